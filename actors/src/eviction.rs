@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::pod_manager;
 use crate::stats::usage::{self, UsageSampler};
-use cluster::events::{Object, Recorder, Type};
+use cluster::events::{EventType, InvolvedObject, Recorder};
 
 /// Its own ticks and samples: never more than one of each.
 pub const MAILBOX: usize = 8;
@@ -167,7 +167,7 @@ impl EvictionManager {
             let message = format!("Attempting to reclaim {}", signal.resource());
             self.peers.recorder.record(
                 now,
-                Type::Warning,
+                EventType::Warning,
                 self.node(),
                 "EvictionThresholdMet",
                 message,
@@ -241,8 +241,8 @@ impl EvictionManager {
         }
     }
 
-    fn node(&self) -> Object {
-        Object::node(&self.node_name)
+    fn node(&self) -> InvolvedObject {
+        InvolvedObject::node(&self.node_name)
     }
 }
 

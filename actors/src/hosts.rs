@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use cluster::events::{Object, Recorder, Type};
+use cluster::events::{EventType, InvolvedObject, Recorder};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
@@ -73,10 +73,10 @@ pub async fn complain(recorder: &Recorder, node: &NodePolicy) {
         Err(error) => Some(error.to_string()),
     };
     let Some(message) = complaint else { return };
-    let object = Object::node(&node.node_name);
+    let object = InvolvedObject::node(&node.node_name);
     let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
     let reason = "CheckLimitsForResolvConf";
-    recorder.record(now, Type::Warning, object, reason, message);
+    recorder.record(now, EventType::Warning, object, reason, message);
 }
 
 /// Writes the pod's hosts file as it has to be now, and answers with its path. The pod's folder exists.

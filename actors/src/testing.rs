@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::events::{self, Event};
-use cluster::objects::Shelf;
+use cluster::objects::ObjectStore;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::{Intensity, Supervisor};
 use logic_api::objects::StaticObjects;
@@ -115,7 +115,7 @@ impl TestNode {
             },
             logs: logic_pods::logs::LogRotationPolicy::default(),
             sources: [PodSource::File].into(),
-            objects: Shelf::fixed(StaticObjects::default()),
+            objects: ObjectStore::fixed(StaticObjects::default()),
             volumes: volumes::Policy {
                 resync: Duration::from_secs(60),
                 stats: None,

@@ -8,8 +8,8 @@ pub mod client;
 pub mod reviews;
 
 // What comes from it, and outlives the process.
-pub mod alone;
 pub mod objects;
+pub mod offline;
 pub mod pods;
 
 // How what lies in a folder is read and watched.

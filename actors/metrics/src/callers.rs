@@ -94,7 +94,7 @@ static LOOKS_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
 
 /// What is asked of the API server about a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum ReviewKind {
     /// Whose token it is.
     Token,
     /// Whether it may.
@@ -102,11 +102,11 @@ pub enum Question {
 }
 
 /// Counts a review by the status code of its answer, as `<error>` where there was none.
-pub fn reviewed(question: Question, code: Option<u16>, took: Duration) {
+pub fn reviewed(question: ReviewKind, code: Option<u16>, took: Duration) {
     let code = code.map_or("<error>".to_owned(), |code| code.to_string());
     let (count, duration) = match question {
-        Question::Token => (&TOKENS, &TOKENS_DURATION),
-        Question::Right => (&RIGHTS, &RIGHTS_DURATION),
+        ReviewKind::Token => (&TOKENS, &TOKENS_DURATION),
+        ReviewKind::Right => (&RIGHTS, &RIGHTS_DURATION),
     };
     count.with_label_values(&[&code]).inc();
     let duration = duration.with_label_values(&[&code]);
@@ -115,16 +115,16 @@ pub fn reviewed(question: Question, code: Option<u16>, took: Duration) {
 
 /// Whether a token was remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum CacheLookup {
     Hit,
     Miss,
 }
 
 /// Counts a look for whose token it is.
-pub fn looked(look: Look, took: Duration) {
+pub fn looked(look: CacheLookup, took: Duration) {
     let status = match look {
-        Look::Hit => "hit",
-        Look::Miss => "miss",
+        CacheLookup::Hit => "hit",
+        CacheLookup::Miss => "miss",
     };
     LOOKS.with_label_values(&[status]).inc();
     let duration = LOOKS_DURATION.with_label_values(&[status]);
@@ -133,11 +133,11 @@ pub fn looked(look: Look, took: Duration) {
 
 /// A review of a token while it lasts.
 #[derive(Debug)]
-pub struct Fetch(Option<End>);
+pub struct Fetch(Option<ReviewResult>);
 
 /// Whether a review had an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ReviewResult {
     Well,
     InError,
 }
@@ -150,7 +150,7 @@ impl Fetch {
     }
 
     /// It has an answer.
-    pub fn end(mut self, end: End) {
+    pub fn end(mut self, end: ReviewResult) {
         self.0 = Some(end);
     }
 }
@@ -159,8 +159,8 @@ impl Drop for Fetch {
     fn drop(&mut self) {
         ACTIVE.with_label_values(&["in_flight"]).dec();
         let status = match self.0 {
-            Some(End::Well) => "ok",
-            Some(End::InError) | None => "error",
+            Some(ReviewResult::Well) => "ok",
+            Some(ReviewResult::InError) | None => "error",
         };
         FETCHES.with_label_values(&[status]).inc();
     }

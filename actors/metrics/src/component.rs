@@ -5,7 +5,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use prometheus::{GaugeVec, IntCounter};
 
-use crate::exposition::{Exposition, Kind};
+use crate::exposition::{Exposition, MetricKind};
 use crate::registry::{counter, gauges, registered};
 
 /// A feature gate, its stage (`ALPHA`, `BETA`, `DEPRECATED`; empty when it is generally available), and whether it is on.
@@ -66,7 +66,7 @@ pub(crate) fn version(minor: u32) {
 pub(crate) fn text() -> String {
     let mut text = Exposition::default();
     text.family(
-        Kind::Gauge,
+        MetricKind::Gauge,
         "kubernetes_feature_enabled",
         "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
     );
@@ -75,7 +75,7 @@ pub(crate) fn text() -> String {
         text.sample(&[("name", name), ("stage", stage)], value);
     }
     text.family(
-        Kind::Counter,
+        MetricKind::Counter,
         "registered_metrics_total",
         "[BETA] The count of registered metrics broken by stability level and deprecation version.",
     );

@@ -4,16 +4,16 @@ use std::time::{Duration, SystemTime};
 
 /// What a family's numbers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     Counter,
     Gauge,
 }
 
-impl Kind {
+impl MetricKind {
     fn as_str(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
         }
     }
 }
@@ -23,22 +23,22 @@ impl Kind {
 pub struct Exposition {
     text: String,
     /// The family whose samples come now, and whether its head is written.
-    family: Family,
+    family: MetricFamily,
 }
 
 #[derive(Debug, Default)]
-struct Family {
+struct MetricFamily {
     name: &'static str,
     head: String,
 }
 
 impl Exposition {
     /// Begins a family. Its head is written with its first sample: a family without samples does not show.
-    pub fn family(&mut self, kind: Kind, name: &'static str, help: &str) {
+    pub fn family(&mut self, kind: MetricKind, name: &'static str, help: &str) {
         let help = crate::registry::help(name, help);
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let head = format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.as_str());
-        self.family = Family { name, head };
+        self.family = MetricFamily { name, head };
     }
 
     /// Adds a sample to the family.
@@ -48,7 +48,7 @@ impl Exposition {
 
     /// Adds a sample that was taken at some time.
     pub fn sample_at(&mut self, labels: &[(&str, &str)], value: f64, at: Option<SystemTime>) {
-        let Family { name, head } = &mut self.family;
+        let MetricFamily { name, head } = &mut self.family;
         self.text.push_str(&std::mem::take(head));
         self.text.push_str(name);
         write_labels(&mut self.text, labels);
@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn a_family_shows_with_its_samples_and_hostile_labels_stay_labels() {
         let mut exposition = Exposition::default();
-        exposition.family(Kind::Gauge, "nothing", "Never seen.");
-        exposition.family(Kind::Counter, "oxlet_things_total", "Things \\ done.");
+        exposition.family(MetricKind::Gauge, "nothing", "Never seen.");
+        exposition.family(MetricKind::Counter, "oxlet_things_total", "Things \\ done.");
         exposition.sample(&[], 1.5);
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1234);
         let labels = [("a", "x\"} 9\n\\"), ("b", "")];

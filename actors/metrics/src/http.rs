@@ -48,7 +48,7 @@ pub static WEBSOCKETS: LazyLock<IntCounterVec> = LazyLock::new(|| {
 
 /// A request while it is answered.
 #[derive(Debug)]
-pub struct Request {
+pub struct RequestTimer {
     labels: [&'static str; 4],
     began: Instant,
     clock: fn() -> Instant,
@@ -60,7 +60,7 @@ pub fn begin(
     path: &str,
     server_type: &'static str,
     clock: fn() -> Instant,
-) -> Request {
+) -> RequestTimer {
     let path = bucket(path);
     let long_running = match path {
         "exec" | "attach" | "portforward" | "debug" => "true",
@@ -69,14 +69,14 @@ pub fn begin(
     let labels = [method_bucket(method), path, server_type, long_running];
     REQUESTS.with_label_values(&labels).inc();
     INFLIGHT.with_label_values(&labels).inc();
-    Request {
+    RequestTimer {
         labels,
         began: clock(),
         clock,
     }
 }
 
-impl Drop for Request {
+impl Drop for RequestTimer {
     fn drop(&mut self) {
         let taken = (self.clock)().saturating_duration_since(self.began);
         INFLIGHT.with_label_values(&self.labels).dec();

@@ -80,7 +80,7 @@ static MUST_PULL_CHECKS: LazyLock<IntCounterVec> = LazyLock::new(|| {
 
 /// What the records say of who may use an image that is here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
+pub enum MustPullCheck {
     /// The policy asks for nothing.
     Allowed,
     /// The pod has shown what it was pulled with, or everybody may.
@@ -91,12 +91,12 @@ pub enum Check {
 }
 
 /// Counts a look at the records.
-pub fn checked(check: Check) {
+pub fn checked(check: MustPullCheck) {
     let result = match check {
-        Check::Allowed => "credentialPolicyAllowed",
-        Check::Found => "credentialRecordFound",
-        Check::Denied => "mustAuthenticate",
-        Check::InError => "error",
+        MustPullCheck::Allowed => "credentialPolicyAllowed",
+        MustPullCheck::Found => "credentialRecordFound",
+        MustPullCheck::Denied => "mustAuthenticate",
+        MustPullCheck::InError => "error",
     };
     MUST_PULL_CHECKS.with_label_values(&[result]).inc();
 }

@@ -1,10 +1,10 @@
 //! What containers' logs take of the disk. Upstream: pkg/kubelet/metrics/collectors/log_metrics.go (1.36).
 
-use crate::exposition::{Exposition, Kind};
+use crate::exposition::{Exposition, MetricKind};
 
 /// The logs of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Logs {
+pub struct LogUsage {
     pub uid: String,
     pub namespace: String,
     pub pod: String,
@@ -13,9 +13,9 @@ pub struct Logs {
 }
 
 /// Writes how much they take.
-pub fn write(all: &[Logs], exposition: &mut Exposition) {
+pub fn write(all: &[LogUsage], exposition: &mut Exposition) {
     exposition.family(
-        Kind::Gauge,
+        MetricKind::Gauge,
         "kubelet_container_log_filesystem_used_bytes",
         "Bytes used by the container's logs on the filesystem.",
     );
@@ -37,7 +37,7 @@ mod tests {
     /// Upstream's TestMetricsCollected, TestNoMetricsCollected (log_metrics_test.go).
     #[test]
     fn logs_are_shown_by_their_containers() {
-        let logs = Logs {
+        let logs = LogUsage {
             uid: "UID_some_id".to_owned(),
             namespace: "some-namespace".to_owned(),
             pod: "podName1".to_owned(),

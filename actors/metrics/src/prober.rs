@@ -38,7 +38,7 @@ static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
 
 /// Whose probe, and which.
 #[derive(Clone, Copy, Debug)]
-pub struct Probe<'a> {
+pub struct ProbeLabels<'a> {
     /// `Liveness`, `Readiness` or `Startup`.
     pub kind: &'a str,
     pub container: &'a str,
@@ -49,49 +49,53 @@ pub struct Probe<'a> {
 
 /// What an attempt found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum ProbeMetricResult {
     Successful,
     Failed,
     /// It could not be made.
     Unknown,
 }
 
-impl Finding {
-    const ALL: [Finding; 3] = [Finding::Successful, Finding::Failed, Finding::Unknown];
+impl ProbeMetricResult {
+    const ALL: [ProbeMetricResult; 3] = [
+        ProbeMetricResult::Successful,
+        ProbeMetricResult::Failed,
+        ProbeMetricResult::Unknown,
+    ];
 
     fn as_str(self) -> &'static str {
         match self {
-            Finding::Successful => "successful",
-            Finding::Failed => "failed",
-            Finding::Unknown => "unknown",
+            ProbeMetricResult::Successful => "successful",
+            ProbeMetricResult::Failed => "failed",
+            ProbeMetricResult::Unknown => "unknown",
         }
     }
 }
 
-impl Probe<'_> {
+impl ProbeLabels<'_> {
     /// Counts an attempt. Upstream measures no failures.
-    pub fn attempted(&self, finding: Finding, took: Duration) {
+    pub fn attempted(&self, finding: ProbeMetricResult, took: Duration) {
         RESULTS.with_label_values(&self.result(finding)).inc();
         match finding {
-            Finding::Successful | Finding::Unknown => {
+            ProbeMetricResult::Successful | ProbeMetricResult::Unknown => {
                 let duration = DURATION.with_label_values(&self.labels());
                 duration.observe(took.as_secs_f64());
             }
-            Finding::Failed => {}
+            ProbeMetricResult::Failed => {}
         }
     }
 
     /// Forgets a probe that has ended.
     pub fn forget(&self) {
-        for finding in Finding::ALL {
+        for finding in ProbeMetricResult::ALL {
             // Not every probe has found everything.
             drop(RESULTS.remove_label_values(&self.result(finding)));
         }
         drop(DURATION.remove_label_values(&self.labels()));
     }
 
-    fn result(&self, finding: Finding) -> [&str; 6] {
-        let Probe {
+    fn result(&self, finding: ProbeMetricResult) -> [&str; 6] {
+        let ProbeLabels {
             kind,
             container,
             pod,
@@ -121,16 +125,16 @@ mod tests {
 
     #[test]
     fn a_probe_is_counted_until_it_ends() {
-        let probe = Probe {
+        let probe = ProbeLabels {
             kind: "Liveness",
             container: "app",
             pod: "web",
             namespace: "shop",
             uid: "u1",
         };
-        probe.attempted(Finding::Successful, Duration::from_millis(20));
-        probe.attempted(Finding::Failed, Duration::from_millis(20));
-        probe.attempted(Finding::Failed, Duration::from_millis(20));
+        probe.attempted(ProbeMetricResult::Successful, Duration::from_millis(20));
+        probe.attempted(ProbeMetricResult::Failed, Duration::from_millis(20));
+        probe.attempted(ProbeMetricResult::Failed, Duration::from_millis(20));
         let text = super::text();
         for line in [
             "# HELP prober_probe_total [BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",

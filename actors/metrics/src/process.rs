@@ -5,7 +5,7 @@ use std::path::Path;
 
 use host::process::{Process, booted, read};
 
-use crate::exposition::{Exposition, Kind};
+use crate::exposition::{Exposition, MetricKind};
 
 pub(crate) fn text() -> String {
     match read(Path::new("/proc")) {
@@ -18,7 +18,7 @@ pub(crate) fn text() -> String {
 pub(crate) fn start() -> String {
     let mut text = Exposition::default();
     text.family(
-        Kind::Gauge,
+        MetricKind::Gauge,
         "process_start_time_seconds",
         "[ALPHA] Start time of the process since unix epoch in seconds.",
     );
@@ -44,37 +44,37 @@ fn write(process: &Process) -> String {
         }
     };
     add(
-        Kind::Counter,
+        MetricKind::Counter,
         "process_cpu_seconds_total",
         "Total user and system CPU time spent in seconds.",
         Some(process.cpu_seconds),
     );
     add(
-        Kind::Gauge,
+        MetricKind::Gauge,
         "process_max_fds",
         "Maximum number of open file descriptors.",
         process.max_files,
     );
     add(
-        Kind::Gauge,
+        MetricKind::Gauge,
         "process_open_fds",
         "Number of open file descriptors.",
         process.open_files,
     );
     add(
-        Kind::Gauge,
+        MetricKind::Gauge,
         "process_resident_memory_bytes",
         "Resident memory size in bytes.",
         Some(process.resident_bytes),
     );
     add(
-        Kind::Gauge,
+        MetricKind::Gauge,
         "process_start_time_seconds",
         "Start time of the process since unix epoch in seconds.",
         process.started,
     );
     add(
-        Kind::Gauge,
+        MetricKind::Gauge,
         "process_virtual_memory_bytes",
         "Virtual memory size in bytes.",
         Some(process.virtual_bytes),

@@ -88,14 +88,14 @@ static WORKED: LazyLock<HistogramVec> = LazyLock::new(|| {
 
 /// How a piece of work ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum WorkResult {
     Done,
     /// It is tried again.
     Again,
 }
 
 /// Counts a piece of work of a queue.
-pub fn worked(name: &str, took: Duration, end: End) {
+pub fn worked(name: &str, took: Duration, end: WorkResult) {
     for gauge in [&DEPTH, &LONGEST, &UNFINISHED] {
         gauge.with_label_values(&[name]).set(0.0);
     }
@@ -105,7 +105,7 @@ pub fn worked(name: &str, took: Duration, end: End) {
         .with_label_values(&[name])
         .observe(took.as_secs_f64());
     let retries = RETRIES.with_label_values(&[name]);
-    if end == End::Again {
+    if end == WorkResult::Again {
         retries.inc();
     }
 }

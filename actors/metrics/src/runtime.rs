@@ -53,26 +53,26 @@ pub static SANDBOX_ERRORS: LazyLock<IntCounterVec> = LazyLock::new(|| {
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CallResult {
     Well,
     InError,
 }
 
 /// Counts a call.
-pub fn called(operation: &str, took: Duration, end: End) {
+pub fn called(operation: &str, took: Duration, end: CallResult) {
     OPERATIONS.with_label_values(&[operation]).inc();
     let duration = DURATION.with_label_values(&[operation]);
     duration.observe(took.as_secs_f64());
-    if end == End::InError {
+    if end == CallResult::InError {
         ERRORS.with_label_values(&[operation]).inc();
     }
 }
 
 /// Counts a call that was to make a sandbox.
-pub fn made_sandbox(handler: &str, took: Duration, end: End) {
+pub fn made_sandbox(handler: &str, took: Duration, end: CallResult) {
     let duration = SANDBOX_DURATION.with_label_values(&[handler]);
     duration.observe(took.as_secs_f64());
-    if end == End::InError {
+    if end == CallResult::InError {
         SANDBOX_ERRORS.with_label_values(&[handler]).inc();
     }
 }

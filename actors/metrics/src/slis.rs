@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use prometheus::{GaugeVec, IntCounterVec, Opts, Registry};
 
 use crate::registry::{encode, enter_in};
-use crate::runtime::End;
+use crate::runtime::CallResult;
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
 
@@ -25,10 +25,10 @@ static HEALTHCHECKS: LazyLock<IntCounterVec> = LazyLock::new(|| {
 });
 
 /// Counts a check by its name, as a part of `healthz`.
-pub fn checked(name: &str, end: End) {
+pub fn checked(name: &str, end: CallResult) {
     let (value, status) = match end {
-        End::Well => (1.0, "success"),
-        End::InError => (0.0, "error"),
+        CallResult::Well => (1.0, "success"),
+        CallResult::InError => (0.0, "error"),
     };
     let last = HEALTHCHECK.with_label_values(&[name, "healthz"]);
     last.set(value);
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn the_last_outcome_of_a_check_shows_beside_all_of_them() {
-        checked("ping", End::Well);
-        checked("ping", End::InError);
+        checked("ping", CallResult::Well);
+        checked("ping", CallResult::InError);
         let text = text();
         for line in [
             "kubernetes_healthcheck{name=\"ping\",type=\"healthz\"} 0",

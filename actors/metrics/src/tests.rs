@@ -439,7 +439,7 @@ fn the_text_parses_and_shows_noughts_and_stabilities() {
     crate::runtime::called(
         "version",
         std::time::Duration::ZERO,
-        crate::runtime::End::Well,
+        crate::runtime::CallResult::Well,
     );
     let text = crate::text();
     let mut families = BTreeSet::new();

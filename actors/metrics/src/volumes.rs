@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use prometheus::{Gauge, HistogramVec, IntCounter};
 
-use crate::exposition::{Exposition, Kind};
+use crate::exposition::{Exposition, MetricKind};
 use crate::registry::{SECONDS, counter, gauge, histograms};
-use crate::runtime::End;
+use crate::runtime::CallResult;
 
 pub static OPERATIONS: LazyLock<HistogramVec> = LazyLock::new(|| {
     histograms(
@@ -96,10 +96,10 @@ pub static ORPHANS_CLEANED_ERRORS: LazyLock<Gauge> = LazyLock::new(|| {
 });
 
 /// Counts an operation of a plugin (`kubernetes.io/csi:DRIVER`, `kubernetes.io/empty-dir`).
-pub fn operated(plugin: &str, operation: &str, took: Duration, end: End) {
+pub fn operated(plugin: &str, operation: &str, took: Duration, end: CallResult) {
     let status = match end {
-        End::Well => "success",
-        End::InError => "fail-unknown",
+        CallResult::Well => "success",
+        CallResult::InError => "fail-unknown",
     };
     let duration = OPERATIONS.with_label_values(&[plugin, operation, status, "false"]);
     duration.observe(took.as_secs_f64());
@@ -107,7 +107,7 @@ pub fn operated(plugin: &str, operation: &str, took: Duration, end: End) {
 
 /// How full a claim's volume is.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Claimed {
+pub struct ClaimUsage {
     pub namespace: String,
     pub claim: String,
     pub capacity: Option<u64>,
@@ -117,30 +117,30 @@ pub struct Claimed {
     pub inodes_free: Option<u64>,
     pub inodes_used: Option<u64>,
     /// None where the backend says nothing.
-    pub abnormal: Option<Health>,
+    pub abnormal: Option<VolumeHealthMetric>,
 }
 
 /// What a volume's backend says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Health {
+pub enum VolumeHealthMetric {
     Normal,
     Abnormal,
 }
 
-type Figure = fn(&Claimed) -> Option<f64>;
+type ClaimStat = fn(&ClaimUsage) -> Option<f64>;
 
 fn number(value: Option<u64>) -> Option<f64> {
     value.map(|value| value as f64)
 }
 
-fn abnormal(claimed: &Claimed) -> Option<f64> {
+fn abnormal(claimed: &ClaimUsage) -> Option<f64> {
     Some(match claimed.abnormal? {
-        Health::Normal => 0.0,
-        Health::Abnormal => 1.0,
+        VolumeHealthMetric::Normal => 0.0,
+        VolumeHealthMetric::Abnormal => 1.0,
     })
 }
 
-const STATS: [(&str, &str, Figure); 7] = [
+const STATS: [(&str, &str, ClaimStat); 7] = [
     (
         "kubelet_volume_stats_available_bytes",
         "Number of available bytes in the volume",
@@ -179,9 +179,9 @@ const STATS: [(&str, &str, Figure); 7] = [
 ];
 
 /// Writes how full the claims' volumes are: each claim once.
-pub fn write_stats(claims: &[Claimed], exposition: &mut Exposition) {
+pub fn write_stats(claims: &[ClaimUsage], exposition: &mut Exposition) {
     for (name, help, figure) in STATS {
-        exposition.family(Kind::Gauge, name, help);
+        exposition.family(MetricKind::Gauge, name, help);
         for claimed in claims {
             if let Some(value) = figure(claimed) {
                 let labels = [
@@ -200,7 +200,7 @@ pub fn write_totals<'a>(
     exposition: &mut Exposition,
 ) {
     exposition.family(
-        Kind::Gauge,
+        MetricKind::Gauge,
         "volume_manager_total_volumes",
         "Number of volumes in Volume Manager",
     );

@@ -8,16 +8,16 @@ use std::time::Duration;
 use hyper::Method;
 use logic_api::authz_attributes::{subresources, verb};
 
+use crate::decision_cache::DecisionCache;
 use crate::policy;
-use crate::remembered::Remembered;
-use crate::reviews::{Access, ReviewError, Reviews, User, Verdict};
+use crate::reviews::{Attributes, AuthenticatedUser, Decision, ReviewError, Reviews};
 
 /// A user of more text than this is asked for each time: whoever may choose it could fill the memory.
 const MOST_TEXT: usize = 10_000;
 
 /// Why a request goes no further. The text is upstream's.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Barred {
+pub(crate) enum AuthorizationError {
     #[error(
         "Forbidden (user={user}, verb={verb}, resource=nodes, subresource(s)=[{}])\n",
         subresources.join(" ")
@@ -40,55 +40,55 @@ pub(crate) enum Barred {
 
 /// Decides by the API server's reviews, or lets everybody pass.
 #[derive(Debug)]
-pub(crate) struct Authorization<R> {
-    mode: policy::Authorization,
+pub(crate) struct Authorizer<R> {
+    mode: policy::AuthorizationPolicy,
     node: Rc<str>,
     fine_grained: bool,
     reviews: Rc<R>,
-    known: Remembered<Access, Verdict>,
+    known: DecisionCache<Attributes, Decision>,
 }
 
-impl<R: Reviews> Authorization<R> {
+impl<R: Reviews> Authorizer<R> {
     pub(crate) fn new(policy: &policy::Policy, reviews: Rc<R>) -> Self {
-        Authorization {
+        Authorizer {
             mode: policy.authorization,
             node: policy.node_name.as_str().into(),
             fine_grained: policy.paths.fine_grained,
             reviews,
-            known: Remembered::new(),
+            known: DecisionCache::new(),
         }
     }
 
     /// Passes if the user may do this to the path under any of the path's names.
     pub(crate) async fn pass(
         &self,
-        user: &Rc<User>,
+        user: &Rc<AuthenticatedUser>,
         method: &Method,
         path: &str,
-    ) -> Result<(), Barred> {
-        let policy::Authorization::Webhook { allowed, refused } = self.mode else {
+    ) -> Result<(), AuthorizationError> {
+        let policy::AuthorizationPolicy::Webhook { allowed, refused } = self.mode else {
             return Ok(());
         };
         let (verb, subresources) = (verb(method.as_str()), subresources(path, self.fine_grained));
         for subresource in &subresources {
-            let access = Access {
+            let access = Attributes {
                 user: Rc::clone(user),
                 verb,
                 subresource,
                 node: Rc::clone(&self.node),
             };
-            let keep = |verdict: &Verdict| match verdict {
+            let keep = |verdict: &Decision| match verdict {
                 _ if text(user) > MOST_TEXT => Duration::ZERO,
-                Verdict::Allowed => allowed,
-                Verdict::Refused => refused,
+                Decision::Allowed => allowed,
+                Decision::Refused => refused,
             };
             let (reviews, asked) = (Rc::clone(&self.reviews), access.clone());
             let ask = async move { reviews.access(&asked).await };
             match self.known.answer(access, keep, ask).await {
-                Ok(Verdict::Allowed) => return Ok(()),
-                Ok(Verdict::Refused) => {}
+                Ok(Decision::Allowed) => return Ok(()),
+                Ok(Decision::Refused) => {}
                 Err(source) => {
-                    return Err(Barred::Error {
+                    return Err(AuthorizationError::Error {
                         user: user.name.clone(),
                         verb,
                         subresource,
@@ -97,7 +97,7 @@ impl<R: Reviews> Authorization<R> {
                 }
             }
         }
-        Err(Barred::Forbidden {
+        Err(AuthorizationError::Forbidden {
             user: user.name.clone(),
             verb,
             subresources,
@@ -105,7 +105,7 @@ impl<R: Reviews> Authorization<R> {
     }
 }
 
-fn text(user: &User) -> usize {
+fn text(user: &AuthenticatedUser) -> usize {
     let extra = user.extra.iter();
     let extra =
         extra.map(|(key, values)| key.len() + values.iter().map(String::len).sum::<usize>());

@@ -6,17 +6,17 @@ use std::collections::BTreeSet;
 
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
-use metrics::runtime::End;
+use metrics::runtime::CallResult;
 use metrics::slis::checked;
 
-use crate::http::{Answer, not_found, query, text};
+use crate::http::{HandlerResponse, not_found, query, text};
 
 /// Knows whether the node is healthy.
 #[allow(
     async_fn_in_trait,
     reason = "servers stay on their thread, so the futures need no Send"
 )]
-pub trait Checks: 'static {
+pub trait HealthChecks: 'static {
     /// Returns the names of the checks that `/healthz` itself makes, in their order.
     fn names(&self) -> &'static [&'static str];
 
@@ -25,7 +25,10 @@ pub trait Checks: 'static {
 }
 
 /// Answers a request for `/healthz` or beneath; none if the path is another one.
-pub async fn answer(checks: &impl Checks, request: &Request<Incoming>) -> Option<Answer> {
+pub async fn answer(
+    checks: &impl HealthChecks,
+    request: &Request<Incoming>,
+) -> Option<HandlerResponse> {
     let beneath = request.uri().path().strip_prefix("/healthz")?;
     let answer = match beneath.strip_prefix('/') {
         None if beneath.is_empty() => all(checks, request).await,
@@ -38,7 +41,7 @@ pub async fn answer(checks: &impl Checks, request: &Request<Incoming>) -> Option
     Some(answer)
 }
 
-async fn all(checks: &impl Checks, request: &Request<Incoming>) -> Answer {
+async fn all(checks: &impl HealthChecks, request: &Request<Incoming>) -> HandlerResponse {
     let mut excluded: BTreeSet<String> = query(request, "exclude").collect();
     let (mut said, mut failed) = (String::new(), Vec::new());
     for name in checks.names() {
@@ -76,14 +79,14 @@ async fn all(checks: &impl Checks, request: &Request<Incoming>) -> Answer {
 /// Counts what a check found.
 fn counted(name: &str, found: Option<Result<(), String>>) -> Option<Result<(), String>> {
     let end = match &found {
-        Some(Err(_)) => End::InError,
-        Some(Ok(())) | None => End::Well,
+        Some(Err(_)) => CallResult::InError,
+        Some(Ok(())) | None => CallResult::Well,
     };
     checked(name, end);
     found
 }
 
-fn one(found: Result<(), String>) -> Answer {
+fn one(found: Result<(), String>) -> HandlerResponse {
     match found {
         Ok(()) => text(StatusCode::OK, "ok"),
         Err(why) => text(

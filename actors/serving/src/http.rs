@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::guests::{Guest, Guests};
+use crate::connection_limiter::{ConnectionLimiter, TrackedConnection};
 use crate::listen::Listen;
 
 /// For the head of a request, and for an idle connection.
@@ -36,17 +36,17 @@ const HEAD_BYTES: usize = 16 * 1024;
 const SCARCE: Duration = Duration::from_millis(100);
 
 /// What is sent back.
-pub type Answer = Response<Body>;
+pub type HandlerResponse = Response<HttpBody>;
 /// Its body, which may be made while it is sent.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub type HttpBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// Who answers.
 #[allow(
     async_fn_in_trait,
     reason = "servers stay on their thread, so the futures need no Send"
 )]
-pub trait Answers: 'static {
-    async fn answer(&self, request: Request<Incoming>) -> Answer;
+pub trait RequestHandler: 'static {
+    async fn answer(&self, request: Request<Incoming>) -> HandlerResponse;
 }
 
 /// How much of the node its clients may take.
@@ -80,7 +80,7 @@ impl Traffic {
 }
 
 /// Serves until no connection can be accepted any more.
-pub async fn serve<L: Listen, A: Answers>(
+pub async fn serve<L: Listen, A: RequestHandler>(
     listener: L,
     answers: Rc<A>,
     traffic: Rc<Traffic>,
@@ -93,7 +93,7 @@ pub async fn serve<L: Listen, A: Answers>(
         limits.connections,
         move |stream, guest| {
             let (answers, traffic) = (Rc::clone(&answers), Rc::clone(&traffic));
-            let service = Service {
+            let service = ConnectionService {
                 answers,
                 traffic,
                 guest,
@@ -110,13 +110,13 @@ pub(crate) async fn accept<L, F>(
     listener: L,
     traffic: Rc<Traffic>,
     most: usize,
-    serve: impl Fn(L::Stream, Arc<Guest>) -> F,
+    serve: impl Fn(L::Stream, Arc<TrackedConnection>) -> F,
 ) -> io::Error
 where
     L: Listen,
     F: Future<Output = ()> + 'static,
 {
-    let (mut connections, mut guests) = (JoinSet::new(), Guests::new(most));
+    let (mut connections, mut guests) = (JoinSet::new(), ConnectionLimiter::new(most));
     loop {
         let room = guests.has_room();
         // All arms are cancel-safe: a connection that was not returned is accepted next time.
@@ -142,16 +142,16 @@ where
 }
 
 /// Who answers on a connection, and whose it is.
-struct Service<A> {
+struct ConnectionService<A> {
     answers: Rc<A>,
     traffic: Rc<Traffic>,
-    guest: Arc<Guest>,
+    guest: Arc<TrackedConnection>,
 }
 
-async fn connection<S, A>(stream: S, service: Service<A>, life: Option<Duration>)
+async fn connection<S, A>(stream: S, service: ConnectionService<A>, life: Option<Duration>)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
-    A: Answers,
+    A: RequestHandler,
 {
     let service = service_fn(move |request| {
         service.traffic.asked();
@@ -191,7 +191,7 @@ fn is_scarcity(error: &io::Error) -> bool {
 }
 
 /// Plain text, as Go's servers send it.
-pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+pub fn text(status: StatusCode, body: impl Into<Bytes>) -> HandlerResponse {
     let mut answer = whole(status, "text/plain; charset=utf-8", body.into());
     let nosniff = HeaderValue::from_static("nosniff");
     answer
@@ -201,7 +201,7 @@ pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
 }
 
 /// The JSON of a value.
-pub fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
+pub fn json<T: Serialize>(status: StatusCode, value: &T) -> HandlerResponse {
     match serde_json::to_vec(value) {
         Ok(body) => whole(status, "application/json", body.into()),
         Err(error) => refusal(
@@ -212,18 +212,18 @@ pub fn json<T: Serialize>(status: StatusCode, value: &T) -> Answer {
 }
 
 /// A sentence about what was refused, as JSON.
-pub fn refusal(status: StatusCode, sentence: &str) -> Answer {
+pub fn refusal(status: StatusCode, sentence: &str) -> HandlerResponse {
     let body = serde_json::json!({ "error": sentence }).to_string();
     whole(status, "application/json", body.into())
 }
 
 /// Go's words for a path that leads nowhere.
-pub fn not_found() -> Answer {
+pub fn not_found() -> HandlerResponse {
     text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
 /// JSON that is made while it is sent.
-pub fn streamed(body: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
+pub fn streamed(body: impl Stream<Item = Bytes> + Send + 'static) -> HandlerResponse {
     use futures_util::StreamExt;
     let frames = body.map(|data| Ok(Frame::data(data)));
     with_type(
@@ -233,11 +233,15 @@ pub fn streamed(body: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
     )
 }
 
-pub(crate) fn whole(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
+pub(crate) fn whole(
+    status: StatusCode,
+    content_type: &'static str,
+    body: Bytes,
+) -> HandlerResponse {
     with_type(status, content_type, Full::new(body).boxed_unsync())
 }
 
-fn with_type(status: StatusCode, content_type: &'static str, body: Body) -> Answer {
+fn with_type(status: StatusCode, content_type: &'static str, body: HttpBody) -> HandlerResponse {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     answer
@@ -247,16 +251,16 @@ fn with_type(status: StatusCode, content_type: &'static str, body: Body) -> Answ
 }
 
 /// Keeps something for as long as the body is being sent.
-pub(crate) fn kept<K: Send + Unpin + 'static>(body: Body, keep: K) -> Body {
-    Kept { body, _keep: keep }.boxed_unsync()
+pub(crate) fn kept<K: Send + Unpin + 'static>(body: HttpBody, keep: K) -> HttpBody {
+    BodyWithGuard { body, _keep: keep }.boxed_unsync()
 }
 
-struct Kept<K> {
-    body: Body,
+struct BodyWithGuard<K> {
+    body: HttpBody,
     _keep: K,
 }
 
-impl<K: Unpin> hyper::body::Body for Kept<K> {
+impl<K: Unpin> hyper::body::Body for BodyWithGuard<K> {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -14,20 +14,20 @@ pub mod read_only;
 // Who is let in, and to what.
 pub mod authn;
 mod authz;
-mod remembered;
+mod decision_cache;
 
 // What containers wrote.
 mod logs;
 
 // How connections are had, and HTTP is spoken over them.
-mod guests;
+mod connection_limiter;
 pub mod http;
 pub mod listen;
 pub mod server;
 
-pub use https::{Certificate, Https, PolicyError};
-pub use node::{KubeletHost, Pods, Trouble};
+pub use https::{CertificateReceiver, Https, PolicyError};
+pub use node::{KubeletHost, NodeError, PodsWithStatuses};
 pub use policy::Policy;
 pub use read_only::ReadOnly;
-pub use reviews::{Access, Alone, ReviewError, Reviews, User, Verdict};
-pub use server::{Deaf, MAILBOX, Msg, Snapshot};
+pub use reviews::{Attributes, AuthenticatedUser, Decision, NoReviews, ReviewError, Reviews};
+pub use server::{AcceptError, MAILBOX, Msg, Snapshot};

@@ -20,7 +20,7 @@ const ALIVE_EVERY: u32 = 15;
 
 /// Why there is no listener.
 #[derive(Debug, thiserror::Error)]
-pub enum BindError {
+pub enum ListenError {
     #[error("cannot listen on {address}")]
     Tcp {
         address: SocketAddr,
@@ -74,7 +74,7 @@ fn stay_alive(stream: &TcpStream) -> Result<(), nix::Error> {
 }
 
 /// Listens on a TCP port.
-pub async fn tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
+pub async fn tcp(address: SocketAddr) -> Result<TcpListener, ListenError> {
     let mut attempts = 1;
     loop {
         match TcpListener::bind(address).await {
@@ -82,7 +82,7 @@ pub async fn tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts < ATTEMPTS => {
                 attempts += 1
             }
-            Err(source) => return Err(BindError::Tcp { address, source }),
+            Err(source) => return Err(ListenError::Tcp { address, source }),
         }
         tokio::time::sleep(BETWEEN_ATTEMPTS).await;
     }
@@ -90,9 +90,9 @@ pub async fn tcp(address: SocketAddr) -> Result<TcpListener, BindError> {
 
 /// Listens on a Unix socket for its owner alone. What a dead agent left there is replaced, in one step:
 /// there is no moment without a socket, nor one with a socket that is open to others.
-pub async fn unix(path: &Path) -> Result<UnixListener, BindError> {
+pub async fn unix(path: &Path) -> Result<UnixListener, ListenError> {
     if is_taken(path).await {
-        return Err(BindError::Taken {
+        return Err(ListenError::Taken {
             path: path.to_owned(),
         });
     }
@@ -121,7 +121,7 @@ pub async fn unix(path: &Path) -> Result<UnixListener, BindError> {
         fs::rename(&new, path)?;
         Ok(listener)
     };
-    bind().map_err(|source| BindError::Unix {
+    bind().map_err(|source| ListenError::Unix {
         path: path.to_owned(),
         source,
     })

@@ -9,55 +9,55 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, PodUid};
 
-use crate::healthz::Checks;
+use crate::healthz::HealthChecks;
 
 /// The node behind the server. Every answer comes within a deadline of the node's own.
 #[allow(
     async_fn_in_trait,
     reason = "servers stay on their thread, so the futures need no Send"
 )]
-pub trait KubeletHost: Checks {
+pub trait KubeletHost: HealthChecks {
     /// Returns the pods that the node is to run, mirrors not among them.
-    async fn pods(&self) -> Result<Pods, Trouble>;
+    async fn pods(&self) -> Result<PodsWithStatuses, NodeError>;
 
     /// Returns the pods that the runtime has running, as far as it knows them.
-    async fn running_pods(&self) -> Result<Vec<Pod>, Trouble>;
+    async fn running_pods(&self) -> Result<Vec<Pod>, NodeError>;
 
     /// Returns the URL at which the runtime serves this command.
-    async fn exec(&self, wanted: Exec) -> Result<String, Trouble>;
+    async fn exec(&self, wanted: Exec) -> Result<String, NodeError>;
 
     /// Returns the URL at which the runtime serves the container's own streams.
-    async fn attach(&self, wanted: Attach) -> Result<String, Trouble>;
+    async fn attach(&self, wanted: Attach) -> Result<String, NodeError>;
 
     /// Returns the URL at which the runtime forwards these ports; none are named with SPDY.
-    async fn port_forward(&self, pod: &Pod, ports: Vec<i32>) -> Result<String, Trouble>;
+    async fn port_forward(&self, pod: &Pod, ports: Vec<i32>) -> Result<String, NodeError>;
 
     /// Runs a command to its end and returns what it wrote.
-    async fn run(&self, wanted: Run) -> Result<Vec<u8>, Trouble>;
+    async fn run(&self, wanted: RunCommand) -> Result<Vec<u8>, NodeError>;
 
     /// Writes the container to a file, and returns its path.
-    async fn checkpoint(&self, wanted: Checkpoint) -> Result<String, Trouble>;
+    async fn checkpoint(&self, wanted: ContainerCheckpointRequest) -> Result<String, NodeError>;
 
     /// Returns where the runtime writes the container's log.
-    async fn log_path(&self, container: &ContainerId) -> Result<PathBuf, Trouble>;
+    async fn log_path(&self, container: &ContainerId) -> Result<PathBuf, NodeError>;
 
     /// Returns whether the container runs still; a runtime that is away says nothing against it.
-    async fn is_running(&self, container: &ContainerId) -> Result<bool, Trouble>;
+    async fn is_running(&self, container: &ContainerId) -> Result<bool, NodeError>;
 
     /// Returns metrics in the text format 0.0.4.
-    async fn metrics(&self, which: Metrics) -> Result<String, Trouble>;
+    async fn metrics(&self, which: Metrics) -> Result<String, NodeError>;
 
     /// Returns the JSON of a stats summary.
-    async fn summary(&self, detail: Detail) -> Result<Vec<u8>, Trouble>;
+    async fn summary(&self, detail: Detail) -> Result<Vec<u8>, NodeError>;
 
     /// Returns the JSON of `{"kubeletconfig": ...}`.
-    async fn configz(&self) -> Result<Vec<u8>, Trouble>;
+    async fn configz(&self) -> Result<Vec<u8>, NodeError>;
 
     /// Returns every flag and its value.
     fn flags(&self) -> BTreeMap<String, String>;
 
     /// Returns what it is and since when it runs.
-    fn about(&self) -> About;
+    fn about(&self) -> ComponentInfo;
 
     /// Sets the verbosity of the log; an error says why not.
     fn set_verbosity(&self, level: u32) -> Result<(), String>;
@@ -65,12 +65,12 @@ pub trait KubeletHost: Checks {
 
 /// The pods, and the statuses that are newer than what they came with.
 #[derive(Debug, Clone, Default)]
-pub struct Pods {
+pub struct PodsWithStatuses {
     pub pods: Vec<Arc<Pod>>,
     pub statuses: BTreeMap<PodUid, Arc<PodStatus>>,
 }
 
-impl Pods {
+impl PodsWithStatuses {
     /// Returns the pod of this name.
     pub fn named(&self, namespace: &str, name: &str) -> Option<&Arc<Pod>> {
         let mut pods = self.pods.iter();
@@ -90,7 +90,7 @@ pub struct Exec {
     pub pod: Arc<Pod>,
     pub container: String,
     pub command: Vec<String>,
-    pub streams: Streams,
+    pub streams: RemoteCommandOptions,
 }
 
 /// The streams of a container's first process; whether it has a terminal stands in its spec.
@@ -98,12 +98,12 @@ pub struct Exec {
 pub struct Attach {
     pub pod: Arc<Pod>,
     pub container: String,
-    pub streams: Streams,
+    pub streams: RemoteCommandOptions,
 }
 
 /// Which streams are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Streams {
+pub struct RemoteCommandOptions {
     pub stdin: bool,
     pub stdout: bool,
     pub stderr: bool,
@@ -112,7 +112,7 @@ pub struct Streams {
 
 /// A command without streams.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct RunCommand {
     pub pod: Arc<Pod>,
     pub container: String,
     pub command: Vec<String>,
@@ -120,7 +120,7 @@ pub struct Run {
 
 /// A container to be written to a file.
 #[derive(Debug, Clone)]
-pub struct Checkpoint {
+pub struct ContainerCheckpointRequest {
     pub pod: Arc<Pod>,
     pub container: String,
     /// The caller's; none is the runtime's own.
@@ -151,7 +151,7 @@ pub enum Detail {
 
 /// What answers, for `/statusz`.
 #[derive(Debug, Clone)]
-pub struct About {
+pub struct ComponentInfo {
     pub started: SystemTime,
     pub version: String,
     /// The Kubernetes release whose kubelet it stands for.
@@ -160,7 +160,7 @@ pub struct About {
 
 /// Why the node has no answer. The text is what the caller reads.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum NodeError {
     #[error("{0}")]
     NotFound(String),
     /// Too many at once.
@@ -170,12 +170,12 @@ pub enum Trouble {
     Failed(String),
 }
 
-impl Trouble {
+impl NodeError {
     /// Returns whether the same question may be answered later.
     pub fn transient(&self) -> bool {
         match self {
-            Trouble::NotFound(_) => false,
-            Trouble::Exhausted(_) | Trouble::Failed(_) => true,
+            NodeError::NotFound(_) => false,
+            NodeError::Exhausted(_) | NodeError::Failed(_) => true,
         }
     }
 }

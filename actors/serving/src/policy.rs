@@ -10,10 +10,10 @@ pub struct Policy {
     /// `address` and `port`.
     pub address: SocketAddr,
     pub node_name: String,
-    pub tls: Tls,
-    pub authentication: Authentication,
-    pub authorization: Authorization,
-    pub paths: Paths,
+    pub tls: TlsPolicy,
+    pub authentication: AuthenticationPolicy,
+    pub authorization: AuthorizationPolicy,
+    pub paths: EndpointPolicy,
     /// `streamingConnectionIdleTimeout`; nought is no limit.
     pub idle: Duration,
     /// `/logs/` shows what is beneath it: `/var/log`.
@@ -24,14 +24,14 @@ pub struct Policy {
 
 /// `tlsMinVersion` and `tlsCipherSuites`, in Go's words; empty is the default.
 #[derive(Debug, Clone, Default)]
-pub struct Tls {
+pub struct TlsPolicy {
     pub min_version: String,
     pub cipher_suites: Vec<String>,
 }
 
 /// How callers become known.
 #[derive(Debug, Clone)]
-pub struct Authentication {
+pub struct AuthenticationPolicy {
     /// `authentication.anonymous.enabled`
     pub anonymous: bool,
     /// `authentication.webhook`: how long a review of a token is believed; none if there are none.
@@ -42,7 +42,7 @@ pub struct Authentication {
 
 /// What known callers may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Authorization {
+pub enum AuthorizationPolicy {
     AlwaysAllow,
     /// Reviewed by the API server, whose verdicts are believed for so long.
     Webhook {
@@ -53,7 +53,7 @@ pub enum Authorization {
 
 /// Which paths are served, by the field that says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Paths {
+pub struct EndpointPolicy {
     /// `enableDebuggingHandlers`
     pub debugging: bool,
     /// `enableSystemLogHandler`
@@ -78,9 +78,9 @@ pub struct Paths {
     pub websockets: bool,
 }
 
-impl Default for Paths {
+impl Default for EndpointPolicy {
     fn default() -> Self {
-        Paths {
+        EndpointPolicy {
             debugging: true,
             system_logs: true,
             log_query: false,

@@ -15,12 +15,12 @@ use hyper::Request;
 use hyper::body::Incoming;
 use kernel::{Actor, Context, Exit};
 
-use crate::http::{Answer, Answers, Limits, Traffic, serve};
-use crate::https::{Answering, Door, Open};
+use crate::http::{HandlerResponse, Limits, RequestHandler, Traffic, serve};
+use crate::https::{KubeletHandlers, RequestContext, ServerPort};
 use crate::listen;
 use crate::node::KubeletHost;
 use crate::policy::Policy;
-use crate::server::{Deaf, Msg, Snapshot};
+use crate::server::{AcceptError, Msg, Snapshot};
 
 const LIMITS: Limits = Limits {
     connections: 64,
@@ -32,26 +32,26 @@ const LIMITS: Limits = Limits {
 pub struct ReadOnly<N> {
     address: SocketAddr,
 
-    server: Rc<Server<N>>,
+    server: Rc<ReadOnlyHandlers<N>>,
 
     traffic: Rc<Traffic>,
 }
 
 #[derive(Debug)]
-struct Server<N>(Open<N>);
+struct ReadOnlyHandlers<N>(KubeletHandlers<N>);
 
-impl<N: KubeletHost> Answers for Server<N> {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+impl<N: KubeletHost> RequestHandler for ReadOnlyHandlers<N> {
+    async fn answer(&self, request: Request<Incoming>) -> HandlerResponse {
         let counted = metrics::http::begin(
             request.method().as_str(),
             request.uri().path(),
             "readonly",
             kernel::now,
         );
-        let answering = Answering {
+        let answering = RequestContext {
             counted,
             from: None,
-            door: Door::ReadOnly,
+            door: ServerPort::ReadOnly,
         };
         self.0.answer(request, answering).await
     }
@@ -71,7 +71,7 @@ impl<N: KubeletHost> Actor for ReadOnly<N> {
         );
         ctx.run(async move {
             let source = serve(listener, server, traffic, LIMITS).await;
-            Msg::Deaf(Deaf { address, source })
+            Msg::Deaf(AcceptError { address, source })
         });
         Ok(())
     }
@@ -92,7 +92,7 @@ impl<N: KubeletHost> ReadOnly<N> {
     pub fn new(address: SocketAddr, policy: &Policy, node: Rc<N>) -> Self {
         ReadOnly {
             address,
-            server: Rc::new(Server(Open::new(policy, node))),
+            server: Rc::new(ReadOnlyHandlers(KubeletHandlers::new(policy, node))),
             traffic: Rc::default(),
         }
     }

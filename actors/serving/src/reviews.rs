@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 /// Who calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct User {
+pub struct AuthenticatedUser {
     pub name: String,
     pub uid: String,
     pub groups: Vec<String>,
@@ -14,8 +14,8 @@ pub struct User {
 
 /// May this user do that to this node?
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Access {
-    pub user: Rc<User>,
+pub struct Attributes {
+    pub user: Rc<AuthenticatedUser>,
     /// Empty for a method that has no verb: the review refuses it.
     pub verb: &'static str,
     /// The resource is always `nodes`, of version `v1` in the core group.
@@ -25,7 +25,7 @@ pub struct Access {
 
 /// What a review of access says. No opinion is no permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Decision {
     Allowed,
     Refused,
 }
@@ -58,22 +58,22 @@ impl ReviewError {
 )]
 pub trait Reviews: 'static {
     /// Returns whose token it is, or nobody (TokenReview).
-    async fn token(&self, token: &str) -> Result<Option<User>, ReviewError>;
+    async fn token(&self, token: &str) -> Result<Option<AuthenticatedUser>, ReviewError>;
 
     /// Returns whether that is permitted (SubjectAccessReview).
-    async fn access(&self, wanted: &Access) -> Result<Verdict, ReviewError>;
+    async fn access(&self, wanted: &Attributes) -> Result<Decision, ReviewError>;
 }
 
 /// Without an API server nobody has a token, and nothing is permitted.
 #[derive(Debug, Clone, Copy)]
-pub struct Alone;
+pub struct NoReviews;
 
-impl Reviews for Alone {
-    async fn token(&self, _: &str) -> Result<Option<User>, ReviewError> {
+impl Reviews for NoReviews {
+    async fn token(&self, _: &str) -> Result<Option<AuthenticatedUser>, ReviewError> {
         Err(ReviewError::Alone)
     }
 
-    async fn access(&self, _: &Access) -> Result<Verdict, ReviewError> {
+    async fn access(&self, _: &Attributes) -> Result<Decision, ReviewError> {
         Err(ReviewError::Alone)
     }
 }

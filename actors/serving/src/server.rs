@@ -13,13 +13,13 @@ pub const MAILBOX: usize = 16;
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Fails: no connection is accepted any more.
-    Deaf(Deaf),
+    Deaf(AcceptError),
 }
 
 /// Why a server stopped accepting connections.
 #[derive(Debug, thiserror::Error)]
 #[error("{address} accepts no connections any more")]
-pub struct Deaf {
+pub struct AcceptError {
     pub address: String,
     pub source: io::Error,
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use kernel::TreeNode;
 use kernel::observe::{TreeNodeKind, TreeNodeState};
-use metrics::exposition::{Exposition, Kind as Family};
+use metrics::exposition::{Exposition, MetricKind};
 use serde_json::Value;
 
 pub use self::pods::count;
@@ -44,35 +44,40 @@ impl ActorTotals {
 
 type TotalsByLabel = BTreeMap<String, ActorTotals>;
 /// How one number of an actor is told.
-type ActorMetric = (Family, &'static str, &'static str, fn(&ActorTotals) -> f64);
+type ActorMetric = (
+    MetricKind,
+    &'static str,
+    &'static str,
+    fn(&ActorTotals) -> f64,
+);
 
 const ACTOR_METRICS: [ActorMetric; 5] = [
     (
-        Family::Counter,
+        MetricKind::Counter,
         "oxlet_actor_restarts_total",
         "Restarts of an actor since it was spawned.",
         |sum| sum.restarts as f64,
     ),
     (
-        Family::Counter,
+        MetricKind::Counter,
         "oxlet_actor_messages_total",
         "Messages that an actor has handled.",
         |sum| sum.handled as f64,
     ),
     (
-        Family::Gauge,
+        MetricKind::Gauge,
         "oxlet_mailbox_messages",
         "Messages that wait in an actor's mailbox; of many actors told together the most.",
         |sum| sum.waiting as f64,
     ),
     (
-        Family::Gauge,
+        MetricKind::Gauge,
         "oxlet_mailbox_capacity",
         "Messages that fit into an actor's mailbox.",
         |sum| sum.capacity as f64,
     ),
     (
-        Family::Counter,
+        MetricKind::Counter,
         "oxlet_mailbox_overloads_total",
         "Messages handed back because an actor's mailbox was full.",
         |sum| sum.overloaded as f64,
@@ -124,7 +129,7 @@ fn sums(tree: &TreeNode, all: &[&TreeNode]) -> TotalsByLabel {
 
 fn states(all: &[&TreeNode], text: &mut Exposition) {
     text.family(
-        Family::Gauge,
+        MetricKind::Gauge,
         "oxlet_actors",
         "Actors by where in their life they stand.",
     );
@@ -151,7 +156,7 @@ fn checkpoints(tree: &TreeNode, all: &[&TreeNode], text: &mut Exposition) {
         .filter_map(|node| Some((label(tree, node), both(node)?)))
         .collect();
     text.family(
-        Family::Counter,
+        MetricKind::Counter,
         "oxlet_checkpoint_writes_total",
         "Checkpoint files written since the start.",
     );
@@ -159,7 +164,7 @@ fn checkpoints(tree: &TreeNode, all: &[&TreeNode], text: &mut Exposition) {
         text.sample(&[("actor", actor)], *writes);
     }
     text.family(
-        Family::Counter,
+        MetricKind::Counter,
         "oxlet_checkpoint_written_bytes_total",
         "Bytes of checkpoint files written since the start: flash wears out.",
     );
@@ -176,7 +181,7 @@ fn plugins(all: &[&TreeNode], text: &mut Exposition) {
         .flat_map(|group| &group.children);
     let hosts: Vec<&TreeNode> = hosts.collect();
     text.family(
-        Family::Gauge,
+        MetricKind::Gauge,
         "oxlet_plugin_state",
         "Where in its life a plugin stands.",
     );
@@ -186,7 +191,7 @@ fn plugins(all: &[&TreeNode], text: &mut Exposition) {
         text.sample(&[("plugin", &host.id), ("state", &state)], 1.0);
     }
     text.family(
-        Family::Counter,
+        MetricKind::Counter,
         "oxlet_plugin_restarts_total",
         "Restarts of a plugin's process that nobody asked for.",
     );
@@ -196,7 +201,7 @@ fn plugins(all: &[&TreeNode], text: &mut Exposition) {
         }
     }
     text.family(
-        Family::Gauge,
+        MetricKind::Gauge,
         "oxlet_plugin_abandoned_processes",
         "Processes of a plugin that were killed, do not end, and were given up.",
     );

@@ -25,7 +25,7 @@ use crate::probe_client::http::HttpResponse;
 use crate::probe_client::{ProbeClient, exec};
 use crate::runtime::RuntimeClient;
 use crate::worker::object;
-use cluster::events::{Recorder, Type};
+use cluster::events::{EventType, Recorder};
 
 /// A sleep that upstream would not end either; longer than any pod's grace.
 const MAX_SLEEP: Duration = Duration::from_secs(u32::MAX as u64);
@@ -200,15 +200,20 @@ impl HookRunner<'_> {
         metrics::pod_starts::HOOK_HTTP_FALLBACKS.inc();
         let text = decide::fell_back(&target.authority());
         let about = object(hook.pod, None);
-        self.recorder
-            .record(now(), Type::Warning, about, decide::HTTP_FALLBACK, text);
+        self.recorder.record(
+            now(),
+            EventType::Warning,
+            about,
+            decide::HTTP_FALLBACK,
+            text,
+        );
         Some(answer)
     }
 
     fn record(&self, hook: &LifecycleHook<'_>, (reason, text): (&str, &str)) {
         let about = object(hook.pod, Some(&hook.container.name));
         self.recorder
-            .record(now(), Type::Warning, about, reason, text.to_owned());
+            .record(now(), EventType::Warning, about, reason, text.to_owned());
     }
 }
 

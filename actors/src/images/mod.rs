@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::events::{Recorder, Type};
+use cluster::events::{EventType, Recorder};
 use jiff::{SignedDuration, Timestamp};
 use kernel::{Actor, Addr, Context, Exit, Reply};
 use logic_api::backoff::{BackoffPolicy, BackoffTable};
@@ -234,7 +234,7 @@ impl ImageManager {
         if let Some(message) = secrets.complaint() {
             let pod = object(&wanted.pod, None);
             self.recorder
-                .record(timestamp(ctx), Type::Warning, pod, MISSING, message);
+                .record(timestamp(ctx), EventType::Warning, pod, MISSING, message);
         }
         let mut request = Box::new(PullTask {
             wanted,
@@ -262,7 +262,7 @@ impl ImageManager {
                     Some(_) => messages::accessible(image),
                     None => messages::present(image),
                 };
-                self.record(wanted, Type::Normal, "Pulled", message, ctx);
+                self.record(wanted, EventType::Normal, "Pulled", message, ctx);
                 request.reply.send(Ok(found.into()));
             }
             // Whether it is here is not told to a pod that may not use it.
@@ -311,7 +311,7 @@ impl ImageManager {
         let (wanted, image) = (&request.wanted, &request.wanted.image);
         self.record(
             wanted,
-            Type::Normal,
+            EventType::Normal,
             "BackOff",
             messages::back_off(image),
             ctx,
@@ -338,7 +338,7 @@ impl ImageManager {
         }
         request.queued = timestamp(ctx);
         let message = messages::pulling(&request.wanted.image);
-        self.record(&request.wanted, Type::Normal, "Pulling", message, ctx);
+        self.record(&request.wanted, EventType::Normal, "Pulling", message, ctx);
         self.queue.push_back(request);
         self.pull_next(ctx);
     }
@@ -392,7 +392,7 @@ impl ImageManager {
                 let wanted = &request.wanted;
                 let (took, waited) = (ctx.now() - began, ctx.now() - request.asked);
                 let message = messages::pulled(&wanted.image, took, waited, image.bytes);
-                self.record(wanted, Type::Normal, "Pulled", message, ctx);
+                self.record(wanted, EventType::Normal, "Pulled", message, ctx);
                 self.failures.remove(&key);
                 counted::PULL_DURATION
                     .with_label_values(&[counted::size(image.bytes)])
@@ -460,13 +460,13 @@ impl ImageManager {
     }
 
     fn warn(&self, wanted: &ImageRequest, reason: &str, message: String, ctx: &Context<Msg>) {
-        self.record(wanted, Type::Warning, reason, message, ctx);
+        self.record(wanted, EventType::Warning, reason, message, ctx);
     }
 
     fn record(
         &self,
         wanted: &ImageRequest,
-        r#type: Type,
+        r#type: EventType,
         reason: &str,
         message: String,
         ctx: &Context<Msg>,

@@ -10,7 +10,7 @@ use logic_pods::images::verification::{
     self, CredentialMatch, CredentialVerificationPolicy, ImageAccess, PullRecordState,
 };
 use logic_pods::images::{PullPolicy, messages};
-use metrics::images::{Check, checked};
+use metrics::images::{MustPullCheck, checked};
 
 use super::pull_records::PullRecords;
 use super::request::{ImageRequest, PullTask};
@@ -79,13 +79,13 @@ impl ImagePuller {
         }: &Verification,
         request: &mut PullTask,
         image: RuntimeImage,
-    ) -> (ImageCheck, Check) {
+    ) -> (ImageCheck, MustPullCheck) {
         let reference = image.reference.as_str().to_owned();
         let name = request.wanted.image.clone();
         let tracked = match policy {
             // Nobody's records matter.
             CredentialVerificationPolicy::NeverVerify => {
-                return (ImageCheck::Present(image), Check::Allowed);
+                return (ImageCheck::Present(image), MustPullCheck::Allowed);
             }
             CredentialVerificationPolicy::NeverVerifyPreloadedImages
             | CredentialVerificationPolicy::NeverVerifyAllowlistedImages(_)
@@ -98,20 +98,20 @@ impl ImagePuller {
                 let by_record =
                     matches!(tracked, PullRecordState::Pulled(_)) && policy.requires(&name, true);
                 let check = match by_record {
-                    true => Check::Found,
-                    false => Check::Allowed,
+                    true => MustPullCheck::Found,
+                    false => MustPullCheck::Allowed,
                 };
                 return (ImageCheck::Present(image), check);
             }
             ImageAccess::Denied if tracked == PullRecordState::Damaged => {
-                return (ImageCheck::Closed, Check::InError);
+                return (ImageCheck::Closed, MustPullCheck::InError);
             }
-            ImageAccess::Denied => return (ImageCheck::Closed, Check::Denied),
+            ImageAccess::Denied => return (ImageCheck::Closed, MustPullCheck::Denied),
             ImageAccess::Depends(known) => known,
         };
         let own = match self.credentials(request).await {
             Ok(own) => own,
-            Err(why) => return (ImageCheck::NoCredentials(why), Check::InError),
+            Err(why) => return (ImageCheck::NoCredentials(why), MustPullCheck::InError),
         };
         match verification::with_credentials(&known, &own) {
             CredentialMatch::Granted { learn } => {
@@ -122,9 +122,9 @@ impl ImagePuller {
                     };
                     pull_records.learn(&name, &reference, with).await;
                 }
-                (ImageCheck::Present(image), Check::Found)
+                (ImageCheck::Present(image), MustPullCheck::Found)
             }
-            CredentialMatch::Denied => (ImageCheck::Closed, Check::Denied),
+            CredentialMatch::Denied => (ImageCheck::Closed, MustPullCheck::Denied),
         }
     }
 

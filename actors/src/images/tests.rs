@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::credentials::DockerKeyring;
 use crate::testing::{pod, serve};
-use cluster::events::{self, Event, Events};
+use cluster::events::{self, Event, EventBroadcaster};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(3600);
 const PRIVATE: &str = "example.com/private:1";
@@ -90,7 +90,11 @@ impl TestOptions {
         let line = PluginClient::fixed("runtime", serve(&fake, folder.path()));
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (events, port) = mailbox(events::MAILBOX);
-        root.spawn(ChildSpec::permanent("events"), port, Events::default);
+        root.spawn(
+            ChildSpec::permanent("events"),
+            port,
+            EventBroadcaster::default,
+        );
         let here = || folder.path().to_owned();
         let credentials_rules = credentials::CredentialConfig {
             folders: DockerConfigDirs {

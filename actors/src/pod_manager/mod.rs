@@ -39,7 +39,7 @@ pub use self::listing::PodLookup;
 use self::resize::PodResizes;
 pub use self::workers::PodWorkers;
 use crate::{checkpoints, pleg, worker};
-use cluster::pods::Statics;
+use cluster::pods::StaticPodSet;
 
 /// Room for an event from each of 1,000 pods starting at once, four times: PLEG is the loudest neighbour.
 pub const MAILBOX: usize = 4096;
@@ -108,7 +108,7 @@ pub struct Peers {
     pub pleg: Addr<pleg::Msg>,
     pub checkpoints: Addr<checkpoints::Msg>,
     /// Who sees to it that static pods are seen in the API; none on a node without one.
-    pub mirrors: Option<Recipient<Statics>>,
+    pub mirrors: Option<Recipient<StaticPodSet>>,
 }
 
 /// The pod manager of pods.
@@ -260,7 +260,7 @@ impl PodManager {
         }
         let sets = self.sets.iter();
         let fixed = sets.filter(|(source, _)| **source != PodSource::Api);
-        let statics = Statics {
+        let statics = StaticPodSet {
             pods: fixed.flat_map(|(_, pods)| pods.values().cloned()).collect(),
             ending: self.workers.ending_statics(),
         };

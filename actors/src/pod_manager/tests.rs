@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::pods::Statics;
+use cluster::pods::StaticPodSet;
 use k8s_openapi::api::core::v1::PodStatus;
 use kernel::testing::{inbox, pass, run_paused};
 use kernel::{InjectedFault, Recipient};
@@ -78,7 +78,7 @@ fn a_directory_that_dies_finds_its_workers_again_and_ends_what_was_dropped_meanw
 
 #[derive(Debug, strum::IntoStaticStr)]
 enum ReceivedMessages {
-    Statics(Statics),
+    Statics(StaticPodSet),
     Over(PodUid),
 }
 

@@ -10,14 +10,14 @@ use logic_pods::probes::messages;
 use logic_pods::probes::result::{self, ProbeGate, ProbeOutcome};
 use logic_pods::probes::schedule as times;
 use logic_pods::probes::schedule::{FirstProbe, ProbeTiming};
-use metrics::prober::Finding;
+use metrics::prober::ProbeMetricResult;
 
 use super::attempt::Attempt;
 use super::exec_limit::EXEC_SLOT_TIMEOUT;
 use super::probe::{ProbeId, ProbeState, ProbeWorker};
 use super::{AttemptResult, Msg, ProbeUpdate, ProbedInstance, ProbedPod, Prober};
 use crate::worker::{self, object, probe_metrics};
-use cluster::events::Type;
+use cluster::events::EventType;
 
 /// Between attempts to tell a worker whose mailbox was full.
 const NOTIFY_RETRY_PERIOD: Duration = Duration::from_secs(1);
@@ -212,8 +212,8 @@ impl Prober {
             return;
         };
         let finding = match outcome {
-            ProbeOutcome::Success(_) | ProbeOutcome::Warning(_) => Finding::Successful,
-            ProbeOutcome::Failure(_) => Finding::Failed,
+            ProbeOutcome::Success(_) | ProbeOutcome::Warning(_) => ProbeMetricResult::Successful,
+            ProbeOutcome::Failure(_) => ProbeMetricResult::Failed,
         };
         let counted = probe_metrics(&watched.watch.pod, &probe.container, probe.kind);
         counted.attempted(finding, attempted.took);
@@ -264,7 +264,7 @@ impl Prober {
             let now = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
             let object = object(&watched.watch.pod, Some(&probe.container));
             let recorder = &self.peers.recorder;
-            recorder.record(now, Type::Warning, object, reason, message);
+            recorder.record(now, EventType::Warning, object, reason, message);
         }
     }
 

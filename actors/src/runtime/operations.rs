@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use metrics::runtime::{End, called};
+use metrics::runtime::{CallResult, called};
 
 /// Counts a call of the runtime that began then.
 pub(super) fn count<T, E>(call: &str, began: Instant, answer: &Result<T, E>) {
@@ -26,10 +26,10 @@ pub(super) fn count_event(happened: i64) {
     }
 }
 
-fn end<T, E>(answer: &Result<T, E>) -> End {
+fn end<T, E>(answer: &Result<T, E>) -> CallResult {
     match answer {
-        Ok(_) => End::Well,
-        Err(_) => End::InError,
+        Ok(_) => CallResult::Well,
+        Err(_) => CallResult::InError,
     }
 }
 

@@ -17,10 +17,10 @@ use hyper::Request;
 use hyper::body::Incoming;
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
 
-use super::{Deaf, Msg, Snapshot, listen};
+use super::{AcceptError, Msg, Snapshot, listen};
 use crate::{pleg, pod_manager};
-use ::serving::healthz::{Checks, answer};
-use ::serving::http::{Answer, Answers, Limits, Traffic, not_found, serve};
+use ::serving::healthz::{HealthChecks, answer};
+use ::serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, not_found, serve};
 
 /// The pod manager answers within microseconds; after this it is stuck.
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -101,7 +101,7 @@ impl NodeHealth {
     }
 }
 
-impl Checks for NodeHealth {
+impl HealthChecks for NodeHealth {
     fn names(&self) -> &'static [&'static str] {
         &["ping", "log", "syncloop"]
     }
@@ -142,8 +142,8 @@ struct HealthzServer {
     health: NodeHealth,
 }
 
-impl Answers for HealthzServer {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+impl RequestHandler for HealthzServer {
+    async fn answer(&self, request: Request<Incoming>) -> HandlerResponse {
         let answer = answer(&self.health, &request).await;
         answer.unwrap_or_else(not_found)
     }
@@ -163,7 +163,7 @@ impl Actor for Healthz {
         );
         ctx.run(async move {
             let source = serve(listener, server, traffic, LIMITS).await;
-            Msg::Deaf(Deaf { address, source })
+            Msg::Deaf(AcceptError { address, source })
         });
         Ok(())
     }

@@ -13,5 +13,5 @@ mod tests;
 
 use ::serving::listen;
 
-pub use ::serving::listen::BindError;
-pub use ::serving::server::{Deaf, MAILBOX, Msg, Snapshot};
+pub use ::serving::listen::ListenError;
+pub use ::serving::server::{AcceptError, MAILBOX, Msg, Snapshot};

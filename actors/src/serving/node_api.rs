@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use std::time::{Duration, SystemTime};
 
-use ::serving::healthz::Checks;
+use ::serving::healthz::HealthChecks;
 use ::serving::node::{
-    About, Attach, Checkpoint, Detail, Exec, KubeletHost, Metrics, Pods, Run, Streams, Trouble,
+    Attach, ComponentInfo, ContainerCheckpointRequest, Detail, Exec, KubeletHost, Metrics,
+    NodeError, PodsWithStatuses, RemoteCommandOptions, RunCommand,
 };
 use cluster::status;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
@@ -55,7 +56,7 @@ pub struct AgentDescription {
 #[derive(Debug, Clone)]
 pub struct NodeApi(pub NodeApiPeers);
 
-impl Checks for NodeApi {
+impl HealthChecks for NodeApi {
     fn names(&self) -> &'static [&'static str] {
         self.0.health.names()
     }
@@ -66,7 +67,7 @@ impl Checks for NodeApi {
 }
 
 impl KubeletHost for NodeApi {
-    async fn pods(&self) -> Result<Pods, Trouble> {
+    async fn pods(&self) -> Result<PodsWithStatuses, NodeError> {
         let pods = self
             .0
             .pod_manager
@@ -75,48 +76,48 @@ impl KubeletHost for NodeApi {
             .0
             .statuses
             .ask(ASK_TIMEOUT, |reply| status::Msg::All { reply });
-        Ok(Pods {
+        Ok(PodsWithStatuses {
             pods: pods.await.map_err(silent)?,
             statuses: statuses.await.map_err(silent)?,
         })
     }
 
-    async fn running_pods(&self) -> Result<Vec<Pod>, Trouble> {
+    async fn running_pods(&self) -> Result<Vec<Pod>, NodeError> {
         let pods = self.0.runtime.pods().await.map_err(told)?;
         let running = pods.values().filter(|pod| !pod.is_stopped());
         Ok(running.map(as_seen).collect())
     }
 
-    async fn exec(&self, wanted: Exec) -> Result<String, Trouble> {
+    async fn exec(&self, wanted: Exec) -> Result<String, NodeError> {
         let id = self.called(&wanted.pod, &wanted.container).await?;
         let streams = streams(wanted.streams);
         let url = self.0.runtime.exec(&id, &wanted.command, streams);
         url.await.map_err(told)
     }
 
-    async fn attach(&self, wanted: Attach) -> Result<String, Trouble> {
+    async fn attach(&self, wanted: Attach) -> Result<String, NodeError> {
         let there = self.running(&wanted.pod, &wanted.container).await?;
         let id = there.ok_or_else(|| {
             let (container, pod) = (&wanted.container, &wanted.pod);
             let pod = format!("{}_{}", pod.name(), pod.namespace());
-            Trouble::Failed(format!("container {container} not found in pod {pod}"))
+            NodeError::Failed(format!("container {container} not found in pod {pod}"))
         })?;
         let url = self.0.runtime.attach(&id, streams(wanted.streams));
         url.await.map_err(told)
     }
 
-    async fn port_forward(&self, pod: &Pod, ports: Vec<i32>) -> Result<String, Trouble> {
+    async fn port_forward(&self, pod: &Pod, ports: Vec<i32>) -> Result<String, NodeError> {
         let seen = self.0.runtime.pod(&pod.uid()).await.map_err(told)?;
         let sandbox = seen.newest_sandbox().filter(|sandbox| sandbox.is_ready());
         let sandbox = sandbox.ok_or_else(|| {
             let name = format!("{}_{}({})", pod.name(), pod.namespace(), pod.uid());
-            Trouble::Failed(format!("failed to find sandboxID for pod {name}"))
+            NodeError::Failed(format!("failed to find sandboxID for pod {name}"))
         })?;
         let url = self.0.runtime.port_forward(&sandbox.id, &ports);
         url.await.map_err(told)
     }
 
-    async fn run(&self, wanted: Run) -> Result<Vec<u8>, Trouble> {
+    async fn run(&self, wanted: RunCommand) -> Result<Vec<u8>, NodeError> {
         let id = self.called(&wanted.pod, &wanted.container).await?;
         let output = self.0.runtime.exec_sync(&id, &wanted.command, RUN_TIMEOUT);
         let output = output.await.map_err(told)?;
@@ -124,11 +125,11 @@ impl KubeletHost for NodeApi {
         both.extend_from_slice(&output.stderr);
         match output.exit_code {
             0 => Ok(both),
-            code => Err(Trouble::Failed(format!("command exited with {code}"))),
+            code => Err(NodeError::Failed(format!("command exited with {code}"))),
         }
     }
 
-    async fn checkpoint(&self, wanted: Checkpoint) -> Result<String, Trouble> {
+    async fn checkpoint(&self, wanted: ContainerCheckpointRequest) -> Result<String, NodeError> {
         let within = wanted.timeout.unwrap_or_default();
         let taken = self
             .0
@@ -138,8 +139,8 @@ impl KubeletHost for NodeApi {
             let code = error.status();
             let text = format!("{:#}", anyhow::Error::new(error));
             match code.as_u16() {
-                404 => Trouble::NotFound(text),
-                _ => Trouble::Failed(text),
+                404 => NodeError::NotFound(text),
+                _ => NodeError::Failed(text),
             }
         })?;
         let path = archives.items.first();
@@ -148,30 +149,30 @@ impl KubeletHost for NodeApi {
             .unwrap_or_default())
     }
 
-    async fn log_path(&self, container: &ContainerId) -> Result<PathBuf, Trouble> {
+    async fn log_path(&self, container: &ContainerId) -> Result<PathBuf, NodeError> {
         let log_status = self.0.runtime.log_status(container).await;
         Ok(log_status.map_err(told)?.log_path)
     }
 
-    async fn is_running(&self, container: &ContainerId) -> Result<bool, Trouble> {
+    async fn is_running(&self, container: &ContainerId) -> Result<bool, NodeError> {
         let log_status = self.0.runtime.log_status(container).await;
         Ok(log_status.map_err(told)?.is_running)
     }
 
-    async fn metrics(&self, which: Metrics) -> Result<String, Trouble> {
+    async fn metrics(&self, which: Metrics) -> Result<String, NodeError> {
         match which {
             Metrics::Own => Ok(self.0.summaries.metrics_text().await),
             Metrics::Probes => Ok(metrics::probes()),
             Metrics::Resource => Ok(self.0.summaries.resource_metrics().await),
             Metrics::Slis => Ok(metrics::slis::text()),
-            Metrics::Cadvisor => Err(Trouble::NotFound(
+            Metrics::Cadvisor => Err(NodeError::NotFound(
                 "the metrics of cAdvisor are not served; /metrics/resource and /stats/summary are"
                     .into(),
             )),
         }
     }
 
-    async fn summary(&self, detail: Detail) -> Result<Vec<u8>, Trouble> {
+    async fn summary(&self, detail: Detail) -> Result<Vec<u8>, NodeError> {
         let scope = match detail {
             Detail::Everything => SummaryScope::Everything,
             Detail::OnlyCpuAndMemory => SummaryScope::CpuAndMemory,
@@ -179,11 +180,11 @@ impl KubeletHost for NodeApi {
         let summary = self.0.summaries.summary(scope);
         let summary = summary
             .await
-            .map_err(|error| Trouble::Failed(format!("{:#}", anyhow::Error::new(error))))?;
-        serde_json::to_vec(&*summary).map_err(|error| Trouble::Failed(error.to_string()))
+            .map_err(|error| NodeError::Failed(format!("{:#}", anyhow::Error::new(error))))?;
+        serde_json::to_vec(&*summary).map_err(|error| NodeError::Failed(error.to_string()))
     }
 
-    async fn configz(&self) -> Result<Vec<u8>, Trouble> {
+    async fn configz(&self) -> Result<Vec<u8>, NodeError> {
         Ok(self.0.constant.config.clone())
     }
 
@@ -191,10 +192,10 @@ impl KubeletHost for NodeApi {
         self.0.constant.flags.clone()
     }
 
-    fn about(&self) -> About {
+    fn about(&self) -> ComponentInfo {
         let version = &self.0.constant.version;
         let emulates = version.split('+').next().unwrap_or_default();
-        About {
+        ComponentInfo {
             started: self.0.constant.started,
             version: version.clone(),
             emulates: emulates.to_owned(),
@@ -208,13 +209,13 @@ impl KubeletHost for NodeApi {
 
 impl NodeApi {
     /// The id of the container that runs now, for a command in it.
-    async fn called(&self, pod: &Pod, container: &str) -> Result<ContainerId, Trouble> {
+    async fn called(&self, pod: &Pod, container: &str) -> Result<ContainerId, NodeError> {
         let running = self.running(pod, container).await?;
-        running.ok_or_else(|| Trouble::Failed(format!("container not found ({container:?})")))
+        running.ok_or_else(|| NodeError::Failed(format!("container not found ({container:?})")))
     }
 
     /// The id of the container that runs now, if it does.
-    async fn running(&self, pod: &Pod, container: &str) -> Result<Option<ContainerId>, Trouble> {
+    async fn running(&self, pod: &Pod, container: &str) -> Result<Option<ContainerId>, NodeError> {
         let seen = self.0.runtime.pod(&pod.uid()).await.map_err(told)?;
         let running = seen
             .newest(container)
@@ -223,7 +224,7 @@ impl NodeApi {
     }
 }
 
-fn streams(wanted: Streams) -> runtime::StreamOptions {
+fn streams(wanted: RemoteCommandOptions) -> runtime::StreamOptions {
     runtime::StreamOptions {
         stdin: wanted.stdin,
         stdout: wanted.stdout,
@@ -232,15 +233,15 @@ fn streams(wanted: Streams) -> runtime::StreamOptions {
     }
 }
 
-fn told(error: RuntimeError) -> Trouble {
+fn told(error: RuntimeError) -> NodeError {
     match error.is_not_found() {
-        true => Trouble::NotFound(error.describe()),
-        false => Trouble::Failed(error.describe()),
+        true => NodeError::NotFound(error.describe()),
+        false => NodeError::Failed(error.describe()),
     }
 }
 
-fn silent(error: AskError) -> Trouble {
-    Trouble::Failed(format!("the pods are not known: {error}"))
+fn silent(error: AskError) -> NodeError {
+    NodeError::Failed(format!("the pods are not known: {error}"))
 }
 
 /// A pod as the runtime knows it, as upstream's `ToAPIPod` shows it.

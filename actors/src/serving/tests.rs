@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::healthz::{Healthz, NodeHealth};
 use super::*;
 use crate::pod_manager;
-use cluster::status::{self, Statuses};
+use cluster::status::{self, StatusManager};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -62,11 +62,11 @@ pub(super) async fn statuses_of(
     pod_manager: &Addr<pod_manager::Msg>,
 ) -> Addr<status::Msg> {
     let (addr, port) = mailbox(8);
-    let told = kernel::Recipient::new(pod_manager.clone(), |status::Republish| {
+    let told = kernel::Recipient::new(pod_manager.clone(), |status::PodResync| {
         pod_manager::Msg::Resync
     });
     root.spawn(ChildSpec::permanent("status"), port, move || {
-        Statuses::new(told.clone())
+        StatusManager::new(told.clone())
     });
     let status = PodStatus {
         phase: Some("Running".into()),

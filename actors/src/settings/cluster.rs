@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cluster::certificates::{Files, Store};
-use cluster::client::{Access, Identity};
+use cluster::certificates::{CertificateFiles, CertificateStore};
+use cluster::client::{Identity, RestConfig};
 use cluster::node;
-use cluster::objects::keeper;
+use cluster::objects::manager;
 use config::NodeConfig;
 use logic_api::objects::{ChangeDetection, IssuancePolicy};
 use logic_api::types::PodUid;
@@ -23,9 +23,9 @@ use super::AgentSettings;
 /// The node's way into its cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterSettings {
-    pub access: Access,
+    pub access: RestConfig,
     /// The same with the bootstrap credentials.
-    pub bootstrap: Option<Access>,
+    pub bootstrap: Option<RestConfig>,
     /// The client certificate that is asked for; none where the kubeconfig's own is used.
     pub client_certificate: Option<ClientCertificate>,
 }
@@ -33,7 +33,7 @@ pub struct ClusterSettings {
 /// A certificate that is asked of the API server.
 #[derive(Debug, Clone)]
 pub struct ClientCertificate {
-    pub store: Store,
+    pub store: CertificateStore,
     pub renewal: RotationPolicy,
 }
 
@@ -41,18 +41,18 @@ pub struct ClientCertificate {
 #[derive(Debug, Clone)]
 pub enum ServingCertificate {
     /// `tlsCertFile` and `tlsPrivateKeyFile`.
-    Given(Files),
+    Given(CertificateFiles),
     /// Asked of the API server: `serverTLSBootstrap`.
-    Asked(Store),
+    Asked(CertificateStore),
     /// Made once, in this folder.
     SelfSigned(PathBuf),
 }
 
 impl AgentSettings {
     /// By what objects of the API are kept. `supplied` are the pods that the checkpoint brought back with all they need.
-    pub fn keeping(&self, supplied: BTreeSet<PodUid>) -> keeper::Rules {
+    pub fn keeping(&self, supplied: BTreeSet<PodUid>) -> manager::SupplyRules {
         let kubelet = &self.config.kubelet;
-        keeper::Rules {
+        manager::SupplyRules {
             node_name: self.config.node_name.clone(),
             detection: match kubelet
                 .config_map_and_secret_change_detection_strategy
@@ -151,7 +151,7 @@ pub(super) fn cluster(config: &NodeConfig) -> Option<ClusterSettings> {
     };
     let asked = renewal == RotationPolicy::InTime || bootstrap.is_some();
     Some(ClusterSettings {
-        access: Access {
+        access: RestConfig {
             identity: match asked {
                 true => Identity::Comes,
                 false => Identity::There,
@@ -166,13 +166,13 @@ pub(super) fn cluster(config: &NodeConfig) -> Option<ClusterSettings> {
     })
 }
 
-fn store(config: &NodeConfig, prefix: &'static str) -> Store {
-    Store::new(PathBuf::from(&config.flags.cert_dir), prefix, None)
+fn store(config: &NodeConfig, prefix: &'static str) -> CertificateStore {
+    CertificateStore::new(PathBuf::from(&config.flags.cert_dir), prefix, None)
 }
 
-fn access(config: &NodeConfig, kubeconfig: &str) -> Access {
+fn access(config: &NodeConfig, kubeconfig: &str) -> RestConfig {
     let kubelet = &config.kubelet;
-    Access {
+    RestConfig {
         kubeconfig: PathBuf::from(kubeconfig),
         qps: kubelet.kube_api_qps,
         burst: kubelet.kube_api_burst,
@@ -204,7 +204,7 @@ pub(super) fn serving_certificate(config: &NodeConfig) -> ServingCertificate {
     let kubelet = &config.kubelet;
     let (certificate, key) = (&kubelet.tls_cert_file, &kubelet.tls_private_key_file);
     if !certificate.is_empty() && !key.is_empty() {
-        return ServingCertificate::Given(Files {
+        return ServingCertificate::Given(CertificateFiles {
             certificate: PathBuf::from(certificate),
             key: PathBuf::from(key),
         });

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::cluster::objects::Shelf;
+use ::cluster::objects::ObjectStore;
 use config::NodeConfig;
 use logic_api::backoff::BackoffPolicy;
 use logic_api::manifest::{ApiReferences, StaticPodContext};
@@ -152,7 +152,7 @@ impl AgentSettings {
     }
 
     /// The pods' sections.
-    pub fn sections(&self, objects: Shelf) -> Sections {
+    pub fn sections(&self, objects: ObjectStore) -> Sections {
         let kubelet = &self.config.kubelet;
         Sections {
             rules: self.rules(),

@@ -3,7 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use ::serving::policy::{Authentication, Authorization, Paths, Policy, Tls};
+use ::serving::policy::{
+    AuthenticationPolicy, AuthorizationPolicy, EndpointPolicy, Policy, TlsPolicy,
+};
 use config::NodeConfig;
 
 /// Where the HTTPS API listens; none where it is switched off.
@@ -18,7 +20,7 @@ pub(super) fn policy(config: &NodeConfig) -> Policy {
     Policy {
         address: https(config).unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()),
         node_name: config.node_name.clone(),
-        tls: Tls {
+        tls: TlsPolicy {
             min_version: kubelet.tls_min_version.clone(),
             cipher_suites: kubelet.tls_cipher_suites.clone(),
         },
@@ -31,10 +33,10 @@ pub(super) fn policy(config: &NodeConfig) -> Policy {
     }
 }
 
-fn authentication(config: &NodeConfig) -> Authentication {
+fn authentication(config: &NodeConfig) -> AuthenticationPolicy {
     let section = &config.kubelet.authentication;
     let client_ca = &section.x509.client_ca_file;
-    Authentication {
+    AuthenticationPolicy {
         anonymous: section.anonymous.enabled,
         tokens: section
             .webhook
@@ -44,21 +46,21 @@ fn authentication(config: &NodeConfig) -> Authentication {
     }
 }
 
-fn authorization(config: &NodeConfig) -> Authorization {
+fn authorization(config: &NodeConfig) -> AuthorizationPolicy {
     let section = &config.kubelet.authorization;
     match section.mode.as_str() {
-        "AlwaysAllow" => Authorization::AlwaysAllow,
+        "AlwaysAllow" => AuthorizationPolicy::AlwaysAllow,
         // Validation knows no third mode.
-        _ => Authorization::Webhook {
+        _ => AuthorizationPolicy::Webhook {
             allowed: section.webhook.cache_authorized_ttl.into(),
             refused: section.webhook.cache_unauthorized_ttl.into(),
         },
     }
 }
 
-fn paths(config: &NodeConfig) -> Paths {
+fn paths(config: &NodeConfig) -> EndpointPolicy {
     let (kubelet, gates) = (&config.kubelet, &config.gates);
-    Paths {
+    EndpointPolicy {
         debugging: kubelet.enable_debugging_handlers,
         system_logs: kubelet.enable_system_log_handler,
         log_query: kubelet.enable_system_log_query,

@@ -19,7 +19,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cluster::events::{Object, Recorder, Type};
+use cluster::events::{EventType, InvolvedObject, Recorder};
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Recipient, TaskId};
@@ -312,10 +312,10 @@ impl ShutdownManager {
     }
 
     fn event(&self, message: &str, ctx: &Context<Msg>) {
-        let node = Object::node(&self.policy.node_name);
+        let node = InvolvedObject::node(&self.policy.node_name);
         self.peers.recorder.record(
             timestamp(ctx),
-            Type::Normal,
+            EventType::Normal,
             node,
             "NodeShutdown",
             message.to_owned(),

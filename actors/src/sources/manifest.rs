@@ -4,7 +4,7 @@ use std::error::Error;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use cluster::folder::Unread;
+use cluster::folder::FileReadError;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::manifest::{
@@ -22,7 +22,7 @@ const MAX_UID_LENGTH: usize = 253;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
     #[error(transparent)]
-    Unread(#[from] Unread),
+    Unread(#[from] FileReadError),
     #[error("the file's name is not utf-8, expected a name that a log can show")]
     Unspeakable,
     #[error(transparent)]

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-use cluster::events::{Object, Recorder, Type};
+use cluster::events::{EventType, InvolvedObject, Recorder};
 
 /// The reason of the event about a manifest that does not run. Upstream only logs.
 const INVALID: &str = "InvalidManifest";
@@ -23,14 +23,14 @@ pub(super) enum SourceProblem {
 #[derive(Debug)]
 pub(super) struct SourceProblems {
     recorder: Recorder,
-    node: Object,
+    node: InvolvedObject,
 
     told: BTreeSet<SourceProblem>,
 }
 
 impl SourceProblems {
     pub(super) fn new(recorder: Recorder, node_name: &str) -> Self {
-        let node = Object::node(node_name);
+        let node = InvolvedObject::node(node_name);
         SourceProblems {
             recorder,
             node,
@@ -47,7 +47,7 @@ impl SourceProblems {
                     tracing::error!("{text}");
                     let node = self.node.clone();
                     self.recorder
-                        .record(at, Type::Warning, node, INVALID, text.clone());
+                        .record(at, EventType::Warning, node, INVALID, text.clone());
                 }
                 SourceProblem::Doubtful { text, .. } => tracing::warn!("{text}"),
             }

@@ -7,7 +7,7 @@ use logic_api::pod::PodView;
 use logic_api::types::PodUid;
 use logic_resources::summary::plugin_name;
 use metrics::exposition::Exposition;
-use metrics::logs::{self, Logs};
+use metrics::logs::{self, LogUsage};
 use metrics::volumes::{write_stats, write_totals};
 
 use super::disk::DiskScan;
@@ -54,7 +54,7 @@ impl SummaryProvider {
     }
 
     /// What the logs of each container take.
-    async fn logs(&self) -> Result<Vec<Logs>, SummaryError> {
+    async fn logs(&self) -> Result<Vec<LogUsage>, SummaryError> {
         let pods = self.pods().await.map_err(SummaryError::Silent)?;
         let node = &self.0.peers.rules.node;
         let names = pods
@@ -73,17 +73,20 @@ impl SummaryProvider {
 }
 
 impl DiskScan {
-    fn logs(&self, at: SystemTime) -> Vec<Logs> {
+    fn logs(&self, at: SystemTime) -> Vec<LogUsage> {
         let disks = self.see(at).disks;
         let of_pod = |(uid, namespace, pod): &(PodUid, String, String)| {
             let containers = disks.get(uid).map(|disk| &disk.container_logs);
-            let logs = containers.into_iter().flatten().map(|(name, taken)| Logs {
-                uid: uid.as_str().to_owned(),
-                namespace: namespace.clone(),
-                pod: pod.clone(),
-                container: name.clone(),
-                bytes: taken.bytes,
-            });
+            let logs = containers
+                .into_iter()
+                .flatten()
+                .map(|(name, taken)| LogUsage {
+                    uid: uid.as_str().to_owned(),
+                    namespace: namespace.clone(),
+                    pod: pod.clone(),
+                    container: name.clone(),
+                    bytes: taken.bytes,
+                });
             logs.collect::<Vec<_>>()
         };
         self.pods.iter().flat_map(of_pod).collect()

@@ -162,7 +162,7 @@ impl SummaryProvider {
     }
 
     /// How full the volumes of claims are, each claim once.
-    pub async fn claims(&self) -> Result<Vec<metrics::volumes::Claimed>, AskError> {
+    pub async fn claims(&self) -> Result<Vec<metrics::volumes::ClaimUsage>, AskError> {
         let (pods, volumes) = futures_util::future::try_join(self.pods(), self.volumes()).await?;
         let claims = pods::claims(&pods, &volumes);
         Ok(claims.into_iter().map(claimed).collect())
@@ -360,10 +360,10 @@ fn forget_gone(rates: &mut CpuRates, listed: &BTreeMap<PodUid, RuntimePod>) {
 
 fn claimed(
     ((namespace, claim), figures): ((String, String), &VolumeMetrics),
-) -> metrics::volumes::Claimed {
-    use metrics::volumes::{Claimed, Health};
+) -> metrics::volumes::ClaimUsage {
+    use metrics::volumes::{ClaimUsage, VolumeHealthMetric};
     let known = |value: Option<u64>| Some(value.unwrap_or(0));
-    Claimed {
+    ClaimUsage {
         namespace,
         claim,
         capacity: known(figures.capacity),
@@ -373,8 +373,8 @@ fn claimed(
         inodes_free: known(figures.inodes_free),
         inodes_used: known(figures.inodes_used),
         abnormal: figures.abnormal.as_ref().map(|told| match told.state {
-            logic_api::volume_stats::VolumeHealthState::Normal => Health::Normal,
-            logic_api::volume_stats::VolumeHealthState::Abnormal => Health::Abnormal,
+            logic_api::volume_stats::VolumeHealthState::Normal => VolumeHealthMetric::Normal,
+            logic_api::volume_stats::VolumeHealthState::Abnormal => VolumeHealthMetric::Abnormal,
         }),
     }
 }

@@ -7,70 +7,70 @@ use jiff::Timestamp;
 use logic_resources::summary::{
     ContainerStats, CpuStats, MemoryStats, PodStats, StatsSummary, SwapStats,
 };
-use metrics::exposition::{Exposition, Kind};
+use metrics::exposition::{Exposition, MetricKind};
 
 /// A family: its kind, name and help.
-type MetricHead = (Kind, &'static str, &'static str);
+type MetricHead = (MetricKind, &'static str, &'static str);
 /// A figure, and when it was taken.
 type TimedSample = (f64, Option<Timestamp>);
 
 const CPU_OF_CONTAINER: MetricHead = (
-    Kind::Counter,
+    MetricKind::Counter,
     "container_cpu_usage_seconds_total",
     "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
 );
 const MEMORY_OF_CONTAINER: MetricHead = (
-    Kind::Gauge,
+    MetricKind::Gauge,
     "container_memory_working_set_bytes",
     "[STABLE] Current working set of the container in bytes",
 );
 const START_OF_CONTAINER: MetricHead = (
-    Kind::Gauge,
+    MetricKind::Gauge,
     "container_start_time_seconds",
     "[STABLE] Start time of the container since unix epoch in seconds",
 );
 const SWAP_OF_CONTAINER: MetricHead = (
-    Kind::Gauge,
+    MetricKind::Gauge,
     "container_swap_usage_bytes",
     "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems",
 );
 const SWAP_LIMIT_OF_CONTAINER: MetricHead = (
-    Kind::Gauge,
+    MetricKind::Gauge,
     "container_swap_limit_bytes",
     "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems",
 );
 const CPU_OF_NODE: MetricHead = (
-    Kind::Counter,
+    MetricKind::Counter,
     "node_cpu_usage_seconds_total",
     "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
 );
 const MEMORY_OF_NODE: MetricHead = (
-    Kind::Gauge,
+    MetricKind::Gauge,
     "node_memory_working_set_bytes",
     "[STABLE] Current working set of the node in bytes",
 );
 const SWAP_OF_NODE: MetricHead = (
-    Kind::Gauge,
+    MetricKind::Gauge,
     "node_swap_usage_bytes",
     "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems",
 );
 const CPU_OF_POD: MetricHead = (
-    Kind::Counter,
+    MetricKind::Counter,
     "pod_cpu_usage_seconds_total",
     "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
 );
 const MEMORY_OF_POD: MetricHead = (
-    Kind::Gauge,
+    MetricKind::Gauge,
     "pod_memory_working_set_bytes",
     "[STABLE] Current working set of the pod in bytes",
 );
 const SWAP_OF_POD: MetricHead = (
-    Kind::Gauge,
+    MetricKind::Gauge,
     "pod_swap_usage_bytes",
     "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
 );
 const ERROR: MetricHead = (
-    Kind::Gauge,
+    MetricKind::Gauge,
     "resource_scrape_error",
     "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
 );

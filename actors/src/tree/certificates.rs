@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cluster::certificates::{self, Identity, Purpose, Rotation};
-use cluster::client::Client;
+use cluster::certificates::{self, CertificatePurpose, IdentityReceiver, Rotation};
+use cluster::client::ApiClient;
 use k8s_openapi::api::core::v1;
 use kernel::{Addr, ChildSpec, Supervisor, mailbox};
 use logic_node::certificates::CertificateSubject;
@@ -29,7 +29,13 @@ pub(super) fn grow_client(
         port,
         move || {
             let kept = (Some(subject.clone()), offer.clone());
-            Rotation::new(Purpose::Client, store.clone(), peers.clone(), kept).renewed(renewal)
+            Rotation::new(
+                CertificatePurpose::Client,
+                store.clone(),
+                peers.clone(),
+                kept,
+            )
+            .renewed(renewal)
         },
     );
 }
@@ -52,14 +58,14 @@ pub(super) fn identities(node: &v1::Node) -> Option<CertificateSubject> {
 pub(super) fn grow_serving(
     serving: &Supervisor,
     settings: &AgentSettings,
-    client: Option<&Client>,
-) -> anyhow::Result<(Identity, Option<Addr<certificates::Msg>>)> {
+    client: Option<&ApiClient>,
+) -> anyhow::Result<(IdentityReceiver, Option<Addr<certificates::Msg>>)> {
     let (offer, identity) = watch::channel(None);
-    let given = |files: certificates::Files| {
+    let given = |files: certificates::CertificateFiles| {
         let (_, port) = mailbox(certificates::MAILBOX);
         let offer = offer.clone();
         serving.spawn(ChildSpec::permanent("certificate"), port, move || {
-            certificates::Given::new(files.clone(), offer.clone())
+            certificates::CertificateReloader::new(files.clone(), offer.clone())
         });
     };
     match (&settings.serving_certificate, client) {
@@ -73,7 +79,12 @@ pub(super) fn grow_serving(
             };
             serving.spawn(ChildSpec::permanent("certificate"), port, move || {
                 let kept = (None, offer.clone());
-                Rotation::new(Purpose::Server, store.clone(), peers.clone(), kept)
+                Rotation::new(
+                    CertificatePurpose::Server,
+                    store.clone(),
+                    peers.clone(),
+                    kept,
+                )
             });
             return Ok((identity, Some(addr)));
         }

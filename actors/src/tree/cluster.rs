@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use cluster::alone::{self, Alone, Remembered};
-use cluster::certificates::{self, Prepared};
-use cluster::client::{Client, Identity, Lane};
+use cluster::certificates::{self, BootstrapOutcome};
+use cluster::client::{ApiClient, Identity, RequestLane};
 use cluster::events;
-use cluster::node::claims::{self, Claims};
 use cluster::node::csi_node::{self, CsiNode};
-use cluster::node::herald::{self, Herald};
 use cluster::node::lease::{self, Heartbeat};
-use cluster::node::{self, Presence};
-use cluster::objects::keeper::{self, Keeper};
-use cluster::objects::{Shelf, Supply};
-use cluster::pods::{self, Pods};
-use cluster::status::{self, Republish};
+use cluster::node::node_informer::{self, NodeInformer};
+use cluster::node::pvc_resize::{self, PvcResizer};
+use cluster::node::{self, NodeStatusManager};
+use cluster::objects::manager::{self, ObjectManager};
+use cluster::objects::{ObjectStore, StoreWriter};
+use cluster::offline::{self, OfflineCheckpoint, OfflineState};
+use cluster::pods::{self, ApiPods};
+use cluster::status::{self, PodResync};
 use k8s_openapi::api::core::v1;
 use kernel::{Addr, ChildSpec, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic_api::objects::StaticObjects;
@@ -43,15 +43,15 @@ use crate::volumes;
 /// The way into the cluster, before its actors are there.
 #[derive(Debug)]
 pub struct ClusterWiring {
-    pub client: Client,
+    pub client: ApiClient,
     pub addrs: ClusterAddrs,
     /// The node's object, once it is known.
     pub object: watch::Receiver<Option<Arc<v1::Node>>>,
-    bootstrap: Option<Client>,
+    bootstrap: Option<ApiClient>,
     certificate: Option<ClientCertificate>,
     offer: CertificateSender,
     publish: watch::Sender<Option<Arc<v1::Node>>>,
-    remembered: Remembered,
+    remembered: OfflineState,
     ports: ClusterPorts,
 }
 
@@ -59,22 +59,22 @@ pub struct ClusterWiring {
 #[derive(Debug, Clone)]
 pub struct ClusterAddrs {
     pub pods: Addr<pods::Msg>,
-    pub keeper: Addr<keeper::Msg>,
-    pub alone: Addr<alone::Msg>,
+    pub keeper: Addr<manager::Msg>,
+    pub alone: Addr<offline::Msg>,
     pub node: Addr<node::Msg>,
     pub csi_node: Addr<csi_node::Msg>,
-    pub claims: Addr<claims::Msg>,
+    pub claims: Addr<pvc_resize::Msg>,
     pub node_health: Addr<node_health::Msg>,
 }
 
 #[derive(Debug)]
 struct ClusterPorts {
     pods: Port<pods::Msg>,
-    keeper: Port<keeper::Msg>,
-    alone: Port<alone::Msg>,
+    keeper: Port<manager::Msg>,
+    alone: Port<offline::Msg>,
     node: Port<node::Msg>,
     csi_node: Port<csi_node::Msg>,
-    claims: Port<claims::Msg>,
+    claims: Port<pvc_resize::Msg>,
     node_health: Port<node_health::Msg>,
 }
 
@@ -87,12 +87,15 @@ impl ClusterWiring {
         };
         find_kubeconfig(&mut section)?;
         let (offer, identity) = watch::channel(None);
-        let client = Client::new(section.access, identity).context("no way to the API server")?;
+        let client =
+            ApiClient::new(section.access, identity).context("no way to the API server")?;
         let (_, nobody) = watch::channel(None);
-        let bootstrap = section.bootstrap.map(|access| Client::new(access, nobody));
+        let bootstrap = section
+            .bootstrap
+            .map(|access| ApiClient::new(access, nobody));
         let bootstrap = bootstrap.transpose().context("no way to the API server")?;
         let (publish, object) = watch::channel(None);
-        let remembered = alone::load(&settings.folder);
+        let remembered = offline::load(&settings.folder);
         if let Some(trouble) = &remembered.trouble {
             tracing::error!("{trouble}");
         }
@@ -116,15 +119,15 @@ impl ClusterWiring {
     }
 
     /// How statuses are sent.
-    pub fn sending(&self) -> status::Sending {
-        let pods = Recipient::new(self.addrs.pods.clone(), |Republish| pods::Msg::Again);
-        status::Sending::new(&self.client, pods)
+    pub fn sending(&self) -> status::StatusClient {
+        let pods = Recipient::new(self.addrs.pods.clone(), |PodResync| pods::Msg::Again);
+        status::StatusClient::new(&self.client, pods)
     }
 
     /// Who keeps every pod's newest status for a time without the server.
     pub fn kept(&self) -> Recipient<(PodUid, Arc<v1::PodStatus>)> {
         Recipient::new(self.addrs.alone.clone(), |(uid, status)| {
-            alone::Msg::Status { uid, status }
+            offline::Msg::Status { uid, status }
         })
     }
 
@@ -143,13 +146,13 @@ impl ClusterWiring {
         let (pods, keeper) = (self.addrs.pods.clone(), self.addrs.keeper.clone());
         Listeners {
             mirrors: Some(Recipient::new(pods, pods::Msg::Static)),
-            over: Some(Recipient::new(keeper, |uid| keeper::Msg::Ended { uid })),
+            over: Some(Recipient::new(keeper, |uid| manager::Msg::Ended { uid })),
         }
     }
 
     /// How events are sent.
-    pub fn events(&self, node_name: &str) -> events::Sending {
-        events::Sending::new(&self.client, node_name)
+    pub fn events(&self, node_name: &str) -> events::EventSink {
+        events::EventSink::new(&self.client, node_name)
     }
 
     /// Who is told what the node runs short of.
@@ -182,7 +185,7 @@ fn find_kubeconfig(section: &mut settings::ClusterSettings) -> anyhow::Result<()
     let (own, given) = (&section.access.kubeconfig, &bootstrap.kubeconfig);
     let current = asked.store.current_path();
     let prepared = certificates::prepare(own, given, &current, super::timestamp())?;
-    if (prepared, asked.renewal) == (Prepared::Kept, RotationPolicy::Never) {
+    if (prepared, asked.renewal) == (BootstrapOutcome::Kept, RotationPolicy::Never) {
         section.access.identity = Identity::There;
         section.client_certificate = None;
     }
@@ -191,11 +194,11 @@ fn find_kubeconfig(section: &mut settings::ClusterSettings) -> anyhow::Result<()
 
 fn mailboxes() -> (ClusterAddrs, ClusterPorts) {
     let (pods, pods_port) = mailbox(pods::MAILBOX);
-    let (keeper, keeper_port) = mailbox(keeper::MAILBOX);
-    let (alone, alone_port) = mailbox(alone::MAILBOX);
+    let (keeper, keeper_port) = mailbox(manager::MAILBOX);
+    let (alone, alone_port) = mailbox(offline::MAILBOX);
     let (node, node_port) = mailbox(node::MAILBOX);
     let (csi_node, csi_node_port) = mailbox(csi_node::MAILBOX);
-    let (claims, claims_port) = mailbox(claims::MAILBOX);
+    let (claims, claims_port) = mailbox(pvc_resize::MAILBOX);
     let (node_health, vitals_port) = mailbox(node_health::MAILBOX);
     let addrs = ClusterAddrs {
         pods,
@@ -223,14 +226,14 @@ fn mailboxes() -> (ClusterAddrs, ClusterPorts) {
 pub struct ClusterInputs<'a> {
     pub settings: &'a AgentSettings,
     pub runtime: RuntimeClient,
-    pub supply: Supply,
-    pub shelf: Shelf,
+    pub supply: StoreWriter,
+    pub shelf: ObjectStore,
     /// Objects of manifests, where there is a folder of them.
-    pub folder: Option<Shelf>,
+    pub folder: Option<ObjectStore>,
     /// Who is told where the node can be reached: its serving certificate says so.
     pub certificate: Option<Addr<certificates::Msg>>,
     /// Who of those before it tells facts of the node.
-    pub tellers: Vec<Recipient<node::TellAgain>>,
+    pub tellers: Vec<Recipient<node::NodeResync>>,
 }
 
 /// Everybody who works for the node's place in its cluster.
@@ -264,14 +267,14 @@ pub fn grow(node: &NodeHandle, cluster: ClusterWiring, inputs: ClusterInputs<'_>
         addrs: &addrs,
     };
     let supplied = remembered.supplied.clone();
-    way.keeper(ports.keeper, &inputs, supplied);
-    way.alone(ports.alone, &inputs.shelf, inputs.settings);
+    way.object_manager(ports.keeper, &inputs, supplied);
+    way.offline(ports.alone, &inputs.shelf, inputs.settings);
     way.ended(&remembered.pods);
     way.pods(ports.pods, inputs.settings, remembered.pods);
     way.presence(ports.node, publish, (inputs.settings, inputs.tellers));
     way.volumes((ports.csi_node, ports.claims), &object, inputs.settings);
     way.life(&object, inputs.settings);
-    way.herald(&object, inputs.certificate);
+    way.node_informer(&object, inputs.certificate);
     let sources = node_health::HealthPeers {
         runtime: inputs.runtime,
         pleg: node.pleg.clone(),
@@ -290,39 +293,39 @@ pub fn grow(node: &NodeHandle, cluster: ClusterWiring, inputs: ClusterInputs<'_>
 struct ClusterContext<'a> {
     group: &'a Supervisor,
     node: &'a NodeHandle,
-    client: &'a Client,
+    client: &'a ApiClient,
     addrs: &'a ClusterAddrs,
 }
 
 impl ClusterContext<'_> {
-    fn keeper(
+    fn object_manager(
         &self,
-        port: Port<keeper::Msg>,
+        port: Port<manager::Msg>,
         inputs: &ClusterInputs<'_>,
         supplied: BTreeSet<PodUid>,
     ) {
         let told = vec![
             Recipient::new(self.addrs.pods.clone(), |uids| pods::Msg::Supplied { uids }),
-            Recipient::new(self.addrs.alone.clone(), |uids| alone::Msg::Supplied {
+            Recipient::new(self.addrs.alone.clone(), |uids| offline::Msg::Supplied {
                 uids,
             }),
         ];
-        let api = self.client.kube(Lane::Work);
-        let peers = keeper::Peers::new(api, inputs.supply.clone(), inputs.folder.clone(), told)
+        let api = self.client.kube(RequestLane::Work);
+        let peers = manager::Peers::new(api, inputs.supply.clone(), inputs.folder.clone(), told)
             .with_recorder(self.node.recorder.clone());
         let rules = inputs.settings.keeping(supplied);
         self.group
             .spawn(ChildSpec::permanent("objects"), port, move || {
-                Keeper::new(peers.clone(), rules.clone())
+                ObjectManager::new(peers.clone(), rules.clone())
             });
     }
 
-    fn alone(&self, port: Port<alone::Msg>, shelf: &Shelf, settings: &AgentSettings) {
+    fn offline(&self, port: Port<offline::Msg>, shelf: &ObjectStore, settings: &AgentSettings) {
         let (folder, shelf) = (settings.folder.clone(), shelf.clone());
         let name = settings.config.node_name.clone();
         self.group
             .spawn(ChildSpec::permanent("alone"), port, move || {
-                Alone::new(&folder, name.clone(), shelf.clone())
+                OfflineCheckpoint::new(&folder, name.clone(), shelf.clone())
             });
     }
 
@@ -345,23 +348,25 @@ impl ClusterContext<'_> {
             source: PodSource::Api,
             pods,
         };
-        let told = pods::Told {
+        let told = pods::PodSubscribers {
             directory: Recipient::new(self.node.pod_manager.clone(), set),
             remembered: Recipient::new(self.node.pod_manager.clone(), |pods| {
                 pod_manager::Msg::Restored { pods }
             }),
-            objects: Recipient::new(self.addrs.keeper.clone(), |pods| keeper::Msg::Pods { pods }),
-            alone: Recipient::new(self.addrs.alone.clone(), |pods| alone::Msg::Pods { pods }),
+            objects: Recipient::new(self.addrs.keeper.clone(), |pods| manager::Msg::Pods {
+                pods,
+            }),
+            alone: Recipient::new(self.addrs.alone.clone(), |pods| offline::Msg::Pods { pods }),
             statuses: Recipient::new(self.node.statuses.clone(), |pods| status::Msg::Pods {
                 pods,
             }),
-            kept: pods::Kept::default(),
+            kept: pods::KnownStaticPods::default(),
         };
         let name: Arc<str> = settings.config.node_name.as_str().into();
         let client = self.client.clone();
         self.group
             .spawn(ChildSpec::permanent("pods"), port, move || {
-                Pods::new(
+                ApiPods::new(
                     client.clone(),
                     name.clone(),
                     remembered.clone(),
@@ -374,16 +379,16 @@ impl ClusterContext<'_> {
         &self,
         port: Port<node::Msg>,
         publish: watch::Sender<Option<Arc<v1::Node>>>,
-        (settings, mut tellers): (&AgentSettings, Vec<Recipient<node::TellAgain>>),
+        (settings, mut tellers): (&AgentSettings, Vec<Recipient<node::NodeResync>>),
     ) {
         tellers.extend([
-            Recipient::new(self.node.volumes.clone(), |node::TellAgain| {
+            Recipient::new(self.node.volumes.clone(), |node::NodeResync| {
                 volumes::Msg::Resync
             }),
-            Recipient::new(self.addrs.csi_node.clone(), |node::TellAgain| {
+            Recipient::new(self.addrs.csi_node.clone(), |node::NodeResync| {
                 csi_node::Msg::TellAgain
             }),
-            Recipient::new(self.addrs.node_health.clone(), |node::TellAgain| {
+            Recipient::new(self.addrs.node_health.clone(), |node::NodeResync| {
                 node_health::Msg::Resync
             }),
         ]);
@@ -397,13 +402,13 @@ impl ClusterContext<'_> {
         let policy = settings.presence();
         self.group
             .spawn(ChildSpec::permanent("node"), port, move || {
-                Presence::new(policy.clone(), peers.clone())
+                NodeStatusManager::new(policy.clone(), peers.clone())
             });
     }
 
     fn volumes(
         &self,
-        (csi_port, claims_port): (Port<csi_node::Msg>, Port<claims::Msg>),
+        (csi_port, claims_port): (Port<csi_node::Msg>, Port<pvc_resize::Msg>),
         object: &watch::Receiver<Option<Arc<v1::Node>>>,
         settings: &AgentSettings,
     ) {
@@ -411,7 +416,7 @@ impl ClusterContext<'_> {
             client: self.client.clone(),
             object: object.clone(),
             node: self.addrs.node.clone(),
-            volumes: Recipient::new(self.node.volumes.clone(), |node::TellAgain| {
+            volumes: Recipient::new(self.node.volumes.clone(), |node::NodeResync| {
                 volumes::Msg::Resync
             }),
         };
@@ -423,7 +428,7 @@ impl ClusterContext<'_> {
         let client = self.client.clone();
         self.group
             .spawn(ChildSpec::permanent("claims"), claims_port, move || {
-                Claims::new(client.clone())
+                PvcResizer::new(client.clone())
             });
     }
 
@@ -439,7 +444,7 @@ impl ClusterContext<'_> {
             });
     }
 
-    fn herald(
+    fn node_informer(
         &self,
         object: &watch::Receiver<Option<Arc<v1::Node>>>,
         certificate: Option<Addr<certificates::Msg>>,
@@ -456,7 +461,7 @@ impl ClusterContext<'_> {
             Recipient::new(self.addrs.keeper.clone(), |node: Option<Arc<v1::Node>>| {
                 let ttl = node.as_deref().and_then(object_ttl);
                 let uid = node.and_then(|node| node.metadata.uid.clone());
-                keeper::Msg::Node { ttl, uid }
+                manager::Msg::Node { ttl, uid }
             }),
             Recipient::new(self.node.pod_manager.clone(), |node| {
                 pod_manager::Msg::NodeChanged { node }
@@ -478,10 +483,10 @@ impl ClusterContext<'_> {
             ));
         }
         let object = object.clone();
-        let (_, port) = mailbox(herald::MAILBOX);
+        let (_, port) = mailbox(node_informer::MAILBOX);
         self.group
             .spawn(ChildSpec::permanent("herald"), port, move || {
-                Herald::new(object.clone(), listeners.clone())
+                NodeInformer::new(object.clone(), listeners.clone())
             });
     }
 }

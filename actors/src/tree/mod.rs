@@ -39,11 +39,11 @@ use crate::storage::Storage;
 use crate::user_namespaces::{self, UserNamespaceManager};
 use crate::volumes::{self, VolumeManager};
 use crate::worker::{Peers, PodWorkerConfig};
-use ::cluster::events::{self, Events, Recorder};
-use ::cluster::node::TellAgain;
-use ::cluster::objects::{self, Folder, Shelf, Supply};
-use ::cluster::pods::Statics;
-use ::cluster::status::{self, Republish, Statuses};
+use ::cluster::events::{self, EventBroadcaster, Recorder};
+use ::cluster::node::NodeResync;
+use ::cluster::objects::{self, ObjectFolder, ObjectStore, StoreWriter};
+use ::cluster::pods::StaticPodSet;
+use ::cluster::status::{self, PodResync, StatusManager};
 
 /// A manager that fails more often than this is degraded: shown, and tried again at leisure.
 const MANAGER_INTENSITY: Intensity = Intensity {
@@ -120,10 +120,10 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
 
 /// Where objects of the API lie at hand.
 struct ObjectStores {
-    supply: Supply,
-    shelf: Shelf,
+    supply: StoreWriter,
+    shelf: ObjectStore,
     /// What a folder of manifests holds, where the API fills the shelf.
-    folder: Option<Shelf>,
+    folder: Option<ObjectStore>,
 }
 
 /// Objects of the API: from the API itself, from a folder that is watched, or from both.
@@ -134,13 +134,13 @@ fn objects(
 ) -> ObjectStores {
     let group = root.supervisor("objects", Strategy::OneForOne, MANAGER_INTENSITY);
     let path = PathBuf::from(&settings.config.flags.object_manifests);
-    let (filled, folder) = Shelf::new(objects::load(&settings.config.flags.object_manifests));
+    let (filled, folder) = ObjectStore::new(objects::load(&settings.config.flags.object_manifests));
     let is_given = !path.as_os_str().is_empty();
     if is_given {
         let (_, port) = mailbox(objects::MAILBOX);
         let supply = filled.clone();
         group.spawn(ChildSpec::permanent("folder"), port, move || {
-            Folder::new(path.clone(), supply.clone())
+            ObjectFolder::new(path.clone(), supply.clone())
         });
     }
     let Some(cluster) = cluster else {
@@ -152,7 +152,7 @@ fn objects(
     };
     let mut remembered = cluster.remembered();
     drop(remembered.merge((*folder.snapshot()).clone()));
-    let (supply, shelf) = Shelf::new(remembered);
+    let (supply, shelf) = ObjectStore::new(remembered);
     ObjectStores {
         supply,
         shelf,
@@ -179,7 +179,7 @@ pub struct Sections {
     pub users: user_namespaces::Policy,
     pub logs: logic_pods::logs::LogRotationPolicy,
     pub sources: BTreeSet<PodSource>,
-    pub objects: Shelf,
+    pub objects: ObjectStore,
     pub volumes: volumes::Policy,
     pub listeners: Listeners,
 }
@@ -188,7 +188,7 @@ pub struct Sections {
 #[derive(Debug, Clone, Default)]
 pub struct Listeners {
     /// Of static pods, for their mirrors.
-    pub mirrors: Option<Recipient<Statics>>,
+    pub mirrors: Option<Recipient<StaticPodSet>>,
     /// Of pods that need nothing any more.
     pub over: Option<Recipient<PodUid>>,
 }
@@ -361,7 +361,7 @@ fn grow_state(
     let state = root.supervisor("state", Strategy::OneForOne, MANAGER_INTENSITY);
     let sending = told.cluster.map(|cluster| cluster.events(told.node_name));
     state.spawn(ChildSpec::permanent("events"), ports.events, move || {
-        Events::new(sending.clone())
+        EventBroadcaster::new(sending.clone())
     });
     let (file, root_dir) = (file.to_owned(), root_dir.to_owned());
     state.spawn(
@@ -373,21 +373,21 @@ fn grow_state(
         UserNamespaceManager::new(ids.clone())
     });
     let peers = status::Peers {
-        republish: Recipient::new(told.pod_manager.clone(), |Republish| {
+        republish: Recipient::new(told.pod_manager.clone(), |PodResync| {
             pod_manager::Msg::Resync
         }),
         api: told.cluster.map(ClusterWiring::sending),
         kept: told.cluster.map(ClusterWiring::kept),
     };
     state.spawn(ChildSpec::permanent("status"), ports.statuses, move || {
-        Statuses::new(peers.clone())
+        StatusManager::new(peers.clone())
     });
 }
 
 /// Whom the volume manager works with.
 fn volume_peers(
     backends: Backends,
-    (objects, peers): (&Shelf, &Peers),
+    (objects, peers): (&ObjectStore, &Peers),
     cluster: Option<&ClusterWiring>,
 ) -> volumes::Peers {
     volumes::Peers {
@@ -465,12 +465,12 @@ fn grow_resources(
     runtime: RuntimeClient,
     settings: &AgentSettings,
     cluster: Option<&ClusterWiring>,
-) -> Vec<Recipient<TellAgain>> {
+) -> Vec<Recipient<NodeResync>> {
     let resources = node
         .root
         .supervisor("resources", Strategy::OneForOne, MANAGER_INTENSITY);
     let (addr, port) = mailbox(eviction::MAILBOX);
-    let mut tellers = vec![Recipient::new(addr, |TellAgain| eviction::Msg::Resync)];
+    let mut tellers = vec![Recipient::new(addr, |NodeResync| eviction::Msg::Resync)];
     let sampler = UsageSampler::new(runtime, node.pod_manager.clone());
     let (policy, name) = (settings.eviction.clone(), settings.config.node_name.clone());
     let peers = eviction::Peers {
@@ -485,7 +485,7 @@ fn grow_resources(
         return tellers;
     }
     let (addr, port) = mailbox(shutdown::MAILBOX);
-    tellers.push(Recipient::new(addr, |TellAgain| shutdown::Msg::Resync));
+    tellers.push(Recipient::new(addr, |NodeResync| shutdown::Msg::Resync));
     let peers = shutdown::Peers {
         pod_manager: node.pod_manager.clone(),
         volumes: node.volumes.clone(),

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use ::serving::read_only::ReadOnly;
-use ::serving::{Alone, Https};
+use ::serving::{Https, NoReviews};
 use anyhow::Context as _;
 use cluster::certificates;
-use cluster::reviews::Reviews;
+use cluster::reviews::ApiReviews;
 use kernel::{Addr, ChildSpec, Strategy, Supervisor, mailbox};
 
 use super::certificates::grow_serving;
@@ -114,7 +114,7 @@ fn https(
     let spec = ChildSpec::permanent("https");
     match client {
         Some(client) => {
-            let reviews = Rc::new(Reviews::new(client));
+            let reviews = Rc::new(ApiReviews::new(client));
             serving.spawn(spec, port, move || {
                 Https::new(
                     policy.clone(),
@@ -128,7 +128,7 @@ fn https(
             Https::new(
                 policy.clone(),
                 answers.clone(),
-                Rc::new(Alone),
+                Rc::new(NoReviews),
                 identity.clone(),
             )
         }),

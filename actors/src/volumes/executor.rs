@@ -16,7 +16,7 @@ use super::{Msg, VolumeManager, metrics};
 use crate::storage::{
     self, MountPod, MountSpec, RefusalClass, Storage, StorageError, StoragePlugin,
 };
-use cluster::events::{Object, Type};
+use cluster::events::{EventType, InvolvedObject};
 
 /// What came of an operation.
 #[derive(Debug)]
@@ -114,13 +114,13 @@ impl VolumeManager {
     fn report_mount(&self, place: &MountPoint, warnings: Vec<String>, ctx: &Context<Msg>) {
         for warning in warnings {
             let reason = reason_of(&warning);
-            self.record_event(&place.uid, Type::Warning, (reason, warning), ctx);
+            self.record_event(&place.uid, EventType::Warning, (reason, warning), ctx);
         }
         if place.mode == VolumeMode::Block {
             for text in mapped(&self.peers.rules.node.root_dir, place) {
                 self.record_event(
                     &place.uid,
-                    Type::Normal,
+                    EventType::Normal,
                     (event_reasons::MOUNTED, text),
                     ctx,
                 );
@@ -136,12 +136,12 @@ impl VolumeManager {
             volume,
             message,
         } = worn;
-        let node = Object::node(&self.peers.rules.node.node_name);
+        let node = InvolvedObject::node(&self.peers.rules.node.node_name);
         let text = format!("{message}; plugin {} is replaced", plugin.name());
         let recorder = &self.peers.recorder;
         recorder.record(
             super::timestamp(ctx),
-            Type::Warning,
+            EventType::Warning,
             node,
             "VolumeStuck",
             text,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster::node::claims::{self, Growth};
+use cluster::node::pvc_resize::{self, PvcGrowth};
 use cluster::node::{self, csi_node};
 use k8s_openapi::api::core::v1::{Node, Pod, Volume};
 use kernel::{Addr, Context};
@@ -27,7 +27,7 @@ use super::{Msg, VolumeManager};
 pub struct ApiPeers {
     pub node: Addr<node::Msg>,
     pub csi_node: Addr<csi_node::Msg>,
-    pub claims: Addr<claims::Msg>,
+    pub claims: Addr<pvc_resize::Msg>,
     /// The node's object, once it is known.
     pub object: watch::Receiver<Option<Arc<Node>>>,
 }
@@ -263,13 +263,13 @@ impl VolumeManager {
         let (Some(cluster), Some(growing)) = (&self.peers.cluster, self.growing.get(id)) else {
             return;
         };
-        let growth = Growth {
+        let growth = PvcGrowth {
             namespace: growing.namespace.clone(),
             claim: growing.claim.clone(),
             grow: growing.grow.clone(),
             outcome,
         };
-        if let Err(full) = cluster.claims.tell(claims::Msg::Grew(Box::new(growth))) {
+        if let Err(full) = cluster.claims.tell(pvc_resize::Msg::Grew(Box::new(growth))) {
             tracing::warn!("a claim does not follow its volume's size: {full}");
         }
     }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use cluster::events::Type;
+use cluster::events::EventType;
 use kernel::Context;
 use logic_api::types::PodUid;
 use logic_api::volume_stats::{VolumeHealthState, VolumeMetrics};
@@ -212,7 +212,7 @@ impl VolumeManager {
         for name in self.world.names(place) {
             let text = format!("Volume {name}: {}", health.message);
             let told = ("VolumeConditionAbnormal", text);
-            self.record_event(&place.uid, Type::Warning, told, ctx);
+            self.record_event(&place.uid, EventType::Warning, told, ctx);
         }
     }
 

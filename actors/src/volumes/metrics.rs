@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ::metrics::runtime::End;
+use ::metrics::runtime::CallResult;
 use ::metrics::volumes::{
     MEASURING, ORPHANS_CLEANED, ORPHANS_CLEANED_ERRORS, RECONSTRUCTED, RECONSTRUCTED_ERRORS,
     operated,
@@ -33,8 +33,8 @@ pub(super) fn count(task: &VolumeOperation, ending: &OperationResult, began: Ins
         VolumeOperation::Remove { .. } => return count_removal(ending),
     };
     let end = match ending {
-        OperationResult::Failed { .. } | OperationResult::Stuck { .. } => End::InError,
-        OperationResult::Done | OperationResult::Mounted { .. } => End::Well,
+        OperationResult::Failed { .. } | OperationResult::Stuck { .. } => CallResult::InError,
+        OperationResult::Done | OperationResult::Mounted { .. } => CallResult::Well,
     };
     let took = kernel::now().saturating_duration_since(began);
     operated(&plugin_name(kind.as_str(), &id.0), operation, took, end);

@@ -27,8 +27,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::events::{Recorder, Type};
-use cluster::objects::Shelf;
+use cluster::events::{EventType, Recorder};
+use cluster::objects::ObjectStore;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
@@ -160,7 +160,7 @@ pub struct Peers {
     pub storage: Storage,
     /// The storage plugins' hosts, by the plugin's name.
     pub hosts: BTreeMap<String, Addr<plugin_host::Msg>>,
-    pub objects: Shelf,
+    pub objects: ObjectStore,
     pub pod_manager: Addr<pod_manager::Msg>,
     pub recorder: Recorder,
     pub rules: Arc<PodWorkerConfig>,
@@ -333,7 +333,7 @@ impl VolumeManager {
     fn record_event(
         &self,
         uid: &PodUid,
-        r#type: Type,
+        r#type: EventType,
         (reason, message): (&str, String),
         ctx: &Context<Msg>,
     ) {

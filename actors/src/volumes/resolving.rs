@@ -20,7 +20,7 @@ use logic_volumes::resolve::{self, ResolveContext, event_reasons};
 use logic_volumes::{Dependency, ResolvedVolume, UnresolvedVolume, VolumeId};
 
 use super::{Msg, VolumeManager, timestamp};
-use cluster::events::Type;
+use cluster::events::EventType;
 
 /// Pods that are resolved before others have their turn: a few milliseconds.
 const MAX_RESOLVED_AT_ONCE: usize = 64;
@@ -273,7 +273,7 @@ impl VolumeManager {
         for (name, folder) in readers {
             if !wanting.resolving.readers.contains(name) {
                 let told = event_reasons::read_only_not_expanded(folder);
-                self.record_event(uid, Type::Warning, (told.reason, told.message), ctx);
+                self.record_event(uid, EventType::Warning, (told.reason, told.message), ctx);
             }
         }
     }

@@ -8,7 +8,7 @@ use logic_api::pod::PodView;
 use logic_api::types::{EventLevel, HistoryEvent};
 use serde::{Deserialize, Serialize};
 
-use cluster::events::{Event, Object, Recorder, Type};
+use cluster::events::{Event, EventType, InvolvedObject, Recorder};
 
 /// Lines kept a pod: a crash loop's last hour, under 16 KiB.
 const MAX_LINES: usize = 64;
@@ -124,8 +124,8 @@ fn line(event: Event) -> HistoryLine {
         why: HistoryEvent {
             object: container,
             weight: match event.r#type {
-                Type::Normal => EventLevel::Normal,
-                Type::Warning => EventLevel::Warning,
+                EventType::Normal => EventLevel::Normal,
+                EventType::Warning => EventLevel::Warning,
             },
             reason: event.reason,
             message: event.message,
@@ -198,10 +198,10 @@ pub(super) fn containers(status: &PodStatus) -> Vec<(String, String)> {
 }
 
 /// A note that becomes an event after all is a normal one.
-pub(crate) fn event_type(weight: EventLevel) -> Type {
+pub(crate) fn event_type(weight: EventLevel) -> EventType {
     match weight {
-        EventLevel::Note | EventLevel::Normal => Type::Normal,
-        EventLevel::Warning => Type::Warning,
+        EventLevel::Note | EventLevel::Normal => EventType::Normal,
+        EventLevel::Warning => EventType::Warning,
     }
 }
 
@@ -210,7 +210,7 @@ pub(super) fn event(
     recorder: &Recorder,
     pod: &Pod,
     container: Option<&str>,
-    r#type: Type,
+    r#type: EventType,
     reason: &str,
     message: String,
 ) {
@@ -219,7 +219,7 @@ pub(super) fn event(
 }
 
 /// The pod, or one of its containers, as events name it.
-pub(crate) fn object(pod: &Pod, container: Option<&str>) -> Object {
+pub(crate) fn object(pod: &Pod, container: Option<&str>) -> InvolvedObject {
     let list = container.map(|name| match pod.container(name) {
         Some((logic_api::types::ContainerKind::Init, _)) => {
             format!("spec.initContainers{{{name}}}")
@@ -231,7 +231,7 @@ pub(crate) fn object(pod: &Pod, container: Option<&str>) -> Object {
             format!("spec.containers{{{name}}}")
         }
     });
-    Object {
+    InvolvedObject {
         kind: "Pod".to_owned(),
         namespace: pod.namespace().to_owned(),
         name: pod.name().to_owned(),

@@ -21,7 +21,7 @@ use super::{PodWorkerState, history};
 use crate::hooks;
 use crate::pod_manager::PodGoal;
 use crate::runtime::RuntimeError;
-use cluster::events::Type;
+use cluster::events::EventType;
 
 /// One container to be ended.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl PlanExecutor {
             &self.peers.recorder,
             &self.pod,
             Some(name),
-            Type::Normal,
+            EventType::Normal,
             "Killing",
             message.clone(),
         );

@@ -187,8 +187,8 @@ pub(crate) fn probe<'a>(
     pod: &'a Pod,
     container: &'a str,
     kind: ProbeKind,
-) -> metrics::prober::Probe<'a> {
-    metrics::prober::Probe {
+) -> metrics::prober::ProbeLabels<'a> {
+    metrics::prober::ProbeLabels {
         kind: kind.as_str(),
         container,
         pod: pod.name(),

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::events::Object;
+use cluster::events::InvolvedObject;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::linux::UserNamespace;
 use logic_api::types::{
@@ -219,15 +219,15 @@ impl PlanExecutor {
         self.notify_about(object(&self.pod, why.object.as_deref()), why);
     }
 
-    fn notify_about(&self, object: Object, why: &HistoryEvent) {
+    fn notify_about(&self, object: InvolvedObject, why: &HistoryEvent) {
         let r#type = super::history::event_type(why.weight);
         let (reason, message) = (&why.reason, why.message.clone());
         let recorder = &self.peers.recorder;
         recorder.record(timestamp_now(), r#type, object, reason, message);
     }
 
-    fn node(&self) -> Object {
-        Object::node(&self.peers.rules.node.node_name)
+    fn node(&self) -> InvolvedObject {
+        InvolvedObject::node(&self.peers.rules.node.node_name)
     }
 }
 

@@ -25,7 +25,7 @@ use super::{RETRY_BACKOFF, RETRY_PERIOD, files, history};
 use crate::hooks::{self, HookKind, LifecycleHook};
 use crate::images;
 use crate::runtime::RuntimeError;
-use cluster::events::Type;
+use cluster::events::EventType;
 
 /// Longer than any pull may take.
 const IMAGE_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
@@ -90,7 +90,7 @@ impl ContainerStart<'_> {
                 .map_err(|failed| {
                     kill = failed.kill;
                     self.event(
-                        Type::Warning,
+                        EventType::Warning,
                         "Failed",
                         format!("Error: {}", failed.message),
                     );
@@ -168,7 +168,7 @@ impl ContainerStart<'_> {
             }
             Either::Left((Ok(Err(missing)), _)) => {
                 let reason = format!("Error: {}", missing.waiting.reason);
-                self.event(Type::Warning, "Failed", reason);
+                self.event(EventType::Warning, "Failed", reason);
                 Err(SyncProblem {
                     waiting: Some(missing.waiting),
                     retry_after: missing.retry_after,
@@ -206,11 +206,11 @@ impl ContainerStart<'_> {
             Err(_) => counted_volumes::IMAGES_MOUNTED_ERRORS.inc_by(of_images),
         }
         let id = created.map_err(|error| failed("CreateContainerError", &error))?;
-        self.event(Type::Normal, "Created", "Container created".to_owned());
+        self.event(EventType::Normal, "Created", "Container created".to_owned());
         self.run(&id)
             .await
             .map_err(|error| failed("RunContainerError", &error))?;
-        self.event(Type::Normal, "Started", "Container started".to_owned());
+        self.event(EventType::Normal, "Started", "Container started".to_owned());
         files::link_legacy_log(pod, &config, &id, node).await;
         self.post_start(container, &id).await
     }
@@ -341,7 +341,7 @@ impl ContainerStart<'_> {
         }
     }
 
-    fn event(&self, r#type: Type, reason: &'static str, message: String) {
+    fn event(&self, r#type: EventType, reason: &'static str, message: String) {
         let recorder = &self.executor.peers.recorder;
         history::event(
             recorder,

@@ -12,7 +12,7 @@ use k8s_openapi::ByteString;
 use kube::config::{AuthInfo, Kubeconfig, KubeconfigError};
 use serde_json::json;
 
-use super::pair::Pair;
+use super::key_pair::TlsKeyPair;
 use super::store::load;
 
 /// Why there is no kubeconfig to work with.
@@ -31,7 +31,7 @@ pub enum BootstrapError {
 
 /// Which kubeconfig there is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Prepared {
+pub enum BootstrapOutcome {
     /// The one from before: its credentials are good.
     Kept,
     /// A new one, that leads to a certificate to come.
@@ -45,10 +45,10 @@ pub fn prepare(
     bootstrap: &Path,
     current: &Path,
     now: Timestamp,
-) -> Result<Prepared, BootstrapError> {
+) -> Result<BootstrapOutcome, BootstrapError> {
     let present = Kubeconfig::read_from(kubeconfig).ok();
     if present.is_some_and(|present| is_good(&present, now)) {
-        return Ok(Prepared::Kept);
+        return Ok(BootstrapOutcome::Kept);
     }
     let given = Kubeconfig::read_from(bootstrap).map_err(|source| BootstrapError::Read {
         path: bootstrap.to_owned(),
@@ -75,7 +75,7 @@ pub fn prepare(
         path: kubeconfig.to_owned(),
         source,
     })?;
-    Ok(Prepared::Written)
+    Ok(BootstrapOutcome::Written)
 }
 
 /// The cluster of the current context, its paths made absolute by whoever read the file.
@@ -103,7 +103,7 @@ fn is_good(config: &Kubeconfig, now: Timestamp) -> bool {
 }
 
 /// The user's certificate, if one is named; none inside if it cannot be had.
-fn certificate(user: &AuthInfo) -> Option<Option<Pair>> {
+fn certificate(user: &AuthInfo) -> Option<Option<TlsKeyPair>> {
     if let (Some(certificate), Some(key)) = (&user.client_certificate, &user.client_key) {
         return Some(load(Path::new(certificate), Path::new(key)).ok());
     }
@@ -113,7 +113,7 @@ fn certificate(user: &AuthInfo) -> Option<Option<Pair>> {
         let data =
             |field: &str| serde_json::from_value::<ByteString>(user.get(field)?.clone()).ok();
         let (certificate, key) = (data("client-certificate-data")?, data("client-key-data")?);
-        Pair::parse(&certificate.0, &key.0).ok()
+        TlsKeyPair::parse(&certificate.0, &key.0).ok()
     })
 }
 
@@ -149,13 +149,13 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 ";
 
-    struct Ground {
+    struct BootstrapFixture {
         folder: tempfile::TempDir,
     }
 
-    impl Ground {
+    impl BootstrapFixture {
         fn new() -> Self {
-            let ground = Ground {
+            let ground = BootstrapFixture {
                 folder: tempfile::tempdir().unwrap(),
             };
             fs::write(ground.path("bootstrap"), BOOTSTRAP).unwrap();
@@ -166,7 +166,7 @@ current-context: x
             self.folder.path().join(name)
         }
 
-        fn prepare(&self) -> Result<(Prepared, String), BootstrapError> {
+        fn prepare(&self) -> Result<(BootstrapOutcome, String), BootstrapError> {
             let now = Timestamp::try_from(kernel::wall()).unwrap();
             let (kubeconfig, bootstrap) = (self.path("kubeconfig"), self.path("bootstrap"));
             let prepared = prepare(&kubeconfig, &bootstrap, &self.path("current.pem"), now)?;
@@ -177,9 +177,9 @@ current-context: x
     /// Upstream's TestLoadClientConfig: without a kubeconfig.
     #[test]
     fn a_kubeconfig_is_written_that_leads_to_the_certificate_to_come() {
-        let ground = Ground::new();
+        let ground = BootstrapFixture::new();
         let (prepared, text) = ground.prepare().unwrap();
-        assert_eq!(prepared, Prepared::Written);
+        assert_eq!(prepared, BootstrapOutcome::Written);
         let written = Kubeconfig::from_yaml(&text).unwrap();
         assert!(text.contains("https://127.0.0.1:1"), "{text}");
         assert!(
@@ -193,20 +193,20 @@ current-context: x
     /// Upstream's TestLoadClientConfig: with one that is valid.
     #[test]
     fn a_kubeconfig_with_a_good_certificate_stays() {
-        let ground = Ground::new();
+        let ground = BootstrapFixture::new();
         ground.prepare().unwrap();
         let (certificate, key) = signed();
         fs::write(ground.path("current.pem"), certificate + &key).unwrap();
         let mark = ground.path("kubeconfig");
         let before = fs::metadata(&mark).unwrap().modified().unwrap();
-        assert_eq!(ground.prepare().unwrap().0, Prepared::Kept);
+        assert_eq!(ground.prepare().unwrap().0, BootstrapOutcome::Kept);
         assert_eq!(fs::metadata(&mark).unwrap().modified().unwrap(), before);
     }
 
     /// Upstream's TestLoadClientConfig: with one that has expired.
     #[test]
     fn a_kubeconfig_whose_certificate_is_over_is_written_anew() {
-        let ground = Ground::new();
+        let ground = BootstrapFixture::new();
         let (certificate, key) = signed_until(kernel::wall() - std::time::Duration::from_secs(9));
         fs::write(ground.path("old.pem"), certificate + &key).unwrap();
         let old = ground.path("old.pem").display().to_string();
@@ -216,12 +216,12 @@ current-context: x
         );
         fs::write(ground.path("kubeconfig"), before).unwrap();
         let (prepared, text) = ground.prepare().unwrap();
-        assert!(prepared == Prepared::Written && text.contains("current.pem"));
+        assert!(prepared == BootstrapOutcome::Written && text.contains("current.pem"));
     }
 
     #[test]
     fn a_bad_bootstrap_file_is_named_and_nothing_is_written() {
-        let ground = Ground::new();
+        let ground = BootstrapFixture::new();
         fs::write(ground.path("bootstrap"), "clusters: 7").unwrap();
         let error = ground.prepare().unwrap_err();
         assert!(error.to_string().contains("bootstrap"), "{error}");

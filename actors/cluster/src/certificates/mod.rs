@@ -10,8 +10,8 @@
 //! upstream ends the process when its certificate is over, this one asks with the bootstrap credentials again.
 
 mod bootstrap;
-mod given;
-mod pair;
+mod certificate_files;
+mod key_pair;
 mod request;
 mod self_signed;
 mod store;
@@ -31,13 +31,13 @@ use rustls::sign::CertifiedKey;
 use serde::Serialize;
 use tokio::sync::watch;
 
-pub use self::bootstrap::{BootstrapError, Prepared, prepare};
-pub use self::given::{Files, Given};
-pub use self::pair::{Pair, PairError};
-pub use self::request::{Purpose, RequestError};
+pub use self::bootstrap::{BootstrapError, BootstrapOutcome, prepare};
+pub use self::certificate_files::{CertificateFiles, CertificateReloader};
+pub use self::key_pair::{PairError, TlsKeyPair};
+pub use self::request::{CertificatePurpose, RequestError};
 pub use self::self_signed::{SelfSignedError, self_signed};
-pub use self::store::{Store, StoreError, load};
-use crate::client::{Client, Lane};
+pub use self::store::{CertificateStore, StoreError, load};
+use crate::client::{ApiClient, RequestLane};
 
 /// It hears its own timers and requests, and changes of the node's addresses.
 pub const MAILBOX: usize = 16;
@@ -62,7 +62,7 @@ pub fn measure(now: Timestamp) {
 }
 
 /// What TLS offers now; none while there is nothing to offer.
-pub type Identity = watch::Receiver<Option<Arc<CertifiedKey>>>;
+pub type IdentityReceiver = watch::Receiver<Option<Arc<CertifiedKey>>>;
 
 /// What the keeper of a certificate is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -74,12 +74,12 @@ pub enum Msg {
     /// Stops offering what is over.
     Over,
     /// Takes a new certificate into use, or tries again.
-    Came(Box<Outcome>),
+    Came(Box<RotationOutcome>),
 }
 
 /// What came of a request.
 #[derive(Debug)]
-pub struct Outcome(Result<Pair, RotationError>);
+pub struct RotationOutcome(Result<TlsKeyPair, RotationError>);
 
 /// Why there is no new certificate.
 #[derive(Debug, thiserror::Error)]
@@ -96,9 +96,9 @@ enum RotationError {
 #[derive(Debug, Clone)]
 pub struct Peers {
     /// With the certificate in use.
-    pub client: Client,
+    pub client: ApiClient,
     /// With the bootstrap credentials: while there is no certificate that is good.
-    pub bootstrap: Option<Client>,
+    pub bootstrap: Option<ApiClient>,
 }
 
 /// What is in use and what comes next.
@@ -116,14 +116,14 @@ pub struct Snapshot {
 /// The keeper of one certificate.
 #[derive(Debug)]
 pub struct Rotation {
-    purpose: Purpose,
-    store: Store,
+    purpose: CertificatePurpose,
+    store: CertificateStore,
     peers: Peers,
     identity: watch::Sender<Option<Arc<CertifiedKey>>>,
     renewal: RotationPolicy,
 
     wanted: Option<CertificateSubject>,
-    held: Option<Pair>,
+    held: Option<TlsKeyPair>,
     rotate_at: Option<Timestamp>,
     asking: Option<(TaskId, CertificateSubject)>,
     due: Option<TimerId>,
@@ -177,8 +177,8 @@ impl Actor for Rotation {
 impl Rotation {
     /// `wanted` is none where the node's addresses must be known first.
     pub fn new(
-        purpose: Purpose,
-        store: Store,
+        purpose: CertificatePurpose,
+        store: CertificateStore,
         peers: Peers,
         (wanted, identity): (
             Option<CertificateSubject>,
@@ -284,25 +284,27 @@ impl Rotation {
             return;
         };
         let now = timestamp(ctx.wall());
-        let is_good = |pair: &Pair| !pair.lifetime.is_over(now);
+        let is_good = |pair: &TlsKeyPair| !pair.lifetime.is_over(now);
         let has_good = self.held.as_ref().is_some_and(is_good);
         if !has_good && self.over.is_some() {
             // It is taken back before another is asked for, though its timer is not due yet.
             self.offer(ctx);
         }
-        let own = has_good || self.purpose == Purpose::Server;
+        let own = has_good || self.purpose == CertificatePurpose::Server;
         let bootstrap = self.peers.bootstrap.as_ref().filter(|_| !own);
-        let client = bootstrap.unwrap_or(&self.peers.client).kube(Lane::Work);
+        let client = bootstrap
+            .unwrap_or(&self.peers.client)
+            .kube(RequestLane::Work);
         let (purpose, store, asked) = (self.purpose, self.store.clone(), subject.clone());
         tracing::info!(?purpose, "asking for a certificate");
         let task = ctx.run(async move {
             let obtained = obtain(client, purpose, &asked, store).await;
-            Msg::Came(Box::new(Outcome(obtained)))
+            Msg::Came(Box::new(RotationOutcome(obtained)))
         });
         self.asking = Some((task, subject));
     }
 
-    fn came(&mut self, outcome: Result<Pair, RotationError>, ctx: &mut Context<Msg>) {
+    fn came(&mut self, outcome: Result<TlsKeyPair, RotationError>, ctx: &mut Context<Msg>) {
         self.asking = None;
         match outcome {
             Ok(pair) => {
@@ -327,8 +329,8 @@ impl Rotation {
             }
             Err(error) => {
                 match self.purpose {
-                    Purpose::Client => metrics::certificates::CLIENT_RENEW_ERRORS.inc(),
-                    Purpose::Server => metrics::certificates::SERVER_RENEW_ERRORS.inc(),
+                    CertificatePurpose::Client => metrics::certificates::CLIENT_RENEW_ERRORS.inc(),
+                    CertificatePurpose::Server => metrics::certificates::SERVER_RENEW_ERRORS.inc(),
                 }
                 self.again(&anyhow::Error::new(error), ctx);
             }
@@ -342,10 +344,10 @@ impl Rotation {
         self.due = Some(ctx.after(pause(self.failures), Msg::Due));
     }
 
-    fn count(&mut self, before: Option<&Pair>, ctx: &Context<Msg>) {
+    fn count(&mut self, before: Option<&TlsKeyPair>, ctx: &Context<Msg>) {
         self.rotations += 1;
         let now = timestamp(ctx.wall());
-        if let (Some(pair), Purpose::Server) = (before, self.purpose) {
+        if let (Some(pair), CertificatePurpose::Server) = (before, self.purpose) {
             let used = now.duration_since(pair.lifetime.not_before).as_secs_f64();
             metrics::certificates::SERVER_ROTATION_SECONDS.observe(used);
         }
@@ -360,11 +362,11 @@ impl Rotation {
 
 async fn obtain(
     client: kube::Client,
-    purpose: Purpose,
+    purpose: CertificatePurpose,
     subject: &CertificateSubject,
-    store: Store,
-) -> Result<Pair, RotationError> {
-    let draft = request::Draft::new(subject).map_err(RotationError::Request)?;
+    store: CertificateStore,
+) -> Result<TlsKeyPair, RotationError> {
+    let draft = request::SigningRequestDraft::new(subject).map_err(RotationError::Request)?;
     let certificate = request::obtain(client, purpose, &draft)
         .await
         .map_err(RotationError::Request)?;

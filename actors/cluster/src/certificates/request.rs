@@ -22,26 +22,26 @@ const SIGNED_WITHIN: Duration = Duration::from_secs(15 * 60);
 
 /// What the certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub enum CertificatePurpose {
     /// The node's user towards the API server.
     Client,
     /// The kubelet's HTTPS API.
     Server,
 }
 
-impl Purpose {
+impl CertificatePurpose {
     fn signer(self) -> &'static str {
         match self {
-            Purpose::Client => "kubernetes.io/kube-apiserver-client-kubelet",
-            Purpose::Server => "kubernetes.io/kubelet-serving",
+            CertificatePurpose::Client => "kubernetes.io/kube-apiserver-client-kubelet",
+            CertificatePurpose::Server => "kubernetes.io/kubelet-serving",
         }
     }
 
     /// For an ECDSA key; RSA keys would need key encipherment as well.
     fn usages(self) -> Vec<String> {
         let auth = match self {
-            Purpose::Client => "client auth",
-            Purpose::Server => "server auth",
+            CertificatePurpose::Client => "client auth",
+            CertificatePurpose::Server => "server auth",
         };
         vec!["digital signature".to_owned(), auth.to_owned()]
     }
@@ -67,15 +67,15 @@ pub enum RequestError {
 }
 
 /// A key and its request, both PEM.
-pub(super) struct Draft {
+pub(super) struct SigningRequestDraft {
     pub(super) key: String,
     request: String,
 }
 
-impl Draft {
+impl SigningRequestDraft {
     /// Makes a new key, and the request for it.
-    pub(super) fn new(subject: &CertificateSubject) -> Result<Draft, RequestError> {
-        let make = || -> Result<Draft, rcgen::Error> {
+    pub(super) fn new(subject: &CertificateSubject) -> Result<SigningRequestDraft, RequestError> {
+        let make = || -> Result<SigningRequestDraft, rcgen::Error> {
             let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
             let mut params = CertificateParams::default();
             params.distinguished_name = DistinguishedName::new();
@@ -92,7 +92,7 @@ impl Draft {
             params
                 .subject_alt_names
                 .extend(addresses.map(SanType::IpAddress));
-            Ok(Draft {
+            Ok(SigningRequestDraft {
                 request: params.serialize_request(&key)?.pem()?,
                 key: key.serialize_pem(),
             })
@@ -104,8 +104,8 @@ impl Draft {
 /// Submits the draft and waits until it is signed; returns the certificates as PEM.
 pub(super) async fn obtain(
     client: kube::Client,
-    purpose: Purpose,
-    draft: &Draft,
+    purpose: CertificatePurpose,
+    draft: &SigningRequestDraft,
 ) -> Result<Vec<u8>, RequestError> {
     let api: Api<CertificateSigningRequest> = Api::all(client);
     let wanted = CertificateSigningRequest {

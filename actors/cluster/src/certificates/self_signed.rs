@@ -14,7 +14,7 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
 };
 
-use super::given::Files;
+use super::certificate_files::CertificateFiles;
 use super::store::load;
 
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -31,8 +31,12 @@ pub enum SelfSignedError {
 }
 
 /// Returns where the certificate lies; makes one if there is none, or if it is over.
-pub fn self_signed(folder: &Path, host: &str, now: SystemTime) -> Result<Files, SelfSignedError> {
-    let files = Files {
+pub fn self_signed(
+    folder: &Path,
+    host: &str,
+    now: SystemTime,
+) -> Result<CertificateFiles, SelfSignedError> {
+    let files = CertificateFiles {
         certificate: folder.join("kubelet.crt"),
         key: folder.join("kubelet.key"),
     };

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::pair::{Pair, PairError};
+use super::key_pair::{PairError, TlsKeyPair};
 
 /// Why a certificate cannot be had, or not be kept.
 #[derive(Debug, thiserror::Error)]
@@ -27,16 +27,20 @@ pub enum StoreError {
 
 /// One kind of certificate in its folder.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub struct CertificateStore {
     folder: PathBuf,
     prefix: &'static str,
     given: Option<(PathBuf, PathBuf)>,
 }
 
-impl Store {
-    /// `given` names the files that the operator brought: they count as long as nothing was rotated.
-    pub fn new(folder: PathBuf, prefix: &'static str, given: Option<(PathBuf, PathBuf)>) -> Store {
-        Store {
+impl CertificateStore {
+    /// `certificate_files` names the files that the operator brought: they count as long as nothing was rotated.
+    pub fn new(
+        folder: PathBuf,
+        prefix: &'static str,
+        given: Option<(PathBuf, PathBuf)>,
+    ) -> CertificateStore {
+        CertificateStore {
             folder,
             prefix,
             given,
@@ -49,7 +53,7 @@ impl Store {
     }
 
     /// Returns the pair in use: what was rotated last, else the given files, else `PREFIX.crt` and `PREFIX.key`.
-    pub fn current(&self) -> Result<Option<Pair>, StoreError> {
+    pub fn current(&self) -> Result<Option<TlsKeyPair>, StoreError> {
         self.recover()?;
         let current = self.current_path();
         if current.exists() {
@@ -70,14 +74,14 @@ impl Store {
         certificate: &[u8],
         key: &[u8],
         now: Timestamp,
-    ) -> Result<Pair, StoreError> {
+    ) -> Result<TlsKeyPair, StoreError> {
         let path = self.file(&now.strftime("%Y-%m-%d-%H-%M-%S").to_string());
         let mut both = certificate.to_vec();
         if !both.ends_with(b"\n") {
             both.push(b'\n');
         }
         both.extend_from_slice(key);
-        let pair = Pair::parse(&both, &both).map_err(|source| StoreError::Pair {
+        let pair = TlsKeyPair::parse(&both, &both).map_err(|source| StoreError::Pair {
             path: path.clone(),
             source,
         })?;
@@ -141,14 +145,14 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
 }
 
 /// Reads a certificate and a key from files, which may be the same.
-pub fn load(certificate: &Path, key: &Path) -> Result<Pair, StoreError> {
+pub fn load(certificate: &Path, key: &Path) -> Result<TlsKeyPair, StoreError> {
     let read = |path: &Path| {
         fs::read(path).map_err(|source| StoreError::Read {
             path: path.to_owned(),
             source,
         })
     };
-    Pair::parse(&read(certificate)?, &read(key)?).map_err(|source| StoreError::Pair {
+    TlsKeyPair::parse(&read(certificate)?, &read(key)?).map_err(|source| StoreError::Pair {
         path: certificate.to_owned(),
         source,
     })
@@ -165,8 +169,8 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn store(folder: &Path) -> Store {
-        Store::new(folder.join("pki"), "kubelet-client", None)
+    fn store(folder: &Path) -> CertificateStore {
+        CertificateStore::new(folder.join("pki"), "kubelet-client", None)
     }
 
     /// Upstream's TestUpdateNoRotation and TestUpdateSymlinkReplaceExistingSymlink.
@@ -243,7 +247,7 @@ mod tests {
             (crt, k)
         };
         let files = write(&given, "mine", "given");
-        let store = Store::new(own.clone(), "kubelet-client", Some(files));
+        let store = CertificateStore::new(own.clone(), "kubelet-client", Some(files));
         write(&own, "kubelet-client", "own");
         let who = || store.current().unwrap().unwrap().subject.common_name;
         assert_eq!(who(), "given");

@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(3_600 * 24);
 
 /// What the API does with a request.
 #[derive(Clone, Copy, PartialEq)]
-enum Verdict {
+enum SignerBehaviour {
     Signed,
     /// Signed, but for no name.
     Nameless,
@@ -27,26 +27,26 @@ enum Verdict {
 }
 
 /// An API that knows nothing but certificate signing requests, and signs for an hour.
-struct Signer {
-    verdict: Verdict,
+struct FakeSigner {
+    verdict: SignerBehaviour,
     requests: Vec<Value>,
     issuer: Issuer<'static, KeyPair>,
 }
 
-type Api = Arc<Mutex<Signer>>;
+type FakeSignerApi = Arc<Mutex<FakeSigner>>;
 
-fn api(verdict: Verdict) -> Api {
+fn api(verdict: SignerBehaviour) -> FakeSignerApi {
     let issuer = Issuer::new(CertificateParams::default(), KeyPair::generate().unwrap());
-    Arc::new(Mutex::new(Signer {
+    Arc::new(Mutex::new(FakeSigner {
         verdict,
         requests: Vec::new(),
         issuer,
     }))
 }
 
-impl Signer {
+impl FakeSigner {
     fn answer(&mut self, method: &Method, body: &[u8]) -> (u16, Value) {
-        if self.verdict == Verdict::Away {
+        if self.verdict == SignerBehaviour::Away {
             return (
                 503,
                 json!({"kind": "Status", "status": "Failure", "code": 503}),
@@ -77,14 +77,14 @@ impl Signer {
     fn judged(&self, request: &Value) -> Value {
         let mut request = request.clone();
         request["status"] = match self.verdict {
-            Verdict::Signed | Verdict::Nameless => json!({
+            SignerBehaviour::Signed | SignerBehaviour::Nameless => json!({
                 "conditions": [{"type": "Approved", "status": "True"}],
                 "certificate": base64(self.sign(&request).as_bytes()),
             }),
-            Verdict::Denied => json!({
+            SignerBehaviour::Denied => json!({
                 "conditions": [{"type": "Denied", "status": "True", "reason": "No", "message": "never"}],
             }),
-            Verdict::Away => json!({}),
+            SignerBehaviour::Away => json!({}),
         };
         request
     }
@@ -94,7 +94,7 @@ impl Signer {
             serde_json::from_value(request["spec"]["request"].clone()).unwrap();
         let pem = String::from_utf8(pem.0).unwrap();
         let mut wanted = CertificateSigningRequestParams::from_pem(&pem).unwrap();
-        if self.verdict == Verdict::Nameless {
+        if self.verdict == SignerBehaviour::Nameless {
             wanted.params.subject_alt_names.clear();
         }
         wanted.params.not_before = kernel::wall().into();
@@ -107,7 +107,7 @@ fn base64(bytes: &[u8]) -> Value {
     serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap()
 }
 
-fn client(api: &Api) -> Client {
+fn client(api: &FakeSignerApi) -> ApiClient {
     let api = Arc::clone(api);
     let service = tower::service_fn(move |request: Request<Body>| {
         let api = Arc::clone(&api);
@@ -121,27 +121,31 @@ fn client(api: &Api) -> Client {
             Ok::<_, kube::Error>(answer.unwrap())
         }
     });
-    Client::from(kube::Client::new(service, "default"))
+    ApiClient::from(kube::Client::new(service, "default"))
 }
 
-struct World {
+struct RotationFixture {
     folder: tempfile::TempDir,
     keeper: Addr<Msg>,
-    identity: Identity,
+    identity: IdentityReceiver,
 }
 
-fn world(purpose: Purpose, peers: Peers, wanted: Option<CertificateSubject>) -> World {
+fn world(
+    purpose: CertificatePurpose,
+    peers: Peers,
+    wanted: Option<CertificateSubject>,
+) -> RotationFixture {
     renewed(RotationPolicy::InTime, purpose, peers, wanted)
 }
 
 fn renewed(
     renewal: RotationPolicy,
-    purpose: Purpose,
+    purpose: CertificatePurpose,
     peers: Peers,
     wanted: Option<CertificateSubject>,
-) -> World {
+) -> RotationFixture {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path().join("pki"), "kubelet-client", None);
+    let store = CertificateStore::new(folder.path().join("pki"), "kubelet-client", None);
     let (sender, identity) = watch::channel(None);
     let (keeper, port) = mailbox(MAILBOX);
     Supervisor::root("test", Intensity::UNLIMITED).spawn(
@@ -152,14 +156,14 @@ fn renewed(
             Rotation::new(purpose, store.clone(), peers.clone(), kept).renewed(renewal)
         },
     );
-    World {
+    RotationFixture {
         folder,
         keeper,
         identity,
     }
 }
 
-impl World {
+impl RotationFixture {
     async fn offered(&mut self) -> Arc<CertifiedKey> {
         let changed = tokio::time::timeout(SOON, self.identity.wait_for(Option::is_some));
         changed.await.unwrap().unwrap().clone().unwrap()
@@ -175,7 +179,7 @@ impl World {
     }
 }
 
-fn alone(api: &Api) -> Peers {
+fn alone(api: &FakeSignerApi) -> Peers {
     Peers {
         client: client(api),
         bootstrap: None,
@@ -186,12 +190,16 @@ fn alone(api: &Api) -> Peers {
 #[test]
 fn a_node_without_a_certificate_asks_with_its_bootstrap_credentials() {
     run_paused(|| async {
-        let (own, bootstrap) = (api(Verdict::Away), api(Verdict::Signed));
+        let (own, bootstrap) = (api(SignerBehaviour::Away), api(SignerBehaviour::Signed));
         let peers = Peers {
             client: client(&own),
             bootstrap: Some(client(&bootstrap)),
         };
-        let mut world = world(Purpose::Client, peers, Some(CertificateSubject::node("n1")));
+        let mut world = world(
+            CertificatePurpose::Client,
+            peers,
+            Some(CertificateSubject::node("n1")),
+        );
         let offered = world.offered().await;
         let current = world.folder.path().join("pki/kubelet-client-current.pem");
         let kept = load(&current, &current).unwrap();
@@ -213,15 +221,15 @@ fn a_node_without_a_certificate_asks_with_its_bootstrap_credentials() {
 #[test]
 fn a_server_that_is_away_is_asked_until_it_is_back() {
     run_paused(|| async {
-        let api = api(Verdict::Away);
+        let api = api(SignerBehaviour::Away);
         let mut world = world(
-            Purpose::Client,
+            CertificatePurpose::Client,
             alone(&api),
             Some(CertificateSubject::node("n1")),
         );
         let offered = tokio::time::timeout(Duration::from_secs(120), world.offered()).await;
         assert!(offered.is_err());
-        api.lock().unwrap().verdict = Verdict::Signed;
+        api.lock().unwrap().verdict = SignerBehaviour::Signed;
         world.offered().await;
     });
 }
@@ -229,16 +237,16 @@ fn a_server_that_is_away_is_asked_until_it_is_back() {
 #[test]
 fn a_refused_request_is_made_again() {
     run_paused(|| async {
-        let api = api(Verdict::Denied);
+        let api = api(SignerBehaviour::Denied);
         let mut world = world(
-            Purpose::Client,
+            CertificatePurpose::Client,
             alone(&api),
             Some(CertificateSubject::node("n1")),
         );
         drop(tokio::time::timeout(Duration::from_secs(60), world.offered()).await);
         let asked = api.lock().unwrap().requests.len();
         assert!((2..10).contains(&asked), "{asked}");
-        api.lock().unwrap().verdict = Verdict::Signed;
+        api.lock().unwrap().verdict = SignerBehaviour::Signed;
         world.offered().await;
     });
 }
@@ -247,9 +255,9 @@ fn a_refused_request_is_made_again() {
 #[test]
 fn a_certificate_is_replaced_before_it_is_over() {
     run_paused(|| async {
-        let api = api(Verdict::Signed);
+        let api = api(SignerBehaviour::Signed);
         let mut world = world(
-            Purpose::Client,
+            CertificatePurpose::Client,
             alone(&api),
             Some(CertificateSubject::node("n1")),
         );
@@ -266,13 +274,18 @@ fn a_certificate_is_replaced_before_it_is_over() {
 #[test]
 fn a_certificate_that_is_never_renewed_is_asked_for_once() {
     run_paused(|| async {
-        let (own, bootstrap) = (api(Verdict::Signed), api(Verdict::Signed));
+        let (own, bootstrap) = (api(SignerBehaviour::Signed), api(SignerBehaviour::Signed));
         let peers = Peers {
             client: client(&own),
             bootstrap: Some(client(&bootstrap)),
         };
         let subject = Some(CertificateSubject::node("n1"));
-        let mut world = renewed(RotationPolicy::Never, Purpose::Client, peers, subject);
+        let mut world = renewed(
+            RotationPolicy::Never,
+            CertificatePurpose::Client,
+            peers,
+            subject,
+        );
         world.offered().await;
         let before = kernel::wall();
         assert!(world.next().await.is_none());
@@ -287,12 +300,16 @@ fn a_certificate_that_is_never_renewed_is_asked_for_once() {
 #[test]
 fn a_certificate_that_is_over_is_offered_no_more_and_asked_for_with_the_bootstrap_again() {
     run_paused(|| async {
-        let (own, bootstrap) = (api(Verdict::Away), api(Verdict::Signed));
+        let (own, bootstrap) = (api(SignerBehaviour::Away), api(SignerBehaviour::Signed));
         let peers = Peers {
             client: client(&own),
             bootstrap: Some(client(&bootstrap)),
         };
-        let mut world = world(Purpose::Client, peers, Some(CertificateSubject::node("n1")));
+        let mut world = world(
+            CertificatePurpose::Client,
+            peers,
+            Some(CertificateSubject::node("n1")),
+        );
         world.offered().await;
         assert!(world.next().await.is_none());
         assert!(world.next().await.is_some());
@@ -303,8 +320,8 @@ fn a_certificate_that_is_over_is_offered_no_more_and_asked_for_with_the_bootstra
 #[test]
 fn a_serving_certificate_waits_for_addresses_and_follows_them() {
     run_paused(|| async {
-        let api = api(Verdict::Signed);
-        let mut world = world(Purpose::Server, alone(&api), None);
+        let api = api(SignerBehaviour::Signed);
+        let mut world = world(CertificatePurpose::Server, alone(&api), None);
         let early = tokio::time::timeout(AN_HOUR, world.offered()).await;
         assert!(early.is_err());
         for name in ["a.example.com", "b.example.com"] {
@@ -328,15 +345,15 @@ fn a_serving_certificate_waits_for_addresses_and_follows_them() {
 #[test]
 fn a_certificate_that_lacks_a_name_is_used_and_another_is_asked_for_in_peace() {
     run_paused(|| async {
-        let api = api(Verdict::Nameless);
+        let api = api(SignerBehaviour::Nameless);
         let mut subject = CertificateSubject::node("n1");
         subject.names.insert("a.example.com".to_owned());
-        let mut world = world(Purpose::Server, alone(&api), Some(subject));
+        let mut world = world(CertificatePurpose::Server, alone(&api), Some(subject));
         world.offered().await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         let asked = api.lock().unwrap().requests.len();
         assert!((2..8).contains(&asked), "{asked}");
-        api.lock().unwrap().verdict = Verdict::Signed;
+        api.lock().unwrap().verdict = SignerBehaviour::Signed;
         let offered = world.next().await.unwrap();
         let (_, leaf) = x509_parser::parse_x509_certificate(&offered.cert[0]).unwrap();
         assert!(leaf.subject_alternative_name().unwrap().is_some());

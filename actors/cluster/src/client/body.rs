@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 
-use super::connections::Place;
-use super::measured::Size;
-use super::trouble::{Trouble, chain};
+use super::connections::StreamPermit;
+use super::error::{ApiError, chain};
+use super::measured::ResponseSizeObserver;
 
 /// The largest answer that is read.
 const ANSWER: usize = 64 << 20;
@@ -18,22 +18,22 @@ const EVENT: usize = 16 << 20;
 /// What an answer may take.
 pub(super) enum Bounds {
     /// So many bytes in all, and no longer than this future.
-    Answer(BoxFuture<'static, ()>, Size),
+    Answer(BoxFuture<'static, ()>, ResponseSizeObserver),
     /// So many bytes a line, and no longer than the connection is wanted.
     Watch(BoxFuture<'static, ()>),
 }
 
 /// A body that ends, one way or the other.
-pub(super) struct Answer {
+pub(super) struct BoundedBody {
     incoming: Incoming,
     bounds: Bounds,
     read: usize,
-    _place: Place,
+    _place: StreamPermit,
 }
 
-impl Answer {
-    pub(super) fn new(incoming: Incoming, bounds: Bounds, place: Place) -> Answer {
-        Answer {
+impl BoundedBody {
+    pub(super) fn new(incoming: Incoming, bounds: Bounds, place: StreamPermit) -> BoundedBody {
+        BoundedBody {
             incoming,
             bounds,
             read: 0,
@@ -41,7 +41,7 @@ impl Answer {
         }
     }
 
-    fn admit(&mut self, data: &Bytes) -> Result<(), Trouble> {
+    fn admit(&mut self, data: &Bytes) -> Result<(), ApiError> {
         let most = match self.bounds {
             Bounds::Answer(..) => ANSWER,
             Bounds::Watch(_) => EVENT,
@@ -51,7 +51,7 @@ impl Answer {
             (Bounds::Watch(_) | Bounds::Answer(..), _) => self.read + data.len(),
         };
         match self.read > most {
-            true => Err(Trouble::nonsense(format!(
+            true => Err(ApiError::nonsense(format!(
                 "the answer is larger than {} MiB",
                 most >> 20
             ))),
@@ -60,7 +60,7 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for BoundedBody {
     fn drop(&mut self) {
         if let Bounds::Answer(_, size) = &self.bounds {
             size(self.read);
@@ -68,17 +68,17 @@ impl Drop for Answer {
     }
 }
 
-impl Body for Answer {
+impl Body for BoundedBody {
     type Data = Bytes;
-    type Error = Trouble;
+    type Error = ApiError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Trouble>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ApiError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) {
             return Poll::Ready(frame.map(|frame| {
-                let frame = frame.map_err(|error| Trouble::unreachable(chain(&error)))?;
+                let frame = frame.map_err(|error| ApiError::unreachable(chain(&error)))?;
                 if let Some(data) = frame.data_ref() {
                     self.admit(data)?;
                 }
@@ -89,7 +89,7 @@ impl Body for Answer {
             Bounds::Answer(late, _) => late
                 .as_mut()
                 .poll(cx)
-                .map(|()| Some(Err(Trouble::unreachable("the answer did not end in time")))),
+                .map(|()| Some(Err(ApiError::unreachable("the answer did not end in time")))),
             Bounds::Watch(unwanted) => unwanted.as_mut().poll(cx).map(|()| None),
         }
     }

@@ -16,12 +16,12 @@ use kube::client::Body;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::Service;
 
-use super::body::{Answer, Bounds};
-use super::connections::Failure;
-use super::limiter::Bucket;
-use super::server::Server;
-use super::trouble::{Trouble, WAIT_AT_MOST, chain};
-use super::{Lane, measured};
+use super::body::{BoundedBody, Bounds};
+use super::connections::SendError;
+use super::error::{ApiError, WAIT_AT_MOST, chain};
+use super::limiter::RequestRateLimiter;
+use super::server::ServerEndpoint;
+use super::{RequestLane, measured};
 
 /// Upstream's `defaultMaxRetries`, or as many as fit before the deadline.
 const RETRIES: usize = 10;
@@ -35,17 +35,17 @@ const WATCH_WITHIN: Duration = Duration::from_secs(30);
 /// The way of one lane.
 #[derive(Clone)]
 pub(super) struct Caller {
-    pub(super) server: Arc<Server>,
-    pub(super) lane: Lane,
-    pub(super) bucket: Option<Arc<Bucket>>,
+    pub(super) server: Arc<ServerEndpoint>,
+    pub(super) lane: RequestLane,
+    pub(super) bucket: Option<Arc<RequestRateLimiter>>,
 }
 
 impl Service<Request<Body>> for Caller {
-    type Response = Response<Answer>;
-    type Error = Trouble;
-    type Future = BoxFuture<'static, Result<Response<Answer>, Trouble>>;
+    type Response = Response<BoundedBody>;
+    type Error = ApiError;
+    type Future = BoxFuture<'static, Result<Response<BoundedBody>, ApiError>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Trouble>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ApiError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -56,29 +56,29 @@ impl Service<Request<Body>> for Caller {
 }
 
 /// Why an attempt has no answer.
-enum Miss {
+enum AttemptError {
     /// It went out, and its connection broke: to read again does no harm.
-    Broken(Trouble),
+    Broken(ApiError),
     /// It did not go out, or nobody answered in time.
-    Other(Trouble),
+    Other(ApiError),
 }
 
-impl From<Trouble> for Miss {
-    fn from(trouble: Trouble) -> Miss {
-        Miss::Other(trouble)
+impl From<ApiError> for AttemptError {
+    fn from(trouble: ApiError) -> AttemptError {
+        AttemptError::Other(trouble)
     }
 }
 
-impl From<Miss> for Trouble {
-    fn from(miss: Miss) -> Trouble {
+impl From<AttemptError> for ApiError {
+    fn from(miss: AttemptError) -> ApiError {
         match miss {
-            Miss::Broken(trouble) | Miss::Other(trouble) => trouble,
+            AttemptError::Broken(trouble) | AttemptError::Other(trouble) => trouble,
         }
     }
 }
 
 /// A request under way.
-struct Asking {
+struct OutgoingRequest {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -88,15 +88,15 @@ struct Asking {
 }
 
 impl Caller {
-    async fn ask(&self, request: Request<Body>) -> Result<Response<Answer>, Trouble> {
+    async fn ask(&self, request: Request<Body>) -> Result<Response<BoundedBody>, ApiError> {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await;
-        let body = body.map_err(|error| Trouble::unreachable(chain(&error)))?;
+        let body = body.map_err(|error| ApiError::unreachable(chain(&error)))?;
         let mut headers = parts.headers;
         headers.extend(self.server.headers.clone());
         let watch = is_watch(&parts.uri);
         self.turn(&parts.method).await;
-        let asking = Asking {
+        let asking = OutgoingRequest {
             uri: under(&self.server.base, &parts.uri)?,
             method: parts.method,
             headers,
@@ -117,9 +117,9 @@ impl Caller {
 
     fn within(&self, watch: bool) -> Duration {
         match self.lane {
-            Lane::Heartbeat => self.server.heartbeat_within,
-            Lane::Work | Lane::Events if watch => WATCH_WITHIN,
-            Lane::Work | Lane::Events => WITHIN,
+            RequestLane::Heartbeat => self.server.heartbeat_within,
+            RequestLane::Work | RequestLane::Events if watch => WATCH_WITHIN,
+            RequestLane::Work | RequestLane::Events => WITHIN,
         }
     }
 
@@ -131,12 +131,12 @@ impl Caller {
     }
 
     /// Asks until there is an answer that no waiting betters.
-    async fn insist(&self, asking: &Asking) -> Result<Response<Answer>, Trouble> {
+    async fn insist(&self, asking: &OutgoingRequest) -> Result<Response<BoundedBody>, ApiError> {
         let mut renewed = false;
         for attempt in 0.. {
             let answer = timeout_at(asking.deadline, self.once(asking))
                 .await
-                .unwrap_or_else(|_| Err(Trouble::unreachable("no answer in time").into()));
+                .unwrap_or_else(|_| Err(ApiError::unreachable("no answer in time").into()));
             let code = answer.as_ref().ok().map(Response::status);
             measured::answered(&self.server.host, &asking.method, attempt, code);
             let stale = answer
@@ -147,7 +147,7 @@ impl Caller {
                 continue;
             }
             let Some(wait) = wait(asking, &answer) else {
-                return answer.map_err(Trouble::from);
+                return answer.map_err(ApiError::from);
             };
             let again = Instant::now() + wait;
             if attempt >= RETRIES || again >= asking.deadline {
@@ -157,11 +157,11 @@ impl Caller {
             sleep_until(again).await;
             self.turn(&asking.method).await;
         }
-        Err(Trouble::unreachable("no answer"))
+        Err(ApiError::unreachable("no answer"))
     }
 
     /// One attempt, on a connection that takes it.
-    async fn once(&self, asking: &Asking) -> Result<Response<Answer>, Miss> {
+    async fn once(&self, asking: &OutgoingRequest) -> Result<Response<BoundedBody>, AttemptError> {
         let connections = self.server.connections().await?;
         let mut request = asking.request();
         self.server
@@ -178,18 +178,18 @@ impl Caller {
                             Bounds::Answer(Box::pin(sleep_until(asking.deadline)), size)
                         }
                     };
-                    return Ok(response.map(|body| Answer::new(body, bounds, place)));
+                    return Ok(response.map(|body| BoundedBody::new(body, bounds, place)));
                 }
-                Err(Failure::Unsent(unsent)) => request = unsent,
-                Err(Failure::Unconnected(trouble)) => return Err(trouble.into()),
-                Err(Failure::Broken(trouble)) => return Err(Miss::Broken(trouble)),
+                Err(SendError::Unsent(unsent)) => request = unsent,
+                Err(SendError::Unconnected(trouble)) => return Err(trouble.into()),
+                Err(SendError::Broken(trouble)) => return Err(AttemptError::Broken(trouble)),
             }
         }
-        Err(Trouble::unreachable("every connection ends before it is used").into())
+        Err(ApiError::unreachable("every connection ends before it is used").into())
     }
 }
 
-impl Asking {
+impl OutgoingRequest {
     fn request(&self) -> Request<Body> {
         let mut request = Request::new(Body::from(self.body.clone()));
         *request.method_mut() = self.method.clone();
@@ -200,7 +200,10 @@ impl Asking {
 }
 
 /// How long to wait before the same is asked again; nothing if it is not worth it.
-fn wait(asking: &Asking, answer: &Result<Response<Answer>, Miss>) -> Option<Duration> {
+fn wait(
+    asking: &OutgoingRequest,
+    answer: &Result<Response<BoundedBody>, AttemptError>,
+) -> Option<Duration> {
     match answer {
         Ok(answer) => {
             let status = answer.status();
@@ -209,20 +212,20 @@ fn wait(asking: &Asking, answer: &Result<Response<Answer>, Miss>) -> Option<Dura
             let seconds = seconds.parse().ok().filter(|_| asks)?;
             Some(Duration::from_secs(seconds).min(WAIT_AT_MOST))
         }
-        Err(Miss::Broken(_)) => {
+        Err(AttemptError::Broken(_)) => {
             (asking.method == Method::GET && !asking.watch).then_some(AFTER_BREAK)
         }
-        Err(Miss::Other(_)) => None,
+        Err(AttemptError::Other(_)) => None,
     }
 }
 
 /// The last answer to somebody who was told to wait: how long, rather than the server's words.
 fn busy(
-    answer: Result<Response<Answer>, Miss>,
+    answer: Result<Response<BoundedBody>, AttemptError>,
     after: Duration,
-) -> Result<Response<Answer>, Trouble> {
+) -> Result<Response<BoundedBody>, ApiError> {
     let answer = answer?;
-    Err(Trouble::Busy {
+    Err(ApiError::Busy {
         after: Some(after),
         message: format!("the server is busy ({})", answer.status()),
     })
@@ -237,10 +240,10 @@ fn is_watch(uri: &Uri) -> bool {
 }
 
 /// The address of a request, under the path where the server is, if it has one.
-fn under(base: &Uri, asked: &Uri) -> Result<Uri, Trouble> {
+fn under(base: &Uri, asked: &Uri) -> Result<Uri, ApiError> {
     let path = asked.path_and_query().map_or("/", |path| path.as_str());
     let path = format!("{}{path}", base.path().trim_end_matches('/'));
     let mut parts = base.clone().into_parts();
     parts.path_and_query = path.parse().ok();
-    Uri::from_parts(parts).map_err(|error| Trouble::unreachable(error.to_string()))
+    Uri::from_parts(parts).map_err(|error| ApiError::unreachable(error.to_string()))
 }

@@ -18,9 +18,9 @@ use rustix::net::sockopt;
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, watch};
 
-use super::Lane;
-use super::tls::Tls;
-use super::trouble::{Trouble, chain};
+use super::RequestLane;
+use super::error::{ApiError, chain};
+use super::tls::TlsContext;
 
 /// A server that does not take the connection for this long is asked anew.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -37,43 +37,43 @@ const CONNECTIONS: usize = 8;
 
 /// Where the server is, and how it is spoken to.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct ServerAddress {
     pub(super) host: String,
     pub(super) port: u16,
-    pub(super) tls: Option<Tls>,
+    pub(super) tls: Option<TlsContext>,
 }
 
 /// The connections of one identity.
-pub(super) struct Connections {
-    target: Target,
-    open: Mutex<Vec<Line>>,
+pub(super) struct ConnectionPool {
+    target: ServerAddress,
+    open: Mutex<Vec<PooledConnection>>,
     wanted: watch::Sender<bool>,
 }
 
 #[derive(Clone)]
-struct Line {
+struct PooledConnection {
     sender: http2::SendRequest<Body>,
     load: Arc<AtomicUsize>,
 }
 
 /// An answer under way, counted until it is dropped.
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct StreamPermit(Arc<AtomicUsize>);
 
-impl Place {
-    fn on(load: &Arc<AtomicUsize>) -> Place {
+impl StreamPermit {
+    fn on(load: &Arc<AtomicUsize>) -> StreamPermit {
         load.fetch_add(1, Ordering::Relaxed);
-        Place(Arc::clone(load))
+        StreamPermit(Arc::clone(load))
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A connection that can be asked.
-enum Sender {
+enum RequestSender {
     Shared(http2::SendRequest<Body>),
     Own(http1::SendRequest<Body>),
 }
@@ -83,18 +83,18 @@ enum Sender {
     clippy::large_enum_variant,
     reason = "one at a time, and taken apart at once"
 )]
-pub(super) enum Failure {
+pub(super) enum SendError {
     /// Nobody took the connection.
-    Unconnected(Trouble),
+    Unconnected(ApiError),
     /// The connection ended before the request went out: it may be sent again, whatever it asks for.
     Unsent(Request<Body>),
     /// The connection ended after that.
-    Broken(Trouble),
+    Broken(ApiError),
 }
 
-impl Connections {
-    pub(super) fn new(target: Target) -> Connections {
-        Connections {
+impl ConnectionPool {
+    pub(super) fn new(target: ServerAddress) -> ConnectionPool {
+        ConnectionPool {
             target,
             open: Mutex::default(),
             wanted: watch::Sender::new(true),
@@ -118,45 +118,48 @@ impl Connections {
     /// Sends a request, and waits for the head of its answer.
     pub(super) async fn send(
         &self,
-        lane: Lane,
+        lane: RequestLane,
         request: Request<Body>,
-    ) -> Result<(Response<Incoming>, Place), Failure> {
-        let (sender, place) = self.sender(lane).await.map_err(Failure::Unconnected)?;
+    ) -> Result<(Response<Incoming>, StreamPermit), SendError> {
+        let (sender, place) = self.sender(lane).await.map_err(SendError::Unconnected)?;
         let sent = match sender {
-            Sender::Shared(mut sender) => sender.try_send_request(request).await,
-            Sender::Own(mut sender) => sender.try_send_request(origin_form(request)).await,
+            RequestSender::Shared(mut sender) => sender.try_send_request(request).await,
+            RequestSender::Own(mut sender) => sender.try_send_request(origin_form(request)).await,
         };
         let mut error = match sent {
             Ok(response) => return Ok((response, place)),
             Err(error) => error,
         };
         Err(match error.take_message() {
-            Some(request) => Failure::Unsent(request),
-            None => Failure::Broken(Trouble::unreachable(chain(error.error()))),
+            Some(request) => SendError::Unsent(request),
+            None => SendError::Broken(ApiError::unreachable(chain(error.error()))),
         })
     }
 
     /// A connection with room. Who finds none makes one, and the others wait for it rather than make their own.
-    async fn sender(&self, lane: Lane) -> Result<(Sender, Place), Trouble> {
+    async fn sender(&self, lane: RequestLane) -> Result<(RequestSender, StreamPermit), ApiError> {
         let mut open = self.open.lock().await;
         open.retain(|line| !line.sender.is_closed());
         let most = match lane {
-            Lane::Heartbeat => STREAMS,
-            Lane::Work | Lane::Events => STREAMS - KEPT,
+            RequestLane::Heartbeat => STREAMS,
+            RequestLane::Work | RequestLane::Events => STREAMS - KEPT,
         };
-        let load = |line: &&Line| line.load.load(Ordering::Relaxed);
+        let load = |line: &&PooledConnection| line.load.load(Ordering::Relaxed);
         let least = open.iter().min_by_key(load);
         if let Some(line) = least.filter(|line| load(line) < most || open.len() >= CONNECTIONS) {
-            return Ok((Sender::Shared(line.sender.clone()), Place::on(&line.load)));
+            return Ok((
+                RequestSender::Shared(line.sender.clone()),
+                StreamPermit::on(&line.load),
+            ));
         }
         let connecting = connect(&self.target);
         let sender = tokio::time::timeout(CONNECT_WITHIN, connecting)
             .await
-            .map_err(|_| Trouble::unreachable(format!("no connection to {}", self.target)))??;
+            .map_err(|_| ApiError::unreachable(format!("no connection to {}", self.target)))??;
         let load = Arc::default();
-        let place = Place::on(&load);
-        if let Sender::Shared(sender) = &sender {
-            open.push(Line {
+        let place = StreamPermit::on(&load);
+        if let RequestSender::Shared(sender) = &sender {
+            open.push(PooledConnection {
                 sender: sender.clone(),
                 load,
             });
@@ -165,7 +168,7 @@ impl Connections {
     }
 }
 
-impl std::fmt::Display for Target {
+impl std::fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.host.contains(':') {
             true => write!(f, "[{}]:{}", self.host, self.port),
@@ -186,9 +189,9 @@ fn origin_form(mut request: Request<Body>) -> Request<Body> {
     request
 }
 
-async fn connect(target: &Target) -> Result<Sender, Trouble> {
+async fn connect(target: &ServerAddress) -> Result<RequestSender, ApiError> {
     let no_way = |error: &dyn std::error::Error| {
-        Trouble::unreachable(format!("no connection to {target}: {}", chain(error)))
+        ApiError::unreachable(format!("no connection to {target}: {}", chain(error)))
     };
     let stream = TcpStream::connect((target.host.as_str(), target.port))
         .await
@@ -197,29 +200,29 @@ async fn connect(target: &Target) -> Result<Sender, Trouble> {
         tracing::debug!("connection to {target} without keep-alive: {error}");
     }
     let Some(tls) = &target.tls else {
-        return shake(TokioIo::new(stream), Protocol::Http1).await;
+        return shake(TokioIo::new(stream), HttpVersion::Http1).await;
     };
     let stream = tls.connect(stream).await.map_err(|error| no_way(&error))?;
     let protocol = match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => Protocol::Http2,
-        Some(_) | None => Protocol::Http1,
+        Some(b"h2") => HttpVersion::Http2,
+        Some(_) | None => HttpVersion::Http1,
     };
     shake(TokioIo::new(stream), protocol).await
 }
 
 /// What the two sides have agreed upon.
-enum Protocol {
+enum HttpVersion {
     Http1,
     Http2,
 }
 
-async fn shake<IO>(io: IO, protocol: Protocol) -> Result<Sender, Trouble>
+async fn shake<IO>(io: IO, protocol: HttpVersion) -> Result<RequestSender, ApiError>
 where
     IO: Read + Write + Unpin + Send + 'static,
 {
-    let failed = |error: hyper::Error| Trouble::unreachable(chain(&error));
+    let failed = |error: hyper::Error| ApiError::unreachable(chain(&error));
     match protocol {
-        Protocol::Http2 => {
+        HttpVersion::Http2 => {
             let (sender, connection) = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .keep_alive_interval(PING_AFTER)
@@ -229,12 +232,12 @@ where
                 .await
                 .map_err(failed)?;
             tokio::spawn(async move { ended(connection.await) });
-            Ok(Sender::Shared(sender))
+            Ok(RequestSender::Shared(sender))
         }
-        Protocol::Http1 => {
+        HttpVersion::Http1 => {
             let (sender, connection) = http1::handshake(io).await.map_err(failed)?;
             tokio::spawn(async move { ended(connection.await) });
-            Ok(Sender::Own(sender))
+            Ok(RequestSender::Own(sender))
         }
     }
 }

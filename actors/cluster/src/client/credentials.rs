@@ -8,27 +8,27 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use rustls::sign::CertifiedKey;
 
-use super::exec::Plugin;
-use super::trouble::Trouble;
+use super::error::ApiError;
+use super::exec::ExecPlugin;
 
 /// Upstream's `period` of a token file, less its leeway.
 const READ_AGAIN: Duration = Duration::from_secs(50);
 
 /// How we say who we are, beside the certificate.
-pub(super) enum Credentials {
+pub(super) enum AuthCredentials {
     None,
     Fixed(HeaderValue),
     File(TokenFile),
-    Exec(Box<Plugin>),
+    Exec(Box<ExecPlugin>),
 }
 
-impl Credentials {
-    pub(super) async fn put_into(&self, headers: &mut HeaderMap) -> Result<(), Trouble> {
+impl AuthCredentials {
+    pub(super) async fn put_into(&self, headers: &mut HeaderMap) -> Result<(), ApiError> {
         let value = match self {
-            Credentials::None => None,
-            Credentials::Fixed(value) => Some(value.clone()),
-            Credentials::File(file) => file.header(kernel::now()),
-            Credentials::Exec(plugin) => plugin.lent().await?.header.clone(),
+            AuthCredentials::None => None,
+            AuthCredentials::Fixed(value) => Some(value.clone()),
+            AuthCredentials::File(file) => file.header(kernel::now()),
+            AuthCredentials::Exec(plugin) => plugin.lent().await?.header.clone(),
         };
         if let Some(value) = value {
             headers.entry(AUTHORIZATION).or_insert(value);
@@ -37,19 +37,21 @@ impl Credentials {
     }
 
     /// The certificate that a plugin hands out.
-    pub(super) async fn certificate(&self) -> Result<Option<Arc<CertifiedKey>>, Trouble> {
+    pub(super) async fn certificate(&self) -> Result<Option<Arc<CertifiedKey>>, ApiError> {
         match self {
-            Credentials::None | Credentials::Fixed(_) | Credentials::File(_) => Ok(None),
-            Credentials::Exec(plugin) => Ok(plugin.lent().await?.certificate.clone()),
+            AuthCredentials::None | AuthCredentials::Fixed(_) | AuthCredentials::File(_) => {
+                Ok(None)
+            }
+            AuthCredentials::Exec(plugin) => Ok(plugin.lent().await?.certificate.clone()),
         }
     }
 
     /// The server did not accept them: says whether there may be better ones now.
     pub(super) async fn refused(&self) -> bool {
         match self {
-            Credentials::None | Credentials::Fixed(_) => false,
-            Credentials::File(file) => file.read_again(),
-            Credentials::Exec(plugin) => plugin.forget().await,
+            AuthCredentials::None | AuthCredentials::Fixed(_) => false,
+            AuthCredentials::File(file) => file.read_again(),
+            AuthCredentials::Exec(plugin) => plugin.forget().await,
         }
     }
 }
@@ -57,10 +59,10 @@ impl Credentials {
 /// A token that others renew.
 pub(super) struct TokenFile {
     path: PathBuf,
-    now: Mutex<Token>,
+    now: Mutex<CachedToken>,
 }
 
-struct Token {
+struct CachedToken {
     header: Option<HeaderValue>,
     read_at: Option<Instant>,
 }
@@ -70,7 +72,7 @@ impl TokenFile {
     pub(super) fn new(path: PathBuf, instead: Option<HeaderValue>) -> TokenFile {
         TokenFile {
             path,
-            now: Mutex::new(Token {
+            now: Mutex::new(CachedToken {
                 header: instead,
                 read_at: None,
             }),

@@ -18,10 +18,10 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
+use super::client_certificate;
 use super::credentials::bearer;
+use super::error::ApiError;
 use super::measured;
-use super::own_key;
-use super::trouble::Trouble;
 
 /// A plugin that takes longer is ended.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ const ANSWER: u64 = 1 << 20;
 const APART: Duration = Duration::from_secs(1);
 
 /// A command and what it was given.
-pub(super) struct Plugin {
+pub(super) struct ExecPlugin {
     pub(super) command: PathBuf,
     pub(super) args: Vec<String>,
     pub(super) env: Vec<(String, String)>,
@@ -39,18 +39,18 @@ pub(super) struct Plugin {
     /// For KUBERNETES_EXEC_INFO, where the kubeconfig wants it there.
     pub(super) cluster: Option<serde_json::Value>,
     pub(super) hint: String,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<ExecPluginState>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
-    lent: Option<Arc<Lent>>,
+pub(super) struct ExecPluginState {
+    lent: Option<Arc<ExecCredential>>,
     ran_at: Option<std::time::Instant>,
     refused: bool,
 }
 
 /// What a plugin handed out.
-pub(super) struct Lent {
+pub(super) struct ExecCredential {
     pub(super) header: Option<HeaderValue>,
     pub(super) certificate: Option<Arc<CertifiedKey>>,
     expires: Option<SystemTime>,
@@ -59,16 +59,16 @@ pub(super) struct Lent {
 /// An answer as the plugin writes it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct ExecCredentialOutput {
     api_version: String,
     kind: String,
-    status: Option<Status>,
+    status: Option<ExecCredentialStatus>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
-struct Status {
+struct ExecCredentialStatus {
     expiration_timestamp: Option<Timestamp>,
     token: String,
     client_certificate_data: String,
@@ -77,7 +77,7 @@ struct Status {
 
 /// Why a plugin gave nothing.
 #[derive(Debug, thiserror::Error)]
-enum ExecError {
+enum ExecPluginError {
     #[error("executable {0} not found. {1}")]
     Missing(String, String),
     #[error("executable {0} cannot be run: {1}")]
@@ -90,24 +90,24 @@ enum ExecError {
     Malformed(String, &'static str),
 }
 
-impl ExecError {
+impl ExecPluginError {
     /// Upstream's code and status of such a run.
     fn counted(&self) -> (i32, &'static str) {
         match self {
-            ExecError::Missing(..) => (1, "plugin_not_found_error"),
-            ExecError::Failed(_, code) => (*code, "plugin_execution_error"),
-            ExecError::Unrun(..) | ExecError::Late(_) | ExecError::Malformed(..) => {
-                (1, "client_internal_error")
-            }
+            ExecPluginError::Missing(..) => (1, "plugin_not_found_error"),
+            ExecPluginError::Failed(_, code) => (*code, "plugin_execution_error"),
+            ExecPluginError::Unrun(..)
+            | ExecPluginError::Late(_)
+            | ExecPluginError::Malformed(..) => (1, "client_internal_error"),
         }
     }
 }
 
-impl Plugin {
+impl ExecPlugin {
     /// Its credentials of now.
-    pub(super) async fn lent(&self) -> Result<Arc<Lent>, Trouble> {
+    pub(super) async fn lent(&self) -> Result<Arc<ExecCredential>, ApiError> {
         let mut state = self.state.lock().await;
-        let good = |lent: &Arc<Lent>| lent.expires.is_none_or(|at| at > kernel::wall());
+        let good = |lent: &Arc<ExecCredential>| lent.expires.is_none_or(|at| at > kernel::wall());
         if let Some(lent) = state
             .lent
             .as_ref()
@@ -123,7 +123,7 @@ impl Plugin {
             Err(error) => error.counted(),
         };
         measured::plugin_ran(code, how);
-        let no_way = |error| Trouble::unreachable(format!("getting credentials: exec: {error}"));
+        let no_way = |error| ApiError::unreachable(format!("getting credentials: exec: {error}"));
         let mut lent = ran.map_err(no_way)?;
         // The same certificate is the same identity: connections stay.
         let before = state
@@ -153,7 +153,7 @@ impl Plugin {
         true
     }
 
-    async fn run(&self) -> Result<Lent, ExecError> {
+    async fn run(&self) -> Result<ExecCredential, ExecPluginError> {
         let name = self.command.display().to_string();
         let info = serde_json::json!({
             "kind": "ExecCredential",
@@ -170,8 +170,8 @@ impl Plugin {
             .kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| {
             match error.kind() == std::io::ErrorKind::NotFound {
-                true => ExecError::Missing(name.clone(), self.hint.clone()),
-                false => ExecError::Unrun(name.clone(), error),
+                true => ExecPluginError::Missing(name.clone(), self.hint.clone()),
+                false => ExecPluginError::Unrun(name.clone(), error),
             }
         })?;
         let stdout = child.stdout.take();
@@ -184,18 +184,18 @@ impl Plugin {
         };
         let (text, status) = tokio::time::timeout(WITHIN, ended)
             .await
-            .map_err(|_| ExecError::Late(name.clone()))?
-            .map_err(|error| ExecError::Unrun(name.clone(), error))?;
+            .map_err(|_| ExecPluginError::Late(name.clone()))?
+            .map_err(|error| ExecPluginError::Unrun(name.clone(), error))?;
         match status.code() {
             Some(0) => self
                 .read(&text)
-                .map_err(|why| ExecError::Malformed(name, why)),
-            code => Err(ExecError::Failed(name, code.unwrap_or(-1))),
+                .map_err(|why| ExecPluginError::Malformed(name, why)),
+            code => Err(ExecPluginError::Failed(name, code.unwrap_or(-1))),
         }
     }
 
-    fn read(&self, text: &[u8]) -> Result<Lent, &'static str> {
-        let answer: Answer =
+    fn read(&self, text: &[u8]) -> Result<ExecCredential, &'static str> {
+        let answer: ExecCredentialOutput =
             serde_json::from_slice(text).map_err(|_| "it is not the JSON of one")?;
         if answer.kind != "ExecCredential" {
             return Err("its kind is another");
@@ -210,7 +210,7 @@ impl Plugin {
         ) {
             ("", "") => None,
             (certificate, key) => Some(
-                own_key::parse(certificate.as_bytes(), key.as_bytes())
+                client_certificate::parse(certificate.as_bytes(), key.as_bytes())
                     .map_err(|_| "its certificate and key are no pair")?,
             ),
         };
@@ -219,7 +219,7 @@ impl Plugin {
             "" => None,
             token => Some(bearer(token).ok_or("its token fits no header")?),
         };
-        Ok(Lent {
+        Ok(ExecCredential {
             header,
             certificate,
             expires: status.expiration_timestamp.map(SystemTime::from),

@@ -12,24 +12,24 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-use super::access::{Access, AccessError, Identity};
-use super::own_key::Source;
-use super::server::{Secured, Server};
+use super::client_certificate::PemSource;
+use super::client_config::{Identity, RestConfig, RestConfigError};
+use super::server::{ConnectionSecurity, ServerEndpoint};
 use super::tls::Trust;
 
 /// A kubeconfig being made sense of.
-pub(super) struct Reading<'a> {
+pub(super) struct KubeconfigReader<'a> {
     pub(super) path: &'a Path,
     pub(super) file: Kubeconfig,
     pub(super) identity: Identity,
 }
 
-impl Reading<'_> {
+impl KubeconfigReader<'_> {
     pub(super) fn server(
         self,
-        access: &Access,
+        access: &RestConfig,
         identity: watch::Receiver<Option<Arc<CertifiedKey>>>,
-    ) -> Result<Server, AccessError> {
+    ) -> Result<ServerEndpoint, RestConfigError> {
         let (cluster, user) = self.context()?;
         let base = self.base(&cluster)?;
         let secured = match base.scheme_str() {
@@ -37,7 +37,7 @@ impl Reading<'_> {
             Some(_) | None => None,
         };
         let own = self.own_key(&user)?;
-        Ok(Server {
+        Ok(ServerEndpoint {
             host: base
                 .authority()
                 .map(ToString::to_string)
@@ -54,7 +54,7 @@ impl Reading<'_> {
     }
 
     /// The cluster and the user of the current context. A context without a user is nobody's.
-    fn context(&self) -> Result<(Cluster, AuthInfo), AccessError> {
+    fn context(&self) -> Result<(Cluster, AuthInfo), RestConfigError> {
         let current = self.file.current_context.as_deref().unwrap_or_default();
         if current.is_empty() {
             return Err(self.wrong("current-context", "the name of a context"));
@@ -80,7 +80,7 @@ impl Reading<'_> {
         Ok((cluster, user.unwrap_or_default()))
     }
 
-    fn base(&self, cluster: &Cluster) -> Result<Uri, AccessError> {
+    fn base(&self, cluster: &Cluster) -> Result<Uri, RestConfigError> {
         let text = cluster.server.clone().unwrap_or_default();
         let wrong = || {
             self.wrong(
@@ -106,7 +106,11 @@ impl Reading<'_> {
         Ok(base)
     }
 
-    fn secured(&self, cluster: &Cluster, base: &Uri) -> Result<Secured, AccessError> {
+    fn secured(
+        &self,
+        cluster: &Cluster,
+        base: &Uri,
+    ) -> Result<ConnectionSecurity, RestConfigError> {
         let name = cluster
             .tls_server_name
             .clone()
@@ -132,7 +136,7 @@ impl Reading<'_> {
                     "not to be set beside certificate-authority",
                 ));
             }
-            return Ok(Secured {
+            return Ok(ConnectionSecurity {
                 trust: Trust::Anybody,
                 name,
             });
@@ -142,10 +146,10 @@ impl Reading<'_> {
             None => native()?,
         };
         let trust = Trust::Roots(Arc::new(roots));
-        Ok(Secured { trust, name })
+        Ok(ConnectionSecurity { trust, name })
     }
 
-    fn roots(&self, source: &Source) -> Result<RootCertStore, AccessError> {
+    fn roots(&self, source: &PemSource) -> Result<RootCertStore, RestConfigError> {
         let text = self.read(source)?;
         let mut roots = RootCertStore::empty();
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -165,21 +169,21 @@ impl Reading<'_> {
         field: &str,
         data: Option<&str>,
         file: Option<&str>,
-    ) -> Result<Option<Source>, AccessError> {
+    ) -> Result<Option<PemSource>, RestConfigError> {
         if let Some(data) = data.filter(|data| !data.is_empty()) {
             let decoded = serde_json::from_value::<ByteString>(data.into());
             let decoded = decoded.map_err(|_| self.wrong(format!("{field}-data"), "base64"))?;
-            return Ok(Some(Source::Inline(decoded.0)));
+            return Ok(Some(PemSource::Inline(decoded.0)));
         }
         let file = file.filter(|file| !file.is_empty());
-        Ok(file.map(|file| Source::File(self.beside(file))))
+        Ok(file.map(|file| PemSource::File(self.beside(file))))
     }
 
-    pub(super) fn read(&self, source: &Source) -> Result<Vec<u8>, AccessError> {
-        source.read().map_err(|error| AccessError::Unread {
+    pub(super) fn read(&self, source: &PemSource) -> Result<Vec<u8>, RestConfigError> {
+        source.read().map_err(|error| RestConfigError::Unread {
             path: match source {
-                Source::Inline(_) => self.path.to_owned(),
-                Source::File(path) => path.clone(),
+                PemSource::Inline(_) => self.path.to_owned(),
+                PemSource::File(path) => path.clone(),
             },
             source: error,
         })
@@ -190,8 +194,12 @@ impl Reading<'_> {
         self.path.parent().unwrap_or(Path::new(".")).join(file)
     }
 
-    pub(super) fn wrong(&self, field: impl Into<String>, expected: impl ToString) -> AccessError {
-        AccessError::Field {
+    pub(super) fn wrong(
+        &self,
+        field: impl Into<String>,
+        expected: impl ToString,
+    ) -> RestConfigError {
+        RestConfigError::Field {
             path: self.path.to_owned(),
             field: field.into(),
             expected: expected.to_string(),
@@ -200,12 +208,12 @@ impl Reading<'_> {
 }
 
 /// The authorities that the machine trusts.
-fn native() -> Result<RootCertStore, AccessError> {
+fn native() -> Result<RootCertStore, RestConfigError> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     let (added, _) = roots.add_parsable_certificates(found.certs);
     match added {
-        0 => Err(AccessError::NoRoots),
+        0 => Err(RestConfigError::NoRoots),
         _ => Ok(roots),
     }
 }

@@ -7,22 +7,22 @@ use tokio::time::Instant;
 
 /// Full at first; every request takes a token, and waits where there is none.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(super) struct RequestRateLimiter {
     per_second: f64,
     burst: f64,
-    state: Mutex<State>,
+    state: Mutex<RateLimiterState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RateLimiterState {
     /// Below nought where tokens are promised to those who wait.
     tokens: f64,
     at: Instant,
 }
 
-impl Bucket {
+impl RequestRateLimiter {
     /// None where the rate is negative (no limit); nought is client-go's own default, 5 a second in bursts of 10.
-    pub(super) fn new(per_second: i32, burst: i32) -> Option<Bucket> {
+    pub(super) fn new(per_second: i32, burst: i32) -> Option<RequestRateLimiter> {
         let (per_second, burst) = match (per_second, burst) {
             (..0, _) => return None,
             (0, 0) => (5, 10),
@@ -30,10 +30,10 @@ impl Bucket {
             (per_second, 0) => (per_second, 10),
             given => given,
         };
-        Some(Bucket {
+        Some(RequestRateLimiter {
             per_second: per_second.into(),
             burst: f64::from(burst.max(1)),
-            state: Mutex::new(State {
+            state: Mutex::new(RateLimiterState {
                 tokens: f64::from(burst.max(1)),
                 at: Instant::now(),
             }),

@@ -40,13 +40,13 @@ pub(super) fn sent(host: &str, method: &Method, bytes: usize) {
 }
 
 /// Notes the size of an answer's body, when it has been read.
-pub(super) fn size(host: &str, method: &Method) -> Size {
+pub(super) fn size(host: &str, method: &Method) -> ResponseSizeObserver {
     let sizes = metrics::rest_client::RESPONSE_SIZE.with_label_values(&[method.as_str(), host]);
     Box::new(move |bytes| sizes.observe(u32::try_from(bytes).unwrap_or(u32::MAX).into()))
 }
 
 /// Who is told how large an answer was.
-pub(super) type Size = Box<dyn Fn(usize) + Send>;
+pub(super) type ResponseSizeObserver = Box<dyn Fn(usize) + Send>;
 
 /// Counts a run of a plugin.
 pub(super) fn plugin_ran(code: i32, how: &str) {

@@ -1,27 +1,27 @@
 //! How the API server is called: one shared connection, lanes with their own rates.
 //!
-//! [`Client::kube`] is what everybody calls with `kube::Api`; [`watch`] follows what is listed; [`Trouble`] says what
+//! [`ApiClient::kube`] is what everybody calls with `kube::Api`; [`watch`] follows what is listed; [`ApiError`] says what
 //! went wrong. Bodies are JSON, whatever contentType asks for.
 
-mod access;
+mod auth_info;
 mod backoff;
 mod body;
 mod by_value;
 mod call;
+mod client_certificate;
+mod client_config;
 mod connections;
 mod credentials;
+mod error;
 mod exec;
 mod kubeconfig;
 mod limiter;
 mod measured;
-mod own_key;
+mod reflector;
 mod server;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tls;
-mod trouble;
-mod user;
-mod watching;
 
 use std::sync::Arc;
 
@@ -29,18 +29,18 @@ use http::Uri;
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch as channel;
 
-pub use access::{Access, AccessError, Identity};
 pub use by_value::ByValue;
-pub use trouble::Trouble;
-pub use watching::{Event, Selection, watch};
+pub use client_config::{Identity, RestConfig, RestConfigError};
+pub use error::ApiError;
+pub use reflector::{ObjectEvent, ObjectSelector, watch};
 
 use call::Caller;
-use limiter::Bucket;
-use server::Server;
+use limiter::RequestRateLimiter;
+use server::ServerEndpoint;
 
 /// Whose turn a request takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
+pub enum RequestLane {
     /// Everything else: kubeAPIQPS and kubeAPIBurst.
     Work,
     /// The node's status and lease: never waits for the others.
@@ -51,29 +51,29 @@ pub enum Lane {
 
 /// The way to the API server; every clone shares its connection.
 #[derive(Clone)]
-pub struct Client {
+pub struct ApiClient {
     base: Uri,
     work: kube::Client,
     heartbeat: kube::Client,
     events: kube::Client,
 }
 
-impl Client {
+impl ApiClient {
     /// Reads the kubeconfig; nothing is asked of the server yet. `identity` goes before the kubeconfig's own.
     pub fn new(
-        access: Access,
+        access: RestConfig,
         identity: channel::Receiver<Option<Arc<CertifiedKey>>>,
-    ) -> Result<Client, AccessError> {
-        let server = access::server(&access, identity)?;
-        Ok(Client::of(server, &access))
+    ) -> Result<ApiClient, RestConfigError> {
+        let server = client_config::server(&access, identity)?;
+        Ok(ApiClient::of(server, &access))
     }
 
     /// Returns a client whose requests go by this lane.
-    pub fn kube(&self, lane: Lane) -> kube::Client {
+    pub fn kube(&self, lane: RequestLane) -> kube::Client {
         match lane {
-            Lane::Work => self.work.clone(),
-            Lane::Heartbeat => self.heartbeat.clone(),
-            Lane::Events => self.events.clone(),
+            RequestLane::Work => self.work.clone(),
+            RequestLane::Heartbeat => self.heartbeat.clone(),
+            RequestLane::Events => self.events.clone(),
         }
     }
 
@@ -82,10 +82,10 @@ impl Client {
         &self.base
     }
 
-    fn of(server: Server, access: &Access) -> Client {
+    fn of(server: ServerEndpoint, access: &RestConfig) -> ApiClient {
         let base = server.base.clone();
         let server = Arc::new(server);
-        let lane = |lane, bucket: Option<Bucket>| {
+        let lane = |lane, bucket: Option<RequestRateLimiter>| {
             let caller = Caller {
                 server: Arc::clone(&server),
                 lane,
@@ -93,35 +93,38 @@ impl Client {
             };
             kube::Client::new(caller, "default")
         };
-        Client {
-            work: lane(Lane::Work, Bucket::new(access.qps, access.burst)),
-            heartbeat: lane(Lane::Heartbeat, None),
+        ApiClient {
+            work: lane(
+                RequestLane::Work,
+                RequestRateLimiter::new(access.qps, access.burst),
+            ),
+            heartbeat: lane(RequestLane::Heartbeat, None),
             events: lane(
-                Lane::Events,
-                Bucket::new(access.event_qps, access.event_burst),
+                RequestLane::Events,
+                RequestRateLimiter::new(access.event_qps, access.event_burst),
             ),
             base,
         }
     }
 }
 
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for ApiClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Client({})", self.base)
     }
 }
 
 /// A client of a server that needs neither TLS nor credentials, without limits: for tests.
-pub fn plain(uri: Uri) -> Client {
-    let access = Access::unlimited();
-    Client::of(access::open(uri), &access)
+pub fn plain(uri: Uri) -> ApiClient {
+    let access = RestConfig::unlimited();
+    ApiClient::of(client_config::open(uri), &access)
 }
 
 /// A client whose answers are a test's own.
 #[cfg(test)]
-impl From<kube::Client> for Client {
-    fn from(kube: kube::Client) -> Client {
-        Client {
+impl From<kube::Client> for ApiClient {
+    fn from(kube: kube::Client) -> ApiClient {
+        ApiClient {
             base: Uri::from_static("http://localhost"),
             work: kube.clone(),
             heartbeat: kube.clone(),

@@ -8,31 +8,31 @@ use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-use super::connections::{Connections, Target};
-use super::credentials::Credentials;
+use super::client_certificate::ClientCertificateSource;
+use super::connections::{ConnectionPool, ServerAddress};
+use super::credentials::AuthCredentials;
+use super::error::{ApiError, chain};
 use super::measured;
-use super::own_key::OwnKey;
-use super::tls::{Identity, Tls, Trust};
-use super::trouble::{Trouble, chain};
+use super::tls::{ClientIdentity, TlsContext, Trust};
 
 /// What all lanes share.
-pub(super) struct Server {
+pub(super) struct ServerEndpoint {
     pub(super) base: Uri,
     /// As the metrics name it.
     pub(super) host: String,
     /// On every request: who asks, and whom it stands for.
     pub(super) headers: HeaderMap,
-    pub(super) credentials: Credentials,
+    pub(super) credentials: AuthCredentials,
     pub(super) heartbeat_within: Duration,
-    pub(super) secured: Option<Secured>,
+    pub(super) secured: Option<ConnectionSecurity>,
     /// Given by whoever renews it; it goes before the kubeconfig's own.
     pub(super) identity: watch::Receiver<Option<Arc<CertifiedKey>>>,
-    pub(super) own: OwnKey,
+    pub(super) own: ClientCertificateSource,
     pub(super) open: Mutex<Option<Generation>>,
 }
 
 /// What a connection is secured by, whoever we are.
-pub(super) struct Secured {
+pub(super) struct ConnectionSecurity {
     pub(super) trust: Trust,
     pub(super) name: ServerName<'static>,
 }
@@ -40,18 +40,18 @@ pub(super) struct Secured {
 /// The connections of one identity.
 pub(super) struct Generation {
     identity: Option<Arc<CertifiedKey>>,
-    connections: Arc<Connections>,
+    connections: Arc<ConnectionPool>,
 }
 
-impl Server {
+impl ServerEndpoint {
     /// The connections of whoever we are now. Those of before come to their end.
-    pub(super) async fn connections(&self) -> Result<Arc<Connections>, Trouble> {
+    pub(super) async fn connections(&self) -> Result<Arc<ConnectionPool>, ApiError> {
         let identity = self.identity().await?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = open.as_ref().filter(|held| held.is_of(identity.as_ref())) {
             return Ok(Arc::clone(&held.connections));
         }
-        let connections = Arc::new(Connections::new(self.target(identity.clone())?));
+        let connections = Arc::new(ConnectionPool::new(self.target(identity.clone())?));
         let before = open.replace(Generation {
             identity,
             connections: Arc::clone(&connections),
@@ -64,7 +64,7 @@ impl Server {
         Ok(connections)
     }
 
-    async fn identity(&self) -> Result<Option<Arc<CertifiedKey>>, Trouble> {
+    async fn identity(&self) -> Result<Option<Arc<CertifiedKey>>, ApiError> {
         if self.secured.is_none() {
             return Ok(None);
         }
@@ -77,17 +77,17 @@ impl Server {
         Ok(self.own.key(kernel::now()))
     }
 
-    fn target(&self, identity: Option<Arc<CertifiedKey>>) -> Result<Target, Trouble> {
+    fn target(&self, identity: Option<Arc<CertifiedKey>>) -> Result<ServerAddress, ApiError> {
         let tls = self.secured.as_ref().map(|secured| {
-            let identity = Arc::new(Identity(identity));
-            Tls::new(&secured.trust, secured.name.clone(), identity)
+            let identity = Arc::new(ClientIdentity(identity));
+            TlsContext::new(&secured.trust, secured.name.clone(), identity)
         });
         let tls = tls
             .transpose()
-            .map_err(|error| Trouble::unreachable(chain(&error)))?;
+            .map_err(|error| ApiError::unreachable(chain(&error)))?;
         let host = self.base.host().unwrap_or_default();
         let usual = if tls.is_some() { 443 } else { 80 };
-        Ok(Target {
+        Ok(ServerAddress {
             host: host
                 .trim_start_matches('[')
                 .trim_end_matches(']')

@@ -23,17 +23,17 @@ pub(super) enum Trust {
 
 /// How a connection is secured.
 #[derive(Clone)]
-pub(super) struct Tls {
+pub(super) struct TlsContext {
     connector: TlsConnector,
     name: ServerName<'static>,
 }
 
-impl Tls {
+impl TlsContext {
     pub(super) fn new(
         trust: &Trust,
         name: ServerName<'static>,
         identity: Arc<dyn ResolvesClientCert>,
-    ) -> Result<Tls, rustls::Error> {
+    ) -> Result<TlsContext, rustls::Error> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;
@@ -47,7 +47,7 @@ impl Tls {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         // A resumed session would carry the identity of before.
         config.resumption = rustls::client::Resumption::disabled();
-        Ok(Tls {
+        Ok(TlsContext {
             connector: TlsConnector::from(Arc::new(config)),
             name,
         })
@@ -58,7 +58,7 @@ impl Tls {
     }
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for TlsContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tls({:?})", self.name)
     }
@@ -66,9 +66,9 @@ impl fmt::Debug for Tls {
 
 /// One identity, or none, for all connections of its time.
 #[derive(Debug)]
-pub(super) struct Identity(pub(super) Option<Arc<CertifiedKey>>);
+pub(super) struct ClientIdentity(pub(super) Option<Arc<CertifiedKey>>);
 
-impl ResolvesClientCert for Identity {
+impl ResolvesClientCert for ClientIdentity {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         self.0.clone()
     }

@@ -22,8 +22,8 @@ use logic_api::events::{CorrelateResult, Correlator, PostedEvents};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
-use posting::Desk;
-pub use posting::{Letter, Posting, Sending};
+use posting::PostQueue;
+pub use posting::{EventSink, PostOutcome, QueuedEvent};
 
 /// Events kept: a few hours of a busy node, under 300 KiB.
 const RING: usize = 1024;
@@ -41,9 +41,9 @@ pub enum Msg {
     /// Keeps the event, or counts it if the newest one about this object says the same.
     Record(Box<Event>),
     /// Takes in what became of an event on its way to the API.
-    Posted(Posting),
+    Posted(PostOutcome),
     /// Sends an event again.
-    Retry(Box<Letter>),
+    Retry(Box<QueuedEvent>),
     /// Answers with every kept event, oldest first.
     List { reply: Reply<Vec<Event>> },
     /// Answers with a stream of the events to come.
@@ -54,16 +54,16 @@ pub enum Msg {
 
 /// How much it matters; the words of the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Type {
+pub enum EventType {
     Normal,
     Warning,
 }
 
-impl Type {
+impl EventType {
     pub fn as_str(self) -> &'static str {
         match self {
-            Type::Normal => "Normal",
-            Type::Warning => "Warning",
+            EventType::Normal => "Normal",
+            EventType::Warning => "Warning",
         }
     }
 }
@@ -71,7 +71,7 @@ impl Type {
 /// What an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Object {
+pub struct InvolvedObject {
     /// `Pod`, `Node` or `Plugin`.
     pub kind: String,
     pub namespace: String,
@@ -81,15 +81,15 @@ pub struct Object {
     pub field_path: String,
 }
 
-impl Object {
+impl InvolvedObject {
     /// This node. Its name stands for its UID: so every `kubectl describe node` finds the event, while one without a UID,
     /// as upstream's of 1.36 are, is found by none.
     pub fn node(name: &str) -> Self {
-        Object {
+        InvolvedObject {
             kind: "Node".to_owned(),
             name: name.to_owned(),
             uid: name.to_owned(),
-            ..Object::default()
+            ..InvolvedObject::default()
         }
     }
 
@@ -109,10 +109,10 @@ pub struct Event {
     pub first_seen: Timestamp,
     pub last_seen: Timestamp,
     pub count: u32,
-    pub r#type: Type,
+    pub r#type: EventType,
     pub reason: String,
     pub message: String,
-    pub object: Object,
+    pub object: InvolvedObject,
 }
 
 /// Kept and counted.
@@ -131,25 +131,25 @@ pub struct Snapshot {
 
 /// The recorder.
 #[derive(Debug)]
-pub struct Events {
+pub struct EventBroadcaster {
     followers: broadcast::Sender<Event>,
 
     ring: VecDeque<Event>,
     correlator: Correlator,
     posted: PostedEvents,
-    desk: Desk,
+    desk: PostQueue,
     recorded: u64,
     dropped: u64,
 }
 
-impl Default for Events {
+impl Default for EventBroadcaster {
     /// Without an API server.
     fn default() -> Self {
-        Events::new(None)
+        EventBroadcaster::new(None)
     }
 }
 
-impl Actor for Events {
+impl Actor for EventBroadcaster {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
@@ -176,14 +176,14 @@ impl Actor for Events {
     }
 }
 
-impl Events {
-    pub fn new(api: Option<Sending>) -> Self {
-        Events {
+impl EventBroadcaster {
+    pub fn new(api: Option<EventSink>) -> Self {
+        EventBroadcaster {
             followers: broadcast::Sender::new(FOLLOWERS_LAG),
             ring: VecDeque::new(),
             correlator: Correlator::default(),
             posted: PostedEvents::default(),
-            desk: Desk::new(api),
+            desk: PostQueue::new(api),
             recorded: 0,
             dropped: 0,
         }
@@ -274,7 +274,13 @@ impl Recorder {
     /// Upstream: `BirthCry` of pkg/kubelet/kubelet.go (1.36).
     pub fn begin(&self, now: Timestamp, node: &str) {
         let message = "Starting kubelet.".to_owned();
-        self.record(now, Type::Normal, Object::node(node), "Starting", message);
+        self.record(
+            now,
+            EventType::Normal,
+            InvolvedObject::node(node),
+            "Starting",
+            message,
+        );
     }
 
     /// The kept events about one object, oldest first; none if the recorder does not answer.
@@ -289,8 +295,8 @@ impl Recorder {
     pub fn record(
         &self,
         now: Timestamp,
-        r#type: Type,
-        object: Object,
+        r#type: EventType,
+        object: InvolvedObject,
         reason: &str,
         message: String,
     ) {

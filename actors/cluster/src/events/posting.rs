@@ -16,7 +16,7 @@ use logic_api::events::EventSeries;
 use serde_json::json;
 
 use super::{Event, Msg};
-use crate::client::{Client, Lane, Trouble};
+use crate::client::{ApiClient, ApiError, RequestLane};
 
 /// Events that wait; a newer one finds no room then.
 const WAITING: usize = 1000;
@@ -31,22 +31,22 @@ const COMPONENT: &str = "kubelet";
 
 /// The way to the API server, and in whose name.
 #[derive(Clone)]
-pub struct Sending {
+pub struct EventSink {
     kube: kube::Client,
     node: String,
 }
 
-impl Sending {
-    pub fn new(client: &Client, node: impl Into<String>) -> Self {
-        Sending {
-            kube: client.kube(Lane::Events),
+impl EventSink {
+    pub fn new(client: &ApiClient, node: impl Into<String>) -> Self {
+        EventSink {
+            kube: client.kube(RequestLane::Events),
             node: node.into(),
         }
     }
 
     #[cfg(test)]
     pub(super) fn over(kube: kube::Client, node: &str) -> Self {
-        Sending {
+        EventSink {
             kube,
             node: node.to_owned(),
         }
@@ -89,7 +89,7 @@ impl Sending {
     }
 }
 
-impl std::fmt::Debug for Sending {
+impl std::fmt::Debug for EventSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Sending({})", self.node)
     }
@@ -102,37 +102,37 @@ fn whole(at: Timestamp) -> Time {
 
 /// One event that is to be told.
 #[derive(Debug)]
-pub struct Letter {
+pub struct QueuedEvent {
     event: core::Event,
     tries: u32,
 }
 
 /// What became of it.
 #[derive(Debug)]
-pub enum Posting {
+pub enum PostOutcome {
     /// It arrived, or never will.
     Done,
     /// It is tried again after this time.
     Again {
-        letter: Box<Letter>,
+        letter: Box<QueuedEvent>,
         after: Duration,
     },
 }
 
 /// Letters in order; one is under way.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
-    sending: Option<Sending>,
-    waiting: VecDeque<Letter>,
+pub(super) struct PostQueue {
+    sending: Option<EventSink>,
+    waiting: VecDeque<QueuedEvent>,
     busy: bool,
     pub(super) refused: u64,
 }
 
-impl Desk {
-    pub(super) fn new(sending: Option<Sending>) -> Self {
-        Desk {
+impl PostQueue {
+    pub(super) fn new(sending: Option<EventSink>) -> Self {
+        PostQueue {
             sending,
-            ..Desk::default()
+            ..PostQueue::default()
         }
     }
 
@@ -151,24 +151,24 @@ impl Desk {
             return;
         }
         let event = sending.object(event, line);
-        self.waiting.push_back(Letter { event, tries: 0 });
+        self.waiting.push_back(QueuedEvent { event, tries: 0 });
         self.next(ctx);
     }
 
-    pub(super) fn came(&mut self, posting: Posting, ctx: &mut Context<Msg>) {
+    pub(super) fn came(&mut self, posting: PostOutcome, ctx: &mut Context<Msg>) {
         match posting {
-            Posting::Done => {
+            PostOutcome::Done => {
                 self.busy = false;
                 self.next(ctx);
             }
             // The others wait too: they would fare no better.
-            Posting::Again { letter, after } => {
+            PostOutcome::Again { letter, after } => {
                 ctx.after(after, Msg::Retry(letter));
             }
         }
     }
 
-    pub(super) fn retry(&mut self, letter: Letter, ctx: &mut Context<Msg>) {
+    pub(super) fn retry(&mut self, letter: QueuedEvent, ctx: &mut Context<Msg>) {
         self.waiting.push_front(letter);
         self.busy = false;
         self.next(ctx);
@@ -187,31 +187,31 @@ impl Desk {
     }
 }
 
-impl Letter {
-    async fn deliver(mut self, kube: kube::Client) -> Posting {
+impl QueuedEvent {
+    async fn deliver(mut self, kube: kube::Client) -> PostOutcome {
         let namespace = self.event.metadata.namespace.clone().unwrap_or_default();
         let api: Api<core::Event> = Api::namespaced(kube, &namespace);
         let Err(trouble) = self.attempt(&api).await else {
-            return Posting::Done;
+            return PostOutcome::Done;
         };
         self.tries += 1;
         let reason = self.event.reason.as_deref().unwrap_or_default();
         match self.pause(&trouble) {
-            Some(after) if self.tries < TRIES => Posting::Again {
+            Some(after) if self.tries < TRIES => PostOutcome::Again {
                 letter: Box::new(self),
                 after,
             },
             _ => {
                 tracing::warn!(reason, "event not told: {trouble}");
-                Posting::Done
+                PostOutcome::Done
             }
         }
     }
 
-    async fn attempt(&self, api: &Api<core::Event>) -> Result<(), Trouble> {
+    async fn attempt(&self, api: &Api<core::Event>) -> Result<(), ApiError> {
         if self.event.count > Some(1) {
             match within(self.patch(api)).await {
-                Err(Trouble::NotFound { .. }) => {}
+                Err(ApiError::NotFound { .. }) => {}
                 answer => return answer.map(drop),
             }
         }
@@ -232,20 +232,20 @@ impl Letter {
     }
 
     /// When to try again what nobody refused.
-    fn pause(&self, trouble: &Trouble) -> Option<Duration> {
+    fn pause(&self, trouble: &ApiError) -> Option<Duration> {
         match trouble {
-            Trouble::Unreachable { .. } | Trouble::Nonsense { .. } if self.tries == 1 => {
+            ApiError::Unreachable { .. } | ApiError::Nonsense { .. } if self.tries == 1 => {
                 Some(self.first_pause())
             }
-            Trouble::Unreachable { .. } | Trouble::Nonsense { .. } => Some(BETWEEN_TRIES),
-            Trouble::Busy { after, .. } => Some(after.unwrap_or(BETWEEN_TRIES).min(BUSY_AT_MOST)),
-            Trouble::NotFound { .. }
-            | Trouble::Exists { .. }
-            | Trouble::Conflict { .. }
-            | Trouble::Gone { .. }
-            | Trouble::Unauthorized { .. }
-            | Trouble::Forbidden { .. }
-            | Trouble::Refused { .. } => None,
+            ApiError::Unreachable { .. } | ApiError::Nonsense { .. } => Some(BETWEEN_TRIES),
+            ApiError::Busy { after, .. } => Some(after.unwrap_or(BETWEEN_TRIES).min(BUSY_AT_MOST)),
+            ApiError::NotFound { .. }
+            | ApiError::Exists { .. }
+            | ApiError::Conflict { .. }
+            | ApiError::Gone { .. }
+            | ApiError::Unauthorized { .. }
+            | ApiError::Forbidden { .. }
+            | ApiError::Refused { .. } => None,
         }
     }
 
@@ -257,10 +257,10 @@ impl Letter {
     }
 }
 
-async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Trouble> {
+async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
     match tokio::time::timeout(WITHIN, request).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(Trouble::Unreachable {
+        Err(_) => Err(ApiError::Unreachable {
             message: format!("no answer within {WITHIN:?}"),
         }),
     }

@@ -16,10 +16,10 @@ fn event(message: &str) -> Box<Event> {
         first_seen: Timestamp::UNIX_EPOCH,
         last_seen: Timestamp::UNIX_EPOCH,
         count: 1,
-        r#type: Type::Normal,
+        r#type: EventType::Normal,
         reason: "Started".into(),
         message: message.into(),
-        object: Object::default(),
+        object: InvolvedObject::default(),
     })
 }
 
@@ -32,7 +32,7 @@ async fn kept(told: impl Iterator<Item = Box<Event>>) -> Vec<Event> {
     Supervisor::root("test", Intensity::UNLIMITED).spawn(
         ChildSpec::permanent("events"),
         port,
-        Events::default,
+        EventBroadcaster::default,
     );
     for event in told {
         events.tell(Msg::Record(event)).unwrap();
@@ -76,16 +76,16 @@ fn one_noisy_object_does_not_push_out_the_others() {
 
 /// What was heard, and what the next requests get instead of their answer: a code, or nothing at all.
 #[derive(Clone, Default)]
-struct Api(Arc<Mutex<World>>);
+struct FakeEventApi(Arc<Mutex<FakeEventApiState>>);
 
 #[derive(Default)]
-struct World {
+struct FakeEventApiState {
     heard: Vec<(String, Value)>,
     faults: VecDeque<Option<u16>>,
 }
 
-impl Api {
-    fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+impl FakeEventApi {
+    fn with<T>(&self, act: impl FnOnce(&mut FakeEventApiState) -> T) -> T {
         act(&mut self.0.lock().unwrap())
     }
 
@@ -104,7 +104,7 @@ impl Api {
             .collect()
     }
 
-    fn sending(&self) -> Sending {
+    fn sending(&self) -> EventSink {
         let api = self.clone();
         let service = service_fn(move |request: Request<Body>| {
             let api = api.clone();
@@ -129,7 +129,7 @@ impl Api {
                 Ok(Response::builder().status(code).body(answer).unwrap())
             }
         });
-        Sending::over(kube::Client::new(service, "default"), "node-1")
+        EventSink::over(kube::Client::new(service, "default"), "node-1")
     }
 
     fn recorder(&self) -> Addr<Msg> {
@@ -138,7 +138,7 @@ impl Api {
         Supervisor::root("test", Intensity::UNLIMITED).spawn(
             ChildSpec::permanent("events"),
             port,
-            move || Events::new(Some(sending.clone())),
+            move || EventBroadcaster::new(Some(sending.clone())),
         );
         events
     }
@@ -146,7 +146,7 @@ impl Api {
 
 fn of_pod(message: &str, second: i64) -> Msg {
     let at = Timestamp::from_second(second).unwrap();
-    let object = Object {
+    let object = InvolvedObject {
         kind: "Pod".into(),
         namespace: "shop".into(),
         name: "web".into(),
@@ -168,7 +168,7 @@ const EVENTS: &str = "/api/v1/namespaces/shop/events";
 #[test]
 fn an_event_is_an_object_in_the_namespace_of_what_it_is_about() {
     testing::run_paused(|| async {
-        let api = Api::default();
+        let api = FakeEventApi::default();
         let events = api.recorder();
         events.tell(of_pod("here", 1_700_000_000)).unwrap();
         testing::pass(SOON).await;
@@ -189,7 +189,7 @@ fn an_event_is_an_object_in_the_namespace_of_what_it_is_about() {
         assert_eq!(body, expected);
 
         let mut of_node = event("here");
-        of_node.object = Object::node("node-1");
+        of_node.object = InvolvedObject::node("node-1");
         events.tell(Msg::Record(of_node)).unwrap();
         testing::pass(SOON).await;
         let (request, body) = api.heard().remove(0);
@@ -204,7 +204,7 @@ fn an_event_is_an_object_in_the_namespace_of_what_it_is_about() {
 #[test]
 fn a_repeated_event_is_counted_in_the_same_object_and_made_again_when_that_is_gone() {
     testing::run_paused(|| async {
-        let api = Api::default();
+        let api = FakeEventApi::default();
         let events = api.recorder();
         for second in [1_700_000_000, 1_700_000_060] {
             events.tell(of_pod("again", second)).unwrap();
@@ -237,7 +237,7 @@ fn a_repeated_event_is_counted_in_the_same_object_and_made_again_when_that_is_go
 #[test]
 fn what_is_refused_is_given_up_and_what_is_unanswered_tried_again_in_order() {
     testing::run_paused(|| async {
-        let api = Api::default();
+        let api = FakeEventApi::default();
         let events = api.recorder();
         api.fail([Some(403), None, None]);
         for message in ["refused", "late", "last"] {
@@ -257,7 +257,7 @@ fn what_is_refused_is_given_up_and_what_is_unanswered_tried_again_in_order() {
 #[test]
 fn an_outage_costs_events_but_neither_memory_nor_those_that_come_after() {
     testing::run_paused(|| async {
-        let api = Api::default();
+        let api = FakeEventApi::default();
         let events = api.recorder();
         api.fail((0..12).map(|_| None));
         events.tell(of_pod("lost", 1_700_000_000)).unwrap();

@@ -17,7 +17,7 @@ pub const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
 /// Why a file is not read.
 #[derive(Debug, thiserror::Error)]
-pub enum Unread {
+pub enum FileReadError {
     /// It went away since its folder was listed.
     #[error("the file is gone")]
     Gone,
@@ -31,14 +31,14 @@ pub enum Unread {
 
 /// Which file or folder on which disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FileId {
     device: u64,
     inode: u64,
 }
 
-impl From<&Metadata> for Place {
+impl From<&Metadata> for FileId {
     fn from(metadata: &Metadata) -> Self {
-        Place {
+        FileId {
             device: metadata.dev(),
             inode: metadata.ino(),
         }
@@ -48,7 +48,7 @@ impl From<&Metadata> for Place {
 /// One version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    place: Place,
+    place: FileId,
     bytes: u64,
     modified: (i64, i64),
     changed: (i64, i64),
@@ -96,13 +96,13 @@ impl Stamp {
 }
 
 /// Looks at a file without opening it.
-pub fn look(path: &Path) -> Result<Stamp, Unread> {
+pub fn look(path: &Path) -> Result<Stamp, FileReadError> {
     let metadata = fs::metadata(path).map_err(|error| unread(path, error))?;
     regular(&metadata)
 }
 
 /// Opens a regular file, and says which version of it.
-pub fn open(path: &Path) -> Result<(File, Stamp), Unread> {
+pub fn open(path: &Path) -> Result<(File, Stamp), FileReadError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty());
     let file = File::from(opened.map_err(|error| unread(path, error.into()))?);
@@ -118,15 +118,15 @@ pub fn contents(file: File, most: usize) -> io::Result<Vec<u8>> {
     Ok(data)
 }
 
-fn unread(path: &Path, error: io::Error) -> Unread {
+fn unread(path: &Path, error: io::Error) -> FileReadError {
     match error.kind() == io::ErrorKind::NotFound {
-        true if path.is_symlink() => Unread::Dangling,
-        true => Unread::Gone,
-        false => Unread::Unreadable(error),
+        true if path.is_symlink() => FileReadError::Dangling,
+        true => FileReadError::Gone,
+        false => FileReadError::Unreadable(error),
     }
 }
 
-fn regular(metadata: &Metadata) -> Result<Stamp, Unread> {
+fn regular(metadata: &Metadata) -> Result<Stamp, FileReadError> {
     let kind = metadata.file_type();
     if kind.is_file() {
         return Ok(metadata.into());
@@ -138,5 +138,5 @@ fn regular(metadata: &Metadata) -> Result<Stamp, Unread> {
         () if kind.is_char_device() || kind.is_block_device() => "a device",
         () => "something else",
     };
-    Err(Unread::WrongType { found })
+    Err(FileReadError::WrongType { found })
 }

@@ -11,7 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchMask};
 use kernel::{Addr, Context, Message, TaskId};
 
-use super::file::Place;
+use super::file::FileId;
 
 /// Between attempts to watch; it doubles while they fail.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -45,13 +45,13 @@ impl WatchEnded {
     }
 }
 
-/// What a watch says to its owner, who hands it to [`Watch::hear`].
+/// What a watch says to its owner, who hands it to [`FolderWatch::hear`].
 #[derive(Debug)]
-pub enum Sight {
+pub enum WatchNotice {
     /// It is time to begin.
     Due,
     /// The watch stands; it is counted from the first.
-    Stands { watch: u64, place: Place },
+    Stands { watch: u64, place: FileId },
     /// Something has changed.
     Changed,
     /// It sees nothing any more.
@@ -60,7 +60,7 @@ pub enum Sight {
 
 /// How hasty a watch is.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct WatchPacing {
     /// A burst ends when it was quiet for this long: files dropped together are read together.
     pub quiet: Duration,
     /// Rounds of quiet that a burst is given before it is read in parts.
@@ -73,20 +73,20 @@ pub struct Pace {
 
 /// The watch on a folder, or on one file in its folder. It begins anew when it breaks.
 #[derive(Debug)]
-pub struct Watch {
+pub struct FolderWatch {
     path: Arc<Path>,
-    pace: Pace,
+    pace: WatchPacing,
 
-    stands: Option<Place>,
+    stands: Option<FileId>,
     task: Option<TaskId>,
     count: u64,
     pause: Duration,
 }
 
-impl Watch {
+impl FolderWatch {
     /// A watch that has not begun.
-    pub fn new(path: Arc<Path>, pace: Pace) -> Self {
-        Watch {
+    pub fn new(path: Arc<Path>, pace: WatchPacing) -> Self {
+        FolderWatch {
             path,
             pace,
             stands: None,
@@ -102,7 +102,7 @@ impl Watch {
     }
 
     /// Begins, or begins anew.
-    pub fn begin<M: Message + From<Sight>>(&mut self, ctx: &mut Context<M>) {
+    pub fn begin<M: Message + From<WatchNotice>>(&mut self, ctx: &mut Context<M>) {
         if let Some(task) = self.task.take() {
             ctx.abort(task);
         }
@@ -112,12 +112,12 @@ impl Watch {
         let addr = ctx.addr().clone();
         self.task = Some(ctx.run(async move {
             let ended = watched(path, pace, watch, addr).await;
-            Sight::Ended { watch, ended }.into()
+            WatchNotice::Ended { watch, ended }.into()
         }));
     }
 
     /// Begins anew if what was read is another folder than the watched one.
-    pub fn found<M: Message + From<Sight>>(&mut self, place: Place, ctx: &mut Context<M>) {
+    pub fn found<M: Message + From<WatchNotice>>(&mut self, place: FileId, ctx: &mut Context<M>) {
         if self.stands.is_some_and(|stands| stands != place) {
             self.begin(ctx);
         }
@@ -125,13 +125,17 @@ impl Watch {
 
     /// Returns whether the folder is to be read.
     #[must_use]
-    pub fn hear<M: Message + From<Sight>>(&mut self, sight: Sight, ctx: &mut Context<M>) -> bool {
+    pub fn hear<M: Message + From<WatchNotice>>(
+        &mut self,
+        sight: WatchNotice,
+        ctx: &mut Context<M>,
+    ) -> bool {
         match sight {
-            Sight::Due => {
+            WatchNotice::Due => {
                 self.begin(ctx);
                 false
             }
-            Sight::Stands { watch, place } => {
+            WatchNotice::Stands { watch, place } => {
                 // What changed before is not seen.
                 let current = watch == self.count;
                 if current {
@@ -139,12 +143,16 @@ impl Watch {
                 }
                 current
             }
-            Sight::Changed => true,
-            Sight::Ended { watch, ended } => watch == self.count && self.ended(ended, ctx),
+            WatchNotice::Changed => true,
+            WatchNotice::Ended { watch, ended } => watch == self.count && self.ended(ended, ctx),
         }
     }
 
-    fn ended<M: Message + From<Sight>>(&mut self, ended: WatchEnded, ctx: &mut Context<M>) -> bool {
+    fn ended<M: Message + From<WatchNotice>>(
+        &mut self,
+        ended: WatchEnded,
+        ctx: &mut Context<M>,
+    ) -> bool {
         self.task = None;
         let stood = self.stands.take().is_some();
         if !stood {
@@ -161,15 +169,15 @@ impl Watch {
             (false, true) => tracing::debug!("{why}"),
             (false, false) => tracing::error!("{why}: it is read every so often"),
         }
-        ctx.after(self.pause, Sight::Due.into());
+        ctx.after(self.pause, WatchNotice::Due.into());
         stood
     }
 }
 
 /// Tells the actor when to read, until that is no longer possible.
-async fn watched<M: Message + From<Sight>>(
+async fn watched<M: Message + From<WatchNotice>>(
     path: Arc<Path>,
-    pace: Pace,
+    pace: WatchPacing,
     watch: u64,
     addr: Addr<M>,
 ) -> WatchEnded {
@@ -187,7 +195,7 @@ async fn watched<M: Message + From<Sight>>(
         Ok(events) => events,
         Err(source) => return WatchEnded::Inotify { path: name, source },
     };
-    let stands = Sight::Stands { watch, place };
+    let stands = WatchNotice::Stands { watch, place };
     if addr.send(stands.into(), PATIENCE).await.is_err() {
         return WatchEnded::Unheard { path: name };
     }
@@ -197,14 +205,18 @@ async fn watched<M: Message + From<Sight>>(
             Ok(false) => return WatchEnded::Moved { path: name },
             Err(source) => return WatchEnded::Inotify { path: name, source },
         }
-        if addr.send(Sight::Changed.into(), PATIENCE).await.is_err() {
+        if addr
+            .send(WatchNotice::Changed.into(), PATIENCE)
+            .await
+            .is_err()
+        {
             return WatchEnded::Unheard { path: name };
         }
     }
 }
 
 /// A single file is watched through its folder: what replaces it has another inode.
-fn begin(path: &Path) -> io::Result<(Inotify, Option<OsString>, Place)> {
+fn begin(path: &Path) -> io::Result<(Inotify, Option<OsString>, FileId)> {
     let (folder, only) = if fs::metadata(path)?.is_dir() {
         (path, None)
     } else {
@@ -219,7 +231,7 @@ fn begin(path: &Path) -> io::Result<(Inotify, Option<OsString>, Place)> {
     inotify
         .watches()
         .add(folder, appears | disappears | WatchMask::ONLYDIR)?;
-    let place = Place::from(&fs::metadata(folder)?);
+    let place = FileId::from(&fs::metadata(folder)?);
     Ok((inotify, only, place))
 }
 
@@ -227,7 +239,7 @@ fn begin(path: &Path) -> io::Result<(Inotify, Option<OsString>, Place)> {
 async fn burst(
     events: &mut EventStream<Vec<u8>>,
     only: Option<&OsStr>,
-    pace: Pace,
+    pace: WatchPacing,
 ) -> io::Result<bool> {
     loop {
         let Some(event) = events.next().await.transpose()? else {

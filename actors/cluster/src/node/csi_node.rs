@@ -22,8 +22,8 @@ use logic_volumes::csi_node;
 use serde::Serialize;
 use tokio::sync::watch as channel;
 
-use super::{Msg as NodeMsg, TellAgain, requests};
-use crate::client::{ByValue, Client, Lane, Trouble};
+use super::{Msg as NodeMsg, NodeResync, requests};
+use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
 
 /// Drivers come one by one.
 pub const MAILBOX: usize = 64;
@@ -43,7 +43,7 @@ pub enum Msg {
     /// Brings the object into line.
     Sync,
     /// Takes in what came of it.
-    Synced(Box<Result<CSINode, Trouble>>),
+    Synced(Box<Result<CSINode, ApiError>>),
 }
 
 /// Whether the object is there and right.
@@ -58,12 +58,12 @@ pub struct Snapshot {
 /// Whom it works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
-    pub client: Client,
+    pub client: ApiClient,
     /// The node's object, of [`super::Peers::object`].
     pub object: channel::Receiver<Option<Arc<Node>>>,
     pub node: Addr<NodeMsg>,
     /// Who knows the drivers.
-    pub volumes: Recipient<TellAgain>,
+    pub volumes: Recipient<NodeResync>,
 }
 
 /// The keeper of the `CSINode`.
@@ -74,14 +74,14 @@ pub struct CsiNode {
 
     there: BTreeMap<String, RegisteredDriver>,
     left: BTreeSet<String>,
-    state: State,
+    state: CsiNodeSync,
     made: bool,
     failures: u32,
     last_error: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CsiNodeSync {
     Right,
     /// A request is under way.
     Asking,
@@ -96,7 +96,7 @@ impl Actor for CsiNode {
     type Snapshot = Snapshot;
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        if let Err(full) = self.peers.volumes.tell(TellAgain) {
+        if let Err(full) = self.peers.volumes.tell(NodeResync) {
             tracing::warn!("the drivers are known when one comes or goes: {full}");
         }
         self.sync(ctx);
@@ -130,7 +130,7 @@ impl CsiNode {
             peers,
             there: BTreeMap::new(),
             left: BTreeSet::new(),
-            state: State::Right,
+            state: CsiNodeSync::Right,
             made: false,
             failures: 0,
             last_error: None,
@@ -152,16 +152,16 @@ impl CsiNode {
 
     fn changed(&mut self, ctx: &mut Context<Msg>) {
         match self.state {
-            State::Right => self.sync(ctx),
-            State::Asking => self.state = State::Stale,
-            State::Stale | State::Waiting => {}
+            CsiNodeSync::Right => self.sync(ctx),
+            CsiNodeSync::Asking => self.state = CsiNodeSync::Stale,
+            CsiNodeSync::Stale | CsiNodeSync::Waiting => {}
         }
     }
 
     fn sync(&mut self, ctx: &mut Context<Msg>) {
-        self.state = State::Asking;
-        let errand = Errand {
-            api: Api::all(self.peers.client.kube(Lane::Work)),
+        self.state = CsiNodeSync::Asking;
+        let errand = CsiNodeUpdate {
+            api: Api::all(self.peers.client.kube(RequestLane::Work)),
             name: self.name.clone(),
             there: self.there.clone(),
             left: self.left.clone(),
@@ -177,11 +177,11 @@ impl CsiNode {
         });
     }
 
-    fn synced(&mut self, answer: Result<CSINode, Trouble>, ctx: &mut Context<Msg>) {
-        let stale = self.state == State::Stale;
+    fn synced(&mut self, answer: Result<CSINode, ApiError>, ctx: &mut Context<Msg>) {
+        let stale = self.state == CsiNodeSync::Stale;
         match answer {
             Ok(_) => {
-                self.state = State::Right;
+                self.state = CsiNodeSync::Right;
                 self.failures = 0;
                 self.last_error = None;
                 if !self.made {
@@ -195,7 +195,7 @@ impl CsiNode {
             Err(trouble) => {
                 tracing::warn!("the CSINode is not as it should be: {trouble}");
                 self.last_error = Some(trouble.to_string());
-                self.state = State::Waiting;
+                self.state = CsiNodeSync::Waiting;
                 ctx.after(pause(self.failures), Msg::Sync);
                 self.failures += 1;
             }
@@ -220,18 +220,18 @@ fn pause(failures: u32) -> Duration {
 }
 
 /// One attempt, carried out beside the actor.
-struct Errand {
+struct CsiNodeUpdate {
     api: Api<ByValue<CSINode>>,
     name: String,
     there: BTreeMap<String, RegisteredDriver>,
     left: BTreeSet<String>,
 }
 
-impl Errand {
-    async fn sync(&self, uid: Option<&str>) -> Result<CSINode, Trouble> {
+impl CsiNodeUpdate {
+    async fn sync(&self, uid: Option<&str>) -> Result<CSINode, ApiError> {
         let existing = match requests::get(&self.api, &self.name, WITHIN).await {
             Ok(existing) => existing,
-            Err(Trouble::NotFound { .. }) => {
+            Err(ApiError::NotFound { .. }) => {
                 let object = csi_node::csi_node(&self.name, uid, &self.there);
                 return requests::create(&self.api, &object, WITHIN).await;
             }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio::sync::watch as channel;
 
 use super::{requests, wall};
-use crate::client::{ByValue, Client, Lane, Trouble};
+use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
 
 /// Its own beats and answers: never more than one of each.
 pub const MAILBOX: usize = 8;
@@ -31,7 +31,7 @@ pub enum Msg {
     /// Renews the lease, or makes it.
     Beat,
     /// Takes in what came of it, and beats again later.
-    Beaten(Box<Result<Beaten, Trouble>>),
+    Beaten(Box<Result<Beaten, ApiError>>),
 }
 
 /// What came of a beat.
@@ -54,7 +54,7 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub struct Heartbeat {
     holder: LeaseHolder,
-    client: Client,
+    client: ApiClient,
     object: channel::Receiver<Option<Arc<Node>>>,
 
     lease: Option<Lease>,
@@ -93,7 +93,7 @@ impl Heartbeat {
     /// `object` is the node's, of [`super::Peers::object`].
     pub fn new(
         holder: LeaseHolder,
-        client: Client,
+        client: ApiClient,
         object: channel::Receiver<Option<Arc<Node>>>,
     ) -> Self {
         Heartbeat {
@@ -109,8 +109,8 @@ impl Heartbeat {
 
     fn beat(&self, ctx: &mut Context<Msg>) {
         let node = self.object.borrow().clone();
-        let renewal = Renewal {
-            api: Api::namespaced(self.client.kube(Lane::Heartbeat), NAMESPACE),
+        let renewal = LeaseRenewal {
+            api: Api::namespaced(self.client.kube(RequestLane::Heartbeat), NAMESPACE),
             holder: self.holder.clone(),
             owner: node.and_then(|node| node.metadata.uid.clone()),
             // A lease that was not renewed for so long has ended.
@@ -120,7 +120,7 @@ impl Heartbeat {
         ctx.run(async move { Msg::Beaten(Box::new(renewal.renew(base).await)) });
     }
 
-    fn beaten(&mut self, answer: Result<Beaten, Trouble>, ctx: &mut Context<Msg>) {
+    fn beaten(&mut self, answer: Result<Beaten, ApiError>, ctx: &mut Context<Msg>) {
         match answer {
             Ok(Beaten::Renewed(lease)) => {
                 self.lease = Some(*lease);
@@ -149,57 +149,57 @@ impl Heartbeat {
 }
 
 /// One beat, carried out beside the actor.
-struct Renewal {
+struct LeaseRenewal {
     api: Api<ByValue<Lease>>,
     holder: LeaseHolder,
     owner: Option<String>,
     within: Duration,
 }
 
-impl Renewal {
+impl LeaseRenewal {
     /// The lease as it was last known is renewed without being fetched: nobody else writes it.
-    async fn renew(&self, mut base: Option<Lease>) -> Result<Beaten, Trouble> {
+    async fn renew(&self, mut base: Option<Lease>) -> Result<Beaten, ApiError> {
         let name = &self.holder.name;
         let mut last = None;
         for _ in 0..decide::ATTEMPTS {
             let held = match base.take() {
                 Some(held) => held,
                 None => match self.find().await? {
-                    Found::There(held) => *held,
-                    Found::Made(lease) => return Ok(Beaten::Renewed(lease)),
-                    Found::Ownerless => return Ok(Beaten::Ownerless),
+                    LeaseLookup::There(held) => *held,
+                    LeaseLookup::Made(lease) => return Ok(Beaten::Renewed(lease)),
+                    LeaseLookup::Ownerless => return Ok(Beaten::Ownerless),
                 },
             };
             let lease = self.lease(Some(&held));
             match requests::replace(&self.api, name, &lease, self.within).await {
                 Ok(lease) => return Ok(Beaten::Renewed(Box::new(lease))),
-                Err(trouble @ (Trouble::Conflict { .. } | Trouble::NotFound { .. })) => {
+                Err(trouble @ (ApiError::Conflict { .. } | ApiError::NotFound { .. })) => {
                     last = Some(trouble);
                 }
-                Err(trouble @ Trouble::Unreachable { .. }) => return Err(trouble),
+                Err(trouble @ ApiError::Unreachable { .. }) => return Err(trouble),
                 Err(trouble) => {
                     last = Some(trouble);
                     base = Some(held);
                 }
             }
         }
-        Err(last.unwrap_or(Trouble::Unreachable {
+        Err(last.unwrap_or(ApiError::Unreachable {
             message: "the lease was not asked for".to_owned(),
         }))
     }
 
-    async fn find(&self) -> Result<Found, Trouble> {
+    async fn find(&self) -> Result<LeaseLookup, ApiError> {
         match requests::get(&self.api, &self.holder.name, self.within).await {
-            Ok(lease) => return Ok(Found::There(Box::new(lease))),
-            Err(Trouble::NotFound { .. }) => {}
+            Ok(lease) => return Ok(LeaseLookup::There(Box::new(lease))),
+            Err(ApiError::NotFound { .. }) => {}
             Err(trouble) => return Err(trouble),
         }
         if self.owner.is_none() {
-            return Ok(Found::Ownerless);
+            return Ok(LeaseLookup::Ownerless);
         }
         let lease = self.lease(None);
         let made = requests::create(&self.api, &lease, self.within).await?;
-        Ok(Found::Made(Box::new(made)))
+        Ok(LeaseLookup::Made(Box::new(made)))
     }
 
     fn lease(&self, base: Option<&Lease>) -> Lease {
@@ -208,7 +208,7 @@ impl Renewal {
     }
 }
 
-enum Found {
+enum LeaseLookup {
     There(Box<Lease>),
     Made(Box<Lease>),
     Ownerless,

@@ -7,19 +7,19 @@
 //! - **Never** has two writes under way, writes what is as it was (but for the report that is due), or makes an object
 //!   again that somebody deleted: upstream does so at its next start alone.
 //!
-//! [`lease`] is the sign of life, [`csi_node`] the object of the drivers, [`claims`] what becomes of claims that grow.
+//! [`lease`] is the sign of life, [`csi_node`] the object of the drivers, [`pvc_resize`] what becomes of claims that grow.
 //! Upstream: pkg/kubelet/kubelet_node_status.go (1.36). Decisions: `logic_node::node_status`.
 
-pub mod claims;
+mod addresses;
 pub mod csi_node;
-mod finding;
-pub mod herald;
 pub mod lease;
+pub mod node_informer;
+pub mod pvc_resize;
 mod registering;
 mod requests;
 #[cfg(test)]
 mod tests;
-mod told;
+mod volumes_in_use;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -39,8 +39,8 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch as channel;
 
-use self::told::Reported;
-use crate::client::{ByValue, Client, Lane, Trouble};
+use self::volumes_in_use::VolumesInUseState;
+use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
 use crate::events::Recorder;
 
 /// A dozen tellers, each of whom may have a fact of each kind under way, and the actor's own news.
@@ -63,15 +63,15 @@ pub enum Msg {
     /// Tries to register.
     Register,
     /// Takes in what came of it.
-    Registered(Box<Result<Node, Trouble>>),
+    Registered(Box<Result<Node, ApiError>>),
     /// Takes in the object as it is now; none where there is none.
     Seen(Box<Option<Node>>),
     /// Compares what is known with the object, and writes if they differ or it is time to.
     Look,
     /// Takes in what came of a write.
-    Written(Box<Result<Node, Trouble>>),
+    Written(Box<Result<Node, ApiError>>),
     /// Takes in the object that was fetched after a failed write, and looks again.
-    Fetched(Box<Result<Node, Trouble>>),
+    Fetched(Box<Result<Node, ApiError>>),
     /// Writes down what is reported to be in use.
     Keep,
     /// Takes note of the end of that.
@@ -80,7 +80,7 @@ pub enum Msg {
 
 /// Asks whoever told facts to tell them again: the one who knew them has a successor.
 #[derive(Debug, Clone, Copy)]
-pub struct TellAgain;
+pub struct NodeResync;
 
 /// The section of the configuration.
 #[derive(Debug, Clone)]
@@ -110,7 +110,7 @@ pub enum Registering {
 /// Whom the keeper of the node's object works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
-    pub client: Client,
+    pub client: ApiClient,
     pub recorder: Recorder,
     /// The object for everybody: its UID, labels, annotations, taints, addresses, attached volumes. None before the first
     /// is known, and when it was deleted. Changes of heartbeats alone are not told.
@@ -118,7 +118,7 @@ pub struct Peers {
     /// Who waits until the API server knows of a volume in use.
     pub reported: Recipient<BTreeSet<VolumeId>>,
     /// Who tells facts.
-    pub tellers: Vec<Recipient<TellAgain>>,
+    pub tellers: Vec<Recipient<NodeResync>>,
 }
 
 /// How the node stands in the cluster.
@@ -145,7 +145,7 @@ pub enum Registered {
 
 /// The keeper of the node's object.
 #[derive(Debug)]
-pub struct Presence {
+pub struct NodeStatusManager {
     policy: Policy,
     peers: Peers,
 
@@ -154,13 +154,13 @@ pub struct Presence {
     node: Option<Node>,
     registered: Registered,
     located: Located,
-    work: Work,
+    work: NodeWriteState,
     /// Facts came while a write was under way.
-    again: Again,
+    again: PendingLook,
     attempts: u32,
     writes: u64,
     timer: Option<TimerId>,
-    reported: Reported,
+    reported: VolumesInUseState,
     /// Events of a change that is not written yet: not to be told again with each attempt.
     said: Vec<node_status::NodeEvent>,
     unschedulable: bool,
@@ -176,25 +176,25 @@ enum Located {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
+enum NodeWriteState {
     Idle,
     Writing(ReportCause),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Again {
+enum PendingLook {
     No,
     Yes,
 }
 
-impl Actor for Presence {
+impl Actor for NodeStatusManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
     /// A successor asks for the facts again; what was reported in use before is so still.
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         for teller in &self.peers.tellers {
-            if let Err(full) = teller.tell(TellAgain) {
+            if let Err(full) = teller.tell(NodeResync) {
                 tracing::warn!("a fact of the node comes when it changes: {full}");
             }
         }
@@ -240,19 +240,19 @@ impl Actor for Presence {
     }
 }
 
-impl Presence {
+impl NodeStatusManager {
     pub fn new(policy: Policy, peers: Peers) -> Self {
-        Presence {
+        NodeStatusManager {
             facts: NodeStatusFacts::new(policy.host.clone(), policy.resources.clone()),
             schedule: ReportSchedule::new(policy.report_every),
-            reported: Reported::new(&policy.folder),
+            reported: VolumesInUseState::new(&policy.folder),
             policy,
             peers,
             node: None,
             registered: Registered::NotYet,
             located: Located::NotYet,
-            work: Work::Idle,
-            again: Again::No,
+            work: NodeWriteState::Idle,
+            again: PendingLook::No,
             attempts: 0,
             writes: 0,
             timer: None,
@@ -264,7 +264,7 @@ impl Presence {
     }
 
     fn api(&self) -> Api<ByValue<Node>> {
-        Api::all(self.peers.client.kube(Lane::Heartbeat))
+        Api::all(self.peers.client.kube(RequestLane::Heartbeat))
     }
 
     /// Every request ends before the next look.
@@ -283,7 +283,7 @@ impl Presence {
         let policy = self.policy.status.clone();
         ctx.run(async move {
             tokio::time::sleep(after).await;
-            Msg::Found(finding::find(&policy).await)
+            Msg::Found(addresses::find(&policy).await)
         });
     }
 
@@ -354,20 +354,20 @@ impl Presence {
 
     fn look_soon(&mut self, ctx: &mut Context<Msg>) {
         match self.again {
-            Again::Yes => {}
-            Again::No if self.work == Work::Idle => self.look(ctx),
-            Again::No => self.again = Again::Yes,
+            PendingLook::Yes => {}
+            PendingLook::No if self.work == NodeWriteState::Idle => self.look(ctx),
+            PendingLook::No => self.again = PendingLook::Yes,
         }
     }
 
     fn look(&mut self, ctx: &mut Context<Msg>) {
         self.look_in(self.policy.look_every, ctx);
         self.reported.tell_again(&self.peers.reported);
-        if self.work != Work::Idle {
-            self.again = Again::Yes;
+        if self.work != NodeWriteState::Idle {
+            self.again = PendingLook::Yes;
             return;
         }
-        self.again = Again::No;
+        self.again = PendingLook::No;
         let Some(before) = &self.node else { return };
         let outcome = node_status::set(&self.policy.status, &self.facts, moment(ctx), before);
         let cause = match node_status::changed(before, &outcome.node) {
@@ -383,7 +383,7 @@ impl Presence {
     }
 
     fn write(&mut self, cause: ReportCause, patch: Value, ctx: &mut Context<Msg>) {
-        self.work = Work::Writing(cause);
+        self.work = NodeWriteState::Writing(cause);
         let (api, within) = (self.api(), self.within());
         let name = self.policy.status.name.clone();
         ctx.run(async move {
@@ -392,13 +392,13 @@ impl Presence {
         });
     }
 
-    fn written(&mut self, answer: Result<Node, Trouble>, ctx: &mut Context<Msg>) {
-        let work = std::mem::replace(&mut self.work, Work::Idle);
+    fn written(&mut self, answer: Result<Node, ApiError>, ctx: &mut Context<Msg>) {
+        let work = std::mem::replace(&mut self.work, NodeWriteState::Idle);
         match answer {
             Ok(node) => {
                 let cause = match work {
-                    Work::Writing(cause) => cause,
-                    Work::Idle => ReportCause::Change,
+                    NodeWriteState::Writing(cause) => cause,
+                    NodeWriteState::Idle => ReportCause::Change,
                 };
                 self.schedule.sent(cause, ctx.now(), kernel::chance());
                 self.writes += 1;
@@ -406,7 +406,7 @@ impl Presence {
                 self.last_error = None;
                 self.said.clear();
                 self.take(Some(node), ctx);
-                if self.again == Again::Yes {
+                if self.again == PendingLook::Yes {
                     self.look_in(PAUSE, ctx);
                 }
             }
@@ -415,17 +415,17 @@ impl Presence {
     }
 
     /// As upstream, a few attempts in a row, each with the object fetched anew; then at the next look.
-    fn not_written(&mut self, trouble: &Trouble, ctx: &mut Context<Msg>) {
+    fn not_written(&mut self, trouble: &ApiError, ctx: &mut Context<Msg>) {
         tracing::warn!("the node's status is not told: {trouble}");
         self.last_error = Some(trouble.to_string());
         self.attempts += 1;
-        let away = matches!(trouble, Trouble::Unreachable { .. });
+        let away = matches!(trouble, ApiError::Unreachable { .. });
         if away || self.attempts >= ATTEMPTS {
             self.attempts = 0;
-            self.again = Again::No;
+            self.again = PendingLook::No;
             return;
         }
-        self.again = Again::Yes;
+        self.again = PendingLook::Yes;
         let asked = trouble.pause().map(|wait| wait.min(self.policy.look_every));
         let wait = asked.unwrap_or(PAUSE);
         let (api, within) = (self.api(), self.within());
@@ -436,14 +436,14 @@ impl Presence {
         });
     }
 
-    fn fetched(&mut self, answer: Result<Node, Trouble>, ctx: &mut Context<Msg>) {
+    fn fetched(&mut self, answer: Result<Node, ApiError>, ctx: &mut Context<Msg>) {
         match answer {
             Ok(node) => {
                 self.take(Some(node), ctx);
                 self.look(ctx);
             }
-            Err(Trouble::NotFound { .. }) => {
-                self.again = Again::No;
+            Err(ApiError::NotFound { .. }) => {
+                self.again = PendingLook::No;
                 self.take(None, ctx);
             }
             Err(trouble) => self.not_written(&trouble, ctx),

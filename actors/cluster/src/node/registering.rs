@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::Node;
 use kernel::Context;
 use logic_node::node_status::registration;
 
-use super::{Msg, Presence, moment, requests};
-use crate::client::{Event, Selection, Trouble, watch};
+use super::{Msg, NodeStatusManager, moment, requests};
+use crate::client::{ApiError, ObjectEvent, ObjectSelector, watch};
 
 /// The watch tells of at most a few changes a second; a full mailbox is waited for.
 const WATCH_WITHIN: Duration = Duration::from_secs(60);
 
-impl Presence {
+impl NodeStatusManager {
     pub(super) fn register(&mut self, ctx: &mut Context<Msg>) {
         let initial = registration::initial(&self.policy.status, &self.facts, moment(ctx));
         self.tell_person(&initial, ctx);
@@ -27,7 +27,7 @@ impl Presence {
         });
     }
 
-    pub(super) fn registered(&mut self, answer: Result<Node, Trouble>, ctx: &mut Context<Msg>) {
+    pub(super) fn registered(&mut self, answer: Result<Node, ApiError>, ctx: &mut Context<Msg>) {
         match answer {
             Ok(node) => {
                 tracing::info!(node = self.policy.status.name, "registered");
@@ -50,13 +50,13 @@ impl Presence {
     /// Follows the node's own object, for as long as the actor lives.
     pub(super) fn follow(&self, ctx: &mut Context<Msg>) {
         let own = ctx.addr().clone();
-        let mut events = watch::<Node>(self.api(), Selection::named(&self.policy.status.name));
+        let mut events = watch::<Node>(self.api(), ObjectSelector::named(&self.policy.status.name));
         ctx.run(async move {
             while let Some(event) = events.next().await {
                 let node = match event {
-                    Ok(Event::Listed(nodes)) => nodes.into_iter().next(),
-                    Ok(Event::Applied(node)) => Some(node),
-                    Ok(Event::Deleted(_)) => None,
+                    Ok(ObjectEvent::Listed(nodes)) => nodes.into_iter().next(),
+                    Ok(ObjectEvent::Applied(node)) => Some(node),
+                    Ok(ObjectEvent::Deleted(_)) => None,
                     Err(trouble) => {
                         tracing::debug!("the node's object is not seen for now: {trouble}");
                         continue;

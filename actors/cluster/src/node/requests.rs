@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::client::{ByValue, Trouble};
+use crate::client::{ApiError, ByValue};
 
 /// Makes the object, or puts the one that is there right.
 pub(super) async fn register(
@@ -20,14 +20,14 @@ pub(super) async fn register(
     policy: &NodeStatusPolicy,
     initial: &Node,
     within: Duration,
-) -> Result<Node, Trouble> {
+) -> Result<Node, ApiError> {
     match create(api, initial, within).await {
         Ok(node) => {
             metrics::startup::registered(kernel::wall());
             return Ok(node);
         }
         // A node that may not make the object may still have one.
-        Err(Trouble::Exists { .. } | Trouble::Forbidden { .. }) => {}
+        Err(ApiError::Exists { .. } | ApiError::Forbidden { .. }) => {}
         Err(trouble) => return Err(trouble),
     }
     let existing = get(api, &policy.name, within).await?;
@@ -44,7 +44,7 @@ pub(super) async fn get<K>(
     api: &Api<ByValue<K>>,
     name: &str,
     within: Duration,
-) -> Result<K, Trouble>
+) -> Result<K, ApiError>
 where
     K: Clone + DeserializeOwned + Debug,
 {
@@ -55,7 +55,7 @@ pub(super) async fn create<K>(
     api: &Api<ByValue<K>>,
     object: &K,
     within: Duration,
-) -> Result<K, Trouble>
+) -> Result<K, ApiError>
 where
     K: Clone + DeserializeOwned + Serialize + Debug,
 {
@@ -68,7 +68,7 @@ pub(super) async fn replace<K>(
     name: &str,
     object: &K,
     within: Duration,
-) -> Result<K, Trouble>
+) -> Result<K, ApiError>
 where
     K: Clone + DeserializeOwned + Serialize + Debug,
 {
@@ -82,7 +82,7 @@ pub(super) async fn patch<K>(
     name: &str,
     body: Value,
     within: Duration,
-) -> Result<K, Trouble>
+) -> Result<K, ApiError>
 where
     K: Clone + DeserializeOwned + Debug,
 {
@@ -93,10 +93,10 @@ where
 async fn bounded<T>(
     call: impl Future<Output = Result<ByValue<T>, kube::Error>>,
     within: Duration,
-) -> Result<T, Trouble> {
+) -> Result<T, ApiError> {
     match tokio::time::timeout(within, call).await {
         Ok(answer) => Ok(answer?.0),
-        Err(_) => Err(Trouble::Unreachable {
+        Err(_) => Err(ApiError::Unreachable {
             message: format!("no answer within {within:?}"),
         }),
     }

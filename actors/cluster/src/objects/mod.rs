@@ -1,6 +1,6 @@
 //! Objects of the API from a folder of manifests: what pods refer to while no API server is asked.
 //!
-//! - **Owns** what was last read of each file, and the end of the [`Shelf`] that objects are put in at.
+//! - **Owns** what was last read of each file, and the end of the [`ObjectStore`] that objects are put in at.
 //! - **Hears** that something changed (inotify), that the period has passed, and what was read.
 //! - **Tells** nobody: whoever holds the shelf sees the change, or waits for it.
 //! - **Never** waits for a file: reading is blocking work beside it, one reading at a time. Never lets one bad file
@@ -10,10 +10,10 @@
 //! The folder's `*.yaml`, `*.yml` and `*.json` are read in the order of their names; of two objects of the same name
 //! the first one stays. What is immutable stays as it is until it is taken away (`logic_api::objects`).
 
-mod held;
-pub mod keeper;
-mod reading;
-mod shelf;
+mod folder_reader;
+pub mod manager;
+mod manifest_file;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -26,38 +26,38 @@ use kernel::{Actor, Context, Exit};
 use logic_api::objects::StaticObjects;
 use serde::Serialize;
 
-use self::held::{Held, sentence};
-use self::reading::{Reader, Reading};
-pub use self::shelf::{Changes, Shelf, Supply};
-use crate::folder::{Pace, SETTLED_AFTER, Sight, Turns, Watch};
+use self::folder_reader::{FolderContents, FolderReader};
+use self::manifest_file::{ManifestFile, sentence};
+pub use self::store::{Changes, ObjectStore, StoreWriter};
+use crate::folder::{FolderWatch, ReadGate, SETTLED_AFTER, WatchNotice, WatchPacing};
 
 /// It hears its own watch, timers and readings: a handful at a time.
 pub const MAILBOX: usize = 64;
 /// What inotify does not see, such as a change on another machine, is seen after this time.
 const PERIOD: Duration = Duration::from_secs(60);
 /// Nobody waits for an object within milliseconds.
-const PACE: Pace = Pace {
+const PACE: WatchPacing = WatchPacing {
     quiet: Duration::from_millis(25),
     rounds: 4,
     missing: Duration::from_secs(60),
     refused: Duration::from_secs(60),
 };
 
-/// Reads the folder once, before anybody watches it: what is wrong is left for the [`Folder`] to tell. No folder (an
+/// Reads the folder once, before anybody watches it: what is wrong is left for the [`ObjectFolder`] to tell. No folder (an
 /// empty path) holds nothing.
 pub fn load(folder: &str) -> StaticObjects {
     let mut objects = StaticObjects::default();
     if folder.is_empty() {
         return objects;
     }
-    let reader = Reader {
+    let reader = FolderReader {
         folder: Path::new(folder).into(),
         known: BTreeMap::new(),
         now: kernel::wall(),
     };
-    if let Reading::Found { looks, .. } = reader.read() {
+    if let FolderContents::Found { looks, .. } = reader.read() {
         for look in looks.into_values() {
-            drop(objects.merge(Held::default().after(look).objects));
+            drop(objects.merge(ManifestFile::default().after(look).objects));
         }
     }
     objects
@@ -73,18 +73,18 @@ pub enum Msg {
     /// Takes in what was read, and puts it on the shelf if it differs.
     Read(Box<Findings>),
     /// Reads what the watch has seen, or sees to the watch.
-    Watched(Sight),
+    Watched(WatchNotice),
 }
 
-impl From<Sight> for Msg {
-    fn from(sight: Sight) -> Self {
+impl From<WatchNotice> for Msg {
+    fn from(sight: WatchNotice) -> Self {
         Msg::Watched(sight)
     }
 }
 
 /// What came of a reading.
 #[derive(Debug)]
-pub struct Findings(Reading);
+pub struct Findings(FolderContents);
 
 /// What stands where.
 #[derive(Debug, Serialize)]
@@ -101,23 +101,23 @@ pub struct Snapshot {
 
 /// The keeper of the folder.
 #[derive(Debug)]
-pub struct Folder {
+pub struct ObjectFolder {
     path: Arc<Path>,
 
-    supply: Supply,
+    supply: StoreWriter,
 
-    files: BTreeMap<PathBuf, Held>,
+    files: BTreeMap<PathBuf, ManifestFile>,
     /// What lay on the shelf at the start and is in no file, while one of them is bad: it may have held that.
     orphans: StaticObjects,
     told: BTreeSet<String>,
-    turns: Turns,
+    turns: ReadGate,
     settling: bool,
-    watch: Watch,
+    watch: FolderWatch,
     readings: u64,
     changes: u64,
 }
 
-impl Actor for Folder {
+impl Actor for ObjectFolder {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
@@ -151,18 +151,18 @@ impl Actor for Folder {
     }
 }
 
-impl Folder {
+impl ObjectFolder {
     /// The supply's shelf holds what [`load`] found, or what this actor put there before it restarted.
-    pub fn new(path: PathBuf, supply: Supply) -> Self {
+    pub fn new(path: PathBuf, supply: StoreWriter) -> Self {
         let path: Arc<Path> = path.into();
-        Folder {
-            watch: Watch::new(path.clone(), PACE),
+        ObjectFolder {
+            watch: FolderWatch::new(path.clone(), PACE),
             path,
             supply,
             files: BTreeMap::new(),
             orphans: StaticObjects::default(),
             told: BTreeSet::new(),
-            turns: Turns::default(),
+            turns: ReadGate::default(),
             settling: false,
             readings: 0,
             changes: 0,
@@ -181,7 +181,7 @@ impl Folder {
         }
         self.settling = false;
         let stamps = self.files.iter();
-        let reader = Reader {
+        let reader = FolderReader {
             folder: self.path.clone(),
             known: stamps
                 .filter_map(|(path, held)| Some((path.clone(), held.stamp?)))
@@ -190,25 +190,25 @@ impl Folder {
         };
         ctx.run(async move {
             let read = tokio::task::spawn_blocking(move || reader.read()).await;
-            let broke = |panicked| Reading::Unreadable(std::io::Error::other(panicked));
+            let broke = |panicked| FolderContents::Unreadable(std::io::Error::other(panicked));
             Msg::Read(Box::new(Findings(read.unwrap_or_else(broke))))
         });
     }
 
-    fn take(&mut self, reading: Reading, ctx: &mut Context<Msg>) {
+    fn take(&mut self, reading: FolderContents, ctx: &mut Context<Msg>) {
         let again = self.turns.ends();
         match reading {
-            Reading::Missing => {
+            FolderContents::Missing => {
                 self.files.clear();
                 self.put(vec![format!("{} does not exist", self.path.display())]);
             }
             // What was read before stands.
-            Reading::Unreadable(error) => {
+            FolderContents::Unreadable(error) => {
                 let mut all: Vec<String> = self.told.iter().cloned().collect();
                 all.push(format!("{}: {}", self.path.display(), sentence(error)));
                 self.complain(all);
             }
-            Reading::Found { place, looks } => {
+            FolderContents::Found { place, looks } => {
                 let mut before = std::mem::take(&mut self.files);
                 for (path, look) in looks {
                     let held = before.remove(&path).unwrap_or_default();
@@ -275,7 +275,7 @@ impl Folder {
         self.told = all;
     }
 
-    fn watched(&mut self, sight: Sight, ctx: &mut Context<Msg>) {
+    fn watched(&mut self, sight: WatchNotice, ctx: &mut Context<Msg>) {
         if self.watch.hear(sight, ctx) {
             self.read(ctx);
         }

@@ -9,7 +9,7 @@ use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
 use logic_api::objects::{MAX_FILE_BYTES, Objects};
 use tempfile::TempDir;
 
-use super::reading::{Look, MOST_FILES, Refused};
+use super::folder_reader::{FileReading, FileRefusal, MOST_FILES};
 use super::*;
 
 /// For what inotify brings.
@@ -31,7 +31,7 @@ fn value(objects: &dyn Objects, name: &str) -> Option<String> {
 struct Rig {
     folder: TempDir,
     root: Supervisor,
-    shelf: Shelf,
+    shelf: ObjectStore,
     changes: Changes,
 }
 
@@ -41,11 +41,11 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         prepare(folder.path());
         let path = folder.path().join(name);
-        let (supply, shelf) = Shelf::new(load(path.to_str().unwrap()));
+        let (supply, shelf) = ObjectStore::new(load(path.to_str().unwrap()));
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (_, port) = mailbox(MAILBOX);
         root.spawn(ChildSpec::permanent("objects"), port, move || {
-            Folder::new(path.clone(), supply.clone())
+            ObjectFolder::new(path.clone(), supply.clone())
         });
         Rig {
             folder,
@@ -67,7 +67,7 @@ impl Rig {
     }
 
     /// Waits until this is what is at hand.
-    async fn until(&mut self, is_so: impl Fn(&Shelf) -> bool) {
+    async fn until(&mut self, is_so: impl Fn(&ObjectStore) -> bool) {
         for _ in 0..MOST_CHANGES {
             if is_so(&self.shelf) {
                 return;
@@ -106,11 +106,11 @@ fn paused(prepare: impl FnOnce(&Path), test: impl AsyncFnOnce(Rig)) {
     });
 }
 
-fn is(name: &'static str, expected: &'static str) -> impl Fn(&Shelf) -> bool {
+fn is(name: &'static str, expected: &'static str) -> impl Fn(&ObjectStore) -> bool {
     move |shelf| value(shelf, name).as_deref() == Some(expected)
 }
 
-fn is_gone(name: &'static str) -> impl Fn(&Shelf) -> bool {
+fn is_gone(name: &'static str) -> impl Fn(&ObjectStore) -> bool {
     move |shelf| value(shelf, name).is_none()
 }
 
@@ -177,16 +177,16 @@ fn files_beyond_the_bound_are_left_out_and_that_is_told() {
     let reader = reader(folder.path(), kernel::wall());
     assert!(matches!(
         reader.look(&path, &mut left),
-        Ok(Look::Read { .. })
+        Ok(FileReading::Read { .. })
     ));
     assert!(matches!(
         reader.look(&path, &mut left),
-        Err(Refused::TooMuch)
+        Err(FileRefusal::TooMuch)
     ));
 }
 
-fn reader(folder: &Path, now: SystemTime) -> Reader {
-    Reader {
+fn reader(folder: &Path, now: SystemTime) -> FolderReader {
+    FolderReader {
         folder: folder.into(),
         known: BTreeMap::new(),
         now,
@@ -231,7 +231,7 @@ fn a_file_that_is_being_written_takes_nothing_away() {
     };
     let (young, old) = (Duration::from_millis(100), Duration::from_secs(1));
     let both = format!("{}---\n{}", map("one", "a"), map("two", "a"));
-    let held = Held::default().after(look(&both, old));
+    let held = ManifestFile::default().after(look(&both, old));
     assert!(held.settled && held.stamp.is_some());
 
     let held = held.after(look("", young));
@@ -365,7 +365,7 @@ fn a_shelf_that_nobody_changes_lets_those_who_wait_wait() {
         let mut objects = StaticObjects::default();
         let text = map("one", "a");
         drop(objects.merge(logic_api::objects::parse(text.as_bytes()).objects));
-        let shelf = Shelf::fixed(objects);
+        let shelf = ObjectStore::fixed(objects);
         assert_eq!(value(&shelf, "one").as_deref(), Some("a"));
         let mut changes = shelf.changes();
         let waited = tokio::time::timeout(Duration::from_secs(3600), changes.next()).await;
@@ -376,7 +376,7 @@ fn a_shelf_that_nobody_changes_lets_those_who_wait_wait() {
 #[test]
 fn several_changes_are_told_as_one() {
     run_paused(|| async {
-        let (supply, shelf) = Shelf::new(StaticObjects::default());
+        let (supply, shelf) = ObjectStore::new(StaticObjects::default());
         let mut changes = shelf.changes();
         for _ in 0..3 {
             supply.send_replace(Arc::default());

@@ -15,15 +15,15 @@ use logic_node::node_status::{self, HostFacts, NodeFact, NodeResources};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use self::world::World;
-use crate::client::Lane;
-use crate::events::{self, Events, Recorder};
+use self::world::OutageCluster;
+use crate::client::RequestLane;
+use crate::events::{self, EventBroadcaster, Recorder};
 use crate::node::lease::{self, Heartbeat};
-use crate::node::{self, Presence, Registering};
-use crate::objects::Shelf;
-use crate::objects::keeper::{self, Keeper};
-use crate::pods::{self, Pods, Told};
-use crate::status::{self, Statuses};
+use crate::node::{self, NodeStatusManager, Registering};
+use crate::objects::ObjectStore;
+use crate::objects::manager::{self, ObjectManager};
+use crate::pods::{self, ApiPods, PodSubscribers};
+use crate::status::{self, StatusManager};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -33,20 +33,20 @@ const NODE: &str = "/api/v1/nodes/edge";
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "gone"];
 
 #[derive(Debug, strum::IntoStaticStr)]
-enum Heard {
+enum OutageMsg {
     Pods(Vec<Arc<Pod>>),
     Other,
 }
 
 /// The node's actors, as they stand in the tree, and who would hear of pods.
 struct Rig {
-    world: World,
+    world: OutageCluster,
     root: Supervisor,
     statuses: Addr<status::Msg>,
     node: Addr<node::Msg>,
-    directory: Inbox<Heard>,
-    others: Inbox<Heard>,
-    shelf: Shelf,
+    directory: Inbox<OutageMsg>,
+    others: Inbox<OutageMsg>,
+    shelf: ObjectStore,
     _folder: tempfile::TempDir,
 }
 
@@ -69,8 +69,8 @@ fn map(value: &str) -> Value {
         "data": {"k": value}})
 }
 
-fn rules() -> keeper::Rules {
-    keeper::Rules {
+fn rules() -> manager::SupplyRules {
+    manager::SupplyRules {
         node_name: "edge".into(),
         detection: ChangeDetection::Watch,
         period: MINUTE,
@@ -98,7 +98,7 @@ fn policy(folder: &std::path::Path) -> node::Policy {
 
 impl Rig {
     fn begin() -> Rig {
-        let world = World::default();
+        let world = OutageCluster::default();
         world.put(MAP, map("before"));
         for name in NAMES {
             world.put(&format!("{PODS}/{name}"), pod(name));
@@ -109,51 +109,56 @@ impl Rig {
         let (to_directory, directory) = inbox(64);
         let (to_others, others) = inbox(4096);
         let (pods, pods_port) = mailbox(pods::MAILBOX);
-        let (keeper, keeper_port) = mailbox(keeper::MAILBOX);
+        let (keeper, keeper_port) = mailbox(manager::MAILBOX);
         let (statuses, statuses_port) = mailbox(status::MAILBOX);
         let (node, node_port) = mailbox(node::MAILBOX);
         let (events, events_port) = mailbox(events::MAILBOX);
         let object = watch::Sender::new(None);
 
-        let told = Told {
-            directory: Recipient::new(to_directory, Heard::Pods),
-            remembered: Recipient::new(to_others.clone(), |_| Heard::Other),
-            objects: Recipient::new(keeper, |pods| keeper::Msg::Pods { pods }),
-            alone: Recipient::new(to_others.clone(), |_| Heard::Other),
+        let told = PodSubscribers {
+            directory: Recipient::new(to_directory, OutageMsg::Pods),
+            remembered: Recipient::new(to_others.clone(), |_| OutageMsg::Other),
+            objects: Recipient::new(keeper, |pods| manager::Msg::Pods { pods }),
+            alone: Recipient::new(to_others.clone(), |_| OutageMsg::Other),
             statuses: Recipient::new(statuses.clone(), |pods| status::Msg::Pods { pods }),
-            kept: pods::Kept::default(),
+            kept: pods::KnownStaticPods::default(),
         };
         let asked = client.clone();
         root.spawn(ChildSpec::permanent("pods"), pods_port, move || {
-            Pods::new(asked.clone(), "edge".into(), Vec::new(), told.clone())
+            ApiPods::new(asked.clone(), "edge".into(), Vec::new(), told.clone())
         });
-        let (supply, shelf) = Shelf::new(StaticObjects::default());
+        let (supply, shelf) = ObjectStore::new(StaticObjects::default());
         let supplied = Recipient::new(pods.clone(), |uids| pods::Msg::Supplied { uids });
-        let peers = keeper::Peers::new(client.kube(Lane::Work), supply, None, vec![supplied]);
+        let peers =
+            manager::Peers::new(client.kube(RequestLane::Work), supply, None, vec![supplied]);
         let rules = rules();
         root.spawn(ChildSpec::permanent("objects"), keeper_port, move || {
-            Keeper::new(peers.clone(), rules.clone())
+            ObjectManager::new(peers.clone(), rules.clone())
         });
-        let again = Recipient::new(pods, |status::Republish| pods::Msg::Again);
+        let again = Recipient::new(pods, |status::PodResync| pods::Msg::Again);
         let peers = status::Peers {
-            republish: Recipient::new(to_others.clone(), |_| Heard::Other),
-            api: Some(status::Sending::new(&client, again)),
+            republish: Recipient::new(to_others.clone(), |_| OutageMsg::Other),
+            api: Some(status::StatusClient::new(&client, again)),
             kept: None,
         };
         root.spawn(ChildSpec::permanent("status"), statuses_port, move || {
-            Statuses::new(peers.clone())
+            StatusManager::new(peers.clone())
         });
-        root.spawn(ChildSpec::permanent("events"), events_port, Events::default);
+        root.spawn(
+            ChildSpec::permanent("events"),
+            events_port,
+            EventBroadcaster::default,
+        );
         let peers = node::Peers {
             client: client.clone(),
             recorder: Recorder::new(events),
             object: object.clone(),
-            reported: Recipient::new(to_others.clone(), |_| Heard::Other),
-            tellers: vec![Recipient::new(to_others, |_| Heard::Other)],
+            reported: Recipient::new(to_others.clone(), |_| OutageMsg::Other),
+            tellers: vec![Recipient::new(to_others, |_| OutageMsg::Other)],
         };
         let policy = policy(folder.path());
         root.spawn(ChildSpec::permanent("node"), node_port, move || {
-            Presence::new(policy.clone(), peers.clone())
+            NodeStatusManager::new(policy.clone(), peers.clone())
         });
         let holder = LeaseHolder {
             name: "edge".into(),
@@ -202,8 +207,8 @@ impl Rig {
 
     fn last_wishes(&mut self) -> Option<Vec<Arc<Pod>>> {
         match self.directory.drain().pop() {
-            Some(Heard::Pods(pods)) => Some(pods),
-            Some(Heard::Other) | None => None,
+            Some(OutageMsg::Pods(pods)) => Some(pods),
+            Some(OutageMsg::Other) | None => None,
         }
     }
 

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tower::service_fn;
 
-use crate::client::Client;
+use crate::client::ApiClient;
 
-type Sent = UnsyncBoxBody<Bytes, io::Error>;
+type OutageClusterBody = UnsyncBoxBody<Bytes, io::Error>;
 
 const COLLECTIONS: [&str; 7] = [
     "pods",
@@ -30,13 +30,13 @@ const COLLECTIONS: [&str; 7] = [
 ];
 
 #[derive(Clone, Default)]
-pub(super) struct World(Arc<Mutex<State>>);
+pub(super) struct OutageCluster(Arc<Mutex<OutageClusterState>>);
 
 #[derive(Default)]
-struct State {
+struct OutageClusterState {
     objects: BTreeMap<String, Value>,
     version: u64,
-    watches: Vec<Watch>,
+    watches: Vec<OutageClusterWatch>,
     heard: Vec<String>,
     under_way: usize,
     most: usize,
@@ -45,13 +45,13 @@ struct State {
     forgotten: u64,
 }
 
-struct Watch {
+struct OutageClusterWatch {
     collection: String,
     query: String,
     events: UnboundedSender<Value>,
 }
 
-impl Watch {
+impl OutageClusterWatch {
     fn sees(&self, path: &str) -> bool {
         is_in(path, &self.collection) && is_selected(path, &self.query)
     }
@@ -70,8 +70,8 @@ fn is_selected(path: &str, query: &str) -> bool {
     })
 }
 
-impl World {
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+impl OutageCluster {
+    fn with<T>(&self, act: impl FnOnce(&mut OutageClusterState) -> T) -> T {
         act(&mut self.0.lock().unwrap())
     }
 
@@ -116,7 +116,7 @@ impl World {
         self.with(|state| state.most)
     }
 
-    pub(super) fn client(&self) -> Client {
+    pub(super) fn client(&self) -> ApiClient {
         let world = self.clone();
         let service = service_fn(move |request: Request<Body>| {
             let world = world.clone();
@@ -140,7 +140,7 @@ impl World {
     }
 }
 
-impl State {
+impl OutageClusterState {
     fn store(&mut self, path: &str, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -165,7 +165,7 @@ impl State {
         method: &Method,
         (path, query): (&str, &str),
         body: Value,
-    ) -> Result<Response<Sent>, io::Error> {
+    ) -> Result<Response<OutageClusterBody>, io::Error> {
         self.heard.push(format!("{method} {path}"));
         if self.away {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -179,7 +179,7 @@ impl State {
         })
     }
 
-    fn watch(&mut self, path: &str, query: &str) -> Response<Sent> {
+    fn watch(&mut self, path: &str, query: &str) -> Response<OutageClusterBody> {
         let since = query
             .split('&')
             .find_map(|part| part.strip_prefix("resourceVersion="));
@@ -190,7 +190,7 @@ impl State {
             return answered(410, &gone);
         }
         let (events, heard) = unbounded_channel();
-        self.watches.push(Watch {
+        self.watches.push(OutageClusterWatch {
             collection: path.to_owned(),
             query: query.to_owned(),
             events,
@@ -202,7 +202,7 @@ impl State {
         Response::new(StreamBody::new(lines).boxed_unsync())
     }
 
-    fn list(&self, path: &str, query: &str) -> Response<Sent> {
+    fn list(&self, path: &str, query: &str) -> Response<OutageClusterBody> {
         let items = self.objects.iter();
         let items = items.filter(|(own, _)| is_in(own, path) && is_selected(own, query));
         let items: Vec<&Value> = items.map(|(_, object)| object).collect();
@@ -210,7 +210,7 @@ impl State {
         answered(200, &json!({"metadata": metadata, "items": items}))
     }
 
-    fn object(&mut self, method: &Method, path: &str, body: Value) -> Response<Sent> {
+    fn object(&mut self, method: &Method, path: &str, body: Value) -> Response<OutageClusterBody> {
         if *method == Method::POST {
             let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
             let mut made = body;
@@ -238,7 +238,7 @@ impl State {
     }
 }
 
-fn answered(code: u16, value: &Value) -> Response<Sent> {
+fn answered(code: u16, value: &Value) -> Response<OutageClusterBody> {
     let body = Full::new(Bytes::from(value.to_string()));
     let mut answer = Response::new(body.map_err(|never| match never {}).boxed_unsync());
     *answer.status_mut() = StatusCode::from_u16(code).unwrap();

@@ -13,9 +13,9 @@
 //!
 //! Upstream: pkg/kubelet/config/{apiserver,config}.go, pkg/kubelet/pod/mirror_client.go (1.36).
 
-mod held;
-mod mirroring;
-mod outlets;
+mod mirror_pods;
+mod store;
+mod subscribers;
 #[cfg(test)]
 mod tests;
 
@@ -33,12 +33,12 @@ use kube::Api;
 use logic_api::types::PodUid;
 use serde::Serialize;
 
-use crate::client::{Client, Event, Lane, Selection, Trouble, watch};
+use crate::client::{ApiClient, ApiError, ObjectEvent, ObjectSelector, RequestLane, watch};
 
-use self::held::Held;
-pub use self::mirroring::{Kept, Statics};
-use self::mirroring::{Mirrored, Mirroring};
-use self::outlets::Outlets;
+pub use self::mirror_pods::{KnownStaticPods, StaticPodSet};
+use self::mirror_pods::{MirrorOutcome, MirrorPods};
+use self::store::PodStore;
+use self::subscribers::Subscribers;
 
 /// Static sets, supplied pods and its own tasks: a handful at a time, and a mirror's end for each of 100 static pods.
 pub const MAILBOX: usize = 256;
@@ -59,7 +59,7 @@ pub enum Msg {
     /// Takes note for whom everything that the pod refers to has been asked for: the others wait.
     Supplied { uids: BTreeSet<PodUid> },
     /// Sees to it that exactly these static pods have mirrors; those that end keep theirs until they are over.
-    Static(Statics),
+    Static(StaticPodSet),
     /// Takes note of the node's UID in the API: mirrors belong to it.
     Node { uid: String },
     /// Makes no more mirrors: the node is no longer in the API.
@@ -67,7 +67,7 @@ pub enum Msg {
     /// Answers with every pod that the API gives this node, mirrors included.
     All { reply: Reply<Vec<Arc<Pod>>> },
     /// Takes in what the API said.
-    Came(News),
+    Came(WatchBatch),
     /// Goes by the checkpoint: the API was given time enough for its first answer.
     Late,
     /// Tells what has changed.
@@ -77,20 +77,20 @@ pub enum Msg {
     /// Lets go who has waited long enough.
     Release,
     /// Takes note of how the making or deleting of a mirror ended.
-    Mirrored(Box<Mirrored>),
+    Mirrored(Box<MirrorOutcome>),
     /// Looks again at mirrors that could not be made or deleted.
     MirrorAgain,
 }
 
-type Stream = BoxStream<'static, Vec<Result<Event<Pod>, Trouble>>>;
+type PodEventStream = BoxStream<'static, Vec<Result<ObjectEvent<Pod>, ApiError>>>;
 
 /// What the API said since it was asked last, and where to ask for more.
-pub struct News {
-    events: Vec<Result<Event<Pod>, Trouble>>,
-    stream: Option<Stream>,
+pub struct WatchBatch {
+    events: Vec<Result<ObjectEvent<Pod>, ApiError>>,
+    stream: Option<PodEventStream>,
 }
 
-impl fmt::Debug for News {
+impl fmt::Debug for WatchBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "News({})", self.events.len())
     }
@@ -98,7 +98,7 @@ impl fmt::Debug for News {
 
 /// Who is told which pods there are; each hears the whole set, mirrors excluded but for `statuses`.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct PodSubscribers {
     /// Which pods shall run, as the API says.
     pub directory: Recipient<Vec<Arc<Pod>>>,
     /// Which pods the checkpoint remembers, while the API has not answered.
@@ -110,7 +110,7 @@ pub struct Told {
     /// What the API shows of each pod, mirrors included: metadata and status; the spec only where it is new.
     pub statuses: Recipient<Vec<Arc<Pod>>>,
     /// What others tell; a successor finds it here.
-    pub kept: Kept,
+    pub kept: KnownStaticPods,
 }
 
 /// How many, and what is awaited.
@@ -131,20 +131,20 @@ pub struct Snapshot {
 
 /// Where the pods come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum From {
+enum PodOrigin {
     Nobody,
     Checkpoint,
     Api,
 }
 
 /// The source of the API's pods.
-pub struct Pods {
-    client: Client,
-    told: Outlets,
+pub struct ApiPods {
+    client: ApiClient,
+    told: Subscribers,
 
-    from: From,
-    held: Held,
-    mirroring: Mirroring,
+    from: PodOrigin,
+    held: PodStore,
+    mirroring: MirrorPods,
     trouble: Option<String>,
     telling: Timer,
     told_at: Option<Instant>,
@@ -157,13 +157,13 @@ enum Timer {
     On,
 }
 
-impl Actor for Pods {
+impl Actor for ApiPods {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        let api = Api::all(self.client.kube(Lane::Work));
-        let ours = Selection::fields(format!("spec.nodeName={}", self.held.node()));
+        let api = Api::all(self.client.kube(RequestLane::Work));
+        let ours = ObjectSelector::fields(format!("spec.nodeName={}", self.held.node()));
         let stream = watch::<Pod>(api, ours).ready_chunks(AT_ONCE).boxed();
         ask(stream, ctx);
         ctx.after(FIRST_WITHIN, Msg::Late);
@@ -194,9 +194,9 @@ impl Actor for Pods {
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             from: match self.from {
-                From::Nobody => "nobody",
-                From::Checkpoint => "checkpoint",
-                From::Api => "api",
+                PodOrigin::Nobody => "nobody",
+                PodOrigin::Checkpoint => "checkpoint",
+                PodOrigin::Api => "api",
             },
             pods: self.held.all().len(),
             mirrors: self.held.mirrors().len(),
@@ -208,15 +208,20 @@ impl Actor for Pods {
     }
 }
 
-impl Pods {
+impl ApiPods {
     /// `remembered` is what the checkpoint holds of the API's pods.
-    pub fn new(client: Client, node: Arc<str>, remembered: Vec<Arc<Pod>>, told: Told) -> Pods {
-        Pods {
+    pub fn new(
+        client: ApiClient,
+        node: Arc<str>,
+        remembered: Vec<Arc<Pod>>,
+        told: PodSubscribers,
+    ) -> ApiPods {
+        ApiPods {
             client,
-            mirroring: Mirroring::new(Arc::clone(&node), told.kept.clone()),
-            told: Outlets::new(told),
-            from: From::Nobody,
-            held: Held::new(node, remembered),
+            mirroring: MirrorPods::new(Arc::clone(&node), told.kept.clone()),
+            told: Subscribers::new(told),
+            from: PodOrigin::Nobody,
+            held: PodStore::new(node, remembered),
             trouble: None,
             telling: Timer::Off,
             told_at: None,
@@ -230,7 +235,7 @@ impl Pods {
         }
     }
 
-    fn fixed(&mut self, statics: Statics, ctx: &mut Context<Msg>) {
+    fn fixed(&mut self, statics: StaticPodSet, ctx: &mut Context<Msg>) {
         self.mirroring.desire(statics);
         self.mirror(ctx);
     }
@@ -240,7 +245,7 @@ impl Pods {
         self.mirror(ctx);
     }
 
-    fn came(&mut self, news: News, ctx: &mut Context<Msg>) {
+    fn came(&mut self, news: WatchBatch, ctx: &mut Context<Msg>) {
         for event in news.events {
             match event {
                 Ok(event) => self.heard(event, ctx),
@@ -254,22 +259,22 @@ impl Pods {
         self.tell_now(ctx);
     }
 
-    fn heard(&mut self, event: Event<Pod>, ctx: &mut Context<Msg>) {
+    fn heard(&mut self, event: ObjectEvent<Pod>, ctx: &mut Context<Msg>) {
         if let Some(trouble) = self.trouble.take() {
             tracing::info!("pods come from the API server again, after: {trouble}");
         }
         let (now, seen) = (ctx.now(), seen(ctx));
         match event {
-            Event::Listed(pods) => {
-                self.from = From::Api;
+            ObjectEvent::Listed(pods) => {
+                self.from = PodOrigin::Api;
                 self.held.list(pods, now, seen);
             }
-            Event::Applied(pod) => self.held.apply(pod, now, seen),
-            Event::Deleted(pod) => self.held.delete(&pod),
+            ObjectEvent::Applied(pod) => self.held.apply(pod, now, seen),
+            ObjectEvent::Deleted(pod) => self.held.delete(&pod),
         }
     }
 
-    fn troubled(&mut self, trouble: &Trouble, ctx: &mut Context<Msg>) {
+    fn troubled(&mut self, trouble: &ApiError, ctx: &mut Context<Msg>) {
         let text = trouble.to_string();
         if self.trouble.as_ref() != Some(&text) {
             tracing::warn!("no pods from the API server: {text}");
@@ -286,10 +291,10 @@ impl Pods {
     /// Before the first answer of the API the checkpoint is all there is to go by. One that holds nothing says nothing.
     fn late(&mut self, ctx: &mut Context<Msg>) {
         let remembered = self.held.all();
-        if self.from != From::Nobody || remembered.is_empty() {
+        if self.from != PodOrigin::Nobody || remembered.is_empty() {
             return;
         }
-        self.from = From::Checkpoint;
+        self.from = PodOrigin::Checkpoint;
         tracing::warn!(
             "no answer of the API server yet: {} pods of the checkpoint are brought up",
             remembered.len()
@@ -317,9 +322,9 @@ impl Pods {
     fn tell(&mut self, ctx: &mut Context<Msg>) {
         self.told_at = Some(ctx.now());
         let told = match self.from {
-            From::Nobody => return,
-            From::Checkpoint => self.told.remembered.tell(&self.held.all()),
-            From::Api => self.tell_all(),
+            PodOrigin::Nobody => return,
+            PodOrigin::Checkpoint => self.told.remembered.tell(&self.held.all()),
+            PodOrigin::Api => self.tell_all(),
         };
         if told.is_err() {
             self.tell_soon(TOLD_AGAIN, ctx);
@@ -351,17 +356,17 @@ impl Pods {
 
     /// Begins what is to be done about mirrors.
     fn mirror(&mut self, ctx: &mut Context<Msg>) {
-        if self.from != From::Api {
+        if self.from != PodOrigin::Api {
             return;
         }
         let mirrors = self.held.mirrors();
         for errand in self.mirroring.begin(&mirrors, ctx.now()) {
-            let client = self.client.kube(Lane::Work);
+            let client = self.client.kube(RequestLane::Work);
             ctx.run(async move { Msg::Mirrored(Box::new(errand.run(client).await)) });
         }
     }
 
-    fn mirrored(&mut self, end: Mirrored, ctx: &mut Context<Msg>) {
+    fn mirrored(&mut self, end: MirrorOutcome, ctx: &mut Context<Msg>) {
         if let Some(gone) = &end.deleted {
             self.held.delete(gone);
         }
@@ -375,12 +380,12 @@ impl Pods {
 }
 
 /// Waits for what the API says next; what else is there already comes along.
-fn ask(mut stream: Stream, ctx: &mut Context<Msg>) {
+fn ask(mut stream: PodEventStream, ctx: &mut Context<Msg>) {
     ctx.run(async move {
         let events = stream.next().await;
         let stream = events.is_some().then_some(stream);
         let events = events.unwrap_or_default();
-        Msg::Came(News { events, stream })
+        Msg::Came(WatchBatch { events, stream })
     });
 }
 
@@ -388,7 +393,7 @@ fn seen(ctx: &Context<Msg>) -> Timestamp {
     Timestamp::try_from(ctx.wall()).unwrap_or_default()
 }
 
-impl fmt::Debug for Pods {
+impl fmt::Debug for ApiPods {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pods")
             .field("from", &self.from)

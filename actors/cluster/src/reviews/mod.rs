@@ -19,12 +19,12 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Api;
 use kube::api::PostParams;
-use metrics::callers::Question;
+use metrics::callers::ReviewKind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serving::{Access, ReviewError, User, Verdict};
+use serving::{Attributes, AuthenticatedUser, Decision, ReviewError};
 
-use crate::client::{Client, Lane, Trouble};
+use crate::client::{ApiClient, ApiError, RequestLane};
 
 /// Asked so often at most.
 const STEPS: u32 = 5;
@@ -37,32 +37,32 @@ const WITHIN: Duration = Duration::from_secs(30);
 
 /// Asks the API server.
 #[derive(Debug, Clone)]
-pub struct Reviews {
-    client: Client,
+pub struct ApiReviews {
+    client: ApiClient,
 }
 
-impl Reviews {
+impl ApiReviews {
     /// Asks by this client, among its other work.
-    pub fn new(client: &Client) -> Reviews {
-        Reviews {
+    pub fn new(client: &ApiClient) -> ApiReviews {
+        ApiReviews {
             client: client.clone(),
         }
     }
 
     /// Posts a review and returns it with its verdict.
-    async fn post<K>(&self, question: Question, review: &K) -> Result<K, ReviewError>
+    async fn post<K>(&self, question: ReviewKind, review: &K) -> Result<K, ReviewError>
     where
         K: kube::Resource + Clone + Serialize + DeserializeOwned + Debug,
         K::DynamicType: Default,
     {
-        let api: Api<K> = Api::all(self.client.kube(Lane::Work));
+        let api: Api<K> = Api::all(self.client.kube(RequestLane::Work));
         let insisted = async {
             let (mut pause, mut step) = (FIRST_PAUSE, 1);
             loop {
                 let began = kernel::now();
                 let answer = api.create(&PostParams::default(), review).await;
                 count(question, &answer, began);
-                let trouble = match answer.map_err(Trouble::from) {
+                let trouble = match answer.map_err(ApiError::from) {
                     Ok(review) => return Ok(review),
                     Err(trouble) => trouble,
                 };
@@ -85,8 +85,8 @@ impl Reviews {
     }
 }
 
-impl serving::Reviews for Reviews {
-    async fn token(&self, token: &str) -> Result<Option<User>, ReviewError> {
+impl serving::Reviews for ApiReviews {
+    async fn token(&self, token: &str) -> Result<Option<AuthenticatedUser>, ReviewError> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.to_owned(),
@@ -94,7 +94,7 @@ impl serving::Reviews for Reviews {
             },
             ..TokenReview::default()
         };
-        let status = self.post(Question::Token, &review).await?;
+        let status = self.post(ReviewKind::Token, &review).await?;
         let status = status.status.unwrap_or_default();
         if status.authenticated == Some(true) {
             return Ok(Some(user(status.user.unwrap_or_default())));
@@ -105,7 +105,7 @@ impl serving::Reviews for Reviews {
         }
     }
 
-    async fn access(&self, wanted: &Access) -> Result<Verdict, ReviewError> {
+    async fn access(&self, wanted: &Attributes) -> Result<Decision, ReviewError> {
         let user = &wanted.user;
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let extra: BTreeMap<_, _> = user.extra.clone();
@@ -127,7 +127,7 @@ impl serving::Reviews for Reviews {
             },
             ..SubjectAccessReview::default()
         };
-        let Some(status) = self.post(Question::Right, &review).await?.status else {
+        let Some(status) = self.post(ReviewKind::Right, &review).await?.status else {
             return Err(ReviewError::Refused {
                 why: "the answer has no verdict".to_owned(),
             });
@@ -137,13 +137,13 @@ impl serving::Reviews for Reviews {
                 why: "webhook subject access review returned both allow and deny response"
                     .to_owned(),
             }),
-            (true, false) => Ok(Verdict::Allowed),
-            (false, _) => Ok(Verdict::Refused),
+            (true, false) => Ok(Decision::Allowed),
+            (false, _) => Ok(Decision::Refused),
         }
     }
 }
 
-fn count<K>(question: Question, answer: &kube::Result<K>, began: Instant) {
+fn count<K>(question: ReviewKind, answer: &kube::Result<K>, began: Instant) {
     let code = match answer {
         // What was made new says so.
         Ok(_) => Some(201),
@@ -154,8 +154,8 @@ fn count<K>(question: Question, answer: &kube::Result<K>, began: Instant) {
     metrics::callers::reviewed(question, code, took);
 }
 
-fn user(info: UserInfo) -> User {
-    User {
+fn user(info: UserInfo) -> AuthenticatedUser {
+    AuthenticatedUser {
         name: info.username.unwrap_or_default(),
         uid: info.uid.unwrap_or_default(),
         groups: info.groups.unwrap_or_default(),
@@ -164,21 +164,21 @@ fn user(info: UserInfo) -> User {
 }
 
 /// A server that refuses the node itself will not think better of it soon.
-fn is_worth_asking_again(trouble: &Trouble) -> bool {
+fn is_worth_asking_again(trouble: &ApiError) -> bool {
     match trouble {
-        Trouble::Busy { .. } | Trouble::Unreachable { .. } => true,
-        Trouble::Refused { code, .. } => *code >= 500,
-        Trouble::NotFound { .. }
-        | Trouble::Exists { .. }
-        | Trouble::Conflict { .. }
-        | Trouble::Gone { .. }
-        | Trouble::Unauthorized { .. }
-        | Trouble::Forbidden { .. }
-        | Trouble::Nonsense { .. } => false,
+        ApiError::Busy { .. } | ApiError::Unreachable { .. } => true,
+        ApiError::Refused { code, .. } => *code >= 500,
+        ApiError::NotFound { .. }
+        | ApiError::Exists { .. }
+        | ApiError::Conflict { .. }
+        | ApiError::Gone { .. }
+        | ApiError::Unauthorized { .. }
+        | ApiError::Forbidden { .. }
+        | ApiError::Nonsense { .. } => false,
     }
 }
 
-fn failed(trouble: &Trouble) -> ReviewError {
+fn failed(trouble: &ApiError) -> ReviewError {
     let why = trouble.to_string();
     match is_worth_asking_again(trouble) {
         true => ReviewError::Unreachable { why },

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use apiserver::{ApiFault, Effect, Options, Server};
-use serving::{Access, ReviewError, Reviews as _, User, Verdict};
+use serving::{Attributes, AuthenticatedUser, Decision, ReviewError, Reviews as _};
 
-use super::Reviews;
+use super::ApiReviews;
 use crate::client::plain;
 
-async fn double() -> (Server, Reviews) {
+async fn double() -> (Server, ApiReviews) {
     let server = Server::start(Options::default()).await.unwrap();
     let client = plain(server.url().parse().unwrap());
-    (server, Reviews::new(&client))
+    (server, ApiReviews::new(&client))
 }
 
 fn fault(path: &str, times: u32, effect: Effect) -> ApiFault {
@@ -29,9 +29,9 @@ fn fault(path: &str, times: u32, effect: Effect) -> ApiFault {
 const TOKENS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-fn access(name: &str) -> Access {
-    Access {
-        user: Rc::new(User {
+fn access(name: &str) -> Attributes {
+    Attributes {
+        user: Rc::new(AuthenticatedUser {
             name: name.to_owned(),
             groups: vec!["people".to_owned()],
             uid: "1".to_owned(),
@@ -60,8 +60,11 @@ async fn a_token_is_its_owners() {
 async fn access_is_asked_for_in_upstreams_words() {
     let (server, reviews) = double().await;
     server.judge(|question| Some(question.user == "alice"));
-    assert_eq!(reviews.access(&access("alice")).await, Ok(Verdict::Allowed));
-    assert_eq!(reviews.access(&access("bob")).await, Ok(Verdict::Refused));
+    assert_eq!(
+        reviews.access(&access("alice")).await,
+        Ok(Decision::Allowed)
+    );
+    assert_eq!(reviews.access(&access("bob")).await, Ok(Decision::Refused));
     let asked = server.asked();
     assert_eq!(asked.len(), 2);
     let first = &asked[0];
@@ -88,7 +91,7 @@ async fn a_review_that_failed_is_asked_again() {
     assert!(reviews.token("good").await.unwrap().is_some());
     server.judge(|_| Some(true));
     server.fault(fault(ACCESS, 1, Effect::Refuse));
-    assert_eq!(reviews.access(&access("a")).await, Ok(Verdict::Allowed));
+    assert_eq!(reviews.access(&access("a")).await, Ok(Decision::Allowed));
 }
 
 #[tokio::test]

@@ -9,9 +9,9 @@ use logic_api::types::PodUid;
 use logic_pods::status::finish::closed;
 use logic_pods::status_patch::{self, PatchUrgency};
 
-use super::errand::Errand;
-use super::shown::is_newer;
-use crate::client::Trouble;
+use super::known_pods::is_newer;
+use super::sync_request::SyncRequest;
+use crate::client::ApiError;
 
 /// Between the end of one correction and the next: others may insist. Upstream's `syncPeriod`.
 const CORRECTED_EVERY: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ const SETTLED_AFTER: Duration = Duration::from_millis(100);
 
 /// Who still works on a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Life {
+pub(super) enum PodOwnership {
     #[default]
     Worker,
     /// Nobody: nothing of it is left on the node.
@@ -34,10 +34,10 @@ pub(super) enum Life {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct StatusEntry {
     /// None if the worker ended before it said anything.
     pub(super) status: Option<Arc<PodStatus>>,
-    pub(super) life: Life,
+    pub(super) life: PodOwnership,
     pub(super) flying: bool,
     /// No attempt before.
     pub(super) not_before: Option<Instant>,
@@ -52,7 +52,7 @@ pub(super) struct Entry {
     refusals: u32,
 }
 
-impl Entry {
+impl StatusEntry {
     /// Takes a newer status. The same in other words is not news.
     pub(super) fn say(&mut self, status: Arc<PodStatus>, now: Instant) {
         let old = self.status.as_deref();
@@ -67,7 +67,7 @@ impl Entry {
     /// Closes what the API shows of a pod that is over: its worker may have died with the agent.
     pub(super) fn close(&mut self, pod: &Arc<Pod>, now: Instant) {
         let pod = self.freshest(pod);
-        if self.life != Life::Over || pod.metadata.deletion_timestamp.is_none() {
+        if self.life != PodOwnership::Over || pod.metadata.deletion_timestamp.is_none() {
             return;
         }
         let known = self.status.as_deref().or(pod.status.as_ref());
@@ -82,14 +82,14 @@ impl Entry {
     /// What is to be done for the object, and how soon.
     pub(super) fn need(&self, pod: &Arc<Pod>) -> Option<PatchUrgency> {
         let pod = self.freshest(pod);
-        if self.flying || self.life == Life::Deleted {
+        if self.flying || self.life == PodOwnership::Deleted {
             return None;
         }
         match &self.status {
             Some(ours) if self.is_unsent(pod) => {
                 Some(status_patch::urgency(pod.status.as_ref(), ours))
             }
-            _ if self.life == Life::Over && status_patch::may_be_deleted(pod) => {
+            _ if self.life == PodOwnership::Over && status_patch::may_be_deleted(pod) => {
                 Some(PatchUrgency::Ending)
             }
             _ => None,
@@ -114,8 +114,8 @@ impl Entry {
         self.status.is_some() && sent.is_none_or(|(_, version)| *version < self.version)
     }
 
-    pub(super) fn errand(&self, uid: &PodUid, pod: &Arc<Pod>) -> Errand {
-        Errand {
+    pub(super) fn errand(&self, uid: &PodUid, pod: &Arc<Pod>) -> SyncRequest {
+        SyncRequest {
             uid: uid.clone(),
             version: self.version,
             pod: self.freshest(pod).clone(),
@@ -143,7 +143,7 @@ impl Entry {
     /// The API has this version; the answer is the object after it was written. Answers with how long the news took.
     pub(super) fn told(
         &mut self,
-        errand: &Errand,
+        errand: &SyncRequest,
         wrote: Option<Arc<Pod>>,
         now: Instant,
     ) -> Option<Duration> {
@@ -160,20 +160,22 @@ impl Entry {
     }
 
     /// Waits for as long as this pod is itself to blame, or may be.
-    pub(super) fn fail(&mut self, trouble: &Trouble, now: Instant) {
+    pub(super) fn fail(&mut self, trouble: &ApiError, now: Instant) {
         let pause = match trouble {
             // Everybody is held back, so nobody is to blame.
-            Trouble::Unreachable { .. } | Trouble::Unauthorized { .. } | Trouble::Busy { .. } => {
+            ApiError::Unreachable { .. }
+            | ApiError::Unauthorized { .. }
+            | ApiError::Busy { .. } => {
                 return;
             }
             trouble if trouble.transient() => REFUSED_FOR,
-            Trouble::NotFound { .. }
-            | Trouble::Exists { .. }
-            | Trouble::Conflict { .. }
-            | Trouble::Gone { .. }
-            | Trouble::Forbidden { .. }
-            | Trouble::Refused { .. }
-            | Trouble::Nonsense { .. } => {
+            ApiError::NotFound { .. }
+            | ApiError::Exists { .. }
+            | ApiError::Conflict { .. }
+            | ApiError::Gone { .. }
+            | ApiError::Forbidden { .. }
+            | ApiError::Refused { .. }
+            | ApiError::Nonsense { .. } => {
                 self.refusals += 1;
                 REFUSED_FOR * 2_u32.pow(self.refusals.min(8) - 1)
             }

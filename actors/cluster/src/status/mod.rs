@@ -12,9 +12,9 @@
 //! Upstream: pkg/kubelet/status/status_manager.go (1.36).
 
 mod entry;
-mod errand;
-mod sending;
-mod shown;
+mod known_pods;
+mod sync_queue;
+mod sync_request;
 #[cfg(test)]
 mod tests;
 
@@ -26,12 +26,12 @@ use kernel::{Actor, Context, Exit, Recipient, Reply};
 use logic_api::types::PodUid;
 use serde::Serialize;
 
-use entry::{Entry, Life};
-use errand::Done;
-pub use errand::Report;
-use sending::Queue;
-pub use sending::Sending;
-use shown::Shown;
+use entry::{PodOwnership, StatusEntry};
+use known_pods::KnownPods;
+pub use sync_queue::StatusClient;
+use sync_queue::SyncQueue;
+use sync_request::SyncOutcome;
+pub use sync_request::SyncReport;
 
 /// Room for two changes from each of 1,000 pods at once.
 pub const MAILBOX: usize = 2048;
@@ -46,7 +46,7 @@ pub enum Msg {
     /// Takes these as all pods that the API has for this node, mirrors included.
     Pods { pods: Vec<Arc<Pod>> },
     /// Takes in what came of a request.
-    Came(Box<Report>),
+    Came(Box<SyncReport>),
     /// Tries again what had to wait.
     Tick,
     /// Answers with every kept status.
@@ -57,21 +57,21 @@ pub enum Msg {
 
 /// Asks for everything again that the keeper has lost.
 #[derive(Debug, Clone, Copy)]
-pub struct Republish;
+pub struct PodResync;
 
 /// Whom the keeper works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
     /// Has every pod's status told again.
-    pub republish: Recipient<Republish>,
+    pub republish: Recipient<PodResync>,
     /// None for a node without an API server.
-    pub api: Option<Sending>,
+    pub api: Option<StatusClient>,
     /// Who remembers what the API may not have yet.
     pub kept: Option<Recipient<(PodUid, Arc<PodStatus>)>>,
 }
 
-impl From<Recipient<Republish>> for Peers {
-    fn from(republish: Recipient<Republish>) -> Self {
+impl From<Recipient<PodResync>> for Peers {
+    fn from(republish: Recipient<PodResync>) -> Self {
         Peers {
             republish,
             api: None,
@@ -100,26 +100,26 @@ pub struct Snapshot {
 
 /// The keeper of statuses.
 #[derive(Debug)]
-pub struct Statuses {
+pub struct StatusManager {
     peers: Peers,
 
-    entries: BTreeMap<PodUid, Entry>,
+    entries: BTreeMap<PodUid, StatusEntry>,
     /// None until the API has told.
-    shown: Option<Shown>,
-    queue: Queue,
+    shown: Option<KnownPods>,
+    queue: SyncQueue,
     changes: u64,
     written: u64,
     deleted: u64,
     failed: u64,
 }
 
-impl Actor for Statuses {
+impl Actor for StatusManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
     /// A successor begins with nothing, and has everybody say it all again.
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        if let Err(full) = self.peers.republish.tell(Republish) {
+        if let Err(full) = self.peers.republish.tell(PodResync) {
             tracing::warn!("statuses come back as they change: {full}");
         }
         if let Some(api) = &self.peers.api {
@@ -162,13 +162,13 @@ impl Actor for Statuses {
     }
 }
 
-impl Statuses {
+impl StatusManager {
     pub fn new(peers: impl Into<Peers>) -> Self {
-        Statuses {
+        StatusManager {
             peers: peers.into(),
             entries: BTreeMap::new(),
             shown: None,
-            queue: Queue::default(),
+            queue: SyncQueue::default(),
             changes: 0,
             written: 0,
             deleted: 0,
@@ -184,9 +184,9 @@ impl Statuses {
             tracing::warn!(%uid, "a status is not kept for a time without the API server: {full}");
         }
         let entry = self.entries.entry(uid.clone()).or_default();
-        if entry.life == Life::Over {
+        if entry.life == PodOwnership::Over {
             // A manifest that came back has the UID that it had.
-            entry.life = Life::Worker;
+            entry.life = PodOwnership::Worker;
         }
         entry.say(status, ctx.now());
         self.consider(&uid, ctx);
@@ -200,17 +200,17 @@ impl Statuses {
             return;
         }
         let entry = self.entries.entry(uid.clone()).or_default();
-        if entry.life == Life::Worker {
-            entry.life = Life::Over;
+        if entry.life == PodOwnership::Worker {
+            entry.life = PodOwnership::Over;
         }
         self.consider(uid, ctx);
         self.dispatch(ctx);
     }
 
     fn pods(&mut self, pods: Vec<Arc<Pod>>, ctx: &mut Context<Msg>) {
-        let before = self.shown.replace(Shown::new(pods));
+        let before = self.shown.replace(KnownPods::new(pods));
         self.queue.resume();
-        let of = |shown: &Option<Shown>, uid: &PodUid| shown.as_ref()?.of(uid).cloned();
+        let of = |shown: &Option<KnownPods>, uid: &PodUid| shown.as_ref()?.of(uid).cloned();
         let is_new = |uid: &&PodUid| match (of(&before, uid), of(&self.shown, uid)) {
             (Some(old), Some(new)) => !Arc::ptr_eq(&old, &new),
             _ => true,
@@ -233,7 +233,7 @@ impl Statuses {
                 entry.look(uid, pod);
                 self.consider(uid, ctx);
             }
-            None if entry.life != Life::Worker => self.drop_entry(uid),
+            None if entry.life != PodOwnership::Worker => self.drop_entry(uid),
             None => {
                 entry.lose();
                 self.queue.leave(uid);
@@ -241,11 +241,11 @@ impl Statuses {
         }
     }
 
-    fn came(&mut self, report: Report, ctx: &mut Context<Msg>) {
+    fn came(&mut self, report: SyncReport, ctx: &mut Context<Msg>) {
         let now = ctx.now();
         self.queue.flying -= 1;
         self.queue.learn(&report, now);
-        let Report { errand, result } = report;
+        let SyncReport { errand, result } = report;
         let uid = errand.uid.clone();
         let Some(entry) = self.entries.get_mut(&uid) else {
             self.dispatch(ctx);
@@ -253,7 +253,7 @@ impl Statuses {
         };
         entry.flying = false;
         match result {
-            Ok(Done::Told(wrote)) => {
+            Ok(SyncOutcome::Told(wrote)) => {
                 self.written += u64::from(wrote.is_some());
                 measure(entry.told(&errand, wrote, now));
                 // The watch may have gone on meanwhile.
@@ -261,15 +261,15 @@ impl Statuses {
                     entry.look(&uid, pod);
                 }
             }
-            Ok(Done::Deleted) => {
+            Ok(SyncOutcome::Deleted) => {
                 self.deleted += 1;
-                entry.life = Life::Deleted;
+                entry.life = PodOwnership::Deleted;
                 measure(entry.told(&errand, None, now));
             }
             // The watch will show it; until then there is nobody to tell.
-            Ok(Done::Gone) => {
-                if entry.life == Life::Over {
-                    entry.life = Life::Deleted;
+            Ok(SyncOutcome::Gone) => {
+                if entry.life == PodOwnership::Over {
+                    entry.life = PodOwnership::Deleted;
                 }
                 entry.told(&errand, None, now);
             }
@@ -285,7 +285,7 @@ impl Statuses {
 
     fn tick(&mut self, ctx: &mut Context<Msg>) {
         self.queue.woken();
-        let waits = |entry: &Entry| entry.not_before.is_some() || entry.has_news();
+        let waits = |entry: &StatusEntry| entry.not_before.is_some() || entry.has_news();
         let all = self.entries.iter().filter(|(_, entry)| waits(entry));
         let waiting: Vec<PodUid> = all.map(|(uid, _)| uid.clone()).collect();
         for uid in waiting {
@@ -295,7 +295,8 @@ impl Statuses {
     }
 
     fn all(&self) -> BTreeMap<PodUid, Arc<PodStatus>> {
-        let kept = |(uid, entry): (&PodUid, &Entry)| Some((uid.clone(), entry.status.clone()?));
+        let kept =
+            |(uid, entry): (&PodUid, &StatusEntry)| Some((uid.clone(), entry.status.clone()?));
         self.entries.iter().filter_map(kept).collect()
     }
 

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use metrics::queues::{self, End};
+use metrics::queues::{self, WorkResult};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -23,7 +23,7 @@ use rustls::server::danger::ClientCertVerifier;
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
-use crate::reviews::User;
+use crate::reviews::AuthenticatedUser;
 
 /// At most so often is the file looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -58,19 +58,19 @@ pub enum AuthoritiesError {
 #[derive(Debug)]
 pub(crate) struct Authorities {
     path: PathBuf,
-    current: RefCell<Loaded>,
+    current: RefCell<LoadedAuthorities>,
     looked: Cell<Instant>,
 }
 
 #[derive(Debug, Clone)]
-struct Loaded {
+struct LoadedAuthorities {
     verifier: Arc<dyn ClientCertVerifier>,
-    seen: Seen,
+    seen: FileVersion,
 }
 
 /// What a file looked like when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct FileVersion {
     file: (u64, u64),
     changed: (i64, i64),
     size: u64,
@@ -86,7 +86,7 @@ impl Authorities {
                 source,
             })
         })?;
-        looked(began, End::Done);
+        looked(began, WorkResult::Done);
         Ok(Authorities {
             path,
             current: RefCell::new(loaded),
@@ -98,7 +98,7 @@ impl Authorities {
     pub(crate) async fn user(
         &self,
         chain: &[CertificateDer<'static>],
-    ) -> Result<Option<Rc<User>>, CertificateError> {
+    ) -> Result<Option<Rc<AuthenticatedUser>>, CertificateError> {
         let Some((certificate, others)) = chain.split_first() else {
             return Ok(None);
         };
@@ -131,26 +131,26 @@ impl Authorities {
             },
         );
         match found.await {
-            Ok(None) => looked(began, End::Done),
+            Ok(None) => looked(began, WorkResult::Done),
             Ok(Some(Ok(loaded))) => {
                 tracing::info!("the client CA file has changed and was read again");
                 *self.current.borrow_mut() = loaded;
-                looked(began, End::Done);
+                looked(began, WorkResult::Done);
             }
             Ok(Some(Err(error))) => {
                 tracing::warn!("the client CA file stays as it was: {error}");
-                looked(began, End::Again);
+                looked(began, WorkResult::Again);
             }
             Err(error) => {
                 tracing::warn!("the client CA file cannot be looked at: {error}");
-                looked(began, End::Again);
+                looked(began, WorkResult::Again);
             }
         }
     }
 }
 
 /// Counts a look at the file; one that failed is made again.
-fn looked(began: Instant, end: End) {
+fn looked(began: Instant, end: WorkResult) {
     let took = kernel::now().saturating_duration_since(began);
     queues::worked(queues::CLIENT_AUTHORITIES, took, end);
 }
@@ -172,15 +172,15 @@ async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     }
 }
 
-fn seen_in(meta: &Metadata) -> Seen {
-    Seen {
+fn seen_in(meta: &Metadata) -> FileVersion {
+    FileVersion {
         file: (meta.dev(), meta.ino()),
         changed: (meta.mtime(), meta.mtime_nsec()),
         size: meta.size(),
     }
 }
 
-fn load(path: &Path) -> Result<Loaded, AuthoritiesError> {
+fn load(path: &Path) -> Result<LoadedAuthorities, AuthoritiesError> {
     let read = |source| AuthoritiesError::Read {
         path: path.to_owned(),
         source,
@@ -205,10 +205,10 @@ fn load(path: &Path) -> Result<Loaded, AuthoritiesError> {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()
         .map_err(|error| bad(error.to_string()))?;
-    Ok(Loaded { verifier, seen })
+    Ok(LoadedAuthorities { verifier, seen })
 }
 
-fn user(certificate: &CertificateDer<'_>) -> Result<Option<User>, CertificateError> {
+fn user(certificate: &CertificateDer<'_>) -> Result<Option<AuthenticatedUser>, CertificateError> {
     let unreadable =
         |error: &dyn std::fmt::Display| CertificateError::Unreadable(error.to_string());
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| unreadable(&error))?;
@@ -225,7 +225,7 @@ fn user(certificate: &CertificateDer<'_>) -> Result<Option<User>, CertificateErr
         return Ok(None);
     };
     let id = format!("X509SHA256={}", hex(&Sha256::digest(certificate)));
-    Ok(Some(User {
+    Ok(Some(AuthenticatedUser {
         name,
         uid: uid(subject)?,
         groups,

@@ -17,8 +17,8 @@ use rustls::pki_types::CertificateDer;
 pub(crate) use self::certificates::Authorities;
 pub use self::certificates::{AuthoritiesError, CertificateError};
 pub use self::tokens::TokenError;
-pub(crate) use self::tokens::{Tokens, is_websocket, protocols, strip};
-use crate::reviews::{Reviews, User};
+pub(crate) use self::tokens::{TokenAuthenticator, is_websocket, protocols, strip};
+use crate::reviews::{AuthenticatedUser, Reviews};
 
 const ANONYMOUS: &str = "system:anonymous";
 const AUTHENTICATED: &str = "system:authenticated";
@@ -26,42 +26,42 @@ const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// Why a caller stays outside.
 #[derive(Debug, thiserror::Error)]
-pub enum Unknown {
+pub enum AuthenticationError {
     #[error("no credentials")]
     Nobody,
     #[error("{}", sentences(.0))]
-    Refused(Vec<Refusal>),
+    Refused(Vec<CredentialError>),
 }
 
 /// Why one credential is no good.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum CredentialError {
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error(transparent)]
     Token(#[from] TokenError),
 }
 
-fn sentences(refusals: &[Refusal]) -> String {
-    let all: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
+fn sentences(refusals: &[CredentialError]) -> String {
+    let all: Vec<String> = refusals.iter().map(CredentialError::to_string).collect();
     all.join("; ")
 }
 
 /// The ways in.
 #[derive(Debug)]
-pub(crate) struct Authentication<R> {
+pub(crate) struct Authenticator<R> {
     pub(crate) authorities: Option<Authorities>,
-    pub(crate) tokens: Option<Tokens<R>>,
+    pub(crate) tokens: Option<TokenAuthenticator<R>>,
     pub(crate) anonymous: bool,
 }
 
-impl<R: Reviews> Authentication<R> {
+impl<R: Reviews> Authenticator<R> {
     /// Returns who calls.
     pub(crate) async fn user(
         &self,
         chain: &[CertificateDer<'static>],
         headers: &HeaderMap,
-    ) -> Result<Rc<User>, Unknown> {
+    ) -> Result<Rc<AuthenticatedUser>, AuthenticationError> {
         let mut refused = Vec::new();
         if let Some(authorities) = &self.authorities {
             match authorities.user(chain).await {
@@ -78,25 +78,25 @@ impl<R: Reviews> Authentication<R> {
             }
         }
         if !refused.is_empty() {
-            return Err(Unknown::Refused(refused));
+            return Err(AuthenticationError::Refused(refused));
         }
         match self.anonymous {
             true => Ok(anonymous()),
-            false => Err(Unknown::Nobody),
+            false => Err(AuthenticationError::Nobody),
         }
     }
 }
 
-fn anonymous() -> Rc<User> {
-    Rc::new(User {
+fn anonymous() -> Rc<AuthenticatedUser> {
+    Rc::new(AuthenticatedUser {
         name: ANONYMOUS.to_owned(),
         groups: vec![UNAUTHENTICATED.to_owned()],
-        ..User::default()
+        ..AuthenticatedUser::default()
     })
 }
 
 /// Adds the group of all who are known.
-pub(crate) fn authenticated(user: Rc<User>) -> Rc<User> {
+pub(crate) fn authenticated(user: Rc<AuthenticatedUser>) -> Rc<AuthenticatedUser> {
     let has = |group: &str| user.groups.iter().any(|one| one == group);
     if user.name == ANONYMOUS || has(AUTHENTICATED) || has(UNAUTHENTICATED) {
         return user;

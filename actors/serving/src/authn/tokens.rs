@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
-use metrics::callers::{End, Fetch, Look};
+use metrics::callers::{CacheLookup, Fetch, ReviewResult};
 use sha2::{Digest, Sha256};
 
 use super::base64;
-use crate::remembered::Remembered;
-use crate::reviews::{ReviewError, Reviews, User};
+use crate::decision_cache::DecisionCache;
+use crate::reviews::{AuthenticatedUser, ReviewError, Reviews};
 
 /// How a browser's WebSocket carries a token.
 const PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
@@ -32,28 +32,31 @@ pub enum TokenError {
 }
 
 /// Reviews tokens, and remembers.
-pub(crate) struct Tokens<R> {
+pub(crate) struct TokenAuthenticator<R> {
     reviews: Rc<R>,
     ttl: Duration,
     salt: [u8; 32],
-    known: Remembered<[u8; 32], Option<Rc<User>>>,
+    known: DecisionCache<[u8; 32], Option<Rc<AuthenticatedUser>>>,
 }
 
-impl<R: Reviews> Tokens<R> {
+impl<R: Reviews> TokenAuthenticator<R> {
     pub(crate) fn new(reviews: Rc<R>, ttl: Duration) -> Self {
         let mut salt = [0; 32];
         let random = rustls::crypto::ring::default_provider().secure_random;
         random.fill(&mut salt).expect("the kernel has randomness");
-        Tokens {
+        TokenAuthenticator {
             reviews,
             ttl,
             salt,
-            known: Remembered::new(),
+            known: DecisionCache::new(),
         }
     }
 
     /// Returns whose token the request carries; nobody's if it carries none.
-    pub(crate) async fn user(&self, headers: &HeaderMap) -> Result<Option<Rc<User>>, TokenError> {
+    pub(crate) async fn user(
+        &self,
+        headers: &HeaderMap,
+    ) -> Result<Option<Rc<AuthenticatedUser>>, TokenError> {
         let token = match bearer(headers) {
             Some(token) => token,
             None => match in_protocols(headers)? {
@@ -63,13 +66,13 @@ impl<R: Reviews> Tokens<R> {
         };
         let (reviews, began) = (Rc::clone(&self.reviews), kernel::now());
         let key = self.digest(&token);
-        let asked = Rc::new(Cell::new(Look::Hit));
+        let asked = Rc::new(Cell::new(CacheLookup::Hit));
         let asking = Rc::clone(&asked);
         let ask = async move {
-            asking.set(Look::Miss);
+            asking.set(CacheLookup::Miss);
             let fetch = Fetch::begin();
             let user = reviews.token(&token).await?;
-            fetch.end(End::Well);
+            fetch.end(ReviewResult::Well);
             Ok(user.map(Rc::new))
         };
         let answer = self.known.answer(key, |_| self.ttl, ask).await;
@@ -88,7 +91,7 @@ impl<R: Reviews> Tokens<R> {
     }
 }
 
-impl<R> fmt::Debug for Tokens<R> {
+impl<R> fmt::Debug for TokenAuthenticator<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokens")
             .field("known", &self.known)

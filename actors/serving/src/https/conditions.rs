@@ -14,7 +14,7 @@ use jiff::fmt::rfc2822;
 
 /// What is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ConditionOutcome {
     Whole,
     Bytes(Range<u64>),
     /// The caller has it.
@@ -27,22 +27,26 @@ pub(super) enum Part {
 
 /// Why a range is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bad;
+struct BadRange;
 
 /// Returns the part of a file of this length that is asked for. Who asks for several ranges gets the whole.
-pub(super) fn part(headers: &HeaderMap, length: u64, changed: Option<Timestamp>) -> Part {
+pub(super) fn part(
+    headers: &HeaderMap,
+    length: u64,
+    changed: Option<Timestamp>,
+) -> ConditionOutcome {
     let matched = text(headers, IF_MATCH).map(is_any);
     let unmodified =
         || !time(headers, IF_UNMODIFIED_SINCE).is_some_and(|since| later(changed, since));
     if !matched.unwrap_or_else(unmodified) {
-        return Part::Another;
+        return ConditionOutcome::Another;
     }
     if is_known(headers, changed) {
-        return Part::Unchanged;
+        return ConditionOutcome::Unchanged;
     }
     match text(headers, RANGE).filter(|_| is_still(headers, changed)) {
         Some(asked) if length > 0 => range(asked, length),
-        Some(_) | None => Part::Whole,
+        Some(_) | None => ConditionOutcome::Whole,
     }
 }
 
@@ -81,27 +85,30 @@ fn is_still(headers: &HeaderMap, changed: Option<Timestamp>) -> bool {
     }
 }
 
-fn range(asked: &str, length: u64) -> Part {
+fn range(asked: &str, length: u64) -> ConditionOutcome {
     let Some(list) = asked.strip_prefix("bytes=") else {
-        return Part::NoRange("invalid range\n");
+        return ConditionOutcome::NoRange("invalid range\n");
     };
     let list = list.split(',').map(str::trim).filter(|one| !one.is_empty());
-    let ranges: Result<Vec<Option<Range<u64>>>, Bad> = list.map(|one| bytes(one, length)).collect();
+    let ranges: Result<Vec<Option<Range<u64>>>, BadRange> =
+        list.map(|one| bytes(one, length)).collect();
     let Ok(ranges) = ranges else {
-        return Part::NoRange("invalid range\n");
+        return ConditionOutcome::NoRange("invalid range\n");
     };
     let mut there = ranges.iter().flatten();
     match (there.next(), there.next()) {
-        (None, _) if !ranges.is_empty() => Part::NoRange("invalid range: failed to overlap\n"),
-        (Some(one), None) => Part::Bytes(one.clone()),
-        (None | Some(_), _) => Part::Whole,
+        (None, _) if !ranges.is_empty() => {
+            ConditionOutcome::NoRange("invalid range: failed to overlap\n")
+        }
+        (Some(one), None) => ConditionOutcome::Bytes(one.clone()),
+        (None | Some(_), _) => ConditionOutcome::Whole,
     }
 }
 
 /// One range; none if it lies behind the end.
-fn bytes(one: &str, length: u64) -> Result<Option<Range<u64>>, Bad> {
-    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| Bad);
-    let (from, to) = one.split_once('-').ok_or(Bad)?;
+fn bytes(one: &str, length: u64) -> Result<Option<Range<u64>>, BadRange> {
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| BadRange);
+    let (from, to) = one.split_once('-').ok_or(BadRange)?;
     if from.trim().is_empty() {
         return Ok(Some(length - number(to)?.min(length)..length));
     }
@@ -112,7 +119,7 @@ fn bytes(one: &str, length: u64) -> Result<Option<Range<u64>>, Bad> {
     };
     match () {
         () if from >= length => Ok(None),
-        () if from > to => Err(Bad),
+        () if from > to => Err(BadRange),
         () => Ok(Some(from..to.saturating_add(1).min(length))),
     }
 }
@@ -138,7 +145,7 @@ mod tests {
 
     const NEW: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
 
-    fn asked(pairs: &[(HeaderName, &str)], length: u64) -> Part {
+    fn asked(pairs: &[(HeaderName, &str)], length: u64) -> ConditionOutcome {
         let changed = "2026-01-01T00:00:00Z".parse().ok();
         let headers = pairs
             .iter()
@@ -151,29 +158,29 @@ mod tests {
     fn ranges_are_cut_to_what_there_is() {
         let (bad, behind) = ("invalid range\n", "invalid range: failed to overlap\n");
         let cases = [
-            ("bytes=0-4", Part::Bytes(0..5)),
-            ("bytes=2-", Part::Bytes(2..10)),
-            ("bytes=-5", Part::Bytes(5..10)),
-            ("bytes=-15", Part::Bytes(0..10)),
-            ("bytes=8-99", Part::Bytes(8..10)),
-            ("bytes= 9 - 9 ,, ", Part::Bytes(9..10)),
-            ("bytes=1-2, 20-30", Part::Bytes(1..3)),
-            ("bytes=0-1,4-5", Part::Whole),
-            ("bytes=", Part::Whole),
-            ("bytes=10-", Part::NoRange(behind)),
-            ("bytes=20-30,40-", Part::NoRange(behind)),
-            ("bytes=5-4", Part::NoRange(bad)),
-            ("bytes=a-b", Part::NoRange(bad)),
-            ("bytes=--5", Part::NoRange(bad)),
-            ("bytes=7", Part::NoRange(bad)),
-            ("lines=1-2", Part::NoRange(bad)),
+            ("bytes=0-4", ConditionOutcome::Bytes(0..5)),
+            ("bytes=2-", ConditionOutcome::Bytes(2..10)),
+            ("bytes=-5", ConditionOutcome::Bytes(5..10)),
+            ("bytes=-15", ConditionOutcome::Bytes(0..10)),
+            ("bytes=8-99", ConditionOutcome::Bytes(8..10)),
+            ("bytes= 9 - 9 ,, ", ConditionOutcome::Bytes(9..10)),
+            ("bytes=1-2, 20-30", ConditionOutcome::Bytes(1..3)),
+            ("bytes=0-1,4-5", ConditionOutcome::Whole),
+            ("bytes=", ConditionOutcome::Whole),
+            ("bytes=10-", ConditionOutcome::NoRange(behind)),
+            ("bytes=20-30,40-", ConditionOutcome::NoRange(behind)),
+            ("bytes=5-4", ConditionOutcome::NoRange(bad)),
+            ("bytes=a-b", ConditionOutcome::NoRange(bad)),
+            ("bytes=--5", ConditionOutcome::NoRange(bad)),
+            ("bytes=7", ConditionOutcome::NoRange(bad)),
+            ("lines=1-2", ConditionOutcome::NoRange(bad)),
         ];
         for (range, expected) in cases {
             assert_eq!(asked(&[(RANGE, range)], 10), expected, "{range}");
         }
         assert_eq!(
             asked(&[(RANGE, "bytes=0-4")], 0),
-            Part::Whole,
+            ConditionOutcome::Whole,
             "some ask always"
         );
     }
@@ -185,24 +192,27 @@ mod tests {
             "Fri, 02 Jan 2026 00:00:00 GMT",
         );
         let part = (RANGE, "bytes=0-0");
-        let first = || Part::Bytes(0..1);
-        let cases: [(&[(HeaderName, &str)], Part); 13] = [
-            (&[(IF_MODIFIED_SINCE, NEW)], Part::Unchanged),
-            (&[(IF_MODIFIED_SINCE, next)], Part::Unchanged),
-            (&[(IF_MODIFIED_SINCE, old)], Part::Whole),
-            (&[(IF_MODIFIED_SINCE, "noon")], Part::Whole),
+        let first = || ConditionOutcome::Bytes(0..1);
+        let cases: [(&[(HeaderName, &str)], ConditionOutcome); 13] = [
+            (&[(IF_MODIFIED_SINCE, NEW)], ConditionOutcome::Unchanged),
+            (&[(IF_MODIFIED_SINCE, next)], ConditionOutcome::Unchanged),
+            (&[(IF_MODIFIED_SINCE, old)], ConditionOutcome::Whole),
+            (&[(IF_MODIFIED_SINCE, "noon")], ConditionOutcome::Whole),
             (
                 &[(IF_MODIFIED_SINCE, NEW), (IF_NONE_MATCH, "\"x\"")],
-                Part::Whole,
+                ConditionOutcome::Whole,
             ),
-            (&[(IF_NONE_MATCH, "\"x\", *")], Part::Unchanged),
-            (&[(IF_MATCH, "\"x\"")], Part::Another),
-            (&[(IF_MATCH, "*"), (IF_UNMODIFIED_SINCE, old)], Part::Whole),
-            (&[(IF_UNMODIFIED_SINCE, old)], Part::Another),
-            (&[(IF_UNMODIFIED_SINCE, NEW)], Part::Whole),
+            (&[(IF_NONE_MATCH, "\"x\", *")], ConditionOutcome::Unchanged),
+            (&[(IF_MATCH, "\"x\"")], ConditionOutcome::Another),
+            (
+                &[(IF_MATCH, "*"), (IF_UNMODIFIED_SINCE, old)],
+                ConditionOutcome::Whole,
+            ),
+            (&[(IF_UNMODIFIED_SINCE, old)], ConditionOutcome::Another),
+            (&[(IF_UNMODIFIED_SINCE, NEW)], ConditionOutcome::Whole),
             (&[part.clone(), (IF_RANGE, NEW)], first()),
-            (&[part.clone(), (IF_RANGE, old)], Part::Whole),
-            (&[part, (IF_RANGE, "\"x\"")], Part::Whole),
+            (&[part.clone(), (IF_RANGE, old)], ConditionOutcome::Whole),
+            (&[part, (IF_RANGE, "\"x\"")], ConditionOutcome::Whole),
         ];
         for (headers, expected) in cases {
             assert_eq!(asked(headers, 10), expected, "{headers:?}");

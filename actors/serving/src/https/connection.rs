@@ -23,8 +23,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
-use crate::guests::Guest;
-use crate::http::{Answer, Traffic, kept};
+use crate::connection_limiter::TrackedConnection;
+use crate::http::{HandlerResponse, Traffic, kept};
 
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// From the first byte of a request's head to its last.
@@ -40,26 +40,30 @@ const STREAMS: u32 = 100;
 
 /// Who is at the other end.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct TlsPeer {
     pub(super) address: SocketAddr,
     pub(super) certificates: Vec<CertificateDer<'static>>,
 }
 
 /// Who answers a peer.
 pub(super) trait AnswersPeer: 'static {
-    async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Answer;
+    async fn answer(&self, peer: &TlsPeer, request: Request<Incoming>) -> HandlerResponse;
 }
 
 /// What every connection is served with.
-pub(super) struct Host<A> {
+pub(super) struct ConnectionContext<A> {
     pub(super) tls: TlsAcceptor,
     pub(super) answers: Rc<A>,
     pub(super) traffic: Rc<Traffic>,
 }
 
 /// Serves a connection to its end.
-pub(super) async fn serve<A: AnswersPeer>(stream: TcpStream, host: Host<A>, guest: Arc<Guest>) {
-    let Host {
+pub(super) async fn serve<A: AnswersPeer>(
+    stream: TcpStream,
+    host: ConnectionContext<A>,
+    guest: Arc<TrackedConnection>,
+) {
+    let ConnectionContext {
         tls,
         answers,
         traffic,
@@ -75,12 +79,12 @@ pub(super) async fn serve<A: AnswersPeer>(stream: TcpStream, host: Host<A>, gues
     let (_, session) = stream.get_ref();
     let certificates = session.peer_certificates().unwrap_or_default().to_vec();
     let is_http2 = session.alpn_protocol() == Some(b"h2");
-    let peer = Rc::new(Peer {
+    let peer = Rc::new(TlsPeer {
         address,
         certificates,
     });
-    let pulse = Arc::new(Pulse::default());
-    let watched = TokioIo::new(Watched {
+    let pulse = Arc::new(ConnectionActivity::default());
+    let watched = TokioIo::new(ActivityStream {
         stream,
         pulse: Arc::clone(&pulse),
     });
@@ -96,7 +100,7 @@ pub(super) async fn serve<A: AnswersPeer>(stream: TcpStream, host: Host<A>, gues
     });
     let ended = match is_http2 {
         true => {
-            let connection = http2::Builder::new(Here)
+            let connection = http2::Builder::new(ConnectionExecutor)
                 .timer(TokioTimer::new())
                 .keep_alive_interval(Some(ALIVE_EVERY))
                 .keep_alive_timeout(ALIVE_EVERY)
@@ -120,7 +124,7 @@ pub(super) async fn serve<A: AnswersPeer>(stream: TcpStream, host: Host<A>, gues
 }
 
 /// Drives a connection until it ends, or nothing has happened for too long.
-async fn while_patient<C, T>(connection: C, pulse: &Pulse, heads: bool) -> Option<T>
+async fn while_patient<C, T>(connection: C, pulse: &ConnectionActivity, heads: bool) -> Option<T>
 where
     C: Future<Output = T>,
 {
@@ -147,19 +151,19 @@ where
 
 /// What a connection does just now.
 #[derive(Debug, Default)]
-struct Pulse {
+struct ConnectionActivity {
     answering: AtomicUsize,
     /// Something came in that no request has come of yet.
     reading: AtomicBool,
     changed: Notify,
 }
 
-impl Pulse {
-    fn begin(self: &Arc<Self>) -> Answering {
+impl ConnectionActivity {
+    fn begin(self: &Arc<Self>) -> ActiveRequest {
         self.answering.fetch_add(1, Ordering::Relaxed);
         self.reading.store(false, Ordering::Relaxed);
         self.changed.notify_one();
-        Answering(Arc::clone(self))
+        ActiveRequest(Arc::clone(self))
     }
 
     fn is_busy(&self) -> bool {
@@ -178,9 +182,9 @@ impl Pulse {
 }
 
 /// A request that is being answered.
-struct Answering(Arc<Pulse>);
+struct ActiveRequest(Arc<ConnectionActivity>);
 
-impl Drop for Answering {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.answering.fetch_sub(1, Ordering::Relaxed);
         self.0.reading.store(false, Ordering::Relaxed);
@@ -189,12 +193,12 @@ impl Drop for Answering {
 }
 
 /// A stream that is watched for what comes in.
-struct Watched<S> {
+struct ActivityStream<S> {
     stream: S,
-    pulse: Arc<Pulse>,
+    pulse: Arc<ConnectionActivity>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -209,7 +213,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -241,9 +245,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 /// Runs what HTTP/2 does beside itself on this thread.
 #[derive(Debug, Clone, Copy)]
-struct Here;
+struct ConnectionExecutor;
 
-impl<F: Future + 'static> Executor<F> for Here {
+impl<F: Future + 'static> Executor<F> for ConnectionExecutor {
     fn execute(&self, work: F) {
         tokio::task::spawn_local(async move { drop(work.await) });
     }

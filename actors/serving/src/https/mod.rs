@@ -8,9 +8,9 @@
 //! Upstream: pkg/kubelet/server/server.go, cmd/kubelet/app/auth.go (1.36).
 
 mod accept;
-mod answers;
 mod conditions;
 mod connection;
+mod handlers;
 mod query;
 mod route;
 mod streams;
@@ -28,18 +28,18 @@ use hyper::{Request, StatusCode};
 use kernel::{Actor, Context, Exit};
 use tokio_rustls::TlsAcceptor;
 
-pub(crate) use self::answers::{Answering, Open};
-use self::connection::{AnswersPeer, Peer};
-pub(crate) use self::route::Door;
-pub use self::tls::Certificate;
-use crate::authn::{Authentication, Authorities, AuthoritiesError, Tokens};
-use crate::authz::{Authorization, Barred};
-use crate::http::{Answer, Traffic, accept, text};
+use self::connection::{AnswersPeer, TlsPeer};
+pub(crate) use self::handlers::{KubeletHandlers, RequestContext};
+pub(crate) use self::route::ServerPort;
+pub use self::tls::CertificateReceiver;
+use crate::authn::{Authenticator, Authorities, AuthoritiesError, TokenAuthenticator};
+use crate::authz::{AuthorizationError, Authorizer};
+use crate::http::{HandlerResponse, Traffic, accept, text};
 use crate::listen;
 use crate::node::KubeletHost;
 use crate::policy::Policy;
 use crate::reviews::Reviews;
-use crate::server::{Deaf, Msg, Snapshot};
+use crate::server::{AcceptError, Msg, Snapshot};
 
 /// At a time: API servers, scrapers, and some people. Beyond them idle ones make room.
 const CONNECTIONS: usize = 512;
@@ -76,7 +76,7 @@ impl PolicyError {
 #[derive(Debug)]
 pub struct Https<N, R> {
     policy: Policy,
-    certificate: Certificate,
+    certificate: CertificateReceiver,
 
     node: Rc<N>,
     reviews: Rc<R>,
@@ -87,7 +87,12 @@ pub struct Https<N, R> {
 
 impl<N: KubeletHost, R: Reviews> Https<N, R> {
     /// Serves with whatever certificate there is at the moment of a handshake.
-    pub fn new(policy: Policy, node: Rc<N>, reviews: Rc<R>, certificate: Certificate) -> Self {
+    pub fn new(
+        policy: Policy,
+        node: Rc<N>,
+        reviews: Rc<R>,
+        certificate: CertificateReceiver,
+    ) -> Self {
         Https {
             address: policy.address,
             policy,
@@ -98,7 +103,7 @@ impl<N: KubeletHost, R: Reviews> Https<N, R> {
         }
     }
 
-    async fn server(&self) -> Result<Server<N, R>, PolicyError> {
+    async fn server(&self) -> Result<SecureHandlers<N, R>, PolicyError> {
         let wanted = &self.policy.authentication;
         if !wanted.anonymous && wanted.tokens.is_none() && wanted.client_ca.is_none() {
             return Err(PolicyError::NoAuthentication);
@@ -112,15 +117,15 @@ impl<N: KubeletHost, R: Reviews> Https<N, R> {
         };
         let tokens = wanted
             .tokens
-            .map(|ttl| Tokens::new(Rc::clone(&self.reviews), ttl));
-        Ok(Server {
-            authentication: Authentication {
+            .map(|ttl| TokenAuthenticator::new(Rc::clone(&self.reviews), ttl));
+        Ok(SecureHandlers {
+            authentication: Authenticator {
                 authorities,
                 tokens,
                 anonymous: wanted.anonymous,
             },
-            authorization: Authorization::new(&self.policy, Rc::clone(&self.reviews)),
-            open: Open::new(&self.policy, Rc::clone(&self.node)),
+            authorization: Authorizer::new(&self.policy, Rc::clone(&self.reviews)),
+            open: KubeletHandlers::new(&self.policy, Rc::clone(&self.node)),
         })
     }
 }
@@ -140,7 +145,7 @@ impl<N: KubeletHost, R: Reviews> Actor for Https<N, R> {
         ctx.run(async move {
             let counted = Rc::clone(&traffic);
             let source = accept(listener, counted, CONNECTIONS, move |stream, guest| {
-                let host = connection::Host {
+                let host = connection::ConnectionContext {
                     tls: acceptor.clone(),
                     answers: Rc::clone(&server),
                     traffic: Rc::clone(&traffic),
@@ -148,7 +153,7 @@ impl<N: KubeletHost, R: Reviews> Actor for Https<N, R> {
                 connection::serve(stream, host, guest)
             })
             .await;
-            Msg::Deaf(Deaf { address, source })
+            Msg::Deaf(AcceptError { address, source })
         });
         Ok(())
     }
@@ -165,24 +170,24 @@ impl<N: KubeletHost, R: Reviews> Actor for Https<N, R> {
 }
 
 /// Knows callers, and hands them on.
-struct Server<N, R> {
-    authentication: Authentication<R>,
-    authorization: Authorization<R>,
-    open: Open<N>,
+struct SecureHandlers<N, R> {
+    authentication: Authenticator<R>,
+    authorization: Authorizer<R>,
+    open: KubeletHandlers<N>,
 }
 
-impl<N: KubeletHost, R: Reviews> AnswersPeer for Server<N, R> {
-    async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Answer {
+impl<N: KubeletHost, R: Reviews> AnswersPeer for SecureHandlers<N, R> {
+    async fn answer(&self, peer: &TlsPeer, request: Request<Incoming>) -> HandlerResponse {
         let counted = metrics::http::begin(
             request.method().as_str(),
             request.uri().path(),
             "readwrite",
             kernel::now,
         );
-        let answering = Answering {
+        let answering = RequestContext {
             counted,
             from: Some(peer.address.ip()),
-            door: Door::ReadWrite,
+            door: ServerPort::ReadWrite,
         };
         match self.known(peer, &request).await {
             Ok(()) => self.open.answer(request, answering).await,
@@ -191,9 +196,13 @@ impl<N: KubeletHost, R: Reviews> AnswersPeer for Server<N, R> {
     }
 }
 
-impl<N: KubeletHost, R: Reviews> Server<N, R> {
+impl<N: KubeletHost, R: Reviews> SecureHandlers<N, R> {
     /// Passes who is known and permitted; everybody else has an answer already.
-    async fn known(&self, peer: &Peer, request: &Request<Incoming>) -> Result<(), Answer> {
+    async fn known(
+        &self,
+        peer: &TlsPeer,
+        request: &Request<Incoming>,
+    ) -> Result<(), HandlerResponse> {
         let headers = request.headers();
         let user = self.authentication.user(&peer.certificates, headers).await;
         let user = user.map_err(|unknown| {
@@ -205,8 +214,8 @@ impl<N: KubeletHost, R: Reviews> Server<N, R> {
         let passed = self.authorization.pass(&user, request.method(), &path);
         passed.await.map_err(|barred| {
             let status = match &barred {
-                Barred::Forbidden { .. } => StatusCode::FORBIDDEN,
-                Barred::Error { source, .. } => {
+                AuthorizationError::Forbidden { .. } => StatusCode::FORBIDDEN,
+                AuthorizationError::Error { source, .. } => {
                     tracing::warn!("{}: {source}", barred.to_string().trim_end());
                     StatusCode::INTERNAL_SERVER_ERROR
                 }

@@ -4,10 +4,10 @@ use crate::http::escaped;
 
 /// The pairs of a query, decoded as Go decodes them.
 #[derive(Debug, Default)]
-pub(super) struct Query(Vec<(String, String)>);
+pub(super) struct QueryPairs(Vec<(String, String)>);
 
-impl Query {
-    pub(super) fn of(text: Option<&str>) -> Query {
+impl QueryPairs {
+    pub(super) fn of(text: Option<&str>) -> QueryPairs {
         let pairs = text.unwrap_or_default().split('&');
         // Go gives up a pair that has a semicolon or a bad escape, and keeps the others.
         let pairs = pairs.filter(|pair| !pair.is_empty() && !pair.contains(';'));
@@ -16,7 +16,7 @@ impl Query {
             let plain = |text: &str| unescaped(&text.replace('+', " "));
             Some((plain(key)?, plain(value)?))
         };
-        Query(pairs.filter_map(decode).collect())
+        QueryPairs(pairs.filter_map(decode).collect())
     }
 
     /// Returns every pair, in their order.
@@ -73,15 +73,15 @@ mod tests {
 
     #[test]
     fn queries_are_decoded_as_go_decodes_them() {
-        let query = Query::of(Some(
+        let query = QueryPairs::of(Some(
             "command=echo&command=a+b%20c&input=1&tty&x=%zz&y=1;2&=e",
         ));
         assert_eq!(query.all("command").collect::<Vec<_>>(), ["echo", "a b c"]);
         assert!(query.is_one("input") && !query.is_one("tty"));
         assert!(query.is_set("tty") && query.is_set("input") && !query.is_set("nope"));
         assert_eq!((query.first("x"), query.first("y")), (None, None));
-        assert!(!Query::of(Some("follow=False")).is_set("follow"));
-        assert!(!Query::of(Some("follow=0")).is_set("follow"));
+        assert!(!QueryPairs::of(Some("follow=False")).is_set("follow"));
+        assert!(!QueryPairs::of(Some("follow=0")).is_set("follow"));
         assert_eq!(unescaped("%2e%2E/%C3%A4").as_deref(), Some("../ä"));
         for bad in ["%", "%2", "%+1", "%ff", "%é"] {
             assert_eq!(unescaped(bad), None, "{bad}");

@@ -10,22 +10,22 @@ use hyper::Method;
 
 use super::query::unescaped;
 use crate::node::Metrics;
-use crate::policy::Paths;
+use crate::policy::EndpointPolicy;
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Route {
     Healthz,
     Pods,
     RunningPods,
     Summary,
     Metrics(Metrics),
-    Run(Target),
-    Exec(Target),
-    Attach(Target),
-    PortForward(Target),
-    ContainerLogs(Target),
-    Checkpoint(Target),
+    Run(ContainerTarget),
+    Exec(ContainerTarget),
+    Attach(ContainerTarget),
+    PortForward(ContainerTarget),
+    ContainerLogs(ContainerTarget),
+    Checkpoint(ContainerTarget),
     /// What is beneath the folder of the system's logs.
     Logs(String),
     Configz,
@@ -39,7 +39,7 @@ pub(super) enum Place {
 
 /// A container of a pod; for ports no container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct ContainerTarget {
     pub(super) namespace: String,
     pub(super) pod: String,
     pub(super) uid: Option<String>,
@@ -48,7 +48,7 @@ pub(super) struct Target {
 
 /// Why a path leads nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum RouteError {
     /// No path at all: a bad escape, or segments behind escapes that would lead elsewhere.
     Crooked,
     /// It is a way round to this path, whose escapes are as they came.
@@ -61,29 +61,29 @@ pub(super) enum Lost {
 
 /// Which port the request came in by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum ServerPort {
     ReadOnly,
     ReadWrite,
 }
 
 /// Returns the path as it is meant.
-pub(super) fn straight(path: &str) -> Result<String, Lost> {
+pub(super) fn straight(path: &str) -> Result<String, RouteError> {
     let clean = cleaned(path);
     if path.starts_with('/') && clean != path {
         // Nobody is sent to what is no path either, or another host's to somebody's eyes.
         return Err(match straight(&clean) {
-            Ok(_) => Lost::Elsewhere(clean),
+            Ok(_) => RouteError::Elsewhere(clean),
             Err(lost) => lost,
         });
     }
-    let path = unescaped(path).ok_or(Lost::Crooked)?;
+    let path = unescaped(path).ok_or(RouteError::Crooked)?;
     let crooked = |segment: &str| matches!(segment, "" | "." | "..");
-    let inner = path.strip_prefix('/').ok_or(Lost::Crooked)?;
+    let inner = path.strip_prefix('/').ok_or(RouteError::Crooked)?;
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     let is_crooked = !inner.is_empty() && inner.split('/').any(crooked);
     let controls = path.chars().any(|c| c.is_control() || c == '\\');
     match is_crooked || controls || path == "//" {
-        true => Err(Lost::Crooked),
+        true => Err(RouteError::Crooked),
         false => Ok(path),
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn straight(path: &str) -> Result<String, Lost> {
 /// Returns the path that a caller means, whichever way he goes there; an empty one if it is none.
 pub(super) fn meant(path: &str) -> String {
     let found = match straight(path) {
-        Err(Lost::Elsewhere(clean)) => straight(&clean),
+        Err(RouteError::Elsewhere(clean)) => straight(&clean),
         found => found,
     };
     found.unwrap_or_default()
@@ -114,57 +114,63 @@ fn cleaned(path: &str) -> String {
 }
 
 /// Returns where a straight path leads.
-pub(super) fn find(path: &str, paths: &Paths, door: Door) -> Result<Place, Lost> {
+pub(super) fn find(
+    path: &str,
+    paths: &EndpointPolicy,
+    door: ServerPort,
+) -> Result<Route, RouteError> {
     let place = match path {
-        "/metrics" => Place::Metrics(Metrics::Own),
-        "/metrics/cadvisor" => Place::Metrics(Metrics::Cadvisor),
-        "/metrics/probes" => Place::Metrics(Metrics::Probes),
-        "/metrics/resource" => Place::Metrics(Metrics::Resource),
-        "/metrics/slis" => Place::Metrics(Metrics::Slis),
-        "/pods" | "/pods/" => Place::Pods,
-        "/stats/summary" | "/stats/summary/" => Place::Summary,
-        "/healthz" => Place::Healthz,
-        _ if path.starts_with("/healthz/") => Place::Healthz,
-        _ if is_beneath(path, "/pods") || is_beneath(path, "/stats") => return Err(Lost::Nothing),
-        _ if door == Door::ReadOnly || !paths.debugging => return closed(path),
+        "/metrics" => Route::Metrics(Metrics::Own),
+        "/metrics/cadvisor" => Route::Metrics(Metrics::Cadvisor),
+        "/metrics/probes" => Route::Metrics(Metrics::Probes),
+        "/metrics/resource" => Route::Metrics(Metrics::Resource),
+        "/metrics/slis" => Route::Metrics(Metrics::Slis),
+        "/pods" | "/pods/" => Route::Pods,
+        "/stats/summary" | "/stats/summary/" => Route::Summary,
+        "/healthz" => Route::Healthz,
+        _ if path.starts_with("/healthz/") => Route::Healthz,
+        _ if is_beneath(path, "/pods") || is_beneath(path, "/stats") => {
+            return Err(RouteError::Nothing);
+        }
+        _ if door == ServerPort::ReadOnly || !paths.debugging => return closed(path),
         _ => return debugging(path, paths),
     };
     Ok(place)
 }
 
 /// What is served only where `enableDebuggingHandlers` says so.
-fn debugging(path: &str, paths: &Paths) -> Result<Place, Lost> {
+fn debugging(path: &str, paths: &EndpointPolicy) -> Result<Route, RouteError> {
     let root = path[1..].split('/').next().unwrap_or_default();
     let place = match root {
-        "run" => Place::Run(container(path, "/run")?),
-        "exec" => Place::Exec(container(path, "/exec")?),
-        "attach" => Place::Attach(container(path, "/attach")?),
-        "portForward" => Place::PortForward(ports(path)?),
-        "containerLogs" => Place::ContainerLogs(exactly(path, "/containerLogs")?),
-        "checkpoint" if paths.checkpoint => Place::Checkpoint(exactly(path, "/checkpoint")?),
-        "runningpods" if matches!(path, "/runningpods" | "/runningpods/") => Place::RunningPods,
-        "runningpods" => return Err(Lost::Nothing),
-        "configz" if path == "/configz" => Place::Configz,
-        "statusz" if paths.statusz && path == "/statusz" => Place::Statusz,
-        "flagz" if paths.flagz && path == "/flagz" => Place::Flagz,
-        "logs" if !paths.system_logs => Place::Disabled("logs endpoint is disabled.\n"),
+        "run" => Route::Run(container(path, "/run")?),
+        "exec" => Route::Exec(container(path, "/exec")?),
+        "attach" => Route::Attach(container(path, "/attach")?),
+        "portForward" => Route::PortForward(ports(path)?),
+        "containerLogs" => Route::ContainerLogs(exactly(path, "/containerLogs")?),
+        "checkpoint" if paths.checkpoint => Route::Checkpoint(exactly(path, "/checkpoint")?),
+        "runningpods" if matches!(path, "/runningpods" | "/runningpods/") => Route::RunningPods,
+        "runningpods" => return Err(RouteError::Nothing),
+        "configz" if path == "/configz" => Route::Configz,
+        "statusz" if paths.statusz && path == "/statusz" => Route::Statusz,
+        "flagz" if paths.flagz && path == "/flagz" => Route::Flagz,
+        "logs" if !paths.system_logs => Route::Disabled("logs endpoint is disabled.\n"),
         // What its list links to lies beneath it.
-        "logs" if path == "/logs" => return Err(Lost::Elsewhere("/logs/".to_owned())),
-        "logs" => Place::Logs(path.strip_prefix("/logs/").unwrap_or_default().to_owned()),
+        "logs" if path == "/logs" => return Err(RouteError::Elsewhere("/logs/".to_owned())),
+        "logs" => Route::Logs(path.strip_prefix("/logs/").unwrap_or_default().to_owned()),
         _ if path == "/debug/flags/v" && !paths.debug_flags => {
-            Place::Disabled("flags endpoint is disabled.\n")
+            Route::Disabled("flags endpoint is disabled.\n")
         }
-        _ if path == "/debug/flags/v" => Place::Verbosity,
+        _ if path == "/debug/flags/v" => Route::Verbosity,
         _ if is_beneath(path, "/debug/pprof") && !paths.profiling => {
-            Place::Disabled("profiling endpoint is disabled.\n")
+            Route::Disabled("profiling endpoint is disabled.\n")
         }
-        _ if is_beneath(path, "/debug/pprof") => Place::Profiles,
-        _ => return Err(Lost::Nowhere),
+        _ if is_beneath(path, "/debug/pprof") => Route::Profiles,
+        _ => return Err(RouteError::Nowhere),
     };
     Ok(place)
 }
 
-fn closed(path: &str) -> Result<Place, Lost> {
+fn closed(path: &str) -> Result<Route, RouteError> {
     let roots = [
         "/run",
         "/exec",
@@ -176,8 +182,8 @@ fn closed(path: &str) -> Result<Place, Lost> {
         "/logs",
     ];
     match roots.iter().any(|root| is_beneath(path, root)) {
-        true => Ok(Place::Disabled("Debug endpoints are disabled.\n")),
-        false => Err(Lost::Nowhere),
+        true => Ok(Route::Disabled("Debug endpoints are disabled.\n")),
+        false => Err(RouteError::Nowhere),
     }
 }
 
@@ -193,39 +199,39 @@ fn segments<'a>(path: &'a str, root: &str) -> Vec<&'a str> {
 }
 
 /// `/namespace/pod/container`, or with a UID before the container.
-fn container(path: &str, root: &str) -> Result<Target, Lost> {
+fn container(path: &str, root: &str) -> Result<ContainerTarget, RouteError> {
     match segments(path, root)[..] {
         [_, _, _] => exactly(path, root),
-        [namespace, pod, uid, container] => Ok(Target {
+        [namespace, pod, uid, container] => Ok(ContainerTarget {
             namespace: namespace.to_owned(),
             pod: pod.to_owned(),
             uid: Some(uid.to_owned()),
             container: container.to_owned(),
         }),
-        _ => Err(Lost::Nothing),
+        _ => Err(RouteError::Nothing),
     }
 }
 
-fn exactly(path: &str, root: &str) -> Result<Target, Lost> {
+fn exactly(path: &str, root: &str) -> Result<ContainerTarget, RouteError> {
     match segments(path, root)[..] {
-        [namespace, pod, container] => Ok(Target {
+        [namespace, pod, container] => Ok(ContainerTarget {
             namespace: namespace.to_owned(),
             pod: pod.to_owned(),
             uid: None,
             container: container.to_owned(),
         }),
-        _ => Err(Lost::Nothing),
+        _ => Err(RouteError::Nothing),
     }
 }
 
 /// `/namespace/pod`, or with a UID.
-fn ports(path: &str) -> Result<Target, Lost> {
+fn ports(path: &str) -> Result<ContainerTarget, RouteError> {
     let (namespace, pod, uid) = match segments(path, "/portForward")[..] {
         [namespace, pod] => (namespace, pod, None),
         [namespace, pod, uid] => (namespace, pod, Some(uid)),
-        _ => return Err(Lost::Nothing),
+        _ => return Err(RouteError::Nothing),
     };
-    Ok(Target {
+    Ok(ContainerTarget {
         namespace: namespace.to_owned(),
         pod: pod.to_owned(),
         uid: uid.map(str::to_owned),
@@ -233,47 +239,47 @@ fn ports(path: &str) -> Result<Target, Lost> {
     })
 }
 
-impl Place {
+impl Route {
     /// Returns the methods that are taken there; none if every one is.
     pub(super) fn methods(&self) -> &'static [Method] {
         match self {
-            Place::Healthz
-            | Place::Metrics(_)
-            | Place::Configz
-            | Place::Statusz
-            | Place::Flagz
-            | Place::Verbosity
-            | Place::Disabled(_) => &[],
-            Place::Pods
-            | Place::RunningPods
-            | Place::ContainerLogs(_)
-            | Place::Logs(_)
-            | Place::Profiles => &[Method::GET],
-            Place::Summary | Place::Exec(_) | Place::Attach(_) | Place::PortForward(_) => {
+            Route::Healthz
+            | Route::Metrics(_)
+            | Route::Configz
+            | Route::Statusz
+            | Route::Flagz
+            | Route::Verbosity
+            | Route::Disabled(_) => &[],
+            Route::Pods
+            | Route::RunningPods
+            | Route::ContainerLogs(_)
+            | Route::Logs(_)
+            | Route::Profiles => &[Method::GET],
+            Route::Summary | Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) => {
                 &[Method::GET, Method::POST]
             }
-            Place::Run(_) | Place::Checkpoint(_) => &[Method::POST],
+            Route::Run(_) | Route::Checkpoint(_) => &[Method::POST],
         }
     }
 
     /// Whether it is refused to who does not take JSON.
     pub(super) fn is_json(&self) -> bool {
         match self {
-            Place::Pods | Place::RunningPods | Place::Summary | Place::Checkpoint(_) => true,
-            Place::Healthz
-            | Place::Metrics(_)
-            | Place::Run(_)
-            | Place::Exec(_)
-            | Place::Attach(_)
-            | Place::PortForward(_)
-            | Place::ContainerLogs(_)
-            | Place::Logs(_)
-            | Place::Configz
-            | Place::Statusz
-            | Place::Flagz
-            | Place::Verbosity
-            | Place::Profiles
-            | Place::Disabled(_) => false,
+            Route::Pods | Route::RunningPods | Route::Summary | Route::Checkpoint(_) => true,
+            Route::Healthz
+            | Route::Metrics(_)
+            | Route::Run(_)
+            | Route::Exec(_)
+            | Route::Attach(_)
+            | Route::PortForward(_)
+            | Route::ContainerLogs(_)
+            | Route::Logs(_)
+            | Route::Configz
+            | Route::Statusz
+            | Route::Flagz
+            | Route::Verbosity
+            | Route::Profiles
+            | Route::Disabled(_) => false,
         }
     }
 }
@@ -282,8 +288,8 @@ impl Place {
 mod tests {
     use super::*;
 
-    fn target(uid: Option<&str>, container: &str) -> Target {
-        Target {
+    fn target(uid: Option<&str>, container: &str) -> ContainerTarget {
+        ContainerTarget {
             namespace: "ns".into(),
             pod: "pod".into(),
             uid: uid.map(str::to_owned),
@@ -294,41 +300,41 @@ mod tests {
     #[test]
     fn every_path_of_the_kubelet_leads_somewhere() {
         let cases = [
-            ("/healthz", Place::Healthz),
-            ("/healthz/ping", Place::Healthz),
-            ("/pods", Place::Pods),
-            ("/pods/", Place::Pods),
-            ("/runningpods", Place::RunningPods),
-            ("/runningpods/", Place::RunningPods),
-            ("/stats/summary", Place::Summary),
-            ("/metrics", Place::Metrics(Metrics::Own)),
-            ("/metrics/cadvisor", Place::Metrics(Metrics::Cadvisor)),
-            ("/run/ns/pod/c", Place::Run(target(None, "c"))),
-            ("/run/ns/pod/u/c", Place::Run(target(Some("u"), "c"))),
-            ("/exec/ns/pod/c", Place::Exec(target(None, "c"))),
-            ("/exec/ns/pod/u/c", Place::Exec(target(Some("u"), "c"))),
-            ("/attach/ns/pod/c", Place::Attach(target(None, "c"))),
-            ("/portForward/ns/pod", Place::PortForward(target(None, ""))),
+            ("/healthz", Route::Healthz),
+            ("/healthz/ping", Route::Healthz),
+            ("/pods", Route::Pods),
+            ("/pods/", Route::Pods),
+            ("/runningpods", Route::RunningPods),
+            ("/runningpods/", Route::RunningPods),
+            ("/stats/summary", Route::Summary),
+            ("/metrics", Route::Metrics(Metrics::Own)),
+            ("/metrics/cadvisor", Route::Metrics(Metrics::Cadvisor)),
+            ("/run/ns/pod/c", Route::Run(target(None, "c"))),
+            ("/run/ns/pod/u/c", Route::Run(target(Some("u"), "c"))),
+            ("/exec/ns/pod/c", Route::Exec(target(None, "c"))),
+            ("/exec/ns/pod/u/c", Route::Exec(target(Some("u"), "c"))),
+            ("/attach/ns/pod/c", Route::Attach(target(None, "c"))),
+            ("/portForward/ns/pod", Route::PortForward(target(None, ""))),
             (
                 "/portForward/ns/pod/u",
-                Place::PortForward(target(Some("u"), "")),
+                Route::PortForward(target(Some("u"), "")),
             ),
             (
                 "/containerLogs/ns/pod/c",
-                Place::ContainerLogs(target(None, "c")),
+                Route::ContainerLogs(target(None, "c")),
             ),
-            ("/checkpoint/ns/pod/c", Place::Checkpoint(target(None, "c"))),
-            ("/logs/", Place::Logs(String::new())),
-            ("/logs/a/b", Place::Logs("a/b".into())),
-            ("/configz", Place::Configz),
-            ("/statusz", Place::Statusz),
-            ("/flagz", Place::Flagz),
-            ("/debug/flags/v", Place::Verbosity),
-            ("/debug/pprof/heap", Place::Profiles),
+            ("/checkpoint/ns/pod/c", Route::Checkpoint(target(None, "c"))),
+            ("/logs/", Route::Logs(String::new())),
+            ("/logs/a/b", Route::Logs("a/b".into())),
+            ("/configz", Route::Configz),
+            ("/statusz", Route::Statusz),
+            ("/flagz", Route::Flagz),
+            ("/debug/flags/v", Route::Verbosity),
+            ("/debug/pprof/heap", Route::Profiles),
         ];
         for (path, place) in cases {
             let path = straight(path).unwrap();
-            let found = find(&path, &Paths::default(), Door::ReadWrite);
+            let found = find(&path, &EndpointPolicy::default(), ServerPort::ReadWrite);
             assert_eq!(found, Ok(place), "{path}");
         }
     }
@@ -336,21 +342,21 @@ mod tests {
     #[test]
     fn paths_that_are_none_lead_nowhere() {
         let cases = [
-            ("/", Lost::Nowhere),
-            ("/nope", Lost::Nowhere),
-            ("/healthzz", Lost::Nowhere),
-            ("/metrics/nope", Lost::Nowhere),
-            ("/configz/", Lost::Nowhere),
-            ("/spec/", Lost::Nowhere),
-            ("/pods/ns/pod", Lost::Nothing),
-            ("/stats/", Lost::Nothing),
-            ("/exec/ns/pod", Lost::Nothing),
-            ("/exec", Lost::Nothing),
-            ("/containerLogs/ns/pod/u/c", Lost::Nothing),
-            ("/portForward/ns", Lost::Nothing),
+            ("/", RouteError::Nowhere),
+            ("/nope", RouteError::Nowhere),
+            ("/healthzz", RouteError::Nowhere),
+            ("/metrics/nope", RouteError::Nowhere),
+            ("/configz/", RouteError::Nowhere),
+            ("/spec/", RouteError::Nowhere),
+            ("/pods/ns/pod", RouteError::Nothing),
+            ("/stats/", RouteError::Nothing),
+            ("/exec/ns/pod", RouteError::Nothing),
+            ("/exec", RouteError::Nothing),
+            ("/containerLogs/ns/pod/u/c", RouteError::Nothing),
+            ("/portForward/ns", RouteError::Nothing),
         ];
         for (path, lost) in cases {
-            let found = find(path, &Paths::default(), Door::ReadWrite);
+            let found = find(path, &EndpointPolicy::default(), ServerPort::ReadWrite);
             assert_eq!(found, Err(lost), "{path}");
         }
         let crooked = [
@@ -367,7 +373,7 @@ mod tests {
             "/logs/a%5cb",
         ];
         for path in crooked {
-            assert_eq!(straight(path), Err(Lost::Crooked), "{path}");
+            assert_eq!(straight(path), Err(RouteError::Crooked), "{path}");
             assert_eq!(meant(path), "", "{path}");
         }
     }
@@ -384,7 +390,7 @@ mod tests {
             ("/logs//a%20b/", "/logs/a%20b/"),
         ];
         for (path, end) in cases {
-            let elsewhere = Lost::Elsewhere(end.to_owned());
+            let elsewhere = RouteError::Elsewhere(end.to_owned());
             assert_eq!(straight(path), Err(elsewhere), "{path}");
             assert_eq!(meant(path), unescaped(end).unwrap(), "{path}");
         }
@@ -396,22 +402,22 @@ mod tests {
             "/logs/../etc",
             "//a/../pods",
         ] {
-            assert_eq!(straight(path), Err(Lost::Crooked), "{path}");
+            assert_eq!(straight(path), Err(RouteError::Crooked), "{path}");
             assert_eq!(meant(path), "", "{path}");
         }
-        let logs = find("/logs", &Paths::default(), Door::ReadWrite);
-        assert_eq!(logs, Err(Lost::Elsewhere("/logs/".to_owned())));
+        let logs = find("/logs", &EndpointPolicy::default(), ServerPort::ReadWrite);
+        assert_eq!(logs, Err(RouteError::Elsewhere("/logs/".to_owned())));
     }
 
     #[test]
     fn what_is_switched_off_says_so() {
-        let disabled = |path: &str, paths: &Paths, door| match find(path, paths, door) {
-            Ok(Place::Disabled(why)) => Some(why),
+        let disabled = |path: &str, paths: &EndpointPolicy, door| match find(path, paths, door) {
+            Ok(Route::Disabled(why)) => Some(why),
             _ => None,
         };
-        let off = Paths {
+        let off = EndpointPolicy {
             debugging: false,
-            ..Paths::default()
+            ..EndpointPolicy::default()
         };
         for path in [
             "/run/a/b/c",
@@ -422,22 +428,28 @@ mod tests {
             "/runningpods/",
             "/debug/pprof/",
         ] {
-            for (paths, door) in [(off, Door::ReadWrite), (Paths::default(), Door::ReadOnly)] {
+            for (paths, door) in [
+                (off, ServerPort::ReadWrite),
+                (EndpointPolicy::default(), ServerPort::ReadOnly),
+            ] {
                 let why = disabled(path, &paths, door);
                 assert_eq!(why, Some("Debug endpoints are disabled.\n"), "{path}");
             }
         }
-        assert_eq!(find("/configz", &off, Door::ReadWrite), Err(Lost::Nowhere));
-        let some = Paths {
+        assert_eq!(
+            find("/configz", &off, ServerPort::ReadWrite),
+            Err(RouteError::Nowhere)
+        );
+        let some = EndpointPolicy {
             system_logs: false,
             profiling: false,
             debug_flags: false,
             checkpoint: false,
             statusz: false,
             flagz: false,
-            ..Paths::default()
+            ..EndpointPolicy::default()
         };
-        let why = |path| disabled(path, &some, Door::ReadWrite);
+        let why = |path| disabled(path, &some, ServerPort::ReadWrite);
         assert_eq!(why("/logs/x"), Some("logs endpoint is disabled.\n"));
         assert_eq!(
             why("/debug/pprof/"),
@@ -445,8 +457,8 @@ mod tests {
         );
         assert_eq!(why("/debug/flags/v"), Some("flags endpoint is disabled.\n"));
         for path in ["/checkpoint/a/b/c", "/statusz", "/flagz"] {
-            let found = find(path, &some, Door::ReadWrite);
-            assert_eq!(found, Err(Lost::Nowhere), "{path}");
+            let found = find(path, &some, ServerPort::ReadWrite);
+            assert_eq!(found, Err(RouteError::Nowhere), "{path}");
         }
     }
 }

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::authn;
-use crate::http::Answer;
+use crate::http::HandlerResponse;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// The runtime may look for the container before it switches.
@@ -34,7 +34,7 @@ pub(super) const BUFFER: usize = 16 * 1024;
 pub(super) const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
 
 /// What is carried, and for how long.
-pub(super) struct Carried {
+pub(super) struct StreamForward {
     /// Where the runtime serves it.
     pub(super) url: String,
     pub(super) from: Option<IpAddr>,
@@ -63,9 +63,9 @@ pub(super) enum CarryError {
 
 /// Sends the request on to the runtime, and carries what comes of it.
 pub(super) async fn carry(
-    carried: Carried,
+    carried: StreamForward,
     mut request: Request<Incoming>,
-) -> Result<Answer, CarryError> {
+) -> Result<HandlerResponse, CarryError> {
     let here = hyper::upgrade::on(&mut request);
     let mut answer = dial(onward(&carried, request)?).await?;
     match answer.status() {
@@ -105,7 +105,7 @@ pub(super) async fn dial(onward: Request<Empty<Bytes>>) -> Result<Response<Incom
 
 /// The request as the runtime gets it: without secrets, and with where it came from.
 pub(super) fn onward(
-    carried: &Carried,
+    carried: &StreamForward,
     request: Request<Incoming>,
 ) -> Result<Request<Empty<Bytes>>, CarryError> {
     let bad = || CarryError::Url(carried.url.clone());
@@ -150,7 +150,7 @@ fn to_path(mut request: Request<Empty<Bytes>>) -> Request<Empty<Bytes>> {
 }
 
 /// A refusal, as the runtime says it.
-pub(super) async fn passed(answer: Response<Incoming>) -> Result<Answer, CarryError> {
+pub(super) async fn passed(answer: Response<Incoming>) -> Result<HandlerResponse, CarryError> {
     let (mut head, body) = answer.into_parts();
     let body = Limited::new(body, REFUSAL_BYTES).collect();
     let body = tokio::time::timeout(REFUSAL_WITHIN, body).await;
@@ -164,7 +164,7 @@ pub(super) async fn passed(answer: Response<Incoming>) -> Result<Answer, CarryEr
     Ok(Response::from_parts(head, Full::new(body).boxed_unsync()))
 }
 
-pub(super) fn nothing() -> crate::http::Body {
+pub(super) fn nothing() -> crate::http::HttpBody {
     Empty::new().boxed_unsync()
 }
 

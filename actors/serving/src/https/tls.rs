@@ -20,10 +20,10 @@ use rustls::{
 use tokio::sync::watch;
 
 use super::PolicyError;
-use crate::policy::Tls;
+use crate::policy::TlsPolicy;
 
 /// The server's certificate, whichever it is now.
-pub type Certificate = watch::Receiver<Option<Arc<CertifiedKey>>>;
+pub type CertificateReceiver = watch::Receiver<Option<Arc<CertifiedKey>>>;
 
 /// Go's names, and what is spoken of them here. TLS 1.3 has suites of its own, which are no choice.
 const SUITES: [(&str, CipherSuite); 8] = [
@@ -72,8 +72,8 @@ const NEWEST: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
 /// Returns the settings of every connection.
 pub(super) fn config(
-    policy: &Tls,
-    certificate: Certificate,
+    policy: &TlsPolicy,
+    certificate: CertificateReceiver,
     asks_clients: bool,
 ) -> Result<ServerConfig, PolicyError> {
     let (suites, versions) = (suites(policy)?, versions(policy)?);
@@ -91,14 +91,16 @@ pub(super) fn config(
         true => builder.with_client_cert_verifier(Arc::new(AnyClient { algorithms })),
         false => builder.with_no_client_auth(),
     };
-    let mut config = builder.with_cert_resolver(Arc::new(Current(certificate)));
+    let mut config = builder.with_cert_resolver(Arc::new(CurrentCertificate(certificate)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
     config.send_tls13_tickets = 1;
     Ok(config)
 }
 
-fn versions(policy: &Tls) -> Result<&'static [&'static SupportedProtocolVersion], PolicyError> {
+fn versions(
+    policy: &TlsPolicy,
+) -> Result<&'static [&'static SupportedProtocolVersion], PolicyError> {
     match policy.min_version.as_str() {
         "" | "VersionTLS12" => Ok(&BOTH),
         "VersionTLS13" => Ok(&NEWEST),
@@ -110,7 +112,7 @@ fn versions(policy: &Tls) -> Result<&'static [&'static SupportedProtocolVersion]
     }
 }
 
-fn suites(policy: &Tls) -> Result<Vec<SupportedCipherSuite>, PolicyError> {
+fn suites(policy: &TlsPolicy) -> Result<Vec<SupportedCipherSuite>, PolicyError> {
     let all = ring::ALL_CIPHER_SUITES.iter().copied();
     if policy.cipher_suites.is_empty() {
         return Ok(all.collect());
@@ -139,9 +141,9 @@ fn is_13(suite: SupportedCipherSuite) -> bool {
 
 /// Hands out the certificate of this moment: a connection that has one keeps it.
 #[derive(Debug)]
-struct Current(Certificate);
+struct CurrentCertificate(CertificateReceiver);
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.borrow().clone()
     }
@@ -199,7 +201,7 @@ mod tests {
     use super::*;
 
     fn with(min_version: &str, suites: &[&str]) -> Result<ServerConfig, PolicyError> {
-        let policy = Tls {
+        let policy = TlsPolicy {
             min_version: min_version.to_owned(),
             cipher_suites: suites.iter().map(|suite| (*suite).to_owned()).collect(),
         };
@@ -227,7 +229,7 @@ mod tests {
             strange.to_string(),
             "tlsCipherSuites has \"RC4\", which does not exist"
         );
-        let one = Tls {
+        let one = TlsPolicy {
             min_version: String::new(),
             cipher_suites: vec!["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".to_owned()],
         };

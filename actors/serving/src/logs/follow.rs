@@ -10,9 +10,9 @@ use logic_api::types::ContainerId;
 use logic_pods::container_logs::{ContainerLogOptions, LogFormatter, ReadProgress};
 use tokio::sync::mpsc::Sender;
 
-use super::Written;
+use super::LogWatches;
 use super::file::{self, Leads, LogFile};
-use crate::node::{KubeletHost, Trouble};
+use crate::node::{KubeletHost, NodeError};
 
 /// What is written in bursts is read in bursts.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A log to be sent.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct LogRequest {
     pub(crate) path: PathBuf,
     pub(crate) container: ContainerId,
     pub(crate) options: ContainerLogOptions,
@@ -49,35 +49,35 @@ pub(super) enum ReadError {
 }
 
 /// Nobody reads any more.
-struct Left;
+struct ReaderGone;
 
 /// How a reading ended early.
-enum Stop {
+enum FollowEnd {
     Error(ReadError),
     Left,
     Enough,
 }
 
-impl From<Left> for Stop {
-    fn from(_: Left) -> Stop {
-        Stop::Left
+impl From<ReaderGone> for FollowEnd {
+    fn from(_: ReaderGone) -> FollowEnd {
+        FollowEnd::Left
     }
 }
 
-impl From<ReadError> for Stop {
-    fn from(error: ReadError) -> Stop {
-        Stop::Error(error)
+impl From<ReadError> for FollowEnd {
+    fn from(error: ReadError) -> FollowEnd {
+        FollowEnd::Error(error)
     }
 }
 
 /// Sends a log to its end, or for as long as somebody reads it.
 pub(crate) async fn send<N: KubeletHost>(
-    log: Log,
+    log: LogRequest,
     node: Rc<N>,
-    written: Written,
+    written: LogWatches,
     to: Sender<Bytes>,
 ) {
-    let mut reading = match Reading::begin(log).await {
+    let mut reading = match LogFollower::begin(log).await {
         Ok(reading) => reading,
         Err(error) => return say(&error, &to).await,
     };
@@ -85,7 +85,7 @@ pub(crate) async fn send<N: KubeletHost>(
         true => reading.follow(&*node, &written, &to).await,
         false => reading.once(&to).await,
     };
-    if let Err(Stop::Error(error)) = ended {
+    if let Err(FollowEnd::Error(error)) = ended {
         say(&error, &to).await;
     }
 }
@@ -95,7 +95,7 @@ async fn say(error: &ReadError, to: &Sender<Bytes>) {
     drop(to.send(Bytes::from(error.to_string())).await);
 }
 
-struct Reading {
+struct LogFollower {
     path: PathBuf,
     container: ContainerId,
     file: LogFile,
@@ -103,8 +103,8 @@ struct Reading {
     show: LogFormatter,
 }
 
-impl Reading {
-    async fn begin(log: Log) -> Result<Reading, ReadError> {
+impl LogFollower {
+    async fn begin(log: LogRequest) -> Result<LogFollower, ReadError> {
         let asked = log.path.clone();
         let path = file::resolved(log.path)
             .await
@@ -121,7 +121,7 @@ impl Reading {
                 source,
             })?,
         };
-        Ok(Reading {
+        Ok(LogFollower {
             path,
             container: log.container,
             file,
@@ -130,7 +130,7 @@ impl Reading {
         })
     }
 
-    async fn once(&mut self, to: &Sender<Bytes>) -> Result<(), Stop> {
+    async fn once(&mut self, to: &Sender<Bytes>) -> Result<(), FollowEnd> {
         self.read_on(to).await?;
         let mut out = Vec::new();
         let next = self.show.finish(&mut out);
@@ -142,7 +142,7 @@ impl Reading {
     }
 
     /// Sends what there is up to the file's end.
-    async fn read_on(&mut self, to: &Sender<Bytes>) -> Result<(), Stop> {
+    async fn read_on(&mut self, to: &Sender<Bytes>) -> Result<(), FollowEnd> {
         loop {
             let piece = self.file.read(self.at).await;
             let piece = piece.map_err(|source| self.unread(source))?;
@@ -156,7 +156,7 @@ impl Reading {
             pass(out, to).await?;
             match next {
                 ReadProgress::More => {}
-                ReadProgress::Enough => return Err(Stop::Enough),
+                ReadProgress::Enough => return Err(FollowEnd::Enough),
                 ReadProgress::Strange => return Err(ReadError::Strange.into()),
             }
         }
@@ -165,9 +165,9 @@ impl Reading {
     async fn follow<N: KubeletHost>(
         &mut self,
         node: &N,
-        written: &Written,
+        written: &LogWatches,
         to: &Sender<Bytes>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), FollowEnd> {
         let wake = written.beneath(file::folder(&self.path));
         let wake = wake
             .inspect_err(|error| tracing::debug!("a log is looked at every second: {error}"))
@@ -193,7 +193,7 @@ impl Reading {
                 }
             }
             tokio::select! {
-                () = to.closed() => return Err(Stop::Left),
+                () = to.closed() => return Err(FollowEnd::Left),
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = async {
                     match heard {
@@ -206,7 +206,7 @@ impl Reading {
     }
 
     /// Goes on with the file that the name leads to now, once this one is read to its end.
-    async fn has_rotated(&mut self, to: &Sender<Bytes>) -> Result<bool, Stop> {
+    async fn has_rotated(&mut self, to: &Sender<Bytes>) -> Result<bool, FollowEnd> {
         let leads = self.file.led_to_by(self.path.clone(), self.at).await;
         match leads.map_err(|source| self.unread(source))? {
             Leads::Here | Leads::Nowhere => Ok(false),
@@ -241,8 +241,8 @@ impl Reading {
     async fn is_running<N: KubeletHost>(&self, node: &N) -> Result<bool, ReadError> {
         match node.is_running(&self.container).await {
             Ok(is_running) => Ok(is_running),
-            Err(Trouble::NotFound(_)) => Ok(false),
-            Err(trouble @ (Trouble::Exhausted(_) | Trouble::Failed(_))) => {
+            Err(NodeError::NotFound(_)) => Ok(false),
+            Err(trouble @ (NodeError::Exhausted(_) | NodeError::Failed(_))) => {
                 Err(ReadError::Container(trouble.to_string()))
             }
         }
@@ -264,9 +264,9 @@ async fn open(path: &std::path::Path) -> Result<LogFile, ReadError> {
     })
 }
 
-async fn pass(out: Vec<u8>, to: &Sender<Bytes>) -> Result<(), Left> {
+async fn pass(out: Vec<u8>, to: &Sender<Bytes>) -> Result<(), ReaderGone> {
     match out.is_empty() {
         true => Ok(()),
-        false => to.send(out.into()).await.map_err(|_| Left),
+        false => to.send(out.into()).await.map_err(|_| ReaderGone),
     }
 }

@@ -7,7 +7,7 @@
 
 mod file;
 mod follow;
-mod written;
+mod log_watch;
 
-pub(crate) use self::follow::{Log, send};
-pub(crate) use self::written::Written;
+pub(crate) use self::follow::{LogRequest, send};
+pub(crate) use self::log_watch::LogWatches;

@@ -12,14 +12,14 @@ use serde_json::json;
 use super::route::{AdminError, CheckpointRequest};
 use super::{AdminPeers, FaultInjection, Plugins};
 use crate::pod_manager;
-use ::serving::http::{Answer, json};
+use ::serving::http::{HandlerResponse, json};
 
 /// The pod manager answers within microseconds; after this it is stuck.
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A new generation may start, and an old one drain and be killed: each has its own deadline at the host.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(super) async fn restart(plugins: &Plugins, name: &str) -> Result<Answer, AdminError> {
+pub(super) async fn restart(plugins: &Plugins, name: &str) -> Result<HandlerResponse, AdminError> {
     let (name, host) = plugins.host(name)?;
     done(
         name,
@@ -28,7 +28,11 @@ pub(super) async fn restart(plugins: &Plugins, name: &str) -> Result<Answer, Adm
     )
 }
 
-pub(super) async fn swap(plugins: &Plugins, name: &str, to: &str) -> Result<Answer, AdminError> {
+pub(super) async fn swap(
+    plugins: &Plugins,
+    name: &str,
+    to: &str,
+) -> Result<HandlerResponse, AdminError> {
     let (name, host) = plugins.host(name)?;
     let choice = plugins.choices.get(to).filter(|choice| choice.name == name);
     let declaration = choice
@@ -48,7 +52,7 @@ pub(super) async fn swap(plugins: &Plugins, name: &str, to: &str) -> Result<Answ
 fn done(
     name: &str,
     answer: Result<Result<u64, HostError>, AskError>,
-) -> Result<Answer, AdminError> {
+) -> Result<HandlerResponse, AdminError> {
     let generation = answer.map_err(|source| AdminError::Silent {
         who: "the plugin's host",
         source,
@@ -63,7 +67,7 @@ fn done(
 pub(super) async fn checkpoint(
     peers: &AdminPeers,
     wanted: CheckpointRequest,
-) -> Result<Answer, AdminError> {
+) -> Result<HandlerResponse, AdminError> {
     let CheckpointRequest {
         pod,
         container,
@@ -98,7 +102,7 @@ pub(super) fn fault(
     peers: &AdminPeers,
     path: &str,
     fault: InjectedFault,
-) -> Result<Answer, AdminError> {
+) -> Result<HandlerResponse, AdminError> {
     if peers.faults == FaultInjection::Forbidden {
         return Err(AdminError::NoFaults {
             variable: FaultInjection::VARIABLE,

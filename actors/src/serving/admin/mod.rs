@@ -30,10 +30,10 @@ use plugin_host::{self as plugin, Declaration};
 pub use self::checkpoint::{Archives, ContainerCheckpointError, ContainerCheckpoints};
 use self::route::{AdminError, AdminRoute};
 pub use self::views::{AgentVersion, PodRow};
-use super::{Deaf, Msg, Snapshot, listen};
+use super::{AcceptError, Msg, Snapshot, listen};
 use crate::sources::sentence;
 use crate::{images as keeper, pod_manager};
-use ::serving::http::{Answer, Answers, Limits, Traffic, json, refusal, serve};
+use ::serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, json, refusal, serve};
 use cluster::{events, status};
 
 /// Who follows events holds a connection for hours.
@@ -112,7 +112,7 @@ impl Actor for Admin {
             (self.server.clone(), self.traffic.clone(), self.address());
         ctx.run(async move {
             let source = serve(listener, server, traffic, LIMITS).await;
-            Msg::Deaf(Deaf { address, source })
+            Msg::Deaf(AcceptError { address, source })
         });
         Ok(())
     }
@@ -151,8 +151,8 @@ impl Admin {
     }
 }
 
-impl Answers for AdminServer {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+impl RequestHandler for AdminServer {
+    async fn answer(&self, request: Request<Incoming>) -> HandlerResponse {
         match self.dispatch(&request).await {
             Ok(answer) => answer,
             Err(refused) => refused.into(),
@@ -161,7 +161,7 @@ impl Answers for AdminServer {
 }
 
 impl AdminServer {
-    async fn dispatch(&self, request: &Request<Incoming>) -> Result<Answer, AdminError> {
+    async fn dispatch(&self, request: &Request<Incoming>) -> Result<HandlerResponse, AdminError> {
         let peers = &self.peers;
         match AdminRoute::of(request)? {
             AdminRoute::Version => Ok(json(StatusCode::OK, &AgentVersion::this())),
@@ -184,8 +184,8 @@ impl AdminServer {
     }
 }
 
-impl From<AdminError> for Answer {
-    fn from(refused: AdminError) -> Answer {
+impl From<AdminError> for HandlerResponse {
+    fn from(refused: AdminError) -> HandlerResponse {
         let mut answer = refusal(refused.status(), &sentence(&refused));
         if let AdminError::Method { expected } = refused {
             answer

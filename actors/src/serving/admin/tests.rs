@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use super::*;
 use crate::serving::MAILBOX;
 use crate::serving::tests::{directory_of, pod, statuses_of};
-use cluster::events::{Events, Object, Recorder, Type};
+use cluster::events::{EventBroadcaster, EventType, InvolvedObject, Recorder};
 
 struct Rig {
     folder: TempDir,
@@ -30,7 +30,11 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (events, port) = mailbox(64);
-        root.spawn(ChildSpec::permanent("events"), port, Events::default);
+        root.spawn(
+            ChildSpec::permanent("events"),
+            port,
+            EventBroadcaster::default,
+        );
         let pod_manager = directory_of(vec![pod("a"), pod("b")]);
         let (host, orders) = inbox(8);
         let declared = |path: &str| {
@@ -95,8 +99,8 @@ impl Rig {
     fn record(&self, message: &str) {
         self.recorder.record(
             Timestamp::UNIX_EPOCH,
-            Type::Normal,
-            Object::default(),
+            EventType::Normal,
+            InvolvedObject::default(),
             "Tested",
             message.into(),
         );
@@ -350,7 +354,7 @@ fn broken_admin_server_gets_its_own_socket_back() {
     });
 }
 
-async fn binds(path: &Path) -> Result<tokio::net::UnixListener, listen::BindError> {
+async fn binds(path: &Path) -> Result<tokio::net::UnixListener, listen::ListenError> {
     listen::unix(path).await
 }
 

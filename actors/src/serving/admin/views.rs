@@ -20,7 +20,7 @@ use super::route::AdminError;
 use super::{AdminPeers, Plugins};
 use crate::pod_manager;
 use crate::worker::{self, Explanation};
-use ::serving::http::{Answer, streamed};
+use ::serving::http::{HandlerResponse, streamed};
 use cluster::events::{self, Event};
 use cluster::status;
 
@@ -181,7 +181,9 @@ pub(super) async fn events(events: &Addr<events::Msg>) -> Result<Vec<Event>, Adm
 }
 
 /// The events to come, a JSON line each; what a slow asker missed is counted in a line `{"missed": N}`.
-pub(super) async fn events_to_come(events: &Addr<events::Msg>) -> Result<Answer, AdminError> {
+pub(super) async fn events_to_come(
+    events: &Addr<events::Msg>,
+) -> Result<HandlerResponse, AdminError> {
     let silent = |source| AdminError::Silent {
         who: "the event recorder",
         source,

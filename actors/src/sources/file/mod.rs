@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::events::Recorder;
-use cluster::folder::{Pace, SETTLED_AFTER, Sight, Turns, Watch};
+use cluster::folder::{FolderWatch, ReadGate, SETTLED_AFTER, WatchNotice, WatchPacing};
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit};
 use logic_api::manifest::StaticPodContext;
@@ -37,7 +37,7 @@ use crate::sources::unique::{Unique, unique};
 /// It hears its own watch, timers and readings: a handful at a time.
 pub const MAILBOX: usize = 64;
 /// Latency counts. The pauses are upstream's `retryPeriod` and `maxRetryPeriod`.
-const WATCH_PACE: Pace = Pace {
+const WATCH_PACE: WatchPacing = WatchPacing {
     quiet: Duration::from_millis(1),
     rounds: 2,
     missing: Duration::from_secs(1),
@@ -60,11 +60,11 @@ pub enum Msg {
     /// Tells the pod manager, whose mailbox was full.
     Notify,
     /// Reads what the watch has seen, or sees to the watch.
-    Watched(Sight),
+    Watched(WatchNotice),
 }
 
-impl From<Sight> for Msg {
-    fn from(sight: Sight) -> Self {
+impl From<WatchNotice> for Msg {
+    fn from(sight: WatchNotice) -> Self {
         Msg::Watched(sight)
     }
 }
@@ -101,9 +101,9 @@ pub struct FileSource {
     desired: Option<Vec<Arc<Pod>>>,
     /// As they were told last.
     told: Option<Vec<Arc<Pod>>>,
-    turns: Turns,
+    turns: ReadGate,
     settling: bool,
-    watch: Watch,
+    watch: FolderWatch,
     readings: u64,
     sets_told: u64,
 }
@@ -167,7 +167,7 @@ impl FileSource {
         let ground = ground.into();
         let path: Arc<Path> = cleaned(&path).into();
         FileSource {
-            watch: Watch::new(path.clone(), WATCH_PACE),
+            watch: FolderWatch::new(path.clone(), WATCH_PACE),
             path,
             period: period.max(MIN_PERIOD),
             pod_manager,
@@ -176,7 +176,7 @@ impl FileSource {
             manifests: BTreeMap::new(),
             desired: None,
             told: None,
-            turns: Turns::default(),
+            turns: ReadGate::default(),
             settling: false,
             readings: 0,
             sets_told: 0,
@@ -316,7 +316,7 @@ impl FileSource {
         }
     }
 
-    fn watched(&mut self, sight: Sight, ctx: &mut Context<Msg>) {
+    fn watched(&mut self, sight: WatchNotice, ctx: &mut Context<Msg>) {
         if self.watch.hear(sight, ctx) {
             self.read(ctx);
         }

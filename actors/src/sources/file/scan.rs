@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use cluster::folder::{self, Place, Stamp, Unread};
+use cluster::folder::{self, FileId, FileReadError, Stamp};
 use jiff::Timestamp;
 use logic_api::manifest::{MAX_MANIFEST_BYTES, ManifestError, ManifestSource, StaticPodContext};
 
@@ -35,7 +35,7 @@ pub(super) enum Scan {
     Unreadable(SourceError),
     /// The manifests by their places, in lexical order.
     Found {
-        watched: Place,
+        watched: FileId,
         looks: BTreeMap<String, ManifestRead>,
     },
 }
@@ -60,14 +60,14 @@ impl Scanner {
         let metadata = match fs::metadata(&self.path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Scan::Missing,
-            Err(error) => return Scan::Unreadable(Unread::from(error).into()),
+            Err(error) => return Scan::Unreadable(FileReadError::from(error).into()),
         };
         let found = if metadata.is_dir() {
             self.folder(&metadata)
         } else {
             self.single()
         };
-        found.unwrap_or_else(|error| Scan::Unreadable(Unread::from(error).into()))
+        found.unwrap_or_else(|error| Scan::Unreadable(FileReadError::from(error).into()))
     }
 
     fn folder(&self, metadata: &Metadata) -> io::Result<Scan> {
@@ -87,7 +87,7 @@ impl Scanner {
 
     fn single(&self) -> io::Result<Scan> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
-        let watched = Place::from(&fs::metadata(folder)?);
+        let watched = FileId::from(&fs::metadata(folder)?);
         let look = self
             .look(&self.path)
             .map(|look| (self.path.to_string_lossy().into_owned(), look));
@@ -104,7 +104,7 @@ impl Scanner {
         };
         match self.read(path, place) {
             Ok(look) => Some(look),
-            Err(SourceError::Unread(Unread::Gone)) => None,
+            Err(SourceError::Unread(FileReadError::Gone)) => None,
             Err(refused) => Some(ManifestRead::Refused(refused)),
         }
     }
@@ -146,7 +146,7 @@ impl Scanner {
 
 fn contents(file: File, bytes: u64) -> Result<Vec<u8>, SourceError> {
     within_limit(bytes)?;
-    let data = folder::contents(file, MAX_MANIFEST_BYTES).map_err(Unread::from)?;
+    let data = folder::contents(file, MAX_MANIFEST_BYTES).map_err(FileReadError::from)?;
     // It may have grown meanwhile.
     within_limit(data.len() as u64)?;
     Ok(data)

@@ -11,7 +11,7 @@ use logic_api::pod::PodView;
 use tempfile::TempDir;
 
 use super::*;
-use cluster::events::{self, Type};
+use cluster::events::{self, EventType};
 
 /// For what inotify brings.
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -87,7 +87,7 @@ impl Rig {
             Some(events::Msg::Record(event)) => {
                 assert_eq!(
                     (event.reason.as_str(), event.r#type),
-                    ("InvalidManifest", Type::Warning)
+                    ("InvalidManifest", EventType::Warning)
                 );
                 assert_eq!(
                     (event.object.kind.as_str(), event.object.name.as_str()),

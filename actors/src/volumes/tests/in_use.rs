@@ -1,6 +1,6 @@
 //! What the API server is told of volumes, and what waits for it.
 
-use cluster::node::claims::{self, Growth};
+use cluster::node::pvc_resize::{self, PvcGrowth};
 use cluster::node::{self, csi_node};
 use k8s_openapi::api::core::v1::{AttachedVolume, Node};
 use logic_node::node_status::registration::CONTROLLER_ATTACHES;
@@ -18,7 +18,7 @@ const ID: &str = "kubernetes.io/csi/d.example.com^h";
 struct FakeCluster {
     node: Inbox<node::Msg>,
     csi_node: Inbox<csi_node::Msg>,
-    claims: Inbox<claims::Msg>,
+    claims: Inbox<pvc_resize::Msg>,
     object: watch::Sender<Option<Arc<Node>>>,
 }
 
@@ -90,10 +90,10 @@ impl FakeCluster {
 
     fn outcomes(&mut self) -> Vec<(String, ResizeOutcome)> {
         let outcome = |msg| {
-            let claims::Msg::Grew(growth) = msg else {
+            let pvc_resize::Msg::Grew(growth) = msg else {
                 panic!("{msg:?}");
             };
-            let Growth {
+            let PvcGrowth {
                 namespace,
                 claim,
                 outcome,

@@ -6,7 +6,7 @@ mod lives;
 mod subpaths;
 
 use cluster::events;
-use cluster::objects::{Shelf, Supply};
+use cluster::objects::{ObjectStore, StoreWriter};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{AskError, ChildSpec, InjectedFault as ActorFault, Intensity, Supervisor, mailbox};
 use logic_resources::node_policy::NodePolicy;
@@ -27,7 +27,7 @@ struct Rig {
     root: Supervisor,
     keeper: Addr<Msg>,
     plugins: FakeStorage,
-    supply: Supply,
+    supply: StoreWriter,
     events: Inbox<events::Msg>,
     pod_manager: Inbox<pod_manager::Msg>,
     host: Inbox<plugin_host::Msg>,
@@ -58,7 +58,7 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let plugins = FakeStorage::start(folder.path());
         before(&plugins);
-        let (supply, objects) = Shelf::new(parsed(objects));
+        let (supply, objects) = ObjectStore::new(parsed(objects));
         let (events, recorded) = inbox(4096);
         let (pod_manager, asked) = inbox(16);
         let (hosted, host) = inbox(16);

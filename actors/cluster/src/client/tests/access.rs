@@ -3,14 +3,14 @@
 use kernel::testing::run_paused;
 use serde_json::{Value, json};
 
-use super::rig::{Reply, Rig, access, map, nobody};
-use crate::client::{AccessError, Client};
+use super::rig::{Rig, ScriptedReply, access, map, nobody};
+use crate::client::{ApiClient, RestConfigError};
 
 fn refusal(text: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
     std::fs::write(&path, text).unwrap();
-    let error = Client::new(access(path.clone()), nobody()).unwrap_err();
+    let error = ApiClient::new(access(path.clone()), nobody()).unwrap_err();
     assert!(!error.transient(), "{error}");
     let text = error.to_string();
     assert!(text.starts_with(&path.display().to_string()), "{text}");
@@ -152,10 +152,12 @@ fn a_file_that_is_no_kubeconfig_is_not_quoted() {
 #[test]
 fn a_file_that_is_missing_is_named() {
     run_paused(|| async {
-        let error = Client::new(access("/nowhere/kubeconfig".into()), nobody()).unwrap_err();
-        assert!(matches!(&error, AccessError::Unread { path, .. } if path.ends_with("kubeconfig")));
+        let error = ApiClient::new(access("/nowhere/kubeconfig".into()), nobody()).unwrap_err();
+        assert!(
+            matches!(&error, RestConfigError::Unread { path, .. } if path.ends_with("kubeconfig"))
+        );
         assert!(error.transient());
-        let rig = Rig::tls(|_, _| Reply::json(&map("a", 1))).await;
+        let rig = Rig::tls(|_, _| ScriptedReply::json(&map("a", 1))).await;
         let error = rig
             .client_of(json!({"certificate-authority": "none.crt"}), json!({}))
             .unwrap_err();

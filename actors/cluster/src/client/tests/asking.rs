@@ -8,13 +8,13 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use super::rig::{Part, Reply, Rig, Script, map, maps};
-use crate::client::{Client, Lane, Trouble};
+use super::rig::{BodyPart, ReplyScript, Rig, ScriptedReply, map, maps};
+use crate::client::{ApiClient, ApiError, RequestLane};
 
 const MIB: usize = 1 << 20;
 
-async fn got(client: &Client) -> Result<ConfigMap, Trouble> {
-    maps(client).get("a").await.map_err(Trouble::from)
+async fn got(client: &ApiClient) -> Result<ConfigMap, ApiError> {
+    maps(client).get("a").await.map_err(ApiError::from)
 }
 
 /// Upstream's TestCheckRetryHandles429And5xx.
@@ -23,8 +23,8 @@ fn who_is_told_to_come_again_comes_again_then() {
     run_paused(|| async {
         for status in [429, 500, 503] {
             let rig = Rig::tls(move |nth, _| match nth {
-                0 => Reply::again_after(status, "2"),
-                _ => Reply::json(&map("a", 1)),
+                0 => ScriptedReply::again_after(status, "2"),
+                _ => ScriptedReply::json(&map("a", 1)),
             })
             .await;
             got(&rig.client()).await.unwrap();
@@ -41,8 +41,8 @@ fn who_is_told_to_come_again_comes_again_then() {
 fn a_write_comes_again_with_its_whole_body() {
     run_paused(|| async {
         let rig = Rig::tls(|nth, _| match nth {
-            0 => Reply::again_after(429, "1"),
-            _ => Reply::of(201, &map("a", 1)),
+            0 => ScriptedReply::again_after(429, "1"),
+            _ => ScriptedReply::of(201, &map("a", 1)),
         })
         .await;
         let client = rig.client();
@@ -62,10 +62,10 @@ fn a_write_comes_again_with_its_whole_body() {
 #[test]
 fn a_server_that_is_always_busy_is_asked_ten_times_more_at_most() {
     run_paused(|| async {
-        let rig = Rig::tls(|_, _| Reply::again_after(429, "1")).await;
+        let rig = Rig::tls(|_, _| ScriptedReply::again_after(429, "1")).await;
         let trouble = got(&rig.client()).await.unwrap_err();
         assert!(
-            matches!(trouble, Trouble::Busy { after: Some(after), .. } if after.as_secs() == 1)
+            matches!(trouble, ApiError::Busy { after: Some(after), .. } if after.as_secs() == 1)
         );
         assert_eq!(rig.heard().len(), 11);
     });
@@ -74,10 +74,10 @@ fn a_server_that_is_always_busy_is_asked_ten_times_more_at_most() {
 #[test]
 fn who_is_told_to_wait_longer_than_he_may_is_told_so_at_once() {
     run_paused(|| async {
-        let rig = Rig::tls(|_, _| Reply::again_after(503, "3600")).await;
+        let rig = Rig::tls(|_, _| ScriptedReply::again_after(503, "3600")).await;
         let trouble = got(&rig.client()).await.unwrap_err();
         assert!(
-            matches!(trouble, Trouble::Busy { after: Some(after), .. } if after.as_secs() == 3600)
+            matches!(trouble, ApiError::Busy { after: Some(after), .. } if after.as_secs() == 3600)
         );
         assert_eq!(rig.heard().len(), 1);
     });
@@ -88,14 +88,14 @@ fn no_server_is_left_alone_for_longer_than_an_hour() {
     let endless = u64::MAX.to_string();
     run_paused(|| async move {
         let rig = Rig::tls(move |nth, _| match nth {
-            0 => Reply::again_after(503, &endless),
-            _ => Reply::of(429, &busy_for(u32::MAX)),
+            0 => ScriptedReply::again_after(503, &endless),
+            _ => ScriptedReply::of(429, &busy_for(u32::MAX)),
         })
         .await;
         for _ in 0..2 {
             let trouble = got(&rig.client()).await.unwrap_err();
             assert!(
-                matches!(trouble, Trouble::Busy { after: Some(after), .. } if after.as_secs() == 3600),
+                matches!(trouble, ApiError::Busy { after: Some(after), .. } if after.as_secs() == 3600),
                 "{trouble:?}"
             );
         }
@@ -110,10 +110,11 @@ fn busy_for(seconds: u32) -> Value {
 #[test]
 fn an_error_without_retry_after_is_not_asked_again() {
     run_paused(|| async {
-        let rig = Rig::tls(|_, _| Reply::of(500, &json!({"code": 500, "message": "no"}))).await;
+        let rig =
+            Rig::tls(|_, _| ScriptedReply::of(500, &json!({"code": 500, "message": "no"}))).await;
         let trouble = got(&rig.client()).await.unwrap_err();
         assert!(
-            matches!(trouble, Trouble::Refused { code: 500, .. }),
+            matches!(trouble, ApiError::Refused { code: 500, .. }),
             "{trouble:?}"
         );
         assert!(trouble.transient());
@@ -126,21 +127,21 @@ fn an_error_without_retry_after_is_not_asked_again() {
 fn a_broken_connection_repeats_reads_and_never_writes() {
     run_paused(|| async {
         let rig = Rig::plain(|nth, _| match nth {
-            0 => Script::Break,
-            _ => Reply::json(&map("a", 1)),
+            0 => ReplyScript::Break,
+            _ => ScriptedReply::json(&map("a", 1)),
         })
         .await;
         got(&rig.client()).await.unwrap();
         assert_eq!(rig.heard().len(), 2);
 
-        let rig = Rig::plain(|_, _| Script::Break).await;
+        let rig = Rig::plain(|_, _| ReplyScript::Break).await;
         let client = rig.client();
         let made = maps(&client)
             .create(&PostParams::default(), &ConfigMap::default())
             .await;
-        let trouble = Trouble::from(made.unwrap_err());
+        let trouble = ApiError::from(made.unwrap_err());
         assert!(
-            matches!(trouble, Trouble::Unreachable { .. }),
+            matches!(trouble, ApiError::Unreachable { .. }),
             "{trouble:?}"
         );
         assert_eq!(rig.heard().len(), 1);
@@ -150,17 +151,17 @@ fn a_broken_connection_repeats_reads_and_never_writes() {
 #[test]
 fn every_answer_comes_by_its_deadline_or_is_given_up() {
     run_paused(|| async {
-        let never = |_: usize, _: &super::rig::Heard| Script::Hang;
-        let endless = |_: usize, _: &super::rig::Heard| {
-            Reply::parts(200, vec![Part::Text("{".into()), Part::Hang])
+        let never = |_: usize, _: &super::rig::ReceivedRequest| ReplyScript::Hang;
+        let endless = |_: usize, _: &super::rig::ReceivedRequest| {
+            ScriptedReply::parts(200, vec![BodyPart::Text("{".into()), BodyPart::Hang])
         };
-        for (lane, within) in [(Lane::Work, 60), (Lane::Heartbeat, 10)] {
+        for (lane, within) in [(RequestLane::Work, 60), (RequestLane::Heartbeat, 10)] {
             for rig in [Rig::tls(never).await, Rig::tls(endless).await] {
                 let began = tokio::time::Instant::now();
                 let api = Api::<ConfigMap>::namespaced(rig.client().kube(lane), "default");
-                let trouble = Trouble::from(api.get("a").await.unwrap_err());
+                let trouble = ApiError::from(api.get("a").await.unwrap_err());
                 assert!(
-                    matches!(trouble, Trouble::Unreachable { .. }),
+                    matches!(trouble, ApiError::Unreachable { .. }),
                     "{trouble:?}"
                 );
                 let took = began.elapsed().as_secs();
@@ -179,10 +180,12 @@ fn an_answer_that_is_none_is_nonsense_and_not_quoted() {
             r#"{"metadata": {"name": "S3cret"#,
         ];
         for answer in answers {
-            let rig =
-                Rig::tls(move |_, _| Reply::parts(200, vec![Part::Text(answer.into())])).await;
+            let rig = Rig::tls(move |_, _| {
+                ScriptedReply::parts(200, vec![BodyPart::Text(answer.into())])
+            })
+            .await;
             let trouble = got(&rig.client()).await.unwrap_err();
-            assert!(matches!(trouble, Trouble::Nonsense { .. }), "{trouble:?}");
+            assert!(matches!(trouble, ApiError::Nonsense { .. }), "{trouble:?}");
             assert!(!format!("{trouble:?}").contains("S3cret"), "{trouble:?}");
         }
     });
@@ -191,10 +194,12 @@ fn an_answer_that_is_none_is_nonsense_and_not_quoted() {
 #[test]
 fn an_answer_larger_than_64_mib_is_given_up() {
     run_paused(|| async {
-        let rig =
-            Rig::tls(|_, _| Reply::parts(200, (0..80).map(|_| Part::Blanks(MIB)).collect())).await;
+        let rig = Rig::tls(|_, _| {
+            ScriptedReply::parts(200, (0..80).map(|_| BodyPart::Blanks(MIB)).collect())
+        })
+        .await;
         let trouble = got(&rig.client()).await.unwrap_err();
-        assert!(matches!(trouble, Trouble::Nonsense { .. }), "{trouble:?}");
+        assert!(matches!(trouble, ApiError::Nonsense { .. }), "{trouble:?}");
     });
 }
 
@@ -214,7 +219,7 @@ fn what_the_server_says_is_sorted_by_code_and_told_in_its_words() {
         ];
         for (code, reason, kind) in cases {
             let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "so it is"});
-            let rig = Rig::tls(move |_, _| Reply::of(code, &status)).await;
+            let rig = Rig::tls(move |_, _| ScriptedReply::of(code, &status)).await;
             let trouble = got(&rig.client()).await.unwrap_err();
             assert!(format!("{trouble:?}").starts_with(kind), "{trouble:?}");
             assert_eq!(trouble.to_string(), "so it is");
@@ -225,7 +230,7 @@ fn what_the_server_says_is_sorted_by_code_and_told_in_its_words() {
 #[test]
 fn a_path_of_the_server_goes_before_every_request_and_the_agent_names_itself() {
     run_paused(|| async {
-        let rig = Rig::tls(|_, _| Reply::json(&map("a", 1))).await;
+        let rig = Rig::tls(|_, _| ScriptedReply::json(&map("a", 1))).await;
         let server = format!("https://127.0.0.1:{}/k8s/clusters/c-1/", rig.port);
         got(&rig
             .client_of(json!({"server": server}), json!({"as": "someone"}))
@@ -246,13 +251,13 @@ fn a_path_of_the_server_goes_before_every_request_and_the_agent_names_itself() {
 #[test]
 fn a_lane_asks_at_its_rate_after_its_burst_and_the_heartbeat_at_once() {
     run_paused(|| async {
-        let rig = Rig::tls(|_, _| Reply::json(&map("a", 1))).await;
-        let access = crate::client::Access {
+        let rig = Rig::tls(|_, _| ScriptedReply::json(&map("a", 1))).await;
+        let access = crate::client::RestConfig {
             qps: 2,
             burst: 3,
             ..super::rig::access(rig.kubeconfig(json!({}), json!({})))
         };
-        let client = Client::new(access, super::rig::nobody()).unwrap();
+        let client = ApiClient::new(access, super::rig::nobody()).unwrap();
         let began = tokio::time::Instant::now();
         for _ in 0..7 {
             got(&client).await.unwrap();
@@ -260,7 +265,7 @@ fn a_lane_asks_at_its_rate_after_its_burst_and_the_heartbeat_at_once() {
         let took = began.elapsed().as_secs_f64();
         assert!((1.9..2.2).contains(&took), "{took}");
         let began = tokio::time::Instant::now();
-        let api = Api::<ConfigMap>::namespaced(client.kube(Lane::Heartbeat), "default");
+        let api = Api::<ConfigMap>::namespaced(client.kube(RequestLane::Heartbeat), "default");
         api.get("a").await.unwrap();
         assert!(began.elapsed().as_millis() < 100);
     });

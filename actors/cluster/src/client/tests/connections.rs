@@ -11,19 +11,22 @@ use kube::Api;
 use serde_json::json;
 use tokio::sync::watch as channel;
 
-use super::rig::{Heard, Part, Reply, Rig, Script, access, list, map, maps, watched_maps};
-use crate::client::{Client, Lane, Selection, Trouble, watch};
+use super::rig::{
+    BodyPart, ReceivedRequest, ReplyScript, Rig, ScriptedReply, access, list, map, maps,
+    watched_maps,
+};
+use crate::client::{ApiClient, ApiError, ObjectSelector, RequestLane, watch};
 
 /// Lists of nothing, watches of nothing, and any object.
-fn quiet(_: usize, heard: &Heard) -> Script {
+fn quiet(_: usize, heard: &ReceivedRequest) -> ReplyScript {
     match (is_watch(heard), heard.path.ends_with("/configmaps")) {
-        (true, _) => Reply::parts(200, vec![Part::Text("\n".into()), Part::Hang]),
+        (true, _) => ScriptedReply::parts(200, vec![BodyPart::Text("\n".into()), BodyPart::Hang]),
         (false, true) => list(1, &[]),
-        (false, false) => Reply::json(&map("a", 1)),
+        (false, false) => ScriptedReply::json(&map("a", 1)),
     }
 }
 
-fn is_watch(heard: &Heard) -> bool {
+fn is_watch(heard: &ReceivedRequest) -> bool {
     heard.query.contains("watch=true")
 }
 
@@ -33,7 +36,7 @@ fn any_number_of_watches_and_requests_share_one_connection() {
         let rig = Rig::tls(quiet).await;
         let client = rig.client();
         let watching = join_all((0..50).map(|_| async {
-            let mut stream = watch(watched_maps(&client), Selection::default());
+            let mut stream = watch(watched_maps(&client), ObjectSelector::default());
             stream.next().await.unwrap().unwrap();
             drop(tokio::time::timeout(Duration::from_secs(1), stream.next()).await);
             stream
@@ -50,8 +53,8 @@ fn any_number_of_watches_and_requests_share_one_connection() {
 fn a_connection_full_of_answers_still_has_room_for_the_heartbeat() {
     run_paused(|| async {
         let rig = Rig::tls(|_, heard| match heard.path.ends_with("beat") {
-            true => Reply::json(&map("beat", 1)),
-            false => Script::Hang,
+            true => ScriptedReply::json(&map("beat", 1)),
+            false => ReplyScript::Hang,
         })
         .await;
         let client = rig.client();
@@ -61,7 +64,7 @@ fn a_connection_full_of_answers_still_has_room_for_the_heartbeat() {
         }
         rig.hears(96, |_| true).await;
         assert_eq!((rig.heard().len(), rig.connections()), (96, 1));
-        let api = Api::<ConfigMap>::namespaced(client.kube(Lane::Heartbeat), "default");
+        let api = Api::<ConfigMap>::namespaced(client.kube(RequestLane::Heartbeat), "default");
         api.get("beat").await.unwrap();
         assert_eq!(rig.connections(), 1);
         let api = maps(&client);
@@ -79,14 +82,14 @@ fn a_connection_full_of_answers_still_has_room_for_the_heartbeat() {
 fn a_new_identity_takes_new_connections_and_loses_nothing() {
     run_paused(|| async {
         let rig = Rig::tls(|nth, heard| match heard.path.ends_with("slow") {
-            true => Script::Late(Duration::from_secs(5), slow()),
+            true => ReplyScript::Late(Duration::from_secs(5), slow()),
             false => quiet(nth, heard),
         })
         .await;
         let (first, second) = (rig.identity("first"), rig.identity("second"));
         let (give, given) = channel::channel(Some(Arc::clone(&first)));
-        let client = Client::new(access(rig.kubeconfig(json!({}), json!({}))), given).unwrap();
-        let mut stream = watch(watched_maps(&client), Selection::default());
+        let client = ApiClient::new(access(rig.kubeconfig(json!({}), json!({}))), given).unwrap();
+        let mut stream = watch(watched_maps(&client), ObjectSelector::default());
         stream.next().await.unwrap().unwrap();
         let watching = tokio::spawn(async move { stream.next().await.is_some() });
         let api = maps(&client);
@@ -107,7 +110,7 @@ fn a_new_identity_takes_new_connections_and_loses_nothing() {
         pass(Duration::from_secs(5)).await;
         let heard = rig.heard();
         let watches: Vec<_> = heard.iter().filter(|heard| is_watch(heard)).collect();
-        let by = |heard: &Heard| heard.certificate.clone().unwrap();
+        let by = |heard: &ReceivedRequest| heard.certificate.clone().unwrap();
         assert_eq!(watches.len(), 2);
         assert_eq!(by(watches[0]), first.cert[0].to_vec());
         assert_eq!(by(watches[1]), second.cert[0].to_vec());
@@ -116,8 +119,8 @@ fn a_new_identity_takes_new_connections_and_loses_nothing() {
     });
 }
 
-fn slow() -> Reply {
-    let Script::Reply(reply) = Reply::json(&map("slow", 1)) else {
+fn slow() -> ScriptedReply {
+    let ReplyScript::Reply(reply) = ScriptedReply::json(&map("slow", 1)) else {
         unreachable!("it is a reply")
     };
     reply
@@ -132,7 +135,7 @@ fn the_kubeconfigs_own_certificate_is_used_until_another_is_given() {
         std::fs::write(rig.folder.path().join("own.key"), key).unwrap();
         let user = json!({"client-certificate": "own.crt", "client-key": "own.key"});
         let (give, given) = channel::channel(None);
-        let client = Client::new(access(rig.kubeconfig(json!({}), user)), given).unwrap();
+        let client = ApiClient::new(access(rig.kubeconfig(json!({}), user)), given).unwrap();
         maps(&client).get("a").await.unwrap();
         let other = rig.identity("other");
         give.send_replace(Some(Arc::clone(&other)));
@@ -175,7 +178,7 @@ fn a_server_of_another_authority_or_name_is_not_spoken_to() {
         let rig = Rig::tls(quiet).await;
         let get = async |cluster| {
             let client = rig.client_of(cluster, json!({})).unwrap();
-            maps(&client).get("a").await.map_err(Trouble::from)
+            maps(&client).get("a").await.map_err(ApiError::from)
         };
         let other = super::rig::authority().pem();
         let encoded = serde_json::to_value(k8s_openapi::ByteString(other.into_bytes())).unwrap();
@@ -183,14 +186,14 @@ fn a_server_of_another_authority_or_name_is_not_spoken_to() {
             .await
             .unwrap_err();
         assert!(
-            matches!(trouble, Trouble::Unreachable { .. }),
+            matches!(trouble, ApiError::Unreachable { .. }),
             "{trouble:?}"
         );
         let trouble = get(json!({"tls-server-name": "other.example.com"}))
             .await
             .unwrap_err();
         assert!(
-            matches!(trouble, Trouble::Unreachable { .. }),
+            matches!(trouble, ApiError::Unreachable { .. }),
             "{trouble:?}"
         );
         assert!(rig.heard().is_empty());
@@ -212,9 +215,9 @@ fn a_server_that_nobody_serves_is_unreachable_and_named() {
         drop(gone);
         let server = json!({"server": format!("https://{address}")});
         let client = rig.client_of(server, json!({})).unwrap();
-        let api = Api::<ConfigMap>::namespaced(client.kube(Lane::Heartbeat), "default");
+        let api = Api::<ConfigMap>::namespaced(client.kube(RequestLane::Heartbeat), "default");
         let began = tokio::time::Instant::now();
-        let trouble = Trouble::from(api.get("a").await.unwrap_err());
+        let trouble = ApiError::from(api.get("a").await.unwrap_err());
         assert!(
             trouble.to_string().contains(&address.to_string()),
             "{trouble}"

@@ -6,14 +6,14 @@ use std::time::Duration;
 use kernel::testing::{pass, run_paused};
 use serde_json::{Value, json};
 
-use super::rig::{Reply, Rig, map, maps};
-use crate::client::Trouble;
+use super::rig::{Rig, ScriptedReply, map, maps};
+use crate::client::ApiError;
 
 const API_VERSION: &str = "client.authentication.k8s.io/v1";
 
 fn authorization(rig: &Rig) -> Vec<String> {
     let heard = rig.heard();
-    let header = |heard: &super::rig::Heard| heard.headers.get("authorization").cloned();
+    let header = |heard: &super::rig::ReceivedRequest| heard.headers.get("authorization").cloned();
     let headers = heard
         .iter()
         .map(|heard| header(heard).unwrap_or_else(|| "".parse().unwrap()));
@@ -26,7 +26,7 @@ fn authorization(rig: &Rig) -> Vec<String> {
 #[test]
 fn a_token_file_is_read_again_as_it_changes() {
     run_paused(|| async {
-        let rig = Rig::tls(|_, _| Reply::json(&map("a", 1))).await;
+        let rig = Rig::tls(|_, _| ScriptedReply::json(&map("a", 1))).await;
         let path = rig.folder.path().join("token");
         let client = rig
             .client_of(json!({}), json!({"tokenFile": "token", "token": "inline"}))
@@ -60,8 +60,8 @@ fn a_refused_token_is_read_again_at_once() {
     run_paused(|| async {
         let rig = Rig::tls(
             |_, heard| match heard.headers["authorization"] == "Bearer new" {
-                true => Reply::json(&map("a", 1)),
-                false => Reply::of(
+                true => ScriptedReply::json(&map("a", 1)),
+                false => ScriptedReply::of(
                     401,
                     &json!({"code": 401, "reason": "Unauthorized", "message": "who"}),
                 ),
@@ -73,8 +73,8 @@ fn a_refused_token_is_read_again_at_once() {
         let client = rig
             .client_of(json!({}), json!({"tokenFile": "token"}))
             .unwrap();
-        let trouble = Trouble::from(maps(&client).get("a").await.unwrap_err());
-        assert!(matches!(trouble, Trouble::Unauthorized { .. }));
+        let trouble = ApiError::from(maps(&client).get("a").await.unwrap_err());
+        assert!(matches!(trouble, ApiError::Unauthorized { .. }));
         assert_eq!(rig.heard().len(), 1, "the same token is not tried twice");
         std::fs::write(&path, "new").unwrap();
         maps(&client).get("a").await.unwrap();
@@ -92,7 +92,7 @@ fn fixed_credentials_go_with_every_request() {
             ),
             (json!({}), ""),
         ] {
-            let rig = Rig::tls(|_, _| Reply::json(&map("a", 1))).await;
+            let rig = Rig::tls(|_, _| ScriptedReply::json(&map("a", 1))).await;
             maps(&rig.client_of(json!({}), user).unwrap())
                 .get("a")
                 .await
@@ -135,7 +135,7 @@ fn answer(status: &Value) -> String {
 /// Upstream's TestRefreshCreds: the token, its environment, its cluster, and that it is kept.
 #[tokio::test]
 async fn a_plugins_token_is_used_until_it_expires() {
-    let rig = Rig::tls(|_, _| Reply::json(&map("a", 1))).await;
+    let rig = Rig::tls(|_, _| ScriptedReply::json(&map("a", 1))).await;
     let script = r#"echo "$KUBERNETES_EXEC_INFO" > $(dirname $0)/told; echo "$FLAVOUR $*" >> $(dirname $0)/told"#;
     let kept = format!(
         "{script}\n{}",
@@ -163,7 +163,7 @@ async fn a_plugins_token_is_used_until_it_expires() {
 /// Upstream's TestRoundTripper, its expired token.
 #[tokio::test]
 async fn a_plugin_runs_again_when_its_token_has_expired() {
-    let rig = Rig::tls(|_, _| Reply::json(&map("a", 1))).await;
+    let rig = Rig::tls(|_, _| ScriptedReply::json(&map("a", 1))).await;
     let script = answer(&json!({"token": "abc", "expirationTimestamp": "2001-01-01T00:00:00Z"}));
     let client = rig.client_of(json!({}), plugin(&rig, &script)).unwrap();
     maps(&client).get("a").await.unwrap();
@@ -175,7 +175,7 @@ async fn a_plugin_runs_again_when_its_token_has_expired() {
 /// Upstream's TestTLSCredentials.
 #[tokio::test]
 async fn a_plugins_certificate_is_who_we_are() {
-    let rig = Rig::tls(|_, _| Reply::json(&map("a", 1))).await;
+    let rig = Rig::tls(|_, _| ScriptedReply::json(&map("a", 1))).await;
     let (certificate, key) = rig.pair("plugged");
     let script = answer(&json!({"clientCertificateData": certificate, "clientKeyData": key}))
         .replace("\\n", "\\\\n");
@@ -206,16 +206,16 @@ async fn a_plugin_that_gives_nothing_is_named_and_not_quoted() {
         ("cat <<END\n{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\"}\nEND".to_owned(), "no status"),
     ];
     for (script, why) in cases {
-        let rig = Rig::tls(|_, _| Reply::json(&map("a", 1))).await;
+        let rig = Rig::tls(|_, _| ScriptedReply::json(&map("a", 1))).await;
         let client = rig.client_of(json!({}), plugin(&rig, &script)).unwrap();
         let api = kube::Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(
-            client.kube(crate::client::Lane::Work),
+            client.kube(crate::client::RequestLane::Work),
             "default",
         );
         let made = api
             .create(&kube::api::PostParams::default(), &Default::default())
             .await;
-        let text = Trouble::from(made.unwrap_err()).to_string();
+        let text = ApiError::from(made.unwrap_err()).to_string();
         assert!(
             text.starts_with("getting credentials: exec: ") && text.contains(why),
             "{text}"
@@ -227,14 +227,14 @@ async fn a_plugin_that_gives_nothing_is_named_and_not_quoted() {
 
 #[tokio::test]
 async fn a_plugin_that_is_missing_says_how_to_get_it() {
-    let rig = Rig::tls(|_, _| Reply::json(&map("a", 1))).await;
+    let rig = Rig::tls(|_, _| ScriptedReply::json(&map("a", 1))).await;
     let mut user = plugin(&rig, "");
     user["exec"]["command"] = "./none".into();
     let client = rig.client_of(json!({}), user).unwrap();
     let made = maps(&client)
         .create(&kube::api::PostParams::default(), &Default::default())
         .await;
-    let text = Trouble::from(made.unwrap_err()).to_string();
+    let text = ApiError::from(made.unwrap_err()).to_string();
     assert!(
         text.contains("not found") && text.contains("get it"),
         "{text}"

@@ -28,20 +28,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::client::{Access, AccessError, ByValue, Client, Lane};
+use crate::client::{ApiClient, ByValue, RequestLane, RestConfig, RestConfigError};
 
 /// What is waited for has happened by then, or does not.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An answer: its head, then its parts.
-pub(crate) struct Reply {
+pub(crate) struct ScriptedReply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<BodyPart>,
 }
 
 /// A piece of a body.
-pub(crate) enum Part {
+pub(crate) enum BodyPart {
     Text(String),
     /// So many bytes of it.
     Blanks(usize),
@@ -53,35 +53,35 @@ pub(crate) enum Part {
 }
 
 /// Before its head an answer waits for ever, or its connection breaks.
-pub(crate) enum Script {
-    Reply(Reply),
-    Late(Duration, Reply),
+pub(crate) enum ReplyScript {
+    Reply(ScriptedReply),
+    Late(Duration, ScriptedReply),
     Hang,
     Break,
 }
 
-impl Reply {
-    pub(crate) fn json(value: &Value) -> Script {
-        Reply::of(200, value)
+impl ScriptedReply {
+    pub(crate) fn json(value: &Value) -> ReplyScript {
+        ScriptedReply::of(200, value)
     }
 
-    pub(crate) fn of(status: u16, value: &Value) -> Script {
-        Reply::parts(status, vec![Part::Text(value.to_string())])
+    pub(crate) fn of(status: u16, value: &Value) -> ReplyScript {
+        ScriptedReply::parts(status, vec![BodyPart::Text(value.to_string())])
     }
 
-    pub(crate) fn parts(status: u16, parts: Vec<Part>) -> Script {
-        Script::Reply(Reply {
+    pub(crate) fn parts(status: u16, parts: Vec<BodyPart>) -> ReplyScript {
+        ReplyScript::Reply(ScriptedReply {
             status,
             headers: Vec::new(),
             parts,
         })
     }
 
-    pub(crate) fn again_after(status: u16, seconds: &str) -> Script {
-        Script::Reply(Reply {
+    pub(crate) fn again_after(status: u16, seconds: &str) -> ReplyScript {
+        ReplyScript::Reply(ScriptedReply {
             status,
             headers: vec![("retry-after", seconds.to_owned())],
-            parts: vec![Part::Text(
+            parts: vec![BodyPart::Text(
                 json!({"kind": "Status", "code": status, "message": "busy"}).to_string(),
             )],
         })
@@ -90,7 +90,7 @@ impl Reply {
 
 /// One request as it came.
 #[derive(Clone, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) headers: HeaderMap,
@@ -100,19 +100,19 @@ pub(crate) struct Heard {
     pub(crate) at: tokio::time::Instant,
 }
 
-type Answering = Arc<dyn Fn(usize, &Heard) -> Script + Send + Sync>;
+type ReplyFn = Arc<dyn Fn(usize, &ReceivedRequest) -> ReplyScript + Send + Sync>;
 
 /// The server; it ends with the test's runtime.
 pub(crate) struct Rig {
     pub(crate) port: u16,
     pub(crate) authority: CertifiedIssuer<'static, KeyPair>,
     pub(crate) folder: tempfile::TempDir,
-    heard: watch::Sender<Vec<Heard>>,
-    secured: Secured,
+    heard: watch::Sender<Vec<ReceivedRequest>>,
+    secured: RigSecurity,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Secured {
+enum RigSecurity {
     Not,
     Tls,
 }
@@ -120,19 +120,19 @@ enum Secured {
 impl Rig {
     /// Answers the nth request, from 0, over TLS.
     pub(crate) async fn tls(
-        answer: impl Fn(usize, &Heard) -> Script + Send + Sync + 'static,
+        answer: impl Fn(usize, &ReceivedRequest) -> ReplyScript + Send + Sync + 'static,
     ) -> Rig {
-        Rig::start(Secured::Tls, Arc::new(answer)).await
+        Rig::start(RigSecurity::Tls, Arc::new(answer)).await
     }
 
     /// The same without TLS.
     pub(crate) async fn plain(
-        answer: impl Fn(usize, &Heard) -> Script + Send + Sync + 'static,
+        answer: impl Fn(usize, &ReceivedRequest) -> ReplyScript + Send + Sync + 'static,
     ) -> Rig {
-        Rig::start(Secured::Not, Arc::new(answer)).await
+        Rig::start(RigSecurity::Not, Arc::new(answer)).await
     }
 
-    async fn start(secured: Secured, answer: Answering) -> Rig {
+    async fn start(secured: RigSecurity, answer: ReplyFn) -> Rig {
         let authority = authority();
         let acceptor = acceptor(&authority);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -146,14 +146,14 @@ impl Rig {
                 stream.set_nodelay(true).unwrap();
                 let (told, answer, acceptor) = (told.clone(), answer.clone(), acceptor.clone());
                 tokio::spawn(async move {
-                    let serving = Serving {
+                    let serving = RigServer {
                         connection,
                         told,
                         answer,
                     };
                     match secured {
-                        Secured::Not => serving.plain(stream).await,
-                        Secured::Tls => serving.tls(stream, acceptor).await,
+                        RigSecurity::Not => serving.plain(stream).await,
+                        RigSecurity::Tls => serving.tls(stream, acceptor).await,
                     }
                 });
             }
@@ -167,12 +167,12 @@ impl Rig {
         }
     }
 
-    pub(crate) fn heard(&self) -> Vec<Heard> {
+    pub(crate) fn heard(&self) -> Vec<ReceivedRequest> {
         self.heard.borrow().clone()
     }
 
     /// Waits until so many requests that are like this have come.
-    pub(crate) async fn hears(&self, count: usize, like: impl Fn(&Heard) -> bool) {
+    pub(crate) async fn hears(&self, count: usize, like: impl Fn(&ReceivedRequest) -> bool) {
         let mut heard = self.heard.subscribe();
         let enough = heard.wait_for(|all| all.iter().filter(|heard| like(heard)).count() >= count);
         let enough = tokio::time::timeout(PATIENCE, enough).await;
@@ -189,11 +189,11 @@ impl Rig {
     /// A kubeconfig with what is given of the cluster and the user.
     pub(crate) fn kubeconfig(&self, cluster: Value, user: Value) -> PathBuf {
         let scheme = match self.secured {
-            Secured::Not => "http",
-            Secured::Tls => "https",
+            RigSecurity::Not => "http",
+            RigSecurity::Tls => "https",
         };
         let mut entry = json!({"server": format!("{scheme}://127.0.0.1:{}", self.port)});
-        if self.secured == Secured::Tls {
+        if self.secured == RigSecurity::Tls {
             std::fs::write(self.folder.path().join("ca.crt"), self.authority.pem()).unwrap();
             entry["certificate-authority"] = "ca.crt".into();
         }
@@ -211,18 +211,22 @@ impl Rig {
         path
     }
 
-    pub(crate) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> ApiClient {
         self.client_of(json!({}), json!({})).unwrap()
     }
 
-    pub(crate) fn client_of(&self, cluster: Value, user: Value) -> Result<Client, AccessError> {
-        Client::new(access(self.kubeconfig(cluster, user)), nobody())
+    pub(crate) fn client_of(
+        &self,
+        cluster: Value,
+        user: Value,
+    ) -> Result<ApiClient, RestConfigError> {
+        ApiClient::new(access(self.kubeconfig(cluster, user)), nobody())
     }
 
     /// A certificate of the server's own authority, for a client.
     pub(crate) fn identity(&self, name: &str) -> Arc<CertifiedKey> {
         let (certificate, key) = self.pair(name);
-        crate::client::own_key::parse(certificate.as_bytes(), key.as_bytes()).unwrap()
+        crate::client::client_certificate::parse(certificate.as_bytes(), key.as_bytes()).unwrap()
     }
 
     pub(crate) fn pair(&self, name: &str) -> (String, String) {
@@ -238,22 +242,22 @@ pub(crate) fn nobody() -> watch::Receiver<Option<Arc<CertifiedKey>>> {
     watch::channel(None).1
 }
 
-pub(crate) fn access(kubeconfig: PathBuf) -> Access {
-    Access {
+pub(crate) fn access(kubeconfig: PathBuf) -> RestConfig {
+    RestConfig {
         kubeconfig,
         user_agent: "kubelet/v1.36.0 (linux/amd64)".into(),
         content_type: "application/vnd.kubernetes.protobuf".into(),
-        ..Access::unlimited()
+        ..RestConfig::unlimited()
     }
 }
 
-pub(crate) fn maps(client: &Client) -> Api<ConfigMap> {
-    Api::namespaced(client.kube(Lane::Work), "default")
+pub(crate) fn maps(client: &ApiClient) -> Api<ConfigMap> {
+    Api::namespaced(client.kube(RequestLane::Work), "default")
 }
 
 /// The same, to be watched.
-pub(crate) fn watched_maps(client: &Client) -> Api<ByValue<ConfigMap>> {
-    Api::namespaced(client.kube(Lane::Work), "default")
+pub(crate) fn watched_maps(client: &ApiClient) -> Api<ByValue<ConfigMap>> {
+    Api::namespaced(client.kube(RequestLane::Work), "default")
 }
 
 pub(crate) fn map(name: &str, version: u64) -> Value {
@@ -266,14 +270,14 @@ pub(crate) fn map(name: &str, version: u64) -> Value {
     })
 }
 
-pub(crate) fn list(version: u64, items: &[Value]) -> Script {
-    Reply::json(&json!({
+pub(crate) fn list(version: u64, items: &[Value]) -> ReplyScript {
+    ScriptedReply::json(&json!({
         "apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": version.to_string()}, "items": items,
     }))
 }
 
-pub(crate) fn event(kind: &str, object: &Value) -> Part {
-    Part::Text(format!("{}\n", json!({"type": kind, "object": object})))
+pub(crate) fn event(kind: &str, object: &Value) -> BodyPart {
+    BodyPart::Text(format!("{}\n", json!({"type": kind, "object": object})))
 }
 
 pub(crate) fn authority() -> CertifiedIssuer<'static, KeyPair> {
@@ -310,13 +314,13 @@ fn acceptor(authority: &CertifiedIssuer<'static, KeyPair>) -> TlsAcceptor {
 
 /// One connection being served.
 #[derive(Clone)]
-struct Serving {
+struct RigServer {
     connection: usize,
-    told: watch::Sender<Vec<Heard>>,
-    answer: Answering,
+    told: watch::Sender<Vec<ReceivedRequest>>,
+    answer: ReplyFn,
 }
 
-impl Serving {
+impl RigServer {
     async fn plain(self, stream: TcpStream) {
         let service = service_fn(move |request| self.clone().reply(request, None));
         drop(
@@ -351,7 +355,7 @@ impl Serving {
         Response<impl hyper::body::Body<Data = Bytes, Error = std::io::Error>>,
         std::io::Error,
     > {
-        let heard = Heard {
+        let heard = ReceivedRequest {
             path: request.uri().path().to_owned(),
             query: request.uri().query().unwrap_or_default().to_owned(),
             headers: request.headers().clone(),
@@ -365,13 +369,13 @@ impl Serving {
             told.push(heard.clone());
         });
         let reply = match (self.answer)(nth, &heard) {
-            Script::Reply(reply) => reply,
-            Script::Late(wait, reply) => {
+            ReplyScript::Reply(reply) => reply,
+            ReplyScript::Late(wait, reply) => {
                 pass(wait).await;
                 reply
             }
-            Script::Hang => std::future::pending().await,
-            Script::Break => return Err(std::io::Error::other("broken")),
+            ReplyScript::Hang => std::future::pending().await,
+            ReplyScript::Break => return Err(std::io::Error::other("broken")),
         };
         let mut head = Response::builder().status(reply.status);
         for (name, value) in reply.headers {
@@ -379,14 +383,14 @@ impl Serving {
         }
         let parts = stream::iter(reply.parts).filter_map(|part| async move {
             match part {
-                Part::Text(text) => Some(Ok(Frame::data(Bytes::from(text)))),
-                Part::Blanks(size) => Some(Ok(Frame::data(Bytes::from(vec![b' '; size])))),
-                Part::Wait(wait) => {
+                BodyPart::Text(text) => Some(Ok(Frame::data(Bytes::from(text)))),
+                BodyPart::Blanks(size) => Some(Ok(Frame::data(Bytes::from(vec![b' '; size])))),
+                BodyPart::Wait(wait) => {
                     pass(wait).await;
                     None
                 }
-                Part::Hang => std::future::pending().await,
-                Part::Cut => Some(Err(std::io::Error::other("cut"))),
+                BodyPart::Hang => std::future::pending().await,
+                BodyPart::Cut => Some(Err(std::io::Error::other("cut"))),
             }
         });
         Ok(head.body(StreamBody::new(parts.boxed())).unwrap())

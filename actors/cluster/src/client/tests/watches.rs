@@ -9,41 +9,43 @@ use kernel::testing::run_paused;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::rig::{Heard, Part, Reply, Rig, Script, event, list, map, watched_maps};
-use crate::client::{Event, Selection, Trouble, watch};
+use super::rig::{
+    BodyPart, ReceivedRequest, ReplyScript, Rig, ScriptedReply, event, list, map, watched_maps,
+};
+use crate::client::{ApiError, ObjectEvent, ObjectSelector, watch};
 
-type Stream = BoxStream<'static, Result<Event<ConfigMap>, Trouble>>;
+type ConfigMapEvents = BoxStream<'static, Result<ObjectEvent<ConfigMap>, ApiError>>;
 
-fn is_watch(heard: &Heard) -> bool {
+fn is_watch(heard: &ReceivedRequest) -> bool {
     heard.query.contains("watch=true")
 }
 
-fn following(rig: &Rig) -> Stream {
+fn following(rig: &Rig) -> ConfigMapEvents {
     watch(
         watched_maps(&rig.client()),
-        Selection::fields("metadata.name=a"),
+        ObjectSelector::fields("metadata.name=a"),
     )
 }
 
 /// What comes within a while, in words; the troubles apart.
-async fn told(stream: &mut Stream, within: Duration) -> (Vec<String>, Vec<Trouble>) {
+async fn told(stream: &mut ConfigMapEvents, within: Duration) -> (Vec<String>, Vec<ApiError>) {
     let (mut events, mut troubles) = (Vec::new(), Vec::new());
     let until = tokio::time::Instant::now() + within;
     while let Ok(Some(item)) = tokio::time::timeout_at(until, stream.next()).await {
         match item {
-            Ok(Event::Listed(all)) => {
+            Ok(ObjectEvent::Listed(all)) => {
                 let names: Vec<_> = all.iter().map(ResourceExt::name_any).collect();
                 events.push(format!("={}", names.join(",")));
             }
-            Ok(Event::Applied(one)) => events.push(format!("+{}", one.name_any())),
-            Ok(Event::Deleted(one)) => events.push(format!("-{}", one.name_any())),
+            Ok(ObjectEvent::Applied(one)) => events.push(format!("+{}", one.name_any())),
+            Ok(ObjectEvent::Deleted(one)) => events.push(format!("-{}", one.name_any())),
             Err(trouble) => troubles.push(trouble),
         }
     }
     (events, troubles)
 }
 
-fn version(heard: &Heard) -> &str {
+fn version(heard: &ReceivedRequest) -> &str {
     let mut pairs = heard.query.split('&');
     pairs
         .find_map(|pair| pair.strip_prefix("resourceVersion="))
@@ -56,17 +58,17 @@ fn a_list_is_followed_and_resumed_where_the_watch_ended() {
     run_paused(|| async {
         let rig = Rig::tls(|nth, heard| match (nth, is_watch(heard)) {
             (_, false) => list(10, &[map("a", 3)]),
-            (1, true) => Reply::parts(200, vec![
+            (1, true) => ScriptedReply::parts(200, vec![
                 event("ADDED", &map("b", 11)),
                 event("MODIFIED", &map("b", 12)),
-                Part::Wait(Duration::from_secs(60)),
+                BodyPart::Wait(Duration::from_secs(60)),
                 event("BOOKMARK", &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"resourceVersion": "40"}})),
             ]),
-            (_, true) => Reply::parts(200, vec![event("DELETED", &map("a", 41)), Part::Hang]),
+            (_, true) => ScriptedReply::parts(200, vec![event("DELETED", &map("a", 41)), BodyPart::Hang]),
         })
         .await;
         let mut stream = following(&rig);
-        let Event::Listed(first) = stream.next().await.unwrap().unwrap() else {
+        let ObjectEvent::Listed(first) = stream.next().await.unwrap().unwrap() else {
             panic!("first comes the list");
         };
         assert_eq!(first[0].metadata.managed_fields, None);
@@ -101,9 +103,11 @@ fn a_forgotten_version_is_listed_again_and_no_trouble() {
         let rig = Rig::tls(move |nth, heard| match (nth, is_watch(heard)) {
             (0, false) => list(10, &[map("a", 3)]),
             (_, false) => list(50, &[map("b", 49)]),
-            (1, true) => Reply::of(410, &gone),
-            (3, true) => Reply::parts(200, vec![event("ERROR", &gone), Part::Hang]),
-            (_, true) => Reply::parts(200, vec![Part::Text("\n".into()), Part::Hang]),
+            (1, true) => ScriptedReply::of(410, &gone),
+            (3, true) => ScriptedReply::parts(200, vec![event("ERROR", &gone), BodyPart::Hang]),
+            (_, true) => {
+                ScriptedReply::parts(200, vec![BodyPart::Text("\n".into()), BodyPart::Hang])
+            }
         })
         .await;
         let (events, troubles) = told(&mut following(&rig), Duration::from_secs(30)).await;
@@ -118,21 +122,23 @@ fn half_an_event_is_nothing_and_the_watch_is_resumed() {
         let rig = Rig::tls(|nth, heard| match (nth, is_watch(heard)) {
             (_, false) => list(10, &[]),
             (1, true) => {
-                let Part::Text(mut whole) = event("ADDED", &map("b", 12)) else {
+                let BodyPart::Text(mut whole) = event("ADDED", &map("b", 12)) else {
                     unreachable!()
                 };
                 whole.truncate(40);
-                Reply::parts(
+                ScriptedReply::parts(
                     200,
                     vec![
                         event("ADDED", &map("a", 11)),
-                        Part::Text(whole),
-                        Part::Wait(Duration::from_millis(10)),
-                        Part::Cut,
+                        BodyPart::Text(whole),
+                        BodyPart::Wait(Duration::from_millis(10)),
+                        BodyPart::Cut,
                     ],
                 )
             }
-            (_, true) => Reply::parts(200, vec![event("ADDED", &map("b", 12)), Part::Hang]),
+            (_, true) => {
+                ScriptedReply::parts(200, vec![event("ADDED", &map("b", 12)), BodyPart::Hang])
+            }
         })
         .await;
         let (events, _) = told(&mut following(&rig), Duration::from_secs(30)).await;
@@ -151,7 +157,9 @@ fn a_watch_that_says_nonsense_is_listed_again_with_pauses() {
         for line in lines {
             let rig = Rig::tls(move |_, heard| match is_watch(heard) {
                 false => list(10, &[]),
-                true => Reply::parts(200, vec![Part::Text(line.into()), Part::Hang]),
+                true => {
+                    ScriptedReply::parts(200, vec![BodyPart::Text(line.into()), BodyPart::Hang])
+                }
             })
             .await;
             let (events, troubles) = told(&mut following(&rig), Duration::from_secs(600)).await;
@@ -164,7 +172,7 @@ fn a_watch_that_says_nonsense_is_listed_again_with_pauses() {
             assert!(
                 troubles
                     .iter()
-                    .all(|trouble| matches!(trouble, Trouble::Nonsense { .. })),
+                    .all(|trouble| matches!(trouble, ApiError::Nonsense { .. })),
                 "{troubles:?}"
             );
             assert!(!format!("{troubles:?}").contains("S3cret"));
@@ -175,22 +183,25 @@ fn a_watch_that_says_nonsense_is_listed_again_with_pauses() {
 #[test]
 fn a_server_that_always_fails_is_never_asked_in_a_hurry() {
     run_paused(|| async {
-        let ends = |_: usize, heard: &Heard| match is_watch(heard) {
+        let ends = |_: usize, heard: &ReceivedRequest| match is_watch(heard) {
             false => list(10, &[]),
-            true => Reply::parts(200, vec![Part::Text("\n".into())]),
+            true => ScriptedReply::parts(200, vec![BodyPart::Text("\n".into())]),
         };
-        let repeats = |_: usize, heard: &Heard| match is_watch(heard) {
+        let repeats = |_: usize, heard: &ReceivedRequest| match is_watch(heard) {
             false => list(10, &[]),
-            true => Reply::parts(200, vec![event("ADDED", &map("a", 11))]),
+            true => ScriptedReply::parts(200, vec![event("ADDED", &map("a", 11))]),
         };
-        let refuses = |_: usize, _: &Heard| Reply::of(403, &json!({"message": "no"}));
-        let forgets = |_: usize, heard: &Heard| match is_watch(heard) {
+        let refuses =
+            |_: usize, _: &ReceivedRequest| ScriptedReply::of(403, &json!({"message": "no"}));
+        let forgets = |_: usize, heard: &ReceivedRequest| match is_watch(heard) {
             false => list(10, &[]),
-            true => Reply::of(410, &json!({"code": 410, "reason": "Expired"})),
+            true => ScriptedReply::of(410, &json!({"code": 410, "reason": "Expired"})),
         };
-        let unversioned = |_: usize, _: &Heard| Reply::json(&json!({"metadata": {}, "items": []}));
-        let in_part = |_: usize, _: &Heard| {
-            Reply::json(
+        let unversioned = |_: usize, _: &ReceivedRequest| {
+            ScriptedReply::json(&json!({"metadata": {}, "items": []}))
+        };
+        let in_part = |_: usize, _: &ReceivedRequest| {
+            ScriptedReply::json(
                 &json!({"metadata": {"resourceVersion": "1", "continue": "x"}, "items": []}),
             )
         };
@@ -215,12 +226,12 @@ fn a_list_in_part_or_without_a_version_says_nothing() {
     run_paused(|| async {
         for metadata in [json!({"resourceVersion": "1", "continue": "x"}), json!({})] {
             let rig = Rig::tls(move |_, _| {
-                Reply::json(&json!({"metadata": metadata, "items": [map("a", 1)]}))
+                ScriptedReply::json(&json!({"metadata": metadata, "items": [map("a", 1)]}))
             })
             .await;
             let (events, troubles) = told(&mut following(&rig), Duration::from_secs(5)).await;
             assert_eq!(events, Vec::<String>::new());
-            assert!(matches!(troubles[0], Trouble::Nonsense { .. }));
+            assert!(matches!(troubles[0], ApiError::Nonsense { .. }));
         }
     });
 }
@@ -230,9 +241,13 @@ fn a_watch_that_hangs_past_its_end_is_given_up_and_resumed() {
     run_paused(|| async {
         let rig = Rig::tls(|nth, heard| match (nth, is_watch(heard)) {
             (_, false) => list(10, &[]),
-            (1, true) => Reply::parts(200, vec![Part::Text("\n".into()), Part::Hang]),
-            (2, true) => Script::Hang,
-            (_, true) => Reply::parts(200, vec![event("ADDED", &map("a", 11)), Part::Hang]),
+            (1, true) => {
+                ScriptedReply::parts(200, vec![BodyPart::Text("\n".into()), BodyPart::Hang])
+            }
+            (2, true) => ReplyScript::Hang,
+            (_, true) => {
+                ScriptedReply::parts(200, vec![event("ADDED", &map("a", 11)), BodyPart::Hang])
+            }
         })
         .await;
         let (events, troubles) = told(&mut following(&rig), Duration::from_secs(1200)).await;
@@ -240,7 +255,7 @@ fn a_watch_that_hangs_past_its_end_is_given_up_and_resumed() {
         assert!(
             troubles
                 .iter()
-                .all(|trouble| matches!(trouble, Trouble::Unreachable { .. })),
+                .all(|trouble| matches!(trouble, ApiError::Unreachable { .. })),
             "{troubles:?}"
         );
         let heard = rig.heard();
@@ -255,18 +270,18 @@ fn an_event_that_never_ends_is_given_up_at_16_mib() {
     run_paused(|| async {
         let rig = Rig::tls(|_, heard| match is_watch(heard) {
             false => list(10, &[]),
-            true => Reply::parts(
+            true => ScriptedReply::parts(
                 200,
                 (0..20)
-                    .map(|_| Part::Blanks(1 << 20))
-                    .chain([Part::Hang])
+                    .map(|_| BodyPart::Blanks(1 << 20))
+                    .chain([BodyPart::Hang])
                     .collect(),
             ),
         })
         .await;
         let (_, troubles) = told(&mut following(&rig), Duration::from_millis(700)).await;
         assert!(
-            matches!(troubles.as_slice(), [Trouble::Nonsense { .. }]),
+            matches!(troubles.as_slice(), [ApiError::Nonsense { .. }]),
             "{troubles:?}"
         );
     });
@@ -276,14 +291,16 @@ fn an_event_that_never_ends_is_given_up_at_16_mib() {
 fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
     run_paused(|| async {
         let rig = Rig::tls(|nth, heard| match (nth, is_watch(heard)) {
-            (0, _) => Reply::again_after(429, "300"),
+            (0, _) => ScriptedReply::again_after(429, "300"),
             (_, false) => list(10, &[]),
-            (_, true) => Reply::parts(200, vec![Part::Text("\n".into()), Part::Hang]),
+            (_, true) => {
+                ScriptedReply::parts(200, vec![BodyPart::Text("\n".into()), BodyPart::Hang])
+            }
         })
         .await;
         let (events, troubles) = told(&mut following(&rig), Duration::from_secs(310)).await;
         assert_eq!(events, ["="]);
-        assert!(matches!(troubles.as_slice(), [Trouble::Busy { .. }]));
+        assert!(matches!(troubles.as_slice(), [ApiError::Busy { .. }]));
         let heard = rig.heard();
         assert!((heard[1].at - heard[0].at).as_secs() >= 300);
     });

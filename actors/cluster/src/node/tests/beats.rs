@@ -9,11 +9,11 @@ const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/lea
 
 struct Beating {
     root: Supervisor,
-    server: Server,
+    server: FakeNodeApi,
     object: channel::Sender<Option<Arc<Node>>>,
 }
 
-fn beating(server: Server) -> Beating {
+fn beating(server: FakeNodeApi) -> Beating {
     let object = channel::Sender::new(None);
     let (client, receiver) = (server.client(), object.subscribe());
     let root = Supervisor::root("test", Intensity::UNLIMITED);
@@ -49,7 +49,7 @@ impl Beating {
 #[test]
 fn the_lease_is_made_once_there_is_a_node_and_then_renewed_without_being_fetched() {
     run_paused(|| async {
-        let beating = beating(Server::default());
+        let beating = beating(FakeNodeApi::default());
         pass(SECOND).await;
         assert_eq!(beating.renewed(), None);
         beating.register();
@@ -69,7 +69,7 @@ fn the_lease_is_made_once_there_is_a_node_and_then_renewed_without_being_fetched
 #[test]
 fn a_conflict_is_solved_by_looking_and_failures_by_trying_again() {
     run_paused(|| async {
-        let beating = beating(Server::default());
+        let beating = beating(FakeNodeApi::default());
         beating.register();
         pass(MOMENT).await;
         let first = beating.renewed();
@@ -100,7 +100,7 @@ fn a_conflict_is_solved_by_looking_and_failures_by_trying_again() {
 #[test]
 fn a_deleted_lease_is_made_again_and_a_successor_goes_on() {
     run_paused(|| async {
-        let beating = beating(Server::default());
+        let beating = beating(FakeNodeApi::default());
         beating.register();
         pass(MOMENT).await;
         beating.server.delete(LEASE);
@@ -119,7 +119,7 @@ fn a_deleted_lease_is_made_again_and_a_successor_goes_on() {
 #[test]
 fn an_outage_is_waited_out_with_few_attempts_and_the_lease_lives_soon_after() {
     run_paused(|| async {
-        let beating = beating(Server::default());
+        let beating = beating(FakeNodeApi::default());
         beating.register();
         pass(MOMENT).await;
         beating.server.go_away(true);

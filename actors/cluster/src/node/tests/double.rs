@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(20);
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/edge";
 const CSI_NODE: &str = "/apis/storage.k8s.io/v1/csinodes/edge";
 
-struct Stage {
+struct NodeFixture {
     server: Server,
     presence: Addr<Msg>,
     object: channel::Sender<Option<Arc<Node>>>,
@@ -22,7 +22,7 @@ struct Stage {
 }
 
 /// All of the node's actors, each as in the tree.
-fn play<F: Future>(change: impl FnOnce(&mut Policy), act: impl FnOnce(Stage) -> F) {
+fn play<F: Future>(change: impl FnOnce(&mut Policy), act: impl FnOnce(NodeFixture) -> F) {
     kernel::system::run(async {
         let server = Server::start(Options::default()).await.unwrap();
         let client = plain(server.url().parse().unwrap());
@@ -30,7 +30,7 @@ fn play<F: Future>(change: impl FnOnce(&mut Policy), act: impl FnOnce(Stage) -> 
         let mut policy = policy(&folder);
         change(&mut policy);
         let (events, _recorded) = inbox(256);
-        let (heard, _heard) = inbox::<Heard>(64);
+        let (heard, _heard) = inbox::<NodeNeighbourMsg>(64);
         let (presence, port) = mailbox(MAILBOX);
         let (csi_node, csi_port) = mailbox(csi_node::MAILBOX);
         let object = channel::Sender::new(None);
@@ -39,19 +39,19 @@ fn play<F: Future>(change: impl FnOnce(&mut Policy), act: impl FnOnce(Stage) -> 
             client: client.clone(),
             recorder: Recorder::new(events),
             object: object.clone(),
-            reported: Recipient::new(heard.clone(), Heard::Reported),
-            tellers: vec![Recipient::new(csi_node.clone(), |TellAgain| {
+            reported: Recipient::new(heard.clone(), NodeNeighbourMsg::Reported),
+            tellers: vec![Recipient::new(csi_node.clone(), |NodeResync| {
                 csi_node::Msg::TellAgain
             })],
         };
         root.spawn(ChildSpec::permanent("node"), port, move || {
-            Presence::new(policy.clone(), peers.clone())
+            NodeStatusManager::new(policy.clone(), peers.clone())
         });
         let peers = csi_node::Peers {
             client: client.clone(),
             object: object.subscribe(),
             node: presence.clone(),
-            volumes: Recipient::new(heard, |TellAgain| Heard::TellAgain),
+            volumes: Recipient::new(heard, |NodeResync| NodeNeighbourMsg::TellAgain),
         };
         root.spawn(ChildSpec::permanent("csi-node"), csi_port, move || {
             CsiNode::new("edge".into(), peers.clone())
@@ -67,7 +67,7 @@ fn play<F: Future>(change: impl FnOnce(&mut Policy), act: impl FnOnce(Stage) -> 
         root.spawn(ChildSpec::permanent("lease"), port, move || {
             Heartbeat::new(holder.clone(), client.clone(), receiver.clone())
         });
-        let stage = Stage {
+        let stage = NodeFixture {
             server,
             presence,
             object,
@@ -79,7 +79,7 @@ fn play<F: Future>(change: impl FnOnce(&mut Policy), act: impl FnOnce(Stage) -> 
     .unwrap();
 }
 
-impl Stage {
+impl NodeFixture {
     fn tell(&self, fact: NodeFact) {
         self.presence.tell(Msg::Learned(fact)).unwrap();
     }

@@ -7,21 +7,21 @@ use logic_volumes::RegisteredDriver;
 use logic_volumes::resolve::expansion::{ClaimStatusUpdate, NodeResize, ResizeOutcome};
 
 use super::*;
-use crate::node::claims::{self, Claims, Growth};
 use crate::node::csi_node::{self, CsiNode};
+use crate::node::pvc_resize::{self, PvcGrowth, PvcResizer};
 
 const CSI_NODE: &str = "/apis/storage.k8s.io/v1/csinodes/edge";
 const CLAIM: &str = "/api/v1/namespaces/shop/persistentvolumeclaims/data";
 
 struct Driving {
-    server: Server,
+    server: FakeNodeApi,
     csi_node: Addr<csi_node::Msg>,
     object: channel::Sender<Option<Arc<Node>>>,
     node: Inbox<Msg>,
-    volumes: Inbox<Heard>,
+    volumes: Inbox<NodeNeighbourMsg>,
 }
 
-fn driving(server: Server) -> Driving {
+fn driving(server: FakeNodeApi) -> Driving {
     let object = channel::Sender::new(None);
     let (told, node) = inbox(16);
     let (asked, volumes) = inbox(16);
@@ -29,7 +29,7 @@ fn driving(server: Server) -> Driving {
         client: server.client(),
         object: object.subscribe(),
         node: told,
-        volumes: Recipient::new(asked, |TellAgain| Heard::TellAgain),
+        volumes: Recipient::new(asked, |NodeResync| NodeNeighbourMsg::TellAgain),
     };
     let (csi_node, port) = mailbox(csi_node::MAILBOX);
     let root = Supervisor::root("test", Intensity::UNLIMITED);
@@ -77,9 +77,12 @@ impl Driving {
 #[test]
 fn the_csi_node_is_made_when_the_node_is_there_and_follows_the_drivers() {
     run_paused(|| async {
-        let mut driving = driving(Server::default());
+        let mut driving = driving(FakeNodeApi::default());
         pass(SECOND).await;
-        assert!(matches!(driving.volumes.drain()[..], [Heard::TellAgain]));
+        assert!(matches!(
+            driving.volumes.drain()[..],
+            [NodeNeighbourMsg::TellAgain]
+        ));
         assert!(driving.server.get(CSI_NODE).is_none() && driving.node.drain().is_empty());
         driving.register();
         pass(MOMENT).await;
@@ -108,7 +111,7 @@ fn the_csi_node_is_made_when_the_node_is_there_and_follows_the_drivers() {
 #[test]
 fn a_driver_from_before_stays_until_it_is_heard_of_and_conflicts_are_tried_again() {
     run_paused(|| async {
-        let server = Server::default();
+        let server = FakeNodeApi::default();
         server.put(
             CSI_NODE,
             json!({
@@ -130,8 +133,8 @@ fn a_driver_from_before_stays_until_it_is_heard_of_and_conflicts_are_tried_again
     });
 }
 
-fn growth(outcome: ResizeOutcome) -> claims::Msg {
-    claims::Msg::Grew(Box::new(Growth {
+fn growth(outcome: ResizeOutcome) -> pvc_resize::Msg {
+    pvc_resize::Msg::Grew(Box::new(PvcGrowth {
         namespace: "shop".into(),
         claim: "data".into(),
         grow: NodeResize {
@@ -147,7 +150,7 @@ fn growth(outcome: ResizeOutcome) -> claims::Msg {
 #[test]
 fn a_claim_follows_its_volume_through_conflicts_and_failures() {
     run_paused(|| async {
-        let server = Server::default();
+        let server = FakeNodeApi::default();
         server.put(
             CLAIM,
             json!({
@@ -164,11 +167,11 @@ fn a_claim_follows_its_volume_through_conflicts_and_failures() {
                 },
             }),
         );
-        let (claims, port) = mailbox(claims::MAILBOX);
+        let (claims, port) = mailbox(pvc_resize::MAILBOX);
         let client = server.client();
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         root.spawn(ChildSpec::permanent("claims"), port, move || {
-            Claims::new(client.clone())
+            PvcResizer::new(client.clone())
         });
         let claim = || -> PersistentVolumeClaim {
             serde_json::from_value(server.get(CLAIM).unwrap()).unwrap()

@@ -13,7 +13,7 @@ use logic_node::node_status::{Pressure, RuntimeCondition, RuntimeStatus};
 use serde_json::json;
 use tempfile::TempDir;
 
-use self::world::Server;
+use self::world::FakeNodeApi;
 use super::*;
 use crate::events;
 
@@ -24,18 +24,18 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The keeper of the node's object, and its neighbours as inboxes.
 struct Rig {
     root: Supervisor,
-    server: Server,
+    server: FakeNodeApi,
     presence: Addr<Msg>,
     object: channel::Sender<Option<Arc<Node>>>,
     events: Inbox<events::Msg>,
-    reported: Inbox<Heard>,
-    tellers: Inbox<Heard>,
+    reported: Inbox<NodeNeighbourMsg>,
+    tellers: Inbox<NodeNeighbourMsg>,
     folder: Arc<TempDir>,
 }
 
 /// What a neighbour is told.
 #[derive(Debug, strum::IntoStaticStr)]
-enum Heard {
+enum NodeNeighbourMsg {
     Reported(BTreeSet<VolumeId>),
     TellAgain,
 }
@@ -99,7 +99,7 @@ fn runtime(ready: logic_resources::node::Support) -> NodeFact {
 }
 
 impl Rig {
-    fn begin(server: Server, folder: Arc<TempDir>, change: impl FnOnce(&mut Policy)) -> Rig {
+    fn begin(server: FakeNodeApi, folder: Arc<TempDir>, change: impl FnOnce(&mut Policy)) -> Rig {
         let mut policy = policy(&folder);
         change(&mut policy);
         let (events, recorded) = inbox(256);
@@ -110,13 +110,15 @@ impl Rig {
             client: server.client(),
             recorder: Recorder::new(events),
             object: object.clone(),
-            reported: Recipient::new(reported_to, Heard::Reported),
-            tellers: vec![Recipient::new(teller, |TellAgain| Heard::TellAgain)],
+            reported: Recipient::new(reported_to, NodeNeighbourMsg::Reported),
+            tellers: vec![Recipient::new(teller, |NodeResync| {
+                NodeNeighbourMsg::TellAgain
+            })],
         };
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (presence, port) = mailbox(MAILBOX);
         root.spawn(ChildSpec::permanent("node"), port, move || {
-            Presence::new(policy.clone(), peers.clone())
+            NodeStatusManager::new(policy.clone(), peers.clone())
         });
         Rig {
             root,
@@ -132,7 +134,7 @@ impl Rig {
 
     fn new() -> Rig {
         let folder = Arc::new(tempfile::tempdir().unwrap());
-        Rig::begin(Server::default(), folder, |_| {})
+        Rig::begin(FakeNodeApi::default(), folder, |_| {})
     }
 
     /// A node that works: registered, and ready.

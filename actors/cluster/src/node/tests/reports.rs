@@ -167,7 +167,7 @@ fn a_node_that_is_there_already_is_put_right_and_kept() {
     for code in [None, Some(403)] {
         run_paused(|| async move {
             let folder = Arc::new(tempfile::tempdir().unwrap());
-            let server = Server::default();
+            let server = FakeNodeApi::default();
             server.put(NODE, existing());
             if let Some(code) = code {
                 server.fail("POST", code);
@@ -202,7 +202,7 @@ fn a_node_that_others_register_is_waited_for() {
     run_paused(|| async {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         let awaited = |policy: &mut Policy| policy.registering = Registering::Awaited;
-        let rig = Rig::begin(Server::default(), folder, awaited);
+        let rig = Rig::begin(FakeNodeApi::default(), folder, awaited);
         rig.work();
         rig.live(60).await;
         assert!(rig.server.heard().is_empty());
@@ -267,10 +267,10 @@ fn ids(names: &[&str]) -> BTreeSet<VolumeId> {
         .collect()
 }
 
-fn told(inbox: &mut Inbox<Heard>) -> Vec<BTreeSet<VolumeId>> {
+fn told(inbox: &mut Inbox<NodeNeighbourMsg>) -> Vec<BTreeSet<VolumeId>> {
     let set = |heard| match heard {
-        Heard::Reported(set) => set,
-        Heard::TellAgain => panic!("not asked here"),
+        NodeNeighbourMsg::Reported(set) => set,
+        NodeNeighbourMsg::TellAgain => panic!("not asked here"),
     };
     inbox.drain().into_iter().map(set).collect()
 }
@@ -306,7 +306,7 @@ fn a_volume_that_was_reported_is_so_still_when_the_agent_starts_without_the_api_
         pass(SECOND * 3).await;
         let folder = rig.folder.clone();
         rig.root.shutdown().await;
-        let alone = Server::default();
+        let alone = FakeNodeApi::default();
         alone.go_away(true);
         let mut rig = Rig::begin(alone, folder, |_| {});
         pass(MOMENT).await;
@@ -321,7 +321,10 @@ fn a_successor_asks_for_the_facts_and_goes_on() {
         rig.tellers.drain();
         rig.root.inject("test/node", InjectedFault::Panic).unwrap();
         pass(SECOND).await;
-        assert!(matches!(rig.tellers.drain()[..], [Heard::TellAgain]));
+        assert!(matches!(
+            rig.tellers.drain()[..],
+            [NodeNeighbourMsg::TellAgain]
+        ));
         rig.work();
         pass(SECOND).await;
         assert_eq!(rig.ready_state().0, "True");

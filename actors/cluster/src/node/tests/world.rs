@@ -15,16 +15,16 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tower::service_fn;
 
-type Sent = UnsyncBoxBody<Bytes, std::io::Error>;
+type FakeNodeApiBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// Every request takes so long.
 pub(super) const ROUND_TRIP: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Default)]
-pub(super) struct Server(Arc<Mutex<World>>);
+pub(super) struct FakeNodeApi(Arc<Mutex<FakeNodeApiState>>);
 
 #[derive(Default)]
-struct World {
+struct FakeNodeApiState {
     objects: BTreeMap<String, Value>,
     version: u64,
     heard: Vec<String>,
@@ -35,8 +35,8 @@ struct World {
     watches: Vec<(String, mpsc::UnboundedSender<Value>)>,
 }
 
-impl Server {
-    fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+impl FakeNodeApi {
+    fn with<T>(&self, act: impl FnOnce(&mut FakeNodeApiState) -> T) -> T {
         act(&mut self.0.lock().unwrap())
     }
 
@@ -86,7 +86,7 @@ impl Server {
         });
     }
 
-    pub(super) fn client(&self) -> crate::client::Client {
+    pub(super) fn client(&self) -> crate::client::ApiClient {
         let server = self.clone();
         let service = service_fn(move |request: Request<Body>| {
             let server = server.clone();
@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-impl World {
+impl FakeNodeApiState {
     fn store(&mut self, path: &str, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -135,7 +135,7 @@ impl World {
         path: &str,
         query: &str,
         body: Value,
-    ) -> Result<Response<Sent>, std::io::Error> {
+    ) -> Result<Response<FakeNodeApiBody>, std::io::Error> {
         let gone = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let what = format!("{method} {path}");
         if self.away {
@@ -160,7 +160,7 @@ impl World {
         Ok(self.object(method, path, body))
     }
 
-    fn collection(&mut self, path: &str, query: &str) -> Response<Sent> {
+    fn collection(&mut self, path: &str, query: &str) -> Response<FakeNodeApiBody> {
         if query.contains("watch=true") || query.contains("watch=1") {
             let (sender, receiver) = mpsc::unbounded_channel();
             self.watches.push((path.to_owned(), sender));
@@ -186,7 +186,7 @@ impl World {
         )
     }
 
-    fn object(&mut self, method: &Method, path: &str, body: Value) -> Response<Sent> {
+    fn object(&mut self, method: &Method, path: &str, body: Value) -> Response<FakeNodeApiBody> {
         if *method == Method::POST {
             let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
             self.bodies.push(body.clone());
@@ -258,7 +258,7 @@ fn merge_entry(held: &mut Value, new: &Value) {
     }
 }
 
-fn answered(code: u16, value: &Value) -> Response<Sent> {
+fn answered(code: u16, value: &Value) -> Response<FakeNodeApiBody> {
     let body = Full::new(Bytes::from(value.to_string()));
     let body = body.map_err(|never| match never {}).boxed_unsync();
     let mut answer = Response::new(body);
@@ -266,7 +266,7 @@ fn answered(code: u16, value: &Value) -> Response<Sent> {
     answer
 }
 
-fn refused(code: u16, reason: &str) -> Response<Sent> {
+fn refused(code: u16, reason: &str) -> Response<FakeNodeApiBody> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": format!("{reason} ({code})"), "reason": reason, "code": code,

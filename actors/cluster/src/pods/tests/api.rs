@@ -6,18 +6,18 @@ use apiserver::{ApiFault, Effect, Options, Server};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::super::{Msg, Statics};
-use super::{NODE, SOON, Scene, begin, names, pod, typed, until, wanted};
+use super::super::{Msg, StaticPodSet};
+use super::{NODE, PodsRig, SOON, begin, names, pod, typed, until, wanted};
 use crate::client::plain;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-struct Stage {
+struct PodsFixture {
     server: Server,
-    scene: Scene,
+    scene: PodsRig,
 }
 
-fn play<F: Future>(play: impl FnOnce(Stage) -> F) {
+fn play<F: Future>(play: impl FnOnce(PodsFixture) -> F) {
     kernel::system::run(async {
         let server = Server::start(Options {
             service_accounts: false,
@@ -26,7 +26,7 @@ fn play<F: Future>(play: impl FnOnce(Stage) -> F) {
         .await
         .unwrap();
         let scene = begin(plain(server.url().parse().unwrap()), &[]);
-        play(Stage { server, scene }).await;
+        play(PodsFixture { server, scene }).await;
     })
     .unwrap();
 }
@@ -148,7 +148,7 @@ fn hash(mirror: &Value) -> &str {
 #[test]
 fn a_mirror_is_made_renewed_and_deleted_with_its_static_pod() {
     play(|mut stage| async move {
-        let Stage { server, scene } = &mut stage;
+        let PodsFixture { server, scene } = &mut stage;
         scene.pods.tell(wanted(vec![fixed("one")])).unwrap();
         scene.run().await;
         assert!(
@@ -187,7 +187,7 @@ fn a_mirror_is_made_renewed_and_deleted_with_its_static_pod() {
 #[test]
 fn a_mirror_that_is_refused_is_tried_again() {
     play(|mut stage| async move {
-        let Stage { server, scene } = &mut stage;
+        let PodsFixture { server, scene } = &mut stage;
         server.fault(ApiFault::once(
             "POST",
             PODS,
@@ -214,13 +214,13 @@ fn a_mirror_that_is_refused_is_tried_again() {
 #[test]
 fn a_mirror_stays_until_its_static_pod_has_ended() {
     play(|mut stage| async move {
-        let Stage { server, scene } = &mut stage;
+        let PodsFixture { server, scene } = &mut stage;
         let uid = node(server);
         scene.pods.tell(Msg::Node { uid }).unwrap();
         scene.pods.tell(wanted(vec![fixed("one")])).unwrap();
         scene.run().await;
         let made = mirror(server, |_| true).await;
-        let ending = Statics {
+        let ending = StaticPodSet {
             pods: Vec::new(),
             ending: ["default/web-worker-1".to_owned()].into(),
         };
@@ -250,7 +250,7 @@ fn a_mirror_stays_until_its_static_pod_has_ended() {
 #[test]
 fn a_successor_knows_static_pods_and_the_node_without_being_told() {
     play(|mut stage| async move {
-        let Stage { server, scene } = &mut stage;
+        let PodsFixture { server, scene } = &mut stage;
         let uid = node(server);
         scene.pods.tell(Msg::Node { uid: uid.clone() }).unwrap();
         scene.pods.tell(wanted(vec![fixed("one")])).unwrap();

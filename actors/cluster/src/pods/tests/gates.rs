@@ -8,20 +8,20 @@ use logic_api::pod::PodView;
 use serde_json::{Value, json};
 
 use super::super::HELD;
-use super::super::held::Held;
+use super::super::store::PodStore;
 use super::{NODE, kept, names, typed};
 
 const SEEN: Timestamp = Timestamp::UNIX_EPOCH;
 
 struct Case {
-    held: Held,
+    held: PodStore,
     now: Instant,
 }
 
 impl Case {
     fn new() -> Case {
         Case {
-            held: Held::new(NODE.into(), Vec::new()),
+            held: PodStore::new(NODE.into(), Vec::new()),
             now: kernel::now(),
         }
     }

@@ -12,8 +12,8 @@ use kernel::testing::{Inbox, inbox};
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor};
 use serde_json::{Value, json};
 
-use super::{Kept, MAILBOX, Msg, Pods, Statics, Told};
-use crate::client::Client;
+use super::{ApiPods, KnownStaticPods, MAILBOX, Msg, PodSubscribers, StaticPodSet};
+use crate::client::ApiClient;
 
 const NODE: &str = "worker-1";
 const SOON: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ pub(super) enum Set {
 }
 
 /// The source and its neighbours.
-struct Scene {
+struct PodsRig {
     pods: Addr<Msg>,
     directory: Inbox<Set>,
     remembered: Inbox<Set>,
@@ -42,32 +42,32 @@ fn neighbour() -> (Recipient<Vec<Arc<Pod>>>, Inbox<Set>) {
     (Recipient::new(addr, Set::Told), inbox)
 }
 
-fn begin(client: Client, remembered: &[Arc<Pod>]) -> Scene {
+fn begin(client: ApiClient, remembered: &[Arc<Pod>]) -> PodsRig {
     let (to_directory, directory) = neighbour();
     let (to_remembered, of_checkpoint) = neighbour();
     let (to_objects, objects) = neighbour();
     let (to_alone, alone) = neighbour();
     let (to_statuses, statuses) = neighbour();
-    let told = Told {
+    let told = PodSubscribers {
         directory: to_directory,
         remembered: to_remembered,
         objects: to_objects,
         alone: to_alone,
         statuses: to_statuses,
-        kept: Kept::default(),
+        kept: KnownStaticPods::default(),
     };
     let (pods, port) = kernel::mailbox(MAILBOX);
     let supervisor = Supervisor::root("test", Intensity::UNLIMITED);
     let remembered = remembered.to_vec();
     supervisor.spawn(ChildSpec::permanent("pods"), port, move || {
-        Pods::new(
+        ApiPods::new(
             client.clone(),
             NODE.into(),
             remembered.clone(),
             told.clone(),
         )
     });
-    Scene {
+    PodsRig {
         pods,
         directory,
         remembered: of_checkpoint,
@@ -78,7 +78,7 @@ fn begin(client: Client, remembered: &[Arc<Pod>]) -> Scene {
     }
 }
 
-impl Scene {
+impl PodsRig {
     /// Lets every pod that is known begin.
     fn supply(&self, pods: &[Arc<Pod>]) {
         use logic_api::pod::PodView;
@@ -142,9 +142,9 @@ fn kept(name: &str, version: u64) -> Value {
 
 /// These static pods, none of which ends.
 fn wanted(pods: Vec<Arc<Pod>>) -> Msg {
-    Msg::Static(Statics {
+    Msg::Static(StaticPodSet {
         pods,
-        ..Statics::default()
+        ..StaticPodSet::default()
     })
 }
 

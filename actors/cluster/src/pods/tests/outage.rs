@@ -9,17 +9,19 @@ use serde_json::{Value, json};
 
 use super::super::{FIRST_WITHIN, Msg};
 use super::{begin, kept, names, next, typed};
-use crate::client::tests::rig::{Heard, Part, Reply, Rig, Script, event};
+use crate::client::tests::rig::{
+    BodyPart, ReceivedRequest, ReplyScript, Rig, ScriptedReply, event,
+};
 
-fn listed(pods: &[Value]) -> Script {
-    Reply::json(&json!({"metadata": {"resourceVersion": "100"}, "items": pods}))
+fn listed(pods: &[Value]) -> ReplyScript {
+    ScriptedReply::json(&json!({"metadata": {"resourceVersion": "100"}, "items": pods}))
 }
 
-fn quiet() -> Script {
-    Reply::parts(200, vec![Part::Text("\n".into()), Part::Hang])
+fn quiet() -> ReplyScript {
+    ScriptedReply::parts(200, vec![BodyPart::Text("\n".into()), BodyPart::Hang])
 }
 
-fn is_watch(heard: &Heard) -> bool {
+fn is_watch(heard: &ReceivedRequest) -> bool {
     heard.query.contains("watch=true")
 }
 
@@ -33,8 +35,8 @@ fn remembered(names: &[&str]) -> Vec<Arc<Pod>> {
 #[test]
 fn a_server_that_refuses_or_hangs_leaves_the_node_to_its_checkpoint() {
     run_paused(|| async {
-        let refuses = |_: usize, _: &Heard| Reply::of(500, &json!({}));
-        let hangs = |_: usize, _: &Heard| Script::Hang;
+        let refuses = |_: usize, _: &ReceivedRequest| ScriptedReply::of(500, &json!({}));
+        let hangs = |_: usize, _: &ReceivedRequest| ReplyScript::Hang;
         for (rig, after) in [
             (Rig::tls(refuses).await, Duration::ZERO),
             (Rig::tls(hangs).await, FIRST_WITHIN),
@@ -62,7 +64,7 @@ fn a_server_that_refuses_or_hangs_leaves_the_node_to_its_checkpoint() {
 #[test]
 fn a_node_that_starts_without_a_server_has_its_pods_at_once() {
     run_paused(|| async {
-        let rig = Rig::tls(|_, _| Script::Hang).await;
+        let rig = Rig::tls(|_, _| ReplyScript::Hang).await;
         let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("https://{}", nobody.local_addr().unwrap());
         drop(nobody);
@@ -78,7 +80,7 @@ fn a_node_that_starts_without_a_server_has_its_pods_at_once() {
 #[test]
 fn without_an_answer_and_a_checkpoint_nothing_is_said() {
     run_paused(|| async {
-        let rig = Rig::tls(|_, _| Script::Hang).await;
+        let rig = Rig::tls(|_, _| ReplyScript::Hang).await;
         let mut scene = begin(rig.client(), &[]);
         kernel::testing::pass(Duration::from_secs(3600)).await;
         assert!(scene.nothing_for_the_directory());
@@ -94,7 +96,7 @@ fn without_an_answer_and_a_checkpoint_nothing_is_said() {
 fn when_the_server_is_back_the_same_pods_go_on_and_only_its_word_ends_one() {
     run_paused(|| async {
         let rig = Rig::tls(|nth, heard| match (nth, is_watch(heard)) {
-            (0..3, _) => Reply::of(503, &json!({})),
+            (0..3, _) => ScriptedReply::of(503, &json!({})),
             (_, false) => listed(&[kept("a", 50), kept("new", 60)]),
             (_, true) => quiet(),
         })
@@ -116,15 +118,15 @@ fn an_outage_takes_no_pod_away() {
     run_paused(|| async {
         let rig = Rig::tls(|nth, heard| match (nth, is_watch(heard)) {
             (0, _) => listed(&[kept("a", 50)]),
-            (1, true) => Reply::parts(
+            (1, true) => ScriptedReply::parts(
                 200,
                 vec![
                     event("ADDED", &kept("b", 101)),
-                    Part::Wait(Duration::from_millis(10)),
-                    Part::Cut,
+                    BodyPart::Wait(Duration::from_millis(10)),
+                    BodyPart::Cut,
                 ],
             ),
-            (2..30, _) => Reply::of(500, &json!({})),
+            (2..30, _) => ScriptedReply::of(500, &json!({})),
             (_, true) => quiet(),
             (_, false) => listed(&[kept("a", 50), kept("b", 101)]),
         })
@@ -152,7 +154,7 @@ fn an_answer_that_is_no_list_of_pods_takes_nothing_away() {
             json!([]),
         ];
         for answer in nonsense {
-            let rig = Rig::tls(move |_, _| Reply::json(&answer)).await;
+            let rig = Rig::tls(move |_, _| ScriptedReply::json(&answer)).await;
             let pods = remembered(&["a"]);
             let mut scene = begin(rig.client(), &pods);
             kernel::testing::pass(Duration::from_secs(300)).await;
@@ -169,7 +171,7 @@ fn a_burst_is_told_at_once_and_whole() {
             false => listed(&[]),
             true => {
                 let events = (0..100).map(|n| event("ADDED", &kept(&format!("p{n:02}"), 200 + n)));
-                Reply::parts(200, events.chain([Part::Hang]).collect())
+                ScriptedReply::parts(200, events.chain([BodyPart::Hang]).collect())
             }
         })
         .await;
@@ -194,10 +196,10 @@ fn a_neighbour_without_room_is_told_later() {
                 let events = (0..80).flat_map(|n| {
                     [
                         event("ADDED", &kept(&format!("p{n:02}"), 200 + n)),
-                        Part::Wait(Duration::from_millis(20)),
+                        BodyPart::Wait(Duration::from_millis(20)),
                     ]
                 });
-                Reply::parts(200, events.chain([Part::Hang]).collect())
+                ScriptedReply::parts(200, events.chain([BodyPart::Hang]).collect())
             }
         })
         .await;

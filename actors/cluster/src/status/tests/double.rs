@@ -10,7 +10,7 @@ use logic_pods::status_patch::equal;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::super::{Msg, Sending};
+use super::super::{Msg, StatusClient};
 use super::rig::{keeper, status, with_container, with_message, with_ready};
 use crate::client::plain;
 
@@ -18,13 +18,13 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const WEB: &str = "/api/v1/namespaces/default/pods/web";
 const SOON: Duration = Duration::from_secs(20);
 
-struct Stage {
+struct StatusFixture {
     server: Server,
     keeper: Addr<Msg>,
     uid: String,
 }
 
-fn play<F: Future>(act: impl FnOnce(Stage) -> F) {
+fn play<F: Future>(act: impl FnOnce(StatusFixture) -> F) {
     kernel::system::run(async {
         let options = Options {
             service_accounts: false,
@@ -32,10 +32,10 @@ fn play<F: Future>(act: impl FnOnce(Stage) -> F) {
         };
         let server = Server::start(options).await.unwrap();
         let client = plain(server.url().parse().unwrap());
-        let (_root, keeper, _asked) = keeper(|pods| Sending::new(&client, pods));
+        let (_root, keeper, _asked) = keeper(|pods| StatusClient::new(&client, pods));
         let made = server.post(PODS, &spec()).unwrap();
         let uid = made["metadata"]["uid"].as_str().unwrap().to_owned();
-        let stage = Stage {
+        let stage = StatusFixture {
             server,
             keeper,
             uid,
@@ -53,7 +53,7 @@ fn spec() -> Value {
     })
 }
 
-impl Stage {
+impl StatusFixture {
     fn watch(&self) {
         let list = self.server.list(PODS).unwrap();
         let pods = list

@@ -9,8 +9,8 @@ use kernel::testing::{pass, run_paused};
 use serde_json::json;
 
 use self::rig::{
-    Asked, Fault, ROUND_TRIP, Rig, deleted, mirror, pod, status, with_container, with_message,
-    with_ready,
+    ROUND_TRIP, RequestFault, ResyncAsked, Rig, deleted, mirror, pod, status, with_container,
+    with_message, with_ready,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -238,7 +238,7 @@ fn after_a_conflict_the_pod_is_looked_up_and_told_again() {
         let rig = Rig::start();
         rig.api.put(pod("web"));
         rig.watch();
-        rig.api.fail(Fault::Status(409));
+        rig.api.fail(RequestFault::Status(409));
         rig.say("web-uid", status("Running"));
         assert_eq!(rig.settle().await, ["PATCH web", "GET web", "PATCH web"]);
         assert_eq!(rig.api.phase("web"), "Running");
@@ -292,7 +292,7 @@ fn a_refused_status_is_tried_ever_more_seldom_until_there_is_a_newer_one() {
         let rig = Rig::start();
         rig.api.put(pod("web"));
         rig.watch();
-        (0..3).for_each(|_| rig.api.fail(Fault::Status(403)));
+        (0..3).for_each(|_| rig.api.fail(RequestFault::Status(403)));
         rig.say("web-uid", status("Running"));
         assert_eq!(rig.settle().await.len(), 1);
         pass(Duration::from_secs(11)).await;
@@ -314,7 +314,7 @@ fn one_bad_pod_does_not_hold_up_the_others() {
         rig.api.put(pod("bad"));
         rig.api.put(pod("web"));
         rig.watch();
-        rig.api.fail(Fault::Status(500));
+        rig.api.fail(RequestFault::Status(500));
         rig.say("bad-uid", status("Running"));
         pass(ROUND_TRIP * 2).await;
         rig.say("web-uid", status("Running"));
@@ -331,7 +331,7 @@ fn a_busy_server_is_given_the_time_that_it_asks_for() {
         let rig = Rig::start();
         rig.api.put(pod("web"));
         rig.watch();
-        rig.api.fail(Fault::Busy(7));
+        rig.api.fail(RequestFault::Busy(7));
         rig.say("web-uid", status("Running"));
         pass(Duration::from_secs(6)).await;
         assert_eq!(rig.api.heard().len(), 1);
@@ -435,8 +435,8 @@ fn a_deletion_is_tried_until_it_is_done() {
         rig.api
             .change("web", |pod| pod["status"]["phase"] = json!("Failed"));
         rig.watch();
-        rig.api.fail(Fault::Away);
-        rig.api.fail(Fault::Status(500));
+        rig.api.fail(RequestFault::Away);
+        rig.api.fail(RequestFault::Status(500));
         rig.forget("web-uid");
         pass(Duration::from_secs(30)).await;
         assert_eq!(rig.api.heard(), ["DELETE web", "DELETE web", "DELETE web"]);
@@ -481,9 +481,15 @@ fn a_successor_asks_for_everything_again() {
     run_paused(|| async {
         let mut rig = Rig::start();
         rig.settle().await;
-        assert_eq!(rig.asked.drain(), [Asked::Statuses, Asked::Pods]);
+        assert_eq!(
+            rig.asked.drain(),
+            [ResyncAsked::Statuses, ResyncAsked::Pods]
+        );
         rig.restart();
         pass(Duration::from_secs(1)).await;
-        assert_eq!(rig.asked.drain(), [Asked::Statuses, Asked::Pods]);
+        assert_eq!(
+            rig.asked.drain(),
+            [ResyncAsked::Statuses, ResyncAsked::Pods]
+        );
     });
 }

@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tower::service_fn;
 
-use super::super::{MAILBOX, Msg, Peers, Republish, Sending, Statuses};
+use super::super::{MAILBOX, Msg, Peers, PodResync, StatusClient, StatusManager};
 
 /// How long the API takes for a request.
 pub(super) const ROUND_TRIP: Duration = Duration::from_millis(5);
@@ -22,30 +22,30 @@ const REST: Duration = Duration::from_millis(150);
 
 /// What the next request gets instead of its answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
+pub(super) enum RequestFault {
     Status(u16),
     Busy(u32),
     Away,
 }
 
 #[derive(Default)]
-pub(super) struct World {
+pub(super) struct FakeStatusApiState {
     pods: BTreeMap<String, Value>,
     version: u64,
     /// `PATCH web`, `DELETE web`.
     heard: Vec<String>,
     bodies: Vec<Value>,
-    faults: VecDeque<Fault>,
+    faults: VecDeque<RequestFault>,
     away: bool,
     now: usize,
     most: usize,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Api(Arc<Mutex<World>>);
+pub(super) struct FakeStatusApi(Arc<Mutex<FakeStatusApiState>>);
 
-impl Api {
-    pub(super) fn with<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+impl FakeStatusApi {
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut FakeStatusApiState) -> T) -> T {
         act(&mut self.0.lock().unwrap())
     }
 
@@ -100,7 +100,7 @@ impl Api {
         self.with(|world| world.most)
     }
 
-    pub(super) fn fail(&self, fault: Fault) {
+    pub(super) fn fail(&self, fault: RequestFault) {
         self.with(|world| world.faults.push_back(fault));
     }
 
@@ -131,7 +131,7 @@ impl Api {
     }
 }
 
-impl World {
+impl FakeStatusApiState {
     fn answer(
         &mut self,
         method: &Method,
@@ -145,11 +145,14 @@ impl World {
             .unwrap_or_default();
         self.heard.push(format!("{method} {name}"));
         self.bodies.push(body.clone());
-        let fault = self.faults.pop_front().or(self.away.then_some(Fault::Away));
+        let fault = self
+            .faults
+            .pop_front()
+            .or(self.away.then_some(RequestFault::Away));
         match fault {
-            Some(Fault::Away) => return Err(std::io::Error::other("nobody there")),
-            Some(Fault::Busy(seconds)) => return Ok(refusal(429, seconds)),
-            Some(Fault::Status(code)) => return Ok(refusal(code, 0)),
+            Some(RequestFault::Away) => return Err(std::io::Error::other("nobody there")),
+            Some(RequestFault::Busy(seconds)) => return Ok(refusal(429, seconds)),
+            Some(RequestFault::Status(code)) => return Ok(refusal(code, 0)),
             None => {}
         }
         let Some(pod) = self.pods.get_mut(name) else {
@@ -220,29 +223,29 @@ fn refusal(code: u16, seconds: u32) -> Response<Body> {
 
 /// Who is asked to say it all again.
 #[derive(Debug, PartialEq, strum::IntoStaticStr)]
-pub(super) enum Asked {
+pub(super) enum ResyncAsked {
     Statuses,
     Pods,
 }
 
 pub(super) struct Rig {
-    pub(super) api: Api,
+    pub(super) api: FakeStatusApi,
     pub(super) keeper: Addr<Msg>,
-    pub(super) asked: Inbox<Asked>,
+    pub(super) asked: Inbox<ResyncAsked>,
     root: Supervisor,
 }
 
 /// Starts a keeper that sends as `sending` says.
 pub(super) fn keeper(
-    sending: impl FnOnce(Recipient<Republish>) -> Sending,
-) -> (Supervisor, Addr<Msg>, Inbox<Asked>) {
+    sending: impl FnOnce(Recipient<PodResync>) -> StatusClient,
+) -> (Supervisor, Addr<Msg>, Inbox<ResyncAsked>) {
     let (keeper, port) = mailbox(MAILBOX);
     let (told, asked) = testing::inbox(64);
-    let republish = Recipient::new(told.clone(), |Republish| Asked::Statuses);
-    let sending = sending(Recipient::new(told, |Republish| Asked::Pods));
+    let republish = Recipient::new(told.clone(), |PodResync| ResyncAsked::Statuses);
+    let sending = sending(Recipient::new(told, |PodResync| ResyncAsked::Pods));
     let root = Supervisor::root("test", Intensity::UNLIMITED);
     root.spawn(ChildSpec::permanent("status"), port, move || {
-        Statuses::new(Peers {
+        StatusManager::new(Peers {
             republish: republish.clone(),
             api: Some(sending.clone()),
             kept: None,
@@ -253,8 +256,8 @@ pub(super) fn keeper(
 
 impl Rig {
     pub(super) fn start() -> Rig {
-        let api = Api::default();
-        let (root, keeper, asked) = keeper(|pods| Sending::over(api.client(), pods));
+        let api = FakeStatusApi::default();
+        let (root, keeper, asked) = keeper(|pods| StatusClient::over(api.client(), pods));
         Rig {
             api,
             keeper,

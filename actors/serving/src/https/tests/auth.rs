@@ -6,9 +6,9 @@ use kernel::testing::pass;
 use rcgen::{DnType, ExtendedKeyUsagePurpose, date_time_ymd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::rig::{Authority, Rig, open, run};
-use crate::policy::Authorization;
-use crate::reviews::User;
+use super::rig::{Rig, TestAuthority, open, run};
+use crate::policy::AuthorizationPolicy;
+use crate::reviews::AuthenticatedUser;
 
 const NOTHING: &str = "Unauthorized";
 
@@ -17,7 +17,7 @@ fn webhook(_: &mut crate::policy::Policy) {}
 #[test]
 fn nobody_gets_in_without_being_known() {
     run(webhook, async |rig: Rig| {
-        let stranger = Authority::new("clients");
+        let stranger = TestAuthority::new("clients");
         let stranger = stranger.client("admin", &["system:masters"]);
         let cases = [
             (None, ""),
@@ -133,7 +133,7 @@ fn certificates_are_their_subjects() {
         let servers = rig.clients.signed("alice", &[], |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         });
-        let other = Authority::new("clients").client("alice", &[]);
+        let other = TestAuthority::new("clients").client("alice", &[]);
         for (why, credentials) in [
             ("expired", expired),
             ("a server's", servers),
@@ -147,7 +147,7 @@ fn certificates_are_their_subjects() {
 
 #[test]
 fn user_of_a_certificate_has_all_that_upstream_gives_him() {
-    let authority = Authority::new("clients");
+    let authority = TestAuthority::new("clients");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.crt");
     std::fs::write(&path, authority.pem()).unwrap();
@@ -179,7 +179,7 @@ fn stale_certificate_does_not_spoil_a_good_token() {
             rig.token("good", "alice");
             rig.allow("alice", "*");
             rig.allow("system:anonymous", "healthz");
-            let stranger = Authority::new("x").client("bob", &[]);
+            let stranger = TestAuthority::new("x").client("bob", &[]);
             let good = "authorization: Bearer good\r\n";
             let bad = "authorization: Bearer bad\r\n";
             assert_eq!(
@@ -281,7 +281,7 @@ fn nobody_gets_in_while_the_api_server_is_away() {
 #[test]
 fn always_allow_asks_nobody_but_who_it_is() {
     run(
-        |policy| policy.authorization = Authorization::AlwaysAllow,
+        |policy| policy.authorization = AuthorizationPolicy::AlwaysAllow,
         async |rig: Rig| {
             assert_eq!(rig.ask("GET /pods").await.status, 401);
             let alice = rig.clients.client("alice", &[]);
@@ -306,7 +306,7 @@ fn authorities_change_under_an_open_connection() {
             String::from_utf8_lossy(&answer[9..12.min(read)]).into_owned()
         };
         assert_eq!(status().await, "200");
-        let next = Authority::new("next");
+        let next = TestAuthority::new("next");
         let path = rig.folder.path().join("ca.crt");
         std::fs::write(&path, "no certificate at all").unwrap();
         pass(Duration::from_millis(1100)).await;
@@ -354,10 +354,10 @@ fn own_certificate_changes_without_a_dropped_connection() {
 fn group_of_all_who_are_known_is_added_once() {
     use std::rc::Rc;
     let groups = |groups: &[&str], name: &str| {
-        let user = User {
+        let user = AuthenticatedUser {
             name: name.to_owned(),
             groups: groups.iter().map(|group| (*group).to_owned()).collect(),
-            ..User::default()
+            ..AuthenticatedUser::default()
         };
         crate::authn::authenticated(Rc::new(user)).groups.clone()
     };

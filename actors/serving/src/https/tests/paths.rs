@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::rig::{Rig, open, run};
-use crate::node::Trouble;
+use crate::node::NodeError;
 use crate::policy::Policy;
 
 /// Upstream's TestHealthCheck, TestSyncLoopCheck.
@@ -93,7 +93,7 @@ fn metrics_and_the_rest_are_what_the_node_says() {
         let kind = "content-type: text/plain; version=0.0.4; charset=utf-8";
         assert!(told.head.contains(kind), "{}", told.head);
         assert_eq!(told.body, "a 1\n");
-        *rig.node.trouble.borrow_mut() = Some(Trouble::Failed("no runtime".into()));
+        *rig.node.trouble.borrow_mut() = Some(NodeError::Failed("no runtime".into()));
         let told = rig.ask("GET /stats/summary").await;
         let text = "Internal Error: no runtime";
         assert_eq!((told.status, told.body.as_str()), (500, text));
@@ -148,7 +148,7 @@ fn commands_run_to_their_end() {
             (404, "pod does not exist")
         );
         *rig.node.trouble.borrow_mut() =
-            Some(Trouble::NotFound("container not found (\"c\")".into()));
+            Some(NodeError::NotFound("container not found (\"c\")".into()));
         let told = rig.ask("POST /run/ns/p/c?cmd=ls").await;
         assert_eq!(
             (told.status, told.body.as_str()),
@@ -191,7 +191,7 @@ fn containers_are_checkpointed() {
             let told = rig.ask(&format!("POST {path}")).await;
             assert_eq!((told.status, told.body.as_str()), (status, text), "{path}");
         }
-        *rig.node.trouble.borrow_mut() = Some(Trouble::Failed("no CRIU".into()));
+        *rig.node.trouble.borrow_mut() = Some(NodeError::Failed("no CRIU".into()));
         let told = rig.ask("POST /checkpoint/ns/p/c").await;
         let text = "checkpointing of ns/p/c failed (no CRIU)";
         assert_eq!((told.status, told.body.as_str()), (500, text));

@@ -28,13 +28,14 @@ use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::healthz::Checks;
+use crate::healthz::HealthChecks;
 use crate::https::Https;
 use crate::node::{
-    About, Attach, Checkpoint, Detail, Exec, KubeletHost, Metrics, Pods, Run, Trouble,
+    Attach, ComponentInfo, ContainerCheckpointRequest, Detail, Exec, KubeletHost, Metrics,
+    NodeError, PodsWithStatuses, RunCommand,
 };
-use crate::policy::{Authentication, Authorization, Paths, Policy, Tls};
-use crate::reviews::{Access, ReviewError, Reviews, User, Verdict};
+use crate::policy::{AuthenticationPolicy, AuthorizationPolicy, EndpointPolicy, Policy, TlsPolicy};
+use crate::reviews::{Attributes, AuthenticatedUser, Decision, ReviewError, Reviews};
 
 pub(super) const SOON: Duration = Duration::from_secs(10);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
@@ -48,12 +49,12 @@ pub(super) struct FakeNode {
     pub(super) logs: RefCell<BTreeMap<String, PathBuf>>,
     pub(super) stopped: Cell<bool>,
     pub(super) url: RefCell<String>,
-    pub(super) trouble: RefCell<Option<Trouble>>,
+    pub(super) trouble: RefCell<Option<NodeError>>,
     pub(super) asked: RefCell<Vec<String>>,
 }
 
 impl FakeNode {
-    fn said<T>(&self, what: String, answer: T) -> Result<T, Trouble> {
+    fn said<T>(&self, what: String, answer: T) -> Result<T, NodeError> {
         self.asked.borrow_mut().push(what);
         match self.trouble.borrow().clone() {
             Some(trouble) => Err(trouble),
@@ -66,7 +67,7 @@ impl FakeNode {
     }
 }
 
-impl Checks for FakeNode {
+impl HealthChecks for FakeNode {
     fn names(&self) -> &'static [&'static str] {
         &["ping", "log", "syncloop"]
     }
@@ -81,7 +82,7 @@ impl Checks for FakeNode {
 }
 
 impl KubeletHost for FakeNode {
-    async fn pods(&self) -> Result<Pods, Trouble> {
+    async fn pods(&self) -> Result<PodsWithStatuses, NodeError> {
         let status = PodStatus {
             container_statuses: Some(vec![ContainerStatus {
                 name: "c".into(),
@@ -95,17 +96,17 @@ impl KubeletHost for FakeNode {
             phase: Some("Running".into()),
             ..PodStatus::default()
         };
-        Ok(Pods {
+        Ok(PodsWithStatuses {
             pods: self.pods.borrow().clone(),
             statuses: BTreeMap::from([(PodUid::from("uid-p"), Arc::new(status))]),
         })
     }
 
-    async fn running_pods(&self) -> Result<Vec<Pod>, Trouble> {
+    async fn running_pods(&self) -> Result<Vec<Pod>, NodeError> {
         self.said("running".into(), vec![Pod::clone(&pod("seen"))])
     }
 
-    async fn exec(&self, wanted: Exec) -> Result<String, Trouble> {
+    async fn exec(&self, wanted: Exec) -> Result<String, NodeError> {
         let Exec {
             container,
             command,
@@ -118,45 +119,45 @@ impl KubeletHost for FakeNode {
         )
     }
 
-    async fn attach(&self, wanted: Attach) -> Result<String, Trouble> {
+    async fn attach(&self, wanted: Attach) -> Result<String, NodeError> {
         let Attach {
             container, streams, ..
         } = wanted;
         self.said(format!("attach {container} {streams:?}"), self.url())
     }
 
-    async fn port_forward(&self, _: &Pod, ports: Vec<i32>) -> Result<String, Trouble> {
+    async fn port_forward(&self, _: &Pod, ports: Vec<i32>) -> Result<String, NodeError> {
         self.said(format!("forward {ports:?}"), self.url())
     }
 
-    async fn run(&self, wanted: Run) -> Result<Vec<u8>, Trouble> {
+    async fn run(&self, wanted: RunCommand) -> Result<Vec<u8>, NodeError> {
         let said = format!("run {} {:?}", wanted.container, wanted.command);
         self.said(said, b"output".to_vec())
     }
 
-    async fn checkpoint(&self, wanted: Checkpoint) -> Result<String, Trouble> {
+    async fn checkpoint(&self, wanted: ContainerCheckpointRequest) -> Result<String, NodeError> {
         let said = format!("checkpoint {} {:?}", wanted.container, wanted.timeout);
         self.said(said, "/var/lib/kubelet/checkpoints/x.tar".into())
     }
 
-    async fn log_path(&self, container: &ContainerId) -> Result<PathBuf, Trouble> {
+    async fn log_path(&self, container: &ContainerId) -> Result<PathBuf, NodeError> {
         let path = self.logs.borrow().get(container.as_str()).cloned();
-        path.ok_or_else(|| Trouble::NotFound("no such container".into()))
+        path.ok_or_else(|| NodeError::NotFound("no such container".into()))
     }
 
-    async fn is_running(&self, _: &ContainerId) -> Result<bool, Trouble> {
+    async fn is_running(&self, _: &ContainerId) -> Result<bool, NodeError> {
         Ok(!self.stopped.get())
     }
 
-    async fn metrics(&self, which: Metrics) -> Result<String, Trouble> {
+    async fn metrics(&self, which: Metrics) -> Result<String, NodeError> {
         self.said(format!("metrics {which:?}"), "a 1\n".into())
     }
 
-    async fn summary(&self, detail: Detail) -> Result<Vec<u8>, Trouble> {
+    async fn summary(&self, detail: Detail) -> Result<Vec<u8>, NodeError> {
         self.said(format!("summary {detail:?}"), b"{}".to_vec())
     }
 
-    async fn configz(&self) -> Result<Vec<u8>, Trouble> {
+    async fn configz(&self) -> Result<Vec<u8>, NodeError> {
         self.said("configz".into(), br#"{"kubeletconfig":{}}"#.to_vec())
     }
 
@@ -164,8 +165,8 @@ impl KubeletHost for FakeNode {
         BTreeMap::from([("v".into(), "2".into())])
     }
 
-    fn about(&self) -> About {
-        About {
+    fn about(&self) -> ComponentInfo {
+        ComponentInfo {
             started: UNIX_EPOCH,
             version: "0.1.0".into(),
             emulates: "1.36".into(),
@@ -183,7 +184,7 @@ impl KubeletHost for FakeNode {
 /// An API server that knows some tokens, and lets some users do some things.
 #[derive(Default)]
 pub(super) struct FakeReviews {
-    pub(super) tokens: RefCell<BTreeMap<String, User>>,
+    pub(super) tokens: RefCell<BTreeMap<String, AuthenticatedUser>>,
     /// User and subresource.
     pub(super) allowed: RefCell<Vec<(String, String)>>,
     pub(super) away: Cell<bool>,
@@ -191,7 +192,7 @@ pub(super) struct FakeReviews {
 }
 
 impl Reviews for FakeReviews {
-    async fn token(&self, token: &str) -> Result<Option<User>, ReviewError> {
+    async fn token(&self, token: &str) -> Result<Option<AuthenticatedUser>, ReviewError> {
         self.asked.borrow_mut().push(format!("token {token}"));
         // Others may ask the same meanwhile.
         tokio::task::yield_now().await;
@@ -201,7 +202,7 @@ impl Reviews for FakeReviews {
         }
     }
 
-    async fn access(&self, wanted: &Access) -> Result<Verdict, ReviewError> {
+    async fn access(&self, wanted: &Attributes) -> Result<Decision, ReviewError> {
         let name = &wanted.user.name;
         let said = format!(
             "{name} {} {} {}",
@@ -215,36 +216,36 @@ impl Reviews for FakeReviews {
             user == name && (subresource == "*" || subresource == wanted.subresource)
         };
         match self.allowed.borrow().iter().any(is_it) {
-            true => Ok(Verdict::Allowed),
-            false => Ok(Verdict::Refused),
+            true => Ok(Decision::Allowed),
+            false => Ok(Decision::Refused),
         }
     }
 }
 
 /// Who signs certificates.
-pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(super) struct TestAuthority(CertifiedIssuer<'static, KeyPair>);
 
 /// A client's certificate and key.
 #[derive(Clone)]
-pub(super) struct Credentials {
+pub(super) struct TestCredentials {
     chain: Vec<CertificateDer<'static>>,
     key: Vec<u8>,
 }
 
-impl Authority {
-    pub(super) fn new(name: &str) -> Authority {
+impl TestAuthority {
+    pub(super) fn new(name: &str) -> TestAuthority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
-        Authority(CertifiedIssuer::self_signed(params, key).unwrap())
+        TestAuthority(CertifiedIssuer::self_signed(params, key).unwrap())
     }
 
     pub(super) fn pem(&self) -> String {
         self.0.pem()
     }
 
-    pub(super) fn client(&self, name: &str, groups: &[&str]) -> Credentials {
+    pub(super) fn client(&self, name: &str, groups: &[&str]) -> TestCredentials {
         self.signed(name, groups, |_| {})
     }
 
@@ -253,7 +254,7 @@ impl Authority {
         name: &str,
         groups: &[&str],
         change: impl FnOnce(&mut CertificateParams),
-    ) -> Credentials {
+    ) -> TestCredentials {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         // One attribute of a kind is all that this maker takes.
@@ -269,7 +270,7 @@ impl Authority {
         change(&mut params);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
-        Credentials {
+        TestCredentials {
             chain: vec![certificate.der().clone()],
             key: key.serialize_der(),
         }
@@ -296,15 +297,15 @@ pub(super) struct Rig {
     pub(super) address: SocketAddr,
     pub(super) node: Rc<FakeNode>,
     pub(super) reviews: Rc<FakeReviews>,
-    pub(super) servers: Authority,
-    pub(super) clients: Authority,
+    pub(super) servers: TestAuthority,
+    pub(super) clients: TestAuthority,
     pub(super) certificate: watch::Sender<Option<Arc<CertifiedKey>>>,
     pub(super) folder: TempDir,
 }
 
 /// An answer, read to its end.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct NodeCalls {
     pub(super) status: u16,
     pub(super) head: String,
     pub(super) body: String,
@@ -322,13 +323,13 @@ pub(super) fn run(change: impl FnOnce(&mut Policy), test: impl AsyncFnOnce(Rig))
 /// Everybody is let in.
 pub(super) fn open(policy: &mut Policy) {
     policy.authentication.anonymous = true;
-    policy.authorization = Authorization::AlwaysAllow;
+    policy.authorization = AuthorizationPolicy::AlwaysAllow;
 }
 
 impl Rig {
     async fn start(change: impl FnOnce(&mut Policy)) -> Rig {
         let folder = tempfile::tempdir().unwrap();
-        let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+        let (servers, clients) = (TestAuthority::new("servers"), TestAuthority::new("clients"));
         let client_ca = folder.path().join("ca.crt");
         std::fs::write(&client_ca, clients.pem()).unwrap();
         let system_logs = folder.path().join("log");
@@ -336,17 +337,17 @@ impl Rig {
         let mut policy = Policy {
             address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             node_name: "node-1".into(),
-            tls: Tls::default(),
-            authentication: Authentication {
+            tls: TlsPolicy::default(),
+            authentication: AuthenticationPolicy {
                 anonymous: false,
                 tokens: Some(MINUTE * 2),
                 client_ca: Some(client_ca),
             },
-            authorization: Authorization::Webhook {
+            authorization: AuthorizationPolicy::Webhook {
                 allowed: MINUTE * 5,
                 refused: MINUTE / 2,
             },
-            paths: Paths::default(),
+            paths: EndpointPolicy::default(),
             idle: MINUTE * 240,
             journalctl: folder.path().join("journalctl"),
             system_logs,
@@ -385,9 +386,9 @@ impl Rig {
     }
 
     pub(super) fn token(&self, token: &str, user: &str) {
-        let user = User {
+        let user = AuthenticatedUser {
             name: user.to_owned(),
-            ..User::default()
+            ..AuthenticatedUser::default()
         };
         self.reviews
             .tokens
@@ -395,7 +396,7 @@ impl Rig {
             .insert(token.to_owned(), user);
     }
 
-    pub(super) fn client(&self, credentials: Option<&Credentials>) -> ClientConfig {
+    pub(super) fn client(&self, credentials: Option<&TestCredentials>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.servers.root()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -405,14 +406,17 @@ impl Rig {
             .with_root_certificates(roots);
         match credentials {
             None => builder.with_no_client_auth(),
-            Some(Credentials { chain, key }) => {
+            Some(TestCredentials { chain, key }) => {
                 let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.clone()));
                 builder.with_client_auth_cert(chain.clone(), key).unwrap()
             }
         }
     }
 
-    pub(super) async fn connect(&self, credentials: Option<&Credentials>) -> TlsStream<TcpStream> {
+    pub(super) async fn connect(
+        &self,
+        credentials: Option<&TestCredentials>,
+    ) -> TlsStream<TcpStream> {
         self.connect_with(self.client(credentials)).await
     }
 
@@ -424,17 +428,17 @@ impl Rig {
     }
 
     /// Asks without credentials.
-    pub(super) async fn ask(&self, line: &str) -> Told {
+    pub(super) async fn ask(&self, line: &str) -> NodeCalls {
         self.ask_as(None, line, "").await
     }
 
     /// Asks with headers, each with its end.
     pub(super) async fn ask_as(
         &self,
-        credentials: Option<&Credentials>,
+        credentials: Option<&TestCredentials>,
         line: &str,
         headers: &str,
-    ) -> Told {
+    ) -> NodeCalls {
         let mut stream = self.connect(credentials).await;
         let head = format!("{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -442,14 +446,14 @@ impl Rig {
     }
 
     /// Asks with a token.
-    pub(super) async fn ask_with(&self, token: &str, line: &str) -> Told {
+    pub(super) async fn ask_with(&self, token: &str, line: &str) -> NodeCalls {
         let header = format!("authorization: Bearer {token}\r\n");
         self.ask_as(None, line, &header).await
     }
 }
 
 /// Reads an answer to the end of its connection.
-pub(super) async fn told(stream: &mut TlsStream<TcpStream>) -> Told {
+pub(super) async fn told(stream: &mut TlsStream<TcpStream>) -> NodeCalls {
     let mut bytes = Vec::new();
     let read = tokio::time::timeout(SOON, stream.read_to_end(&mut bytes)).await;
     drop(read.expect("the answer ends"));
@@ -462,7 +466,7 @@ pub(super) async fn told(stream: &mut TlsStream<TcpStream>) -> Told {
         true => unchunked(body),
         false => body.to_owned(),
     };
-    Told {
+    NodeCalls {
         status: head
             .get(9..12)
             .and_then(|code| code.parse().ok())
@@ -510,7 +514,7 @@ impl Rig {
     }
 }
 
-impl Credentials {
+impl TestCredentials {
     pub(super) fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
@@ -518,7 +522,7 @@ impl Credentials {
 
 impl Rig {
     /// Asks for another protocol, and reads the refusal.
-    pub(super) async fn ask_upgrade(&self, line: &str, headers: &str) -> Told {
+    pub(super) async fn ask_upgrade(&self, line: &str, headers: &str) -> NodeCalls {
         let mut stream = self.connect(None).await;
         let head = format!("{line} HTTP/1.1\r\nhost: x\r\n{headers}\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -537,7 +541,7 @@ impl Rig {
             let length = length.split("content-length: ").nth(1);
             let length = length.and_then(|rest| rest.lines().next()?.parse().ok());
             if read == 0 || body.len() >= length.unwrap_or(usize::MAX) {
-                return Told {
+                return NodeCalls {
                     status: head[9..12].parse().unwrap(),
                     head: head.to_owned(),
                     body: body.to_owned(),

@@ -6,7 +6,7 @@ use flate2::read::GzDecoder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::rig::{Rig, SOON, open, run};
-use crate::node::Trouble;
+use crate::node::NodeError;
 
 /// Upstream's promhttp, TestNegotiateEncodingWriter, over the wire.
 #[test]
@@ -37,7 +37,7 @@ fn scrapers_may_have_metrics_packed() {
 #[test]
 fn metrics_that_cannot_be_had_say_so() {
     run(open, async |rig: Rig| {
-        *rig.node.trouble.borrow_mut() = Some(Trouble::Failed("no runtime".into()));
+        *rig.node.trouble.borrow_mut() = Some(NodeError::Failed("no runtime".into()));
         let told = rig.ask("GET /metrics/resource").await;
         let text = "An error has occurred while serving metrics:\n\nno runtime\n";
         assert_eq!((told.status, told.body.as_str()), (500, text));

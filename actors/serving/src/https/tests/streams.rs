@@ -6,21 +6,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::rig::{Rig, SOON, WEBSOCKET, open, run};
-use crate::node::Trouble;
+use crate::node::NodeError;
 use crate::policy::Policy;
 
 /// The runtime's streaming server: it reads a head, gives this answer, and hands the connection over.
-struct Runtime {
+struct StreamRuntime {
     url: String,
     listener: TcpListener,
 }
 
-impl Runtime {
-    async fn start(rig: &Rig) -> Runtime {
+impl StreamRuntime {
+    async fn start(rig: &Rig) -> StreamRuntime {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/exec/token?x=1", listener.local_addr().unwrap());
         rig.node.url.replace(url.clone());
-        Runtime { url, listener }
+        StreamRuntime { url, listener }
     }
 
     async fn next(&self, answer: &str) -> (TcpStream, String) {
@@ -48,7 +48,7 @@ const SPDY: &str = "host: node\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\nx-
 fn streams_are_carried_both_ways_and_ended_one_by_one() {
     run(open, async |rig: Rig| {
         rig.token("secret", "alice");
-        let runtime = Runtime::start(&rig).await;
+        let runtime = StreamRuntime::start(&rig).await;
         assert!(runtime.url.starts_with("http://127.0.0.1"));
         for (path, asked) in [
             (
@@ -126,7 +126,7 @@ fn streams_are_carried_both_ways_and_ended_one_by_one() {
 fn websockets_bring_their_ports_and_leave_their_tokens() {
     run(open, async |rig: Rig| {
         rig.token("token", "alice");
-        let runtime = Runtime::start(&rig).await;
+        let runtime = StreamRuntime::start(&rig).await;
         let mut caller = rig.connect(None).await;
         let protocols = "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9rZW4";
         let ask = format!(
@@ -161,7 +161,7 @@ fn idle_streams_are_ended() {
         policy.idle = Duration::from_millis(300);
     };
     run(quick, async |rig: Rig| {
-        let runtime = Runtime::start(&rig).await;
+        let runtime = StreamRuntime::start(&rig).await;
         let mut caller = rig.connect(None).await;
         let ask = format!(
             "POST /exec/ns/p/c?command=sh&output=1 HTTP/1.1\r\n{}",
@@ -188,7 +188,7 @@ fn idle_streams_are_ended() {
 #[test]
 fn refusals_of_the_runtime_are_passed_on() {
     run(open, async |rig: Rig| {
-        let runtime = Runtime::start(&rig).await;
+        let runtime = StreamRuntime::start(&rig).await;
         let upgrade = "connection: Upgrade\r\nupgrade: SPDY/3.1\r\n";
         let line = "POST /exec/ns/p/c?command=sh&output=1";
         let answers = [
@@ -269,9 +269,12 @@ fn what_cannot_be_a_stream_is_refused() {
         );
         assert!(rig.node.asked.borrow().is_empty());
         for (trouble, status) in [
-            (Trouble::NotFound("container not found (\"c\")".into()), 404),
-            (Trouble::Exhausted("too many".into()), 429),
-            (Trouble::Failed("no".into()), 500),
+            (
+                NodeError::NotFound("container not found (\"c\")".into()),
+                404,
+            ),
+            (NodeError::Exhausted("too many".into()), 429),
+            (NodeError::Failed("no".into()), 500),
         ] {
             let text = trouble.to_string();
             rig.node.trouble.replace(Some(trouble));

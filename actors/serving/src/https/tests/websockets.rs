@@ -14,15 +14,15 @@ const V5: &str = "base64url.bearer.authorization.k8s.io.dG9rZW4, v5.channel.k8s.
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
 /// The runtime's streaming server.
-struct Runtime(TcpListener);
+struct WebSocketRuntime(TcpListener);
 
-impl Runtime {
-    async fn start(rig: &Rig) -> Runtime {
+impl WebSocketRuntime {
+    async fn start(rig: &Rig) -> WebSocketRuntime {
         rig.token("token", "alice");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/exec/token", listener.local_addr().unwrap());
         rig.node.url.replace(url);
-        Runtime(listener)
+        WebSocketRuntime(listener)
     }
 
     /// Reads the head of a request, and gives this answer.
@@ -114,7 +114,7 @@ async fn frame(from: &mut TcpStream) -> ([u8; 5], Vec<u8>) {
 #[test]
 fn streams_of_a_command_go_on_as_spdy() {
     run(open, async |rig: Rig| {
-        let runtime = Runtime::start(&rig).await;
+        let runtime = WebSocketRuntime::start(&rig).await;
         let (mut caller, head) = asked(&rig, EXEC, V5).await;
         assert!(head.starts_with("http/1.1 101"), "{head}");
         for header in [
@@ -180,7 +180,7 @@ fn streams_of_a_command_go_on_as_spdy() {
 #[test]
 fn trouble_with_the_runtime_is_told_in_the_websocket() {
     run(open, async |rig: Rig| {
-        let runtime = Runtime::start(&rig).await;
+        let runtime = WebSocketRuntime::start(&rig).await;
         let (mut caller, _) = asked(&rig, EXEC, V5).await;
         hear(&mut caller).await;
         runtime
@@ -226,7 +226,7 @@ fn trouble_with_the_runtime_is_told_in_the_websocket() {
 #[test]
 fn command_ends_with_the_caller_and_what_he_may_not_say() {
     run(open, async |rig: Rig| {
-        let runtime = Runtime::start(&rig).await;
+        let runtime = WebSocketRuntime::start(&rig).await;
         let huge = [&[0x82, 0xff][..], &(5_u64 << 20).to_be_bytes(), &[0; 4]].concat();
         let unmasked = [0x82, 2, 0, 1].to_vec();
         let half_a_close = [0x82, 0x81, 0, 0, 0, 0, 255].to_vec();
@@ -272,7 +272,7 @@ fn command_ends_with_the_caller_and_what_he_may_not_say() {
 #[test]
 fn spdy_of_a_forwarded_port_goes_through_the_websocket() {
     run(open, async |rig: Rig| {
-        let runtime = Runtime::start(&rig).await;
+        let runtime = WebSocketRuntime::start(&rig).await;
         let (mut caller, _) = asked(&rig, "/portForward/ns/p", TUNNEL).await;
         let answer = SWITCH.replace("v4.channel", "portforward");
         let (mut there, sent) = runtime.next(&answer).await;
@@ -324,7 +324,7 @@ fn newer_websockets_are_the_runtimes_affair_where_the_gate_is_off() {
         policy.paths.websockets = false;
     };
     run(off, async |rig: Rig| {
-        let runtime = Runtime::start(&rig).await;
+        let runtime = WebSocketRuntime::start(&rig).await;
         let answering = async {
             let answer = "HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno";
             runtime.next(answer).await.1

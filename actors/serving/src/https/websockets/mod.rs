@@ -6,7 +6,7 @@
 //!
 //! Upstream: pkg/kubelet/server/server.go, staging/src/k8s.io/apiserver/pkg/util/proxy (1.36).
 
-mod ended;
+mod command_status;
 mod remote;
 mod spdy;
 mod tunnel;
@@ -27,7 +27,7 @@ pub(super) use self::remote::translate;
 pub(super) use self::tunnel::tunnel;
 use super::streams::{BUFFER, nothing};
 use crate::authn::{is_websocket, protocols};
-use crate::http::{Answer, text};
+use crate::http::{HandlerResponse, text};
 
 /// The remote command protocol whose streams can be closed one by one.
 const REMOTE: &str = "v5.channel.k8s.io";
@@ -37,7 +37,7 @@ const KUBERNETES: &str = ".k8s.io";
 /// Of one message. Clients send some tens of kilobytes.
 const LONGEST: usize = 4 << 20;
 
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
+type CallerSocket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Whether streams of a command come in a WebSocket that only newer servers understand.
 pub(super) fn is_remote(headers: &HeaderMap) -> bool {
@@ -57,7 +57,7 @@ pub(super) fn tunnelled(headers: &HeaderMap) -> Vec<String> {
 }
 
 /// The answer that opens a WebSocket, or says why it cannot be opened.
-fn opening(headers: &HeaderMap, protocol: &str) -> Result<Answer, Box<Answer>> {
+fn opening(headers: &HeaderMap, protocol: &str) -> Result<HandlerResponse, Box<HandlerResponse>> {
     let bad = |why: &'static str| Box::new(text(StatusCode::BAD_REQUEST, why));
     let version = headers.get(SEC_WEBSOCKET_VERSION);
     if version.is_none_or(|version| version != "13") {
@@ -86,7 +86,7 @@ fn opening(headers: &HeaderMap, protocol: &str) -> Result<Answer, Box<Answer>> {
     Ok(answer)
 }
 
-async fn open(here: Upgraded) -> Socket {
+async fn open(here: Upgraded) -> CallerSocket {
     let limits = WebSocketConfig::default()
         .read_buffer_size(BUFFER)
         .write_buffer_size(0)

@@ -19,13 +19,13 @@ use tokio_tungstenite::tungstenite::protocol::frame::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
-use super::spdy::{self, Heard, Last, Opening};
-use super::{REMOTE, Socket, ended, open, opening};
-use crate::http::Answer;
+use super::spdy::{self, Last, Opening, SpdyEvent};
+use super::{CallerSocket, REMOTE, command_status, open, opening};
+use crate::http::HandlerResponse;
 use crate::https::streams::{
-    BUFFER, Carried, CarryError, REFUSAL_BYTES, SWITCH_WITHIN, dial, silent,
+    BUFFER, CarryError, REFUSAL_BYTES, SWITCH_WITHIN, StreamForward, dial, silent,
 };
-use crate::node::Streams;
+use crate::node::RemoteCommandOptions;
 
 /// What every runtime speaks over SPDY.
 const RUNTIMES: &str = "v4.channel.k8s.io";
@@ -45,34 +45,34 @@ const RESIZE: u8 = 4;
 /// The channel that is named next has ended.
 const ENDS: u8 = 255;
 
-type ToCaller = SplitSink<Socket, Message>;
-type FromCaller = SplitStream<Socket>;
+type ToCaller = SplitSink<CallerSocket, Message>;
+type FromCaller = SplitStream<CallerSocket>;
 
 /// How it came to an end, other than by the command's own.
-enum Stop {
+enum TranslationEnd {
     /// The caller has left, or says nothing any more.
     Gone,
     Trouble(String),
 }
 
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Stop {
-        Stop::Trouble(error.to_string())
+impl From<io::Error> for TranslationEnd {
+    fn from(error: io::Error) -> TranslationEnd {
+        TranslationEnd::Trouble(error.to_string())
     }
 }
 
-impl From<CarryError> for Stop {
-    fn from(error: CarryError) -> Stop {
-        Stop::Trouble(error.to_string())
+impl From<CarryError> for TranslationEnd {
+    fn from(error: CarryError) -> TranslationEnd {
+        TranslationEnd::Trouble(error.to_string())
     }
 }
 
 /// Opens the WebSocket, and serves it with what the runtime has.
 pub(in crate::https) fn translate(
-    carried: Carried,
-    streams: Streams,
+    carried: StreamForward,
+    streams: RemoteCommandOptions,
     mut request: Request<Incoming>,
-) -> Answer {
+) -> HandlerResponse {
     let answer = match opening(request.headers(), REMOTE) {
         Ok(answer) => answer,
         Err(refusal) => return *refusal,
@@ -88,7 +88,7 @@ pub(in crate::https) fn translate(
     answer
 }
 
-async fn serve(socket: Socket, carried: Carried, streams: Streams) {
+async fn serve(socket: CallerSocket, carried: StreamForward, streams: RemoteCommandOptions) {
     let (mut to_caller, mut from_caller) = socket.split();
     // The caller hears at once that there is somebody.
     let first = match () {
@@ -101,7 +101,7 @@ async fn serve(socket: Socket, carried: Carried, streams: Streams) {
         return;
     }
     let last = Cell::new(kernel::now());
-    let talk = Talk {
+    let talk = StreamTranslation {
         streams,
         last: &last,
     };
@@ -109,13 +109,13 @@ async fn serve(socket: Socket, carried: Carried, streams: Streams) {
         served = talk.held(&carried.url, &mut to_caller, &mut from_caller) => served,
         () = silent(&last, carried.idle) => {
             tracing::info!("a stream was idle for {:?} and is ended", carried.idle);
-            Err(Stop::Gone)
+            Err(TranslationEnd::Gone)
         }
     };
     let status = match served {
         Ok(status) => status,
-        Err(Stop::Trouble(why)) => ended::failure(&why),
-        Err(Stop::Gone) => return,
+        Err(TranslationEnd::Trouble(why)) => command_status::failure(&why),
+        Err(TranslationEnd::Gone) => return,
     };
     let finished = finish(status, to_caller, from_caller);
     drop(tokio::time::timeout(FINISH_WITHIN, finished).await);
@@ -142,7 +142,7 @@ async fn finish(status: Value, mut to_caller: ToCaller, mut from_caller: FromCal
 
 /// The numbers of the runtime's streams.
 #[derive(Debug, Default, Clone, Copy)]
-struct Numbers {
+struct StreamIds {
     error: u32,
     stdin: Option<u32>,
     stdout: Option<u32>,
@@ -150,19 +150,19 @@ struct Numbers {
     resize: Option<u32>,
 }
 
-struct Talk<'a> {
-    streams: Streams,
+struct StreamTranslation<'a> {
+    streams: RemoteCommandOptions,
     last: &'a Cell<Instant>,
 }
 
-impl Talk<'_> {
+impl StreamTranslation<'_> {
     /// Carries everything until the command has ended, and returns how.
     async fn held(
         &self,
         url: &str,
         to_caller: &mut ToCaller,
         from_caller: &mut FromCaller,
-    ) -> Result<Value, Stop> {
+    ) -> Result<Value, TranslationEnd> {
         let there = called(url).await?;
         let (from_runtime, mut to_runtime) = tokio::io::split(TokioIo::new(there));
         let numbers = self.opened(&mut to_runtime).await?;
@@ -176,20 +176,20 @@ impl Talk<'_> {
         }
     }
 
-    async fn opened(&self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<Numbers> {
+    async fn opened(&self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<StreamIds> {
         let (mut opening, mut frames) = (Opening::default(), Vec::new());
         let mut next = |kind: &str| {
             let (id, frame) = opening.next("streamtype", kind);
             frames.extend(frame);
             id
         };
-        let Streams {
+        let RemoteCommandOptions {
             stdin,
             stdout,
             stderr,
             tty,
         } = self.streams;
-        let numbers = Numbers {
+        let numbers = StreamIds {
             error: next("error"),
             stdin: stdin.then(|| next("stdin")),
             stdout: stdout.then(|| next("stdout")),
@@ -205,11 +205,11 @@ impl Talk<'_> {
     /// to say, the end of the command above all: that it does not hear is no trouble.
     async fn up(
         &self,
-        mut numbers: Numbers,
+        mut numbers: StreamIds,
         from: &mut FromCaller,
         mut to: impl AsyncWrite + Unpin,
         mut pings: mpsc::Receiver<u32>,
-    ) -> Stop {
+    ) -> TranslationEnd {
         let mut hears = true;
         loop {
             // Both arms are cancel-safe.
@@ -224,12 +224,12 @@ impl Talk<'_> {
                 Some(Ok(Message::Binary(bytes))) => bytes,
                 Some(Ok(Message::Text(text))) => text.into(),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return Stop::Gone,
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return TranslationEnd::Gone,
             };
             self.last.set(kernel::now());
             let (meant, data, last) = match &bytes[..] {
                 [ENDS, channel] => (*channel, &[][..], Last::Yes),
-                [ENDS, ..] => return Stop::Gone,
+                [ENDS, ..] => return TranslationEnd::Gone,
                 [] => continue,
                 [channel, data @ ..] => (*channel, data, Last::No),
             };
@@ -251,11 +251,11 @@ impl Talk<'_> {
     /// From the runtime to the caller, until the command has ended.
     async fn down(
         &self,
-        mut numbers: Numbers,
+        mut numbers: StreamIds,
         mut from: impl AsyncRead + Unpin,
         to: &mut ToCaller,
         pinged: mpsc::Sender<u32>,
-    ) -> Result<Value, Stop> {
+    ) -> Result<Value, TranslationEnd> {
         let (mut status, mut is_told) = (Vec::new(), false);
         while !is_told || numbers.stdout.is_some() || numbers.stderr.is_some() {
             let Some(heard) = spdy::hear(&mut from).await? else {
@@ -263,13 +263,13 @@ impl Talk<'_> {
                     true => break,
                     false => {
                         let why = "error reading from error stream: unexpected EOF";
-                        return Err(Stop::Trouble(why.to_owned()));
+                        return Err(TranslationEnd::Trouble(why.to_owned()));
                     }
                 }
             };
             self.last.set(kernel::now());
             let ended = match heard {
-                Heard::Data {
+                SpdyEvent::Data {
                     stream,
                     length,
                     last,
@@ -290,23 +290,23 @@ impl Talk<'_> {
                     from = pieces.into_inner();
                     if status.len() > STATUS_BYTES {
                         let why = "error reading from error stream: it is too long";
-                        return Err(Stop::Trouble(why.to_owned()));
+                        return Err(TranslationEnd::Trouble(why.to_owned()));
                     }
                     (last == Last::Yes).then_some(stream)
                 }
-                Heard::Ended(stream) => Some(stream),
-                Heard::Ping(id) => {
+                SpdyEvent::Ended(stream) => Some(stream),
+                SpdyEvent::Ping(id) => {
                     pinged.try_send(id).unwrap_or_default();
                     None
                 }
-                Heard::Nothing => None,
+                SpdyEvent::Nothing => None,
             };
             is_told |= ended == Some(numbers.error);
             for number in [&mut numbers.stdout, &mut numbers.stderr] {
                 number.take_if(|number| Some(*number) == ended);
             }
         }
-        Ok(ended::told(&status))
+        Ok(command_status::told(&status))
     }
 
     async fn pass(
@@ -314,7 +314,7 @@ impl Talk<'_> {
         channel: u8,
         from: &mut (impl AsyncRead + Unpin),
         to: &mut ToCaller,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), TranslationEnd> {
         loop {
             let mut message = vec![0; BUFFER];
             message[0] = channel;
@@ -324,7 +324,7 @@ impl Talk<'_> {
             }
             message.truncate(1 + read);
             let sent = to.send(Message::binary(message)).await;
-            sent.map_err(|_| Stop::Gone)?;
+            sent.map_err(|_| TranslationEnd::Gone)?;
             self.last.set(kernel::now());
         }
     }
@@ -337,7 +337,7 @@ async fn write(to: &mut (impl AsyncWrite + Unpin), head: &[u8], data: &[u8]) -> 
 }
 
 /// Calls the runtime, which then speaks SPDY.
-async fn called(url: &str) -> Result<Upgraded, Stop> {
+async fn called(url: &str) -> Result<Upgraded, TranslationEnd> {
     let onward = Request::builder()
         .method(Method::POST)
         .uri(url)
@@ -357,15 +357,15 @@ async fn called(url: &str) -> Result<Upgraded, Stop> {
         };
         let why = String::from_utf8_lossy(&body);
         let why = format!("unable to upgrade connection: {}", why.trim());
-        return Err(Stop::Trouble(why));
+        return Err(TranslationEnd::Trouble(why));
     }
     let chosen = answer.headers().get(VERSIONS);
     if chosen.is_none_or(|chosen| chosen != RUNTIMES) {
         let why = format!("unable to negotiate protocol: the runtime speaks no {RUNTIMES}");
-        return Err(Stop::Trouble(why));
+        return Err(TranslationEnd::Trouble(why));
     }
     let switched = hyper::upgrade::on(&mut answer).await;
-    switched.map_err(|error| Stop::Trouble(error.to_string()))
+    switched.map_err(|error| TranslationEnd::Trouble(error.to_string()))
 }
 
 fn authority(url: &str) -> &str {

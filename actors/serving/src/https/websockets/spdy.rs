@@ -14,7 +14,7 @@ const VERSION: u16 = 0x8003;
 
 /// What begins in what is heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum SpdyEvent {
     /// So many bytes of this stream follow.
     Data {
         stream: u32,
@@ -94,7 +94,7 @@ fn head([a, b, c, d]: [u8; 4], flags: u8, length: usize) -> [u8; 8] {
 }
 
 /// Reads on to where something begins; none at the end.
-pub(super) async fn hear(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Heard>> {
+pub(super) async fn hear(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<SpdyEvent>> {
     let mut head = [0; 8];
     match from.read_exact(&mut head).await {
         Ok(_) => {}
@@ -109,7 +109,7 @@ pub(super) async fn hear(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Opti
     };
     if a & 0x80 == 0 {
         let stream = u32::from_be_bytes([a, b, c, d]);
-        return Ok(Some(Heard::Data {
+        return Ok(Some(SpdyEvent::Data {
             stream,
             length,
             last,
@@ -124,9 +124,9 @@ pub(super) async fn hear(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Opti
     let id = body.first_chunk::<4>().copied().map(u32::from_be_bytes);
     Ok(Some(match (u16::from_be_bytes([c, d]), id, last) {
         // A reply, or more headers, with which a stream ends; and a reset.
-        (2 | 8, Some(id), Last::Yes) | (3, Some(id), _) => Heard::Ended(id),
-        (6, Some(id), _) => Heard::Ping(id),
-        _ => Heard::Nothing,
+        (2 | 8, Some(id), Last::Yes) | (3, Some(id), _) => SpdyEvent::Ended(id),
+        (6, Some(id), _) => SpdyEvent::Ping(id),
+        _ => SpdyEvent::Nothing,
     }))
 }
 
@@ -172,17 +172,17 @@ mod tests {
             while let Some(one) = hear(&mut from).await.unwrap() {
                 heard.push(one);
             }
-            let data = Heard::Data {
+            let data = SpdyEvent::Data {
                 stream: 5,
                 length: 256,
                 last: Last::Yes,
             };
-            let nothing = Heard::Nothing;
+            let nothing = SpdyEvent::Nothing;
             let expected = [
                 nothing,
-                Heard::Ping(2),
+                SpdyEvent::Ping(2),
                 data,
-                Heard::Ended(3),
+                SpdyEvent::Ended(3),
                 nothing,
                 nothing,
             ];

@@ -14,9 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use super::{TUNNEL, open, opening};
-use crate::http::Answer;
+use crate::http::HandlerResponse;
 use crate::https::streams::{
-    BUFFER, Carried, CarryError, GOODBYE_WITHIN, SWITCH_WITHIN, dial, onward, passed, silent,
+    BUFFER, CarryError, GOODBYE_WITHIN, SWITCH_WITHIN, StreamForward, dial, onward, passed, silent,
 };
 
 const VERSIONS: HeaderName = HeaderName::from_static("x-stream-protocol-version");
@@ -24,10 +24,10 @@ const SPDY: &str = "SPDY/3.1";
 
 /// Has the runtime speak SPDY, and carries it in the messages of the caller.
 pub(in crate::https) async fn tunnel(
-    carried: Carried,
+    carried: StreamForward,
     inner: Vec<String>,
     mut request: Request<Incoming>,
-) -> Result<Answer, CarryError> {
+) -> Result<HandlerResponse, CarryError> {
     let here = hyper::upgrade::on(&mut request);
     let asked = request.headers().clone();
     let mut onward = onward(&carried, request)?;
@@ -67,7 +67,7 @@ pub(in crate::https) async fn tunnel(
     Ok(opened)
 }
 
-async fn exchange(here: OnUpgrade, there: OnUpgrade, carried: Carried) {
+async fn exchange(here: OnUpgrade, there: OnUpgrade, carried: StreamForward) {
     let switched = tokio::time::timeout(SWITCH_WITHIN, async { tokio::try_join!(here, there) });
     match switched.await {
         Ok(Ok((here, there))) => both_ways(here, there, &carried).await,
@@ -77,7 +77,7 @@ async fn exchange(here: OnUpgrade, there: OnUpgrade, carried: Carried) {
     drop(carried.keep);
 }
 
-async fn both_ways(here: Upgraded, there: Upgraded, carried: &Carried) {
+async fn both_ways(here: Upgraded, there: Upgraded, carried: &StreamForward) {
     let (mut to_caller, mut from_caller) = open(here).await.split();
     let (mut from_runtime, mut to_runtime) = tokio::io::split(TokioIo::new(there));
     let last = Cell::new(kernel::now());

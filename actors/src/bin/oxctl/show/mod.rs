@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use actors::serving::admin::{AgentVersion, Archives, PodRow};
 use actors::worker::Explanation;
-use cluster::events::{Event, Object, Type};
+use cluster::events::{Event, EventType, InvolvedObject};
 use jiff::Timestamp;
 use kernel::TreeNode;
 use plugin_host::Snapshot;
@@ -214,8 +214,8 @@ fn event_table() -> TextTable {
 
 fn event_row(event: &Event, now: Timestamp) -> [String; 6] {
     let r#type = match event.r#type {
-        Type::Normal => "Normal",
-        Type::Warning => "Warning",
+        EventType::Normal => "Normal",
+        EventType::Warning => "Warning",
     };
     [
         age(event.last_seen, now),
@@ -227,7 +227,7 @@ fn event_row(event: &Event, now: Timestamp) -> [String; 6] {
     ]
 }
 
-fn object(object: &Object) -> String {
+fn object(object: &InvolvedObject) -> String {
     let mut text = object.kind.to_lowercase();
     for part in [&object.namespace, &object.name] {
         if !part.is_empty() {

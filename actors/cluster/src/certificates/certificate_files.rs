@@ -1,0 +1,141 @@
+//! A serving certificate from files that the operator brings and replaces.
+//!
+//! - **Owns** the pair that was read last.
+//! - **Hears** that it is time to look, and what was read.
+//! - **Tells** whoever watches the identity.
+//! - **Never** takes back a good pair because its files are, for the moment, no pair.
+//!
+//! Upstream: apiserver dynamiccertificates (certificate and key looked at once a minute, and when they change).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel::{Actor, Context, Exit};
+use rustls::sign::CertifiedKey;
+use serde::Serialize;
+use tokio::sync::watch;
+
+use super::key_pair::TlsKeyPair;
+use super::store::{StoreError, load};
+
+/// Between looks.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Which files hold it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// What the reader is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Reads the files.
+    Look,
+    /// Offers what was read, if it is new.
+    Read(Box<ReloadOutcome>),
+}
+
+/// What a look found.
+#[derive(Debug)]
+pub struct ReloadOutcome(Result<TlsKeyPair, StoreError>);
+
+/// What is offered.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub certificate: String,
+    pub not_after: Option<jiff::Timestamp>,
+    pub changes: u64,
+    pub trouble: Option<String>,
+}
+
+/// The reader of the files.
+#[derive(Debug)]
+pub struct CertificateReloader {
+    files: CertificateFiles,
+    identity: watch::Sender<Option<Arc<CertifiedKey>>>,
+
+    held: Option<TlsKeyPair>,
+    changes: u64,
+    trouble: Option<String>,
+}
+
+impl Actor for CertificateReloader {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.look(ctx);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Look => self.look(ctx),
+            Msg::Read(found) => self.read(found.0, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            certificate: self.files.certificate.display().to_string(),
+            not_after: self.held.as_ref().map(|pair| pair.lifetime.not_after),
+            changes: self.changes,
+            trouble: self.trouble.clone(),
+        }
+    }
+}
+
+impl CertificateReloader {
+    pub fn new(
+        files: CertificateFiles,
+        identity: watch::Sender<Option<Arc<CertifiedKey>>>,
+    ) -> Self {
+        CertificateReloader {
+            files,
+            identity,
+            held: None,
+            changes: 0,
+            trouble: None,
+        }
+    }
+
+    fn look(&mut self, ctx: &mut Context<Msg>) {
+        let CertificateFiles { certificate, key } = self.files.clone();
+        ctx.run(async move {
+            let read = tokio::task::spawn_blocking(move || load(&certificate, &key)).await;
+            let broke = |error| {
+                Err(StoreError::Read {
+                    path: PathBuf::new(),
+                    source: std::io::Error::other(error),
+                })
+            };
+            Msg::Read(Box::new(ReloadOutcome(read.unwrap_or_else(broke))))
+        });
+    }
+
+    fn read(&mut self, found: Result<TlsKeyPair, StoreError>, ctx: &mut Context<Msg>) {
+        ctx.after(PERIOD, Msg::Look);
+        match found {
+            Ok(pair) => {
+                self.trouble = None;
+                let is_same = |held: &TlsKeyPair| held.certified.cert == pair.certified.cert;
+                if !self.held.as_ref().is_some_and(is_same) {
+                    self.changes += 1;
+                    self.identity.send_replace(Some(pair.certified.clone()));
+                    self.held = Some(pair);
+                }
+            }
+            Err(error) => {
+                let text = format!("{:#}", anyhow::Error::new(error));
+                if self.trouble.as_ref() != Some(&text) {
+                    tracing::error!("{text}");
+                    self.trouble = Some(text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What can go wrong with a request, sorted by what the asker does about it.
+
+use std::error::Error;
+use std::time::Duration;
+
+use kube::core::Status;
+
+/// No server is left alone for longer, whatever it says.
+pub(super) const WAIT_AT_MOST: Duration = Duration::from_secs(60 * 60);
+
+/// Why a request has no good answer. What the server said is its own words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// 404: there is no such object.
+    #[error("{message}")]
+    NotFound { message: String },
+    /// 409 for something that is made: it is there already.
+    #[error("{message}")]
+    Exists { message: String },
+    /// 409 for something that is changed: it is not as the asker believed.
+    #[error("{message}")]
+    Conflict { message: String },
+    /// 410: the version that was asked for is forgotten; everything must be listed again.
+    #[error("{message}")]
+    Gone { message: String },
+    /// 401: the server does not know who asks.
+    #[error("{message}")]
+    Unauthorized { message: String },
+    /// 403: the asker may not.
+    #[error("{message}")]
+    Forbidden { message: String },
+    /// 429, or any answer that says when to come again.
+    #[error("{message}")]
+    Busy {
+        after: Option<Duration>,
+        message: String,
+    },
+    /// Any other refusal.
+    #[error("{message}")]
+    Refused {
+        code: u16,
+        reason: String,
+        message: String,
+    },
+    /// No answer: nobody there, a broken connection, or too late.
+    #[error("{message}")]
+    Unreachable { message: String },
+    /// An answer that nobody understands.
+    #[error("{message}")]
+    Nonsense { message: String },
+}
+
+impl ApiError {
+    /// How long the server wants to be left alone, if it says so.
+    pub fn pause(&self) -> Option<Duration> {
+        match self {
+            ApiError::Busy { after, .. } => *after,
+            ApiError::NotFound { .. }
+            | ApiError::Exists { .. }
+            | ApiError::Conflict { .. }
+            | ApiError::Gone { .. }
+            | ApiError::Unauthorized { .. }
+            | ApiError::Forbidden { .. }
+            | ApiError::Refused { .. }
+            | ApiError::Unreachable { .. }
+            | ApiError::Nonsense { .. } => None,
+        }
+    }
+
+    /// Whether the same request may succeed later.
+    pub fn transient(&self) -> bool {
+        match self {
+            ApiError::Unauthorized { .. }
+            | ApiError::Busy { .. }
+            | ApiError::Unreachable { .. }
+            | ApiError::Nonsense { .. } => true,
+            // A refusal without a code is not the API server's own.
+            ApiError::Refused { code, .. } => *code >= 500 || *code == 0,
+            ApiError::NotFound { .. }
+            | ApiError::Exists { .. }
+            | ApiError::Conflict { .. }
+            | ApiError::Gone { .. }
+            | ApiError::Forbidden { .. } => false,
+        }
+    }
+
+    pub(super) fn unreachable(message: impl Into<String>) -> ApiError {
+        ApiError::Unreachable {
+            message: message.into(),
+        }
+    }
+
+    pub(super) fn nonsense(message: impl Into<String>) -> ApiError {
+        ApiError::Nonsense {
+            message: message.into(),
+        }
+    }
+}
+
+impl From<Status> for ApiError {
+    fn from(status: Status) -> ApiError {
+        if status.code == 0 && status.reason.is_empty() && status.message.is_empty() {
+            return ApiError::nonsense("the answer is not what was asked for");
+        }
+        let message = match status.message.is_empty() {
+            true => format!("the server answered with code {}", status.code),
+            false => status.message,
+        };
+        let seconds = status
+            .details
+            .as_ref()
+            .map_or(0, |details| details.retry_after_seconds);
+        let after = (seconds > 0).then(|| Duration::from_secs(seconds.into()).min(WAIT_AT_MOST));
+        match (status.code, status.reason.as_str()) {
+            (404, _) => ApiError::NotFound { message },
+            (409, "AlreadyExists") => ApiError::Exists { message },
+            (409, _) => ApiError::Conflict { message },
+            (410, _) | (_, "Expired" | "Gone") => ApiError::Gone { message },
+            (401, _) => ApiError::Unauthorized { message },
+            (403, _) => ApiError::Forbidden { message },
+            (429, _) => ApiError::Busy { after, message },
+            (500.., _) if after.is_some() => ApiError::Busy { after, message },
+            (code, _) => ApiError::Refused {
+                code,
+                reason: status.reason,
+                message,
+            },
+        }
+    }
+}
+
+impl From<kube::Error> for ApiError {
+    fn from(error: kube::Error) -> ApiError {
+        if let Some(ours) = ours(&error) {
+            return ours.clone();
+        }
+        // A text of serde's may quote the answer, and the answer may be a secret: only the place is told.
+        let place = |error: &serde_json::Error| {
+            let (line, column) = (error.line(), error.column());
+            format!("the answer is not what was asked for, at line {line} column {column}")
+        };
+        #[allow(
+            clippy::wildcard_enum_match_arm,
+            reason = "whatever else kube fails with never came from the server"
+        )]
+        match error {
+            kube::Error::Api(status) => ApiError::from(*status),
+            kube::Error::SerdeError(error) => ApiError::nonsense(place(&error)),
+            kube::Error::FromUtf8(_) => ApiError::nonsense("the answer is not UTF-8"),
+            kube::Error::LinesCodecMaxLineLengthExceeded => {
+                ApiError::nonsense("an event is too long")
+            }
+            error => ApiError::unreachable(chain(&error)),
+        }
+    }
+}
+
+/// The trouble that our own part of the client reported, under what kube wrapped it in.
+fn ours<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ApiError> {
+    if let Some(trouble) = error.downcast_ref::<ApiError>() {
+        return Some(trouble);
+    }
+    if let Some(error) = error.downcast_ref::<std::io::Error>() {
+        return error.get_ref().and_then(|inner| ours(inner));
+    }
+    error.source().and_then(ours)
+}
+
+/// An error and its causes in one line; a cause that the text before it already told is left out.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,458 @@
+//! Objects of the API that this node's pods need: fetched or followed, and put on the shelf.
+//!
+//! - **Owns** what is known of each object that a pod of this node needs, tokens and certificates among them, and the
+//!   end of the [`ObjectStore`] that objects are put in at.
+//! - **Hears** which pods there are, what the API server answers, and that something is due.
+//! - **Tells** for which pods everything has been asked for once: the others had better wait. The recorder, what became
+//!   of pods' certificates.
+//! - **Never** takes "not asked yet" for "not there"; never asks without a wait after a failure; never keeps what no
+//!   pod needs.
+//!
+//! ConfigMaps and Secrets go by `configMapAndSecretChangeDetectionStrategy`; services are followed by namespace, claims,
+//! volumes and attachments are asked for by name, because a node may not list them. Which of them a pod needs says
+//! `logic_pods::needed::needed`.
+//!
+//! Upstream: pkg/kubelet/{secret,configmap,token,runtimeclass,podcertificate}, pkg/kubelet/util/manager (1.36). Unlike there, a watched
+//! object stays watched while a pod refers to it, used or not, so that no container starts with an old one.
+
+mod entry;
+mod fetching;
+mod issuing;
+mod keys;
+mod publishing;
+mod requests;
+mod tokens;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Actor, Context, Exit, Recipient};
+use logic_api::objects::{
+    ChangeDetection, IssuancePolicy, ObjectRequest, RefetchSchedule, StaticObjects,
+};
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_pods::needed::needed;
+use logic_pods::references::{PodReferences, references};
+use serde::Serialize;
+use tokio::sync::{Semaphore, watch};
+
+use self::entry::{ObjectEntry, ResponseState};
+pub use self::fetching::ObjectResponse;
+use super::{ObjectStore, StoreWriter};
+use crate::events::Recorder;
+
+/// Answers for a thousand pods at once wait in their tasks, not here.
+pub const MAILBOX: usize = 256;
+/// Requests under way at once; watches that stand are not counted.
+const AT_ONCE: usize = 32;
+/// Who could not be told is told again.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the keeper is told.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Sees to what exactly these pods need.
+    Pods { pods: Vec<Arc<Pod>> },
+    /// Lets go what this pod needed: all its containers have ended for good.
+    Ended { uid: PodUid },
+    /// Keeps ConfigMaps and Secrets for this long from now on: the annotation `node.alpha.kubernetes.io/ttl` of the node's
+    /// object; and asks for certificates as the node of this UID.
+    Node {
+        ttl: Option<Duration>,
+        uid: Option<String>,
+    },
+    /// Takes in an answer, and waits for the next.
+    Heard(Box<ObjectResponse>),
+    /// Asks for this one again.
+    Due {
+        wanted: Box<ObjectRequest>,
+        generation: u64,
+    },
+    /// Puts what has changed on the shelf, and tells who is supplied.
+    Publish,
+    /// Takes note that the folder of manifests holds something else.
+    FolderChanged,
+}
+
+/// By what the keeper goes.
+#[derive(Debug, Clone)]
+pub struct SupplyRules {
+    pub node_name: String,
+    pub detection: ChangeDetection,
+    /// `syncFrequency`.
+    pub period: Duration,
+    /// Whether pods' certificates are asked for.
+    pub asking: IssuancePolicy,
+    /// The pods that a checkpoint brought back with all they need.
+    pub supplied: BTreeSet<PodUid>,
+}
+
+/// With whom the keeper works.
+#[derive(Clone)]
+pub struct Peers {
+    /// Of the lane for work.
+    pub api: kube::Client,
+    /// Its shelf holds what the checkpoint and the folder held at the start.
+    pub supply: StoreWriter,
+    /// Objects of manifests; those of the API go before them.
+    pub folder: Option<ObjectStore>,
+    /// Who is told for which pods everything has been asked for.
+    pub supplied: Vec<Recipient<BTreeSet<PodUid>>>,
+    recorder: Option<Recorder>,
+    /// The pods that were told last, and those of them that are over: they outlive the keeper.
+    pods: watch::Sender<Vec<Arc<Pod>>>,
+    over: watch::Sender<BTreeSet<PodUid>>,
+}
+
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Peers")
+    }
+}
+
+impl Peers {
+    pub fn new(
+        api: kube::Client,
+        supply: StoreWriter,
+        folder: Option<ObjectStore>,
+        supplied: Vec<Recipient<BTreeSet<PodUid>>>,
+    ) -> Peers {
+        let (pods, _) = watch::channel(Vec::new());
+        let (over, _) = watch::channel(BTreeSet::new());
+        Peers {
+            api,
+            supply,
+            folder,
+            supplied,
+            recorder: None,
+            pods,
+            over,
+        }
+    }
+
+    /// Tells what becomes of pods' certificates.
+    pub fn with_recorder(self, recorder: Recorder) -> Peers {
+        Peers {
+            recorder: Some(recorder),
+            ..self
+        }
+    }
+}
+
+/// Counted.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub pods: usize,
+    pub supplied: usize,
+    pub wanted: usize,
+    pub answered: usize,
+    /// Followed, or a request is under way.
+    pub asking: usize,
+    pub tokens: usize,
+    /// At hand, whether the next is awaited or not.
+    pub certificates: usize,
+    pub requests: u64,
+    pub published: u64,
+    /// What the API server refuses, or why it does not answer.
+    pub troubles: BTreeMap<String, String>,
+}
+
+/// A pod, and whether all it needs has been asked for.
+#[derive(Debug)]
+struct Consumer {
+    pod: Arc<Pod>,
+    references: PodReferences,
+    supplied: bool,
+    /// It needs nothing any more, whatever its definition says.
+    ended: bool,
+}
+
+/// The keeper of the API's objects.
+#[derive(Debug)]
+pub struct ObjectManager {
+    peers: Peers,
+    cadence: RefetchSchedule,
+    asking: IssuancePolicy,
+    node_name: String,
+    /// Of its object, once that is known.
+    node_uid: Option<String>,
+
+    consumers: BTreeMap<PodUid, Consumer>,
+    entries: BTreeMap<ObjectRequest, ObjectEntry>,
+    /// All objects of all entries.
+    held: StaticObjects,
+    /// What lay on the shelf at the start, until it is known which of it is wanted.
+    remembered: Option<Arc<StaticObjects>>,
+    /// Pods of the checkpoint that have not come yet.
+    awaited: BTreeSet<PodUid>,
+    told: Option<BTreeSet<PodUid>>,
+    slots: Rc<Semaphore>,
+    generation: u64,
+    publishing: bool,
+    requests: u64,
+    published: u64,
+}
+
+impl Actor for ObjectManager {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.await_folder(ctx);
+        let pods = self.peers.pods.borrow().clone();
+        if !pods.is_empty() {
+            self.take_pods(pods, ctx);
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Pods { pods } => self.take_pods(pods, ctx),
+            Msg::Ended { uid } => self.end(&uid, ctx),
+            Msg::Node { ttl, uid } => (self.cadence.ttl, self.node_uid) = (ttl, uid),
+            Msg::Heard(heard) => self.heard(*heard, ctx),
+            Msg::Due { wanted, generation } => self.due(&wanted, generation, ctx),
+            Msg::Publish => self.publish(ctx),
+            Msg::FolderChanged => self.await_folder(ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let entries = || self.entries.values();
+        let asking = entries().filter(|entry| entry.asking.is_some());
+        let troubles = self.entries.iter().filter_map(|(wanted, entry)| {
+            let trouble = entry.trouble.clone()?;
+            Some((wanted.to_string(), trouble))
+        });
+        Snapshot {
+            pods: self.consumers.len(),
+            supplied: self.consumers.values().filter(|c| c.supplied).count(),
+            wanted: self.entries.len(),
+            answered: entries()
+                .filter(|e| e.answer == ResponseState::Given)
+                .count(),
+            asking: asking.count(),
+            tokens: entries().filter(|entry| entry.token.is_some()).count(),
+            certificates: entries().filter(|entry| entry.course.is_held()).count(),
+            requests: self.requests,
+            published: self.published,
+            troubles: troubles.collect(),
+        }
+    }
+}
+
+impl ObjectManager {
+    pub fn new(peers: Peers, rules: SupplyRules) -> ObjectManager {
+        let mut remembered = StaticObjects::clone(&peers.supply.borrow());
+        if let Some(folder) = &peers.folder {
+            remembered = remembered.missing_in(&folder.snapshot());
+        }
+        ObjectManager {
+            peers,
+            cadence: RefetchSchedule {
+                detection: rules.detection,
+                period: rules.period,
+                ttl: None,
+            },
+            asking: rules.asking,
+            node_name: rules.node_name,
+            node_uid: None,
+            consumers: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            held: StaticObjects::default(),
+            remembered: Some(Arc::new(remembered)),
+            awaited: rules.supplied,
+            told: None,
+            slots: Rc::new(Semaphore::new(AT_ONCE)),
+            generation: 0,
+            publishing: false,
+            requests: 0,
+            published: 0,
+        }
+    }
+
+    fn take_pods(&mut self, pods: Vec<Arc<Pod>>, ctx: &mut Context<Msg>) {
+        self.peers.pods.send_replace(pods.clone());
+        let there: BTreeSet<PodUid> = pods.iter().map(|pod| pod.uid()).collect();
+        let over = &self.peers.over;
+        over.send_modify(|over| over.retain(|uid| there.contains(uid)));
+        let mut before = std::mem::take(&mut self.consumers);
+        let (asked_before, mut came) = (self.generation, Vec::new());
+        for pod in pods {
+            let uid = pod.uid();
+            let known = before.remove(&uid);
+            let consumer = match known {
+                Some(known) if Arc::ptr_eq(&known.pod, &pod) => known,
+                known => self.consumer(known, pod, &mut came),
+            };
+            self.consumers.insert(uid, consumer);
+        }
+        self.want(ctx);
+        self.refresh(&came, asked_before, ctx);
+        // Whatever of it is wanted has its entry by now.
+        self.remembered = None;
+        self.publish_soon(ctx);
+    }
+
+    fn consumer(
+        &mut self,
+        known: Option<Consumer>,
+        pod: Arc<Pod>,
+        came: &mut Vec<PodUid>,
+    ) -> Consumer {
+        let uid = pod.uid();
+        // Of a pod that came as one that is over nothing is started any more.
+        let ended = match &known {
+            Some(known) => known.ended,
+            None => self.peers.over.borrow().contains(&uid) || is_over(&pod),
+        };
+        let references = match ended {
+            true => PodReferences::default(),
+            false => references(&pod),
+        };
+        // Who was supplied once, and refers to more now, waits again.
+        let is_remembered = self.awaited.remove(&uid) && known.is_none();
+        let same = known.filter(|known| known.references == references);
+        let supplied = match &same {
+            Some(known) => known.supplied,
+            None => is_remembered,
+        };
+        if same.is_none() {
+            came.push(uid);
+        }
+        Consumer {
+            pod,
+            references,
+            supplied,
+            ended,
+        }
+    }
+
+    fn end(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        if let Some(consumer) = self.consumers.get_mut(uid) {
+            consumer.references = PodReferences::default();
+            consumer.ended = true;
+            let over = &self.peers.over;
+            over.send_if_modified(|over| over.insert(uid.clone()));
+            self.want(ctx);
+        }
+    }
+
+    /// Sees to what all pods need, as far as it shows by what is there; what nobody needs any more goes.
+    fn want(&mut self, ctx: &mut Context<Msg>) {
+        loop {
+            let mut wanted = BTreeSet::from([ObjectRequest::CsiDrivers]);
+            for consumer in self.consumers.values() {
+                wanted.extend(self.needs(consumer));
+            }
+            let gone: Vec<ObjectRequest> = self.entries.keys().cloned().collect();
+            for gone in gone.iter().filter(|known| !wanted.contains(known)) {
+                self.drop_entry(gone, ctx);
+            }
+            let missing = wanted.into_iter();
+            let missing: Vec<ObjectRequest> = missing
+                .filter(|wanted| !self.entries.contains_key(wanted))
+                .collect();
+            if missing.is_empty() {
+                return;
+            }
+            for wanted in missing {
+                self.add_entry(wanted, ctx);
+            }
+            // What is remembered may show that more is wanted.
+            self.gather();
+        }
+    }
+
+    fn needs(&self, consumer: &Consumer) -> BTreeSet<ObjectRequest> {
+        let mut needs = needed(
+            &consumer.pod,
+            &consumer.references,
+            &self.held,
+            &self.node_name,
+        );
+        if self.asking == IssuancePolicy::Never {
+            needs.retain(|wanted| !matches!(wanted, ObjectRequest::Certificate(_)));
+        }
+        needs
+    }
+
+    fn add_entry(&mut self, wanted: ObjectRequest, ctx: &mut Context<Msg>) {
+        let mut entry = ObjectEntry::default();
+        if let Some(remembered) = &self.remembered {
+            entry.adopt(&wanted, remembered);
+        }
+        self.entries.insert(wanted.clone(), entry);
+        self.ask(&wanted, ctx);
+        self.publish_soon(ctx);
+    }
+
+    fn drop_entry(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) {
+        if let Some(entry) = self.entries.remove(wanted) {
+            entry.end(ctx);
+            self.publish_soon(ctx);
+        }
+    }
+
+    /// A pod that comes is not given what was true before it came: a fetched object may have changed, and one that
+    /// was not there may have been made.
+    fn refresh(&mut self, came: &[PodUid], asked_before: u64, ctx: &mut Context<Msg>) {
+        let consumers = came.iter().filter_map(|uid| self.consumers.get(uid));
+        let stale: BTreeSet<ObjectRequest> = consumers
+            .flat_map(|consumer| self.needs(consumer))
+            .collect();
+        for wanted in stale {
+            let is_followed = self.is_followed(&wanted);
+            let Some(entry) = self.entries.get_mut(&wanted) else {
+                continue;
+            };
+            if entry.generation > asked_before || entry.is_good_for_newcomers(&wanted, is_followed)
+            {
+                continue;
+            }
+            if entry.answer == ResponseState::Never && entry.asking.is_some() {
+                entry.again = true;
+            } else {
+                entry.answer = ResponseState::Never;
+                self.ask(&wanted, ctx);
+            }
+        }
+    }
+
+    fn await_folder(&mut self, ctx: &mut Context<Msg>) {
+        let Some(folder) = &self.peers.folder else {
+            return;
+        };
+        let mut changes = folder.changes();
+        ctx.run(async move {
+            changes.next().await;
+            Msg::FolderChanged
+        });
+        if self.published > 0 {
+            self.publish_soon(ctx);
+        }
+    }
+
+    fn publish_soon(&mut self, ctx: &mut Context<Msg>) {
+        if !std::mem::replace(&mut self.publishing, true) {
+            ctx.run(async { Msg::Publish });
+        }
+    }
+}
+
+fn is_over(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+#[cfg(test)]
+mod tests;

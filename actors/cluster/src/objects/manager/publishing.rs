@@ -1,0 +1,143 @@
+//! From what is known to what lies on the shelf, and who has all it needs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use kernel::Context;
+use logic_api::objects::{
+    GATE_IS_OFF, IssuancePolicy, ObjectRequest, PodCertificateSpec, StaticObjects,
+};
+use logic_api::types::PodUid;
+
+use super::entry::{ObjectEntry, ResponseState};
+use super::{Msg, ObjectManager, TELL_AGAIN};
+
+impl ObjectManager {
+    /// Collects what all entries hold.
+    pub(super) fn gather(&mut self) {
+        let mut held = StaticObjects::default();
+        for (wanted, entry) in &self.entries {
+            for object in entry.objects.values() {
+                held.put(object.clone());
+            }
+            if let (ObjectRequest::Token(wanted), Some(token)) = (wanted, &entry.token) {
+                let account = (wanted.namespace.clone(), wanted.service_account.clone());
+                held.tokens.entry(account).or_default().push(token.clone());
+            }
+            if let (ObjectRequest::Certificate(own), Some(issuance)) =
+                (wanted, &entry.course.issuance)
+            {
+                let own = PodCertificateSpec::clone(own);
+                held.issuances.insert(own, issuance.clone());
+            }
+        }
+        self.held = held;
+    }
+
+    pub(super) fn publish(&mut self, ctx: &mut Context<Msg>) {
+        self.publishing = false;
+        self.gather();
+        // What has come may show that more is wanted, or less.
+        self.want(ctx);
+        self.find_supplied();
+        let mut shown = self.held.clone();
+        for (wanted, entry) in &self.entries {
+            if let (Some(place), Some(why)) = (wanted.place(), refusal(wanted, entry)) {
+                shown.refused.insert(place, why);
+            }
+        }
+        self.refuse_certificates(&mut shown);
+        if let Some(folder) = &self.peers.folder {
+            drop(shown.merge(StaticObjects::clone(&folder.snapshot())));
+        }
+        self.peers.supply.send_replace(Arc::new(shown));
+        self.published += 1;
+        self.count_certificates(ctx);
+        self.tell(ctx);
+    }
+
+    /// Says why nobody asks for them where that is so.
+    fn refuse_certificates(&self, shown: &mut StaticObjects) {
+        if self.asking == IssuancePolicy::Always {
+            return;
+        }
+        let consumers = self.consumers.values();
+        for own in consumers.flat_map(|consumer| &consumer.references.certificates) {
+            let place = ObjectRequest::Certificate(Box::new(own.clone())).place();
+            let refusals = place.map(|place| (place, GATE_IS_OFF.to_owned()));
+            shown.refused.extend(refusals);
+        }
+    }
+
+    fn find_supplied(&mut self) {
+        let waiting = self
+            .consumers
+            .iter()
+            .filter(|(_, consumer)| !consumer.supplied);
+        let supplied: Vec<PodUid> = waiting
+            .filter(|(_, consumer)| {
+                let is_answered = |wanted: &ObjectRequest| {
+                    let entry = self.entries.get(wanted);
+                    entry.is_some_and(|entry| entry.answer == ResponseState::Given)
+                };
+                self.needs(consumer).iter().all(is_answered)
+            })
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in supplied {
+            if let Some(consumer) = self.consumers.get_mut(&uid) {
+                consumer.supplied = true;
+            }
+        }
+    }
+
+    /// After the objects are on the shelf, and only when it has changed.
+    fn tell(&mut self, ctx: &mut Context<Msg>) {
+        let supplied = self
+            .consumers
+            .iter()
+            .filter(|(_, consumer)| consumer.supplied);
+        let supplied: BTreeSet<PodUid> = supplied.map(|(uid, _)| uid.clone()).collect();
+        if self.told.as_ref() == Some(&supplied) {
+            return;
+        }
+        let mut told = true;
+        for peer in &self.peers.supplied {
+            told &= peer.tell(supplied.clone()).is_ok();
+        }
+        self.told = told.then_some(supplied);
+        if !told {
+            ctx.after(TELL_AGAIN, Msg::Publish);
+        }
+    }
+}
+
+/// Why it is not there; none for what is there, and for what the server says does not exist.
+fn refusal(wanted: &ObjectRequest, entry: &ObjectEntry) -> Option<String> {
+    if !entry.objects.is_empty() || entry.token.is_some() || entry.course.is_held() {
+        return None;
+    }
+    if entry.trouble.is_some() || entry.course.is_telling() {
+        return entry.trouble.clone();
+    }
+    // As upstream words it.
+    let unanswered = match wanted {
+        ObjectRequest::ConfigMap(_) => {
+            "failed to sync configmap cache: timed out waiting for the condition"
+        }
+        ObjectRequest::Secret(_) => {
+            "failed to sync secret cache: timed out waiting for the condition"
+        }
+        ObjectRequest::Claim(_)
+        | ObjectRequest::PersistentVolume(_)
+        | ObjectRequest::VolumeAttachment(_)
+        | ObjectRequest::RuntimeClass(_)
+        | ObjectRequest::Service(_)
+        | ObjectRequest::Services(_)
+        | ObjectRequest::CsiDrivers
+        | ObjectRequest::TrustBundles
+        | ObjectRequest::Token(_)
+        | ObjectRequest::Certificate(_) => "the API server has not answered yet",
+    };
+    (entry.answer == ResponseState::Never).then(|| unanswered.to_owned())
+}

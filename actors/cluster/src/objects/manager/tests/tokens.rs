@@ -1,0 +1,161 @@
+//! Tokens: asked for, renewed, kept while nobody answers, gone with the pod.
+
+use logic_api::objects::TokenSpec;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn tokened(name: &str) -> Arc<Pod> {
+    let source = json!({"serviceAccountToken": {"path": "t", "audience": "vault", "expirationSeconds": 7200}});
+    pod(name, json!([{"projected": {"sources": [source]}}]))
+}
+
+fn token(rig: &Rig, name: &str) -> Option<String> {
+    let wanted = TokenSpec {
+        namespace: "apps".into(),
+        service_account: "worker".into(),
+        audiences: vec!["vault".into()],
+        expiration_seconds: 7200,
+        pod_name: name.into(),
+        pod_uid: format!("{name}-uid"),
+    };
+    rig.shelf.token(&wanted).map(|found| found.token)
+}
+
+#[test]
+fn a_token_is_asked_for_in_the_pods_name() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.pods(&[&tokened("a")]).await;
+        assert!(rig.is_supplied("a"));
+        assert_eq!(token(&rig, "a").as_deref(), Some("token-1"));
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "a-uid"});
+        let expected = json!({
+            "path": "/api/v1/namespaces/apps/serviceaccounts/worker/token",
+            "spec": {"audiences": ["vault"], "expirationSeconds": 7200, "boundObjectRef": bound},
+        });
+        assert_eq!(rig.script.asked(), [expected]);
+    });
+}
+
+/// Upstream's TestTokenCachingAndExpiration.
+#[test]
+fn a_token_is_renewed_when_a_fifth_of_its_life_is_left() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.pods(&[&tokened("a")]).await;
+        rig.pass(HOUR * 4 / 5 - Duration::from_secs(12)).await;
+        assert_eq!(token(&rig, "a").as_deref(), Some("token-1"));
+        // It is looked at every five minutes, and a little later.
+        rig.pass(7 * MINUTE).await;
+        assert_eq!(token(&rig, "a").as_deref(), Some("token-2"));
+        rig.pass(24 * HOUR).await;
+        let asked = rig.script.asked().len();
+        assert!((25..36).contains(&asked), "{asked}");
+    });
+}
+
+#[test]
+fn a_token_stays_until_another_comes() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.pods(&[&tokened("a")]).await;
+        rig.script.go_away();
+        rig.pass(HOUR - MINUTE).await;
+        assert_eq!(token(&rig, "a").as_deref(), Some("token-1"));
+        rig.script.come_back();
+        rig.pass(MINUTE).await;
+        assert_eq!(token(&rig, "a").as_deref(), Some("token-2"));
+    });
+}
+
+/// Upstream's TestDeleteServiceAccountToken and TestCleanup.
+#[test]
+fn a_token_goes_with_its_pod() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.pods(&[&tokened("a"), &tokened("b")]).await;
+        rig.pods(&[&tokened("b")]).await;
+        assert_eq!(token(&rig, "a"), None);
+        assert!(token(&rig, "b").is_some());
+        assert_eq!(rig.view().await["tokens"], 1);
+        rig.pass(HOUR).await;
+        let asked = rig.script.asked();
+        let of = |name: &str| {
+            let own = asked
+                .iter()
+                .filter(|one| one["spec"]["boundObjectRef"]["name"] == name);
+            own.count()
+        };
+        assert_eq!((of("a"), of("b")), (1, 2));
+    });
+}
+
+#[test]
+fn a_refused_token_is_told_in_the_apis_words_and_asked_for_again_at_leisure() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.script.refuse(
+            "serviceaccounts",
+            404,
+            "serviceaccounts \"worker\" not found",
+        );
+        rig.pods(&[&tokened("a")]).await;
+        assert!(rig.is_supplied("a"));
+        let why = rig.shelf.refused("TokenRequest", "apps", "worker");
+        assert_eq!(why.as_deref(), Some("serviceaccounts \"worker\" not found"));
+        rig.pass(10 * MINUTE).await;
+        let asked = rig.script.heard("serviceaccounts");
+        assert!((10..20).contains(&asked), "{asked}");
+        rig.script.allow("serviceaccounts");
+        rig.pass(2 * MINUTE).await;
+        assert!(token(&rig, "a").is_some());
+    });
+}
+
+#[test]
+fn a_remembered_token_is_used_and_renewed_only_when_it_is_old() {
+    run_paused(|| async {
+        let mut first = Rig::new();
+        first.pods(&[&tokened("a")]).await;
+        let remembered = StaticObjects::clone(&first.shelf.snapshot());
+        let mut rig = Rig::with(RigOptions {
+            remembered,
+            supplied: vec!["a"],
+            ..RigOptions::default()
+        });
+        rig.pods(&[&tokened("a")]).await;
+        assert_eq!(token(&rig, "a").as_deref(), Some("token-1"));
+        assert!(rig.script.asked().is_empty());
+        rig.pass(HOUR).await;
+        assert_eq!(rig.script.asked().len(), 1);
+    });
+}
+
+#[test]
+fn a_driver_gets_the_tokens_that_its_object_asks_for() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {},
+                            "spec": {"tokenRequests": [{"audience": "vault", "expirationSeconds": 1200}]}});
+        rig.script
+            .put("/apis/storage.k8s.io/v1/csidrivers/csi.example.com", driver);
+        rig.script.set_life(1200);
+        rig.pods(&[&pod("a", json!([{"csi": {"driver": "csi.example.com"}}]))])
+            .await;
+        assert!(token(&rig, "a").is_some());
+        assert_eq!(rig.script.asked()[0]["spec"]["expirationSeconds"], 1200);
+        assert!(rig.is_supplied("a"));
+    });
+}
+
+#[test]
+fn no_token_is_shown() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.pods(&[&tokened("a")]).await;
+        let shown = format!("{} {:?}", rig.view().await, rig.shelf);
+        assert!(!shown.contains("token-1"), "{shown}");
+    });
+}

@@ -1,0 +1,133 @@
+//! Where objects lie at hand: one hand puts them there, everybody looks.
+
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service,
+};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
+use logic_api::objects::{
+    Objects, PodCertificate, PodCertificateSpec, ServiceAccountToken, StaticObjects, TokenSpec,
+};
+use tokio::sync::watch;
+
+/// The end that objects are put in at.
+pub type StoreWriter = watch::Sender<Arc<StaticObjects>>;
+
+/// What is at hand now; every clone sees the same.
+#[derive(Clone)]
+pub struct ObjectStore {
+    now: watch::Receiver<Arc<StaticObjects>>,
+}
+
+/// Tells of changes on a shelf.
+#[derive(Clone)]
+pub struct Changes {
+    now: watch::Receiver<Arc<StaticObjects>>,
+}
+
+impl ObjectStore {
+    /// Returns a shelf with these objects, and the end to change them at.
+    pub fn new(objects: StaticObjects) -> (StoreWriter, ObjectStore) {
+        let (supply, now) = watch::channel(Arc::new(objects));
+        (supply, ObjectStore { now })
+    }
+
+    /// Returns a shelf that nobody changes.
+    pub fn fixed(objects: StaticObjects) -> ObjectStore {
+        ObjectStore::new(objects).1
+    }
+
+    /// Returns what is there at this moment, for questions that belong together.
+    pub fn snapshot(&self) -> Arc<StaticObjects> {
+        self.now.borrow().clone()
+    }
+
+    /// Returns who tells of every change from now on.
+    pub fn changes(&self) -> Changes {
+        let mut now = self.now.clone();
+        now.mark_unchanged();
+        Changes { now }
+    }
+}
+
+impl Changes {
+    /// Waits until something is not as it was when this was last asked; several changes in a row are one. Waits for
+    /// ever where nobody changes anything any more.
+    pub async fn next(&mut self) {
+        if self.now.changed().await.is_err() {
+            pending::<()>().await;
+        }
+    }
+}
+
+// Some of it is secret.
+impl fmt::Debug for ObjectStore {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Shelf({:?})", *self.now.borrow())
+    }
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Changes")
+    }
+}
+
+impl Objects for ObjectStore {
+    fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>> {
+        self.now.borrow().config_map(namespace, name)
+    }
+
+    fn secret(&self, namespace: &str, name: &str) -> Option<Arc<Secret>> {
+        self.now.borrow().secret(namespace, name)
+    }
+
+    fn runtime_class(&self, name: &str) -> Option<Arc<RuntimeClass>> {
+        self.now.borrow().runtime_class(name)
+    }
+
+    fn services(&self) -> Vec<Arc<Service>> {
+        self.now.borrow().services()
+    }
+
+    fn claim(&self, namespace: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>> {
+        self.now.borrow().claim(namespace, name)
+    }
+
+    fn persistent_volume(&self, name: &str) -> Option<Arc<PersistentVolume>> {
+        self.now.borrow().persistent_volume(name)
+    }
+
+    fn storage_class(&self, name: &str) -> Option<Arc<StorageClass>> {
+        self.now.borrow().storage_class(name)
+    }
+
+    fn csi_driver(&self, name: &str) -> Option<Arc<CSIDriver>> {
+        self.now.borrow().csi_driver(name)
+    }
+
+    fn volume_attachment(&self, name: &str) -> Option<Arc<VolumeAttachment>> {
+        self.now.borrow().volume_attachment(name)
+    }
+
+    fn trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>> {
+        self.now.borrow().trust_bundles()
+    }
+
+    fn token(&self, wanted: &TokenSpec) -> Option<ServiceAccountToken> {
+        self.now.borrow().token(wanted)
+    }
+
+    fn pod_certificate(&self, wanted: &PodCertificateSpec) -> PodCertificate {
+        self.now.borrow().pod_certificate(wanted)
+    }
+
+    fn refused(&self, kind: &str, namespace: &str, name: &str) -> Option<String> {
+        self.now.borrow().refused(kind, namespace, name)
+    }
+}

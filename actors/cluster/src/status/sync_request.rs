@@ -1,0 +1,133 @@
+//! One way to the API server and back: a pod's status is patched, and a pod that is over deleted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_pods::status_patch::{self, Containers};
+use serde_json::Value;
+
+use super::entry::PodOwnership;
+use crate::client::{ApiError, ByValue};
+
+/// A request that takes longer is as good as unanswered.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// What is to be told of one pod.
+#[derive(Debug)]
+pub(super) struct SyncRequest {
+    /// The pod's own; its object may be a mirror.
+    pub(super) uid: PodUid,
+    pub(super) version: u64,
+    /// The object as it was last seen.
+    pub(super) pod: Arc<Pod>,
+    pub(super) ours: Option<Arc<PodStatus>>,
+    pub(super) life: PodOwnership,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct SyncReport {
+    pub(super) errand: SyncRequest,
+    pub(super) result: Result<SyncOutcome, ApiError>,
+}
+
+#[derive(Debug)]
+pub(super) enum SyncOutcome {
+    /// The API shows our status; the object, if it had to be written.
+    Told(Option<Arc<Pod>>),
+    Deleted,
+    /// There is no such object any more, or another one of its name.
+    Gone,
+}
+
+impl SyncRequest {
+    /// Whether the API shows all that it should.
+    pub(super) fn is_idle(&self) -> bool {
+        self.patch().is_none() && !self.may_delete()
+    }
+
+    pub(super) async fn run(mut self, kube: kube::Client) -> SyncReport {
+        let api: Api<ByValue<Pod>> = Api::namespaced(kube, self.pod.namespace());
+        let mut result = self.attempt(&api).await;
+        if let Err(ApiError::Conflict { .. }) = result {
+            result = match self.look_again(&api).await {
+                Ok(Some(pod)) => {
+                    self.pod = pod;
+                    self.attempt(&api).await
+                }
+                Ok(None) => Ok(SyncOutcome::Gone),
+                Err(trouble) => Err(trouble),
+            };
+        }
+        if let Err(ApiError::NotFound { .. }) = result {
+            result = Ok(SyncOutcome::Gone);
+        }
+        SyncReport {
+            errand: self,
+            result,
+        }
+    }
+
+    pub(super) fn patch(&self) -> Option<Value> {
+        let (ours, none) = (self.ours.as_ref()?, PodStatus::default());
+        let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+        let merged = status_patch::merge(now, &self.pod, ours, Containers::of(ours));
+        let shown = self.pod.status.as_ref().unwrap_or(&none);
+        status_patch::patch(&self.pod.uid().to_string(), shown, &merged)
+    }
+
+    fn may_delete(&self) -> bool {
+        self.life == PodOwnership::Over && status_patch::may_be_deleted(&self.pod)
+    }
+
+    async fn attempt(&mut self, api: &Api<ByValue<Pod>>) -> Result<SyncOutcome, ApiError> {
+        let mut wrote = None;
+        if let Some(patch) = self.patch() {
+            let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
+            let ByValue(pod) = answered(api.patch_status(self.pod.name(), &params, &patch)).await?;
+            self.pod = Arc::new(slim(pod));
+            wrote = Some(Arc::clone(&self.pod));
+        }
+        if !self.may_delete() {
+            return Ok(SyncOutcome::Told(wrote));
+        }
+        let uid = Some(self.pod.uid().to_string());
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions {
+                uid,
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        answered(api.delete(self.pod.name(), &params)).await?;
+        Ok(SyncOutcome::Deleted)
+    }
+
+    /// The object as it is now, unless it is another one.
+    async fn look_again(&self, api: &Api<ByValue<Pod>>) -> Result<Option<Arc<Pod>>, ApiError> {
+        let ByValue(pod) = answered(api.get(self.pod.name())).await?;
+        Ok((pod.uid() == self.pod.uid()).then(|| Arc::new(slim(pod))))
+    }
+}
+
+async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+    match tokio::time::timeout(WITHIN, request).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(ApiError::Unreachable {
+            message: format!("no answer within {WITHIN:?}"),
+        }),
+    }
+}
+
+/// What the next patch needs: the answer is kept until the watch has shown it.
+fn slim(mut pod: Pod) -> Pod {
+    pod.metadata.managed_fields = None;
+    pod
+}
