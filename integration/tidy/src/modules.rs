@@ -110,7 +110,10 @@ impl Files {
                 base.truncate(base.len().checked_sub(ups)?);
                 Some([&base, &path[ups..]].concat())
             }
-            _ if self.0.contains_key(&[&base[..], &[first.clone()]].concat()) => {
+            _ if self
+                .0
+                .contains_key(&[&base[..], std::slice::from_ref(first)].concat()) =>
+            {
                 Some([&base, path].concat())
             }
             _ if aliases < MAX_ALIASES => self.imported(module, scope, path, aliases),
