@@ -315,7 +315,7 @@ mod tests {
             });
             let known = async || {
                 let tree = root.tree().await;
-                let node_health = &tree.find("oxlet/node_health").unwrap().snapshot;
+                let node_health = &tree.find("oxlet/node-health").unwrap().snapshot;
                 node_health["pod_ranges"].as_str().unwrap().to_owned()
             };
             node_health.tell(Msg::PodCidrs(String::new())).unwrap();

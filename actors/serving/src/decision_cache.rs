@@ -16,7 +16,7 @@ const MOST: usize = 1024;
 /// Whoever sends tokens that nobody knows keeps others waiting, not the API server busy.
 const AT_ONCE: usize = 32;
 /// The reviews have deadlines of their own; this one stands for all of a request's.
-const WITHIN: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 type SharedLookup<V> = Shared<LocalBoxFuture<'static, Result<V, ReviewError>>>;
 
@@ -56,7 +56,7 @@ impl<K: Ord + Clone, V: Clone + 'static> DecisionCache<K, V> {
         let answer = match shared {
             Some(asking) => within(asking).await,
             None => {
-                let turn = tokio::time::timeout(WITHIN, self.turns.acquire()).await;
+                let turn = tokio::time::timeout(TIMEOUT, self.turns.acquire()).await;
                 let Ok(Ok(_turn)) = turn else {
                     return Err(late());
                 };
@@ -123,7 +123,7 @@ impl<K: Ord, V: Clone> Drop for ForgetOnDrop<'_, K, V> {
 }
 
 async fn within<V: Clone>(asking: SharedLookup<V>) -> Result<V, ReviewError> {
-    tokio::time::timeout(WITHIN, asking)
+    tokio::time::timeout(TIMEOUT, asking)
         .await
         .unwrap_or_else(|_| Err(late()))
 }

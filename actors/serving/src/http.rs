@@ -29,7 +29,7 @@ use crate::connection_limiter::{ConnectionLimiter, TrackedConnection};
 use crate::listen::Listen;
 
 /// For the head of a request, and for an idle connection.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Far more than the longest path and query that mean anything here.
 const HEAD_BYTES: usize = 16 * 1024;
 /// Before accepting again, when the system lacks what a connection needs.
@@ -163,7 +163,7 @@ where
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let ended = match life {

@@ -64,7 +64,7 @@ fn a_directory_that_dies_finds_its_workers_again_and_ends_what_was_dropped_meanw
         let before = node.until("web", running).await;
         node.node
             .root
-            .inject("oxlet/pods/directory", InjectedFault::Panic)
+            .inject("oxlet/pods/pod-manager", InjectedFault::Panic)
             .unwrap();
         node.desire(&[]);
         node.desire(std::slice::from_ref(&web));

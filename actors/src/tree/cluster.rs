@@ -324,7 +324,7 @@ impl ClusterContext<'_> {
         let (folder, shelf) = (settings.folder.clone(), shelf.clone());
         let name = settings.config.node_name.clone();
         self.group
-            .spawn(ChildSpec::permanent("alone"), port, move || {
+            .spawn(ChildSpec::permanent("offline"), port, move || {
                 OfflineCheckpoint::new(&folder, name.clone(), shelf.clone())
             });
     }
@@ -426,10 +426,11 @@ impl ClusterContext<'_> {
                 CsiNode::new(name.clone(), peers.clone())
             });
         let client = self.client.clone();
-        self.group
-            .spawn(ChildSpec::permanent("claims"), claims_port, move || {
-                PvcResizer::new(client.clone())
-            });
+        self.group.spawn(
+            ChildSpec::permanent("pvc-resizer"),
+            claims_port,
+            move || PvcResizer::new(client.clone()),
+        );
     }
 
     fn life(&self, object: &watch::Receiver<Option<Arc<v1::Node>>>, settings: &AgentSettings) {
@@ -485,7 +486,7 @@ impl ClusterContext<'_> {
         let object = object.clone();
         let (_, port) = mailbox(node_informer::MAILBOX);
         self.group
-            .spawn(ChildSpec::permanent("herald"), port, move || {
+            .spawn(ChildSpec::permanent("node-informer"), port, move || {
                 NodeInformer::new(object.clone(), listeners.clone())
             });
     }

@@ -4,94 +4,20 @@
 //! plan starts from what the final look shows. A wish to end the pod is heeded between steps and
 //! during image pulls, never in the middle of a call that creates.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use logic_api::pod::PodView;
-use logic_api::types::{ContainerId, PodUid, RuntimePod, SandboxId, WaitingReason};
 use logic_pods::pod_actions::{PodAction, PodPlan, RemovedLog};
-use logic_pods::sandbox::SandboxConfig;
-use logic_volumes::MountedVolumes;
-use tokio::sync::watch;
 
-use super::kill::{KillOutcome, KillsInProgress};
-use super::metrics::PullTimings;
+use super::context::{PlanExecutor, PodContext, SyncProblem, SyncResult};
+use super::kill::KillOutcome;
 use super::retries::RetryKey;
 use super::sandbox::SandboxError;
 use super::start::{ContainerStart, StartResult};
-use super::{Peers, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD, remove};
-use crate::checkpoints::ContainerResources;
+use super::{PodWorkerState, remove};
 use crate::hosts;
-use crate::pod_manager::PodGoal;
 use crate::runtime::RuntimeError;
-
-/// What came of a plan.
-#[derive(Debug)]
-pub struct SyncResult {
-    /// What failed.
-    pub(super) problems: Vec<(RetryKey, SyncProblem)>,
-    /// Containers that run now, with the resources that they were started with or resized to.
-    pub(super) started: Vec<(String, ResourceRequirements)>,
-    /// Endings that were begun; those that are over are forgotten when the container is seen ended.
-    pub(super) kills_in_progress: KillsInProgress,
-    /// Everything that exists of the pod after the last step.
-    pub(super) runtime: Result<RuntimePod, RuntimeError>,
-}
-
-/// Why something was not done, and when to try again.
-#[derive(Debug)]
-pub(super) struct SyncProblem {
-    pub(super) waiting: Option<WaitingReason>,
-    pub(super) retry_after: Duration,
-}
-
-impl SyncProblem {
-    /// What must end is tried again soon, however it was refused; so is a sandbox that came without an address.
-    fn soon() -> Self {
-        SyncProblem {
-            waiting: None,
-            retry_after: RETRY_PERIOD,
-        }
-    }
-
-    pub(super) fn of(error: &RuntimeError) -> Self {
-        let soon = error.transient() || error.is_clearing_up();
-        SyncProblem {
-            waiting: None,
-            retry_after: if soon { RETRY_PERIOD } else { RETRY_BACKOFF },
-        }
-    }
-}
-
-/// Everything that carrying a plan out needs, and how far it has come.
-#[derive(Debug)]
-pub(super) struct PlanExecutor {
-    pub(super) peers: Peers,
-    pub(super) uid: PodUid,
-    pub(super) pod: Arc<Pod>,
-    /// Watched for the pod's end while it syncs, and for less grace.
-    pub(super) goal: watch::Receiver<PodGoal>,
-    pub(super) stage: PodWorkerState,
-    pub(super) ips: Vec<String>,
-    pub(super) kills_in_progress: KillsInProgress,
-    pub(super) actuated: ContainerResources,
-    /// The containers that run, by name.
-    pub(super) running: BTreeMap<String, ContainerId>,
-    /// What the pod's containers find; empty until everything is mounted, and then nothing is started.
-    pub(super) volumes: Arc<MountedVolumes>,
-
-    pub(super) sandbox: Option<SandboxId>,
-    /// What the sandbox was asked for with, if this plan made it.
-    pub(super) made: Option<Arc<SandboxConfig>>,
-    pub(super) problems: Vec<(RetryKey, SyncProblem)>,
-    pub(super) started: Vec<(String, ResourceRequirements)>,
-    /// Told as they end, not at the end of the plan.
-    pub(super) pulls: PullTimings,
-}
 
 /// Whether a plan goes on after a step.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,7 +28,7 @@ enum StepOutcome {
 
 impl PlanExecutor {
     pub(super) async fn execute(mut self, plan: PodPlan) -> SyncResult {
-        self.sandbox = plan.sandbox;
+        self.progress.sandbox = plan.sandbox;
         for batch in batches(plan.actions) {
             if self.is_over() || self.step(batch).await == StepOutcome::Last {
                 break;
@@ -110,9 +36,9 @@ impl PlanExecutor {
         }
         SyncResult {
             runtime: self.peers.runtime.pod(&self.uid).await,
-            problems: self.problems,
-            started: self.started,
-            kills_in_progress: self.kills_in_progress,
+            problems: self.progress.problems,
+            started: self.progress.started,
+            kills_in_progress: self.progress.kills_in_progress,
         }
     }
 
@@ -148,7 +74,8 @@ impl PlanExecutor {
             return StepOutcome::Done;
         };
         tracing::warn!(pod = %self.uid, "{}", error.describe());
-        self.problems
+        self.progress
+            .problems
             .push((RetryKey::Teardown, SyncProblem::soon()));
         StepOutcome::Last
     }
@@ -164,16 +91,20 @@ impl PlanExecutor {
     async fn creation(&mut self, attempt: u32) -> StepOutcome {
         match self.create_sandbox(attempt).await {
             Ok(id) => {
-                self.sandbox = Some(id);
+                self.progress.sandbox = Some(id);
                 if self.ips.is_empty() && !self.pod.host_network() {
                     // It has to go again, and not as fast as the runtime makes such sandboxes.
-                    self.problems.push((RetryKey::Sandbox, SyncProblem::soon()));
+                    self.progress
+                        .problems
+                        .push((RetryKey::Sandbox, SyncProblem::soon()));
                 }
                 StepOutcome::Done
             }
             Err(error) => {
                 tracing::warn!(pod = %self.uid, "{}", error.describe());
-                self.problems.push((RetryKey::Sandbox, error.problem()));
+                self.progress
+                    .problems
+                    .push((RetryKey::Sandbox, error.problem()));
                 StepOutcome::Last
             }
         }
@@ -183,31 +114,18 @@ impl PlanExecutor {
         self.stage == PodWorkerState::Syncing && !self.goal.borrow().is_run()
     }
 
-    /// Resolves when the pod is to end.
-    pub(super) async fn wait_for_end(&self) {
-        let mut desired = self.goal.clone();
-        // Nobody who could end the pod is left: it goes on.
-        if desired.wait_for(|desired| !desired.is_run()).await.is_err() {
-            std::future::pending().await
-        }
-    }
-
-    /// What is allocated to a container of the pod.
-    pub(super) fn resources(&self, name: &str) -> Option<ResourceRequirements> {
-        let (_, container) = self.pod.container(name)?;
-        Some(container.resources.clone().unwrap_or_default())
-    }
-
     /// Starts containers side by side: none waits for its neighbour's image.
     async fn starts(&mut self, batch: Vec<PodAction>) -> StepOutcome {
-        let Some(sandbox) = self.sandbox.clone() else {
+        let Some(sandbox) = self.progress.sandbox.clone() else {
             return StepOutcome::Last;
         };
         let context = match self.pod_context().await {
             Ok(context) => context,
             Err(error) => {
                 tracing::warn!(pod = %self.uid, "{}", error.describe());
-                self.problems.push((RetryKey::Sandbox, error.problem()));
+                self.progress
+                    .problems
+                    .push((RetryKey::Sandbox, error.problem()));
                 return StepOutcome::Last;
             }
         };
@@ -237,10 +155,14 @@ impl PlanExecutor {
             match result {
                 Ok(()) => {
                     let resources = self.resources(&name);
-                    self.started
+                    self.progress
+                        .started
                         .extend(resources.map(|resources| (name, resources)));
                 }
-                Err(problem) => self.problems.push((RetryKey::Container(name), problem)),
+                Err(problem) => self
+                    .progress
+                    .problems
+                    .push((RetryKey::Container(name), problem)),
             }
         }
         match failed.is_empty() {
@@ -251,7 +173,7 @@ impl PlanExecutor {
 
     /// What all containers of the pod share.
     async fn pod_context(&mut self) -> Result<PodContext, SandboxError> {
-        let sandbox = match &self.made {
+        let sandbox = match &self.progress.made {
             Some(made) => made.clone(),
             None => Arc::new(self.sandbox_config().await?),
         };
@@ -261,14 +183,6 @@ impl PlanExecutor {
         };
         Ok(PodContext { sandbox, hosts })
     }
-}
-
-/// What all containers of a pod share.
-#[derive(Debug)]
-pub(super) struct PodContext {
-    pub(super) sandbox: Arc<SandboxConfig>,
-    /// The managed hosts file, once the pod has an address.
-    pub(super) hosts: Option<PathBuf>,
 }
 
 /// The steps of a plan, those that stand beside each other together.

@@ -4,9 +4,9 @@
 //! kuberuntime_termination_order.go, 1.36. Beyond upstream: a grace goes on where it was when a plan is
 //! carried out anew, and a hook that was run is not run again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use k8s_openapi::api::core::v1::Pod;
@@ -16,7 +16,7 @@ use logic_pods::pod_actions::PodAction;
 use logic_pods::pod_actions::kill::{KillReason, MINIMUM_GRACE, PreStopHooks, kill_grace};
 use tokio::sync::watch;
 
-use super::executor::PlanExecutor;
+use super::context::{KillProgress, PlanExecutor, PreStopState};
 use super::{PodWorkerState, history};
 use crate::hooks;
 use crate::pod_manager::PodGoal;
@@ -33,23 +33,6 @@ struct ContainerKill {
     /// Who must have ended first.
     before: Vec<ContainerId>,
 }
-
-/// How far the ending of a container has come.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct KillProgress {
-    /// Never moves back: whoever gives a grace anew can only shorten it.
-    until: Instant,
-    hook: PreStopState,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PreStopState {
-    Due,
-    Run,
-}
-
-/// The endings under way, by instance.
-pub(super) type KillsInProgress = BTreeMap<ContainerId, KillProgress>;
 
 /// Why killing stopped.
 #[derive(Debug)]
@@ -127,7 +110,7 @@ impl PlanExecutor {
         let kills = kills(&batch);
         for kill in &kills {
             let until = kernel::now() + kill.grace;
-            let ending = self.kills_in_progress.entry(kill.id.clone());
+            let ending = self.progress.kills_in_progress.entry(kill.id.clone());
             let ending = ending.or_insert(KillProgress {
                 until,
                 hook: PreStopState::Due,
@@ -157,7 +140,7 @@ impl PlanExecutor {
             }
         };
         while let Ok(id) = hooks_run.try_recv() {
-            if let Some(ending) = self.kills_in_progress.get_mut(&id) {
+            if let Some(ending) = self.progress.kills_in_progress.get_mut(&id) {
                 ending.hook = PreStopState::Run;
             }
         }
@@ -170,7 +153,7 @@ impl PlanExecutor {
         ended: &watch::Sender<BTreeSet<ContainerId>>,
         hooked: &tokio::sync::mpsc::Sender<ContainerId>,
     ) -> Result<(), RuntimeError> {
-        let Some(ending) = self.kills_in_progress.get(&kill.id) else {
+        let Some(ending) = self.progress.kills_in_progress.get(&kill.id) else {
             return Ok(());
         };
         let left = || ending.until.saturating_duration_since(kernel::now());

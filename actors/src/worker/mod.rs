@@ -14,6 +14,7 @@
 //! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic_pods::pod_actions`, `logic_pods::status`.
 
 mod checkpoint;
+mod context;
 mod executor;
 mod files;
 mod history;
@@ -53,7 +54,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use self::checkpoint::PodCheckpoint;
-use self::executor::SyncResult;
+use self::context::SyncResult;
 use self::history::PodHistory;
 pub use self::history::{Explanation, HistoryLine};
 pub(crate) use self::history::{event_type, object};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::kill::KillsInProgress;
+use super::context::KillsInProgress;
 use super::repeat_guard::RepeatGuard;
 
 /// The work under way, and what it has left to go on with.

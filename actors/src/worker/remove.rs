@@ -8,8 +8,7 @@ use logic_api::pod::PodView;
 use logic_api::types::{ContainerInstance, RuntimeContainer, RuntimePod, SandboxId};
 use logic_resources::gc::Garbage;
 
-use super::executor::{SyncProblem, SyncResult};
-use super::kill::KillsInProgress;
+use super::context::{KillsInProgress, SyncProblem, SyncResult};
 use super::retries::RetryKey;
 use super::{Peers, files, sandbox};
 use crate::runtime::RuntimeError;
@@ -28,7 +27,7 @@ pub(super) async fn instance(
     Ok(())
 }
 
-/// Removes dead instances; what fails waits for its time. KillsInProgress that wait to go on stay as they are.
+/// Removes dead instances; what fails waits for its time. Kills that wait to go on stay as they are.
 pub(super) async fn garbage(
     peers: &Peers,
     pod: &Pod,

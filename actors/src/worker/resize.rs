@@ -10,7 +10,7 @@ use logic_api::types::{ContainerId, HistoryEvent, WaitingReason};
 use logic_pods::resize::{self, ResizeEvent, ResizeState};
 use logic_resources::resources::linux_resources;
 
-use super::executor::{PlanExecutor, SyncProblem};
+use super::context::{PlanExecutor, SyncProblem};
 use super::retries::RetryKey;
 use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, timestamp};
 
@@ -88,7 +88,8 @@ impl PlanExecutor {
         match enforced {
             Ok(()) => {
                 let resources = self.resources(&name);
-                self.started
+                self.progress
+                    .started
                     .extend(resources.map(|resources| (name, resources)));
             }
             Err(message) => {
@@ -100,7 +101,9 @@ impl PlanExecutor {
                     }),
                     retry_after: RETRY_BACKOFF,
                 };
-                self.problems.push((RetryKey::Resize(name), problem));
+                self.progress
+                    .problems
+                    .push((RetryKey::Resize(name), problem));
             }
         }
     }

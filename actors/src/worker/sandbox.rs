@@ -8,6 +8,7 @@ use std::time::Duration;
 use cluster::events::InvolvedObject;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::linux::UserNamespace;
+use logic_api::pod::PodView;
 use logic_api::types::{
     EventLevel, HistoryEvent, RuntimeSandbox, SandboxId, SandboxState, WaitingReason,
 };
@@ -20,8 +21,7 @@ use logic_pods::user_namespaces::UserNamespaceUnsupported;
 use metrics::pod_starts;
 use thiserror::Error;
 
-use super::executor::{PlanExecutor, SyncProblem};
-use super::sync::addresses;
+use super::context::{PlanExecutor, SyncProblem};
 use super::{RETRY_BACKOFF, RETRY_PERIOD, files, timestamp_now};
 use crate::hosts::{self, NamesError};
 use crate::pod_cgroups::PodCgroupError;
@@ -149,7 +149,7 @@ impl PlanExecutor {
             }
             answer => answer?,
         };
-        self.made = Some(Arc::new(request.config));
+        self.progress.made = Some(Arc::new(request.config));
         Ok(id)
     }
 
@@ -231,9 +231,17 @@ impl PlanExecutor {
     }
 }
 
+/// Where the pod is reached: the node's own addresses where it shares the node's network.
+pub(super) fn addresses(pod: &Pod, found: &[String], host_ips: &[String]) -> Vec<String> {
+    match pod.host_network() {
+        true => host_ips.to_vec(),
+        false => logic_pods::status::pod_addresses(found, host_ips),
+    }
+}
+
 /// Gives back what a pod that is gone had of the node beside its folders.
 pub(super) async fn release(peers: &super::Peers, pod: &Pod) {
-    let uid = logic_api::pod::PodView::uid(pod);
+    let uid = pod.uid();
     if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
         tracing::warn!(pod = %uid, "the pod's cgroup stays: {error}");
     }

@@ -18,7 +18,7 @@ use logic_pods::images::volumes;
 use logic_pods::runtime_class::HandlerFeatures;
 use metrics::{pod_starts, volumes as counted_volumes};
 
-use super::executor::{PlanExecutor, PodContext, SyncProblem};
+use super::context::{PlanExecutor, PodContext, SyncProblem};
 use super::metrics::container_type;
 use super::volumes::{PrepareError, asks_for_recursive_read_only};
 use super::{RETRY_BACKOFF, RETRY_PERIOD, files, history};

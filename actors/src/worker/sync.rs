@@ -14,9 +14,10 @@ use logic_pods::pod_actions::{
 };
 use logic_pods::runtime_class::HandlerFeatures;
 
-use super::executor::PlanExecutor;
+use super::context::{PlanExecutor, PlanProgress};
 use super::repeat_guard::RuntimeWork;
 use super::retries::RetryKey;
+use super::sandbox::addresses;
 use super::volumes::asks_for_recursive_read_only;
 use super::{Activity, FetchedPod, Msg, PodWorker, PodWorkerState, files, remove, timestamp};
 
@@ -153,16 +154,15 @@ impl PodWorker {
             pod: pod.clone(),
             goal: self.updates.goal.clone(),
             stage: self.sync_status.state,
-            kills_in_progress: self.operation.kills_in_progress.clone(),
             actuated: self.checkpoint.record.actuated.clone(),
             ips: self.addresses(pod),
             running: self.running_ids(),
             volumes: self.volumes.mounted().cloned().unwrap_or_default(),
-            sandbox: None,
-            made: None,
-            problems: Vec::new(),
-            started: Vec::new(),
             pulls: self.metrics.pulls.clone(),
+            progress: PlanProgress {
+                kills_in_progress: self.operation.kills_in_progress.clone(),
+                ..PlanProgress::default()
+            },
         };
         ctx.run(async move { Msg::PlanExecuted(Box::new(executor.execute(plan).await)) });
     }
@@ -341,12 +341,4 @@ fn started(action: &PodAction) -> Option<&String> {
 fn has_post_start(pod: &Pod, name: &str) -> bool {
     let lifecycle = pod.container(name).and_then(|(_, c)| c.lifecycle.clone());
     lifecycle.is_some_and(|lifecycle| lifecycle.post_start.is_some())
-}
-
-/// Where the pod is reached: the node's own addresses where it shares the node's network.
-pub(super) fn addresses(pod: &Pod, found: &[String], host_ips: &[String]) -> Vec<String> {
-    match pod.host_network() {
-        true => host_ips.to_vec(),
-        false => logic_pods::status::pod_addresses(found, host_ips),
-    }
 }

@@ -17,7 +17,7 @@ use logic_pods::container::{PreparedSubpaths, has_subpaths};
 use logic_volumes as volumes;
 use logic_volumes::{MountedVolumes, Subpath};
 
-use super::executor::PlanExecutor;
+use super::context::PlanExecutor;
 use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD, timestamp};
 use crate::pod_manager;
 use crate::volumes::{Msg as VolumesMsg, NotMounted, NotReleased, Retry, SubpathBindError};

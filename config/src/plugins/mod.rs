@@ -18,9 +18,9 @@ use crate::source::{self, FileError};
 const API_VERSION: &str = "oxlet.dev/v1alpha1";
 const KIND: &str = "PluginConfiguration";
 const HEALTH_INTERVAL: GoDuration = GoDuration::from_secs(3);
-const START_WITHIN: GoDuration = GoDuration::from_secs(10);
+const START_TIMEOUT: GoDuration = GoDuration::from_secs(10);
 const RESTARTS: u32 = 5;
-const RESTARTS_WITHIN: GoDuration = GoDuration::from_secs(60);
+const RESTART_WINDOW: GoDuration = GoDuration::from_secs(60);
 
 /// The declared plugins, checked: names unique, `runtime` a runtime among them, each storage plugin
 /// there.
@@ -64,9 +64,9 @@ impl PluginConfig {
             start,
             configuration: Value::Null,
             health_interval: HEALTH_INTERVAL.as_std(),
-            start_within: START_WITHIN.as_std(),
+            start_within: START_TIMEOUT.as_std(),
             restarts: RESTARTS,
-            restarts_within: RESTARTS_WITHIN.as_std(),
+            restarts_within: RESTART_WINDOW.as_std(),
         }
     }
 }
@@ -217,8 +217,8 @@ fn check(
         return refuse("configuration", "expected a mapping".to_owned());
     }
     let health_interval = raw.health_interval.unwrap_or(HEALTH_INTERVAL);
-    let start_within = raw.start_within.unwrap_or(START_WITHIN);
-    let restarts_within = raw.restarts_within.unwrap_or(RESTARTS_WITHIN);
+    let start_within = raw.start_within.unwrap_or(START_TIMEOUT);
+    let restarts_within = raw.restarts_within.unwrap_or(RESTART_WINDOW);
     for (field, time) in [
         ("healthInterval", health_interval),
         ("startWithin", start_within),

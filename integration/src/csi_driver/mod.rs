@@ -32,7 +32,7 @@ use crate::containerd::connect;
 use crate::wait_until;
 
 /// A debug build on a busy machine.
-const WITHIN: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A driver's process and everything that it owns.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl CsiDriver {
     pub async fn begin(&mut self) -> Result<()> {
         self.spawn()?;
         let endpoint = self.endpoint();
-        wait_until(WITHIN, "the driver serves", async || {
+        wait_until(TIMEOUT, "the driver serves", async || {
             UnixStream::connect(&endpoint).await.is_ok()
         })
         .await
@@ -139,7 +139,7 @@ impl CsiDriver {
         self.signal(Signal::SIGTERM)?;
         let mut process = self.process.take().context("no process")?;
         let mut status = None;
-        let waited = wait_until(WITHIN, "the driver ends", async || {
+        let waited = wait_until(TIMEOUT, "the driver ends", async || {
             status = process.try_wait().ok().flatten();
             status.is_some()
         });

@@ -18,7 +18,7 @@ use rcgen::{
 };
 
 /// For approval and signature, as upstream's `certificateWaitTimeout`.
-const SIGNED_WITHIN: Duration = Duration::from_secs(15 * 60);
+const SIGNED_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// What the certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub enum RequestError {
     Deleted { name: String },
     #[error("csr {name:?} changed UIDs")]
     Replaced { name: String },
-    #[error("csr {name:?} was not signed within {} minutes", SIGNED_WITHIN.as_secs() / 60)]
+    #[error("csr {name:?} was not signed within {} minutes", SIGNED_TIMEOUT.as_secs() / 60)]
     Late { name: String },
 }
 
@@ -125,7 +125,7 @@ pub(super) async fn obtain(
     let made = made.map_err(|error| RequestError::Submit(Box::new(error)))?;
     let name = made.metadata.name.clone().unwrap_or_default();
     let uid = made.metadata.uid.clone();
-    let signed = tokio::time::timeout(SIGNED_WITHIN, signed(api, &name, uid)).await;
+    let signed = tokio::time::timeout(SIGNED_TIMEOUT, signed(api, &name, uid)).await;
     signed.unwrap_or(Err(RequestError::Late { name }))
 }
 

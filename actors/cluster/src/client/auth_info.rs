@@ -13,7 +13,7 @@ use super::exec::{ExecPlugin, ExecPluginState};
 use super::kubeconfig::KubeconfigReader;
 
 impl KubeconfigReader<'_> {
-    pub(super) fn own_key(
+    pub(super) fn client_certificate_key(
         &self,
         user: &AuthInfo,
     ) -> Result<ClientCertificateSource, RestConfigError> {

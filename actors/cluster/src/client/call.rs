@@ -28,9 +28,9 @@ const RETRIES: usize = 10;
 /// Upstream waits so long before it reads again over a new connection.
 const AFTER_BREAK: Duration = Duration::from_secs(1);
 /// The largest request that is answered in the API server's own --request-timeout.
-const WITHIN: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Within this a watch must begin.
-const WATCH_WITHIN: Duration = Duration::from_secs(30);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The way of one lane.
 #[derive(Clone)]
@@ -118,8 +118,8 @@ impl Caller {
     fn within(&self, watch: bool) -> Duration {
         match self.lane {
             RequestLane::Heartbeat => self.server.heartbeat_within,
-            RequestLane::Work | RequestLane::Events if watch => WATCH_WITHIN,
-            RequestLane::Work | RequestLane::Events => WITHIN,
+            RequestLane::Work | RequestLane::Events if watch => WATCH_TIMEOUT,
+            RequestLane::Work | RequestLane::Events => TIMEOUT,
         }
     }
 

@@ -23,11 +23,11 @@ use super::error::{ApiError, chain};
 use super::tls::TlsContext;
 
 /// A server that does not take the connection for this long is asked anew.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Upstream's HTTP2_READ_IDLE_TIMEOUT_SECONDS.
 const PING_AFTER: Duration = Duration::from_secs(30);
 /// Upstream's HTTP2_PING_TIMEOUT_SECONDS.
-const PING_WITHIN: Duration = Duration::from_secs(15);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Answers under way on one connection: what a server that names no number allows.
 const STREAMS: usize = 100;
 /// Of these, kept for the heartbeat.
@@ -153,7 +153,7 @@ impl ConnectionPool {
             ));
         }
         let connecting = connect(&self.target);
-        let sender = tokio::time::timeout(CONNECT_WITHIN, connecting)
+        let sender = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
             .await
             .map_err(|_| ApiError::unreachable(format!("no connection to {}", self.target)))??;
         let load = Arc::default();
@@ -226,7 +226,7 @@ where
             let (sender, connection) = http2::Builder::new(TokioExecutor::new())
                 .timer(TokioTimer::new())
                 .keep_alive_interval(PING_AFTER)
-                .keep_alive_timeout(PING_WITHIN)
+                .keep_alive_timeout(PING_TIMEOUT)
                 .keep_alive_while_idle(true)
                 .handshake(io)
                 .await
@@ -252,7 +252,7 @@ fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, PING_AFTER)?;
-    sockopt::set_tcp_keepintvl(stream, PING_WITHIN)?;
+    sockopt::set_tcp_keepintvl(stream, PING_TIMEOUT)?;
     sockopt::set_tcp_keepcnt(stream, 3)?;
     Ok(())
 }

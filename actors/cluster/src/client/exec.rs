@@ -24,7 +24,7 @@ use super::error::ApiError;
 use super::measured;
 
 /// A plugin that takes longer is ended.
-const WITHIN: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The largest answer of a plugin.
 const ANSWER: u64 = 1 << 20;
 /// A plugin is not run again sooner, however often the server refuses what it gives.
@@ -84,7 +84,7 @@ enum ExecPluginError {
     Unrun(String, std::io::Error),
     #[error("executable {0} failed with exit code {1}")]
     Failed(String, i32),
-    #[error("executable {0} did not end within {within:?}", within = WITHIN)]
+    #[error("executable {0} did not end within {within:?}", within = TIMEOUT)]
     Late(String),
     #[error("executable {0} printed no ExecCredential: {1}")]
     Malformed(String, &'static str),
@@ -182,7 +182,7 @@ impl ExecPlugin {
             }
             Ok::<_, std::io::Error>((text, child.wait().await?))
         };
-        let (text, status) = tokio::time::timeout(WITHIN, ended)
+        let (text, status) = tokio::time::timeout(TIMEOUT, ended)
             .await
             .map_err(|_| ExecPluginError::Late(name.clone()))?
             .map_err(|error| ExecPluginError::Unrun(name.clone(), error))?;

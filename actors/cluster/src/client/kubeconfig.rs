@@ -36,7 +36,7 @@ impl KubeconfigReader<'_> {
             Some("https") => Some(self.secured(&cluster, &base)?),
             Some(_) | None => None,
         };
-        let own = self.own_key(&user)?;
+        let own = self.client_certificate_key(&user)?;
         Ok(ServerEndpoint {
             host: base
                 .authority()

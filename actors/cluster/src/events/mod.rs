@@ -33,7 +33,7 @@ const FOLLOWERS_LAG: usize = 512;
 pub const MAILBOX: usize = 2048;
 
 /// The recorder answers from memory.
-const LIST_WITHIN: Duration = Duration::from_secs(1);
+const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What the recorder is told.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -285,7 +285,7 @@ impl Recorder {
 
     /// The kept events about one object, oldest first; none if the recorder does not answer.
     pub async fn about(&self, uid: &str) -> Vec<Event> {
-        let list = self.events.ask(LIST_WITHIN, |reply| Msg::List { reply });
+        let list = self.events.ask(LIST_TIMEOUT, |reply| Msg::List { reply });
         let mut events = list.await.unwrap_or_default();
         events.retain(|event| event.object.uid == uid);
         events

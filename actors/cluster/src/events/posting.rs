@@ -23,7 +23,7 @@ const WAITING: usize = 1000;
 /// Attempts at one event.
 const TRIES: u32 = 12;
 const BETWEEN_TRIES: Duration = Duration::from_secs(10);
-const WITHIN: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// What a busy server may ask for.
 const BUSY_AT_MOST: Duration = Duration::from_secs(60);
 /// Who events are by: a drop-in says what its predecessor said.
@@ -258,10 +258,10 @@ impl QueuedEvent {
 }
 
 async fn within<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
-    match tokio::time::timeout(WITHIN, request).await {
+    match tokio::time::timeout(TIMEOUT, request).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(ApiError::Unreachable {
-            message: format!("no answer within {WITHIN:?}"),
+            message: format!("no answer within {TIMEOUT:?}"),
         }),
     }
 }

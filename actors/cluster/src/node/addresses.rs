@@ -9,7 +9,7 @@ use std::time::Duration;
 use logic_node::node_status::{NodeAddresses, NodeStatusPolicy, hostname_is_address, validate};
 
 /// The name's own entry in the hosts file answers at once; nobody waits for a name server that is away.
-const LOOKUP_WITHIN: Duration = Duration::from_millis(500);
+const LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(super) async fn find(policy: &NodeStatusPolicy) -> NodeAddresses {
     let mut given = policy.node_ips.iter().filter(|ip| !ip.is_unspecified());
@@ -41,7 +41,7 @@ pub(super) async fn find(policy: &NodeStatusPolicy) -> NodeAddresses {
 /// The name's addresses that the host has.
 async fn looked_up(name: &str, prefers_v4: bool) -> Option<IpAddr> {
     let lookup = tokio::net::lookup_host((name, 0));
-    let answer = tokio::time::timeout(LOOKUP_WITHIN, lookup).await.ok()?;
+    let answer = tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await.ok()?;
     let ips = answer.ok()?.map(|address| address.ip());
     let own: Vec<IpAddr> = ips.filter(|ip| validate(*ip, is_local).is_ok()).collect();
     let preferred = own.iter().find(|ip| ip.is_ipv4() == prefers_v4);

@@ -28,7 +28,7 @@ use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
 /// Drivers come one by one.
 pub const MAILBOX: usize = 64;
 
-const WITHIN: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts: doubled from the first to the last.
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(10);
@@ -229,17 +229,17 @@ struct CsiNodeUpdate {
 
 impl CsiNodeUpdate {
     async fn sync(&self, uid: Option<&str>) -> Result<CSINode, ApiError> {
-        let existing = match requests::get(&self.api, &self.name, WITHIN).await {
+        let existing = match requests::get(&self.api, &self.name, TIMEOUT).await {
             Ok(existing) => existing,
             Err(ApiError::NotFound { .. }) => {
                 let object = csi_node::csi_node(&self.name, uid, &self.there);
-                return requests::create(&self.api, &object, WITHIN).await;
+                return requests::create(&self.api, &object, TIMEOUT).await;
             }
             Err(trouble) => return Err(trouble),
         };
         match csi_node::renewed(&existing, &self.there, &self.left) {
             None => Ok(existing),
-            Some(object) => requests::replace(&self.api, &self.name, &object, WITHIN).await,
+            Some(object) => requests::replace(&self.api, &self.name, &object, TIMEOUT).await,
         }
     }
 }

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, strum::IntoStaticStr)]
-    enum Heard {
+    enum InformerEvent {
         Node(Option<Arc<Node>>),
     }
 
@@ -116,17 +116,17 @@ mod tests {
             let (listener, mut heard) = inbox(MAILBOX);
             let (_, port) = mailbox(MAILBOX);
             let root = Supervisor::root("test", Intensity::UNLIMITED);
-            root.spawn(ChildSpec::permanent("herald"), port, move || {
-                let listener = Recipient::new(listener.clone(), Heard::Node);
+            root.spawn(ChildSpec::permanent("node-informer"), port, move || {
+                let listener = Recipient::new(listener.clone(), InformerEvent::Node);
                 NodeInformer::new(seen.clone(), vec![listener])
             });
             pass(Duration::from_secs(1)).await;
-            assert!(matches!(heard.drain()[..], [Heard::Node(None)]));
+            assert!(matches!(heard.drain()[..], [InformerEvent::Node(None)]));
             object.send_replace(Some(Arc::default()));
             pass(Duration::from_secs(1)).await;
-            assert!(matches!(heard.drain()[..], [Heard::Node(Some(_))]));
+            assert!(matches!(heard.drain()[..], [InformerEvent::Node(Some(_))]));
             pass(SILENCE).await;
-            assert!(matches!(heard.drain()[..], [Heard::Node(Some(_))]));
+            assert!(matches!(heard.drain()[..], [InformerEvent::Node(Some(_))]));
         });
     }
 }

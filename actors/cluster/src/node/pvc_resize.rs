@@ -25,7 +25,7 @@ pub const MAILBOX: usize = 1024;
 
 /// More claims than this do not wait; what is dropped is told when the volume grows again.
 const MOST: usize = 4096;
-const WITHIN: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts: doubled from the first to the last.
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -170,12 +170,12 @@ async fn write(
     api: &Api<ByValue<PersistentVolumeClaim>>,
     growth: &PvcGrowth,
 ) -> Result<(), ApiError> {
-    let claim = requests::get(api, &growth.claim, WITHIN).await?;
+    let claim = requests::get(api, &growth.claim, TIMEOUT).await?;
     let now = wall(kernel::wall());
     let patch = expansion::patch(&claim, &growth.grow, &growth.outcome, now);
     match patch {
         None => Ok(()),
-        Some(patch) => requests::patch(api, &growth.claim, patch, WITHIN)
+        Some(patch) => requests::patch(api, &growth.claim, patch, TIMEOUT)
             .await
             .map(drop),
     }

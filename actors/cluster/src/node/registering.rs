@@ -11,7 +11,7 @@ use super::{Msg, NodeStatusManager, moment, requests};
 use crate::client::{ApiError, ObjectEvent, ObjectSelector, watch};
 
 /// The watch tells of at most a few changes a second; a full mailbox is waited for.
-const WATCH_WITHIN: Duration = Duration::from_secs(60);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl NodeStatusManager {
     pub(super) fn register(&mut self, ctx: &mut Context<Msg>) {
@@ -63,7 +63,7 @@ impl NodeStatusManager {
                     }
                 };
                 let seen = Msg::Seen(Box::new(node));
-                if own.send(seen, WATCH_WITHIN).await.is_err() {
+                if own.send(seen, WATCH_TIMEOUT).await.is_err() {
                     break;
                 }
             }

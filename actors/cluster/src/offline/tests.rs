@@ -120,7 +120,7 @@ impl Rig {
         let (alone, port) = mailbox(MAILBOX);
         fs::write(folder.path().join("machine-id"), "one\n").unwrap();
         let own = folder.path().to_owned();
-        root.spawn(ChildSpec::permanent("alone"), port, move || {
+        root.spawn(ChildSpec::permanent("offline"), port, move || {
             let machine_id = own.join("machine-id");
             OfflineCheckpoint::on(&own, &machine_id, ("worker-1".into(), shelf.clone()))
         });
@@ -156,7 +156,7 @@ impl Rig {
 
     async fn view(&self) -> Value {
         let tree = self.root.tree().await;
-        tree.find("test/alone").unwrap().snapshot.clone()
+        tree.find("test/offline").unwrap().snapshot.clone()
     }
 }
 

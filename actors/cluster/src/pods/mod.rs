@@ -45,7 +45,7 @@ pub const MAILBOX: usize = 256;
 /// The longest that a new pod waits for what it refers to.
 pub const HELD: Duration = Duration::from_secs(10);
 /// How long the API may take for its first answer before the checkpoint's pods are brought up.
-pub const FIRST_WITHIN: Duration = Duration::from_secs(5);
+pub const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two tellings: the first change is told at once, those that follow closely are told as one.
 const TOGETHER: Duration = Duration::from_millis(1);
 /// Between attempts to tell somebody whose mailbox is full.
@@ -166,7 +166,7 @@ impl Actor for ApiPods {
         let ours = ObjectSelector::fields(format!("spec.nodeName={}", self.held.node()));
         let stream = watch::<Pod>(api, ours).ready_chunks(AT_ONCE).boxed();
         ask(stream, ctx);
-        ctx.after(FIRST_WITHIN, Msg::Late);
+        ctx.after(FIRST_TIMEOUT, Msg::Late);
         Ok(())
     }
 
@@ -341,8 +341,10 @@ impl ApiPods {
     fn tell_all(&mut self) -> Result<(), Full> {
         let all = self.held.all();
         let objects = self.told.objects.tell(&all);
-        let wishes = self.held.wishes();
-        let directory = wishes.map_or(Ok(()), |wishes| self.told.directory.tell(&wishes));
+        let desired_pods = self.held.desired_pods();
+        let directory = desired_pods.map_or(Ok(()), |desired_pods| {
+            self.told.directory.tell(&desired_pods)
+        });
         let statuses = self.told.statuses.tell(&self.held.shown());
         let alone = self.told.alone.tell(&all);
         objects.and(directory).and(statuses).and(alone)

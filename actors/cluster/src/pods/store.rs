@@ -138,7 +138,7 @@ impl PodStore {
     }
 
     /// Which pods shall run, without those that wait; nothing while that would not be the whole truth.
-    pub(super) fn wishes(&mut self) -> Option<Vec<Arc<Pod>>> {
+    pub(super) fn desired_pods(&mut self) -> Option<Vec<Arc<Pod>>> {
         let open = |entry: &&PodStoreEntry| entry.gate == StartGate::Open;
         let missing = self.next_release().zip(self.whole_at);
         if missing.is_some_and(|(next, whole)| next <= whole) {

@@ -33,7 +33,7 @@ const FACTOR: f64 = 1.5;
 /// At most this part is added to a pause.
 const JITTER: f64 = 0.2;
 /// For all of a review.
-const WITHIN: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Asks the API server.
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ impl ApiReviews {
                 why: "no answer in time".to_owned(),
             })
         };
-        tokio::time::timeout(WITHIN, insisted)
+        tokio::time::timeout(TIMEOUT, insisted)
             .await
             .unwrap_or_else(late)
     }

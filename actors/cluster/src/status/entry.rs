@@ -114,7 +114,7 @@ impl StatusEntry {
         self.status.is_some() && sent.is_none_or(|(_, version)| *version < self.version)
     }
 
-    pub(super) fn errand(&self, uid: &PodUid, pod: &Arc<Pod>) -> SyncRequest {
+    pub(super) fn sync_request(&self, uid: &PodUid, pod: &Arc<Pod>) -> SyncRequest {
         SyncRequest {
             uid: uid.clone(),
             version: self.version,
@@ -132,7 +132,7 @@ impl StatusEntry {
         let echo = self.answer.take().is_some_and(|answer| {
             answer.metadata.resource_version == pod.metadata.resource_version
         });
-        let same = || self.errand(uid, pod).patch().is_none();
+        let same = || self.sync_request(uid, pod).patch().is_none();
         if echo || self.flying || self.is_unsent(pod) || same() {
             return;
         }
@@ -143,17 +143,17 @@ impl StatusEntry {
     /// The API has this version; the answer is the object after it was written. Answers with how long the news took.
     pub(super) fn told(
         &mut self,
-        errand: &SyncRequest,
+        sync_request: &SyncRequest,
         wrote: Option<Arc<Pod>>,
         now: Instant,
     ) -> Option<Duration> {
-        self.sent = Some((errand.pod.uid(), errand.version));
+        self.sent = Some((sync_request.pod.uid(), sync_request.version));
         self.refusals = 0;
         if wrote.is_some() {
             self.answered = Some(now);
             self.answer = wrote;
         }
-        match self.version == errand.version {
+        match self.version == sync_request.version {
             true => self.since.take().map(|since| now.duration_since(since)),
             false => None,
         }

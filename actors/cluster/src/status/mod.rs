@@ -245,8 +245,11 @@ impl StatusManager {
         let now = ctx.now();
         self.queue.flying -= 1;
         self.queue.learn(&report, now);
-        let SyncReport { errand, result } = report;
-        let uid = errand.uid.clone();
+        let SyncReport {
+            sync_request,
+            result,
+        } = report;
+        let uid = sync_request.uid.clone();
         let Some(entry) = self.entries.get_mut(&uid) else {
             self.dispatch(ctx);
             return;
@@ -255,7 +258,7 @@ impl StatusManager {
         match result {
             Ok(SyncOutcome::Told(wrote)) => {
                 self.written += u64::from(wrote.is_some());
-                measure(entry.told(&errand, wrote, now));
+                measure(entry.told(&sync_request, wrote, now));
                 // The watch may have gone on meanwhile.
                 if let Some(pod) = self.shown.as_ref().and_then(|shown| shown.of(&uid)) {
                     entry.look(&uid, pod);
@@ -264,14 +267,14 @@ impl StatusManager {
             Ok(SyncOutcome::Deleted) => {
                 self.deleted += 1;
                 entry.life = PodOwnership::Deleted;
-                measure(entry.told(&errand, None, now));
+                measure(entry.told(&sync_request, None, now));
             }
             // The watch will show it; until then there is nobody to tell.
             Ok(SyncOutcome::Gone) => {
                 if entry.life == PodOwnership::Over {
                     entry.life = PodOwnership::Deleted;
                 }
-                entry.told(&errand, None, now);
+                entry.told(&sync_request, None, now);
             }
             Err(trouble) => {
                 self.failed += 1;
@@ -331,14 +334,14 @@ impl StatusManager {
             let (Some(pod), Some(entry)) = (pod, self.entries.get_mut(&uid)) else {
                 continue;
             };
-            let errand = entry.errand(&uid, pod);
-            if errand.is_idle() {
-                measure(entry.told(&errand, None, ctx.now()));
+            let sync_request = entry.sync_request(&uid, pod);
+            if sync_request.is_idle() {
+                measure(entry.told(&sync_request, None, ctx.now()));
                 continue;
             }
             entry.flying = true;
             self.queue.flying += 1;
-            api.send(errand, ctx);
+            api.send(sync_request, ctx);
         }
     }
 

@@ -16,7 +16,7 @@ use super::entry::PodOwnership;
 use crate::client::{ApiError, ByValue};
 
 /// A request that takes longer is as good as unanswered.
-const WITHIN: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is to be told of one pod.
 #[derive(Debug)]
@@ -118,10 +118,10 @@ impl SyncRequest {
 }
 
 async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
-    match tokio::time::timeout(WITHIN, request).await {
+    match tokio::time::timeout(TIMEOUT, request).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(ApiError::Unreachable {
-            message: format!("no answer within {WITHIN:?}"),
+            message: format!("no answer within {TIMEOUT:?}"),
         }),
     }
 }

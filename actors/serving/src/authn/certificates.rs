@@ -28,7 +28,7 @@ use crate::reviews::AuthenticatedUser;
 /// At most so often is the file looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A disk that does not answer is no reason to wait: the authorities that are known stay.
-const LOOK_WITHIN: Duration = Duration::from_secs(2);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 /// A bundle is some hundred kilobytes at most.
 const MOST: u64 = 8 * 1024 * 1024;
 /// The extra that names the credential.
@@ -166,7 +166,7 @@ fn count(certificate: &CertificateDer<'_>, now: UnixTime) {
 
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     let work = tokio::task::spawn_blocking(work);
-    match tokio::time::timeout(LOOK_WITHIN, work).await {
+    match tokio::time::timeout(LOOK_TIMEOUT, work).await {
         Ok(done) => done.map_err(io::Error::other),
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }

@@ -26,11 +26,11 @@ use tokio_rustls::TlsAcceptor;
 use crate::connection_limiter::TrackedConnection;
 use crate::http::{HandlerResponse, Traffic, kept};
 
-const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the first byte of a request's head to its last.
-const HEAD_WITHIN: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between requests, as upstream's.
-const IDLE_WITHIN: Duration = Duration::from_secs(90);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Room for a token of some kilobytes and a long command. Upstream takes 1 MiB.
 const HEAD_BYTES: usize = 64 * 1024;
 /// A peer that says nothing for two of these is gone, whatever it was sent.
@@ -71,7 +71,7 @@ pub(super) async fn serve<A: AnswersPeer>(
     let Ok(address) = stream.peer_addr() else {
         return;
     };
-    let stream = match tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!("TLS handshake with {address} failed: {error}"),
         Err(_) => return tracing::debug!("TLS handshake with {address} took too long"),
@@ -133,9 +133,9 @@ where
         let (is_busy, has_read) = pulse.take();
         let patience = match () {
             // An answer may take as long as it takes; the connection says when it was given.
-            () if is_busy => IDLE_WITHIN,
-            () if has_read && heads => HEAD_WITHIN,
-            () => IDLE_WITHIN,
+            () if is_busy => IDLE_TIMEOUT,
+            () if has_read && heads => HEAD_TIMEOUT,
+            () => IDLE_TIMEOUT,
         };
         tokio::select! {
             ended = &mut connection => return Some(ended),

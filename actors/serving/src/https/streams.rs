@@ -22,16 +22,16 @@ use tokio::net::TcpStream;
 use crate::authn;
 use crate::http::HandlerResponse;
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The runtime may look for the container before it switches.
-pub(super) const SWITCH_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const SWITCH_TIMEOUT: Duration = Duration::from_secs(60);
 /// What a refusal says.
 pub(super) const REFUSAL_BYTES: usize = 64 * 1024;
-const REFUSAL_WITHIN: Duration = Duration::from_secs(10);
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Of each direction.
 pub(super) const BUFFER: usize = 16 * 1024;
 /// For what is left once nobody reads any more.
-pub(super) const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is carried, and for how long.
 pub(super) struct StreamForward {
@@ -82,7 +82,7 @@ pub(super) async fn carry(
 /// Asks the runtime to speak another protocol; it switches, or refuses.
 pub(super) async fn dial(onward: Request<Empty<Bytes>>) -> Result<Response<Incoming>, CarryError> {
     let host = host(onward.uri())?;
-    let there = tokio::time::timeout(CONNECT_WITHIN, TcpStream::connect(host)).await;
+    let there = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(host)).await;
     let there = there
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         .map_err(CarryError::Connect)?;
@@ -92,7 +92,7 @@ pub(super) async fn dial(onward: Request<Empty<Bytes>>) -> Result<Response<Incom
         .map_err(CarryError::Call)?;
     tokio::task::spawn_local(async move { drop(connection.with_upgrades().await) });
     let answer = sender.send_request(to_path(onward));
-    let answer = tokio::time::timeout(SWITCH_WITHIN, answer)
+    let answer = tokio::time::timeout(SWITCH_TIMEOUT, answer)
         .await
         .map_err(|_| CarryError::Late)?
         .map_err(CarryError::Call)?;
@@ -153,7 +153,7 @@ fn to_path(mut request: Request<Empty<Bytes>>) -> Request<Empty<Bytes>> {
 pub(super) async fn passed(answer: Response<Incoming>) -> Result<HandlerResponse, CarryError> {
     let (mut head, body) = answer.into_parts();
     let body = Limited::new(body, REFUSAL_BYTES).collect();
-    let body = tokio::time::timeout(REFUSAL_WITHIN, body).await;
+    let body = tokio::time::timeout(REFUSAL_TIMEOUT, body).await;
     let body = match body {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(_)) | Err(_) => Bytes::new(),
@@ -169,7 +169,7 @@ pub(super) fn nothing() -> crate::http::HttpBody {
 }
 
 async fn exchange(here: OnUpgrade, there: OnUpgrade, idle: Duration, keep: Box<dyn Any>) {
-    let switched = tokio::time::timeout(SWITCH_WITHIN, async { tokio::try_join!(here, there) });
+    let switched = tokio::time::timeout(SWITCH_TIMEOUT, async { tokio::try_join!(here, there) });
     match switched.await {
         Ok(Ok((here, there))) => both_ways(here, there, idle).await,
         Ok(Err(error)) => tracing::debug!("a stream did not begin: {error}"),
@@ -213,7 +213,7 @@ async fn one_way(
         last.set(kernel::now());
     }
     drop(buffer);
-    let closed = tokio::time::timeout(GOODBYE_WITHIN, to.shutdown()).await;
+    let closed = tokio::time::timeout(GOODBYE_TIMEOUT, to.shutdown()).await;
     closed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 

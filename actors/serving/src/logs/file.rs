@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 /// How much is read at a time.
 pub(crate) const PIECE: usize = 16 * 1024;
 /// A disk that does not answer ends the reading, not the server's.
-const WITHIN: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An open log.
 #[derive(Debug, Clone)]
@@ -101,7 +101,7 @@ async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let work = tokio::task::spawn_blocking(work);
-    match tokio::time::timeout(WITHIN, work).await {
+    match tokio::time::timeout(TIMEOUT, work).await {
         Ok(Ok(done)) => done,
         Ok(Err(error)) => Err(io::Error::other(error)),
         Err(_) => Err(ErrorKind::TimedOut.into()),

@@ -15,7 +15,7 @@ use tonic::{Code, Streaming};
 use crate::double::{AdapterRig, RuntimeDouble, ScriptedAnswer, message};
 
 /// Longer than every deadline together.
-const WITHIN: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn health(bench: &AdapterRig) -> Streaming<HealthReport> {
     let question = HealthRequest {
@@ -42,7 +42,7 @@ async fn reason(bench: &AdapterRig) -> String {
             }
         }
     };
-    let reason = tokio::time::timeout(WITHIN, found)
+    let reason = tokio::time::timeout(TIMEOUT, found)
         .await
         .expect("a report in time");
     let call = bench.client().status(cri::StatusRequest::default()).await;
@@ -214,7 +214,7 @@ async fn whatever_stood_there_the_runtime_is_found_when_it_comes() {
     let mut health = health(&bench).await;
     let found =
         async { while health.message().await.unwrap().unwrap().status() != Health::Healthy {} };
-    tokio::time::timeout(WITHIN, found)
+    tokio::time::timeout(TIMEOUT, found)
         .await
         .expect("found in time");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proto::plugin::HealthRequest;
 use proto::storage::InquireRequest;
-use proto::storage::event::Event as Told;
+use proto::storage::event::Event as StorageEvent;
 use tokio::net::UnixStream;
 
 use crate::double::{Double, Fault, Manner};
@@ -34,7 +34,7 @@ fn another(rig: &Rig, file: &str, manner: Manner) -> (Double, [crate::double::Se
 async fn a_driver_registers_with_everything_it_says_of_itself() {
     let (mut rig, mut events) = synced().await;
     rig.serve();
-    let Told::Backend(backend) = events.next().await else {
+    let StorageEvent::Backend(backend) = events.next().await else {
         panic!("no backend");
     };
     assert_eq!(backend.name, "d.example.com");
@@ -118,7 +118,7 @@ async fn a_driver_that_is_asked_anew_says_how_many_volumes_it_takes_now() {
     rig.double.takes_more(2);
     rig.storage.inquire(inquire("d.example.com")).await.unwrap();
     // The first answer was no news.
-    let Told::Backend(backend) = events.next().await else {
+    let StorageEvent::Backend(backend) = events.next().await else {
         panic!("no backend");
     };
     assert_eq!(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mounts::table::{self, Table};
-use proto::storage::event::Event as Told;
+use proto::storage::event::Event as StorageEvent;
 use proto::storage::storage_client::StorageClient;
 use proto::storage::volume::Source;
 use proto::storage::{
@@ -296,7 +296,7 @@ pub(crate) fn said<T: std::fmt::Debug>(answer: Result<T, Status>) -> (Code, Stri
 pub(crate) struct Events(Streaming<Event>);
 
 impl Events {
-    pub(crate) async fn next(&mut self) -> Told {
+    pub(crate) async fn next(&mut self) -> StorageEvent {
         let next = tokio::time::timeout(Duration::from_secs(20), self.0.message()).await;
         next.expect("an event in time")
             .unwrap()
@@ -308,9 +308,9 @@ impl Events {
     /// As words: `backend NAME`, `gone NAME`, `refused FILE NAME: WHY`, `synced`.
     pub(crate) async fn word(&mut self) -> String {
         match self.next().await {
-            Told::Backend(backend) => format!("backend {}", backend.name),
-            Told::Gone(gone) => format!("gone {}", gone.name),
-            Told::Refused(refused) => {
+            StorageEvent::Backend(backend) => format!("backend {}", backend.name),
+            StorageEvent::Gone(gone) => format!("gone {}", gone.name),
+            StorageEvent::Refused(refused) => {
                 let file = Path::new(&refused.endpoint)
                     .file_name()
                     .unwrap()
@@ -318,7 +318,7 @@ impl Events {
                     .to_string();
                 format!("refused {file} {}: {}", refused.name, refused.why)
             }
-            Told::Synced(_) => "synced".to_owned(),
+            StorageEvent::Synced(_) => "synced".to_owned(),
         }
     }
 }

@@ -170,7 +170,7 @@ fn a_claim_follows_its_volume_through_conflicts_and_failures() {
         let (claims, port) = mailbox(pvc_resize::MAILBOX);
         let client = server.client();
         let root = Supervisor::root("test", Intensity::UNLIMITED);
-        root.spawn(ChildSpec::permanent("claims"), port, move || {
+        root.spawn(ChildSpec::permanent("pvc-resizer"), port, move || {
             PvcResizer::new(client.clone())
         });
         let claim = || -> PersistentVolumeClaim {

@@ -43,9 +43,14 @@ impl Case {
         self.held.supplied(&uids);
     }
 
-    fn wishes(&mut self) -> Option<Vec<String>> {
-        let wishes = self.held.wishes()?;
-        Some(names(&wishes).into_iter().map(str::to_owned).collect())
+    fn desired_names(&mut self) -> Option<Vec<String>> {
+        let desired_names = self.held.desired_pods()?;
+        Some(
+            names(&desired_names)
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+        )
     }
 }
 
@@ -53,15 +58,15 @@ impl Case {
 fn the_first_set_is_told_when_it_is_whole() {
     let mut case = Case::new();
     case.list(&[kept("a", 1), kept("b", 1)]);
-    assert_eq!(case.wishes(), None);
+    assert_eq!(case.desired_names(), None);
     case.supply(&["a"]);
     assert_eq!(
-        case.wishes(),
+        case.desired_names(),
         None,
         "without b the directory would end what runs of it"
     );
     case.supply(&["a", "b"]);
-    assert_eq!(case.wishes().unwrap(), ["a", "b"]);
+    assert_eq!(case.desired_names().unwrap(), ["a", "b"]);
 }
 
 #[test]
@@ -70,7 +75,7 @@ fn a_pod_that_is_never_supplied_begins_after_a_while() {
     case.list(&[kept("a", 1)]);
     assert_eq!(case.held.next_release(), Some(case.now + HELD));
     case.held.release(case.now + HELD);
-    assert_eq!(case.wishes().unwrap(), ["a"]);
+    assert_eq!(case.desired_names().unwrap(), ["a"]);
 }
 
 #[test]
@@ -80,10 +85,10 @@ fn a_new_pod_waits_alone() {
     case.supply(&["a"]);
     case.now += Duration::from_secs(1);
     case.apply(kept("b", 2));
-    assert_eq!(case.wishes().unwrap(), ["a"]);
+    assert_eq!(case.desired_names().unwrap(), ["a"]);
     assert_eq!(names(&case.held.all()), ["a", "b"]);
     case.supply(&["a", "b"]);
-    assert_eq!(case.wishes().unwrap(), ["a", "b"]);
+    assert_eq!(case.desired_names().unwrap(), ["a", "b"]);
 }
 
 #[test]
@@ -94,12 +99,12 @@ fn a_pod_that_ends_waits_for_nothing() {
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     let mut case = Case::new();
     case.list(&[ended, ending]);
-    assert_eq!(case.wishes().unwrap(), ["done", "ending"]);
+    assert_eq!(case.desired_names().unwrap(), ["done", "ending"]);
     case.apply(kept("new", 2));
     let mut deleted = kept("new", 3);
     deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
     case.apply(deleted);
-    assert_eq!(case.wishes().unwrap(), ["done", "ending", "new"]);
+    assert_eq!(case.desired_names().unwrap(), ["done", "ending", "new"]);
 }
 
 #[test]
@@ -155,7 +160,7 @@ fn a_pod_that_cannot_be_taken_is_named_and_hides_no_other() {
     let mut case = Case::new();
     case.list(&[elsewhere, kept("a", 1), nameless]);
     case.supply(&["a"]);
-    assert_eq!(case.wishes().unwrap(), ["a"]);
+    assert_eq!(case.desired_names().unwrap(), ["a"]);
     let refused = case.held.refused();
     assert_eq!(
         refused,

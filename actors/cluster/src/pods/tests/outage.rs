@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kernel::testing::run_paused;
 use serde_json::{Value, json};
 
-use super::super::{FIRST_WITHIN, Msg};
+use super::super::{FIRST_TIMEOUT, Msg};
 use super::{begin, kept, names, next, typed};
 use crate::client::tests::rig::{
     BodyPart, ReceivedRequest, ReplyScript, Rig, ScriptedReply, event,
@@ -39,7 +39,7 @@ fn a_server_that_refuses_or_hangs_leaves_the_node_to_its_checkpoint() {
         let hangs = |_: usize, _: &ReceivedRequest| ReplyScript::Hang;
         for (rig, after) in [
             (Rig::tls(refuses).await, Duration::ZERO),
-            (Rig::tls(hangs).await, FIRST_WITHIN),
+            (Rig::tls(hangs).await, FIRST_TIMEOUT),
         ] {
             let pods = remembered(&["a", "b"]);
             let began = tokio::time::Instant::now();

@@ -14,7 +14,7 @@ use crate::node::KubeletHost;
 
 /// A number.
 const LEVEL_BYTES: usize = 64;
-const LEVEL_WITHIN: Duration = Duration::from_secs(10);
+const LEVEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl<N: KubeletHost> KubeletHandlers<N> {
     pub(super) async fn verbosity(&self, request: Request<Incoming>) -> HandlerResponse {
@@ -22,7 +22,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
             return text(StatusCode::NOT_ACCEPTABLE, "unsupported http method\n");
         }
         let body = Limited::new(request.into_body(), LEVEL_BYTES).collect();
-        let Ok(Ok(body)) = tokio::time::timeout(LEVEL_WITHIN, body).await else {
+        let Ok(Ok(body)) = tokio::time::timeout(LEVEL_TIMEOUT, body).await else {
             return text(
                 StatusCode::BAD_REQUEST,
                 "error reading request body: found none that ends, expected a number\n",

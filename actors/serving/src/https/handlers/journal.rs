@@ -29,7 +29,7 @@ use crate::https::query::QueryPairs;
 use crate::node::{KubeletHost, NodeError};
 
 /// For one query, whatever it asks for.
-const WITHIN: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Queries at a time: each is a process.
 pub(super) const QUERIES: usize = 8;
 /// Pieces under way to one reader.
@@ -83,7 +83,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
         let search = JournalQuery {
             program: self.journalctl.clone(),
             folder: self.system_logs.clone(),
-            until: kernel::now() + WITHIN,
+            until: kernel::now() + TIMEOUT,
             query,
         };
         let packed = is_packed.then(|| GzEncoder::new(Vec::new(), Compression::fast()));

@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use crate::https::conditions::moment;
 
 const PIECE: usize = 32 * 1024;
-const WITHIN: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// A folder of more entries is shown in part.
 const ENTRIES: usize = 10_000;
 /// A file of this name is shown for its folder.
@@ -54,7 +54,7 @@ pub(super) enum PathContents {
 /// Opens what a path beneath a folder leads to.
 pub(super) async fn found(root: PathBuf, wanted: PathBuf) -> io::Result<OpenedPath> {
     let found = tokio::task::spawn_blocking(move || find(&root, &wanted));
-    match tokio::time::timeout(WITHIN, found).await {
+    match tokio::time::timeout(TIMEOUT, found).await {
         Ok(Ok(found)) => found,
         Ok(Err(_)) | Err(_) => Err(ErrorKind::TimedOut.into()),
     }
@@ -161,7 +161,7 @@ pub(super) fn pieces(file: File, range: Range<u64>) -> impl Stream<Item = Bytes>
             piece.truncate(read);
             io::Result::Ok(piece)
         });
-        match tokio::time::timeout(WITHIN, read).await {
+        match tokio::time::timeout(TIMEOUT, read).await {
             Ok(Ok(Ok(piece))) if !piece.is_empty() => {
                 let next = at + piece.len() as u64;
                 Some((Bytes::from(piece), (file, next)))

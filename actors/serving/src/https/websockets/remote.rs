@@ -23,7 +23,7 @@ use super::spdy::{self, Last, Opening, SpdyEvent};
 use super::{CallerSocket, REMOTE, command_status, open, opening};
 use crate::http::HandlerResponse;
 use crate::https::streams::{
-    BUFFER, CarryError, REFUSAL_BYTES, SWITCH_WITHIN, StreamForward, dial, silent,
+    BUFFER, CarryError, REFUSAL_BYTES, SWITCH_TIMEOUT, StreamForward, dial, silent,
 };
 use crate::node::RemoteCommandOptions;
 
@@ -33,7 +33,7 @@ const VERSIONS: &str = "x-stream-protocol-version";
 /// How a command ended, in words.
 const STATUS_BYTES: usize = 64 * 1024;
 /// A caller may still have to read what was written before the end.
-const FINISH_WITHIN: Duration = Duration::from_secs(15 * 60);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// Pings of the runtime that are not answered yet; the others are not answered.
 const PINGS: usize = 4;
 
@@ -79,7 +79,7 @@ pub(in crate::https) fn translate(
     };
     let here = hyper::upgrade::on(&mut request);
     tokio::task::spawn_local(async move {
-        match tokio::time::timeout(SWITCH_WITHIN, here).await {
+        match tokio::time::timeout(SWITCH_TIMEOUT, here).await {
             Ok(Ok(here)) => serve(open(here).await, carried, streams).await,
             Ok(Err(error)) => tracing::debug!("a stream did not begin: {error}"),
             Err(_) => tracing::debug!("a stream did not begin in time"),
@@ -118,7 +118,7 @@ async fn serve(socket: CallerSocket, carried: StreamForward, streams: RemoteComm
         Err(TranslationEnd::Gone) => return,
     };
     let finished = finish(status, to_caller, from_caller);
-    drop(tokio::time::timeout(FINISH_WITHIN, finished).await);
+    drop(tokio::time::timeout(FINISH_TIMEOUT, finished).await);
     drop(carried.keep);
 }
 
@@ -350,7 +350,7 @@ async fn called(url: &str) -> Result<Upgraded, TranslationEnd> {
     let mut answer = dial(onward).await?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         let body = Limited::new(answer.into_body(), REFUSAL_BYTES).collect();
-        let body = tokio::time::timeout(SWITCH_WITHIN, body).await;
+        let body = tokio::time::timeout(SWITCH_TIMEOUT, body).await;
         let body = match body {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(_)) | Err(_) => hyper::body::Bytes::new(),

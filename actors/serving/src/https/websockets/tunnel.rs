@@ -16,7 +16,8 @@ use tokio_tungstenite::tungstenite::{Bytes, Message};
 use super::{TUNNEL, open, opening};
 use crate::http::HandlerResponse;
 use crate::https::streams::{
-    BUFFER, CarryError, GOODBYE_WITHIN, SWITCH_WITHIN, StreamForward, dial, onward, passed, silent,
+    BUFFER, CarryError, GOODBYE_TIMEOUT, SWITCH_TIMEOUT, StreamForward, dial, onward, passed,
+    silent,
 };
 
 const VERSIONS: HeaderName = HeaderName::from_static("x-stream-protocol-version");
@@ -68,7 +69,7 @@ pub(in crate::https) async fn tunnel(
 }
 
 async fn exchange(here: OnUpgrade, there: OnUpgrade, carried: StreamForward) {
-    let switched = tokio::time::timeout(SWITCH_WITHIN, async { tokio::try_join!(here, there) });
+    let switched = tokio::time::timeout(SWITCH_TIMEOUT, async { tokio::try_join!(here, there) });
     match switched.await {
         Ok(Ok((here, there))) => both_ways(here, there, &carried).await,
         Ok(Err(error)) => tracing::debug!("a tunnel did not begin: {error}"),
@@ -126,5 +127,5 @@ async fn both_ways(here: Upgraded, there: Upgraded, carried: &StreamForward) {
         drop(to_runtime.shutdown().await);
         while let Some(Ok(_)) = from_caller.next().await {}
     };
-    drop(tokio::time::timeout(GOODBYE_WITHIN, goodbye).await);
+    drop(tokio::time::timeout(GOODBYE_TIMEOUT, goodbye).await);
 }

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use super::*;
 use crate::client::{ApiClient, RequestLane, plain};
 
-const WITHIN: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn until(shelf: &ObjectStore, is_so: impl Fn(&ObjectStore) -> bool) {
     let mut changes = shelf.changes();
@@ -18,7 +18,7 @@ async fn until(shelf: &ObjectStore, is_so: impl Fn(&ObjectStore) -> bool) {
             changes.next().await;
         }
     };
-    let came = tokio::time::timeout(WITHIN, come).await;
+    let came = tokio::time::timeout(TIMEOUT, come).await;
     assert!(came.is_ok(), "it did not come true");
 }
 
