@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use cluster::events::{EventType, InvolvedObject, Recorder};
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Recipient};
 use logic_resources::eviction as decide;
@@ -21,7 +22,6 @@ use serde::Serialize;
 
 use crate::pod_manager;
 use crate::stats::usage::{self, UsageSampler};
-use cluster::events::{EventType, InvolvedObject, Recorder};
 
 /// Its own ticks and samples: never more than one of each.
 pub const MAILBOX: usize = 8;

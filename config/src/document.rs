@@ -243,9 +243,10 @@ pub(crate) fn merge(base: &mut Map<String, Value>, patch: Map<String, Value>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    use super::*;
 
     fn object(value: Value) -> Map<String, Value> {
         value.as_object().unwrap().clone()

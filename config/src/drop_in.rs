@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::document;
 use crate::error::ConfigError;
 use crate::kubelet_configuration::{API_VERSION, KIND};
-use crate::source;
+use crate::{document, source};
 
 /// Deep enough for anybody, and an end for links that go in circles upstream does not follow.
 const MAX_DEPTH: usize = 32;

@@ -68,10 +68,11 @@ fn other_than_file(kind: FileType) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
     use std::process::Command;
+
+    use super::*;
 
     #[test]
     fn only_a_readable_text_file_is_read() {

@@ -90,8 +90,9 @@ pub fn pause(streak: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const WINDOW: Duration = Duration::from_secs(10);
 

@@ -15,11 +15,10 @@ use futures_util::task::noop_waker_ref;
 use tokio::runtime::Builder;
 
 use crate::address::Addr;
-use crate::clock;
 use crate::gauge::Gauge;
 use crate::mail::Mail;
 use crate::message::Message;
-use crate::random;
+use crate::{clock, random};
 
 /// Where the wall clock of a paused test starts: 2026-01-01T00:00:00Z.
 pub const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);

@@ -7,13 +7,12 @@
 //! what it finds.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{fmt, io};
 
 use crate::gauge::Gauge;
 

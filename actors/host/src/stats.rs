@@ -12,9 +12,8 @@ use logic_resources::summary::{
 };
 
 use crate::cgroup_stats::{self as groups, CgroupStats};
-use crate::cgroups;
 use crate::meminfo::MemInfo;
-use crate::units;
+use crate::{cgroups, units};
 
 /// The interface that counts as the node's own, as cAdvisor has it.
 const DEFAULT_INTERFACE: &str = "eth0";

@@ -11,6 +11,7 @@ mod tests;
 
 use std::time::Duration;
 
+use cluster::events::{EventType, Recorder};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Pod};
 use logic_api::pod::PodView;
@@ -25,7 +26,6 @@ use crate::probe_client::http::HttpResponse;
 use crate::probe_client::{ProbeClient, exec};
 use crate::runtime::RuntimeClient;
 use crate::worker::object;
-use cluster::events::{EventType, Recorder};
 
 /// A sleep that upstream would not end either; longer than any pod's grace.
 const MAX_SLEEP: Duration = Duration::from_secs(u32::MAX as u64);

@@ -1,5 +1,6 @@
 //! Laws of hooks, over a runtime-fake and real sockets in the test's process.
 
+use cluster::events;
 use k8s_openapi::api::core::v1::Lifecycle;
 use kernel::testing::{Inbox, inbox, run_paused};
 use logic_api::types::PodUid;
@@ -10,7 +11,6 @@ use tokio::task::spawn_local;
 use super::*;
 use crate::probe_client::rig::Rig;
 use crate::testing::pod;
-use cluster::events;
 
 const HOOK_TIMEOUT: Duration = Duration::from_secs(30);
 

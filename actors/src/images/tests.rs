@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use cluster::events::{self, Event, EventBroadcaster};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kernel::testing::{pass, run_paused};
@@ -18,7 +19,6 @@ use tempfile::TempDir;
 use super::*;
 use crate::credentials::DockerKeyring;
 use crate::testing::{pod, serve};
-use cluster::events::{self, Event, EventBroadcaster};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(3600);
 const PRIVATE: &str = "example.com/private:1";

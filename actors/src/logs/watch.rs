@@ -4,11 +4,10 @@
 //! after that, when the log is next checked: nothing written in between stays unseen.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use futures_util::{FutureExt, StreamExt};
 use inotify::{EventOwned, Inotify, WatchDescriptor, WatchMask, Watches};

@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::pods::StaticPodSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kernel::{Actor, Addr, Context, Exit, Recipient, Reply, TimerId};
 use logic_api::pod::PodView;
@@ -39,7 +40,6 @@ pub use self::listing::PodLookup;
 use self::resize::PodResizes;
 pub use self::workers::PodWorkers;
 use crate::{checkpoints, pleg, worker};
-use cluster::pods::StaticPodSet;
 
 /// Room for an event from each of 1,000 pods starting at once, four times: PLEG is the loudest neighbour.
 pub const MAILBOX: usize = 4096;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use cluster::status;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, ChildSpec, Supervisor};
 use logic_api::pod::PodView;
@@ -12,8 +13,6 @@ use logic_api::requests::{self, ResourceAmounts};
 use logic_api::types::PodUid;
 use logic_pods::admission::total_requests;
 use tokio::sync::watch;
-
-use cluster::status;
 
 use super::goal::{PodGoal, full_name};
 use crate::worker::{self, Peers, PodWorkerConfig};

@@ -1,9 +1,9 @@
 //! For tests: a runtime with one running container, and somebody to listen on loopback.
 
-use plugin_host::PluginClient;
 use std::time::Duration;
 
 use logic_api::types::ContainerId;
+use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings};
 use tempfile::TempDir;
 use tokio::net::TcpListener;

@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::events::Recorder;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit};
 pub use logic_api::types::{ContainerHealth, ContainerId, PodUid, ProbeResult};
@@ -38,7 +39,6 @@ use self::schedule::ProbeSchedule;
 use crate::probe_client::ProbeClient;
 use crate::runtime::RuntimeClient;
 use crate::{pod_manager, worker};
-use cluster::events::Recorder;
 
 /// Room for what each of 1,000 pods has to say when the agent starts, and for the end of an attempt of
 /// each of their three probes.

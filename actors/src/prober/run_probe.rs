@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use cluster::events::EventType;
 use jiff::Timestamp;
 use kernel::Context;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerHealth, ProbeResult};
-use logic_pods::probes::messages;
 use logic_pods::probes::result::{self, ProbeGate, ProbeOutcome};
-use logic_pods::probes::schedule as times;
 use logic_pods::probes::schedule::{FirstProbe, ProbeTiming};
+use logic_pods::probes::{messages, schedule as times};
 use metrics::prober::ProbeMetricResult;
 
 use super::attempt::Attempt;
@@ -17,7 +17,6 @@ use super::exec_limit::EXEC_SLOT_TIMEOUT;
 use super::probe::{ProbeId, ProbeState, ProbeWorker};
 use super::{AttemptResult, Msg, ProbeUpdate, ProbedInstance, ProbedPod, Prober};
 use crate::worker::{self, object, probe_metrics};
-use cluster::events::EventType;
 
 /// Between attempts to tell a worker whose mailbox was full.
 const NOTIFY_RETRY_PERIOD: Duration = Duration::from_secs(1);

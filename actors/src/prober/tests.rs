@@ -1,5 +1,6 @@
 //! Laws of the prober: real sockets and a runtime-fake in the test's process, on a paused clock.
 
+use cluster::events::{self, Event};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
 use logic_pods::probes::initial_health;
@@ -8,7 +9,6 @@ use plugin_host::PluginClient;
 use super::*;
 use crate::probe_client::rig::{self, TestListener};
 use crate::testing::pod;
-use cluster::events::{self, Event};
 
 const SECOND: Duration = Duration::from_secs(1);
 const GOOD: ProbeResult = ProbeResult::Success;

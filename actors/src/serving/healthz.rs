@@ -13,14 +13,14 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ::serving::healthz::{HealthChecks, answer};
+use ::serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, not_found, serve};
 use hyper::Request;
 use hyper::body::Incoming;
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
 
 use super::{AcceptError, Msg, Snapshot, listen};
 use crate::{pleg, pod_manager};
-use ::serving::healthz::{HealthChecks, answer};
-use ::serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, not_found, serve};
 
 /// The pod manager answers within microseconds; after this it is stuck.
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);

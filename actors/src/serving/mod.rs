@@ -12,6 +12,5 @@ pub mod node_api;
 mod tests;
 
 use ::serving::listen;
-
 pub use ::serving::listen::ListenError;
 pub use ::serving::server::{AcceptError, MAILBOX, Msg, Snapshot};

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
-
 use std::time::{Duration, SystemTime};
 
 use ::serving::healthz::HealthChecks;

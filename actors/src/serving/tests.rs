@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::status::{self, StatusManager};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use kernel::testing::inbox;
 use kernel::{Actor, Addr, ChildSpec, Intensity, Supervisor, mailbox, system};
@@ -15,7 +16,6 @@ use tokio::net::{TcpListener, TcpStream};
 use super::healthz::{Healthz, NodeHealth};
 use super::*;
 use crate::pod_manager;
-use cluster::status::{self, StatusManager};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use jiff::Timestamp;
-
 use cluster::events::{EventType, InvolvedObject, Recorder};
+use jiff::Timestamp;
 
 /// The reason of the event about a manifest that does not run. Upstream only logs.
 const INVALID: &str = "InvalidManifest";

@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use host::stats::{MachineStats, NodeFigures, SystemGroups};
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, AskError, Supervisor};
 use logic_api::pod::PodView;
@@ -36,7 +37,6 @@ use self::disk::{DiskScan, DiskStats};
 use crate::runtime::{FileSystems, RuntimeClient, RuntimeError};
 use crate::worker::PodWorkerConfig;
 use crate::{pod_manager, volumes};
-use host::stats::{MachineStats, NodeFigures, SystemGroups};
 
 /// Actors answer from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);

@@ -14,6 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::cluster::events::{self, EventBroadcaster, Recorder};
+use ::cluster::node::NodeResync;
+use ::cluster::objects::{self, ObjectFolder, ObjectStore, StoreWriter};
+use ::cluster::pods::StaticPodSet;
+use ::cluster::status::{self, PodResync, StatusManager};
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic_api::types::PodUid;
 use plugin_host as plugin;
@@ -39,11 +44,6 @@ use crate::storage::Storage;
 use crate::user_namespaces::{self, UserNamespaceManager};
 use crate::volumes::{self, VolumeManager};
 use crate::worker::{Peers, PodWorkerConfig};
-use ::cluster::events::{self, EventBroadcaster, Recorder};
-use ::cluster::node::NodeResync;
-use ::cluster::objects::{self, ObjectFolder, ObjectStore, StoreWriter};
-use ::cluster::pods::StaticPodSet;
-use ::cluster::status::{self, PodResync, StatusManager};
 
 /// A manager that fails more often than this is degraded: shown, and tried again at leisure.
 const MANAGER_INTENSITY: Intensity = Intensity {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cluster::events::{EventType, InvolvedObject};
 use kernel::Context;
 use logic_api::pod::PodView;
 use logic_volumes::reconciler::{
@@ -16,7 +17,6 @@ use super::{Msg, VolumeManager, metrics};
 use crate::storage::{
     self, MountPod, MountSpec, RefusalClass, Storage, StorageError, StoragePlugin,
 };
-use cluster::events::{EventType, InvolvedObject};
 
 /// What came of an operation.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct OperationExecutor {
 impl VolumeManager {
     pub(super) fn begin(&self, task: VolumeOperation, ctx: &mut Context<Msg>) {
         self.resize_begins(&task);
-        let errand = OperationExecutor {
+        let sync_request = OperationExecutor {
             storage: self.peers.storage.clone(),
             root: self.peers.rules.node.root_dir.clone(),
             pod: self.pod_of(&task),
@@ -46,7 +46,7 @@ impl VolumeManager {
             let within = task.within();
             let mut warnings = Vec::new();
             let began = kernel::now();
-            let ending = match errand.carry_out(&task, within, &mut warnings).await {
+            let ending = match sync_request.carry_out(&task, within, &mut warnings).await {
                 Ok(ending) => ending,
                 Err(error) => failed(error),
             };

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::events::EventType;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use kernel::{Context, TimerId};
@@ -20,7 +21,6 @@ use logic_volumes::resolve::{self, ResolveContext, event_reasons};
 use logic_volumes::{Dependency, ResolvedVolume, UnresolvedVolume, VolumeId};
 
 use super::{Msg, VolumeManager, timestamp};
-use cluster::events::EventType;
 
 /// Pods that are resolved before others have their turn: a few milliseconds.
 const MAX_RESOLVED_AT_ONCE: usize = 64;

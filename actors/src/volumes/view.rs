@@ -1,8 +1,7 @@
 //! What an operator sees of volumes.
 
 use logic_api::pod::PodView;
-use logic_volumes::csi_node;
-use logic_volumes::reconciler;
+use logic_volumes::{csi_node, reconciler};
 
 use super::{VolumeManager, VolumeView, VolumesView};
 

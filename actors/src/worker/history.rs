@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 
+use cluster::events::{Event, EventType, InvolvedObject, Recorder};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use logic_api::pod::PodView;
 use logic_api::types::{EventLevel, HistoryEvent};
 use serde::{Deserialize, Serialize};
-
-use cluster::events::{Event, EventType, InvolvedObject, Recorder};
 
 /// Lines kept a pod: a crash loop's last hour, under 16 KiB.
 const MAX_LINES: usize = 64;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
+use cluster::events::EventType;
 use futures_util::future::{Either, join_all, select};
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
@@ -21,7 +22,6 @@ use super::{PodWorkerState, history};
 use crate::hooks;
 use crate::pod_manager::PodGoal;
 use crate::runtime::RuntimeError;
-use cluster::events::EventType;
 
 /// One container to be ended.
 #[derive(Debug)]

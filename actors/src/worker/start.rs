@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
+use cluster::events::EventType;
 use futures_util::future::{Either, select};
 use k8s_openapi::api::core::v1::Container;
 use logic_api::pod::PodView;
@@ -25,7 +26,6 @@ use super::{RETRY_BACKOFF, RETRY_PERIOD, files, history};
 use crate::hooks::{self, HookKind, LifecycleHook};
 use crate::images;
 use crate::runtime::RuntimeError;
-use cluster::events::EventType;
 
 /// Longer than any pull may take.
 const IMAGE_TIMEOUT: Duration = Duration::from_secs(2 * 3600);

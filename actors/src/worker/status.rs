@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cluster::status as status_manager;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kernel::Context;
@@ -11,12 +12,11 @@ use logic_api::types::{
     ContainerId, ContainerState, EventLevel, HistoryEvent, RuntimePod, WaitingReason,
 };
 use logic_pods::resize::ResizeState;
-use logic_pods::status::{self, StatusInput, StatusStage as WorkerCounts};
+use logic_pods::status::{self, StatusInput, StatusStage};
 use logic_pods::take_over;
 
 use super::notify::LastNotified;
 use super::{Activity, Msg, PodWorker, PodWorkerState, history, timestamp};
-use cluster::status as status_manager;
 
 /// What was made known of the pod.
 #[derive(Debug, Default)]
@@ -95,9 +95,9 @@ impl PodWorker {
             previous: earlier.as_deref().or(self.published.status.as_deref()),
             host_ips: &self.peers.rules.node.host_ips,
             stage: match self.sync_status.state {
-                PodWorkerState::Syncing => WorkerCounts::Syncing,
-                PodWorkerState::Terminating => WorkerCounts::Terminating,
-                PodWorkerState::Terminated => WorkerCounts::Terminated,
+                PodWorkerState::Syncing => StatusStage::Syncing,
+                PodWorkerState::Terminating => StatusStage::Terminating,
+                PodWorkerState::Terminated => StatusStage::Terminated,
             },
             failure: self.sync_status.failure.as_ref(),
             health: &self.checkpoint.record.health,

@@ -5,11 +5,10 @@
 
 mod check;
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,8 +1,9 @@
 //! The defaults against upstream's own list, and what gates and presence change about them.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::kubelet_configuration::specimen;
-use std::collections::BTreeSet;
 
 fn completed(yaml: &str) -> KubeletConfiguration {
     completed_with(yaml, &[])

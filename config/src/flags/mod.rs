@@ -10,12 +10,11 @@ use std::ffi::OsString;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use table::{Flag, FlagStatus, Sets};
+pub(crate) use usage::usage;
 
 use crate::kubelet_configuration::GoDuration;
 use crate::names;
-use table::{Flag, FlagStatus, Sets};
-
-pub(crate) use usage::usage;
 
 /// The kubelet's settings that are flags only, and ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

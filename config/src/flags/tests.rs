@@ -1,8 +1,9 @@
 //! The command line as pflag reads it, and each flag's effect.
 
-use super::*;
 use proptest::prelude::*;
 use serde_json::json;
+
+use super::*;
 
 fn parse(line: &str) -> Result<LowArgs, FlagError> {
     LowArgs::parse(line.split_whitespace().map(OsString::from))

@@ -350,8 +350,9 @@ fn one_reservation(text: &str) -> Result<Value, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn read(kind: FlagType, text: &str) -> Result<Value, String> {
         kind.read(text, None).map(Option::unwrap_or_default)

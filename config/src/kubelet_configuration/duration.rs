@@ -222,8 +222,9 @@ pub(crate) fn text_or_nanos<'de, D: Deserializer<'de>>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn durations_are_read_and_written_as_go_does() {

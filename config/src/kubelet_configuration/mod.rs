@@ -9,11 +9,10 @@ mod sections;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 pub use duration::{DurationError, GoDuration};
 pub use quantity::{Quantity, QuantityError};
 pub use sections::*;
+use serde::{Deserialize, Serialize};
 
 pub const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 pub const KIND: &str = "KubeletConfiguration";

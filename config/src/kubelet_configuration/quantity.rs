@@ -213,8 +213,9 @@ impl<'de> Deserialize<'de> for Quantity {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn quantities_have_upstreams_amounts() {

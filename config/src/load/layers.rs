@@ -5,14 +5,12 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::defaults;
 use crate::document::{self, DocumentError};
-use crate::drop_in;
 use crate::error::ConfigError;
 use crate::feature_gates::FeatureGates;
 use crate::flags::{KubeletFlags, LowArgs};
 use crate::kubelet_configuration::{API_VERSION, KIND, KubeletConfiguration, specimen};
-use crate::source;
+use crate::{defaults, drop_in, source};
 
 /// The merged configuration, and what it would be had nobody set anything.
 pub(super) struct Layers {

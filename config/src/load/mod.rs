@@ -7,8 +7,10 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use layers::Layers;
+pub use layers::parse_configuration;
+
 use crate::credential_providers::{self, CredentialProvider, CredentialProviderPaths};
-use crate::defaults;
 use crate::error::ConfigError;
 use crate::feature_gates::FeatureGates;
 use crate::flags::{self, FlagError, KubeletFlags, LowArgs};
@@ -16,10 +18,7 @@ use crate::kubelet_configuration::KubeletConfiguration;
 use crate::plugins::{self, PluginFile};
 use crate::unsupported_fields::{self, Compared};
 use crate::validation::{self, CgroupVersion};
-use crate::version;
-use layers::Layers;
-
-pub use layers::parse_configuration;
+use crate::{defaults, version};
 
 /// What the configuration must know of the machine that it runs on.
 #[derive(Clone, Debug)]

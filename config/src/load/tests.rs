@@ -1,13 +1,15 @@
 //! Precedence, whole command lines, and every kind of bad file.
 
-use super::layers::to_fields;
-use super::*;
-use crate::kubelet_configuration::{API_VERSION, KIND};
-use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
+
+use serde_json::Value;
 use tempfile::TempDir;
+
+use super::layers::to_fields;
+use super::*;
+use crate::kubelet_configuration::{API_VERSION, KIND};
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 

@@ -1,7 +1,8 @@
 //! The plugin file: what it may say, and how its mistakes are told.
 
-use super::*;
 use proptest::prelude::*;
+
+use super::*;
 
 const HEAD: &str = "apiVersion: oxlet.dev/v1alpha1\nkind: PluginConfiguration\n";
 

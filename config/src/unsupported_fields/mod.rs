@@ -1,12 +1,12 @@
 //! What this version does with each setting. Whoever makes a setting work changes its row here; a
 //! test holds the table and the types together, so none is forgotten.
 
+use Honour::{Honoured, NoEffect, NotYet, Refused};
 use serde_json::Value;
 
 use crate::document;
 use crate::flags::KubeletFlags;
 use crate::kubelet_configuration::KubeletConfiguration;
-use Honour::{Honoured, NoEffect, NotYet, Refused};
 
 /// What becomes of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! The table of what is honoured names every field and flag there is.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::kubelet_configuration::specimen;
-use std::collections::BTreeSet;
 
 fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
     let Some(fields) = value.as_object().filter(|fields| !fields.is_empty()) else {

@@ -1,9 +1,10 @@
 //! Upstream's validation cases, by their names.
 
+use serde_json::Value;
+
 use super::*;
 use crate::kubelet_configuration::*;
 use crate::{defaults, document};
-use serde_json::Value;
 
 /// Upstream's `successConfig`, in which everything that can be set together is set.
 const SUCCESS: &str = "

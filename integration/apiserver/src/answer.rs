@@ -1,7 +1,8 @@
 //! Answers on the wire: objects, and `Status` for refusals.
 
 use http::{Response as HttpResponse, StatusCode, header};
-use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 

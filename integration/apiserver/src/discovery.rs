@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::{
-    answer::{Response, json_response},
-    kinds::{self, Handling, Resource},
-};
+use crate::answer::{Response, json_response};
+use crate::kinds::{self, Handling, Resource};
 
 /// Returns the answer to a path of discovery; none if it is not one.
 pub(crate) fn document(path: &str) -> Option<Response> {

@@ -45,7 +45,8 @@ mod tokens;
 
 pub use answer::StatusError;
 pub use api_server::ApiServer;
-pub use auth::{AccessAttributes, CertificateWithKey, identity::ClientIdentity};
+pub use auth::identity::ClientIdentity;
+pub use auth::{AccessAttributes, CertificateWithKey};
 pub use certificates::SigningPolicy;
 pub use faults::{ApiFault, Effect};
 pub use no_verification::NoServerVerification;

@@ -3,10 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    answer::{Response, json_response, typed},
-    kinds::{self, Handling, Resource},
-};
+use crate::answer::{Response, json_response, typed};
+use crate::kinds::{self, Handling, Resource};
 
 /// `swagger: "2.0"` and nothing else, in protobuf: the only form that kubectl takes of version 2.
 const SECOND: &[u8] = b"\x0a\x032.0";

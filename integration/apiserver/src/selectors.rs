@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::{answer::StatusError, request_info::QueryParameters};
+use crate::answer::StatusError;
+use crate::request_info::QueryParameters;
 
 /// Which objects a list, a watch or a deletion of many is about.
 #[derive(Clone, Debug, Default)]

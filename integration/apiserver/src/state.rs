@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{
-    auth::auth_state::AuthState, faults::FaultQueue, options::Options, request_log::RequestLog,
-    store::VersionedStore,
-};
+use crate::auth::auth_state::AuthState;
+use crate::faults::FaultQueue;
+use crate::options::Options;
+use crate::request_log::RequestLog;
+use crate::store::VersionedStore;
 
 /// One server's world. It outlives an outage: only the thread that serves it ends.
 #[derive(Debug)]

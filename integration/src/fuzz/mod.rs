@@ -9,9 +9,8 @@ mod corpus;
 mod mutate;
 mod targets;
 
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 

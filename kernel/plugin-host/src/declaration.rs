@@ -4,10 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kernel::Intensity;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use kernel::Intensity;
 
 /// A plugin as it was declared.
 #[derive(Clone, Debug, PartialEq)]

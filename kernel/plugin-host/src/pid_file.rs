@@ -4,9 +4,8 @@
 //! run beside it. So each process started is written down, and the next agent proves it dead first.
 //! A number is no identity: the record holds the boot and the start time, too.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 

@@ -1,20 +1,18 @@
 //! A plugin's process: started with its socket and a clean environment, signalled without mistake,
 //! reaped whatever becomes of the actor that started it.
 
-use std::env;
-use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{self, Stdio};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
+use std::{env, io, thread};
 
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::os::unix::process::CommandExt;
 use tokio::sync::watch;
 use tokio::time::timeout;
 

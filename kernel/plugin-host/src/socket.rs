@@ -1,12 +1,10 @@
 //! The listening socket of a plugin: bound here, kept here, handed to each generation.
 
-use std::fs;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
+use std::{fs, io};
 
 use interprocess::local_socket::{GenericFilePath, Listener, ListenerOptions, ToFsName};
 

@@ -14,13 +14,12 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+pub use frame::{EncodeError, Flaw, LIMIT, Schema, decode, parse};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+pub use writer::{CheckpointWriter, WriteResult, WriteTask};
 
 use crate::checkpoint::pending_write::{Fingerprint, PendingWrite};
-
-pub use frame::{EncodeError, Flaw, LIMIT, Schema, decode, parse};
-pub use writer::{CheckpointWriter, WriteResult, WriteTask};
 
 /// Files of one name that are kept aside, the newest first.
 const KEPT_ASIDE: u32 = 3;

@@ -1,9 +1,10 @@
 //! What can be seen from outside.
 
+use std::time::{Duration, SystemTime};
+
 use kernel::observe::{TreeNode, TreeNodeKind, TreeNodeState};
 use kernel::testing::{SIMULATED_START, pass, run_paused};
 use kernel::{Intensity, Strategy};
-use std::time::{Duration, SystemTime};
 
 use crate::probe::{Msg, ROOM, Rig, count};
 

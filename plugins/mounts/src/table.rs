@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 const MOUNT_INFO: &str = "/proc/self/mountinfo";
 

@@ -21,16 +21,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use blocking_pool::BlockingPool;
-use futures_util::Stream;
-use tokio::sync::{Notify, broadcast, watch};
-use tokio::time::{Instant, timeout};
-
 use feed::Feed;
+use futures_util::Stream;
+pub use handler::{Plugin, PluginHandler, Version};
 use introduction::{Inquiry, Introduction};
 use table::{RegistrationRequest, Table};
+use tokio::sync::{Notify, broadcast, watch};
+use tokio::time::{Instant, timeout};
 use watcher::Watcher;
-
-pub use handler::{Plugin, PluginHandler, Version};
 
 /// Events that may wait for a slow subscriber: one that falls further behind gets the whole state anew.
 const BACKLOG_MAX: usize = 256;

@@ -15,11 +15,10 @@ mod passthrough;
 mod quirks;
 mod relay;
 
-use passthrough::{ImagePassthrough, Passthrough, RuntimePassthrough};
-use sdk::{Info, Kind, Refusal, Routes, Setup};
-
 pub use configuration::{AdapterConfiguration, AdapterConfigurationError, Flavour};
+use passthrough::{ImagePassthrough, Passthrough, RuntimePassthrough};
 pub use quirks::{EventSource, Quirks, quirks};
+use sdk::{Info, Kind, Refusal, Routes, Setup};
 
 /// Returns who the plugin for this runtime is.
 ///

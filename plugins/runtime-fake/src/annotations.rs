@@ -264,8 +264,9 @@ impl AnnotationSource<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proto::cri::ContainerMetadata;
+
+    use super::*;
 
     fn container(name: &str, attempt: u32, command: &str) -> ContainerConfig {
         ContainerConfig {

@@ -110,14 +110,13 @@ mod streaming;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use proto::cri::image_service_server::ImageServiceServer;
-use proto::cri::runtime_service_server::RuntimeServiceServer;
-
 pub use address::{AddressRange, AddressRangeError};
 pub use annotations::AnnotationError;
 pub use clock::Clock;
 pub use duration::{DurationSetting, DurationSettingError};
 pub use journal::{JournalError, Recovery};
+use proto::cri::image_service_server::ImageServiceServer;
+use proto::cri::runtime_service_server::RuntimeServiceServer;
 pub use rpc::{Calls, Rpc};
 pub use service::{ImageCalls, RuntimeCalls};
 pub use settings::{

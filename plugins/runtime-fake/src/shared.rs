@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use cri_server::{StreamingRequest, StreamingServer};
 use tokio::sync::OnceCell;
 use tonic::{Response, Status};
 
@@ -12,8 +13,6 @@ use crate::journal::{JournalError, Recovery};
 use crate::node::{SimulatedNode, WakeSignal};
 use crate::rpc::Rpc;
 use crate::settings::FakeSettings;
-use cri_server::{StreamingRequest, StreamingServer};
-
 use crate::streaming::FakeStreams;
 
 /// One node and its script.

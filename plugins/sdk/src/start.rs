@@ -1,12 +1,11 @@
 //! How a plugin process was started: by the agent with an inherited socket, or by hand with
 //! `--socket PATH`.
 
-use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use interprocess::local_socket::{GenericFilePath, ListenerOptions, ToFsName};
 use listenfd::ListenFd;

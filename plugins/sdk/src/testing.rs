@@ -12,10 +12,9 @@ use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-use crate::Health;
 use crate::base::{Base, Identity};
 use crate::plugin::{Info, Kind, Refusal, Setup};
-use crate::{serve, start};
+use crate::{Health, serve, start};
 
 /// A plugin that serves in this process until it is dropped.
 #[derive(Debug)]

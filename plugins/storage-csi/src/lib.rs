@@ -12,11 +12,10 @@ mod service;
 mod volumes;
 
 use blocking_pool::BlockingPool;
-use proto::storage::storage_server::StorageServer;
-use sdk::{Info, Kind, Refusal, Routes, Setup};
-
 use configuration::Configuration;
 use drivers::Registry;
+use proto::storage::storage_server::StorageServer;
+use sdk::{Info, Kind, Refusal, Routes, Setup};
 use service::Service;
 use volumes::Volumes;
 

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use blocking_pool::BlockingPool;
-use blocking_pool::KeyedLock;
+use blocking_pool::{BlockingPool, KeyedLock};
 use mounts::measure::Walks;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};

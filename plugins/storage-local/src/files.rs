@@ -9,12 +9,11 @@ use proto::storage::{EmptyDir, Medium};
 use rustix::fs::Mode;
 use tonic::Status;
 
-use crate::empty_dir;
 use crate::marker::Marker;
 use crate::payload::Payload;
 use crate::place::Place;
 use crate::request::MountParameters;
-use crate::writer;
+use crate::{empty_dir, writer};
 
 /// Upstream makes the folders under other volumes so.
 const MOUNT_POINT_MODE: u32 = 0o755;

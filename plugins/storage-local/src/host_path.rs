@@ -1,10 +1,9 @@
 //! Paths of the node itself: only looked at, made if the pod asks for that, never mounted (upstream's
 //! pkg/volume/hostpath/host_path.go, 1.36).
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::{fs, io};
 
 use mounts::answer::failed;
 use proto::storage::HostPath;

@@ -1,9 +1,8 @@
 //! What there is on the node: the folders of all pods beside the table of mounts. No volume that may hang is looked at.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use mounts::answer::failed;
 use mounts::remove;

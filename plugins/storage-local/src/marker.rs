@@ -4,9 +4,8 @@
 //! Upstream's file is empty. Ours says the medium, so that a folder can be told from a memory volume that is not
 //! mounted any more.
 
-use std::fs;
-use std::io;
 use std::path::PathBuf;
+use std::{fs, io};
 
 use mounts::answer::failed;
 use tonic::Status;

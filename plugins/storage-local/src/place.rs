@@ -7,9 +7,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
-use tonic::Status;
-
 use mounts::answer::failed;
+use tonic::Status;
 
 use crate::kind::Kind;
 

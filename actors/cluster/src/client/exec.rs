@@ -18,10 +18,9 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-use super::client_certificate;
 use super::credentials::bearer;
 use super::error::ApiError;
-use super::measured;
+use super::{client_certificate, measured};
 
 /// A plugin that takes longer is ended.
 const TIMEOUT: Duration = Duration::from_secs(60);

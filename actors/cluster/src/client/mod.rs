@@ -25,18 +25,16 @@ mod tls;
 
 use std::sync::Arc;
 
-use http::Uri;
-use rustls::sign::CertifiedKey;
-use tokio::sync::watch as channel;
-
 pub use by_value::ByValue;
+use call::Caller;
 pub use client_config::{Identity, RestConfig, RestConfigError};
 pub use error::ApiError;
-pub use reflector::{ObjectEvent, ObjectSelector, watch};
-
-use call::Caller;
+use http::Uri;
 use limiter::RequestRateLimiter;
+pub use reflector::{ObjectEvent, ObjectSelector, watch};
+use rustls::sign::CertifiedKey;
 use server::ServerEndpoint;
+use tokio::sync::watch as channel;
 
 /// Whose turn a request takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

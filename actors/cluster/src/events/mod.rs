@@ -19,11 +19,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Reply};
 use logic_api::events::{CorrelateResult, Correlator, PostedEvents};
-use serde::{Deserialize, Serialize};
-use tokio::sync::broadcast;
-
 use posting::PostQueue;
 pub use posting::{EventSink, PostOutcome, QueuedEvent};
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast;
 
 /// Events kept: a few hours of a busy node, under 300 KiB.
 const RING: usize = 1024;

@@ -1,10 +1,9 @@
 //! What is recorded, counted, and sent to the API.
 
-use kernel::{ChildSpec, Intensity, Supervisor, testing};
-
 use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
+use kernel::{ChildSpec, Intensity, Supervisor, testing};
 use kube::client::Body;
 use serde_json::{Value, json};
 use tower::service_fn;

@@ -1,11 +1,10 @@
 //! Watching a folder with inotify: it says when to read, never what.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use futures_util::{FutureExt, StreamExt};
 use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchMask};

@@ -17,8 +17,7 @@ use k8s_openapi::api::storage::v1::CSINode;
 use kernel::{Actor, Addr, Context, Exit, Recipient};
 use kube::Api;
 use logic_node::node_status::NodeFact;
-use logic_volumes::RegisteredDriver;
-use logic_volumes::csi_node;
+use logic_volumes::{RegisteredDriver, csi_node};
 use serde::Serialize;
 use tokio::sync::watch as channel;
 
@@ -160,7 +159,7 @@ impl CsiNode {
 
     fn sync(&mut self, ctx: &mut Context<Msg>) {
         self.state = CsiNodeSync::Asking;
-        let errand = CsiNodeUpdate {
+        let sync_request = CsiNodeUpdate {
             api: Api::all(self.peers.client.kube(RequestLane::Work)),
             name: self.name.clone(),
             there: self.there.clone(),
@@ -172,7 +171,7 @@ impl CsiNode {
                 Ok(node) => node.as_ref().and_then(|node| node.metadata.uid.clone()),
                 Err(_) => None,
             };
-            let answer = errand.sync(uid.as_deref()).await;
+            let answer = sync_request.sync(uid.as_deref()).await;
             Msg::Synced(Box::new(answer))
         });
     }

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
+use std::{fs, io};
 
 use logic_api::objects::{MAX_FILE_BYTES, ObjectError, StaticObjects, parse};
 

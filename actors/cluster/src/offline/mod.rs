@@ -19,11 +19,10 @@ mod seal;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::checkpoint::{

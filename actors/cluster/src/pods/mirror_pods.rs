@@ -1,4 +1,4 @@
-//! Seeing to it that every static pod has its mirror, one errand a name at a time.
+//! Seeing to it that every static pod has its mirror, one sync_request a name at a time.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use logic_pods::mirrors::{MirrorAction, mirror, plan};
 
 use crate::client::{ApiError, ByValue};
 
-/// Between two errands for one name; doubles as long as they fail.
+/// Between two requests for one name; doubles as long as they fail.
 const APART: Duration = Duration::from_secs(1);
 /// No longer than this: upstream tries at each sync of the pod.
 const AT_MOST: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ struct StaticPodFacts {
     statics: Option<StaticPodSet>,
 }
 
-/// What is known, and who is on an errand.
+/// What is known, and who is on an sync_request.
 pub(super) struct MirrorPods {
     node: Arc<str>,
     kept: KnownStaticPods,
@@ -60,7 +60,7 @@ pub(super) struct MirrorRequest {
     node_uid: String,
 }
 
-/// How an errand ended.
+/// How an sync_request ended.
 #[derive(Debug)]
 pub struct MirrorOutcome {
     name: String,

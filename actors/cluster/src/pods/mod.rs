@@ -33,12 +33,11 @@ use kube::Api;
 use logic_api::types::PodUid;
 use serde::Serialize;
 
-use crate::client::{ApiClient, ApiError, ObjectEvent, ObjectSelector, RequestLane, watch};
-
 pub use self::mirror_pods::{KnownStaticPods, StaticPodSet};
 use self::mirror_pods::{MirrorOutcome, MirrorPods};
 use self::store::PodStore;
 use self::subscribers::Subscribers;
+use crate::client::{ApiClient, ApiError, ObjectEvent, ObjectSelector, RequestLane, watch};
 
 /// Static sets, supplied pods and its own tasks: a handful at a time, and a mirror's end for each of 100 static pods.
 pub const MAILBOX: usize = 256;
@@ -362,9 +361,9 @@ impl ApiPods {
             return;
         }
         let mirrors = self.held.mirrors();
-        for errand in self.mirroring.begin(&mirrors, ctx.now()) {
+        for sync_request in self.mirroring.begin(&mirrors, ctx.now()) {
             let client = self.client.kube(RequestLane::Work);
-            ctx.run(async move { Msg::Mirrored(Box::new(errand.run(client).await)) });
+            ctx.run(async move { Msg::Mirrored(Box::new(sync_request.run(client).await)) });
         }
     }
 

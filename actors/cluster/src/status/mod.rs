@@ -21,13 +21,12 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use entry::{PodOwnership, StatusEntry};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::{Actor, Context, Exit, Recipient, Reply};
+use known_pods::KnownPods;
 use logic_api::types::PodUid;
 use serde::Serialize;
-
-use entry::{PodOwnership, StatusEntry};
-use known_pods::KnownPods;
 pub use sync_queue::StatusClient;
 use sync_queue::SyncQueue;
 use sync_request::SyncOutcome;

@@ -49,9 +49,9 @@ impl StatusClient {
         }
     }
 
-    pub(super) fn send(&self, errand: SyncRequest, ctx: &mut Context<Msg>) {
+    pub(super) fn send(&self, sync_request: SyncRequest, ctx: &mut Context<Msg>) {
         let kube = self.kube.clone();
-        ctx.run(async move { Msg::Came(Box::new(errand.run(kube).await)) });
+        ctx.run(async move { Msg::Came(Box::new(sync_request.run(kube).await)) });
     }
 }
 

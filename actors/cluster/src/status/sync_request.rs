@@ -33,7 +33,7 @@ pub(super) struct SyncRequest {
 /// What came of it.
 #[derive(Debug)]
 pub struct SyncReport {
-    pub(super) errand: SyncRequest,
+    pub(super) sync_request: SyncRequest,
     pub(super) result: Result<SyncOutcome, ApiError>,
 }
 
@@ -69,7 +69,7 @@ impl SyncRequest {
             result = Ok(SyncOutcome::Gone);
         }
         SyncReport {
-            errand: self,
+            sync_request: self,
             result,
         }
     }

@@ -15,7 +15,7 @@ pub const NOW: i64 = 1_700_000_000;
 
 /// Seconds after the tests' noon.
 pub fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(NOW + second).unwrap()
+    Timestamp::from_second(NOW + second).expect("a test names a time that there is")
 }
 
 pub fn pod(name: &str) -> Pod {

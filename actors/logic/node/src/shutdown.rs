@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-
 use logic_api::pod::{PodView, SYSTEM_CRITICAL_PRIORITY};
 use logic_api::types::{PodFailure, PodUid};
 

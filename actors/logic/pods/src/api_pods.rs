@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
-
 use logic_api::conditions::is_kubelet_condition;
 use logic_api::pod::{CONFIG_MIRROR, CONFIG_SOURCE, PodView};
 
@@ -111,9 +110,9 @@ fn foreign(pod: &Pod) -> Vec<(&String, &String)> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::PodStatus;
+    use logic_api::testing::{self, PodBuilder, at};
 
     use super::*;
-    use logic_api::testing::{self, PodBuilder, at};
 
     fn pod() -> Pod {
         testing::pod("a")

@@ -6,10 +6,9 @@
 use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod};
+use logic_api::pod::PodView;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use logic_api::pod::PodView;
 
 /// Before AppArmor had a field of its own: the annotation of this prefix and a container's name.
 pub const ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -141,9 +140,9 @@ fn is_required(pod: &Pod) -> bool {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{PodSecurityContext, SecurityContext};
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     fn field(kind: &str, name: Option<&str>) -> AppArmorProfile {
         AppArmorProfile {

@@ -5,7 +5,6 @@
 
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-
 use logic_api::pod::PodView;
 
 /// The reason and text of the event about a failed postStart hook: nothing of what it said, which may be

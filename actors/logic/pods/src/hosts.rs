@@ -5,11 +5,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Container, HostAlias, Pod};
-use thiserror::Error;
-
 use logic_api::labels;
 use logic_api::pod::PodView;
 use logic_resources::node_policy::NodePolicy;
+use thiserror::Error;
 
 /// Where a container looks for the hosts file, and where the node's own lies.
 pub const PATH: &str = "/etc/hosts";
@@ -187,9 +186,9 @@ fn aliases(pod: &Pod) -> String {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{PodSpec, VolumeMount};
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     type SpecChange = fn(&mut PodSpec);
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-
 use logic_api::pod::{CONFIG_HASH, CONFIG_MIRROR, PodView};
 
 /// What is to be done so that the mirrors are those of the static pods.
@@ -103,9 +102,9 @@ pub fn mirror(pod: &Pod, node: &str, node_uid: &str) -> Pod {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use logic_api::testing::{self, at};
 
     use super::*;
-    use logic_api::testing::{self, at};
 
     fn fixed(name: &str, hash: &str) -> Arc<Pod> {
         let mut pod = testing::pod(name);

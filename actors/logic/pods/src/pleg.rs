@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use logic_api::backoff::go_duration;
 use logic_api::types::{
     ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, SandboxId, SandboxState,
 };
+use serde::{Deserialize, Serialize};
 
 /// One thing that happened to one pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -146,10 +145,10 @@ fn sandboxes(pod: &RuntimePod) -> BTreeMap<&SandboxId, (SandboxState, &[String])
 
 #[cfg(test)]
 mod tests {
+    use logic_api::testing::*;
     use proptest::prelude::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     fn words_of(old: &RuntimePod, new: &RuntimePod) -> Vec<String> {
         let word = |kind: PodEventKind| match kind {

@@ -3,7 +3,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
-
 use logic_api::pod::PodView;
 
 /// A stretch of time in which an image was pulled for the pod.

@@ -2,11 +2,10 @@
 //! pkg/kubelet/runtimeclass at v1.36).
 
 use k8s_openapi::api::core::v1::Pod;
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
-
 use logic_api::objects::Objects;
 use logic_api::pod::PodView;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// What a runtime says that one of its handlers can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,10 +41,10 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::api::node::v1::RuntimeClass;
-
-    use super::*;
     use logic_api::objects::StaticObjects;
     use logic_api::testing::*;
+
+    use super::*;
 
     /// Upstream's TestLookupRuntimeHandler.
     #[test]

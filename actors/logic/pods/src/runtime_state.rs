@@ -139,8 +139,9 @@ fn age(state: ContainerState) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use logic_api::testing::bare;
+
+    use super::*;
 
     fn picture(containers: &[(&str, ContainerState)]) -> RuntimePod {
         RuntimePod {

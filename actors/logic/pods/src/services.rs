@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
-
-use crate::environment::Variables;
 use logic_api::objects::Objects;
 use logic_api::pod::PodView;
+
+use crate::environment::Variables;
 
 /// The service that every pod of every namespace is told of.
 const MASTER: (&str, &str) = ("default", "kubernetes");

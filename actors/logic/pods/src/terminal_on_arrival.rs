@@ -4,7 +4,6 @@
 //! (checkAndUpdatePod), 1.36.
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
-
 use logic_api::conditions::{DISRUPTION_TARGET, TERMINATION_BY_KUBELET};
 use logic_api::types::PodFailure;
 

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
+use logic_api::types::RuntimeContainer;
+use logic_resources::node_policy::NodePolicy;
 use serde::Deserialize;
 
 use crate::container::pod_container_directory;
-use logic_api::types::RuntimeContainer;
-use logic_resources::node_policy::NodePolicy;
 
 /// Bytes of the message file that count: its last ones.
 pub const MAX_MESSAGE_BYTES: usize = 4096;
@@ -211,12 +211,12 @@ fn keep_end(text: &mut String, longest: usize) {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
     use logic_api::pod::PodView;
     use logic_api::testing::*;
     use logic_api::types::ContainerState;
+    use proptest::prelude::*;
+
+    use super::*;
 
     const AT: &str = "2016-10-20T18:39:20.57606443Z";
 

@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use logic_api::types::{PodFailure, PodUid};
 use serde::{Deserialize, Serialize};
 
 use crate::thresholds::{self, Observations, Signal, Threshold, ThresholdState};
-use logic_api::types::{PodFailure, PodUid};
 
 /// Eviction's own section of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -258,11 +258,11 @@ pub fn message(threshold: &Threshold, observations: &Observations, pod: &PodUsag
 
 #[cfg(test)]
 mod tests {
+    use logic_api::testing::at;
     use proptest::prelude::*;
 
     use super::*;
     use crate::thresholds::{Observation, ThresholdLimit};
-    use logic_api::testing::at;
 
     const MIB: u64 = 1 << 20;
 

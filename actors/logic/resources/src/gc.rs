@@ -59,9 +59,10 @@ pub fn garbage(runtime: &RuntimePod) -> Garbage {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use logic_api::testing::bare;
     use logic_api::types::{RuntimeContainer, RuntimeSandbox};
+
+    use super::*;
 
     fn container(
         name: &str,

@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Taint;
-
-use crate::thresholds::ThresholdLimit;
 use logic_api::quantity::{Quantity, QuantityFormat};
 use logic_api::requests::{
     self, CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, PODS, ResourceAmounts, quantity,
 };
 use logic_api::sysctls::{KernelVersion, SysctlAllowlist};
+
+use crate::thresholds::ThresholdLimit;
 
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 pub const OS: &str = "kubernetes.io/os";
@@ -249,8 +249,9 @@ fn bytes(value: u64) -> Quantity {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use logic_api::testing::{quantities, words};
+
+    use super::*;
 
     const MIB: u64 = 1 << 20;
 

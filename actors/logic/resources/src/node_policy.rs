@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use logic_api::labels;
+use logic_api::linux::Seccomp;
 use serde::{Deserialize, Serialize};
 
 use crate::pod_cgroups::CgroupPolicy;
 use crate::resources::ResourceEnforcement;
-use logic_api::labels;
-use logic_api::linux::Seccomp;
 
 /// The node's own facts that go into every pod; `config` and the node's discovery fill it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde::{Deserialize, Serialize};
-
 use logic_api::pod::{PodView, is_sidecar};
 use logic_api::quantity::{bytes, milli};
 use logic_api::requests::{CPU, MEMORY};
+use serde::{Deserialize, Serialize};
 
 const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 
@@ -162,9 +161,9 @@ fn containers_memory(pod: &Pod) -> i128 {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::PodSpec;
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     type QosResourceList = &'static [(&'static str, &'static str)];
 

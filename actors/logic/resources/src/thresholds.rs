@@ -169,8 +169,9 @@ fn has_passed(period: Duration, since: Timestamp, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use logic_api::testing::at;
+
+    use super::*;
 
     const MIB: u64 = 1 << 20;
 

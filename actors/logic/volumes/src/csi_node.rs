@@ -161,8 +161,9 @@ pub fn volumes_in_use<'a>(attachable: impl IntoIterator<Item = &'a VolumeId>) ->
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use logic_api::testing::*;
+
+    use super::*;
 
     fn backend(
         name: &str,

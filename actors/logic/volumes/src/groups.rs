@@ -3,7 +3,6 @@
 //! Upstream: `GetExtraSupplementalGroupsForPod` (volume_manager.go, 1.36).
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
-
 use logic_api::objects::Objects;
 use logic_api::pod::PodView;
 

@@ -18,9 +18,8 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use serde::{Deserialize, Serialize};
-
 use logic_api::pod::PodView;
+use serde::{Deserialize, Serialize};
 
 /// Unique on the node and the same after every restart: upstream's `UniqueVolumeName`, such as
 /// `kubernetes.io/empty-dir/UID-NAME` or `kubernetes.io/csi/DRIVER^HANDLE`.

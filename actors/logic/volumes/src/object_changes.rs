@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Dependency;
 use logic_api::objects::{Issuance, StaticObjects};
+
+use super::Dependency;
 
 /// Whether an object that a volume was made from is another one now. What did not change is the very same object.
 pub fn is_changed(uses: &Dependency, before: &StaticObjects, now: &StaticObjects) -> bool {
@@ -62,8 +63,9 @@ fn differs<T>(before: Option<&Arc<T>>, now: Option<&Arc<T>>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use logic_api::objects::{PendingCertificateRequest, PodCertificateSpec, parse};
+
+    use super::*;
 
     fn objects(text: &str) -> StaticObjects {
         parse(text.as_bytes()).objects

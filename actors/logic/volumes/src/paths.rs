@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{VolumeKind, VolumeMode};
 use logic_api::types::PodUid;
+
+use super::{VolumeKind, VolumeMode};
 
 /// `ROOT/pods/UID`. A UID that is no plain name leads nowhere but to a folder of its own.
 pub fn pod(root: &Path, uid: &PodUid) -> PathBuf {

@@ -4,10 +4,9 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
 use std::path::Path;
 use std::rc::{Rc, Weak};
+use std::{fmt, io};
 
 use futures_util::StreamExt;
 use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask, Watches};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ::serving::http::{HandlerResponse, json};
 use hyper::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, AskError, InjectedFault};
@@ -12,7 +13,6 @@ use serde_json::json;
 use super::route::{AdminError, CheckpointRequest};
 use super::{AdminPeers, FaultInjection, Plugins};
 use crate::pod_manager;
-use ::serving::http::{HandlerResponse, json};
 
 /// The pod manager answers within microseconds; after this it is stuck.
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);

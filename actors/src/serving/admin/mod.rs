@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use ::serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, json, refusal, serve};
+use cluster::{events, status};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Request, StatusCode};
@@ -33,8 +35,6 @@ pub use self::views::{AgentVersion, PodRow};
 use super::{AcceptError, Msg, Snapshot, listen};
 use crate::sources::sentence;
 use crate::{images as keeper, pod_manager};
-use ::serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, json, refusal, serve};
-use cluster::{events, status};
 
 /// Who follows events holds a connection for hours.
 const LIMITS: Limits = Limits {

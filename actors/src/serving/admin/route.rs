@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use ::serving::http::{decoded, query};
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use kernel::{AskError, InjectedFault, NoSuchChild};
 use plugin_host::HostError;
 
 use super::checkpoint::ContainerCheckpointError;
-use ::serving::http::{decoded, query};
 
 /// One question or order.
 #[derive(Debug, PartialEq, Eq)]

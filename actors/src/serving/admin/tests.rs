@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::time::Duration;
 
+use cluster::events::{EventBroadcaster, EventType, InvolvedObject, Recorder};
 use jiff::Timestamp;
 use kernel::testing::{Inbox, inbox};
 use kernel::{ChildSpec, Intensity, Strategy, mailbox, system};
@@ -16,7 +17,6 @@ use tokio::net::UnixStream;
 use super::*;
 use crate::serving::MAILBOX;
 use crate::serving::tests::{directory_of, pod, statuses_of};
-use cluster::events::{EventBroadcaster, EventType, InvolvedObject, Recorder};
 
 struct Rig {
     folder: TempDir,

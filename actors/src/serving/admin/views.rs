@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::serving::http::{HandlerResponse, streamed};
+use cluster::events::{self, Event};
+use cluster::status;
 use futures_util::{StreamExt, stream};
 use hyper::body::Bytes;
 use jiff::Timestamp;
@@ -20,9 +23,6 @@ use super::route::AdminError;
 use super::{AdminPeers, Plugins};
 use crate::pod_manager;
 use crate::worker::{self, Explanation};
-use ::serving::http::{HandlerResponse, streamed};
-use cluster::events::{self, Event};
-use cluster::status;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// A worker that is busy for longer is shown without its stage.

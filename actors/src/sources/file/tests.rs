@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
+use cluster::events::{self, EventType};
 use kernel::testing::{self, Inbox, inbox};
 use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
 use logic_api::pod::PodView;
 use tempfile::TempDir;
 
 use super::*;
-use cluster::events::{self, EventType};
 
 /// For what inotify brings.
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);

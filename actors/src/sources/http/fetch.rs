@@ -3,10 +3,9 @@
 //! A connection a fetch: between two of them lies a period, so there is nothing to pool.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use std::{fmt, io};
 
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};

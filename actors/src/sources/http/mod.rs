@@ -19,6 +19,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::events::Recorder;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Addr, Context, Exit};
@@ -32,7 +33,6 @@ use crate::pod_manager::{self, PodSource};
 use crate::sources::manifest::{Manifest, SourceError, sentence};
 use crate::sources::source_problems::{SourceProblem, SourceProblems};
 use crate::sources::unique::{Unique, unique};
-use cluster::events::Recorder;
 
 /// It hears its own timer and fetches: one at a time.
 pub const MAILBOX: usize = 16;

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use cluster::events;
 use kernel::testing::{Inbox, inbox};
 use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
 use logic_api::manifest::MAX_MANIFEST_BYTES;
@@ -15,7 +16,6 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use cluster::events;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 const FAST_PERIOD: Duration = Duration::from_millis(100);

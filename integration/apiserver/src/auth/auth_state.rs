@@ -1,25 +1,21 @@
 //! What a server knows of who may come in: its authority, its TLS, its tokens, and what a test may change of that.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context as _;
-use rustls::{ServerConfig, crypto::CryptoProvider, pki_types::PrivatePkcs8KeyDer};
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::PrivatePkcs8KeyDer;
 
-use super::{
-    attributes::{AccessAttributes, AuthorizationHook},
-    authority::CertificateAuthority,
-    verifier::ClientVerifier,
-};
-use crate::{
-    answer::StatusError,
-    certificates::signing_policy::{CertificateValidity, SigningPolicy},
-    options::{AccessControl, Options},
-    request_info::UserInfo,
-    tokens::issued::IssuedTokens,
-};
+use super::attributes::{AccessAttributes, AuthorizationHook};
+use super::authority::CertificateAuthority;
+use super::verifier::ClientVerifier;
+use crate::answer::StatusError;
+use crate::certificates::signing_policy::{CertificateValidity, SigningPolicy};
+use crate::options::{AccessControl, Options};
+use crate::request_info::UserInfo;
+use crate::tokens::issued::IssuedTokens;
 
 pub(super) const AUTHENTICATED: &str = "system:authenticated";
 

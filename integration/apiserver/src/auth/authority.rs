@@ -1,11 +1,9 @@
 //! The certificate authority of the double: it signs the server's certificate, those of clients, and what is asked for by
 //! certificate requests. The whole cluster has one, as small clusters do.
 
-use std::{
-    collections::hash_map::RandomState,
-    hash::{BuildHasher as _, Hasher as _},
-    time::Duration,
-};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -14,13 +12,12 @@ use rcgen::{
     DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SerialNumber, date_time_ymd,
 };
-use ring::{
-    rand::SystemRandom,
-    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair},
-};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use rustls::pki_types::CertificateDer;
 
-use crate::{clock, request_info::UserInfo};
+use crate::clock;
+use crate::request_info::UserInfo;
 
 /// How far back a certificate begins, so that a clock which is a little late finds it good. One that is short begins at once.
 const BACKDATE: i64 = 300;

@@ -4,8 +4,12 @@ use anyhow::Context as _;
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
-use super::{AccessAttributes, CertificateWithKey, rights::MASTERS};
-use crate::{Server, certificates::SigningPolicy, options::AccessControl, request_info::UserInfo};
+use super::rights::MASTERS;
+use super::{AccessAttributes, CertificateWithKey};
+use crate::Server;
+use crate::certificates::SigningPolicy;
+use crate::options::AccessControl;
+use crate::request_info::UserInfo;
 
 /// Whom a kubeconfig is for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,20 +10,17 @@ pub(crate) mod rights;
 mod tests;
 mod verifier;
 
-use http::{HeaderMap, header};
-use rustls::pki_types::CertificateDer;
-
 pub use attributes::AccessAttributes;
 pub(crate) use authority::CertificateAuthority;
 pub use authority::CertificateWithKey;
+use http::{HeaderMap, header};
+use rustls::pki_types::CertificateDer;
 
-use crate::{
-    answer::StatusError,
-    options::AccessControl,
-    request_info::{RequestInfo, UserInfo},
-    state::State,
-    tokens,
-};
+use crate::answer::StatusError;
+use crate::options::AccessControl;
+use crate::request_info::{RequestInfo, UserInfo};
+use crate::state::State;
+use crate::tokens;
 
 const ANONYMOUS: &str = "system:anonymous";
 const UNAUTHENTICATED: &str = "system:unauthenticated";

@@ -2,12 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{attributes::AccessAttributes, node};
-use crate::{
-    answer::StatusError,
-    request_info::{RequestInfo, UserInfo},
-    state::State,
-};
+use super::attributes::AccessAttributes;
+use super::node;
+use crate::answer::StatusError;
+use crate::request_info::{RequestInfo, UserInfo};
+use crate::state::State;
 
 pub(crate) const MASTERS: &str = "system:masters";
 const NODES: &str = "system:nodes";

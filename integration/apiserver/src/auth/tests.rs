@@ -2,11 +2,15 @@
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use http::{HeaderMap, Method, StatusCode};
-use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
-use super::{auth_state::AUTHENTICATED, *};
-use crate::{Server, SigningPolicy, auth::identity::ClientIdentity, options::Options, verbs};
+use super::auth_state::AUTHENTICATED;
+use super::*;
+use crate::auth::identity::ClientIdentity;
+use crate::options::Options;
+use crate::{Server, SigningPolicy, verbs};
 
 fn guarded() -> Server {
     let options = Options {

@@ -3,20 +3,17 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use rustls::{
-    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
-    client::danger::HandshakeSignatureValid,
-    crypto::CryptoProvider,
-    pki_types::{CertificateDer, UnixTime},
-    server::{
-        WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
-};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::authority::CertificateAuthority;
-use crate::{clock, request_info::UserInfo};
+use crate::clock;
+use crate::request_info::UserInfo;
 
 #[derive(Debug)]
 pub(super) struct ClientVerifier {

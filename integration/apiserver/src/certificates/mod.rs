@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 
 pub(crate) use self::rules::KubeletSigner;
 pub use self::signing_policy::SigningPolicy;
-use crate::{Server, StatusError, auth::CertificateAuthority, clock, state::State};
+use crate::auth::CertificateAuthority;
+use crate::state::State;
+use crate::{Server, StatusError, clock};
 
 /// A certificate is asked for at least this long, as upstream has it.
 const SHORTEST: i64 = 600;

@@ -1,26 +1,25 @@
 //! The server as a client of kubelets: with the certificate of a master, and content with any certificate of theirs, as API servers
 //! are by default.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::{body::Incoming, client::conn::http1};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::{
-    ClientConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
-};
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::location::ProxyTarget;
-use crate::{
-    NoServerVerification,
-    answer::{Body, StatusError},
-    auth::CertificateWithKey,
-    request_info::UserInfo,
-    state::State,
-};
+use crate::NoServerVerification;
+use crate::answer::{Body, StatusError};
+use crate::auth::CertificateWithKey;
+use crate::request_info::UserInfo;
+use crate::state::State;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const DAY: i64 = 24 * 3600;

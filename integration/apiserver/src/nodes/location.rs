@@ -3,12 +3,10 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::{
-    answer::StatusError,
-    kinds::core,
-    request_info::{QueryParameters, RequestInfo},
-    state::State,
-};
+use crate::answer::StatusError;
+use crate::kinds::core;
+use crate::request_info::{QueryParameters, RequestInfo};
+use crate::state::State;
 
 const KUBELET: u64 = 10250;
 /// The feature that a node declares whose kubelet understands the newer WebSockets.

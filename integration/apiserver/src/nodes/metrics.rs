@@ -1,6 +1,7 @@
 //! metrics.k8s.io, for `kubectl top`: what the kubelets' /metrics/resource says, looked at twice for the CPU.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::{Request, header};
@@ -8,7 +9,11 @@ use http_body_util::{BodyExt as _, Limited};
 use serde_json::{Value, json};
 
 use super::{kubelet, location};
-use crate::{answer::StatusError, clock, kinds::core, request_info::RequestInfo, state::State};
+use crate::answer::StatusError;
+use crate::clock;
+use crate::kinds::core;
+use crate::request_info::RequestInfo;
+use crate::state::State;
 
 /// Between the two looks.
 const WINDOW: Duration = Duration::from_secs(1);

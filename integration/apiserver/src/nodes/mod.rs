@@ -16,12 +16,10 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
 
-use crate::{
-    answer::{Body, Response, StatusError, json_response, text_response},
-    kinds::Handling,
-    request_info::RequestInfo,
-    state::State,
-};
+use crate::answer::{Body, Response, StatusError, json_response, text_response};
+use crate::kinds::Handling;
+use crate::request_info::RequestInfo;
+use crate::state::State;
 
 const WEBSOCKETS: &str = "websocket";
 /// What kubectl offers in a WebSocket that only newer kubelets understand: a command's streams, and SPDY.

@@ -3,13 +3,11 @@
 use serde_json::{Value, json};
 
 use super::MIRROR;
-use crate::{
-    answer::StatusError,
-    kinds::{self, core},
-    state::State,
-    store::VersionedStore,
-    verbs::default,
-};
+use crate::answer::StatusError;
+use crate::kinds::{self, core};
+use crate::state::State;
+use crate::store::VersionedStore;
+use crate::verbs::default;
 
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 

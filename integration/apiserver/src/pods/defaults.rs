@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::qos;
-use crate::{empty_fields::drop_nulls, verbs::default};
+use crate::empty_fields::drop_nulls;
+use crate::verbs::default;
 
 /// Fills in what a pod leaves open; what is said stays. Doing it twice changes nothing.
 pub(crate) fn fill(pod: &mut Value) {

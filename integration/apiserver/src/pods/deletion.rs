@@ -2,11 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    clock,
-    kinds::Resource,
-    verbs::{DeletionStep, GracePeriod, raise_generation},
-};
+use crate::clock;
+use crate::kinds::Resource;
+use crate::verbs::{DeletionStep, GracePeriod, raise_generation};
 
 /// Marks an object as a deletion with this grace does, and says how the deletion goes on.
 pub(crate) fn step(resource: &Resource, object: &mut Value, asked: Option<i64>) -> DeletionStep {

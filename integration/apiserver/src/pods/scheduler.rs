@@ -5,7 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::subresources::bind_to;
-use crate::{clock, kinds::core, state::State, store::VersionedStore};
+use crate::clock;
+use crate::kinds::core;
+use crate::state::State;
+use crate::store::VersionedStore;
 
 /// Binds pods as long as the server runs; without the option it only waits.
 pub(crate) async fn run(state: Arc<State>) {

@@ -2,15 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    answer::StatusError,
-    clock,
-    kinds::core,
-    request_info::RequestInfo,
-    state::State,
-    store::VersionedStore,
-    verbs::{DeleteOptions, delete_object},
-};
+use crate::answer::StatusError;
+use crate::clock;
+use crate::kinds::core;
+use crate::request_info::RequestInfo;
+use crate::state::State;
+use crate::store::VersionedStore;
+use crate::verbs::{DeleteOptions, delete_object};
 
 pub(crate) fn bind(
     state: &State,

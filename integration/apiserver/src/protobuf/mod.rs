@@ -5,11 +5,12 @@ mod messages;
 mod wire;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
-use serde_json::{Map, Value, json};
-
-use crate::{answer::StatusError, clock};
 use messages::{FieldType, MessageField};
+use serde_json::{Map, Value, json};
 use wire::{WireValue, items};
+
+use crate::answer::StatusError;
+use crate::clock;
 
 const MAGIC: &[u8] = b"k8s\0";
 

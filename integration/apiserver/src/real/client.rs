@@ -1,15 +1,14 @@
 //! The tests' own way to the objects of a real server: as its administrator, by curl.
 
-use std::{
-    io::Write as _,
-    path::PathBuf,
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{answer::StatusError, clock};
+use crate::answer::StatusError;
+use crate::clock;
 
 /// An object as the server says it, or why not.
 type ObjectResult = Result<Value, StatusError>;

@@ -1,21 +1,18 @@
 //! What a cluster's controllers and its scheduler do for one node: the account and the authority that every pod gets, the
 //! rights of those who join, certificates approved and signed, pods bound.
 
-use std::{
-    sync::{Arc, mpsc},
-    thread::JoinHandle,
-};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::{POLL_INTERVAL, client::CurlClient};
-use crate::{
-    auth::CertificateAuthority,
-    certificates::{self, KubeletSigner},
-    clock,
-    pods::scheduler,
-};
+use super::POLL_INTERVAL;
+use super::client::CurlClient;
+use crate::auth::CertificateAuthority;
+use crate::certificates::{self, KubeletSigner};
+use crate::clock;
+use crate::pods::scheduler;
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";

@@ -7,28 +7,23 @@ mod client;
 mod controllers;
 mod flags;
 
-use std::{
-    fs,
-    net::{Ipv4Addr, TcpListener},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
-    time::Duration,
-};
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::json;
 use tempfile::TempDir;
 
-use self::{client::CurlClient, controllers::Controllers};
-use crate::{
-    auth::{
-        CertificateAuthority, CertificateWithKey,
-        identity::{ClientIdentity, write_kubeconfig},
-        rights::MASTERS,
-    },
-    clock,
-};
+use self::client::CurlClient;
+use self::controllers::Controllers;
+use crate::auth::identity::{ClientIdentity, write_kubeconfig};
+use crate::auth::rights::MASTERS;
+use crate::auth::{CertificateAuthority, CertificateWithKey};
+use crate::clock;
 
 /// Both begin with empty folders, on machines that do much else.
 const START_TIMEOUT: Duration = Duration::from_secs(120);

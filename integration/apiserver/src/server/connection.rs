@@ -2,20 +2,17 @@
 
 use std::sync::Arc;
 
-use hyper::{
-    body::Incoming,
-    server::conn::{http1, http2},
-    service::service_fn,
-};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::routes::{self, RequestContext};
-use crate::{auth::ConnectionPeer, state::State};
+use crate::auth::ConnectionPeer;
+use crate::state::State;
 
 /// The start of HTTP/2 without TLS.
 const PREFACE: &[u8; 4] = b"PRI ";

@@ -8,11 +8,9 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{
-    answer::{Response, StatusError, json_response},
-    faults::ApiFault,
-    state::State,
-};
+use crate::answer::{Response, StatusError, json_response};
+use crate::faults::ApiFault;
+use crate::state::State;
 
 /// A request to the double itself.
 #[derive(Debug)]

@@ -1,16 +1,15 @@
 //! The tests' own way to the objects: by path, past the wire, faults, rights and the journal; it works during an outage too.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use serde_json::Value;
 
 use super::Server;
-use crate::{
-    answer::StatusError,
-    request_info::{RequestInfo, UserInfo},
-    verbs,
-};
+use crate::answer::StatusError;
+use crate::request_info::{RequestInfo, UserInfo};
+use crate::verbs;
 
 impl Server {
     /// Returns an object, or a list, by its path: `/api/v1/namespaces/default/pods/x`.

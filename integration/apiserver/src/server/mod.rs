@@ -5,27 +5,20 @@ mod control;
 mod direct;
 mod routes;
 
-use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread::JoinHandle,
-};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use tokio::sync::oneshot;
 
-use crate::{
-    certificates,
-    faults::ApiFault,
-    options::{AccessControl, Options},
-    pods::scheduler,
-    request_log::RecordedRequest,
-    state::State,
-    verbs,
-};
+use crate::faults::ApiFault;
+use crate::options::{AccessControl, Options};
+use crate::pods::scheduler;
+use crate::request_log::RecordedRequest;
+use crate::state::State;
+use crate::{certificates, verbs};
 
 /// A server on 127.0.0.1; it ends when it is dropped.
 #[derive(Debug)]

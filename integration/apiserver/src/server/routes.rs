@@ -1,6 +1,7 @@
 //! One request: written down, spoilt if so ordered, allowed or refused, answered.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use http::{Request, header};
@@ -8,17 +9,13 @@ use http_body_util::{BodyExt as _, Limited, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 
 use super::control;
-use crate::{
-    answer::{Body, Response, StatusError, json_response, text_response, typed},
-    auth::{self, ConnectionPeer},
-    discovery,
-    faults::Effect,
-    nodes, openapi,
-    request_info::{QueryParameters, RequestInfo, RequestVerb},
-    request_log::RecordedRequest,
-    state::State,
-    tables, verbs, watch,
-};
+use crate::answer::{Body, Response, StatusError, json_response, text_response, typed};
+use crate::auth::{self, ConnectionPeer};
+use crate::faults::Effect;
+use crate::request_info::{QueryParameters, RequestInfo, RequestVerb};
+use crate::request_log::RecordedRequest;
+use crate::state::State;
+use crate::{discovery, nodes, openapi, tables, verbs, watch};
 
 /// What etcd and the server take.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;

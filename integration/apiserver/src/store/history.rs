@@ -1,6 +1,7 @@
 //! What happened lately, for the watches.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use serde_json::Value;
 

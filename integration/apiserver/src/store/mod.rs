@@ -4,12 +4,12 @@ mod history;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use serde_json::{Value, json};
-use tokio::sync::watch;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(crate) use history::{ChangeHistory, ChangeType, ObjectChange};
+use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::kinds::Resource;
 

@@ -10,12 +10,10 @@ mod tests;
 
 use serde_json::{Value, json};
 
-use crate::{
-    answer::StatusError,
-    clock,
-    kinds::Resource,
-    request_info::{RequestInfo, RequestVerb},
-};
+use crate::answer::StatusError;
+use crate::clock;
+use crate::kinds::Resource;
+use crate::request_info::{RequestInfo, RequestVerb};
 
 const META: &str = "meta.k8s.io/v1";
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{age::span, nodes, pods};
+use super::age::span;
+use super::{nodes, pods};
 use crate::clock;
 
 /// Upstream's TestHumanDuration.

@@ -1,14 +1,15 @@
 //! The tokens of service accounts that were issued.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::{clock, kinds::core, request_info::UserInfo, store::VersionedStore};
+use crate::clock;
+use crate::kinds::core;
+use crate::request_info::UserInfo;
+use crate::store::VersionedStore;
 
 const KEPT: usize = 100_000;
 

@@ -6,13 +6,12 @@ mod signature;
 
 use serde_json::{Value, json};
 
-use crate::{
-    answer::StatusError,
-    auth::{attributes::words, rights},
-    clock,
-    request_info::{RequestInfo, UserInfo},
-    state::State,
-};
+use crate::answer::StatusError;
+use crate::auth::attributes::words;
+use crate::auth::rights;
+use crate::clock;
+use crate::request_info::{RequestInfo, UserInfo};
+use crate::state::State;
 
 /// Whose tokens they are, and for whom where nobody says so.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";

@@ -2,20 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    ISSUER,
-    issued::{BoundObject, IssuedToken},
-    signature,
-};
-use crate::{
-    answer::StatusError,
-    auth::{attributes::words, rights::node_of},
-    clock,
-    kinds::core,
-    request_info::{RequestInfo, UserInfo},
-    state::State,
-    store::VersionedStore,
-};
+use super::issued::{BoundObject, IssuedToken};
+use super::{ISSUER, signature};
+use crate::answer::StatusError;
+use crate::auth::attributes::words;
+use crate::auth::rights::node_of;
+use crate::clock;
+use crate::kinds::core;
+use crate::request_info::{RequestInfo, UserInfo};
+use crate::state::State;
+use crate::store::VersionedStore;
 
 const SHORTEST: i64 = 600;
 const USUAL: i64 = 3600;

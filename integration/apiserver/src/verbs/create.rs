@@ -1,25 +1,19 @@
 //! create: metadata by the server, admission, defaults, and the objects that follow from others.
 
-use std::{
-    collections::hash_map::RandomState,
-    hash::{BuildHasher as _, Hasher as _},
-};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 
 use serde_json::{Value, json};
 
 use super::{prepare, validate};
-use crate::{
-    answer::StatusError,
-    auth::node,
-    clock,
-    empty_fields::tidy,
-    events,
-    kinds::{self, Resource},
-    pods,
-    request_info::{QueryParameters, RequestInfo, RequestVerb, UserInfo},
-    state::State,
-    store::VersionedStore,
-};
+use crate::answer::StatusError;
+use crate::auth::node;
+use crate::empty_fields::tidy;
+use crate::kinds::{self, Resource};
+use crate::request_info::{QueryParameters, RequestInfo, RequestVerb, UserInfo};
+use crate::state::State;
+use crate::store::VersionedStore;
+use crate::{clock, events, pods};
 
 /// What a namespace has from its birth.
 const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";

@@ -3,16 +3,13 @@
 use serde_json::{Value, json};
 
 use super::read;
-use crate::{
-    answer::{self, StatusError},
-    clock,
-    kinds::{self, Resource},
-    pods,
-    request_info::RequestInfo,
-    selectors::ObjectSelector,
-    state::State,
-    store::VersionedStore,
-};
+use crate::answer::{self, StatusError};
+use crate::kinds::{self, Resource};
+use crate::request_info::RequestInfo;
+use crate::selectors::ObjectSelector;
+use crate::state::State;
+use crate::store::VersionedStore;
+use crate::{clock, pods};
 
 /// What a deletion says besides what to delete.
 #[derive(Clone, Debug, Default)]

@@ -9,23 +9,18 @@ mod replace;
 mod tests;
 mod validate;
 
-use serde_json::{Value, json};
-
 pub(crate) use create::{found, uid};
 pub(crate) use delete::{
     DeleteOptions, DeletionStep, GracePeriod, delete_object, raise_generation,
 };
 pub(crate) use prepare::default;
+use serde_json::{Value, json};
 
-use crate::{
-    answer::StatusError,
-    events,
-    kinds::Handling,
-    pods, protobuf,
-    request_info::{RequestInfo, RequestVerb},
-    state::State,
-    tokens,
-};
+use crate::answer::StatusError;
+use crate::kinds::Handling;
+use crate::request_info::{RequestInfo, RequestVerb};
+use crate::state::State;
+use crate::{events, pods, protobuf, tokens};
 
 /// Does what a call asks, and returns the status and the object to answer. Watches are not for here, nor what goes to a kubelet.
 pub(crate) fn carry_out(state: &State, call: &RequestInfo) -> Result<(u16, Value), StatusError> {

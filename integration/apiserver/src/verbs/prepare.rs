@@ -3,7 +3,10 @@
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
-use crate::{certificates, kinds::Resource, pods, request_info::RequestInfo, state::State};
+use crate::kinds::Resource;
+use crate::request_info::RequestInfo;
+use crate::state::State;
+use crate::{certificates, pods};
 
 pub(super) fn for_create(state: &State, call: &RequestInfo, object: &mut Value) {
     reset_status(call.resource, object);

@@ -1,13 +1,14 @@
 //! get and list.
 
-use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use std::sync::Arc;
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
-use crate::{
-    answer::StatusError, request_info::RequestInfo, selectors::ObjectSelector, state::State,
-};
+use crate::answer::StatusError;
+use crate::request_info::RequestInfo;
+use crate::selectors::ObjectSelector;
+use crate::state::State;
 
 pub(super) fn get(state: &State, call: &RequestInfo) -> Result<Value, StatusError> {
     let found = state

@@ -3,18 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{create, delete, prepare, validate};
-use crate::{
-    answer::StatusError,
-    auth::node,
-    certificates,
-    empty_fields::tidy,
-    events,
-    kinds::Resource,
-    patches, pods,
-    request_info::{RequestInfo, RequestVerb},
-    state::State,
-    store::VersionedStore,
-};
+use crate::answer::StatusError;
+use crate::auth::node;
+use crate::empty_fields::tidy;
+use crate::kinds::Resource;
+use crate::request_info::{RequestInfo, RequestVerb};
+use crate::state::State;
+use crate::store::VersionedStore;
+use crate::{certificates, events, patches, pods};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::{answer::StatusError, certificates, kinds::Resource};
+use crate::answer::StatusError;
+use crate::certificates;
+use crate::kinds::Resource;
 
 pub(super) fn new(resource: &Resource, object: &Value) -> Result<(), StatusError> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();

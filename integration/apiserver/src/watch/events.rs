@@ -3,12 +3,10 @@
 use serde_json::{Value, json};
 
 use super::WatchStart;
-use crate::{
-    request_info::RequestInfo,
-    selectors::ObjectSelector,
-    store::{ChangeType, ObjectChange, VersionedStore},
-    tables, verbs,
-};
+use crate::request_info::RequestInfo;
+use crate::selectors::ObjectSelector;
+use crate::store::{ChangeType, ObjectChange, VersionedStore};
+use crate::{tables, verbs};
 
 /// What a client asked to see, and how.
 pub(super) struct EventFormat {

@@ -2,28 +2,25 @@
 
 mod events;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
+use events::{EventFormat, WatchEvents};
 use futures_util::stream;
 use http::{HeaderValue, header};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 use serde_json::{Value, json};
-use tokio::{
-    sync::{mpsc, watch},
-    time::{Instant, Interval, MissedTickBehavior, sleep_until},
-};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, Interval, MissedTickBehavior, sleep_until};
 
-use events::{EventFormat, WatchEvents};
-
-use crate::{
-    answer::{Body, Response, StatusError},
-    faults::{Effect, WatchControls},
-    request_info::RequestInfo,
-    selectors::ObjectSelector,
-    state::State,
-    tables,
-};
+use crate::answer::{Body, Response, StatusError};
+use crate::faults::{Effect, WatchControls};
+use crate::request_info::RequestInfo;
+use crate::selectors::ObjectSelector;
+use crate::state::State;
+use crate::tables;
 
 /// How many events may wait for a slow client; behind them the history does.
 const BACKLOG: usize = 16;

@@ -1,10 +1,8 @@
 //! kubectl, in every version that is installed, cannot tell the double from a server.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use apiserver::{ApiServer, ClientIdentity, Options, Real, Server, ServerPrograms};
 use serde_json::json;

@@ -1,13 +1,15 @@
 //! A plain HTTP client, which shows what came and how it ended.
 
-use std::{net::SocketAddr, time::Duration};
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use apiserver::Server;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// Longer than anything here takes.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);

@@ -3,7 +3,8 @@
 use std::fs::{self, File};
 
 use anyhow::Context;
-use proto::csi::controller_service_capability::{Rpc, Type, rpc::Type as Word};
+use proto::csi::controller_service_capability::rpc::Type as Word;
+use proto::csi::controller_service_capability::{Rpc, Type};
 use proto::csi::volume_capability::AccessType;
 use proto::csi::{
     ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse,

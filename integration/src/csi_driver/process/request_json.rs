@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use proto::csi::volume_capability::{AccessType, access_mode::Mode};
+use proto::csi::volume_capability::AccessType;
+use proto::csi::volume_capability::access_mode::Mode;
 use proto::csi::{self, VolumeCapability};
 use serde_json::{Map, Value, json};
 

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use proto::csi::volume_capability::{AccessType, access_mode::Mode};
+use proto::csi::volume_capability::AccessType;
+use proto::csi::volume_capability::access_mode::Mode;
 use proto::csi::{
     NodeExpandVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
     NodeUnstageVolumeRequest, VolumeCapability,

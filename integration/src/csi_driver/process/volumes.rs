@@ -16,9 +16,8 @@ use proto::csi::{
 use tonic::{Code, Status};
 
 use super::dispatcher::{CallContext, ProtocolError, failed};
-use super::group;
 use super::record::{self, OperationStep, PublishedTarget, StagedVolume, VolumeData, VolumeRecord};
-use super::rules;
+use super::{group, rules};
 use crate::csi_driver::DriverCapability;
 use crate::csi_driver::mount_table::{self, MountAccess, mounted_at};
 

@@ -168,6 +168,7 @@ async fn assert_it_grows(cluster: &Cluster, driver: &CsiDriver) {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one life of a volume, step by step")]
 async fn a_claims_volume_is_reported_attached_mounted_grown_and_let_go_of() {
     let cluster = start(often()).await;
     let folder = tempfile::tempdir().unwrap();

@@ -8,12 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kernel::Addr;
 use proto::plugin::DrainRequest;
 use proto::plugin::plugin_client::PluginClient as BaseClient;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 
+use self::update::{GenerationCommand, GenerationEvent, GenerationExit, GenerationUpdate};
 use crate::client::PluginClient;
 use crate::connection::direct;
 use crate::declaration::{Declaration, LaunchMethod};
@@ -22,9 +24,6 @@ use crate::pid_file::{PidFile, is_stuck};
 use crate::process::{PluginProcess, SpawnSpec};
 use crate::socket::{PluginSocket, private_folder};
 use crate::termination::PREDECESSOR_GENERATION;
-use kernel::Addr;
-
-use self::update::{GenerationCommand, GenerationEvent, GenerationExit, GenerationUpdate};
 
 /// Beyond the deadline that a plugin was given for its drain.
 const DRAIN_SLACK: Duration = Duration::from_millis(500);

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use kernel::restart::RestartHistory;
+use kernel::{Context, Reply};
+
 use super::{LiveGeneration, PluginHost};
 use crate::client::PluginState;
 use crate::declaration::Declaration;
 use crate::generation::update::GenerationCommand;
 use crate::message::{GenerationReply, HostError, Msg};
-use kernel::Context;
-use kernel::Reply;
-use kernel::restart::RestartHistory;
 
 /// A plugin with this need must have its folder for itself: a swap ends the old generation before
 /// it starts the new one, and calls wait meanwhile.

@@ -1,12 +1,13 @@
 //! The end of a generation, and what follows from it; and the moment at which one takes over from
 //! another.
 
+use kernel::Context;
+
 use super::PluginHost;
 use super::admin_request::AdminRequest;
 use crate::client::PluginState;
 use crate::generation::update::{GenerationCommand, GenerationExit};
 use crate::message::Msg;
-use kernel::Context;
 
 impl PluginHost {
     /// The generation that callers reach has ended.

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use kernel::Context;
+use kernel::restart::{LONGEST_PAUSE, RestartDecision, decide};
 use tokio::sync::watch;
 
 use super::{LiveGeneration, PluginHost};
@@ -14,8 +16,6 @@ use crate::generation::update::{GenerationCommand, PluginIdentity};
 use crate::message::Msg;
 use crate::process::PluginProcess;
 use crate::socket::{PluginSocket, private_folder};
-use kernel::Context;
-use kernel::restart::{LONGEST_PAUSE, RestartDecision, decide};
 
 /// The socket of a managed plugin, none for an external one, or why there is none.
 type BindResult = Result<Option<Arc<PluginSocket>>, String>;

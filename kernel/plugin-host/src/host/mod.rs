@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use kernel::restart::RestartHistory;
+use kernel::{Actor, Context, Exit, TaskId, TimerId, wall};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -31,9 +33,6 @@ use crate::health::PluginHealth;
 use crate::message::Msg;
 use crate::persistent::Abandoned;
 use crate::socket::PluginSocket;
-use kernel::restart::RestartHistory;
-use kernel::{Actor, Exit};
-use kernel::{Context, TaskId, TimerId, wall};
 
 /// A plugin as `oxctl plugins` shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]

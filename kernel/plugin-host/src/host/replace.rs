@@ -1,11 +1,12 @@
 //! A generation with a thread that is stuck in the kernel makes room for one without.
 
+use kernel::Context;
+
 use super::PluginHost;
 use super::admin_request::AdminRequest;
 use crate::declaration::LaunchMethod;
 use crate::message::Msg;
 use crate::termination::MAX_ABANDONED;
-use kernel::Context;
 
 impl PluginHost {
     /// Notes that a generation has reported a stuck thread to one of its callers.

@@ -1,8 +1,9 @@
 //! Who is let in, and what is said to those who are not.
 
+use std::time::Duration;
+
 use plugin_host::{CallError, LaunchMethod, PluginState, ServiceKind};
 use serde_json::json;
-use std::time::Duration;
 
 use crate::process::{Manner, plugin};
 use crate::rig::{Rig, run};

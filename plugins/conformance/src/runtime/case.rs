@@ -17,11 +17,11 @@ use proto::cri::{
     RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopContainerRequest,
     StopPodSandboxRequest,
 };
+use sdk::MESSAGE_LIMIT;
 use tonic::transport::Channel;
 
 use super::super::CheckStop;
 use super::{Network, Target};
-use sdk::MESSAGE_LIMIT;
 
 /// The longest that a real process may take to get where it is going.
 const FACT_TIMEOUT: Duration = Duration::from_secs(20);

@@ -13,13 +13,13 @@ use proto::storage::{
     Mode, MountRequest, MountResponse, ReleaseSubpathsRequest, RemovePodRequest, StageRequest,
     UnmapBlockRequest, UnmountRequest, UnstageRequest,
 };
+use sdk::MESSAGE_LIMIT;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use super::super::{CheckResult, CheckStop, holds};
 use super::table::layers;
 use super::{Names, Sample, Target};
-use sdk::MESSAGE_LIMIT;
 
 pub(super) struct Case {
     pub(super) target: Target,

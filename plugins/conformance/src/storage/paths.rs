@@ -1,9 +1,8 @@
 //! Laws of paths within a volume: whoever may write in it leads nobody out of it.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use futures_util::FutureExt;
 use proto::storage::{Access, BindSubpathRequest, Mode, ReadFileRequest, ReleaseSubpathsRequest};

@@ -1,9 +1,8 @@
 //! How often something is mounted at a path, by the kernel's table.
 
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::{fs, io};
 
 /// Counts the mounts at exactly this path; the path itself is not looked at.
 pub(super) fn layers(path: &Path) -> io::Result<usize> {

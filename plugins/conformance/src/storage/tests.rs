@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use futures_util::Stream;
 use proto::storage::storage_server::{Storage, StorageServer};
+use proto::storage::volume::Source;
 use proto::storage::{
     BindSubpathRequest, BindSubpathResponse, CapabilitiesRequest, CapabilitiesResponse, EmptyDir,
     Event, ExpandRequest, ExpandResponse, FileSet, InquireRequest, InquireResponse, KindCapability,
@@ -12,7 +13,7 @@ use proto::storage::{
     ReadFileRequest, ReadFileResponse, ReleaseSubpathsRequest, ReleaseSubpathsResponse,
     RemovePodRequest, RemovePodResponse, StageRequest, StageResponse, StatsRequest, StatsResponse,
     UnmapBlockRequest, UnmapBlockResponse, UnmountRequest, UnmountResponse, UnstageRequest,
-    UnstageResponse, Volume, WatchRequest, volume::Source,
+    UnstageResponse, Volume, WatchRequest,
 };
 use tonic::{Request, Response, Status};
 

@@ -1,11 +1,10 @@
 //! Laws of volumes made of files: all of them appear at once, and change at once.
 
-use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::{fs, thread};
 
 use futures_util::FutureExt;
 use proto::storage::volume::Source;

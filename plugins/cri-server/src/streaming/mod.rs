@@ -23,21 +23,20 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use connection::{ClientGone, StreamReader, StreamWriter};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::cri::{AttachRequest, ExecRequest, PortForwardRequest};
+pub use remote_command::{CommandResult, RemoteStreams};
+pub use terminal_size::{TerminalSize, TerminalSizeReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tonic::Status;
 
 use self::request_cache::{RequestCache, RequestCacheError};
-
-pub use connection::{ClientGone, StreamReader, StreamWriter};
-pub use remote_command::{CommandResult, RemoteStreams};
-pub use terminal_size::{TerminalSize, TerminalSizeReader};
 
 /// Connections at a time; each uses one of at most a thousand URLs that wait.
 const MAX_CONNECTIONS: usize = 4096;

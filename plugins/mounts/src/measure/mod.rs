@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use blocking_pool::{BlockingPool, format_duration};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use proto::storage::{Measure, StatsResponse};
@@ -17,7 +18,6 @@ use rustix::fs::{StatVfs, statvfs};
 use tonic::Status;
 
 use crate::answer;
-use blocking_pool::{BlockingPool, format_duration};
 
 /// Returns the figures of the file system that a volume is.
 pub fn file_system(path: &Path) -> Result<StatsResponse, Status> {

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
+use blocking_pool::Cancel;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use tonic::Status;
 
 use crate::answer;
 use crate::walk::{self, Crossing, Go, Spot, Visitor};
-use blocking_pool::Cancel;
 
 /// At most 20,000 entries a second: a rest after so many of them.
 const RUN: u32 = 200;

@@ -8,10 +8,9 @@ mod options;
 mod tests;
 mod unmount;
 
-use std::fs;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use proto::storage::Access;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -19,10 +18,9 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use tonic::Status;
 
+pub use self::unmount::{How, clean_up, unmount, unmount_with};
 use crate::answer;
 use crate::table::{self, Entry, Table};
-
-pub use self::unmount::{How, clean_up, unmount, unmount_with};
 
 /// How a tmpfs is made; the default has the kernel's own limits.
 #[derive(Clone, Debug, Default)]

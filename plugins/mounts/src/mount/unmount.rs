@@ -1,15 +1,13 @@
 //! Unmounting: all layers at one path, as often as one likes.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use tonic::{Code, Status};
 
-use crate::answer;
-use crate::table;
+use crate::{answer, table};
 
 /// More layers at one path than anybody makes.
 const LAYERS_MAX: usize = 1024;

@@ -1,10 +1,9 @@
 //! Upstream's tables (pkg/volume/volume_linux_test.go), and what nobody may do to a walk.
 
-use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::{fs, thread};
 
 use proto::storage::ChangePolicy::{ChangeAlways, ChangeOnRootMismatch};
 

@@ -5,18 +5,16 @@ mod pod;
 mod tests;
 mod tree;
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use tonic::Status;
 
+pub use self::pod::pod;
 use crate::answer;
 use crate::table::{self, Table};
-
-pub use self::pod::pod;
 
 /// Of a volume that is being removed; no volume's name has such a letter in it.
 const REMAINS: &str = "deleted~";

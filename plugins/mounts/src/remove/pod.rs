@@ -4,9 +4,8 @@
 //! rest of the pod's folder.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use tonic::Status;
 

@@ -1,10 +1,9 @@
 //! Links, races and odd files; each also by hand, as on an old kernel.
 
-use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::{fs, thread};
 
 use super::*;
 use crate::test_dir::{TestDir, exchange};

@@ -15,12 +15,10 @@ use proto::storage::{Access, BindSubpathRequest};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use tonic::Status;
 
-use crate::answer;
-use crate::mount::{self, Bound, Depth};
-use crate::requests;
-use crate::safe::{Root, SafeError};
-
 pub use self::release::release;
+use crate::mount::{self, Bound, Depth};
+use crate::safe::{Root, SafeError};
+use crate::{answer, requests};
 
 /// The folder in a pod's folder.
 pub(crate) const FOLDER: &str = "volume-subpaths";

@@ -1,16 +1,13 @@
 //! Taking bindings away. Their names are read, but nothing that may still be bound is looked at.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use proto::storage::ReleaseSubpathsRequest;
 use tonic::Status;
 
 use super::FOLDER;
-use crate::answer;
-use crate::mount;
-use crate::requests;
+use crate::{answer, mount, requests};
 
 /// Takes away the bindings of a container, or of all containers. One that refuses does not keep the others; the answer
 /// is the first that did.

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use blocking_pool::Cancel;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, fstat, openat, openat2,
     statat,
@@ -20,7 +21,6 @@ use rustix::io::Errno;
 use tonic::Status;
 
 use crate::answer;
-use blocking_pool::Cancel;
 
 /// So many folders are open at once.
 const OPEN_MAX: usize = 24;

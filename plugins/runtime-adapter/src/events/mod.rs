@@ -20,6 +20,7 @@ use futures_util::stream::{self, StreamExt};
 use http::{Request, Response};
 use http_body_util::BodyStream;
 use hyper::body::{Frame, Incoming};
+pub(crate) use pending_exits::PendingExits;
 use proto::cri::ContainerEventResponse;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tonic::body::Body;
@@ -29,8 +30,6 @@ use crate::backend::{ConnectedBackend, RuntimeBackend};
 use crate::configuration::Flavour;
 use crate::grpc::{self, Frames};
 use crate::relay::Relay;
-
-pub(crate) use pending_exits::PendingExits;
 
 /// The method that this module answers.
 pub(crate) const PATH: &str = "/runtime.v1.RuntimeService/GetContainerEvents";

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cri_server::OutputStream;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::annotations::{PortTarget, SandboxTuning};
@@ -10,7 +11,6 @@ use crate::program::environment::ProgramEnvironment;
 use crate::program::interpreter::ProgramExit;
 use crate::program::signal;
 use crate::state::{JournalRecord, Seq};
-use cri_server::OutputStream;
 
 /// A client that is further behind misses lines.
 const LINES: usize = 1024;

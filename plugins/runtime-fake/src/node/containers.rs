@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cri_server::LogWriter;
 use prost::Message;
 use proto::cri::{
     ContainerConfig, ContainerEventType, CreateContainerRequest, LinuxContainerResources,
@@ -15,7 +16,6 @@ use crate::program::environment::ContainerFiles;
 use crate::program::interpreter::Interpreter;
 use crate::program::signal;
 use crate::state::{ContainerPhase, ContainerRecord, FakeContainer, JournalRecord, Seq};
-use cri_server::LogWriter;
 
 impl SimulatedNode {
     /// Finds a container by its id.

@@ -1,5 +1,6 @@
 //! Commands run inside a container. What a command does it does at once; its answer comes in its time.
 
+use cri_server::OutputStream;
 use proto::cri::{ExecSyncRequest, ExecSyncResponse};
 
 use crate::duration::nanos;
@@ -9,7 +10,6 @@ use crate::program::compile::{self, ProgramRole};
 use crate::program::environment::ProgramEnvironment;
 use crate::program::interpreter::{Interpreter, ProgramProgress};
 use crate::state::{FakeContainer, JournalRecord, Seq};
-use cri_server::OutputStream;
 
 /// As much of an output is kept; CRI allows no more.
 const MOST_OUTPUT: usize = 16 << 20;

@@ -17,6 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+pub(crate) use attach::AttachedClient;
+use cri_server::{LogWriter, OutputStream};
+pub(crate) use error::CriError;
+pub(crate) use exec::ExecCommand;
 use proto::cri::{ContainerEventResponse, ContainerEventType};
 use tokio::sync::{Notify, broadcast, oneshot};
 
@@ -27,12 +31,6 @@ use crate::program::environment::ProgramEnvironment;
 use crate::program::interpreter::{ProgramExit, ProgramProgress};
 use crate::settings::FakeSettings;
 use crate::state::{ContainerPhase, FakeContainer, FakeState, ImageRecord, JournalRecord, Seq};
-use cri_server::LogWriter;
-use cri_server::OutputStream;
-
-pub(crate) use attach::AttachedClient;
-pub(crate) use error::CriError;
-pub(crate) use exec::ExecCommand;
 
 /// A subscriber that falls further behind than this loses its stream, so that memory stays bounded.
 /// A node may end two containers of each of a thousand pods at once.

@@ -4,8 +4,7 @@
 
 use crate::duration::{DurationSetting, nanos};
 use crate::program::shell::{self, Redirect, ShellToken, UnsupportedSyntax};
-use crate::program::signal;
-use crate::program::{Program, ProgramStep, Reaction, Sink};
+use crate::program::{Program, ProgramStep, Reaction, Sink, signal};
 
 /// Whose command line it is: what an unknown last command means differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use cri_server::OutputStream;
 use serde::{Deserialize, Serialize};
 
 use crate::program::environment::ProgramEnvironment;
 use crate::program::{Program, ProgramBehavior, ProgramStep, Reaction, Sink, signal};
-use cri_server::OutputStream;
 
 /// A running program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

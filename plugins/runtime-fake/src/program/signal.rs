@@ -69,8 +69,9 @@ pub(crate) fn deadly(signal: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proto::cri::Signal;
+
+    use super::*;
 
     #[test]
     fn a_signal_has_a_name_and_a_number() {

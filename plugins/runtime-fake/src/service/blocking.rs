@@ -4,16 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cri_server::StreamingRequest;
+use cri_server::list::ResponseStream;
 use proto::cri::*;
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::{self};
 use tonic::Status;
 
 use crate::annotations::ContainerTuning;
 use crate::duration::DurationSetting;
 use crate::node::CriError;
 use crate::shared::{FaultSubject, SharedNode};
-use cri_server::StreamingRequest;
-use cri_server::list::ResponseStream;
 
 pub(super) async fn pause(delay: DurationSetting) {
     if !delay.0.is_zero() {

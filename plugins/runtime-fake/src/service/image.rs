@@ -3,17 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use cri_server::list::{ResponseStream, pages};
 use proto::cri::image_service_server::ImageService;
 use proto::cri::*;
 use tonic::{Request, Response, Status};
 
-use crate::convert;
 use crate::node::CriError;
 use crate::rpc::Rpc;
 use crate::service::list;
 use crate::shared::{FaultSubject, SharedNode};
-use crate::stats;
-use cri_server::list::{ResponseStream, pages};
+use crate::{convert, stats};
 
 /// ResponseStream the calls of CRI's ImageService.
 #[derive(Clone, Debug)]

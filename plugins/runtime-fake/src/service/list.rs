@@ -8,10 +8,9 @@ use proto::cri::{
     PodSandboxStatsFilter,
 };
 
-use crate::convert;
 use crate::node::SimulatedNode;
 use crate::state::{FakeContainer, FakeSandbox, POD_UID};
-use crate::stats;
+use crate::{convert, stats};
 
 /// Whether the label that is known without decoding already says no.
 fn of_pod(selector: &HashMap<String, String>, uid: Option<&str>) -> bool {

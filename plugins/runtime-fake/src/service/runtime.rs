@@ -3,18 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use cri_server::StreamingRequest;
+use cri_server::list::{ResponseStream, pages};
 use proto::cri::runtime_service_server::RuntimeService;
 use proto::cri::*;
 use tonic::{Request, Response, Status};
 
 use crate::annotations::{ContainerTuning, SandboxTuning};
-use crate::convert;
 use crate::rpc::Rpc;
 use crate::service::{blocking, list};
 use crate::shared::{FaultSubject, SharedNode};
-use crate::stats;
-use cri_server::StreamingRequest;
-use cri_server::list::{ResponseStream, pages};
+use crate::{convert, stats};
 
 /// ResponseStream the calls of CRI's RuntimeService.
 #[derive(Clone, Debug)]

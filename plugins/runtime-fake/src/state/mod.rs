@@ -10,11 +10,10 @@ mod record;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use prost::Message;
-use proto::cri::{ContainerConfig, PodSandboxConfig};
-
 pub(crate) use id::Seq;
 pub(crate) use image::{ImageRecord, ImageStore};
+use prost::Message;
+use proto::cri::{ContainerConfig, PodSandboxConfig};
 pub(crate) use record::{ContainerPhase, ContainerRecord, JournalRecord, SandboxRecord};
 
 use crate::address::{AddressPool, AddressRange};

@@ -5,12 +5,11 @@ use std::future::pending;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use proto::cri::ExecRequest;
-use tokio::sync::oneshot;
-
 use cri_server::{
     CommandResult, OutputStream, RemoteStreams, StreamReader, TerminalSize, TerminalSizeReader,
 };
+use proto::cri::ExecRequest;
+use tokio::sync::oneshot;
 
 use super::archive;
 use super::terminal::{Input, Keyboard, Screen, TerminalMode};

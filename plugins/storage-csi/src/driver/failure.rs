@@ -1,8 +1,7 @@
 //! What a driver's failure means: whether the driver is done, and what the agent is answered.
 
-use tonic::{Code, Status};
-
 pub(crate) use registration::rpc::Failure;
+use tonic::{Code, Status};
 
 /// What was asked of the driver: the same code means different things to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,17 +8,16 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use csi::node_service_capability::rpc::Type as Ability;
+use failure::Failure;
 use proto::csi;
 use proto::csi::identity_client::IdentityClient;
 use proto::csi::node_client::NodeClient;
 use proto::csi::node_service_capability::Type as Capability;
+use registration::rpc::{self, ConnectRetry};
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
-
-pub(crate) use csi::node_service_capability::rpc::Type as Ability;
-use failure::Failure;
-use registration::rpc::{self, ConnectRetry};
 
 /// Upstream's: what a driver has for any one call.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(2 * 60);

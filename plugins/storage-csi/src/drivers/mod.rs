@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use blocking_pool::BlockingPool;
 use futures_util::{Stream, StreamExt};
+use handler::{CsiHandler, CsiPlugin};
 use proto::storage::event::Event as EventKind;
 use proto::storage::{BackendGone, Event, Refused, Synced};
 use registration::Event as PluginEvent;
 use tonic::Status;
 
 use crate::driver::Driver;
-use handler::{CsiHandler, CsiPlugin};
 
 /// The drivers of this node. Clones share it; the work ends when all are gone.
 #[derive(Clone, Debug)]

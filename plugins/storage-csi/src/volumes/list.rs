@@ -2,9 +2,8 @@
 //! (upstream's ConstructVolumeSpec and reconstruction, 1.36). Nothing is changed, and nothing below a volume looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use mounts::table::Table;
 use mounts::{answer, requests};

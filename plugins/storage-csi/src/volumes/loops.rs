@@ -1,11 +1,10 @@
 //! A raw device is held open by a loop device over it, as upstream holds it (volumepathhandler, 1.36): the kernel keeps it
 //! whatever becomes of this process, and a kubelet finds it. All of it blocks.
 
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::{fs, io};
 
 use mounts::answer;
 use tonic::Status;

@@ -20,8 +20,7 @@ mod stats;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blocking_pool::BlockingPool;
-use blocking_pool::{KeyedGuard, KeyedLock};
+use blocking_pool::{BlockingPool, KeyedGuard, KeyedLock};
 use mounts::requests;
 use proto::storage::volume::Source;
 use proto::storage::{Csi, Volume};

@@ -4,9 +4,8 @@
 #[cfg(test)]
 mod tests;
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use mounts::answer::failed;
 use mounts::mount::{self, Swap, TmpfsOptions};

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use http::{HeaderMap, Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame, Incoming};

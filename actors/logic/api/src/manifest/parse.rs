@@ -7,9 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::strict_decode::decode;
-
 use super::{MAX_MANIFEST_BYTES, ManifestError, UnknownField, UnknownFields, dump};
+use crate::strict_decode::decode;
 
 const EXPECTED_KIND: &str = "a v1 Pod, PodList or List";
 

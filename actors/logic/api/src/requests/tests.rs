@@ -175,6 +175,7 @@ fn overhead_comes_on_top_of_requests_and_of_limits_that_are_there() {
 
 /// Upstream's TestPodResourceRequests, the cases of a resize.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table, a row a case")]
 fn a_pod_being_resized_counts_with_the_largest_of_what_is_wanted_allocated_and_in_force() {
     fn resized<'a>(
         spec: RequestPairs<'a>,

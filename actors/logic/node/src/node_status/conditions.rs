@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use logic_api::requests::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+use logic_resources::node::{LocalStorage, Support};
 
 use super::{
     ClockReading, LastRuntimeStatus, NodeEvent, NodeStatusFacts, NodeStatusPolicy, Pressure,
     RuntimeCondition,
 };
-use logic_api::requests::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
-use logic_resources::node::{LocalStorage, Support};
 
 const READY: &str = "Ready";
 /// Messages of our own conditions are cut after so many bytes.

@@ -4,7 +4,6 @@
 //! node does not do are not declared: the resize of init containers, user namespaces on the host's network.
 
 use k8s_openapi::api::core::v1::Pod;
-
 use logic_api::pod::PodView;
 
 const RESTART_ALL: &str = "RestartAllContainersOnContainerExits";

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
+use logic_volumes::csi_node::NODE_IDS;
 
 use super::NodeStatusFacts;
-use logic_volumes::csi_node::NODE_IDS;
 
 pub(super) fn set(facts: &NodeStatusFacts, node: &mut Node) {
     let labels = &facts.drivers.labels;

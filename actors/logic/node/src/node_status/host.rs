@@ -3,9 +3,9 @@
 //! Upstream: cAdvisor's machine and version, `VersionInfo` and `GoRuntime` of nodestatus/setters.go (1.36).
 
 use k8s_openapi::api::core::v1::{DaemonEndpoint, NodeDaemonEndpoints, NodeStatus};
+use logic_resources::node;
 
 use super::{LastRuntimeStatus, NodeStatusFacts, NodeStatusPolicy};
-use logic_resources::node;
 
 /// Read once, at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

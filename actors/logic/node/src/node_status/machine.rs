@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{NodeStatus, NodeSwapStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-use super::{NodeEvent, NodeStatusFacts, NodeStatusPolicy};
 use logic_api::quantity;
 use logic_api::requests::ResourceAmounts;
 use logic_api::types::EventLevel;
+
+use super::{NodeEvent, NodeStatusFacts, NodeStatusPolicy};
 
 type Quantities = BTreeMap<String, Quantity>;
 

@@ -21,18 +21,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+pub use addresses::{host_ips, hostname_is_address, validate};
+pub use declared::{declared_features, needed_features};
+pub use host::{HostFacts, os_image};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};
-
 use logic_api::requests::ResourceAmounts;
 use logic_api::types::EventLevel;
 use logic_resources::node::{LocalStorage, Support};
 use logic_resources::thresholds::Signal;
 use logic_volumes::{RegisteredDriver, VolumeId};
-
-pub use addresses::{host_ips, hostname_is_address, validate};
-pub use declared::{declared_features, needed_features};
-pub use host::{HostFacts, os_image};
 pub use patch::{changed, patch};
 pub use report_schedule::{ReportCause, ReportSchedule};
 

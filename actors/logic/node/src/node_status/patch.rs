@@ -4,9 +4,8 @@
 //! a whole: the API's own word for them would merge two of one type into one.
 
 use k8s_openapi::api::core::v1::Node;
-use serde_json::{Map, Value, json};
-
 use logic_api::strategic_patch::{difference, prune};
+use serde_json::{Map, Value, json};
 
 /// The patch; none where nothing is to be sent.
 pub fn patch(before: &Node, after: &Node) -> Option<Value> {

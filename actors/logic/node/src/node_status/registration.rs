@@ -8,14 +8,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use logic_api::requests::{HUGE_PAGES, ResourceAmounts};
+use logic_resources::node::{ARCH, HOSTNAME, OS, arch};
 
 use super::machine::{is_extended, put_all};
 use super::{
     AttachDetachMode, ClockReading, CloudProvider, ExtendedResourcePolicy, NodeStatusFacts,
     NodeStatusPolicy, NodeUpdate, Scheduling, set,
 };
-use logic_api::requests::{HUGE_PAGES, ResourceAmounts};
-use logic_resources::node::{ARCH, HOSTNAME, OS, arch};
 
 /// Says that a controller attaches the node's volumes.
 pub const CONTROLLER_ATTACHES: &str = "volumes.kubernetes.io/controller-managed-attach-detach";

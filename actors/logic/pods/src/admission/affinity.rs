@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-
 use logic_api::node_selector::selects;
 use logic_api::pod::PodView;
 
@@ -36,9 +35,9 @@ mod tests {
     use k8s_openapi::api::core::v1::{
         Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
     };
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     fn need(key: &str, operator: &str, values: &[&str]) -> NodeSelectorRequirement {
         let values: Vec<String> = values.iter().map(|v| (*v).into()).collect();

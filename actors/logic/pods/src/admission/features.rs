@@ -4,13 +4,13 @@
 //! `NewDeclaredFeaturesAdmitHandler` at v1.36.
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Pod};
-
-use super::refuse;
 use logic_api::pod::PodView;
 use logic_api::requests;
 use logic_api::types::PodFailure;
 use logic_node::node_status::needed_features;
 use logic_resources::node::{NodeFacts, Support};
+
+use super::refuse;
 
 /// The annotation that named a profile before there was a field, up to the container's name.
 const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";

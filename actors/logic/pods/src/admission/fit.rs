@@ -5,13 +5,13 @@
 use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::Pod;
-
-use super::{Admission, total_requests};
 use logic_api::requests::{
     CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, OverheadPolicy, PODS, RequestBasis,
     ResourceAmounts, add, pod_requests, whole,
 };
 use logic_api::types::PodFailure;
+
+use super::{Admission, total_requests};
 
 /// A resource of which too little is left: thousandths of CPU, whole units otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,8 +17,6 @@ use std::collections::BTreeSet;
 
 pub use fit::Insufficient;
 use k8s_openapi::api::core::v1::Pod;
-pub use preemption::{is_preemptable, preempted};
-
 use logic_api::pod::PodView;
 use logic_api::requests::{self, OverheadPolicy, RequestBasis, ResourceAmounts};
 use logic_api::sysctls::SysctlForbidden;
@@ -26,6 +24,7 @@ use logic_api::types::{PodFailure, PodUid};
 use logic_resources::node::{NodeFacts, Support};
 use logic_resources::thresholds::Signal;
 use logic_volumes::resolve::event_reasons::ATTACH_LIMIT;
+pub use preemption::{is_preemptable, preempted};
 
 /// What the answer to a pod is made of.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,6 @@
 //! Mirrors upstream's `nodeports.Fits` and `HostPortInfo` at v1.36.
 
 use k8s_openapi::api::core::v1::{ContainerPort, Pod};
-
 use logic_api::pod::{PodView, is_sidecar};
 
 /// Address, protocol and port with their defaults.
@@ -47,8 +46,9 @@ fn collide(a: HostPort<'_>, b: HostPort<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use logic_api::testing::*;
+
+    use super::*;
 
     /// Ports as `TCP/127.0.0.1/80`; parts may be empty.
     fn with(ports: &[&str]) -> Pod {

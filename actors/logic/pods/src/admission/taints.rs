@@ -4,7 +4,6 @@
 //! are an alpha feature and tolerate nothing.
 
 use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
-
 use logic_api::pod::PodView;
 use logic_resources::qos::{Qos, pod_qos};
 
@@ -47,8 +46,9 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use logic_api::testing::*;
+
+    use super::*;
 
     fn taint(key: &str, value: &str, effect: &str) -> Taint {
         Taint {

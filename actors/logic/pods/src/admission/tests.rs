@@ -4,13 +4,13 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, ContainerPort, ContainerRestartRule, PodOS, PodSecurityContext,
     ResourceRequirements, SecurityContext, Sysctl, Taint, Toleration,
 };
-use proptest::prelude::*;
-
-use super::*;
 use logic_api::pod::{CONFIG_SOURCE, SYSTEM_CRITICAL_PRIORITY};
 use logic_api::requests::{ResourceAmounts, read};
 use logic_api::sysctls::{SysctlAllowlist, safe_allowlist};
 use logic_api::testing::*;
+use proptest::prelude::*;
+
+use super::*;
 
 fn list(pairs: &[(&str, &str)]) -> ResourceAmounts {
     read(Some(&quantities(pairs)))

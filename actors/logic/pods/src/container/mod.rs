@@ -10,6 +10,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
+use logic_api::env_file::EnvFiles;
+use logic_api::labels;
+use logic_api::linux::Namespaces;
+use logic_api::objects::Objects;
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, ContainerKind};
+use logic_resources::node_policy::NodePolicy;
+use logic_resources::resources::{LinuxResources, linux_resources};
+use logic_volumes as volumes;
+use logic_volumes::{MountedVolumes, Subpath};
 pub use mounts::{
     ContainerMount, Device, MountAccess, MountError, MountOrigin, MountPropagation,
     PreparedSubpaths, has_subpaths, recursive_read_only,
@@ -22,16 +32,6 @@ use crate::runtime_class::HandlerFeatures;
 use crate::security::{
     ImageUser, Security, SecurityError, SecurityInput, container_security, verify_non_root,
 };
-use logic_api::env_file::EnvFiles;
-use logic_api::labels;
-use logic_api::linux::Namespaces;
-use logic_api::objects::Objects;
-use logic_api::pod::PodView;
-use logic_api::types::{ContainerId, ContainerKind};
-use logic_resources::node_policy::NodePolicy;
-use logic_resources::resources::{LinuxResources, linux_resources};
-use logic_volumes as volumes;
-use logic_volumes::{MountedVolumes, Subpath};
 
 /// CRI's `ContainerConfig`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use logic_volumes as volumes;
+use logic_volumes::{MountedVolume, Relabel, Subpath, VolumeMode};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{ContainerInput, pod_container_directory};
 use crate::environment::{self, Variables};
 use crate::runtime_class::HandlerFeatures;
-use logic_volumes as volumes;
-use logic_volumes::{MountedVolume, Relabel, Subpath, VolumeMode};
 
 const HOSTS: &str = "/etc/hosts";
 

@@ -1,12 +1,12 @@
 //! What a container is asked for with.
 
 use k8s_openapi::api::core::v1::{EnvVar, Lifecycle, SeccompProfile, SecurityContext, VolumeMount};
-
-use super::*;
-use crate::sandbox::namespaces;
 use logic_api::objects::StaticObjects;
 use logic_api::testing::*;
 use logic_volumes::{MountedVolume, Relabel, VolumeMode};
+
+use super::*;
+use crate::sandbox::namespaces;
 
 /// What the caller adds to the pod's first container.
 #[derive(Clone, Copy)]

@@ -13,9 +13,8 @@ pub mod secrets;
 
 use std::fmt;
 
-use sha2::{Digest, Sha256};
-
 use logic_api::hash::{go_json_string, hex};
+use sha2::{Digest, Sha256};
 
 /// A name and a password. Its debug text shows neither.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use logic_api::objects::Objects;
+use logic_api::pod::PodView;
 use thiserror::Error;
 
 use super::docker::{self, DockerConfigError, DockerConfigFormat};
 use super::keyring::Keyring;
 use super::{CredentialSource, SecretId};
-use logic_api::objects::Objects;
-use logic_api::pod::PodView;
 
 /// The reason of the event about secrets that are not at hand.
 pub const MISSING: &str = "FailedToRetrieveImagePullSecret";
@@ -100,10 +100,10 @@ fn content(secret: &Secret) -> Option<(DockerConfigFormat, &ByteString)> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::LocalObjectReference;
-
-    use super::*;
     use logic_api::objects::StaticObjects;
     use logic_api::testing::*;
+
+    use super::*;
 
     fn secret(name: &str, type_: &str, key: &str, data: &str) -> Arc<Secret> {
         let mut secret = Secret {

@@ -5,11 +5,10 @@ mod resolver;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig};
-pub use resolver::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
-
 use logic_api::pod::PodView;
 use logic_api::types::{EventLevel, HistoryEvent};
 use logic_resources::node_policy::NodePolicy;
+pub use resolver::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
 
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;

@@ -1,9 +1,9 @@
 //! Resolver files and pods' policies.
 
 use k8s_openapi::api::core::v1::PodDNSConfigOption;
+use logic_api::testing::*;
 
 use super::*;
-use logic_api::testing::*;
 
 fn list(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()

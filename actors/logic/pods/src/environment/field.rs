@@ -6,10 +6,10 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::ObjectFieldSelector;
-
-use super::{EnvironmentError, EnvironmentInput};
 use logic_api::field_path::{lines, subscript};
 use logic_api::pod::PodView;
+
+use super::{EnvironmentError, EnvironmentInput};
 
 pub(super) fn value(
     input: &EnvironmentInput<'_>,
@@ -74,12 +74,12 @@ fn pod_ips(input: &EnvironmentInput<'_>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
-
-    use super::*;
     use logic_api::env_file::EnvFiles;
     use logic_api::objects::StaticObjects;
     use logic_api::testing::*;
     use logic_resources::node_policy::NodePolicy;
+
+    use super::*;
 
     fn of(
         pod: &Pod,

@@ -18,14 +18,14 @@ use k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, Container, EnvFromSource, EnvVarSource, FileKeySelector, Pod,
     SecretKeySelector,
 };
-use thiserror::Error;
-
-use crate::services;
 use logic_api::env_file::{self, EnvFiles};
 use logic_api::objects::Objects;
 use logic_api::pod::PodView;
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::resources::{self, ResourceFieldError};
+use thiserror::Error;
+
+use crate::services;
 
 /// Name and value.
 pub type Variables = Vec<(String, String)>;

@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{
     FileKeySelector, ObjectFieldSelector, ResourceFieldSelector, Secret, SecretEnvSource,
     SecretKeySelector, Service, ServicePort, ServiceSpec,
 };
-
-use super::*;
 use logic_api::env_file::EnvFile;
 use logic_api::objects::StaticObjects;
 use logic_api::testing::*;
+
+use super::*;
 
 /// A pod's environment in the making.
 struct Case {

@@ -9,10 +9,9 @@ pub mod records;
 pub mod verification;
 pub mod volumes;
 
-use serde::{Deserialize, Serialize};
-
 use logic_api::image_reference::ImageReference;
 use logic_api::types::WaitingReason;
+use serde::{Deserialize, Serialize};
 
 /// Waiting reasons of a container whose image is not there.
 pub const ERR_IMAGE_PULL: &str = "ErrImagePull";

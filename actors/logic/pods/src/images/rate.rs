@@ -60,9 +60,9 @@ impl TokenBucket {
 #[cfg(test)]
 mod tests {
     use jiff::ToSpan;
+    use logic_api::testing::at;
 
     use super::*;
-    use logic_api::testing::at;
 
     /// Upstream's "[Parallel|Serialized] image pulling with QPS exceeded" of TestParallelPuller and TestSerializedPuller.
     #[test]

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use logic_api::image_reference::{repository, with_default_tag};
 use proptest::prelude::*;
 
 use super::*;
-use logic_api::image_reference::{repository, with_default_tag};
 
 const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 

@@ -3,9 +3,9 @@
 //! Mirrors getImageVolumes (kuberuntime_manager.go, v1.36).
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use logic_api::pod::PodView;
 
 use super::{PullPolicy, pull_policy};
-use logic_api::pod::PodView;
 
 /// A volume that is an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,9 +43,9 @@ pub fn is_mounted(container: &Container, volume: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{ImageVolumeSource, Volume, VolumeMount};
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     #[test]
     fn image_volumes_have_a_policy_of_their_own() {

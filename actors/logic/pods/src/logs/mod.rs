@@ -13,7 +13,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
-
 use logic_api::quantity::Quantity;
 
 const STAMP: &str = "%Y%m%d-%H%M%S";

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
-
-use crate::references::{PodReferences, ServiceLinks, TrustBundleUse};
 use logic_api::objects::{ObjectRequest, Objects, StaticObjects, TokenSpec};
 use logic_api::pod::PodView;
 use logic_volumes::resolve::dependencies::{self, CsiDependencies, CsiVolumeForm};
+
+use crate::references::{PodReferences, ServiceLinks, TrustBundleUse};
 
 /// The service that every pod of every namespace is told of.
 const MASTER: (&str, &str) = ("default", "kubernetes");

@@ -1,11 +1,11 @@
 //! What a pod needs once it is known what it refers to.
 
+use logic_api::objects::parse;
+use logic_volumes::resolve::attachment_name;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::references::references;
-use logic_api::objects::parse;
-use logic_volumes::resolve::attachment_name;
 
 const NODE: &str = "worker-1";
 

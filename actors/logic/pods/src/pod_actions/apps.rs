@@ -1,12 +1,12 @@
 //! App containers of an initialised pod: which start, which stay, which are replaced.
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerState, RuntimeContainer};
 
 use super::PodObservation;
 use super::rules::{restarts_when_killed, should_start};
 use super::running::{ContainerAction, RestartReason, RunningContainer};
-use logic_api::pod::PodView;
-use logic_api::types::{ContainerState, RuntimeContainer};
 
 /// In the order in which upstream asks.
 const DEFECTS: &[RestartReason] = &[

@@ -6,12 +6,12 @@
 //! sidecars are kept alive.
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
+use logic_api::pod::{PodView, is_sidecar};
+use logic_api::types::{ContainerState, ProbeResult, RuntimeContainer, RuntimePod, RuntimeSandbox};
 
 use super::PodObservation;
 use super::rules::{restarts_when_killed, should_start};
 use super::running::{ContainerAction, RestartReason, RunningContainer};
-use logic_api::pod::{PodView, is_sidecar};
-use logic_api::types::{ContainerState, ProbeResult, RuntimeContainer, RuntimePod, RuntimeSandbox};
 
 /// A sidecar's defects once it has started, in the order in which upstream asks.
 const DEFECTS: &[RestartReason] = &[

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
+use logic_api::pod::{PodView, is_sidecar};
+use logic_api::types::{ContainerKind, EventLevel, HistoryEvent, RuntimeContainer, RuntimePod};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{PodAction, PodPlan};
-use logic_api::pod::{PodView, is_sidecar};
-use logic_api::types::{ContainerKind, EventLevel, HistoryEvent, RuntimeContainer, RuntimePod};
 
 /// Every container gets at least this long, so that a short grace is not a bare SIGKILL.
 pub const MINIMUM_GRACE: Duration = Duration::from_secs(2);

@@ -21,15 +21,13 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
-
+pub use kill::PreStopHooks;
 use logic_api::backoff::{BackoffPolicy, BackoffTable};
 use logic_api::pod::PodView;
 use logic_api::types::{
     ContainerHealth, ContainerId, ContainerState, EventLevel, RestartPolicy, RuntimePod,
     RuntimeSandbox,
 };
-
-pub use kill::PreStopHooks;
 pub use plan::{ActionGate, BackoffUpdate, PodAction, PodPlan, RemovedLog};
 pub use rules::{restarts_after, should_start};
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use serde::{Deserialize, Serialize};
-
-use super::kill::PreStopHooks;
 use logic_api::pod::{PodView, is_sidecar};
 use logic_api::types::{
     ContainerId, ContainerInstance, ContainerKind, HistoryEvent, RuntimePod, SandboxId,
     WaitingReason,
 };
+use serde::{Deserialize, Serialize};
+
+use super::kill::PreStopHooks;
 
 /// One step of a plan.
 ///

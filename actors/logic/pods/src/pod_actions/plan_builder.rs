@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{self as core, Pod};
-
-use super::kill::{KillReason, kill, kill_all, kill_grace, killing};
-use super::plan::{BackoffUpdate, PodAction, PodPlan, RemovedLog};
-use super::running::ContainerAction;
-use super::{PodActionPolicy, PodObservation, next_restart_count};
-use crate::resize::{ResizeDirections, directions};
 use logic_api::backoff::{container_key, go_duration};
 use logic_api::pod::PodView;
 use logic_api::types::{
     ContainerKind, ContainerState, EventLevel, HistoryEvent, RuntimeContainer, RuntimePod,
     RuntimeSandbox, WaitingReason,
 };
+
+use super::kill::{KillReason, kill, kill_all, kill_grace, killing};
+use super::plan::{BackoffUpdate, PodAction, PodPlan, RemovedLog};
+use super::running::ContainerAction;
+use super::{PodActionPolicy, PodObservation, next_restart_count};
+use crate::resize::{ResizeDirections, directions};
 
 /// A plan being made: facts beside, steps in their phases.
 pub(super) struct PlanBuilder<'a> {

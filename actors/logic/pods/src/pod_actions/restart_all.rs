@@ -5,13 +5,13 @@
 //! it off is removed last.
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerState, EventLevel, RuntimeContainer, RuntimePod};
 
 use super::kill::KillReason;
 use super::plan::RemovedLog;
 use super::plan_builder::PlanBuilder;
 use super::rules::{RuleAction, rule_for};
-use logic_api::pod::PodView;
-use logic_api::types::{ContainerState, EventLevel, RuntimeContainer, RuntimePod};
 
 /// The instance whose end restarts all containers; none where the pod goes on as it is.
 pub fn trigger<'a>(pod: &Pod, runtime: &'a RuntimePod) -> Option<&'a RuntimeContainer> {

@@ -4,7 +4,6 @@
 //! `ContainerShouldRestart` (pkg/api/v1/pod/util.go) at v1.36.
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
-
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerState, RestartPolicy, RuntimeContainer};
 

@@ -1,13 +1,13 @@
 //! What is wrong with a container that runs, and what each container needs.
 
 use k8s_openapi::api::core::v1 as core;
+use logic_api::hash::container_hash;
+use logic_api::types::{ContainerHealth, ProbeResult, RuntimeContainer};
 
 use super::PodObservation;
 use super::kill::KillReason;
 use crate::probes::initial_health;
 use crate::resize::{ResizeAction, container_change};
-use logic_api::hash::container_hash;
-use logic_api::types::{ContainerHealth, ProbeResult, RuntimeContainer};
 
 /// One thing to be done for one container.
 #[derive(Debug, PartialEq)]
@@ -46,7 +46,7 @@ impl RestartReason {
     }
 
     /// What upstream's messages say after the container's name.
-    pub fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Changed => "definition changed",
             Self::Liveness => "failed liveness probe",

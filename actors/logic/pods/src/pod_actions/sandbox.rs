@@ -1,7 +1,6 @@
 //! Whether a pod's sandbox can stay (upstream's `PodSandboxChanged`).
 
 use k8s_openapi::api::core::v1::Pod;
-
 use logic_api::pod::PodView;
 use logic_api::types::{RuntimePod, RuntimeSandbox};
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use logic_api::backoff::go_duration;
+
 use super::ProbeKind;
 use super::result::ProbeOutcome;
-use logic_api::backoff::go_duration;
 
 /// The reason of the event about a probe that failed or could not be carried out.
 pub const UNHEALTHY: &str = "Unhealthy";

@@ -14,10 +14,9 @@ pub mod schedule;
 pub mod target;
 
 use k8s_openapi::api::core::v1::{Container, Pod, Probe};
-use serde::{Deserialize, Serialize};
-
 use logic_api::pod::{PodView, is_sidecar};
 use logic_api::types::{ContainerHealth, ContainerKind, ProbeResult};
+use serde::{Deserialize, Serialize};
 
 /// Which of a container's probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -119,8 +118,9 @@ pub fn probes_of_container(pod: &Pod, container: &str, stage: ProbeStage) -> Vec
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use logic_api::testing::{PodBuilder, pod};
+
+    use super::*;
 
     fn probed(container: &mut Container) {
         container.startup_probe = Some(Probe::default());

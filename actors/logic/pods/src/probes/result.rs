@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use logic_api::types::{ContainerHealth, ProbeResult};
+
 use super::ProbeKind;
 use super::schedule::ProbeTiming;
-use logic_api::types::{ContainerHealth, ProbeResult};
 
 /// How often a probe that could not be carried out is tried in one turn.
 pub const MAX_ATTEMPTS: u32 = 3;
@@ -99,8 +100,9 @@ pub fn of_status(status: u16, body: String) -> ProbeOutcome {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use ProbeKind::{Liveness, Readiness, Startup};
+
+    use super::*;
 
     fn timing(success: u32, failure: u32) -> ProbeTiming {
         ProbeTiming {

@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::{
     ConfigMapEnvSource, EnvFromSource, EnvVar, LocalObjectReference, Pod, ProjectedVolumeSource,
     Volume, VolumeProjection,
 };
-
 use logic_api::objects::{PodCertificateSpec, TokenSpec};
 use logic_api::pod::{CONFIG_MIRROR, PodView};
 use logic_volumes::pod_volume_names;

@@ -7,11 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde::{Deserialize, Serialize};
-
-use super::ResizeRefusal;
-use super::change::restarts;
-use crate::admission::{self, Admission, NodeShutdown, PodPresence};
 use logic_api::pod::{PodView, is_sidecar};
 use logic_api::quantity::compare;
 use logic_api::requests::{self, CPU, MEMORY, request, whole};
@@ -19,6 +14,11 @@ use logic_api::types::{PodFailure, PodUid};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize};
 use logic_resources::qos::{Qos, pod_qos};
 use logic_resources::thresholds::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::ResizeRefusal;
+use super::change::restarts;
+use crate::admission::{self, Admission, NodeShutdown, PodPresence};
 
 /// What the node has promised a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -5,10 +5,9 @@
 use std::cmp::Ordering;
 
 use k8s_openapi::api::core::v1::{ContainerResizePolicy, ResourceRequirements};
-use serde::{Deserialize, Serialize};
-
 use logic_api::quantity::{bytes, milli};
 use logic_api::requests::{CPU, MEMORY};
+use serde::{Deserialize, Serialize};
 
 /// What has to be done to a running container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,8 +132,9 @@ pub(super) fn restarts(policy: &[ContainerResizePolicy], resource: &str) -> bool
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use logic_api::testing::quantities;
+
+    use super::*;
 
     fn resources(cpu: (&str, &str), memory: (&str, &str)) -> ResourceRequirements {
         let list = |cpu: &str, memory: &str| {

@@ -19,12 +19,11 @@ pub use change::{
 };
 pub use event::ResizeEvent;
 use k8s_openapi::api::core::v1::PodStatus;
+use logic_api::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
 pub use order::{PendingResize, order};
 pub use progress::{in_progress, memory_refusal};
 pub use requested::{Requested, infeasible_detail, requested};
 use serde::{Deserialize, Serialize};
-
-use logic_api::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
 
 /// Why a wanted change is not allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

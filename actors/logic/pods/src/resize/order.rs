@@ -6,13 +6,13 @@ use std::cmp::{Ordering, Reverse};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-
-use super::allocation::{AllocatedResources, apply};
 use logic_api::pod::PodView;
 use logic_api::quantity::{Quantity, compare};
 use logic_api::requests::{CPU, MEMORY, OverheadPolicy, RequestBasis, pod_requests};
 use logic_api::types::PodUid;
 use logic_resources::qos::{Qos, pod_qos};
+
+use super::allocation::{AllocatedResources, apply};
 
 /// A pod that wants something else than it has.
 #[derive(Clone, Copy, Debug)]

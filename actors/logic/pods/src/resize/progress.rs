@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
-
-use super::allocation::resizable;
-use super::change::{ResizeAction, container_change};
 use logic_api::quantity::bytes;
 use logic_api::requests::MEMORY;
 use logic_api::types::{ContainerState, RuntimePod};
+
+use super::allocation::resizable;
+use super::change::{ResizeAction, container_change};
 
 /// Whether a running container still has other resources than it is allocated. One that does not run gets
 /// the right ones when it starts.

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-use super::allocation::resizable;
 use logic_api::quantity::compare;
 use logic_api::requests;
 use logic_api::requests::{CPU, MEMORY};
+
+use super::allocation::resizable;
 
 /// A resource of a container that a new definition wants otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, Pod, ResourceRequirements};
-use proptest::prelude::*;
-
-use super::*;
-use crate::admission::NodeShutdown;
 use logic_api::pod::{CONFIG_SOURCE, PodView, SYSTEM_CRITICAL_PRIORITY};
 use logic_api::requests;
 use logic_api::testing::*;
 use logic_api::types::{ContainerState, EventLevel};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize, Support};
+use proptest::prelude::*;
+
+use super::*;
+use crate::admission::NodeShutdown;
 
 type AmountPairs<'a> = &'a [(&'a str, &'a str)];
 

@@ -9,13 +9,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Pod;
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
-
-use crate::dns::{self, ResolverConfig};
-use crate::hosts::{self, HostNameError};
-use crate::runtime_class::{self, NoRuntimeClass};
-use crate::security::{GroupsPolicy, SecurityError};
 use logic_api::linux::{Namespaces, PortMapping, SeLinuxContext, Seccomp, UserNamespace};
 use logic_api::objects::Objects;
 use logic_api::pod::PodView;
@@ -24,6 +17,13 @@ use logic_api::{labels, sysctls};
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::resources::LinuxResources;
 use logic_volumes as volumes;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::dns::{self, ResolverConfig};
+use crate::hosts::{self, HostNameError};
+use crate::runtime_class::{self, NoRuntimeClass};
+use crate::security::{GroupsPolicy, SecurityError};
 
 /// CRI's `PodSandboxConfig`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

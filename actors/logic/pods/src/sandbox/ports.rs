@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
-
 use logic_api::linux::{PortMapping, PortProtocol};
 use logic_api::pod::PodView;
 
@@ -43,9 +42,9 @@ pub(super) fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ContainerPort;
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     fn port(name: &str, number: i32, host_port: i32, host_ip: &str) -> ContainerPort {
         ContainerPort {

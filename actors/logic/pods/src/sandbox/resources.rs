@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-
 use logic_api::pod::PodView;
 use logic_api::quantity::Quantity;
 use logic_api::requests::{
@@ -52,9 +51,9 @@ fn milli(amount: Option<&Quantity>) -> i64 {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     type SandboxResourceList = &'static [(&'static str, &'static str)];
 

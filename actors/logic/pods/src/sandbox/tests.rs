@@ -1,12 +1,12 @@
 //! What a sandbox is asked for with.
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, SELinuxOptions, SecurityContext, Sysctl};
-
-use super::*;
 use logic_api::linux::{IdRange, Seccomp};
 use logic_api::objects::StaticObjects;
 use logic_api::testing::*;
 use logic_resources::node_policy::NodePolicy;
+
+use super::*;
 
 fn request(
     pod: &Pod,

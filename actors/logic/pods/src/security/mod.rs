@@ -4,16 +4,16 @@
 mod non_root;
 
 use k8s_openapi::api::core::v1::{Container, Pod, SeccompProfile, SecurityContext};
+use logic_api::linux::{NamespaceMode, Namespaces, SeLinuxContext, Seccomp};
+use logic_api::pod::PodView;
+use logic_api::types::ContainerId;
+use logic_resources::node_policy::NodePolicy;
 pub use non_root::verify_non_root;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::app_armor::{self, AppArmor, AppArmorError};
 use crate::sandbox::{se_linux, supplemental_groups};
-use logic_api::linux::{NamespaceMode, Namespaces, SeLinuxContext, Seccomp};
-use logic_api::pod::PodView;
-use logic_api::types::ContainerId;
-use logic_resources::node_policy::NodePolicy;
 
 /// CRI's `LinuxContainerSecurityContext`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -244,10 +244,10 @@ fn seccomp(profile: Option<&SeccompProfile>, node: &NodePolicy) -> Result<Seccom
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{AppArmorProfile, Capabilities, PodSecurityContext};
+    use logic_api::testing::*;
 
     use super::*;
     use crate::sandbox::namespaces;
-    use logic_api::testing::*;
 
     fn of(
         pod: &Pod,

@@ -1,9 +1,9 @@
 //! Whether a container that must not run as root would.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use logic_api::pod::PodView;
 
 use super::{ImageUser, SecurityError};
-use logic_api::pod::PodView;
 
 /// Refuses a container that must not run as root and would (upstream's `verifyRunAsNonRoot`).
 pub fn verify_non_root(
@@ -48,9 +48,9 @@ const MAX_UID: i64 = i32::MAX as i64;
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{PodSecurityContext, SecurityContext};
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     /// What is said of a container, up to the pod that it is said of.
     fn complaint(pod: &Pod, image: &ImageUser) -> Option<String> {

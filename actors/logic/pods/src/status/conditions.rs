@@ -2,17 +2,17 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use super::restart_all::could_restart_all;
-use super::{PodPhase, StatusInput, StatusStage};
-use crate::pod_actions::{restart_all, sandbox};
-use crate::resize::{ResizeRefusal, ResizeState};
 use logic_api::conditions::{
     ALL_RESTARTING, CONTAINERS_READY, DISRUPTION_TARGET, INITIALIZED, READY, READY_TO_START,
     RESIZE_IN_PROGRESS, RESIZE_PENDING, SCHEDULED, TERMINATION_BY_KUBELET, is_kubelet_condition,
 };
 use logic_api::pod::{PodView, is_sidecar};
 use logic_api::types::RuntimePod;
+
+use super::restart_all::could_restart_all;
+use super::{PodPhase, StatusInput, StatusStage};
+use crate::pod_actions::{restart_all, sandbox};
+use crate::resize::{ResizeRefusal, ResizeState};
 
 /// All conditions, in upstream's order.
 pub(super) fn generate(

@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::{
     VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use logic_api::pod::{PodView, is_sidecar};
+use logic_api::types::{ContainerKind, ContainerState as Seen, RuntimeContainer, RuntimePod};
 
 use super::restart_all::{RESTARTING_ALL, removes_all};
 use super::{StatusInput, health, resources};
 use crate::pod_actions::should_start;
-use logic_api::pod::{PodView, is_sidecar};
-use logic_api::types::{ContainerKind, ContainerState as Seen, RuntimeContainer, RuntimePod};
 
 /// The reason of an end that nobody saw.
 pub const CONTAINER_STATUS_UNKNOWN: &str = "ContainerStatusUnknown";

@@ -5,13 +5,13 @@
 use jiff::{Timestamp, Unit};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use logic_api::labels::truncate;
+use logic_api::pod::{PodView, is_sidecar};
 
 use super::PodPhase;
 use super::containers::{
     CONTAINER_STATUS_UNKNOWN, ContainerStatuses, LOST_AT_THE_END, lost, terminated,
 };
-use logic_api::labels::truncate;
-use logic_api::pod::{PodView, is_sidecar};
 
 /// All termination messages of a pod together.
 const MAX_MESSAGES_BYTES: usize = 12 * 1024;

@@ -1,11 +1,11 @@
 //! Whether containers have started and are ready (upstream's `UpdatePodStatus` of its prober).
 
 use k8s_openapi::api::core::v1::{self as core, ContainerStatus};
+use logic_api::pod::is_sidecar;
+use logic_api::types::{ContainerKind, ProbeResult};
 
 use super::StatusInput;
 use crate::probes::initial_health;
-use logic_api::pod::is_sidecar;
-use logic_api::types::{ContainerKind, ProbeResult};
 
 /// Puts `started` and `ready` into a status.
 pub(super) fn put(

@@ -15,21 +15,19 @@ pub mod restart_all;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use containers::ContainerStatuses;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use crate::resize::ResizeState;
-use crate::runtime_class::HandlerFeatures;
 use logic_api::pod::PodView;
 use logic_api::types::{
     ContainerHealth, ContainerId, PodFailure, RuntimeContainer, RuntimePod, WaitingReason,
 };
 use logic_resources::qos::pod_qos;
-
-use containers::ContainerStatuses;
-
 pub use phase::PodPhase;
+
+use crate::resize::ResizeState;
+use crate::runtime_class::HandlerFeatures;
 
 /// Where the pod's worker is in the pod's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,13 +3,13 @@
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod,
 };
+use logic_api::pod::{PodView, is_sidecar};
+use logic_api::types::RuntimePod;
 use serde::{Deserialize, Serialize};
 
 use super::StatusStage;
 use super::restart_all::RESTARTING_ALL;
 use crate::pod_actions::restarts_after;
-use logic_api::pod::{PodView, is_sidecar};
-use logic_api::types::RuntimePod;
 
 /// The phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

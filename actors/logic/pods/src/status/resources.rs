@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{self as core, ContainerStatus, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-use super::StatusInput;
 use logic_api::pod::PodView;
 use logic_api::quantity::{self, QuantityFormat, QuantityValue, bytes, milli};
 use logic_api::requests::{
@@ -16,6 +14,8 @@ use logic_api::requests::{
 };
 use logic_api::types::{ContainerState, EnforcedResources, RuntimeContainer};
 use logic_resources::pod_cgroups::all_limited;
+
+use super::StatusInput;
 
 /// Thousandths of CPU that a runtime makes of everything below: there the allocated amount is shown.
 const MIN_LIMIT: i64 = 10;

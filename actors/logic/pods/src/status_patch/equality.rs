@@ -4,10 +4,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
-use serde_json::{Map, Value};
-
 use logic_api::conditions::{DISRUPTION_TARGET, is_kubelet_condition};
 use logic_api::quantity::{Quantity, compare};
+use serde_json::{Map, Value};
 
 /// Where quantities are: how they are written does not matter.
 const QUANTITIES: [&str; 3] = ["limits", "requests", "allocatedResources"];

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use logic_api::conditions::{CONTAINERS_READY, DISRUPTION_TARGET, READY, is_kubelet_condition};
 
 use super::{condition, is_terminal};
-use logic_api::conditions::{CONTAINERS_READY, DISRUPTION_TARGET, READY, is_kubelet_condition};
 
 /// Whether something of the pod may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

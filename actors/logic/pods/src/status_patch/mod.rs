@@ -13,11 +13,11 @@ mod tests;
 pub use diff::patch;
 pub use equality::equal;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
+use logic_api::conditions::{CONTAINERS_READY, READY};
+use logic_api::pod::PodView;
 pub use merging::{Containers, merge};
 
 use crate::status::PodPhase;
-use logic_api::conditions::{CONTAINERS_READY, READY};
-use logic_api::pod::PodView;
 
 /// Whose turn comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,13 +9,13 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use logic_api::pod::CONFIG_MIRROR;
+use logic_api::testing::{PodBuilder, at, pod};
 use serde_json::{Value, json};
 
 use super::Containers::{Ended, MayRun};
 use super::*;
 use crate::status::finish::closed;
-use logic_api::pod::CONFIG_MIRROR;
-use logic_api::testing::{PodBuilder, at, pod};
 
 const FEATURE: &str = "example.com/feature";
 const DISRUPTION: &str = "DisruptionTarget";

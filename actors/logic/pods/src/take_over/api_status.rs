@@ -6,13 +6,13 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use crate::probes::initial_health;
 use logic_api::conditions::{CONTAINERS_READY, INITIALIZED, READY, READY_TO_START, SCHEDULED};
 use logic_api::pod::PodView;
 use logic_api::types::{
     ContainerHealth, ContainerState, ProbeResult, RuntimeContainer, RuntimePod,
 };
+
+use crate::probes::initial_health;
 
 /// The conditions of a pod that runs.
 const LASTING: [&str; 5] = [

@@ -3,10 +3,9 @@
 //! Upstream: pkg/kubelet/checkpointmanager, pkg/kubelet/allocation/state/checkpoint.go (1.34 to 1.36; 1.37 names a
 //! version, and keeps the older data for those who are older).
 
+use logic_api::hash::fnv32a;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use logic_api::hash::fnv32a;
 
 /// The versions whose data we read: none is named up to 1.36.
 const KNOWN: [&str; 2] = ["", "v2"];

@@ -11,10 +11,9 @@ mod resources;
 #[cfg(test)]
 mod tests;
 
-use logic_api::types::PodUid;
-
 pub use api_status::{earlier, health, ran_since, start_time};
 pub use checkpoint::CheckpointFlaw;
+use logic_api::types::PodUid;
 pub use resources::{ResourcesByPod, decode_resources, encode_resources};
 
 /// Upstream's file of what is allocated to each pod, in the root folder.

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use logic_api::types::PodUid;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::checkpoint::{CheckpointFlaw, decode_checkpoint, encode_checkpoint};
 use crate::resize::AllocatedResources;
-use logic_api::types::PodUid;
 
 /// What each pod has.
 pub type ResourcesByPod = BTreeMap<PodUid, AllocatedResources>;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
-use serde_json::{Value, json};
-
-use super::*;
-use crate::resize::AllocatedResources;
 use logic_api::testing::{PodBuilder, at};
 use logic_api::types::{
     ContainerHealth, ContainerState, ProbeResult, RuntimeContainer, RuntimePod,
 };
+use serde_json::{Value, json};
+
+use super::*;
+use crate::resize::AllocatedResources;
 
 const V1_34: &[u8] = include_bytes!("testdata/allocated-1.34.json");
 const V1_35: &[u8] = include_bytes!("testdata/allocated-1.35.json");

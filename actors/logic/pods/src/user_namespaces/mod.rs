@@ -10,12 +10,12 @@ mod record;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use logic_api::pod::PodView;
 pub use pool::{IdPool, PoolError, SubIdsError, sub_ids};
 pub use record::{FILE, UserNamespaceRecordError, decode_record, encode_record};
 use thiserror::Error;
 
 use crate::runtime_class::HandlerFeatures;
-use logic_api::pod::PodView;
 
 /// Whether a pod wants users of its own.
 pub fn requests_user_namespace(pod: &Pod) -> bool {

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use thiserror::Error;
-
 use logic_api::linux::IdRange;
 use logic_api::types::PodUid;
+use serde::Serialize;
+use thiserror::Error;
 
 /// Ranges are multiples of this.
 const UNIT: u32 = 65_536;

@@ -1,10 +1,9 @@
 //! A pod's range as it is written into the pod's folder: upstream's file and form, so that either agent
 //! finds what the other gave.
 
+use logic_api::linux::IdRange;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use logic_api::linux::IdRange;
 
 /// The file's name in the pod's folder.
 pub const FILE: &str = "userns";

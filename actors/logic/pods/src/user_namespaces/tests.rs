@@ -1,11 +1,11 @@
 //! Ranges of ids and their records.
 
-use proptest::prelude::*;
-
-use super::*;
 use logic_api::linux::IdRange;
 use logic_api::testing::*;
 use logic_api::types::PodUid;
+use proptest::prelude::*;
+
+use super::*;
 
 const UNIT: u32 = 65_536;
 

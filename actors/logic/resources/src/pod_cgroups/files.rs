@@ -1,7 +1,8 @@
 //! Which value goes into which file, for both versions of cgroups.
 
-use super::{Hierarchy, PodLimits};
 use serde::Serialize;
+
+use super::{Hierarchy, PodLimits};
 
 /// A value for a file of the pod's cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

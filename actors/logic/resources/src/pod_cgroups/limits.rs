@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
-use serde::{Deserialize, Serialize};
-
-use crate::node_policy::NodePolicy;
-use crate::qos::{Qos, pod_qos};
-use crate::resources::{cpu_quota, cpu_shares};
 use logic_api::pod::PodView;
 use logic_api::quantity::Quantity;
 use logic_api::requests::{
     self, CPU, HUGE_PAGES, MEMORY, OverheadPolicy, RequestBasis, ResourceAmounts,
 };
+use serde::{Deserialize, Serialize};
+
+use crate::node_policy::NodePolicy;
+use crate::qos::{Qos, pod_qos};
+use crate::resources::{cpu_quota, cpu_shares};
 
 /// The period of a quota that is not enforced.
 const DEFAULT_PERIOD: i64 = 100_000;

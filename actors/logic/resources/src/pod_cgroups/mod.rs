@@ -8,16 +8,14 @@ mod files;
 mod hierarchy;
 mod limits;
 
+pub use files::{CgroupWrite, writes};
+pub use hierarchy::{CONTROLLERS, Hierarchy};
 use k8s_openapi::api::core::v1::Pod;
+pub use limits::{CpuQuota, PodLimits, all_limited, pod_limits};
+use logic_api::pod::PodView;
 use serde::{Deserialize, Serialize};
 
 use crate::qos::{Qos, pod_qos};
-use logic_api::pod::PodView;
-
-pub use files::{CgroupWrite, writes};
-pub use hierarchy::{CONTROLLERS, Hierarchy};
-pub use limits::all_limited;
-pub use limits::{CpuQuota, PodLimits, pod_limits};
 
 /// How cgroups are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

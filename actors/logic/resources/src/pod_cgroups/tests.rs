@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+use logic_api::testing::*;
 
 use super::*;
 use crate::node_policy::NodePolicy;
-use logic_api::testing::*;
 
 fn policy(driver: CgroupDriver, root: &str) -> CgroupPolicy {
     CgroupPolicy {

@@ -5,14 +5,14 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use thiserror::Error;
-
-use super::{limits, requests};
-use crate::node_policy::NodePolicy;
 use logic_api::pod::PodView;
 use logic_api::quantity::{bytes, is_zero, milli};
 use logic_api::requests::{CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY};
 use logic_api::types::ContainerKind;
+use thiserror::Error;
+
+use super::{limits, requests};
+use crate::node_policy::NodePolicy;
 
 /// Why a `resourceFieldRef` has no value.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -113,9 +113,9 @@ fn divide_up(amount: i64, divisor: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ResourceRequirements;
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     type FieldResourceList = &'static [(&'static str, &'static str)];
 

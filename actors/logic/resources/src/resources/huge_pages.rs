@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-use super::limits as limits_of;
 use logic_api::pod::PodView;
 use logic_api::quantity::bytes;
 use logic_api::requests::HUGE_PAGES;
+
+use super::limits as limits_of;
 
 /// Nought for every size of the node that neither the container nor its pod has a limit for.
 pub(super) fn limits(pod: &Pod, container: &Container, sizes: &[String]) -> BTreeMap<String, u64> {
@@ -44,9 +44,9 @@ pub fn huge_page_name(size: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ResourceRequirements;
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     type HugePageList = &'static [(&'static str, &'static str)];
 

@@ -4,14 +4,14 @@
 //! `generateLinuxContainerResources` (kuberuntime_container_linux.go at v1.36).
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use logic_api::pod::PodView;
+use logic_api::quantity::bytes;
+use logic_api::requests::MEMORY;
 use serde::{Deserialize, Serialize};
 
 use super::{LinuxResources, NodeCgroupVersion, limits, requests};
 use crate::node_policy::NodePolicy;
 use crate::qos::{Qos, pod_qos};
-use logic_api::pod::PodView;
-use logic_api::quantity::bytes;
-use logic_api::requests::MEMORY;
 
 /// `memorySwap.swapBehavior`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,11 +180,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use k8s_openapi::api::core::v1::ResourceRequirements;
+    use logic_api::pod::SYSTEM_CRITICAL_PRIORITY;
+    use logic_api::testing::*;
 
     use super::*;
     use crate::resources::{ResourceEnforcement, linux_resources};
-    use logic_api::pod::SYSTEM_CRITICAL_PRIORITY;
-    use logic_api::testing::*;
 
     type MemoryResourceList = &'static [(&'static str, &'static str)];
 

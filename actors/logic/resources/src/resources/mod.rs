@@ -13,6 +13,9 @@ pub use field::{ResourceFieldError, field};
 pub use huge_pages::huge_page_name;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use logic_api::pod::PodView;
+use logic_api::quantity::{bytes, is_zero, milli};
+use logic_api::requests::{CPU, MEMORY};
 pub use memory::{
     MemoryQos, MemoryReservationPolicy, OomKill, SwapBehaviour, SwapPolicy,
     effective_swap_behaviour,
@@ -21,9 +24,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::node_policy::NodePolicy;
 use crate::qos::oom_score_adj;
-use logic_api::pod::PodView;
-use logic_api::quantity::{bytes, is_zero, milli};
-use logic_api::requests::{CPU, MEMORY};
 
 /// CRI's `LinuxContainerResources`, as far as it is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,8 +136,9 @@ fn limits(container: &Container) -> Option<&BTreeMap<String, Quantity>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use logic_api::testing::*;
+
+    use super::*;
 
     type LinuxResourceList = &'static [(&'static str, &'static str)];
 

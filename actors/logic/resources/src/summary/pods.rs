@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use logic_api::types::{
+    ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxId,
+};
+use logic_api::volume_stats::VolumeMetrics;
 
 use super::rates::CpuRates;
 use super::storage::{self, plus};
@@ -12,10 +16,6 @@ use super::{
     ContainerStats, CpuStats, FsStats, IoStats, MemoryStats, NetworkStats, PodReference, PodStats,
     ProcessStats, SummaryScope, SwapStats,
 };
-use logic_api::types::{
-    ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxId,
-};
-use logic_api::volume_stats::VolumeMetrics;
 
 /// What the runtime measured of one container.
 #[derive(Clone, Debug, Default, PartialEq)]

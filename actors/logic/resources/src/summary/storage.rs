@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
+use logic_api::volume_stats::{VolumeHealthState, VolumeMetrics};
 
 use super::pods::{DiskUsage, PodDiskUsage};
 use super::{ClaimRef, ContainerStats, FsStats, VolumeHealth, VolumeStats};
-use logic_api::volume_stats::{VolumeHealthState, VolumeMetrics};
 
 /// What a container's log takes, on a file system of the node's.
 pub(super) fn logs(amount: DiskUsage, root: &FsStats) -> FsStats {

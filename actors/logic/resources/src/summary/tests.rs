@@ -5,6 +5,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use logic_api::testing::bare;
+use logic_api::types::{
+    ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxId,
+    SandboxState,
+};
+use logic_api::volume_stats::{VolumeHealthReport, VolumeHealthState, VolumeMetrics};
 use serde_json::json;
 
 use super::pods::{
@@ -13,12 +19,6 @@ use super::pods::{
 };
 use super::rates::CpuRates;
 use super::*;
-use logic_api::testing::bare;
-use logic_api::types::{
-    ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxId,
-    SandboxState,
-};
-use logic_api::volume_stats::{VolumeHealthReport, VolumeHealthState, VolumeMetrics};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).unwrap()

@@ -5,12 +5,12 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::PodCertificateProjection;
+use logic_api::objects::{CertificateCredentials, PodCertificate, PodCertificateSpec, pem};
 
 use super::FilesBuilder;
 use super::permissions::FilePermissions;
 use super::problem::FilesProblem;
 use super::refresh::look_at;
-use logic_api::objects::{CertificateCredentials, PodCertificate, PodCertificateSpec, pem};
 
 /// Upstream's `jitterDuration`.
 const JITTER: SignedDuration = SignedDuration::from_mins(5);

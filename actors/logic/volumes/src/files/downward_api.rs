@@ -4,14 +4,14 @@
 //! address, and no limit of the pod as a whole stands in for that of a container.
 
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, Pod, ResourceFieldSelector};
-
-use super::super::FileProjection;
-use super::problem::FilesProblem;
-use super::{FilesBuilder, bits};
 use logic_api::field_path::{lines, subscript};
 use logic_api::pod::PodView;
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::resources::{self, ResourceFieldError};
+
+use super::super::FileProjection;
+use super::problem::FilesProblem;
+use super::{FilesBuilder, bits};
 
 pub(super) fn collect(builder: &mut FilesBuilder<'_>, items: &[DownwardAPIVolumeFile], mode: u32) {
     for item in items {

@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapProjection, ConfigMapVolumeSource, KeyToPath, Secret, SecretProjection,
     SecretVolumeSource,
 };
+use logic_api::objects::MAX_OBJECT_BYTES;
+use logic_api::pod::PodView;
 
 use super::super::FileProjection;
 use super::problem::FilesProblem;
 use super::{FilesBuilder, bits};
-use logic_api::objects::MAX_OBJECT_BYTES;
-use logic_api::pod::PodView;
 
 /// What of an object is wanted.
 #[derive(Clone, Copy)]

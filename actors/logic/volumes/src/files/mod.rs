@@ -24,12 +24,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
+use logic_api::objects::Objects;
+use logic_resources::node_policy::NodePolicy;
 use problem::FilesProblem;
 use thiserror::Error;
 
 use super::{Dependency, FileProjection, FileSet, Medium, RetryWhen};
-use logic_api::objects::Objects;
-use logic_resources::node_policy::NodePolicy;
 
 /// Of files that say nothing else.
 const DEFAULT_MODE: i32 = 0o644;

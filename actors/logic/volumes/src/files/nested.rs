@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-
 use logic_api::pod::PodView;
 
 /// The folders within this volume of the pod that its containers need; of nested ones the outermost alone, for the rest
@@ -58,9 +57,9 @@ fn clean(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::VolumeMount;
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     /// Upstream's TestGetNestedMountpoints.
     #[test]

@@ -3,9 +3,9 @@
 //! Mirrors upstream's `FsUserFrom` and how pkg/volume/projected chooses the mode of a token's file.
 
 use k8s_openapi::api::core::v1::Pod;
+use logic_api::pod::PodView;
 
 use super::super::FileProjection;
-use logic_api::pod::PodView;
 
 /// Who may read what is made for this pod alone.
 #[derive(Clone, Copy)]

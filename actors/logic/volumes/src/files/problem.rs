@@ -1,12 +1,12 @@
 //! What can be wrong with the sources of files, in upstream's words.
 
+use logic_api::objects::MAX_OBJECT_BYTES;
+use logic_resources::resources::ResourceFieldError;
 use thiserror::Error;
 
 use super::super::RetryWhen;
 use super::MAX_VOLUME_BYTES;
 use super::selector::{MAX_SELECTOR_BYTES, SelectorError};
-use logic_api::objects::MAX_OBJECT_BYTES;
-use logic_resources::resources::ResourceFieldError;
 
 /// One thing that is wrong.
 #[derive(Debug, Error, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! When something that grows old is looked at again.
 
 use jiff::{SignedDuration, Timestamp};
-
-use super::FilesBuilder;
 use logic_api::hash::fnv32a;
 use logic_api::pod::PodView;
+
+use super::FilesBuilder;
 
 /// What should have come and did not is asked for again so soon.
 const RETRY_INTERVAL: SignedDuration = SignedDuration::from_mins(1);

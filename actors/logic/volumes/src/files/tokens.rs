@@ -2,12 +2,12 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ServiceAccountTokenProjection;
+use logic_api::objects::{ServiceAccountToken, TokenSpec};
 
 use super::permissions::FilePermissions;
 use super::problem::FilesProblem;
 use super::refresh::look_at;
 use super::{FilesBuilder, FilesContext};
-use logic_api::objects::{ServiceAccountToken, TokenSpec};
 
 /// Upstream's `maxJitter`.
 const JITTER: SignedDuration = SignedDuration::from_secs(10);

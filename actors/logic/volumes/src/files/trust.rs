@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::ClusterTrustBundleProjection;
+use logic_api::objects::pem;
 
 use super::permissions::FilePermissions;
 use super::problem::FilesProblem;
 use super::selector::{self, MAX_SELECTOR_BYTES};
 use super::{FilesBuilder, FilesContext};
-use logic_api::objects::pem;
 
 pub(super) fn collect(
     builder: &mut FilesBuilder<'_>,

@@ -8,10 +8,9 @@ use super::concurrency::ConcurrencyGroup;
 use super::content::MountContent;
 use super::operation::MountPoint;
 use crate::{
-    AccessMode, Attachment, Relabel, UnresolvedVolume, VolumeAccess, VolumeId, VolumeKind,
-    VolumeMode,
+    AccessMode, Attachment, Relabel, UnresolvedVolume, Volume, VolumeAccess, VolumeId, VolumeKind,
+    VolumeMode, VolumeSource,
 };
-use crate::{Volume, VolumeSource};
 
 /// A pod, as far as volumes go.
 #[derive(Debug, Default)]

@@ -8,9 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use logic_api::types::PodUid;
+
 use super::operation::OperationTarget;
 use crate::{Volume, VolumeSource};
-use logic_api::types::PodUid;
 
 const MAX_ACTIVE: usize = 64;
 const MAX_RUNNING: usize = 512;

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use logic_api::types::{EventLevel, PodUid};
+
 use super::actual_state::{
     CompletedMount, DesiredMount, MountState, NamedVolume, PodDemand, PodMount, PodRemoval,
     PodVolumes, SharedVolume, is_exclusive, is_inline,
@@ -13,7 +15,6 @@ use super::operation::{
 use super::{ReconcileDecision, StateOfWorld};
 use crate::resolve::event_reasons::{self, Operation};
 use crate::{Attachment, Volume, VolumeId, VolumeKind};
-use logic_api::types::{EventLevel, PodUid};
 
 const IN_USE_BY_ANOTHER_POD: &str =
     "volume uses the ReadWriteOncePod access mode and is already in use by another pod";

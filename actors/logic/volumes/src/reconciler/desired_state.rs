@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use logic_api::types::{EventLevel, PodUid};
+
 use super::StateOfWorld;
 use super::actual_state::{
     DesiredMount, MountState, NamedVolume, PendingOperation, PodDemand, PodMount, PodVolumes,
@@ -11,7 +13,6 @@ use super::content::MountContent;
 use super::operation::{MountPoint, OperationTarget, PodVolumeEvent};
 use crate::resolve::event_reasons;
 use crate::{ResolveStep, UnresolvedVolume, Volume, VolumeAccess, VolumeId, VolumeKind};
-use logic_api::types::{EventLevel, PodUid};
 
 /// One of a pod's volumes, as it is to be.
 #[derive(Debug)]

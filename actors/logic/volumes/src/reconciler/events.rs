@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use logic_api::types::PodUid;
+
 use super::StateOfWorld;
 use super::actual_state::{PodDemand, PodMount, PodVolumes, StuckThread, is_refreshed};
 use super::concurrency::ConcurrencyGroup;
 use super::operation::{KindCapabilities, OperationKind, OperationTarget};
 use crate::{VolumeId, VolumeKind};
-use logic_api::types::PodUid;
 
 impl StateOfWorld {
     /// A pod wants nothing any more: what it has is unmounted.

@@ -31,20 +31,20 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-pub use self::desired_state::{DesiredVolume, ResolveTrigger};
-pub use self::operation::{
-    FailureEffect, KindCapabilities, MountPoint, OperationResult, PodVolumeEvent, UnstageOperation,
-    VolumeOperation,
-};
-pub use self::view::{MeasurableVolume, VolumeRow};
+use logic_api::types::PodUid;
 
 use self::actual_state::{PendingOperation, PodVolumes, SharedVolume};
 use self::backoff::OperationBackoffs;
 use self::concurrency::{FreeSlots, RunningOperations, SlotRequest};
+pub use self::desired_state::{DesiredVolume, ResolveTrigger};
 use self::operation::OperationTarget;
+pub use self::operation::{
+    FailureEffect, KindCapabilities, MountPoint, OperationResult, PodVolumeEvent, UnstageOperation,
+    VolumeOperation,
+};
 use self::queue::OperationQueue;
+pub use self::view::{MeasurableVolume, VolumeRow};
 use super::{VolumeId, VolumeKind};
-use logic_api::types::PodUid;
 
 /// The desired and the actual, and what is under way between them.
 #[derive(Debug, Default)]

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Relabel, Volume, VolumeAccess, VolumeId, VolumeKind, VolumeMode};
 use logic_api::types::{EventLevel, PodUid};
+
+use crate::{Relabel, Volume, VolumeAccess, VolumeId, VolumeKind, VolumeMode};
 
 /// Where a pod has a volume, or is to have it: upstream's folder of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

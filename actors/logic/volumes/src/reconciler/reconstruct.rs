@@ -1,11 +1,12 @@
 //! What the plugins find on the node, and what the reconciler makes of it after a restart.
 
+use logic_api::types::PodUid;
+
 use super::StateOfWorld;
 use super::actual_state::{MountState, NamedVolume, PodDemand, PodMount, StageRecord, StageState};
 use super::concurrency::ConcurrencyGroup;
 use super::operation::{MountPoint, OperationTarget};
 use crate::{ReconstructedState, ReconstructedVolume, VolumeId, VolumeKind, VolumeMode};
-use logic_api::types::PodUid;
 
 impl StateOfWorld {
     /// A plugin lists what is there of its kinds. All of it is uncertain.

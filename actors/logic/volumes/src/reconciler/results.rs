@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use logic_api::types::{EventLevel, PodUid};
+
 use super::StateOfWorld;
 use super::actual_state::{
     CompletedMount, MountState, PendingOperation, PodDemand, PodRemoval, StageRecord, StageState,
@@ -17,7 +19,6 @@ use super::operation::{
 };
 use crate::resolve::event_reasons::{self, Operation, VolumeEvent};
 use crate::{Relabel, Volume, VolumeId, VolumeKind};
-use logic_api::types::{EventLevel, PodUid};
 
 impl StateOfWorld {
     /// A task that a plan asked for came to an end.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use logic_api::types::EventLevel;
+
 use super::actual_state::{
     PendingOperation, PodMount, PodRemoval, SharedVolume, StageState, is_inline, mount_label,
 };
@@ -13,7 +15,6 @@ use super::operation::{
 use super::{ReconcileDecision, StateOfWorld};
 use crate::resolve::event_reasons;
 use crate::{Volume, VolumeId};
-use logic_api::types::EventLevel;
 
 impl StateOfWorld {
     pub(super) fn is_staged_for(&self, volume: &Volume) -> bool {

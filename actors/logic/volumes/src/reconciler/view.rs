@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use logic_api::types::PodUid;
+
 use super::StateOfWorld;
 use super::actual_state::{
     MountState, NamedVolume, PodDemand, PodMount, PodRemoval, PodVolumes, SharedVolume, StageState,
@@ -11,7 +13,6 @@ use super::actual_state::{
 use super::operation::{MountPoint, OperationTarget};
 use crate::resolve::event_reasons::{self, MissingVolumes};
 use crate::{Attachment, MountedVolume, MountedVolumes, ResolveStep, Volume, VolumeId, VolumeKind};
-use logic_api::types::PodUid;
 
 /// One volume of one pod, for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]

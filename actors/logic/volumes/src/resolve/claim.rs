@@ -9,12 +9,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{
     self as core, EphemeralContainer, PersistentVolume, PersistentVolumeClaim, Pod,
 };
+use logic_api::pod::PodView;
 
 use super::lookup::{ObjectLookup, ResolveFailure};
 use super::migration;
 use super::persistent::PersistentSpec;
 use crate::{RetryWhen, VolumeAccess, VolumeMode};
-use logic_api::pod::PodView;
 
 const PVC_PROTECTION_FINALIZER: &str = "kubernetes.io/pvc-protection";
 

@@ -4,13 +4,13 @@
 
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
-
-use crate::{EmptyDir, Medium};
 use logic_api::pod::PodView;
 use logic_api::quantity::{Quantity, bytes};
 use logic_api::requests::{HUGE_PAGES, MEMORY};
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::pod_cgroups::pod_limits;
+
+use crate::{EmptyDir, Medium};
 
 const HUGE: &str = "HugePages";
 
@@ -99,9 +99,9 @@ fn parse(size: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ResourceRequirements;
+    use logic_api::testing::*;
 
     use super::*;
-    use logic_api::testing::*;
 
     const GIB: u64 = 1 << 30;
     const MIB: u64 = 1 << 20;

@@ -5,9 +5,9 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::CSIDriver;
+use logic_api::pod::PodView;
 
 use crate::{FsGroupChangePolicy, Ownership, VolumeAccess};
-use logic_api::pod::PodView;
 
 /// The word of a driver that sets the group itself.
 const MOUNT_GROUP_CAPABILITY: &str = "VOLUME_MOUNT_GROUP";
@@ -75,10 +75,10 @@ impl CsiFsGroup<'_> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::PodSecurityContext;
+    use logic_api::testing::*;
 
     use super::*;
     use crate::RegisteredDriver;
-    use logic_api::testing::*;
 
     fn grouped(group: i64, policy: Option<&str>) -> Pod {
         pod("p").spec_with(|spec| {

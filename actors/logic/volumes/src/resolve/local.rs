@@ -1,6 +1,7 @@
 //! Volumes that the pod itself describes, without a claim and without a driver.
 
 use k8s_openapi::api::core::v1::{self as core, HostPathVolumeSource, NFSVolumeSource, Pod};
+use logic_api::pod::PodView;
 
 use super::event_reasons::Operation;
 use super::lookup::{FailureSite, ObjectLookup, ResolveFailure};
@@ -9,7 +10,6 @@ use crate::{
     Attachment, RetryWhen, Volume, VolumeAccess, VolumeId, VolumeKind, VolumeMode, VolumeSource,
     files,
 };
-use logic_api::pod::PodView;
 
 /// A volume that nobody attaches or stages is its pod's own.
 pub(super) fn id(pod: &Pod, kind: VolumeKind, name: &str) -> VolumeId {

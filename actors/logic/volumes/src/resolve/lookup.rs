@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, SecretReference};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use logic_api::objects::{ServiceAccountToken, TokenSpec};
+use logic_api::pod::PodView;
 
 use super::ResolveContext;
 use super::event_reasons::{self, Operation};
 use crate::{Dependency, ResolveStep, RetryWhen, Secrets, UnresolvedVolume, VolumeId, VolumeMode};
-use logic_api::objects::{ServiceAccountToken, TokenSpec};
-use logic_api::pod::PodView;
 
 /// One pod's volume being resolved.
 #[derive(Debug)]

@@ -22,6 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use csi::attachment_name;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
+use logic_api::objects::Objects;
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use logic_resources::node_policy::NodePolicy;
 use lookup::{ObjectLookup, ResolveFailure};
 pub use migration::PLUGINS as MIGRATED_PLUGINS;
 use persistent::PersistentSpec;
@@ -30,10 +34,6 @@ use super::{
     RegisteredDriver, ResolvedVolume, RetryWhen, UnresolvedVolume, Volume, VolumeAccess, VolumeId,
     VolumeMode,
 };
-use logic_api::objects::Objects;
-use logic_api::pod::PodView;
-use logic_api::types::PodUid;
-use logic_resources::node_policy::NodePolicy;
 
 /// What a volume is resolved with.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,9 @@ use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, LocalVolumeSource, NFSVolumeSource, PersistentVolume,
     PersistentVolumeSpec,
 };
+use logic_api::node_selector::selects;
+use logic_api::pod::PodView;
+use logic_api::quantity::bytes;
 
 use super::event_reasons::Operation;
 use super::lookup::{FailureSite, ObjectLookup, ResolveFailure};
@@ -15,9 +18,6 @@ use crate::{
     AccessMode, Attachment, RetryWhen, Volume, VolumeAccess, VolumeId, VolumeKind, VolumeMode,
     VolumeSource,
 };
-use logic_api::node_selector::selects;
-use logic_api::pod::PodView;
-use logic_api::quantity::bytes;
 
 const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 

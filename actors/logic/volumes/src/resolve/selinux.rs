@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, Pod, SELinuxOptions, VolumeMount};
 use k8s_openapi::api::storage::v1::CSIDriver;
+use logic_api::pod::PodView;
 
 use super::SeLinuxMountPolicy;
 use super::lookup::{ObjectLookup, ResolveFailure};
 use super::persistent::PersistentSpec;
 use crate::RetryWhen;
-use logic_api::pod::PodView;
 
 /// Empty where the volume is mounted without one.
 pub(super) fn label(

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 
 use futures_util::{SinkExt, StreamExt};
-use http::header::{SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION};
-use http::header::{SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::header::{
+    SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION,
+    UPGRADE,
+};
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::upgrade::{OnUpgrade, Upgraded};

@@ -3,14 +3,12 @@
 use serde_json::Value;
 
 use super::{LEASES, certificates, holds};
-use crate::{
-    answer::StatusError,
-    auth::rights::node_of,
-    kinds::core,
-    request_info::{RequestInfo, RequestVerb},
-    state::State,
-    store::VersionedStore,
-};
+use crate::answer::StatusError;
+use crate::auth::rights::node_of;
+use crate::kinds::core;
+use crate::request_info::{RequestInfo, RequestVerb};
+use crate::state::State;
+use crate::store::VersionedStore;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Labels of Kubernetes' own domains that a node may give itself.

@@ -2,13 +2,11 @@
 
 use serde_json::Value;
 
-use crate::{
-    certificates::pods::resource,
-    kinds::core,
-    request_info::{RequestInfo, RequestVerb},
-    state::State,
-    store::VersionedStore,
-};
+use crate::certificates::pods::resource;
+use crate::kinds::core;
+use crate::request_info::{RequestInfo, RequestVerb};
+use crate::state::State;
+use crate::store::VersionedStore;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 

@@ -7,11 +7,9 @@ mod references;
 
 pub(crate) use admission::{admit, admit_end};
 
-use crate::{
-    kinds::core,
-    request_info::{RequestInfo, RequestVerb},
-    state::State,
-};
+use crate::kinds::core;
+use crate::request_info::{RequestInfo, RequestVerb};
+use crate::state::State;
 
 const LEASES: &str = "kube-node-lease";
 

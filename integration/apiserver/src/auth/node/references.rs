@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::{kinds::core, store::VersionedStore};
+use crate::kinds::core;
+use crate::store::VersionedStore;
 
 /// Whether a pod of the node refers to an object.
 pub(super) fn found(

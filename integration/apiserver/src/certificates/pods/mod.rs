@@ -3,24 +3,20 @@
 #[cfg(test)]
 mod tests;
 
-use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use rcgen::{CertificateSigningRequestParams, DnType, SanType};
 use rustls::pki_types::CertificateSigningRequestDer;
 use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::{
-    has,
-    signing_policy::{CertificateValidity, SigningPolicy},
-};
-use crate::{
-    Server, clock,
-    kinds::{self, Resource},
-    state::State,
-};
+use super::has;
+use super::signing_policy::{CertificateValidity, SigningPolicy};
+use crate::kinds::{self, Resource};
+use crate::state::State;
+use crate::{Server, clock};
 
 /// The API's own, in seconds: what is not asked for, the least, the most, and the most of Kubernetes' own signers.
 const USUAL: i64 = 86_400;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+pub(crate) use csi::node_service_capability::rpc::Type as Ability;
 use proto::csi;
 use proto::csi::identity_server::IdentityServer;
 use proto::csi::node_server::NodeServer;
@@ -20,8 +21,6 @@ use tokio::task::AbortHandle;
 use tonic::Code;
 use tonic::service::Routes;
 use tonic::transport::Server;
-
-pub(crate) use csi::node_service_capability::rpc::Type as Ability;
 
 /// What the driver was asked.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,8 +1,7 @@
 //! What the driver does.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use mounts::table;
 use proto::csi::identity_server::Identity;

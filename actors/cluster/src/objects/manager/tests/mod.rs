@@ -8,9 +8,8 @@ mod outages;
 mod script;
 mod tokens;
 
-use kernel::Addr;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
-use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
+use kernel::{Addr, ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
 use logic_api::objects::Objects;
 use serde_json::{Value, json};
 

@@ -9,10 +9,10 @@ mod rest;
 
 use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-use super::*;
 use logic_api::requests;
 use logic_api::testing::{at, quantities, words};
+
+use super::*;
 
 fn policy() -> NodeStatusPolicy {
     NodeStatusPolicy {

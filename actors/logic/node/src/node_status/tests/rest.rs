@@ -1,8 +1,9 @@
 //! Drivers, the lease, the schedule, declared features.
 
+use logic_volumes::csi_node::NODE_IDS;
+
 use super::lease::{LeaseHolder, pause};
 use super::*;
-use logic_volumes::csi_node::NODE_IDS;
 
 fn drivers(names: &[&str]) -> RegisteredDrivers {
     let backend = |name: &&str| {

@@ -6,13 +6,13 @@
 //! **Invariant:** nobody goes who is as important as the pod that comes.
 
 use k8s_openapi::api::core::v1::Pod;
-
-use super::fit::Insufficient;
-use super::refuse;
 use logic_api::pod::PodView;
 use logic_api::requests::{CPU, MEMORY, request};
 use logic_api::types::{PodFailure, PodUid};
 use logic_resources::qos::{Qos, pod_qos};
+
+use super::fit::Insufficient;
+use super::refuse;
 
 /// How much of a resource is still missing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Who goes when a critical pod comes.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use logic_api::pod::SYSTEM_CRITICAL_PRIORITY;
+use logic_api::testing::*;
 use proptest::prelude::*;
 
 use super::*;
-use logic_api::pod::SYSTEM_CRITICAL_PRIORITY;
-use logic_api::testing::*;
 
 /// A pod that asks for so many thousandths of CPU and MiB of memory; a guaranteed one is limited to them.
 fn asking(name: &str, amount: i64, priority: Option<i32>, guaranteed: bool) -> Pod {

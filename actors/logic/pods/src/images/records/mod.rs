@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use logic_api::hash::hex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::credentials::{Credential, CredentialSource};
-use logic_api::hash::hex;
 
 const GROUP: &str = "kubelet.config.k8s.io/";
 /// What is written. What 1.34 and older wrote (`v1alpha1`) is read.

@@ -1,8 +1,9 @@
 //! Records as upstream writes, reads and merges them.
 
+use logic_api::testing::at;
+
 use super::*;
 use crate::credentials::{AuthConfig, SecretId};
-use logic_api::testing::at;
 
 fn secret(uid: &str, namespace: &str, name: &str, hash: &str) -> PullSecret {
     PullSecret {

@@ -2,9 +2,10 @@
 //!
 //! Mirrors pkg/kubelet/images/pullmanager (v1.36): image_pull_policies.go and MustAttemptImagePull.
 
+use logic_api::image_reference::repository;
+
 use super::records::{PullSecret, PulledRecord};
 use crate::credentials::Credential;
-use logic_api::image_reference::repository;
 
 /// Secrets known of one image beyond which a further one is accepted but not written down.
 const MAX_RECORDED_CREDENTIALS: usize = 100;

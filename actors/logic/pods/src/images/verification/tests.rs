@@ -1,9 +1,10 @@
 //! Who may use an image that is here.
 
+use logic_api::testing::at;
+
 use super::super::records::PullCredentials;
 use super::*;
 use crate::credentials::{AuthConfig, CredentialSource, SecretId};
-use logic_api::testing::at;
 
 const IMAGE: &str = "example.com/testing/test:latest";
 

@@ -1,7 +1,8 @@
 //! How long each container gets at its end, and whose turn is when.
 
-use super::*;
 use logic_api::types::ContainerKind;
+
+use super::*;
 
 const SHORT: i64 = 10;
 const MEDIUM: i64 = 30;

@@ -1,7 +1,8 @@
 //! Upstream's TestComputePodActionsWithInitContainers, row by row, and what goes beyond it.
 
-use super::*;
 use logic_api::types::RuntimeSandbox;
+
+use super::*;
 
 /// Three init containers that succeeded; no app container has been created.
 fn initialized() -> (Pod, RuntimePod) {

@@ -1,9 +1,9 @@
 //! What holds for every plan, whatever the pod and the runtime.
 
+use logic_api::types::ContainerKind;
 use proptest::prelude::*;
 
 use super::*;
-use logic_api::types::ContainerKind;
 
 const STATES: [ContainerState; 4] = [
     ContainerState::Created,

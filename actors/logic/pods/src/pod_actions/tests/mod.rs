@@ -15,11 +15,11 @@ mod waiting;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use logic_api::testing::*;
+use logic_api::types::{ProbeResult, RuntimeContainer, SandboxState};
 
 use super::kill::{KillReason, kill_grace, termination_grace, termination_plan};
 use super::*;
-use logic_api::testing::*;
-use logic_api::types::{ProbeResult, RuntimeContainer, SandboxState};
 
 /// Facts with the maps that a test leaves empty.
 #[derive(Clone, Debug, Default)]

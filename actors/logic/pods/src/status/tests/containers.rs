@@ -1,9 +1,9 @@
 //! Upstream's tables on single container statuses.
 
 use k8s_openapi::api::core::v1::{EphemeralContainer, VolumeMount};
+use logic_api::types::ContainerUser;
 
 use super::*;
-use logic_api::types::ContainerUser;
 
 /// The first rows of upstream's TestConvertToAPIContainerStatuses on forgotten init containers.
 #[test]

@@ -1,9 +1,9 @@
 //! Upstream's prober_manager_test.go tables on statuses.
 
 use k8s_openapi::api::core::v1::Probe;
+use logic_api::types::ProbeResult::{self, Failure as Bad, Success, Unknown};
 
 use super::*;
-use logic_api::types::ProbeResult::{self, Failure as Bad, Success, Unknown};
 
 fn said_of(startup: ProbeResult, readiness: ProbeResult) -> ContainerHealth {
     ContainerHealth {

@@ -14,11 +14,11 @@ use k8s_openapi::api::core::v1::{
     self as core, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, PodCondition,
 };
+use logic_api::testing::*;
+use logic_api::types::{ContainerState as Seen, SandboxState};
 
 use super::*;
 use crate::resize::ResizeState;
-use logic_api::testing::*;
-use logic_api::types::{ContainerState as Seen, SandboxState};
 
 fn with_init(pod: Pod, name: &str, change: impl FnOnce(&mut core::Container)) -> Pod {
     let mut container = spec_container(name);

@@ -1,7 +1,8 @@
 //! Upstream's TestPodPhase tables.
 
-use super::*;
 use PodPhase::{Failed, Pending, Running, Succeeded};
+
+use super::*;
 
 /// Upstream's TestPodPhaseWithRestartAlways, ...Never and ...OnFailure.
 #[test]

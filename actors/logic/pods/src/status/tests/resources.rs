@@ -1,9 +1,9 @@
 //! Upstream's tables on the resources that statuses show.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use logic_api::types::EnforcedResources;
 
 use super::*;
-use logic_api::types::EnforcedResources;
 
 type ResourcePairs = &'static [(&'static str, &'static str)];
 

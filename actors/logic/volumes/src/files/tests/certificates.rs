@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::*;
 use k8s_openapi::api::core::v1::PodCertificateProjection;
 use logic_api::objects::{
     CertificateCredentials, Issuance, PendingCertificateRequest, PodCertificateSpec, pem,
 };
+
+use super::*;
 
 const KEY: &str = "-----BEGIN PRIVATE KEY-----\na2V5\n-----END PRIVATE KEY-----\n";
 

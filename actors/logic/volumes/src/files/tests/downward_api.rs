@@ -1,7 +1,8 @@
 //! The downward API.
 
-use super::*;
 use logic_api::testing::{PodBuilder, words};
+
+use super::*;
 
 fn field(path: &str, field: &str) -> Value {
     json!({"path": path, "fieldRef": {"fieldPath": field}})

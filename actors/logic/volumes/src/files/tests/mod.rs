@@ -10,11 +10,11 @@ mod trust;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
+use logic_api::objects::{StaticObjects, parse};
+use logic_api::testing::{at, pod, quantities};
 use serde_json::{Value, json};
 
 use super::*;
-use logic_api::objects::{StaticObjects, parse};
-use logic_api::testing::{at, pod, quantities};
 
 /// A pod, what is at hand for it, and when.
 struct Rig {

@@ -1,7 +1,8 @@
 //! Several sources in one folder.
 
-use super::*;
 use logic_api::testing::PodBuilder;
+
+use super::*;
 
 fn two() -> Vec<Value> {
     vec![

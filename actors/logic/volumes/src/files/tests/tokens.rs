@@ -1,11 +1,11 @@
 //! Tokens of service accounts.
 
 use jiff::SignedDuration;
+use logic_api::objects::ServiceAccountToken;
+use logic_api::testing::PodBuilder;
 
 use super::super::refresh::look_at;
 use super::*;
-use logic_api::objects::ServiceAccountToken;
-use logic_api::testing::PodBuilder;
 
 const NO_JITTER: SignedDuration = SignedDuration::ZERO;
 

@@ -1,7 +1,8 @@
 //! ClusterTrustBundles.
 
-use super::*;
 use logic_api::objects::pem;
+
+use super::*;
 
 /// A PEM certificate that holds this text.
 fn root(text: &str) -> String {

@@ -1,7 +1,8 @@
 //! What went wrong: what is told of it, when it is tried again, and what is left of it.
 
-use super::*;
 use logic_api::types::EventLevel;
+
+use super::*;
 
 #[test]
 fn what_fails_is_told_and_tried_again_later_and_later() {

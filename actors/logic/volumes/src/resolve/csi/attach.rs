@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::CSIPersistentVolumeSource;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment, VolumeError};
+use logic_api::hash::hex;
 use sha2::{Digest, Sha256};
 
 use super::super::event_reasons::{ATTACH_LIMIT, Operation};
@@ -14,7 +15,6 @@ use super::super::lookup::{ObjectLookup, ResolveFailure};
 use super::super::persistent::PersistentSpec;
 use crate::csi_node::update_period;
 use crate::{Attachment, VolumeId};
-use logic_api::hash::hex;
 
 /// gRPC's `RESOURCE_EXHAUSTED`.
 const GRPC_RESOURCE_EXHAUSTED: i32 = 8;

@@ -9,6 +9,8 @@ mod tokens;
 pub use attach::attachment_name;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, CSIVolumeSource};
 use k8s_openapi::api::storage::v1::CSIDriver;
+use logic_api::hash::hex;
+use logic_api::pod::PodView;
 use sha2::{Digest, Sha256};
 
 use super::event_reasons::Operation;
@@ -19,8 +21,6 @@ use crate::{
     AccessMode, CsiVolume, Ownership, RegisteredDriver, RetryWhen, Secrets, Volume, VolumeAccess,
     VolumeId, VolumeKind, VolumeMode, VolumeSource,
 };
-use logic_api::hash::hex;
-use logic_api::pod::PodView;
 
 const STAGE: &str = "STAGE_UNSTAGE_VOLUME";
 

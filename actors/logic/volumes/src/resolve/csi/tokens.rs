@@ -4,11 +4,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::storage::v1::CSIDriver;
+use logic_api::objects::TokenSpec;
 
 use super::super::lookup::ObjectLookup;
 use crate::CsiToken;
 use crate::files::refresh::look_at;
-use logic_api::objects::TokenSpec;
 
 /// As often as upstream looks at every pod again.
 const REPUBLISH_INTERVAL: SignedDuration = SignedDuration::from_secs(60);

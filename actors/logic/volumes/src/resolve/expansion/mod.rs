@@ -10,14 +10,14 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use logic_api::quantity::bytes;
+use logic_api::strategic_patch::{difference, prune};
 use serde_json::{Value, json};
 
 use super::lookup::ObjectLookup;
 use super::persistent::PersistentSpec;
 use super::{ResolveContext, claim};
 use crate::VolumeAccess;
-use logic_api::quantity::bytes;
-use logic_api::strategic_patch::{difference, prune};
 
 const STORAGE: &str = "storage";
 const PENDING: &str = "NodeResizePending";

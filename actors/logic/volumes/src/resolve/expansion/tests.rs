@@ -1,8 +1,9 @@
 //! Sizes of claims, volumes and nodes.
 
+use logic_api::testing::*;
+
 use super::*;
 use crate::resolve::tests::{CLAIMING, ResolveRig, bound, mounting};
-use logic_api::testing::*;
 
 const MIB: u64 = 1 << 20;
 

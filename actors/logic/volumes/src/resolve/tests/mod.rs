@@ -8,11 +8,11 @@ mod own;
 mod secrets;
 
 use k8s_openapi::api::core::v1::PodSpec;
+use logic_api::objects::{StaticObjects, parse};
+use logic_api::testing::*;
 
 use super::*;
 use crate::{CsiVolume, ResolveStep, UnresolvedVolume, VolumeSource};
-use logic_api::objects::{StaticObjects, parse};
-use logic_api::testing::*;
 
 /// A node called `edge`, without labels or drivers.
 #[derive(Default)]

@@ -8,7 +8,6 @@ mod remote;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, Volume};
-
 pub(super) use projected::tokens;
 
 use super::{FieldErrors, names, text};

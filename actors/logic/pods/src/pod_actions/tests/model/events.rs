@@ -1,8 +1,9 @@
 //! What may happen to a pod at any time.
 
+use logic_api::types::SandboxId;
+
 use super::super::*;
 use super::world::PodModel;
-use logic_api::types::SandboxId;
 
 /// One thing that happens.
 #[derive(Clone, Debug)]

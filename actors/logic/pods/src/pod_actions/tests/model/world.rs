@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use logic_api::pod::is_sidecar;
+use logic_api::types::{ContainerInstance, ContainerKind, SandboxId};
+
 use super::super::*;
 use super::events::PodModelFault;
 use super::shape::PodShape;
 use crate::pod_actions::kill::PreStopHooks;
-use logic_api::pod::is_sidecar;
-use logic_api::types::{ContainerInstance, ContainerKind, SandboxId};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ActionResult {
