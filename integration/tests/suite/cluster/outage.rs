@@ -88,8 +88,8 @@ impl OutageRig {
     async fn until_kept(&self) {
         let kept = async || {
             let tree = self.cluster.node.admin("/tree").await.unwrap();
-            let alone = find(&tree, "alone").unwrap();
-            alone["pods"] == NAMES.len() && alone["unwritten"] != "more"
+            let offline = find(&tree, "offline").unwrap();
+            offline["pods"] == NAMES.len() && offline["unwritten"] != "more"
         };
         self.cluster.wait("all pods are kept", kept).await.unwrap();
     }
