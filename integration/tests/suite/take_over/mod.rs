@@ -1,6 +1,7 @@
 //! A node that a kubelet of 1.34 to 1.36 has run is taken over and handed back: no container notices.
 
 mod kubelet;
+mod recorded;
 
 use std::collections::BTreeMap;
 use std::fs;
