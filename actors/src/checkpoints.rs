@@ -1,10 +1,10 @@
-//! What must outlive the agent about each pod: back-off, when it started, which exits were seen when.
+//! The state of each pod that must outlive the agent: back-off, start time, times of exits.
 //!
 //! - **Owns** one checkpoint file with a record a pod, and the two files in which a kubelet keeps what pods are
-//!   allocated and what was carried out of it ([`crate::take_over`]).
+//!   allocated and what was actuated of it ([`crate::take_over`]).
 //! - **Hears** `Keep` and `Forget` from the pod workers, `Load` from a worker that starts.
-//! - **Tells** nobody.
-//! - **Never** writes more often than once a [`WRITE_INTERVAL`], nor what has not changed: flash wears out.
+//! - **Tells** no other actor.
+//! - **Never** writes more often than once a [`WRITE_INTERVAL`], nor without a change: flash wears out.
 //!
 //! Upstream keeps back-off in memory and forgets it on restart; Oxlet does not.
 
@@ -26,17 +26,17 @@ use crate::take_over::{self, AllocationFiles};
 
 /// Room for two changes from each of 1,000 pods at once.
 pub const MAILBOX: usize = 2048;
-/// A crash forgets at most this much; a busy node writes at most once in it, a quiet one never.
+/// A crash loses at most the changes of this time; a busy node writes at most once in it, a quiet one never.
 const WRITE_INTERVAL: Duration = Duration::from_millis(200);
 const SCHEMA: Schema = Schema {
     kind: 1,
     version: 2,
 };
 
-/// What the keeper is told.
+/// Messages of the checkpoint manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Keeps this record from now on.
+    /// Replaces the pod's record by this one.
     Keep { uid: PodUid, record: Box<PodRecord> },
     /// Drops the record of a pod that has ended.
     Forget { uid: PodUid },
@@ -45,42 +45,42 @@ pub enum Msg {
         uid: PodUid,
         reply: Reply<Option<PodRecord>>,
     },
-    /// Answers with what was allocated to each pod in an earlier life.
+    /// Answers with the resources allocated to each pod in an earlier life.
     Allocations {
         reply: Reply<BTreeMap<PodUid, AllocatedResources>>,
     },
-    /// Begins a write of what has changed.
+    /// Begins a write if a record has changed.
     Write,
-    /// Takes note of a write's end.
+    /// Takes the result of a write.
     Written(WriteResult),
 }
 
-/// What is remembered of one pod.
+/// The record of one pod that outlives the agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodRecord {
-    /// When the agent first took the pod up (`status.startTime`).
+    /// When the agent first saw the pod (`status.startTime`).
     pub started: Option<Timestamp>,
     pub backoffs: BackoffTable,
-    /// When this agent saw each exit: runtime clocks are not compared with ours.
+    /// When this agent saw each exit: the runtime's clock is not compared with the agent's.
     pub exits: BTreeMap<ContainerId, Timestamp>,
     /// When this agent first saw each instance running: delays of probes count from there.
     pub runs: BTreeMap<ContainerId, Timestamp>,
-    /// What probes last said of each instance: a restarted agent does not flip readiness.
+    /// The last probe results of each instance: a restarted agent does not flip readiness.
     pub health: BTreeMap<ContainerId, ContainerHealth>,
-    /// By container: the CPU and memory that were last carried out.
+    /// By container: the CPU and memory that the runtime was last given (`actuated`).
     #[serde(with = "as_json")]
     pub actuated: ContainerResources,
     /// By container: the CPU and memory that are allocated to it, whatever its definition says now.
     #[serde(with = "as_json")]
     pub allocated: Option<AllocatedResources>,
-    /// The last words of each instance that has ended.
+    /// By instance: the termination message of each that has ended.
     pub termination_messages: BTreeMap<ContainerId, String>,
 }
 
-/// CPU and memory by container.
+/// CPU and memory by container name.
 pub type ContainerResources = BTreeMap<String, ResourceRequirements>;
 
-/// Kubernetes' types cannot stand in bincode: they are kept as JSON text.
+/// Kubernetes' types cannot be encoded by bincode: they are stored as JSON text.
 mod as_json {
     use serde::de::{DeserializeOwned, Error as _};
     use serde::ser::Error as _;
@@ -102,7 +102,7 @@ mod as_json {
     }
 }
 
-/// Counted.
+/// Counts of records and writes.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub records: usize,
@@ -111,7 +111,7 @@ pub struct Snapshot {
     pub set_aside: Vec<String>,
 }
 
-/// The keeper of records.
+/// The checkpoint manager.
 #[derive(Debug)]
 pub struct CheckpointManager {
     writer: CheckpointWriter,
@@ -174,7 +174,7 @@ impl Actor for CheckpointManager {
 }
 
 impl CheckpointManager {
-    /// The file is the agent's own, `root_dir` the folder that it shares with a kubelet.
+    /// `file` is the agent's own checkpoint; `root_dir` is the folder that it shares with a kubelet.
     pub fn new(file: PathBuf, root_dir: &Path) -> Self {
         CheckpointManager {
             writer: CheckpointWriter::new(CheckpointFile::new(file, SCHEMA), WRITE_INTERVAL),
@@ -185,7 +185,7 @@ impl CheckpointManager {
         }
     }
 
-    /// Learns what pods have from the files that this agent shares with a kubelet.
+    /// Reads what pods are allocated from the files that this agent shares with a kubelet.
     fn take_over(&mut self) {
         let left = self.allocation_files.read();
         for text in &left.set_aside {
@@ -207,13 +207,13 @@ impl CheckpointManager {
             if !actuated.containers.is_empty() {
                 let record = self.records.entry(uid).or_default();
                 record.actuated.clone_from(&actuated.containers);
-                // Where nobody can tell any more what was promised, it is what the pod has.
+                // Without a record of what was allocated, the actuated resources count as allocated.
                 record.allocated.get_or_insert(actuated);
             }
         }
     }
 
-    /// What a kubelet would find.
+    /// The resources of all pods, in the form that a kubelet would read.
     fn resources(&self) -> take_over::PodAllocations {
         let records = self.records.iter();
         let actuated = records.filter(|(_, record)| !record.actuated.is_empty());
@@ -266,7 +266,7 @@ impl CheckpointManager {
         self.timer = None;
         match self.writer.begin(ctx.now(), &self.records) {
             Ok(Some(writing)) => {
-                // Before our own: where they differ, they are the newer.
+                // Before the agent's own file: where the two differ, the shared ones are newer.
                 let pending_writes = self.allocation_files.pending_writes(self.resources());
                 ctx.run(async move {
                     pending_writes.write().await;

@@ -1,8 +1,8 @@
-//! Keeps the node itself alive: when memory runs short, the pod that matters least has to go.
+//! Evicts pods when the node runs short of memory: the least important one first.
 //!
-//! - **Owns** which thresholds have been met, since when, and which pressures the node is under.
-//! - **Hears** its own ticks and the samples that they take.
-//! - **Tells** the pod manager whom to evict, and the recorder what ran short.
+//! - **Owns** which thresholds have been met since when, and which pressures the node is under.
+//! - **Hears** its own ticks and samples.
+//! - **Tells** the pod manager which pod to evict, and the recorder what ran short.
 //! - **Never** evicts a static, mirror or system-critical pod, nor a second pod before a fresh sample has
 //!   shown that the first was not enough.
 //!
@@ -23,30 +23,30 @@ use serde::Serialize;
 use crate::pod_manager;
 use crate::stats::usage::{self, UsageSampler};
 
-/// Its own ticks and samples: never more than one of each.
+/// Room for its own ticks and samples: never more than one of each.
 pub const MAILBOX: usize = 8;
-/// Between samples.
+/// Between two samples.
 const MONITORING_PERIOD: Duration = Duration::from_secs(10);
 
-/// What the evictor is told.
+/// Messages of the eviction manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Samples the node, and the pods if something runs short.
     Tick,
-    /// Decides whether a pod has to go, and ticks again later.
+    /// Decides whether to evict a pod, and schedules the next tick.
     Sampled(Box<Result<UsageSample, usage::SampleError>>),
-    /// Tells the node's object again what runs short: its keeper has a successor.
+    /// Reports the pressures again: the node status manager restarted.
     Resync,
 }
 
-/// The node and its pods at one moment.
+/// Use of the node and its pods at one moment.
 #[derive(Debug)]
 pub struct UsageSample {
     pub observations: Observations,
     pub pods: Vec<PodUsage>,
 }
 
-/// What runs short.
+/// The pressures that the node is under, and since when thresholds are met.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pressures: BTreeSet<Signal>,
@@ -55,16 +55,16 @@ pub struct Snapshot {
     pub last_error: Option<String>,
 }
 
-/// Whom the evictor tells.
+/// The actors that the eviction manager tells.
 #[derive(Debug, Clone)]
 pub struct Peers {
     pub pod_manager: Addr<pod_manager::Msg>,
-    /// The node's object, if there is one.
+    /// The node status manager; none on a node without an API server.
     pub node: Option<Recipient<BTreeSet<Signal>>>,
     pub recorder: Recorder,
 }
 
-/// The evictor.
+/// The eviction manager.
 #[derive(Debug)]
 pub struct EvictionManager {
     policy: EvictionPolicy,
@@ -75,7 +75,7 @@ pub struct EvictionManager {
 
     memory: ThresholdState,
     pressures: BTreeSet<Signal>,
-    /// What the node's object was told last.
+    /// The pressures that the node status manager was sent last; none before the first sample.
     last_reported: Option<BTreeSet<Signal>>,
     available: Observations,
     evicted: u64,
@@ -199,7 +199,7 @@ impl EvictionManager {
         self.available = sample.observations;
     }
 
-    /// Lets the pod manager know what is short, which admits accordingly; what was not reported is reported again.
+    /// Tells the pod manager the pressures for admission; a report that found no room is sent again.
     fn set_pressures(&mut self, pressures: BTreeSet<Signal>) {
         self.report_pressures(&pressures);
         if pressures == self.pressures {
@@ -234,7 +234,7 @@ impl EvictionManager {
         }
     }
 
-    /// Before the first sample there is nothing to tell.
+    /// Before the first sample there are no pressures to report.
     fn resync(&mut self) {
         if let Some(last_reported) = self.last_reported.take() {
             self.report_pressures(&last_reported);
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
     use crate::testing::{TestNode, pod};
 
-    /// Met whatever the machine has: less than all of its memory is available.
+    /// A threshold that is always met: less than all of the memory is available.
     fn always_short() -> EvictionPolicy {
         let threshold = Threshold {
             signal: Signal::MemoryAvailable,

@@ -1,4 +1,4 @@
-//! The node's and the pods' files of names: the managed hosts file of a pod, and the node's resolver.
+//! A pod's managed hosts file, and the node's resolver configuration.
 //!
 //! The contents are decided in `logic_pods::hosts` and `logic_pods::dns`; here they are read and written, in the
 //! blocking pool. Upstream: pkg/kubelet/kubelet_pods.go (`ensureHostsFile`), network/dns (1.36).
@@ -20,7 +20,7 @@ use thiserror::Error;
 /// Bytes of the node's hosts file; a longer one is refused.
 const LARGEST_HOSTS: u64 = 4 << 20;
 
-/// Why a file of names is not to be had.
+/// Why a hosts or resolver file could not be read or written.
 #[derive(Debug, Error)]
 pub enum NamesError {
     #[error("open {}", path.display())]
@@ -44,7 +44,7 @@ pub enum NamesError {
 }
 
 impl NamesError {
-    /// Files may be there, and be right, the next time.
+    /// Whether the same operation may succeed when repeated.
     pub fn transient(&self) -> bool {
         match self {
             Self::Read { .. } | Self::Write { .. } | Self::TooLarge { .. } | Self::Resolver(_) => {
@@ -55,7 +55,7 @@ impl NamesError {
     }
 }
 
-/// Reads the node's resolver file, as often as a pod is made: it changes with the node's network.
+/// Reads the node's resolver file; once for each pod, because it changes with the node's network.
 pub async fn resolver(node: &NodePolicy) -> Result<ResolverConfig, NamesError> {
     let path = node.resolver_config.clone();
     if path.as_os_str().is_empty() {
@@ -65,7 +65,7 @@ pub async fn resolver(node: &NodePolicy) -> Result<ResolverConfig, NamesError> {
     Ok(ResolverConfig::parse(&String::from_utf8_lossy(&text))?)
 }
 
-/// Says once what pods will miss of the node's resolver file.
+/// Records once which entries of the node's resolver file pods do not get.
 pub async fn complain(recorder: &Recorder, node: &NodePolicy) {
     let path = node.resolver_config.display().to_string();
     let complaint = match resolver(node).await {
@@ -79,7 +79,7 @@ pub async fn complain(recorder: &Recorder, node: &NodePolicy) {
     recorder.record(now, EventType::Warning, object, reason, message);
 }
 
-/// Writes the pod's hosts file as it has to be now, and answers with its path. The pod's folder exists.
+/// Writes the pod's hosts file if it differs, and returns its path. The pod's folder must exist.
 pub async fn ensure(
     pod: &Pod,
     pod_ips: &[String],
@@ -128,8 +128,8 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>, NamesError> {
     }
 }
 
-/// Writes into the file that is there: running containers have that very file mounted, and a new one of
-/// the same name they would never see. What is already right is not written.
+/// Writes in place: running containers have this file mounted, and would never see a new one of
+/// the same name. Unchanged contents are not written.
 fn write(path: &Path, text: &[u8]) -> Result<(), NamesError> {
     let failed = |source| NamesError::Write {
         path: path.to_owned(),
@@ -146,7 +146,7 @@ fn write(path: &Path, text: &[u8]) -> Result<(), NamesError> {
         .open(path)
         .map_err(failed)?;
     file.write_all(text).map_err(failed)?;
-    // The umask does not count.
+    // The umask would clear bits of the mode given at creation.
     file.set_permissions(fs::Permissions::from_mode(hosts::MODE))
         .map_err(failed)
 }

@@ -1,7 +1,7 @@
-//! The node: one file or folder an actor. `ls` of this folder is the feature list.
+//! The node's actors: one file or folder each. `ls` of this folder is the feature list.
 //!
 //! Read [`tree`] first: it is the picture of the system. Then one actor, from its `//!` down; the
-//! decisions it carries out stand in the crate `logic` under the same name.
+//! decisions that it carries out are in the crates of `logic`, mostly under the same name.
 
 pub mod tree;
 

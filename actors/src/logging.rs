@@ -16,7 +16,7 @@ static VERBOSITY: OnceLock<VerbositySetter> = OnceLock::new();
 pub fn start(logging: &Logging) {
     let filter = EnvFilter::try_from_env("OXLET_LOG")
         .unwrap_or_else(|_| filter(logging.verbosity))
-        // It logs answers that it cannot read, and a Secret may be one.
+        // kube_client logs answers that it cannot decode, and a Secret may be one.
         .add_directive("kube_client=error".parse().expect("a literal"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     match config::load(arguments, &HostFacts::detect()) {
         Ok(Invocation::Run(config)) => run(AgentSettings::new(config)),
         Ok(Invocation::Print(text)) => {
-            // A reader that leaves early has read enough.
+            // The reader closed the pipe: it has read enough.
             drop(std::io::stdout().write_all(text.as_bytes()));
             ExitCode::SUCCESS
         }

@@ -1,11 +1,11 @@
-//! How the node is: what its object in the API says, gathered from whoever knows.
+//! The node's health and capacity, gathered from the runtime and the managers for the node's object.
 //!
-//! - **Owns** what it told last.
-//! - **Hears** that it is time to look, and what was found; and which addresses the node's pods get.
-//! - **Tells** the keeper of the node's object, fact by fact; and the runtime those addresses.
-//! - **Never** judges: which condition comes of a fact is decided there (`logic_node::node_status`).
+//! - **Owns** what it reported last.
+//! - **Hears** its own ticks and the results of its checks; and the node's pod CIDRs.
+//! - **Tells** the node status manager, fact by fact; and the runtime the pod CIDRs.
+//! - **Never** derives a condition from a fact: the node status manager does (`logic_node::node_status`).
 //!
-//! Upstream: pkg/kubelet/kubelet.go (updateRuntimeUp), kubelet_node_status.go (the setters' sources), kubelet_network.go
+//! Upstream: pkg/kubelet/kubelet.go (updateRuntimeUp), kubelet_node_status.go (sources of setters), kubelet_network.go
 //! (updatePodCIDR), 1.36.
 
 use std::collections::BTreeMap;
@@ -19,62 +19,62 @@ use serde::Serialize;
 use crate::runtime::{RuntimeClient, RuntimeError};
 use crate::{pleg, volumes};
 
-/// It hears its own looks, and who asks for all of it again.
+/// Room for its own checks, and for requests to report everything again.
 pub const MAILBOX: usize = 16;
 
-/// Between looks at the runtime, as upstream's `updateRuntimeUp`.
+/// Between checks of the runtime, as upstream's `updateRuntimeUp`.
 const CHECK_PERIOD: Duration = Duration::from_secs(5);
-/// The same until it is ready for the first time: the node is to be ready as soon as its runtime is.
+/// The same until the runtime is ready for the first time: the node should be ready as soon as its runtime is.
 const STARTUP_CHECK_PERIOD: Duration = Duration::from_millis(100);
-/// Between looks at the images: they are many, and nobody is in a hurry.
+/// Between lists of the images: they are many, and scheduling by them tolerates delay.
 const IMAGES_PERIOD: Duration = Duration::from_secs(60);
-/// Between attempts to tell the runtime the addresses of pods, as upstream's looks at the node.
+/// Between attempts to send the runtime the pod CIDRs, as upstream's sync of the node.
 const POD_CIDRS_RETRY_PERIOD: Duration = Duration::from_secs(10);
-/// The keepers answer from memory.
+/// The managers answer from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the gatherer is told.
+/// Messages of the node health monitor.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Asks the runtime and the managers how they are.
+    /// Asks the runtime and the managers for their health.
     Check,
-    /// Tells what was found.
+    /// Reports the results of a check.
     Checked(Box<HealthReport>),
     /// Asks the runtime for its images.
     ListImages,
-    /// Tells which there are.
+    /// Reports the images; none if the runtime did not list them.
     Images(Option<Vec<NodeImage>>),
-    /// Tells everything again: who hears it has a successor.
+    /// Reports everything again: the node status manager restarted.
     Resync,
-    /// Tells the runtime that the node's pods get addresses of these CIDRs, with commas between.
+    /// Sends the runtime the node's pod CIDRs, separated by commas.
     PodCidrs(String),
-    /// Tells them if the runtime does not know them.
+    /// Sends the pod CIDRs if the runtime does not have them.
     SendPodCidrs,
-    /// Takes note of which it was told, or tells them again later.
+    /// Records which CIDRs the runtime accepted, or retries later.
     PodCidrsSent(Result<String, RuntimeError>),
 }
 
-/// What a look found.
+/// The result of one check.
 #[derive(Debug)]
 pub struct HealthReport {
     runtime: Option<RuntimeStatus>,
     unhealthy: BTreeMap<String, String>,
-    /// None where the volume manager did not answer.
+    /// None if the volume manager did not answer.
     stuck: Option<Vec<String>>,
 }
 
-/// What was told last.
+/// What was reported last.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub looks: u64,
     pub runtime_answers: bool,
     pub unhealthy: BTreeMap<String, String>,
     pub images: usize,
-    /// The addresses of pods that the runtime knows of.
+    /// The pod CIDRs that the runtime accepted.
     pub pod_ranges: String,
 }
 
-/// Whom it asks.
+/// The clients and actors that the monitor asks.
 #[derive(Debug, Clone)]
 pub struct HealthPeers {
     pub runtime: RuntimeClient,
@@ -83,7 +83,7 @@ pub struct HealthPeers {
     pub root: Supervisor,
 }
 
-/// The gatherer.
+/// The node health monitor.
 #[derive(Debug)]
 pub struct NodeHealthMonitor {
     sources: HealthPeers,
@@ -97,7 +97,7 @@ pub struct NodeHealthMonitor {
     pod_cidrs: PodCidrs,
 }
 
-/// Which addresses the node's pods get; empty where nobody says.
+/// The node's pod CIDRs, separated by commas: those to send, and those that the runtime has; empty for none.
 #[derive(Debug, Default)]
 struct PodCidrs {
     wanted: String,
@@ -121,7 +121,7 @@ impl Actor for NodeHealthMonitor {
             Msg::Checked(found) => self.found(*found, ctx),
             Msg::ListImages => self.list_images(ctx),
             Msg::Images(images) => self.images_listed(images, ctx),
-            // The next look comes soon, and tells everything.
+            // The next check comes soon and reports everything.
             Msg::Resync => self.was_ready = false,
             Msg::PodCidrs(pod_cidrs) => self.set_pod_cidrs(pod_cidrs, ctx),
             Msg::SendPodCidrs => self.send_pod_cidrs(ctx),
@@ -266,7 +266,7 @@ impl NodeHealthMonitor {
                     "the runtime knows the addresses of pods"
                 );
                 self.pod_cidrs.told = pod_cidrs;
-                // They may be others by now.
+                // They may have changed meanwhile.
                 self.send_pod_cidrs(ctx);
             }
             Err(error) => {
@@ -325,7 +325,7 @@ mod tests {
             assert_eq!(known().await, "");
             pass(Duration::from_secs(10)).await;
             assert_eq!(known().await, both);
-            // An object that does not say them any more changes nothing.
+            // A node object without pod CIDRs changes nothing.
             node_health.tell(Msg::PodCidrs(String::new())).unwrap();
             pass(Duration::from_secs(1)).await;
             assert_eq!(known().await, both);

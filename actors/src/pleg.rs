@@ -1,9 +1,9 @@
-//! What the runtime reports: events make it fast, the relist makes it true.
+//! Runtime state of all pods: events make it fast, the relist makes it true.
 //!
 //! - **Owns** the last relist of the runtime, and the stream of container events.
-//! - **Hears** events and the end of their stream, relist answers, and its own ticks.
+//! - **Hears** events and the end of their stream, relist results, and its own ticks.
 //! - **Tells** the pod manager: `PodObservation` for each event, `Relisted` after each relist.
-//! - **Never** writes a pod's state: its worker joins what it is told (`logic::seen`). A lost event
+//! - **Never** changes a pod's state: its worker merges each observation (`PodRuntimeState`). A lost event
 //!   costs latency, never correctness.
 //!
 //! Upstream: pkg/kubelet/pleg/{generic,evented}.go (1.36): the periods are theirs.
@@ -19,49 +19,49 @@ use serde::Serialize;
 use crate::pod_manager;
 use crate::runtime::{RuntimeClient, RuntimeError};
 
-/// Room for every event of a burst while a relist of 1,000 pods is digested.
+/// Room for every event of a burst while a relist of 1,000 pods is compared.
 pub const MAILBOX: usize = 4096;
-/// Between relists while events flow; the first ones after a subscription follow each other faster, because
+/// Between relists while events flow; the first ones after a subscription follow at shorter periods, because
 /// what a runtime lists may lag behind the events that it sent before the stream began.
 const RELIST_PERIOD_WITH_EVENTS: Duration = Duration::from_secs(300);
-/// Between relists when the runtime sends none.
+/// Between relists while the runtime sends no events.
 const RELIST_PERIOD: Duration = Duration::from_secs(1);
 /// Between attempts to get the event stream back.
 const RESUBSCRIBE_PERIOD: Duration = Duration::from_millis(500);
-/// How long one event may wait for room here before its stream is given up and read anew.
+/// How long one event may wait for room in the mailbox before its stream is given up and opened anew.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What PLEG is told.
+/// Messages of PLEG.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Hands one event on.
+    /// Sends one event to the pod manager.
     Event(Box<PodObservation>),
-    /// Notes that events flow, and relists: what happened before the stream was never sent.
+    /// Relists when events begin to flow: earlier changes were never sent.
     Subscribed,
     /// Falls back to relisting, and tries for events again.
     Unsubscribed(RuntimeError),
-    /// Tries for the event stream.
+    /// Subscribes to the event stream.
     Subscribe,
     /// Relists now, unless one is under way.
     Relist,
-    /// Answers whether relists come through.
+    /// Answers with an error if relists fail or are overdue.
     Health { reply: Reply<Result<(), String>> },
-    /// Compares with the last relist and hands on what differs.
+    /// Compares with the last relist and sends the differences to the pod manager.
     Relisted(Result<BTreeMap<PodUid, RuntimePod>, RuntimeError>),
 }
 
-/// What the runtime reported about one pod.
+/// A change of one pod that the runtime reported.
 #[derive(Debug)]
 pub struct PodObservation {
-    /// The pod as far as the event shows it.
+    /// The part of the pod's state that the event has.
     pub pod: RuntimePod,
-    /// The sandbox or container that the event says was removed.
+    /// The id of the sandbox or container that the event reports as removed.
     pub removed: Option<String>,
-    /// When it reached us.
+    /// When the agent received it.
     pub at: Instant,
 }
 
-/// Freshness.
+/// Whether events flow, and how old the last relist is.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub events_flow: bool,
@@ -80,11 +80,11 @@ pub struct Pleg {
 
     events_flow: bool,
     relisting_since: Option<Instant>,
-    /// When the last relist began.
+    /// When the last relist began; none before the first.
     relisted_last: Option<Instant>,
     relist_again: bool,
     next_relist: Option<TimerId>,
-    /// From the next relist to the one after it, while events flow.
+    /// Between the next two relists, while events flow.
     period: Duration,
     last: BTreeMap<PodUid, RuntimePod>,
     events: u64,
@@ -158,7 +158,7 @@ impl Pleg {
         }
     }
 
-    /// A relist soon shows the pod manager everything, as if it were new.
+    /// Relists soon, and sends the pod manager everything as if it were new.
     fn start_over(&mut self, ctx: &mut Context<Msg>) {
         self.last.clear();
         self.relist_after(RELIST_PERIOD, ctx);
@@ -244,7 +244,7 @@ impl Pleg {
         self.relisting_since = Some(ctx.now());
         let runtime = self.runtime.clone();
         ctx.run(async move {
-            // Who it is comes first: a swapped runtime's containers bear another name.
+            // The version comes first: container ids have the runtime's name as scheme, and it may have been swapped.
             match runtime.version().await {
                 Ok(_) => Msg::Relisted(runtime.pods().await),
                 Err(error) => Msg::Relisted(Err(error)),
@@ -286,7 +286,7 @@ impl Pleg {
         }
     }
 
-    /// Hands on what differs; false if the pod manager had no room, and everything is to be told again.
+    /// Sends the differences; returns false if the pod manager had no room, and everything must be sent again.
     fn compare(&mut self, pods: BTreeMap<PodUid, RuntimePod>) -> bool {
         self.relists += 1;
         self.last_error = None;

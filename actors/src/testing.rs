@@ -30,13 +30,13 @@ use crate::tree::{self, Backends, Listeners, NodeHandle, Sections};
 use crate::worker::PodWorkerConfig;
 use crate::{credentials, images, volumes};
 
-/// Longer than any answer takes on a clock that only runs when everybody waits.
+/// Longer than any answer takes: the paused clock only advances while every task waits.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Of a node that is not said to have others.
+/// The CPUs of a node for which a test sets no other number.
 const CPUS: u32 = 4;
 
-/// The node, its runtime, its storage, and their folder.
+/// The node, its runtime and storage plugins, and their folder.
 pub(crate) struct TestNode {
     pub(crate) fake: Fake,
     pub(crate) storage: FakeStorage,
@@ -52,7 +52,7 @@ impl TestNode {
         TestNode::heard_by(Listeners::default()).await
     }
 
-    /// The same, and these hear what becomes of its pods.
+    /// Starts a node whose pod events go to these listeners too.
     pub(crate) async fn heard_by(listeners: Listeners) -> TestNode {
         let folder = tempfile::tempdir().unwrap();
         let fake = Fake::open_at(
@@ -65,14 +65,14 @@ impl TestNode {
         TestNode::on((fake, storage, folder), CPUS, listeners).await
     }
 
-    /// The agent dies without a word, and a new one starts over the same runtime and folder.
+    /// Kills the agent, and starts a new one on the same runtime and folder.
     pub(crate) async fn restart(self) -> TestNode {
         self.node.root.shutdown().await;
         let world = (self.fake, self.storage, self.folder);
         TestNode::on(world, CPUS, Listeners::default()).await
     }
 
-    /// The same, and the new agent finds a machine of so many CPUs.
+    /// The same, on a machine with this number of CPUs.
     pub(crate) async fn restart_with(self, cpus: u32) -> TestNode {
         self.node.root.shutdown().await;
         let world = (self.fake, self.storage, self.folder);
@@ -139,17 +139,17 @@ impl TestNode {
         }
     }
 
-    /// How many files lie in a folder of the node's: `logs/NAMESPACE_NAME_UID/CONTAINER`, `links`.
+    /// The number of files in a folder of the node: `logs/NAMESPACE_NAME_UID/CONTAINER`, `links`.
     pub(crate) fn files(&self, folder: &str) -> usize {
         std::fs::read_dir(self.folder.path().join(folder)).map_or(0, Iterator::count)
     }
 
-    /// Changes the faults that the runtime's calls meet from now on; see the page of `runtime_fake`.
+    /// Sets the faults of the runtime's calls from now on; see `runtime_fake`.
     pub(crate) fn script(&self, faults: &str) {
         std::fs::write(self.folder.path().join("fake/faults.json"), faults).unwrap();
     }
 
-    /// Makes these the pods that the node should run.
+    /// Sets the desired pods of the node.
     pub(crate) fn desire(&self, pods: &[Arc<Pod>]) {
         let set = pod_manager::Msg::SetPods {
             source: PodSource::File,
@@ -158,7 +158,7 @@ impl TestNode {
         self.node.pod_manager.tell(set).unwrap();
     }
 
-    /// Lets the clock run until a pod's status is as wanted.
+    /// Lets the clock run until a pod's status is as expected.
     pub(crate) async fn until(
         &self,
         uid: &str,
@@ -188,7 +188,7 @@ impl TestNode {
         );
     }
 
-    /// Lets the clock run until nothing is known of a pod any more.
+    /// Lets the clock run until the node has nothing left of a pod.
     pub(crate) async fn until_gone(&self, uid: &str) {
         let uid = PodUid::from(uid);
         for _ in 0..20_000 {
@@ -229,7 +229,7 @@ impl TestNode {
     }
 }
 
-/// A node of so many CPUs and 8 GiB that takes 1,100 pods.
+/// The facts of a node with this number of CPUs, 8 GiB of memory and room for 1,100 pods.
 fn facts(cpus: u32) -> NodeFacts {
     let machine = MachineFacts {
         cpus,
@@ -270,7 +270,7 @@ pub(crate) fn serve(fake: &Fake, folder: &Path) -> Channel {
     ))
 }
 
-/// Nothing limited, nothing verified, and no credentials but those of the node's folder.
+/// Pulls without limits and verification, with the credentials of the node's folder alone.
 fn pulls(folder: &Path) -> PullSettings {
     PullSettings {
         images: images::ImageConfig {
@@ -288,7 +288,7 @@ fn pulls(folder: &Path) -> PullSettings {
     }
 }
 
-/// The next socket name that is free.
+/// The number of the next free socket name.
 fn rand_name(folder: &Path) -> usize {
     std::fs::read_dir(folder).unwrap().count()
 }

@@ -25,7 +25,7 @@ pub enum DocumentError {
     Duplicate(String),
 }
 
-/// Reads one YAML or JSON mapping. A key that stands twice is refused: nobody knows which was meant.
+/// Reads one YAML or JSON mapping. A duplicate key is refused: it is ambiguous which was meant.
 pub(crate) fn parse(text: &str) -> Result<Map<String, Value>, DocumentError> {
     use serde_saphyr::DuplicateKeyPolicy::{Error, LastWins};
     let read = |duplicate_keys| {

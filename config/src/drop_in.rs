@@ -1,5 +1,5 @@
-//! `--config-dir`: every `*.conf` in the folder and the folders below it, in lexical order, each a
-//! merge patch over what came before.
+//! `--config-dir`: every `*.conf` in the directory and the directories below it, in lexical order, each a merge patch
+//! over what came before.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::{document, source};
 /// Deep enough for anybody, and an end for links that go in circles upstream does not follow.
 const MAX_DEPTH: usize = 32;
 
-/// Returns the drop-ins of a folder in the order in which they apply.
+/// Returns the drop-ins of a directory in the order in which they apply.
 pub(crate) fn find(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let mut found = Vec::new();
     // Like Go's WalkDir, a root that is a link is not followed, but one that is a file is read.

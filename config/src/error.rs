@@ -10,7 +10,7 @@ use crate::plugins::PluginError;
 use crate::source::FileError;
 use crate::validation::Violations;
 
-/// What is wrong with the command line, a file, or what they say together.
+/// What is wrong with the command line, a file, or their combination.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("failed to parse kubelet flag")]

@@ -1,12 +1,12 @@
-//! What the agent is told: the kubelet's configuration file, drop-ins and flags, and our plugin file.
+//! The agent's configuration: the kubelet's configuration file, drop-ins and flags, and our plugin file.
 //!
-//! Two stages. The first only reads what was typed ([`flags`]); the second reads the files and merges
-//! everything into one checked [`NodeConfig`] ([`load()`]). Nothing here is global, and nothing that
-//! is returned can be wrong in a way that the kubelet would have refused.
+//! Two stages. The first only parses the command line ([`flags`]); the second reads the files and merges everything
+//! into one checked [`NodeConfig`] ([`load()`]). Nothing here is global, and nothing that is returned can be wrong in
+//! a way that the kubelet would have refused.
 //!
-//! To read, in this order: `load` (the whole way), `kubelet_configuration` (the type), `defaults`,
-//! `validation`, `flags`, `drop_in`, `document` (how text becomes settings, and how errors name their
-//! field), `feature_gates`, `plugins`, `honoured` (what this version does with each setting).
+//! To read, in this order: `load` (the whole way), `kubelet_configuration` (the type), `defaults`, `validation`,
+//! `flags`, `drop_in`, `document` (how text becomes settings, and how errors name their field), `feature_gates`,
+//! `plugins`, `unsupported_fields` (what this version does with each setting).
 
 mod credential_providers;
 mod defaults;

@@ -1,5 +1,5 @@
-//! Reads a file that an operator named: only a regular file, only so much of it, only text. Checked
-//! before it is opened, because to open a FIFO is to wait for somebody to write.
+//! Reads a file that an operator named: only a regular file, only so much of it, only text. Checked before it is
+//! opened, because opening a FIFO blocks until it has a writer.
 
 use std::fs::{self, File, FileType};
 use std::io::Read;

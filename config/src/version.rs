@@ -6,7 +6,7 @@ use std::fmt::Write;
 /// The Kubernetes version whose behaviour this is.
 pub const KUBERNETES: &str = "1.36.0";
 
-/// What comes of the `--version` flag.
+/// The action of the `--version` flag.
 pub(crate) enum VersionRequest {
     Print(String),
     /// Run, and report this version.

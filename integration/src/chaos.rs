@@ -1,9 +1,9 @@
-//! Faults at moments that nobody has chosen, the same ones in every run.
+//! Faults at pseudo-random moments, the same ones for the same seed.
 
 use std::time::Duration;
 
 /// A sequence of moments and choices (xorshift): random enough to hit a program between any two of its
-/// steps, and told by its seed when a test fails.
+/// steps, and repeatable by the seed that a failed test prints.
 #[derive(Clone, Copy, Debug)]
 pub struct Chaos(u64);
 
@@ -13,7 +13,7 @@ impl Chaos {
         Self(seed | 1)
     }
 
-    /// Returns a number below `bound`.
+    /// Returns a number from 0 to below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

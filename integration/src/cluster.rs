@@ -1,4 +1,4 @@
-//! A cluster of one node: an API server, the double or a real one, the agent as its node, and people with kubectl.
+//! A cluster of one node: an API server, the double or a real one, the agent as its node, and kubectl.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -29,10 +29,10 @@ pub struct Cluster {
     folder: TempDir,
 }
 
-/// Which server a cluster has.
+/// The kind of a cluster's API server.
 #[derive(Debug, Clone)]
 pub enum ServerKind {
-    /// The double.
+    /// The double, in this process.
     Double,
     /// A real one, from these programs.
     Real(ServerPrograms),
@@ -46,7 +46,7 @@ impl ServerKind {
     }
 }
 
-/// What a kubectl said.
+/// The result of a kubectl: whether it exited with 0, its standard output and its standard error.
 #[derive(Debug, Clone)]
 pub struct KubectlOutput {
     pub ok: bool,
@@ -55,7 +55,7 @@ pub struct KubectlOutput {
 }
 
 impl Cluster {
-    /// Starts a server that lets in whom it knows alone, and an agent as its node.
+    /// Starts a server that serves only authorized requests, and an agent as its node.
     pub async fn start(builder: Builder) -> Result<Cluster> {
         let mut cluster = Cluster::prepare(builder, Options::default()).await?;
         cluster
@@ -107,7 +107,7 @@ impl Cluster {
         })
     }
 
-    /// Returns the double; for what only a double can be told.
+    /// Returns the double; for orders that only a double takes.
     pub fn double(&self) -> &Server {
         self.server.double()
     }
@@ -117,7 +117,7 @@ impl Cluster {
         self.folder.path().join(ADMIN)
     }
 
-    /// Returns a folder for what people make.
+    /// Returns a folder for files of the test.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -225,7 +225,7 @@ impl Cluster {
         Ok(command.stderr(Stdio::piped()).spawn()?)
     }
 
-    /// Starts a kubectl whose input and output are this terminal, which it hears of when it changes.
+    /// Starts a kubectl whose input and output are this terminal; it gets SIGWINCH when the size changes.
     pub fn kubectl_on(&self, terminal: &File, arguments: &[&str]) -> Result<Child> {
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(&kubectls()?[0]);

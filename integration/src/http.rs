@@ -1,4 +1,4 @@
-//! As much of an HTTP client as tests need: one request, the whole answer, over TCP or a Unix socket.
+//! A minimal HTTP client for tests: one request, the whole answer, over TCP or a Unix socket.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Longer than the agent itself waits for whom it asks.
+/// Longer than the agent's own timeouts.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(65);
 
-/// An answer, whole.
+/// A complete HTTP response.
 #[derive(Debug)]
 pub struct HttpAnswer {
-    /// The status code.
+    /// The HTTP status code.
     pub status: u16,
-    /// The body.
+    /// The whole body.
     pub body: Bytes,
 }
 
@@ -31,7 +31,7 @@ impl HttpAnswer {
     }
 }
 
-/// Asks a server on 127.0.0.1.
+/// Sends a GET to a server on 127.0.0.1.
 pub async fn get(port: u16, path: &str) -> Result<HttpAnswer> {
     let stream = TcpStream::connect(("127.0.0.1", port))
         .await
@@ -58,7 +58,7 @@ where
         .body(Empty::<Bytes>::new())?;
     let asked = async {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // Its error is seen by whoever waits for the answer.
+        // Its error also ends `send_request`.
         let connection = tokio::spawn(async move { drop(connection.await) });
         let answer = sender.send_request(request).await?;
         let status = answer.status().as_u16();

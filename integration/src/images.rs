@@ -30,7 +30,7 @@ pub const BUSYBOX_IMAGE: &str = "localhost/oxlet/busybox:1";
 pub struct Image {
     /// Repository and tag, e.g. `localhost/oxlet/busybox:1`.
     pub name: String,
-    /// What runs when a container names no command.
+    /// The program of a container that sets no `command`.
     pub entrypoint: Vec<String>,
     /// Arguments of the entrypoint when a container names none.
     pub arguments: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Returns a busybox image that sleeps until it is told otherwise.
+    /// Returns a busybox image whose default command sleeps.
     pub fn busybox(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -160,7 +160,7 @@ impl BuiltImage {
 pub struct Blob {
     /// `sha256:…`
     pub digest: String,
-    /// The bytes.
+    /// The content, in bytes.
     pub content: Vec<u8>,
 }
 

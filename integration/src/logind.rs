@@ -1,4 +1,4 @@
-//! A logind to shut down: a D-Bus of its own, and on it who answers as logind does.
+//! A double of logind for shutdowns: a D-Bus of its own, with a service that answers as logind does.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use zbus::object_server::SignalEmitter;
 
 const PATH: &str = "/org/freedesktop/login1";
 
-/// A bus with a logind.
+/// A D-Bus daemon, and the double of logind on it.
 #[derive(Debug)]
 pub struct LogindDouble {
     daemon: Child,

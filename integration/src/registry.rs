@@ -29,7 +29,7 @@ const LAYER: &str = "application/octet-stream";
 /// How the registry treats the requests that follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RegistryFault {
-    /// Serves them.
+    /// Serves all requests.
     #[default]
     None,
     /// Answers with this status and no body.
@@ -55,7 +55,7 @@ struct RegistryContent {
     in_flight: usize,
     most_in_flight: usize,
     fault: RegistryFault,
-    /// What a request must bear in its header `Authorization`.
+    /// The value of the header `Authorization` that a request must have; none serves all.
     authorization: Option<String>,
 }
 
@@ -107,7 +107,7 @@ impl ImageRegistry {
         locked(&self.content_store).fault = fault;
     }
 
-    /// From now on serves only those who show this name and password.
+    /// From now on serves only requests with this name and password.
     pub fn require(&self, user: &str, password: &str) -> Result<()> {
         let words = ByteString(format!("{user}:{password}").into_bytes());
         let words = serde_json::to_value(words)?;

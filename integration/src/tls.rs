@@ -19,14 +19,14 @@ pub type Stream = tokio_rustls::client::TlsStream<TcpStream>;
 /// Longer than the agent asks an API server that does not answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What a server said until it closed the connection.
+/// All that a server sent until it closed the connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RawResponse {
     /// 0 where there was no answer.
     pub status: u16,
     /// The status line and the headers, in small letters.
     pub head: String,
-    /// What came after them, as it came.
+    /// The body, not decoded.
     pub body: String,
 }
 
@@ -64,7 +64,7 @@ pub async fn connect(port: u16, credentials: Option<&CertificateWithKey>) -> Res
     Ok(connected.context("no end of the TLS handshake")??)
 }
 
-/// Sends these bytes on a connection of their own; returns what is said until its end.
+/// Sends these bytes on a connection of their own; returns what is received until its end.
 pub async fn send(
     port: u16,
     credentials: Option<&CertificateWithKey>,
@@ -76,11 +76,11 @@ pub async fn send(
     read_response(&mut stream).await
 }
 
-/// Returns what is said until the connection ends, however it ends.
+/// Returns what is received until the connection ends, however it ends.
 pub async fn read_response(stream: &mut (impl AsyncRead + Unpin)) -> Result<RawResponse> {
     let mut bytes = Vec::new();
     let reading = tokio::time::timeout(RESPONSE_TIMEOUT, stream.read_to_end(&mut bytes)).await;
-    // A connection that was cut has said what it said.
+    // What came before a cut counts.
     drop(reading.context("the connection does not end")?);
     let text = String::from_utf8_lossy(&bytes);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));

@@ -1,4 +1,4 @@
-//! The only polling that tests may do: real processes have no clock that a test could turn.
+//! The only polling that tests may do: real processes have no clock that a test could advance.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 enum Msg {
     /// Tells itself one less, and answers at zero.
     Count { left: u64, reply: Reply<()> },
-    /// Answers.
+    /// Sends an empty reply.
     Ask { reply: Reply<()> },
 }
 

@@ -1,4 +1,4 @@
-//! What an actor is: one owner of some state, one message at a time.
+//! The actor: one owner of some state, one message at a time.
 //!
 //! An actor is a plain struct. It names its messages (one enum), answers them in
 //! [`handle`](Actor::handle) (one `match`, one line an arm), and shows itself in
@@ -21,10 +21,10 @@ use crate::message::Message;
     reason = "actors stay on their thread, so the futures need no Send"
 )]
 pub trait Actor: 'static {
-    /// Everything that can be said to this actor.
+    /// The actor's messages.
     type Msg: Message;
 
-    /// What `oxctl`, the health endpoints and the tests see of it.
+    /// The actor's state as `oxctl`, the health endpoints and the tests see it.
     type Snapshot: Serialize;
 
     /// Rebuilds the state before the first message, at every restart again.

@@ -118,7 +118,7 @@ impl<M: Message> fmt::Debug for Addr<M> {
 pub struct Recipient<T>(Arc<dyn Fn(T) -> Result<(), Full> + Send + Sync>);
 
 impl<T> Recipient<T> {
-    /// Returns the way to tell `addr` a `T`, wrapped as the message that it hears.
+    /// Returns a recipient that sends `T` to `addr`, wrapped as its message type.
     pub fn new<M: Message>(
         addr: Addr<M>,
         wrap: impl Fn(T) -> M + Send + Sync + 'static,
@@ -128,7 +128,7 @@ impl<T> Recipient<T> {
         }))
     }
 
-    /// Leaves what is told and goes on, as [`Addr::tell`] does.
+    /// Sends without waiting, as [`Addr::tell`] does.
     pub fn tell(&self, told: T) -> Result<(), Full> {
         (self.0)(told)
     }
@@ -146,7 +146,7 @@ impl<T> fmt::Debug for Recipient<T> {
     }
 }
 
-/// What a [`Recipient`] was told found no room, and is gone.
+/// A message to a [`Recipient`] was dropped, since its mailbox is full or closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the mailbox is full or closed")]
 pub struct Full;
@@ -171,7 +171,7 @@ pub enum AskError {
     /// No answer came in time; the question may still be handled.
     #[error("no answer in time")]
     Deadline,
-    /// Nobody will answer: the actor ended, or died of this question.
+    /// No answer will come: the actor ended, or died of this question.
     #[error("nobody is there to answer")]
     Gone,
 }

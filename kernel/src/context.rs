@@ -19,7 +19,7 @@ use crate::message::Message;
 use crate::random;
 use crate::supervisor::cell::{ActorCell, caught};
 
-/// What an actor is given with every message.
+/// An actor's access to its address, clock, timers and tasks while it handles a message.
 pub struct Context<M: Message> {
     addr: Addr<M>,
     cell: Rc<ActorCell>,

@@ -63,9 +63,9 @@ impl Gauge {
 /// How full a mailbox is, and how often it was too full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MailboxView {
-    /// Messages waiting.
+    /// Messages in the mailbox.
     pub len: usize,
-    /// Messages that fit.
+    /// Messages that fit into the mailbox.
     pub capacity: usize,
     /// Messages handed back to their senders since the start.
     pub overloaded: u64,

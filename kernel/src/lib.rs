@@ -2,7 +2,7 @@
 //!
 //! It knows no pod. The modules stand in the order in which a newcomer reads them.
 
-// What an actor is, what it can be told and how it ends, and what it is given while it runs.
+// Actors: their messages, their ends, and their context while they run.
 pub mod actor;
 
 pub mod message;

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use crate::fault::InjectedFault;
 use crate::message::Message;
 
-/// What travels through actix.
+/// The messages that pass through actix.
 pub(crate) enum Mail<M> {
     User(M),
     Control(Control),

@@ -12,9 +12,9 @@ use crate::shell::Shell;
 
 /// Makes a mailbox with room for `capacity` messages (at least one).
 ///
-/// The address works at once: what is told before the actor is spawned waits in the mailbox.
+/// The address works at once: messages sent before the actor is spawned wait in the mailbox.
 pub fn mailbox<M: Message>(capacity: usize) -> (Addr<M>, Port<M>) {
-    // Zero is actix's word for unbounded: the credits below are the bound.
+    // To actix zero means unbounded: the credits below are the bound.
     let (sender, receiver) = actix::dev::channel::channel::<Shell<M>>(0);
     let addr = Addr::new(actix::Addr::new(sender).recipient(), capacity);
     let port = Port {

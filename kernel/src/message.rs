@@ -1,4 +1,4 @@
-//! What an actor can be told: one enum an actor.
+//! An actor's messages: one enum an actor.
 
 use std::fmt;
 

@@ -30,7 +30,7 @@ pub struct TreeNode {
     pub last_exit: Option<String>,
     /// Its own view of itself; null when it did not answer in time.
     pub snapshot: Value,
-    /// What it supervises, in the order of their spawning.
+    /// The supervised children, in the order of their spawning.
     pub children: Vec<TreeNode>,
 }
 

@@ -38,7 +38,7 @@ pub struct RestartHistory {
     streak: u32,
 }
 
-/// What to do with a child that failed.
+/// What a supervisor does with a child that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartDecision {
     /// Start a successor after this pause.

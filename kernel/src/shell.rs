@@ -1,4 +1,4 @@
-//! The actix actor around an actor of ours: where the two worlds meet.
+//! The actix actor around an actor of ours: the only place where both frameworks meet.
 //!
 //! There is one shell type a message type, not one an actor, because an address is typed by what it
 //! carries. The shell holds the living incarnation, hands it one message at a time, and makes a new
@@ -23,8 +23,8 @@ use crate::mail::{Control, Mail};
 use crate::message::Message;
 use crate::supervisor::cell::ActorCell;
 
-/// Messages handled before the others on this thread get their turn: actix itself never yields
-/// while a mailbox has mail, and a flooded actor would starve its neighbours and their timers.
+/// Messages handled before the others on this thread get their turn: actix itself never yields while a mailbox has
+/// mail, and a flooded actor would starve the others and their timers.
 const BURST: u8 = 32;
 
 /// One step of an incarnation, which owns it for as long as the step takes.
@@ -71,7 +71,7 @@ impl<A: Actor> Incarnation<A::Msg> for ActorInstance<A> {
     }
 }
 
-/// The actix actor.
+/// The actix actor that runs one [`Actor`](crate::Actor).
 pub(crate) struct Shell<M: Message> {
     make: Box<dyn FnMut(Context<M>) -> Box<dyn Incarnation<M>>>,
     addr: Addr<M>,

@@ -1,4 +1,4 @@
-//! How children are supervised: when each is restarted, with whom, and within which deadlines.
+//! How children are supervised: when each is restarted, with which siblings, and within which deadlines.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 /// When a child that ended is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Restart {
-    /// Always.
+    /// However it ended.
     Permanent,
-    /// When it ended other than by its own wish.
+    /// When it ended other than by its own choice.
     Transient,
-    /// Never.
+    /// It is never restarted.
     Temporary,
 }
 
-/// Who is restarted with a child that failed.
+/// Which children are restarted with one that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strategy {
-    /// Nobody.
+    /// No other child.
     OneForOne,
-    /// Everyone spawned after it.
+    /// All children that were spawned after it.
     RestForOne,
-    /// Everyone.
+    /// All children of the group.
     OneForAll,
 }
 
@@ -50,7 +50,7 @@ impl ChildSpec {
         }
     }
 
-    /// A child that may end by its own wish.
+    /// A child that may end by its own choice.
     pub fn transient(id: impl Into<String>) -> ChildSpec {
         let restart = Restart::Transient;
         ChildSpec {

@@ -48,7 +48,7 @@ pub fn inbox<M: Message>(capacity: usize) -> (Addr<M>, Inbox<M>) {
     (addr, inbox)
 }
 
-/// Stands in for a neighbour: the messages it was told, in order.
+/// Stands in for another actor: the messages it received, in order.
 pub struct Inbox<M: Message> {
     engine: ContextFut<Collector<M>, actix::Context<Collector<M>>>,
     queue: Rc<RefCell<VecDeque<M>>>,
@@ -72,7 +72,7 @@ impl<M: Message> Inbox<M> {
     }
 
     fn take(&mut self, cx: &mut task::Context<'_>) -> Option<M> {
-        // Ready only means that every address is gone; what was told before is still in the queue.
+        // Ready only means that every address is gone; earlier messages are still in the queue.
         let _: Poll<()> = Pin::new(&mut self.engine).poll(cx);
         let msg = self.queue.borrow_mut().pop_front()?;
         self.gauge.taken();

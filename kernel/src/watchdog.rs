@@ -1,10 +1,9 @@
-//! Who holds the thread: a thread of its own sees that the actors' thread stands still.
+//! Names the actor that blocks: a thread of its own sees that the actors' thread stands still.
 //!
-//! A handler that waits for ever is found by its ping. One that *blocks* takes the pinging timer
-//! with it, so nobody on that thread can tell. Here the actors' thread keeps a beat, a second thread
-//! listens, and when the beat stops it names the actor and the message that were being polled. If
-//! the beat stays away, the process is ended: its service manager starts it again, and it adopts
-//! what it finds.
+//! A handler that waits for ever is found by its ping. One that *blocks* stops the pinging timer as well, so no actor
+//! on that thread can notice. Here the actors' thread keeps a beat, a second thread checks it, and when the beat stops
+//! it names the actor and the message that were being polled. If the beat stays away, the process is ended: its
+//! service manager starts it again, and it adopts what it finds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +15,7 @@ use std::{fmt, io};
 
 use crate::gauge::Gauge;
 
-/// What is done about an actors' thread that stands still.
+/// When the watchdog raises alarms about an actors' thread that stands still.
 pub struct Watchdog {
     /// The alarm is raised when the beat was away for this long.
     pub warn_after: Duration,
@@ -26,19 +25,19 @@ pub struct Watchdog {
     pub alarm: AlarmHandler,
 }
 
-/// Raises an alarm.
+/// The action of an alarm; called on the watchdog's thread.
 pub type AlarmHandler = Box<dyn Fn(WatchdogAlarm, &ThreadStall) + Send>;
 
-/// How bad it is.
+/// Which of the watchdog's two limits has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchdogAlarm {
-    /// Someone should know.
+    /// For [`Watchdog::warn_after`]: the operator should be warned.
     Late,
-    /// Nobody expects the thread to come back.
+    /// The thread is not expected to come back.
     Lost,
 }
 
-/// What holds the actors' thread.
+/// The actor and message that block the actors' thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadStall {
     /// The path of the actor that was being polled, if one was.
@@ -182,8 +181,8 @@ impl Watchdog {
         })
     }
 
-    /// Standing still is counted in looks, not in clock time: a process that was suspended or
-    /// starved as a whole is not taken for one whose thread is blocked.
+    /// A stall is counted in checks, not in clock time: a process that was suspended or starved as a whole is not
+    /// taken for one whose thread is blocked.
     fn watch(&self, watched: &Thread, stopped: &mpsc::Receiver<()>) {
         let (mut beat, mut lasting) = (0, Duration::ZERO);
         while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(self.period()) {

@@ -1,4 +1,4 @@
-//! What a cgroup takes, read from the kernel's files.
+//! Usage of a cgroup, read from the kernel's files.
 
 use std::fs;
 use std::path::Path;
@@ -7,21 +7,21 @@ use std::time::SystemTime;
 use logic_resources::pod_cgroups::Hierarchy;
 use logic_resources::summary::MemoryStats;
 
-/// The names of what is shown beside the pods; the empty one is the node itself.
+/// The names of groups in the summary; the empty one is the node itself.
 pub const NAMES: [&str; 5] = ["", KUBELET, RUNTIME, MISC, PODS];
 pub const KUBELET: &str = "kubelet";
 pub const RUNTIME: &str = "runtime";
 pub const MISC: &str = "misc";
 pub const PODS: &str = "pods";
 
-/// A limit that is larger is none.
+/// A limit from this value on (in bytes) means no limit.
 const UNLIMITED: u64 = 1 << 62;
 
-/// What a group has used and uses.
+/// Usage of one cgroup; what the kernel does not report is none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CgroupStats {
     pub cpu_nanoseconds: Option<u64>,
-    /// Without a time.
+    /// In bytes; the time of the sample is not set.
     pub memory: Option<MemoryStats>,
     pub made: Option<SystemTime>,
 }
@@ -77,7 +77,7 @@ fn memory_of(hierarchy: &Hierarchy, group: &Path) -> Option<MemoryStats> {
         ),
     };
     let [inactive, rss, faults, major] = names.map(|name| field(&stat, name));
-    // The root of version 2 has no such file: the machine tells instead.
+    // The root of version 2 has no such file: `/proc/meminfo` has the figure instead.
     let usage = number(&group.join(usage));
     let working_set = usage.map(|usage| usage.saturating_sub(inactive.unwrap_or(0)));
     let limit = number(&group.join(limit)).filter(|limit| *limit < UNLIMITED);
@@ -95,7 +95,7 @@ fn memory_of(hierarchy: &Hierarchy, group: &Path) -> Option<MemoryStats> {
     })
 }
 
-/// The bytes of files that nobody has used of late: what a root of version 2 tells of itself.
+/// Bytes of inactive page cache, from the root memory cgroup; none where it has no such figure.
 pub fn inactive_files(hierarchy: &Hierarchy) -> Option<u64> {
     let stat = hierarchy.top("memory")?.join("memory.stat");
     field(&fs::read_to_string(stat).ok()?, "inactive_file")

@@ -1,4 +1,4 @@
-//! Which cgroups the machine has, and where they are mounted.
+//! The machine's cgroup version, and where its hierarchies are mounted.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use logic_resources::pod_cgroups::Hierarchy;
 use logic_resources::resources::NodeCgroupVersion;
 
-/// The trees of cgroups by `self/mountinfo` below `proc`, which is `/proc`; none where none are mounted.
+/// The mounted hierarchies, by `self/mountinfo` below `proc`, which is `/proc`; none where none is mounted.
 pub fn hierarchy(proc: &Path) -> Option<Hierarchy> {
     let mounts = fs::read_to_string(proc.join("self/mountinfo")).unwrap_or_default();
     Hierarchy::parse(&mounts)
@@ -34,7 +34,7 @@ pub fn limits_swap(root: &Path, cgroups: NodeCgroupVersion) -> bool {
     }
 }
 
-/// The cgroup of memory that this process is in, from `self/cgroup` below `proc`; empty where it is in none.
+/// The memory cgroup of this process, from `self/cgroup` below `proc`; empty where it is in none.
 pub fn own_group(proc: &Path) -> String {
     memory_group(&fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 /// More CPUs than any machine has.
 const MAX_CPUS: usize = 8192;
 
-/// Paths of the files that tell how hot the machine's CPUs are, and so what runs on them; `root` is `/`.
+/// Paths of the files with the CPUs' thermal throttling, which leak what runs on them; `root` is `/`.
 /// Upstream: pkg/securitycontext/util_linux.go (1.36).
 pub fn thermal_files(root: &Path) -> Vec<String> {
     let cpus = fs::read_dir(root.join("sys/devices/system/cpu"));

@@ -1,4 +1,4 @@
-//! What the machine and its system call themselves, read once at the start.
+//! Identity of the machine and its operating system, read once at the start.
 //!
 //! Upstream: cAdvisor's machine and version, with the kubelet's default `--machine-id-file` and `--boot-id-file` (1.36).
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use logic_node::node_status::{HostFacts, os_image};
 
-/// What is read as the machine's UUID: the first that there is.
+/// Files with the machine's UUID, in order of precedence.
 const SYSTEM_UUID: [&str; 4] = [
     "sys/class/dmi/id/product_uuid",
     "proc/device-tree/system-id",
@@ -15,7 +15,7 @@ const SYSTEM_UUID: [&str; 4] = [
     "etc/machine-id",
 ];
 
-/// Reads below `root`, which is `/`; `swap` is in bytes. What the machine does not tell is empty.
+/// Reads below `root`, which is `/`; `swap` is in bytes. A fact that the machine does not report is empty.
 pub fn read(root: &Path, swap: u64) -> HostFacts {
     let text = |names: &[&str]| {
         let mut texts = names.iter().map(|name| line(&root.join(name)));
@@ -45,7 +45,7 @@ fn line(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// Upstream's TestVersionInfo and TestMachineInfo, what they are given.
+    /// The inputs of upstream's TestVersionInfo and TestMachineInfo.
     #[test]
     fn the_host_is_what_its_files_say_and_empty_where_they_are_silent() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! The machine as files: `/proc`, `/sys`, cgroups of version 1 and 2, and what the system calls itself.
+//! The machine as files: `/proc`, `/sys`, cgroups of version 1 and 2, and its identity.
 //!
-//! The one reader of each fact: whoever else needs one asks here. Reading does not wait for anything but the kernel, so
-//! there is no tokio here. What the machine does not tell is absent, nought or empty, as each item says.
+//! The one reader of each fact: other crates get facts of the machine here. Reading waits for the kernel alone, so
+//! there is no tokio here. A fact that the machine does not report is none, zero or empty, as each item says.
 //! Upstream: cAdvisor's machine and container packages, util/sysinfo, and runc's cgroups (1.36).
 
 pub mod cgroup_stats;

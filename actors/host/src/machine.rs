@@ -1,7 +1,7 @@
-//! What the machine has: CPUs, memory, swap, huge pages, disk, process ids, its kernel.
+//! Capacity of the machine: CPUs, memory, swap, huge pages, disk, process ids, its kernel.
 //!
-//! Read once, at the start, from `/proc` and `/sys`. What the machine does not tell counts as nought or as
-//! absent, and the log says so: an agent that cannot count its memory still runs pods that ask for none.
+//! Read once, at the start, from `/proc` and `/sys`. What the machine does not report counts as zero or as
+//! none, and the log says so: an agent that cannot read its memory still runs pods that request none.
 //! Upstream: cAdvisor's machine.go, util/sysinfo and pkg/kubelet/stats/pidlimit, 1.36.
 
 use std::fs;
@@ -23,7 +23,7 @@ pub fn read(root_dir: &Path) -> MachineFacts {
     .read(root_dir)
 }
 
-/// Where the kernel shows itself.
+/// The mount points of `/proc` and `/sys`.
 #[derive(Debug)]
 struct MachineFiles<'a> {
     proc: &'a Path,
@@ -44,7 +44,7 @@ impl MachineFiles<'_> {
         }
     }
 
-    /// The CPUs that are switched on, whichever of them this process may use.
+    /// The CPUs that are online, whichever of them this process may use.
     fn cpus(&self) -> u32 {
         let online = cpu_count(&text(&self.sys.join("devices/system/cpu/online")));
         online.unwrap_or_else(|| {
@@ -70,7 +70,7 @@ impl MachineFiles<'_> {
             .sum()
     }
 
-    /// The smaller of the two limits of the whole machine.
+    /// The smaller of the machine's two limits on process ids.
     fn pids(&self) -> u64 {
         let limits = ["pid_max", "threads-max"];
         let limits = limits.map(|name| text(&self.proc.join("sys/kernel").join(name)));
@@ -111,7 +111,7 @@ fn cpu_count(list: &str) -> Option<u32> {
     Some(count)
 }
 
-/// Bytes of the file system that a folder lies on.
+/// The capacity in bytes of the file system that a folder lies on.
 fn file_system(folder: &Path) -> Option<u64> {
     match rustix::fs::statvfs(folder) {
         Ok(stat) => stat.f_blocks.checked_mul(stat.f_frsize),

@@ -1,11 +1,11 @@
-//! `/proc/meminfo`: the kernel's own count of the machine's memory.
+//! `/proc/meminfo`: the kernel's figures of the machine's memory.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use thiserror::Error;
 
-/// Why the memory is not known.
+/// Why the machine's memory cannot be read.
 #[derive(Debug, Error)]
 pub enum MemInfoError {
     #[error("cannot read {}", path.display())]
@@ -18,7 +18,7 @@ pub enum MemInfoError {
     Line { path: PathBuf, line: &'static str },
 }
 
-/// The file as it was when it was read.
+/// The content of the file when it was read.
 #[derive(Debug, Clone, Default)]
 pub struct MemInfo {
     path: PathBuf,
@@ -38,7 +38,7 @@ impl MemInfo {
         }
     }
 
-    /// A line's amount in bytes, such as that of `MemTotal`; none where there is no such line.
+    /// A line's amount in bytes, e.g. of `MemTotal`; none where there is no such line.
     pub fn get(&self, name: &str) -> Option<u64> {
         let mut lines = self.text.lines();
         let amount = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

@@ -5,22 +5,22 @@ use std::path::Path;
 
 use crate::units;
 
-/// What this process takes, as `/proc` shows it.
+/// Usage of this process, from `/proc`.
 #[derive(Debug, Default, PartialEq)]
 pub struct Process {
-    /// User and system time.
+    /// User and system time, in seconds.
     pub cpu_seconds: f64,
     pub virtual_bytes: f64,
     pub resident_bytes: f64,
-    /// Seconds since the epoch.
+    /// Start time, in seconds since the epoch.
     pub started: Option<f64>,
-    /// Descriptors.
+    /// Open file descriptors.
     pub open_files: Option<f64>,
-    /// The soft limit of descriptors.
+    /// The soft limit of file descriptors.
     pub max_files: Option<f64>,
 }
 
-/// When the machine was started, in seconds since the epoch; none where `stat` below `proc` does not say.
+/// When the machine booted, in seconds since the epoch; none where `stat` below `proc` does not say.
 pub fn booted(proc: &Path) -> Option<f64> {
     let stat = fs::read_to_string(proc.join("stat")).unwrap_or_default();
     let booted = stat.lines().find_map(|line| line.strip_prefix("btime "));
@@ -32,7 +32,7 @@ pub fn read(proc: &Path) -> Option<Process> {
     let own = proc.join("self");
     let (ticks, page) = (units::clock_ticks() as f64, units::page_size() as f64);
     let stat = fs::read_to_string(own.join("stat")).ok()?;
-    // The name of the program stands in brackets and may hold anything.
+    // The program's name is in brackets and may contain anything.
     let (_, after) = stat.rsplit_once(") ")?;
     let words: Vec<&str> = after.split(' ').collect();
     let number = |index: usize| words.get(index)?.trim().parse::<f64>().ok();

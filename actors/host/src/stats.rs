@@ -17,10 +17,10 @@ use crate::{cgroups, units};
 
 /// The interface that counts as the node's own, as cAdvisor has it.
 const DEFAULT_INTERFACE: &str = "eth0";
-/// Interfaces of pods, and the one that leads nowhere.
+/// Prefixes of pods' interfaces, and the loopback interface.
 const IGNORED_INTERFACES: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
 
-/// The groups of processes that are shown beside the pods; empty names are found out, or not shown.
+/// The system containers of the summary, by cgroup; an empty name is detected, or not shown.
 #[derive(Debug, Clone, Default)]
 pub struct SystemGroups {
     /// `kubeletCgroups`; else the group that this process is in.
@@ -31,16 +31,16 @@ pub struct SystemGroups {
     pub system: String,
 }
 
-/// Where the machine shows itself.
+/// Reads the machine's statistics.
 #[derive(Debug)]
 pub struct MachineStats {
     pub proc: PathBuf,
     pub hierarchy: Option<Hierarchy>,
-    /// What is shown beside the pods, by its name there and its cgroup's.
+    /// The system containers: the name in the summary, and the cgroup.
     pub shown: Vec<(&'static str, String)>,
 }
 
-/// What the node takes.
+/// Usage of the node; what the machine does not report is none.
 #[derive(Debug, Default)]
 pub struct NodeFigures {
     pub started: Option<Timestamp>,
@@ -53,7 +53,7 @@ pub struct NodeFigures {
 }
 
 impl MachineStats {
-    /// This machine; read once, at the start.
+    /// Statistics of this machine; the mounts are read once, at the start.
     pub fn here(groups: &SystemGroups, policy: Option<&CgroupPolicy>) -> MachineStats {
         let proc = PathBuf::from("/proc");
         let kubelet = match groups.kubelet.is_empty() {
@@ -78,7 +78,7 @@ impl MachineStats {
         }
     }
 
-    /// What the node and its groups take now.
+    /// Usage of the node and its system containers now.
     pub fn read(&self, scope: SummaryScope, at: SystemTime) -> NodeFigures {
         let at = Timestamp::try_from(at).ok();
         let meminfo = MemInfo::read(&self.proc).unwrap_or_default();
@@ -110,7 +110,7 @@ impl MachineStats {
         })
     }
 
-    /// The machine's memory: what of it counts as used its root group says, or the kernel's own books.
+    /// The machine's memory: its working set from the root cgroup, or from `/proc/meminfo`.
     fn memory(
         &self,
         root: Option<MemoryStats>,
@@ -175,13 +175,13 @@ fn cpu(nanoseconds: Option<u64>, at: Option<Timestamp>) -> Option<CpuStats> {
     })
 }
 
-/// When the machine was started.
+/// When the machine booted.
 fn started(stat: &str) -> Option<Timestamp> {
     let line = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
     Timestamp::from_second(line.trim().parse().ok()?).ok()
 }
 
-/// All that the processors did but wait, in nanoseconds.
+/// CPU time of all states but idle and iowait, in nanoseconds.
 fn busy(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks = line.split_whitespace().map(|word| word.parse::<u64>().ok());
@@ -377,7 +377,7 @@ mod tests {
         };
         let figures = machine.read(SummaryScope::Everything, SystemTime::UNIX_EPOCH);
         assert!(figures.cpu.is_none() && figures.memory.is_none() && figures.system.is_empty());
-        // Without groups the processors' own books count: all but idling and waiting.
+        // Without cgroups `/proc/stat` counts: all but idle and iowait.
         assert_eq!(busy("cpu  1 2 3 40 50 6 7 8 9 10\n"), Some(270_000_000));
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel counts in, asked of it.
+//! Units of the kernel's figures.
 
 /// Bytes of a page of memory: 4096, or 16 or 64 KiB on some machines with arm64.
 pub fn page_size() -> usize {

@@ -1,4 +1,4 @@
-//! Who calls the node, and who is asked about them. Upstream: apiserver's pkg/authentication/request/x509,
+//! Authentication and authorization of callers. Upstream: apiserver's pkg/authentication/request/x509,
 //! pkg/authentication/token/cache, pkg/{authentication/authenticator,authorization/authorizer}factory (1.36).
 
 use std::sync::LazyLock;
@@ -10,9 +10,9 @@ use crate::registry::{SECONDS, counters, gauges, histogram, histograms};
 
 const CODE: [&str; 1] = ["code"];
 const STATUS: [&str; 1] = ["status"];
-/// Of reviews.
+/// Buckets of reviews, in seconds.
 pub(crate) const REVIEWS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
-/// Half an hour to a year of twelve months of thirty days.
+/// Buckets of certificates' lives, in seconds: half an hour to twelve months of thirty days.
 pub(crate) const LIVES: [f64; 14] = [
     0.0,
     1_800.0,
@@ -30,7 +30,7 @@ pub(crate) const LIVES: [f64; 14] = [
     31_104_000.0,
 ];
 
-/// Seconds that callers' certificates have yet to live.
+/// Seconds until the certificates of callers expire, at each request.
 pub static CERTIFICATE_LIVES: LazyLock<Histogram> = LazyLock::new(|| {
     histogram(
         "apiserver_client_certificate_expiration_seconds",
@@ -73,7 +73,7 @@ static RIGHTS_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// Tokens that are being reviewed (`in_flight`) or wait for their turn (`blocked`).
+/// Tokens that are being reviewed (`in_flight`) or wait for their review (`blocked`).
 static ACTIVE: LazyLock<GaugeVec> =
     LazyLock::new(|| gauges("authentication_token_cache_active_fetch_count", "", &STATUS));
 
@@ -92,16 +92,16 @@ static LOOKS_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// What is asked of the API server about a caller.
+/// The kind of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewKind {
-    /// Whose token it is.
+    /// TokenReview.
     Token,
-    /// Whether it may.
+    /// SubjectAccessReview.
     Right,
 }
 
-/// Counts a review by the status code of its answer, as `<error>` where there was none.
+/// Counts a review by the status code of its response, as `<error>` where there was none.
 pub fn reviewed(question: ReviewKind, code: Option<u16>, took: Duration) {
     let code = code.map_or("<error>".to_owned(), |code| code.to_string());
     let (count, duration) = match question {
@@ -113,14 +113,14 @@ pub fn reviewed(question: ReviewKind, code: Option<u16>, took: Duration) {
     duration.observe(took.as_secs_f64());
 }
 
-/// Whether a token was remembered.
+/// Whether a token's review was cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheLookup {
     Hit,
     Miss,
 }
 
-/// Counts a look for whose token it is.
+/// Counts a lookup of a token's review.
 pub fn looked(look: CacheLookup, took: Duration) {
     let status = match look {
         CacheLookup::Hit => "hit",
@@ -131,11 +131,11 @@ pub fn looked(look: CacheLookup, took: Duration) {
     duration.observe(took.as_secs_f64());
 }
 
-/// A review of a token while it lasts.
+/// A review of a token under way.
 #[derive(Debug)]
 pub struct Fetch(Option<ReviewResult>);
 
-/// Whether a review had an answer.
+/// Whether the API server answered a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewResult {
     Well,
@@ -143,13 +143,13 @@ pub enum ReviewResult {
 }
 
 impl Fetch {
-    /// Counts the review in until the value is dropped.
+    /// Counts the review as under way until the value is dropped.
     pub fn begin() -> Fetch {
         ACTIVE.with_label_values(&["in_flight"]).inc();
         Fetch(None)
     }
 
-    /// It has an answer.
+    /// Sets the result.
     pub fn end(mut self, end: ReviewResult) {
         self.0 = Some(end);
     }

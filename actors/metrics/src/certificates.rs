@@ -7,7 +7,7 @@ use prometheus::{Gauge, GaugeVec, Histogram, IntCounter};
 
 use crate::registry::{counter, gauge, gauges, histogram};
 
-/// Client certificates that were not renewed.
+/// Failed renewals of the client certificate.
 pub static CLIENT_RENEW_ERRORS: LazyLock<IntCounter> = LazyLock::new(|| {
     counter(
         "kubelet_certificate_manager_client_expiration_renew_errors",
@@ -15,7 +15,7 @@ pub static CLIENT_RENEW_ERRORS: LazyLock<IntCounter> = LazyLock::new(|| {
     )
 });
 
-/// Serving certificates that were not renewed.
+/// Failed renewals of the serving certificate.
 pub static SERVER_RENEW_ERRORS: LazyLock<IntCounter> = LazyLock::new(|| {
     counter(
         "kubelet_server_expiration_renew_errors",
@@ -23,7 +23,7 @@ pub static SERVER_RENEW_ERRORS: LazyLock<IntCounter> = LazyLock::new(|| {
     )
 });
 
-/// Seconds until the client certificate is over; negative afterwards, infinite where there is none.
+/// Seconds until the client certificate expires; negative afterwards, infinite without one.
 pub static CLIENT_TTL: LazyLock<Gauge> = LazyLock::new(|| {
     gauge(
         "kubelet_certificate_manager_client_ttl_seconds",
@@ -31,7 +31,7 @@ pub static CLIENT_TTL: LazyLock<Gauge> = LazyLock::new(|| {
     )
 });
 
-/// The same of the serving certificate.
+/// Seconds until the serving certificate expires; negative afterwards, infinite without one.
 pub static SERVER_TTL: LazyLock<Gauge> = LazyLock::new(|| {
     gauge(
         "kubelet_certificate_manager_server_ttl_seconds",
@@ -69,7 +69,7 @@ static OF_PODS: LazyLock<GaugeVec> = LazyLock::new(|| {
     )
 });
 
-/// Shows signer and state of every source of a pod's certificate, and of none that is gone.
+/// Sets the number of sources of pods' certificates by signer and state, and removes those that are gone.
 pub fn of_pods<'a>(states: impl Iterator<Item = (&'a str, &'a str)>) {
     OF_PODS.reset();
     for (signer, state) in states {

@@ -6,7 +6,7 @@ use prometheus::{Gauge, HistogramVec};
 
 use crate::registry::{SECONDS, gauge, histograms};
 
-/// By `create`, `update`, `destroy`.
+/// Seconds of an operation on a pod's cgroup, by `create`, `update`, `destroy`.
 pub static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     histograms(
         "kubelet_cgroup_manager_duration_seconds",
@@ -16,7 +16,7 @@ pub static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// 1 or 2.
+/// The cgroup version of the node: 1 or 2.
 pub static VERSION: LazyLock<Gauge> =
     LazyLock::new(|| gauge("kubelet_cgroup_version", "cgroup version on the hosts."));
 

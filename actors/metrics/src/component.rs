@@ -1,4 +1,4 @@
-//! What every component of Kubernetes tells of itself. Upstream: component-base/metrics (registry.go),
+//! Metrics that every component of Kubernetes has. Upstream: component-base/metrics (registry.go),
 //! component-base/metrics/prometheus/{controllers,feature}, component-base/compatibility (1.36).
 
 use std::sync::{LazyLock, OnceLock};
@@ -11,10 +11,10 @@ use crate::registry::{counter, gauges, registered};
 /// A feature gate, its stage (`ALPHA`, `BETA`, `DEPRECATED`; empty when it is generally available), and whether it is on.
 pub type Feature = (&'static str, &'static str, bool);
 
-/// All gates of a node: told when they are asked for, since there are hundreds and none of them changes.
+/// All feature gates: written when metrics are scraped, since there are hundreds and none of them changes.
 static FEATURES: OnceLock<Vec<Feature>> = OnceLock::new();
 
-/// Metrics switched off by the configuration: that cannot be done here.
+/// Metrics disabled by the configuration: always zero, Oxlet cannot disable any.
 static DISABLED: LazyLock<IntCounter> = LazyLock::new(|| {
     counter(
         "disabled_metrics_total",
@@ -22,7 +22,7 @@ static DISABLED: LazyLock<IntCounter> = LazyLock::new(|| {
     )
 });
 
-/// Metrics of earlier versions that do not show any more: there are none here.
+/// Metrics hidden because of an earlier version's deprecation: always zero.
 static HIDDEN: LazyLock<IntCounter> = LazyLock::new(|| {
     counter(
         "hidden_metrics_total",
@@ -30,7 +30,7 @@ static HIDDEN: LazyLock<IntCounter> = LazyLock::new(|| {
     )
 });
 
-/// A node runs none of them.
+/// Controllers of the component: a node runs none.
 static CONTROLLERS: LazyLock<GaugeVec> = LazyLock::new(|| {
     gauges(
         "running_managed_controllers",
@@ -47,12 +47,12 @@ static VERSION: LazyLock<GaugeVec> = LazyLock::new(|| {
     )
 });
 
-/// Says which features there are; the first one who says it is believed.
+/// Sets the feature gates; later calls change nothing.
 pub fn features(features: impl IntoIterator<Item = Feature>) {
     FEATURES.get_or_init(|| features.into_iter().collect());
 }
 
-/// Says which version of Kubernetes it is: its minor number of `1.`, and the one before it that it gets on with.
+/// Sets the emulated version of Kubernetes: the minor number of `1.`; the one before it is the oldest compatible.
 pub(crate) fn version(minor: u32) {
     let (binary, before) = (
         format!("1.{minor}"),
@@ -62,7 +62,7 @@ pub(crate) fn version(minor: u32) {
     VERSION.with_label_values(&labels).set(1.0);
 }
 
-/// What is known only when it is asked for.
+/// Returns the metrics that are made when they are scraped.
 pub(crate) fn text() -> String {
     let mut text = Exposition::default();
     text.family(

@@ -1,8 +1,8 @@
-//! Metrics that are known only when they are asked for, written in the text format 0.0.4.
+//! Metrics that are made when they are scraped, written in the text format 0.0.4.
 
 use std::time::{Duration, SystemTime};
 
-/// What a family's numbers are.
+/// The type of a metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     Counter,
@@ -18,11 +18,11 @@ impl MetricKind {
     }
 }
 
-/// A text that grows family by family.
+/// A text of metrics, written family by family.
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
-    /// The family whose samples come now, and whether its head is written.
+    /// The current family, and whether its head is written.
     family: MetricFamily,
 }
 
@@ -46,7 +46,7 @@ impl Exposition {
         self.sample_at(labels, value, None);
     }
 
-    /// Adds a sample that was taken at some time.
+    /// Adds a sample with the time at which it was taken; none is the time of the scrape.
     pub fn sample_at(&mut self, labels: &[(&str, &str)], value: f64, at: Option<SystemTime>) {
         let MetricFamily { name, head } = &mut self.family;
         self.text.push_str(&std::mem::take(head));

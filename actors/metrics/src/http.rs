@@ -9,7 +9,7 @@ use crate::registry::{SECONDS, counters, gauges, histograms};
 
 const LABELS: [&str; 4] = ["method", "path", "server_type", "long_running"];
 
-/// Requests since the start.
+/// Requests since the start, by method, path, server type and whether it runs long.
 pub static REQUESTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_http_requests_total",
@@ -37,7 +37,7 @@ pub static INFLIGHT: LazyLock<GaugeVec> = LazyLock::new(|| {
     )
 });
 
-/// Streams asked for as WebSockets: `exec`, `attach`, `portforward`.
+/// Streams over WebSockets: `exec`, `attach`, `portforward`.
 pub static WEBSOCKETS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_websocket_streaming_requests_total",
@@ -54,7 +54,7 @@ pub struct RequestTimer {
     clock: fn() -> Instant,
 }
 
-/// Counts a request at a server of this type (`readwrite` or `readonly`) in until the value is dropped.
+/// Counts a request at a server of this type (`readwrite` or `readonly`) as under way until the value is dropped.
 pub fn begin(
     method: &str,
     path: &str,
@@ -94,7 +94,7 @@ fn method_bucket(method: &str) -> &'static str {
     found.unwrap_or("other")
 }
 
-/// Returns the root of a path, as far as it is one of the server's.
+/// Returns the root of a path; `other` if it is none of the server's.
 fn bucket(path: &str) -> &'static str {
     let known = [
         "healthz",

@@ -1,4 +1,4 @@
-//! Images made present, and who may use them. Upstream: pkg/kubelet/metrics, pkg/kubelet/images (1.36).
+//! Image pulls, and the records of pods' access to images. Upstream: pkg/kubelet/metrics, pkg/kubelet/images (1.36).
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use prometheus::{Gauge, HistogramVec, IntCounterVec};
 
 use crate::registry::{SECONDS, counters, gauge, histograms};
 
-/// With the time in the queue; by the image's size, as [`size`] words it.
+/// Seconds of a pull with its time in the queue; by the image's size, as [`size`] words it.
 pub static PULL_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     histograms(
         "kubelet_image_pull_duration_seconds",
@@ -27,7 +27,7 @@ pub static ENSURED: LazyLock<IntCounterVec> = LazyLock::new(|| {
     )
 });
 
-/// By `space` and `age`.
+/// Images removed, by the reason: `space` or `age`.
 pub static GARBAGE_COLLECTED: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_image_garbage_collected_total",
@@ -36,7 +36,7 @@ pub static GARBAGE_COLLECTED: LazyLock<IntCounterVec> = LazyLock::new(|| {
     )
 });
 
-/// Programs that are asked for credentials.
+/// Failed runs of credential provider plugins.
 pub static PROVIDER_ERRORS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_credential_provider_plugin_errors_total",
@@ -54,7 +54,7 @@ pub static PROVIDER_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// Pulls under way, as their records say.
+/// Pulls under way, by the records.
 static INTENTS: LazyLock<Gauge> = LazyLock::new(|| {
     gauge(
         "kubelet_imagemanager_ondisk_pullintents",
@@ -69,7 +69,8 @@ static PULLED_RECORDS: LazyLock<Gauge> = LazyLock::new(|| {
     )
 });
 
-/// By `credentialPolicyAllowed`, `credentialRecordFound`, `mustAuthenticate`, `error`.
+/// Checks whether an image must be pulled, by result: `credentialPolicyAllowed`, `credentialRecordFound`,
+/// `mustAuthenticate`, `error`.
 static MUST_PULL_CHECKS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_imagemanager_image_mustpull_checks_total",
@@ -78,19 +79,19 @@ static MUST_PULL_CHECKS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     )
 });
 
-/// What the records say of who may use an image that is here.
+/// The result of checking whether a pod may use an image that is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MustPullCheck {
-    /// The policy asks for nothing.
+    /// The policy needs no check.
     Allowed,
-    /// The pod has shown what it was pulled with, or everybody may.
+    /// A record has the pod's credentials, or allows every pod.
     Found,
-    /// It must be pulled.
+    /// The image must be pulled with the pod's credentials.
     Denied,
     InError,
 }
 
-/// Counts a look at the records.
+/// Counts a check.
 pub fn checked(check: MustPullCheck) {
     let result = match check {
         MustPullCheck::Allowed => "credentialPolicyAllowed",
@@ -101,17 +102,17 @@ pub fn checked(check: MustPullCheck) {
     MUST_PULL_CHECKS.with_label_values(&[result]).inc();
 }
 
-/// Shows how many pulls are noted to be under way.
+/// Sets the number of records of pulls under way.
 pub fn intents(count: usize) {
     INTENTS.set(count as f64);
 }
 
-/// Shows of how many images it is noted what they were pulled with.
+/// Sets the number of records of pulled images.
 pub fn pulled_records(count: usize) {
     PULLED_RECORDS.set(count as f64);
 }
 
-/// Which of upstream's classes of sizes so many bytes belong to.
+/// Returns upstream's size class of an image with so many bytes.
 pub fn size(bytes: u64) -> &'static str {
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;

@@ -1,7 +1,7 @@
-//! What is counted and measured, by the names that dashboards know.
+//! The agent's metrics, under the names that dashboards know.
 //!
 //! One file an area. A metric is a static that enters the registry when it is first touched; [`text`] touches them
-//! all, so that a counter that never counted shows its nought. Names, labels, units and buckets are upstream's
+//! all, so that a counter that never counted shows zero. Names, labels, units and buckets are upstream's
 //! (test/instrumentation/documentation/documentation.md, 1.36); ours begin with `oxlet_`.
 
 pub mod callers;
@@ -33,7 +33,7 @@ pub mod volumes;
 
 pub use prober::text as probes;
 
-/// What enters the metrics of each area.
+/// Registers the metrics of each area.
 const AREAS: &[fn()] = &[
     callers::declare,
     certificates::declare,

@@ -1,8 +1,8 @@
-//! What containers' logs take of the disk. Upstream: pkg/kubelet/metrics/collectors/log_metrics.go (1.36).
+//! Disk usage of containers' logs. Upstream: pkg/kubelet/metrics/collectors/log_metrics.go (1.36).
 
 use crate::exposition::{Exposition, MetricKind};
 
-/// The logs of one container.
+/// The logs of one container, and their size in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogUsage {
     pub uid: String,
@@ -12,7 +12,7 @@ pub struct LogUsage {
     pub bytes: u64,
 }
 
-/// Writes how much they take.
+/// Writes the sizes of all logs.
 pub fn write(all: &[LogUsage], exposition: &mut Exposition) {
     exposition.family(
         MetricKind::Gauge,

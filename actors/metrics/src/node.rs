@@ -33,7 +33,7 @@ pub static BUILD: LazyLock<GaugeVec> = LazyLock::new(|| {
     )
 });
 
-/// Who measures containers: here it is always the runtime.
+/// The provider of container metrics: always the runtime.
 pub static PROVIDER: LazyLock<GaugeVec> = LazyLock::new(|| {
     gauges(
         "kubelet_metrics_provider",
@@ -42,7 +42,7 @@ pub static PROVIDER: LazyLock<GaugeVec> = LazyLock::new(|| {
     )
 });
 
-/// Seconds since the epoch.
+/// When the last graceful shutdown began, in seconds since the epoch.
 pub static SHUTDOWN_BEGAN: LazyLock<Gauge> = LazyLock::new(|| {
     gauge(
         "kubelet_graceful_shutdown_start_time_seconds",
@@ -50,7 +50,7 @@ pub static SHUTDOWN_BEGAN: LazyLock<Gauge> = LazyLock::new(|| {
     )
 });
 
-/// Seconds since the epoch.
+/// When the last graceful shutdown ended, in seconds since the epoch.
 pub static SHUTDOWN_ENDED: LazyLock<Gauge> = LazyLock::new(|| {
     gauge(
         "kubelet_graceful_shutdown_end_time_seconds",
@@ -58,7 +58,7 @@ pub static SHUTDOWN_ENDED: LazyLock<Gauge> = LazyLock::new(|| {
     )
 });
 
-/// Sets what does not change while the agent lives: the node's name, and the version that it reports (`v1.36.0+...`).
+/// Sets the labels that do not change while the agent lives: the node's name, and its version (`v1.36.0+...`).
 pub fn introduce(name: &str, version: &str) {
     NAME.with_label_values(&[name]).set(1.0);
     let mut numbers = version.trim_start_matches('v').split('.');
@@ -71,7 +71,7 @@ pub fn introduce(name: &str, version: &str) {
         major.unwrap_or_default(),
         minor.unwrap_or_default(),
         version,
-        // Not made by Go, and of no tree of theirs.
+        // Not made by Go, so without its version and git tree state.
         "",
         "",
         "",
@@ -82,7 +82,7 @@ pub fn introduce(name: &str, version: &str) {
     BUILD.with_label_values(&labels).set(1.0);
 }
 
-/// As Go names it.
+/// The architecture, as Go names it.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -14,7 +14,7 @@ pub static RELIST_DURATION: LazyLock<Histogram> = LazyLock::new(|| {
     )
 });
 
-/// One pod looked at in full.
+/// Seconds to inspect one pod.
 pub static POD_RELIST_DURATION: LazyLock<Histogram> = LazyLock::new(|| {
     histogram(
         "kubelet_pleg_pod_relist_duration_seconds",
@@ -23,7 +23,7 @@ pub static POD_RELIST_DURATION: LazyLock<Histogram> = LazyLock::new(|| {
     )
 });
 
-/// From the beginning of one relist to the next.
+/// Seconds from the start of one relist to the next.
 pub static RELIST_INTERVAL: LazyLock<Histogram> = LazyLock::new(|| {
     histogram(
         "kubelet_pleg_relist_interval_seconds",
@@ -32,7 +32,7 @@ pub static RELIST_INTERVAL: LazyLock<Histogram> = LazyLock::new(|| {
     )
 });
 
-/// What found no room.
+/// Events that were dropped because the channel was full.
 pub static DISCARD_EVENTS: LazyLock<IntCounter> = LazyLock::new(|| {
     counter(
         "kubelet_pleg_discard_events",
@@ -40,7 +40,7 @@ pub static DISCARD_EVENTS: LazyLock<IntCounter> = LazyLock::new(|| {
     )
 });
 
-/// Seconds since the epoch.
+/// When PLEG was last seen active, in seconds since the epoch.
 pub static LAST_SEEN: LazyLock<Gauge> = LazyLock::new(|| {
     gauge(
         "kubelet_pleg_last_seen_seconds",
@@ -62,7 +62,7 @@ pub static STREAMS: LazyLock<IntCounter> = LazyLock::new(|| {
     )
 });
 
-/// From the runtime's time of an event to its arrival.
+/// Seconds from the runtime's time of an event to its arrival.
 pub static EVENT_LATENCY: LazyLock<Histogram> = LazyLock::new(|| {
     histogram(
         "kubelet_evented_pleg_connection_latency_seconds",

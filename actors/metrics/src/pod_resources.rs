@@ -1,4 +1,4 @@
-//! Questions at the socket of pods' resources. Upstream: pkg/kubelet/metrics (1.36).
+//! Requests at the pod resources API's socket. Upstream: pkg/kubelet/metrics (1.36).
 
 use std::sync::LazyLock;
 

@@ -6,13 +6,13 @@ use prometheus::{Gauge, Histogram, HistogramVec, IntCounter, IntCounterVec};
 
 use crate::registry::{SECONDS, counter, counters, gauge, histogram, histograms};
 
-/// Of everything that measures a pod's start.
+/// Buckets of pods' starts, in seconds.
 pub(crate) const START: [f64; 25] = [
     0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0,
     300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
 
-/// From the first sight of a pod to its phase Running.
+/// Seconds from the first sight of a pod to its phase Running.
 pub static START_DURATION: LazyLock<Histogram> = LazyLock::new(|| {
     histogram(
         "kubelet_pod_start_duration_seconds",
@@ -21,7 +21,7 @@ pub static START_DURATION: LazyLock<Histogram> = LazyLock::new(|| {
     )
 });
 
-/// Upstream's has a list of labels that is empty: it shows when a first pod has started.
+/// Seconds without image pulls and init containers. Upstream's has no labels and shows only once a pod has started.
 pub static START_SLI_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     histograms(
         "kubelet_pod_start_sli_duration_seconds",
@@ -40,7 +40,7 @@ pub static START_TOTAL_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// The first pod with a network of its own; later ones do not change it.
+/// Seconds of the first pod with a network of its own; later ones do not change it.
 pub static FIRST_NETWORK_POD: LazyLock<Gauge> = LazyLock::new(|| {
     gauge(
         "kubelet_first_network_pod_start_sli_duration_seconds",
@@ -48,7 +48,7 @@ pub static FIRST_NETWORK_POD: LazyLock<Gauge> = LazyLock::new(|| {
     )
 });
 
-/// By `create`, `update`, `sync`, `kill`, `terminated`.
+/// Seconds of one sync, by `create`, `update`, `sync`, `kill`, `terminated`.
 pub static WORKER_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     histograms(
         "kubelet_pod_worker_duration_seconds",
@@ -94,7 +94,7 @@ pub static STARTED_USER_NAMESPACED_ERRORS: LazyLock<IntCounter> = LazyLock::new(
     )
 });
 
-/// By `container`, `init_container`, `ephemeral_container`.
+/// By type: `container`, `init_container`, `ephemeral_container`.
 pub static STARTED_CONTAINERS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_started_containers_total",
@@ -103,7 +103,7 @@ pub static STARTED_CONTAINERS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     )
 });
 
-/// By type, and the reason that the status shows.
+/// By type, and by the reason in the container's status.
 pub static STARTED_CONTAINERS_ERRORS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_started_containers_errors_total",
@@ -120,7 +120,7 @@ pub static TERMINATED_CONTAINERS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     )
 });
 
-/// Sleeps of lifecycle hooks that were cut short.
+/// Sleep actions of lifecycle hooks that ended early.
 pub static SLEEPS_CUT: LazyLock<IntCounter> = LazyLock::new(|| {
     counter(
         "kubelet_sleep_action_terminated_early_total",

@@ -1,5 +1,5 @@
-//! How many pods there are, in which state, and what the node decided about them. Upstream: pkg/kubelet/metrics
-//! (1.36). The gauges are set when they are asked for.
+//! Numbers of pods by state, and the node's decisions about them. Upstream: pkg/kubelet/metrics
+//! (1.36). The gauges are set at each scrape.
 
 use std::sync::LazyLock;
 
@@ -86,7 +86,7 @@ pub static CONTAINERS_PER_POD: LazyLock<Histogram> = LazyLock::new(|| {
     )
 });
 
-/// By a reason of a bounded set.
+/// Pods refused at admission, by reason.
 pub static REJECTIONS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_admission_rejections_total",

@@ -36,10 +36,10 @@ static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     enter_in(&REGISTRY, durations.expect("names and labels are literals"))
 });
 
-/// Whose probe, and which.
+/// The labels of a probe's metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeLabels<'a> {
-    /// `Liveness`, `Readiness` or `Startup`.
+    /// The type of the probe: `Liveness`, `Readiness` or `Startup`.
     pub kind: &'a str,
     pub container: &'a str,
     pub pod: &'a str,
@@ -47,12 +47,12 @@ pub struct ProbeLabels<'a> {
     pub uid: &'a str,
 }
 
-/// What an attempt found.
+/// The result of a probe's attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeMetricResult {
     Successful,
     Failed,
-    /// It could not be made.
+    /// The attempt could not be made.
     Unknown,
 }
 
@@ -73,7 +73,7 @@ impl ProbeMetricResult {
 }
 
 impl ProbeLabels<'_> {
-    /// Counts an attempt. Upstream measures no failures.
+    /// Counts an attempt. As upstream, a failure's duration is not measured.
     pub fn attempted(&self, finding: ProbeMetricResult, took: Duration) {
         RESULTS.with_label_values(&self.result(finding)).inc();
         match finding {
@@ -85,10 +85,10 @@ impl ProbeLabels<'_> {
         }
     }
 
-    /// Forgets a probe that has ended.
+    /// Removes the metrics of a probe that has ended.
     pub fn forget(&self) {
         for finding in ProbeMetricResult::ALL {
-            // Not every probe has found everything.
+            // A probe need not have had every result.
             drop(RESULTS.remove_label_values(&self.result(finding)));
         }
         drop(DURATION.remove_label_values(&self.labels()));

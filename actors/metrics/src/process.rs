@@ -1,4 +1,4 @@
-//! The agent's process, read from `/proc` when it is asked for: the names are those of every program with Go's
+//! The agent's process, read from `/proc` at each scrape: the names are those of every program with Go's
 //! collector.
 
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(crate) fn text() -> String {
     }
 }
 
-/// When this process began, as it stands beside the metrics of probes.
+/// The start time of this process, for the metrics of probes.
 pub(crate) fn start() -> String {
     let mut text = Exposition::default();
     text.family(
@@ -29,7 +29,7 @@ pub(crate) fn start() -> String {
     text.into_text()
 }
 
-/// When the machine and this process began, in seconds since the epoch.
+/// When the machine and this process started, in seconds since the epoch; none where `/proc` does not say.
 pub(crate) fn beginnings() -> (Option<f64>, Option<f64>) {
     let proc = Path::new("/proc");
     (booted(proc), read(proc).and_then(|process| process.started))

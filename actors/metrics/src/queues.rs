@@ -1,7 +1,7 @@
 //! Queues of work. Upstream: component-base/metrics/prometheus/workqueue (1.36).
 //!
-//! The kubelet has one for each file of authorities that it follows: what waits in it is the next look at the file. Here
-//! a look begins when it is due, so nothing ever waits.
+//! The kubelet has a queue for each CA file that it follows: its items are the next checks of the file. Here
+//! a check begins when it is due, so no item ever waits.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use prometheus::{GaugeVec, HistogramVec, IntCounterVec};
 use crate::registry::{counters, gauges, histograms};
 
 const LABELS: [&str; 1] = ["name"];
-/// Ten nanoseconds to ten seconds, as they come out if each is ten times the one before.
+/// Buckets in seconds: ten nanoseconds to ten seconds, in Go's rounding of steps by ten.
 pub(crate) const SECONDS: [f64; 10] = [
     1e-8,
     1e-7,
@@ -25,7 +25,7 @@ pub(crate) const SECONDS: [f64; 10] = [
     10.0,
 ];
 
-/// Looks at `clientCAFile`.
+/// The queue of checks of `clientCAFile`.
 pub const CLIENT_AUTHORITIES: &str = "DynamicCABundle-client-ca-bundle";
 
 static ADDS: LazyLock<IntCounterVec> = LazyLock::new(|| {
@@ -86,15 +86,15 @@ static WORKED: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// How a piece of work ended.
+/// The result of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkResult {
     Done,
-    /// It is tried again.
+    /// The item is retried.
     Again,
 }
 
-/// Counts a piece of work of a queue.
+/// Counts an item of a queue.
 pub fn worked(name: &str, took: Duration, end: WorkResult) {
     for gauge in [&DEPTH, &LONGEST, &UNFINISHED] {
         gauge.with_label_values(&[name]).set(0.0);

@@ -1,4 +1,4 @@
-//! Where every metric is entered, and how all are read.
+//! The registry of all metrics.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,15 +9,15 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
-/// What most of upstream's histograms of seconds have.
+/// The default buckets of upstream's histograms in seconds.
 pub(crate) const SECONDS: [f64; 11] = *prometheus::DEFAULT_BUCKETS;
 
-/// What is not upstream's own.
+/// Prefixes of metrics that are not upstream's.
 const OTHERS: [&str; 2] = ["oxlet_", "process_"];
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
 
-/// How many metrics of each stability have been entered, in this registry or in one of their own.
+/// Registered metrics by stability level, in this registry or in one of their own.
 static REGISTERED: [(&str, AtomicU64); 4] = [
     ("ALPHA", AtomicU64::new(0)),
     ("BETA", AtomicU64::new(0)),
@@ -25,12 +25,12 @@ static REGISTERED: [(&str, AtomicU64); 4] = [
     ("STABLE", AtomicU64::new(0)),
 ];
 
-/// Returns every metric that has been entered here, in the text format 0.0.4.
+/// Returns every metric of this registry, in the text format 0.0.4.
 pub(crate) fn text() -> String {
     encode(&REGISTRY)
 }
 
-/// Returns how many metrics of each stability have been entered.
+/// Returns the numbers of registered metrics by stability level.
 pub(crate) fn registered() -> impl Iterator<Item = (&'static str, u64)> {
     let load = |(stability, count): &'static (&'static str, AtomicU64)| {
         (*stability, count.load(Ordering::Relaxed))
@@ -38,13 +38,13 @@ pub(crate) fn registered() -> impl Iterator<Item = (&'static str, u64)> {
     REGISTERED.iter().map(load)
 }
 
-/// What is entered in a registry, as text.
+/// Returns a registry's metrics in the text format.
 pub(crate) fn encode(registry: &Registry) -> String {
     let text = TextEncoder::new().encode_to_string(&registry.gather());
     with_bounds(&text.unwrap_or_default())
 }
 
-/// The bounds of buckets are labels, and so their spelling is part of a series' name: it is Go's.
+/// Bucket bounds are labels, and so their spelling is part of a series' name: it is Go's.
 fn with_bounds(text: &str) -> String {
     const LABEL: &str = "le=\"";
     let mut spelt = String::with_capacity(text.len());
@@ -113,7 +113,7 @@ pub(crate) fn histograms(name: &str, text: &str, labels: &[&str], buckets: &[f64
     enter(HistogramVec::new(options, labels).expect("names and labels are literals"))
 }
 
-/// Upstream puts the stability of a metric before its help; most are ALPHA, and others say so themselves.
+/// Prefixes the help with the metric's stability, as upstream does; most are ALPHA, others have it in `text` already.
 pub(crate) fn help(name: &str, text: &str) -> String {
     match text.starts_with('[') || OTHERS.iter().any(|other| name.starts_with(other)) {
         true => text.to_owned(),
@@ -136,7 +136,7 @@ fn count_stability(help: &str) {
     }
 }
 
-/// Enters a metric in a registry of its own.
+/// Registers a metric in a registry of its own.
 pub(crate) fn enter_in<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> C {
     for description in metric.desc() {
         count_stability(&description.help);
@@ -181,7 +181,7 @@ fn note_buckets(_name: &str, _buckets: &[f64]) {}
 #[cfg(test)]
 use known::note_buckets;
 
-/// What was entered, for comparison with upstream's facts.
+/// The registered metrics, for comparison with upstream's reference.
 #[cfg(test)]
 pub(crate) mod known {
     use std::collections::BTreeMap;

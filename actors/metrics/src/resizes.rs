@@ -1,4 +1,4 @@
-//! Changes of running pods' CPU and memory. Upstream: pkg/kubelet/metrics, pkg/kubelet/allocation,
+//! In-place resizes of running pods' CPU and memory. Upstream: pkg/kubelet/metrics, pkg/kubelet/allocation,
 //! pkg/kubelet/status, pkg/kubelet/kuberuntime (1.36).
 
 use std::sync::LazyLock;
@@ -7,13 +7,13 @@ use prometheus::{Gauge, GaugeVec, HistogramVec, IntCounterVec};
 
 use crate::registry::{counters, gauge, gauges, histograms};
 
-/// Ten milliseconds to ten minutes.
+/// Buckets in milliseconds: ten milliseconds to ten minutes.
 pub(crate) const MILLISECONDS: [f64; 14] = [
     10.0, 50.0, 100.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0, 60_000.0,
     120_000.0, 300_000.0, 600_000.0,
 ];
 
-/// By `cpu` or `memory`, `limits` or `requests`, and `add`, `remove`, `increase` or `decrease`.
+/// Requested resizes, by `cpu` or `memory`, `limits` or `requests`, and `add`, `remove`, `increase` or `decrease`.
 pub static REQUESTED: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_container_requested_resizes_total",
@@ -22,7 +22,8 @@ pub static REQUESTED: LazyLock<IntCounterVec> = LazyLock::new(|| {
     )
 });
 
-/// By what let it through: `periodic_retry`, `pod_resized`, `pod_updated`, `pods_added`, `pods_removed`.
+/// Deferred resizes that were accepted, by trigger: `periodic_retry`, `pod_resized`, `pod_updated`, `pods_added`,
+/// `pods_removed`.
 pub static DEFERRED_ACCEPTED: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_pod_deferred_accepted_resizes_total",
@@ -31,7 +32,7 @@ pub static DEFERRED_ACCEPTED: LazyLock<IntCounterVec> = LazyLock::new(|| {
     )
 });
 
-/// By a reason of a bounded set.
+/// Infeasible resizes, by reason.
 pub static INFEASIBLE: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_pod_infeasible_resizes_total",
@@ -47,7 +48,7 @@ pub static IN_PROGRESS: LazyLock<Gauge> = LazyLock::new(|| {
     )
 });
 
-/// By `deferred` and `infeasible`.
+/// Pods with a pending resize: `deferred` or `infeasible`.
 pub static PENDING: LazyLock<GaugeVec> = LazyLock::new(|| {
     gauges(
         "kubelet_pod_pending_resizes",
@@ -56,7 +57,7 @@ pub static PENDING: LazyLock<GaugeVec> = LazyLock::new(|| {
     )
 });
 
-/// By whether it was carried out.
+/// Milliseconds of a resize, by whether it succeeded.
 pub static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     histograms(
         "kubelet_pod_resize_duration_milliseconds",

@@ -1,4 +1,4 @@
-//! Calls of the API server. Upstream: component-base metrics/prometheus/restclient.
+//! Requests to the API server. Upstream: component-base metrics/prometheus/restclient.
 
 use std::sync::LazyLock;
 
@@ -6,11 +6,11 @@ use prometheus::{Gauge, Histogram, HistogramVec, IntCounterVec};
 
 use crate::registry::{counters, gauge, histogram, histograms};
 
-/// Upstream's for the seconds of a request.
+/// Buckets of a request's duration, in seconds.
 const SECONDS: [f64; 12] = [
     0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0,
 ];
-/// 64 bytes to 16 MiB.
+/// Buckets of bodies, in bytes: 64 bytes to 16 MiB.
 const BYTES: [f64; 11] = [
     64.0,
     256.0,
@@ -24,7 +24,7 @@ const BYTES: [f64; 11] = [
     4_194_304.0,
     16_777_216.0,
 ];
-/// Ten minutes to four years.
+/// Buckets of certificates' ages, in seconds: ten minutes to four years.
 const AGES: [f64; 11] = [
     600.0,
     1800.0,
@@ -39,7 +39,7 @@ const AGES: [f64; 11] = [
     124_416_000.0,
 ];
 
-/// Answers by status code (`<error>` where there was none), method and host.
+/// Responses by status code (`<error>` where there was none), method and host.
 pub static REQUESTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "rest_client_requests_total",
@@ -48,7 +48,7 @@ pub static REQUESTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     )
 });
 
-/// Seconds until the head of an answer, by verb and host.
+/// Seconds until the head of a response, by verb and host.
 pub static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     histograms(
         "rest_client_request_duration_seconds",
@@ -58,7 +58,7 @@ pub static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// Seconds that a request waited for its lane, by verb and host.
+/// Seconds that a request waited for the rate limit, by verb and host.
 pub static RATE_LIMITER_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     histograms(
         "rest_client_rate_limiter_duration_seconds",
@@ -68,7 +68,7 @@ pub static RATE_LIMITER_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// Requests sent again, by status code, verb and host.
+/// Retries, by status code, verb and host.
 pub static RETRIES: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "rest_client_request_retries_total",
@@ -87,7 +87,7 @@ pub static REQUEST_SIZE: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// Bytes of an answer's body, by verb and host; watches are not counted.
+/// Bytes of a response's body, by verb and host; watches are not counted.
 pub static RESPONSE_SIZE: LazyLock<HistogramVec> = LazyLock::new(|| {
     histograms(
         "rest_client_response_size_bytes",
@@ -97,7 +97,7 @@ pub static RESPONSE_SIZE: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// Seconds until the certificate that a plugin handed out expires.
+/// Seconds until the certificate of a credential plugin expires.
 pub static EXEC_PLUGIN_TTL: LazyLock<Gauge> = LazyLock::new(|| {
     let ttl = gauge(
         "rest_client_exec_plugin_ttl_seconds",
@@ -107,7 +107,7 @@ pub static EXEC_PLUGIN_TTL: LazyLock<Gauge> = LazyLock::new(|| {
     ttl
 });
 
-/// Seconds that a plugin's certificate lived until the next one came.
+/// Seconds that a plugin's certificate lived until it was replaced.
 pub static EXEC_PLUGIN_ROTATION_AGE: LazyLock<Histogram> = LazyLock::new(|| {
     histogram(
         "rest_client_exec_plugin_certificate_rotation_age",
@@ -116,7 +116,7 @@ pub static EXEC_PLUGIN_ROTATION_AGE: LazyLock<Histogram> = LazyLock::new(|| {
     )
 });
 
-/// Runs of a plugin, by exit code and how it went.
+/// Runs of a credential plugin, by exit code and status.
 pub static EXEC_PLUGIN_CALLS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "rest_client_exec_plugin_call_total",
@@ -125,7 +125,7 @@ pub static EXEC_PLUGIN_CALLS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     )
 });
 
-/// Identities that connections are open for.
+/// Client identities with open connections.
 pub static TRANSPORTS: LazyLock<Gauge> = LazyLock::new(|| {
     gauge(
         "rest_client_transport_cache_entries",
@@ -133,7 +133,7 @@ pub static TRANSPORTS: LazyLock<Gauge> = LazyLock::new(|| {
     )
 });
 
-/// Connections begun anew, because there were none of this identity.
+/// New connections, because there were none of this identity.
 pub static TRANSPORT_CALLS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "rest_client_transport_create_calls_total",

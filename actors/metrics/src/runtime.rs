@@ -33,7 +33,7 @@ pub static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// Sandboxes made, by the runtime class's handler.
+/// Seconds to run a sandbox, by the runtime class's handler.
 pub static SANDBOX_DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
     histograms(
         "kubelet_run_podsandbox_duration_seconds",
@@ -51,14 +51,14 @@ pub static SANDBOX_ERRORS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     )
 });
 
-/// How a call ended.
+/// Whether a call succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
     Well,
     InError,
 }
 
-/// Counts a call.
+/// Counts a CRI call, its duration, and its error.
 pub fn called(operation: &str, took: Duration, end: CallResult) {
     OPERATIONS.with_label_values(&[operation]).inc();
     let duration = DURATION.with_label_values(&[operation]);
@@ -68,7 +68,7 @@ pub fn called(operation: &str, took: Duration, end: CallResult) {
     }
 }
 
-/// Counts a call that was to make a sandbox.
+/// Counts a RunPodSandbox call.
 pub fn made_sandbox(handler: &str, took: Duration, end: CallResult) {
     let duration = SANDBOX_DURATION.with_label_values(&[handler]);
     duration.observe(took.as_secs_f64());

@@ -1,4 +1,4 @@
-//! The outcomes of health checks: a registry of its own, served at `/metrics/slis`. Upstream:
+//! Results of health checks: a registry of its own, served at `/metrics/slis`. Upstream:
 //! component-base/metrics/prometheus/slis (1.36).
 
 use std::sync::LazyLock;
@@ -24,7 +24,7 @@ static HEALTHCHECKS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     enter_in(&REGISTRY, all.expect("names and labels are literals"))
 });
 
-/// Counts a check by its name, as a part of `healthz`.
+/// Counts a check's result by name, as a part of `healthz`.
 pub fn checked(name: &str, end: CallResult) {
     let (value, status) = match end {
         CallResult::Well => (1.0, "success"),
@@ -37,13 +37,13 @@ pub fn checked(name: &str, end: CallResult) {
         .inc();
 }
 
-/// Forgets every outcome.
+/// Removes every result.
 pub fn reset() {
     HEALTHCHECK.reset();
     HEALTHCHECKS.reset();
 }
 
-/// Returns the outcomes, in the text format 0.0.4.
+/// Returns the results, in the text format 0.0.4.
 pub fn text() -> String {
     encode(&REGISTRY)
 }

@@ -1,4 +1,4 @@
-//! How long a machine takes to be a node that is ready. Upstream: pkg/kubelet/util/node_startup_latency_tracker.go (1.36).
+//! Startup latency of the node. Upstream: pkg/kubelet/util/node_startup_latency_tracker.go (1.36).
 //!
 //! Measured once, and only of a node that was new to its cluster: for one that was there before there is nothing to
 //! measure.
@@ -52,7 +52,7 @@ static OWN: Mutex<Startup> = Mutex::new(Startup {
     ready: None,
 });
 
-/// What the start of this node has come to, in seconds since the epoch.
+/// The steps of this node's startup, in seconds since the epoch; none while not reached.
 #[derive(Debug, Default)]
 struct Startup {
     attempted: Option<f64>,
@@ -60,20 +60,20 @@ struct Startup {
     ready: Option<f64>,
 }
 
-/// When everything began: the machine and the agent, in seconds since the epoch.
+/// When the machine and the agent started, in seconds since the epoch.
 type Beginnings = (Option<f64>, Option<f64>);
 
-/// The node tries to register.
+/// The first attempt to register.
 pub fn attempted(now: SystemTime) {
     own(|startup| startup.attempted(seconds(now)));
 }
 
-/// The node was made new.
+/// The node's object was created.
 pub fn registered(now: SystemTime) {
     own(|startup| startup.registered(seconds(now), process::beginnings));
 }
 
-/// The node shows as ready.
+/// The node is ready.
 pub fn ready(now: SystemTime) {
     own(|startup| startup.ready(seconds(now), process::beginnings));
 }

@@ -1,4 +1,4 @@
-//! Statuses on their way to the API. Upstream: pkg/kubelet/metrics (1.36).
+//! Patches of pods' statuses. Upstream: pkg/kubelet/metrics (1.36).
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use prometheus::Histogram;
 
 use crate::registry::histogram;
 
-/// From a change to its arrival in the API, whatever changed meanwhile.
+/// Seconds from a change to its arrival in the API, whatever changed meanwhile.
 pub static SYNC_DURATION: LazyLock<Histogram> = LazyLock::new(|| {
     histogram(
         "kubelet_pod_status_sync_duration_seconds",

@@ -1,4 +1,4 @@
-//! Volumes mounted and measured. Upstream: pkg/volume/util/metrics.go, pkg/kubelet/volumemanager/metrics,
+//! Operations on volumes, and their usage. Upstream: pkg/volume/util/metrics.go, pkg/kubelet/volumemanager/metrics,
 //! pkg/kubelet/metrics/collectors/volume_stats.go (1.36).
 
 use std::sync::LazyLock;
@@ -21,7 +21,7 @@ pub static OPERATIONS: LazyLock<HistogramVec> = LazyLock::new(|| {
     )
 });
 
-/// Measurements of volumes, by the source of the figures.
+/// Seconds to measure a volume, by the source of the figures.
 pub static MEASURING: LazyLock<HistogramVec> = LazyLock::new(|| {
     histograms(
         "kubelet_volume_metric_collection_duration_seconds",
@@ -80,7 +80,7 @@ pub static IMAGES_MOUNTED_ERRORS: LazyLock<IntCounter> = LazyLock::new(|| {
     )
 });
 
-/// Of the last sweep.
+/// Orphaned pods whose volumes were cleaned in the last sweep.
 pub static ORPHANS_CLEANED: LazyLock<Gauge> = LazyLock::new(|| {
     gauge(
         "kubelet_orphan_pod_cleaned_volumes",
@@ -95,7 +95,7 @@ pub static ORPHANS_CLEANED_ERRORS: LazyLock<Gauge> = LazyLock::new(|| {
     )
 });
 
-/// Counts an operation of a plugin (`kubernetes.io/csi:DRIVER`, `kubernetes.io/empty-dir`).
+/// Counts a plugin's operation on a volume (`kubernetes.io/csi:DRIVER`, `kubernetes.io/empty-dir`).
 pub fn operated(plugin: &str, operation: &str, took: Duration, end: CallResult) {
     let status = match end {
         CallResult::Well => "success",
@@ -105,7 +105,7 @@ pub fn operated(plugin: &str, operation: &str, took: Duration, end: CallResult) 
     duration.observe(took.as_secs_f64());
 }
 
-/// How full a claim's volume is.
+/// Usage of a claim's volume: bytes and inodes; none where the plugin does not report it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimUsage {
     pub namespace: String,
@@ -116,11 +116,11 @@ pub struct ClaimUsage {
     pub inodes: Option<u64>,
     pub inodes_free: Option<u64>,
     pub inodes_used: Option<u64>,
-    /// None where the backend says nothing.
+    /// None where the plugin reports no health.
     pub abnormal: Option<VolumeHealthMetric>,
 }
 
-/// What a volume's backend says of it.
+/// The health of a volume, as its plugin reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeHealthMetric {
     Normal,
@@ -178,7 +178,7 @@ const STATS: [(&str, &str, ClaimStat); 7] = [
     ),
 ];
 
-/// Writes how full the claims' volumes are: each claim once.
+/// Writes usage and health of the claims' volumes: each claim once.
 pub fn write_stats(claims: &[ClaimUsage], exposition: &mut Exposition) {
     for (name, help, figure) in STATS {
         exposition.family(MetricKind::Gauge, name, help);
@@ -194,7 +194,7 @@ pub fn write_stats(claims: &[ClaimUsage], exposition: &mut Exposition) {
     }
 }
 
-/// Writes how many volumes there are by plugin and state (`actual_state_of_world`, `desired_state_of_world`).
+/// Writes the numbers of volumes by plugin and state (`actual_state_of_world`, `desired_state_of_world`).
 pub fn write_totals<'a>(
     totals: impl IntoIterator<Item = (&'a str, &'a str, usize)>,
     exposition: &mut Exposition,

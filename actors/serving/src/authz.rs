@@ -1,4 +1,4 @@
-//! What a caller may do: the attributes of its request, and the API server's verdict on them.
+//! Authorization: the attributes of a request, and the API server's decision on them.
 //!
 //! Upstream: staging/src/k8s.io/apiserver/plugin/pkg/authorizer/webhook (1.36).
 
@@ -12,10 +12,10 @@ use crate::decision_cache::DecisionCache;
 use crate::policy;
 use crate::reviews::{Attributes, AuthenticatedUser, Decision, ReviewError, Reviews};
 
-/// A user of more text than this is asked for each time: whoever may choose it could fill the memory.
+/// For users with more bytes of text than this no decision is cached: a caller's long names could fill the memory.
 const MOST_TEXT: usize = 10_000;
 
-/// Why a request goes no further. The text is upstream's.
+/// Why a request is forbidden. The text is upstream's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AuthorizationError {
     #[error(
@@ -38,7 +38,7 @@ pub(crate) enum AuthorizationError {
     },
 }
 
-/// Decides by the API server's reviews, or lets everybody pass.
+/// Authorizes by the API server's reviews, or always.
 #[derive(Debug)]
 pub(crate) struct Authorizer<R> {
     mode: policy::AuthorizationPolicy,
@@ -59,7 +59,7 @@ impl<R: Reviews> Authorizer<R> {
         }
     }
 
-    /// Passes if the user may do this to the path under any of the path's names.
+    /// Succeeds if the user may do this to the path under any of the path's names.
     pub(crate) async fn pass(
         &self,
         user: &Rc<AuthenticatedUser>,

@@ -1,6 +1,6 @@
-//! Connections, as a listener sees them: where there is no room, who has done nothing for the longest goes first.
+//! A limit on a listener's connections: at the limit, the one that has been idle for the longest is closed.
 //!
-//! Whoever opens connections and asks nothing, or asks what he may not, keeps nobody else out.
+//! A client that opens connections without requests, or without permission, keeps no other client out.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +43,7 @@ impl Drop for RequestGuard {
     }
 }
 
-/// Everybody who is connected, at most so many.
+/// All connections of a listener, up to a limit.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     most: usize,
@@ -60,19 +60,19 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Whether another one may come: there is a place, or one for whom nothing is being done.
+    /// Whether another connection may come: the limit is not reached, or one of them is idle.
     pub(crate) fn has_room(&mut self) -> bool {
         self.all.retain(|(task, _)| !task.is_finished());
         let mut guests = self.all.iter();
         self.all.len() < self.most || guests.any(|(_, guest)| guest.idle_since().is_some())
     }
 
-    /// Ends when somebody may have become idle.
+    /// Ends when a connection may have become idle.
     pub(crate) async fn freed(&self) {
         self.freed.notified().await;
     }
 
-    /// Returns a new guest, in the place of another one where there is no other place.
+    /// Returns a new connection; at the limit it replaces the longest idle one.
     pub(crate) fn welcome(&mut self) -> Arc<TrackedConnection> {
         if self.all.len() >= self.most {
             let idle = self.all.iter().enumerate();

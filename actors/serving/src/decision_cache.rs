@@ -1,4 +1,4 @@
-//! Answers that are believed for a while, and questions that many ask at once but one asks for all.
+//! A cache of decisions with an expiry; equal requests under way share one review.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,16 +11,16 @@ use tokio::sync::Semaphore;
 
 use crate::reviews::ReviewError;
 
-/// Far more callers than a node has; each takes a few hundred bytes.
+/// Decisions kept: far more callers than a node has; each takes a few hundred bytes.
 const MOST: usize = 1024;
-/// Whoever sends tokens that nobody knows keeps others waiting, not the API server busy.
+/// Reviews under way at once: a caller that sends unknown tokens keeps others waiting, not the API server busy.
 const AT_ONCE: usize = 32;
-/// The reviews have deadlines of their own; this one stands for all of a request's.
+/// The reviews have deadlines of their own; this one is for all reviews of a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 type SharedLookup<V> = Shared<LocalBoxFuture<'static, Result<V, ReviewError>>>;
 
-/// Answers by question, bounded: what was used longest ago makes room.
+/// Decisions by request, bounded: the least recently used makes room.
 pub(crate) struct DecisionCache<K, V: Clone> {
     known: RefCell<BTreeMap<K, CachedDecision<V>>>,
     asking: RefCell<BTreeMap<K, SharedLookup<V>>>,
@@ -42,7 +42,7 @@ impl<K: Ord + Clone, V: Clone + 'static> DecisionCache<K, V> {
         }
     }
 
-    /// Returns what is known, or asks. An answer is kept as long as `keep` says; an error is not.
+    /// Returns the cached decision, or requests one. It is kept as long as `keep` says; an error is not.
     pub(crate) async fn answer(
         &self,
         key: K,
@@ -110,7 +110,7 @@ impl<K: Ord + Clone, V: Clone + 'static> DecisionCache<K, V> {
     }
 }
 
-/// Whoever asked first may go away; those who joined go on asking without it.
+/// The first caller may go away; callers that joined its review go on without it.
 struct ForgetOnDrop<'a, K: Ord, V: Clone> {
     asking: &'a RefCell<BTreeMap<K, SharedLookup<V>>>,
     key: &'a K,

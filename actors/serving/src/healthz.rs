@@ -11,7 +11,7 @@ use metrics::slis::checked;
 
 use crate::http::{HandlerResponse, not_found, query, text};
 
-/// Knows whether the node is healthy.
+/// The health checks of the node.
 #[allow(
     async_fn_in_trait,
     reason = "servers stay on their thread, so the futures need no Send"
@@ -20,7 +20,7 @@ pub trait HealthChecks: 'static {
     /// Returns the names of the checks that `/healthz` itself makes, in their order.
     fn names(&self) -> &'static [&'static str];
 
-    /// Makes one check, which may be one that `/healthz` itself does not make; none has this name otherwise.
+    /// Runs one check, also one that `/healthz` itself leaves out; none if there is no check of this name.
     async fn check(&self, name: &str) -> Option<Result<(), String>>;
 }
 
@@ -76,7 +76,7 @@ async fn all(checks: &impl HealthChecks, request: &Request<Incoming>) -> Handler
     }
 }
 
-/// Counts what a check found.
+/// Counts the result of a check.
 fn counted(name: &str, found: Option<Result<(), String>>) -> Option<Result<(), String>> {
     let end = match &found {
         Some(Err(_)) => CallResult::InError,

@@ -1,6 +1,6 @@
-//! HTTP/1 for servers that answer small questions: bounded connections, bounded patience.
+//! HTTP/1 for servers with small responses: bounded connections, bounded waits.
 //!
-//! Request bodies are never read; what a question needs stands in its path and query. hyper answers
+//! Request bodies are never read; all parameters are in path and query. hyper answers
 //! what is no HTTP with 400 and closes.
 
 use std::cell::Cell;
@@ -28,19 +28,19 @@ use tokio::task::{JoinError, JoinSet};
 use crate::connection_limiter::{ConnectionLimiter, TrackedConnection};
 use crate::listen::Listen;
 
-/// For the head of a request, and for an idle connection.
+/// The deadline for the head of a request, and of an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Far more than the longest path and query that mean anything here.
+/// The largest head of a request: far more than the longest path and query that mean anything here.
 const HEAD_BYTES: usize = 16 * 1024;
-/// Before accepting again, when the system lacks what a connection needs.
+/// The wait before accepting again, when the system lacks what a connection needs.
 const SCARCE: Duration = Duration::from_millis(100);
 
-/// What is sent back.
+/// A response of a handler.
 pub type HandlerResponse = Response<HttpBody>;
-/// Its body, which may be made while it is sent.
+/// Its body, which may be produced while it is sent.
 pub type HttpBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Who answers.
+/// Handles requests.
 #[allow(
     async_fn_in_trait,
     reason = "servers stay on their thread, so the futures need no Send"
@@ -49,16 +49,16 @@ pub trait RequestHandler: 'static {
     async fn answer(&self, request: Request<Incoming>) -> HandlerResponse;
 }
 
-/// How much of the node its clients may take.
+/// Limits of a server's connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// At a time; beyond them the idle ones make room, and who finds none waits in the listener's backlog.
+    /// Connections at a time; beyond them idle ones make room, and without an idle one the next waits in the backlog.
     pub connections: usize,
-    /// How long one connection lives at most, whatever its client does.
+    /// The longest life of one connection; none is no limit.
     pub life: Option<Duration>,
 }
 
-/// What a server counts.
+/// A server's counts of connections and requests.
 #[derive(Debug, Default)]
 pub struct Traffic {
     connections: Cell<usize>,
@@ -104,8 +104,8 @@ pub async fn serve<L: Listen, A: RequestHandler>(
     .await
 }
 
-/// Gives every connection a task of its own, at most so many at a time, until none can be accepted any more. Where there
-/// is no room, one that is idle makes it.
+/// Gives every connection a task of its own, at most so many at a time, until none can be accepted any more. At the
+/// limit an idle one makes room.
 pub(crate) async fn accept<L, F>(
     listener: L,
     traffic: Rc<Traffic>,
@@ -141,7 +141,7 @@ where
     }
 }
 
-/// Who answers on a connection, and whose it is.
+/// The handler of a connection's requests, and the connection.
 struct ConnectionService<A> {
     answers: Rc<A>,
     traffic: Rc<Traffic>,
@@ -190,7 +190,7 @@ fn is_scarcity(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Plain text, as Go's servers send it.
+/// A plain text response, as Go's servers send it.
 pub fn text(status: StatusCode, body: impl Into<Bytes>) -> HandlerResponse {
     let mut answer = whole(status, "text/plain; charset=utf-8", body.into());
     let nosniff = HeaderValue::from_static("nosniff");
@@ -200,7 +200,7 @@ pub fn text(status: StatusCode, body: impl Into<Bytes>) -> HandlerResponse {
     answer
 }
 
-/// The JSON of a value.
+/// A JSON response.
 pub fn json<T: Serialize>(status: StatusCode, value: &T) -> HandlerResponse {
     match serde_json::to_vec(value) {
         Ok(body) => whole(status, "application/json", body.into()),
@@ -211,18 +211,18 @@ pub fn json<T: Serialize>(status: StatusCode, value: &T) -> HandlerResponse {
     }
 }
 
-/// A sentence about what was refused, as JSON.
+/// A refusal with its reason, as JSON.
 pub fn refusal(status: StatusCode, sentence: &str) -> HandlerResponse {
     let body = serde_json::json!({ "error": sentence }).to_string();
     whole(status, "application/json", body.into())
 }
 
-/// Go's words for a path that leads nowhere.
+/// Go's response for a path that does not exist.
 pub fn not_found() -> HandlerResponse {
     text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// JSON that is made while it is sent.
+/// A JSON response that is produced while it is sent.
 pub fn streamed(body: impl Stream<Item = Bytes> + Send + 'static) -> HandlerResponse {
     use futures_util::StreamExt;
     let frames = body.map(|data| Ok(Frame::data(data)));
@@ -250,7 +250,7 @@ fn with_type(status: StatusCode, content_type: &'static str, body: HttpBody) -> 
     answer
 }
 
-/// Keeps something for as long as the body is being sent.
+/// Keeps a value for as long as the body is being sent.
 pub(crate) fn kept<K: Send + Unpin + 'static>(body: HttpBody, keep: K) -> HttpBody {
     BodyWithGuard { body, _keep: keep }.boxed_unsync()
 }
@@ -292,7 +292,7 @@ pub fn query<'a>(
         .map(|(_, value)| decoded(value))
 }
 
-/// Percent-encoding undone; what is none stays as it is.
+/// Undoes percent-encoding; a broken escape stays as it is.
 pub fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -305,7 +305,7 @@ pub fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The byte that stands behind a `%`, and what follows; none if that is no escape.
+/// The byte of an escape behind a `%`, and what follows; none if that is no escape.
 pub(crate) fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
     let (code, rest) = text.split_first_chunk::<2>()?;
     let digit = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();

@@ -1,25 +1,25 @@
-//! The kubelet's HTTPS API: callers are known and permitted, then answered.
+//! The kubelet's HTTPS API: callers are authenticated and authorized, then answered.
 
-// What the operator decided, and whom the server asks.
+// The server's policy, and the interfaces of node and API server.
 pub mod node;
 pub mod policy;
 pub mod reviews;
 
-// What is served.
+// Endpoints and servers.
 pub mod healthz;
 pub mod https;
 
 pub mod read_only;
 
-// Who is let in, and to what.
+// Authentication and authorization.
 pub mod authn;
 mod authz;
 mod decision_cache;
 
-// What containers wrote.
+// Containers' logs.
 mod logs;
 
-// How connections are had, and HTTP is spoken over them.
+// Listeners, connections, and HTTP over them.
 mod connection_limiter;
 pub mod http;
 pub mod listen;

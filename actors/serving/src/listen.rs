@@ -1,4 +1,4 @@
-//! Listeners, and what a person reads when one cannot be had.
+//! Listeners, and the error that an operator reads when one cannot be had.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -15,10 +15,10 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 const ATTEMPTS: usize = 5;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 
-/// Seconds, as Go's servers have it.
+/// Seconds between TCP keep-alives, as Go's servers have it.
 const ALIVE_EVERY: u32 = 15;
 
-/// Why there is no listener.
+/// Why a server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     #[error("cannot listen on {address}")]
@@ -32,7 +32,7 @@ pub enum ListenError {
     Taken { path: PathBuf },
 }
 
-/// Whatever hands out connections.
+/// A listener of any kind: TCP or Unix.
 #[allow(
     async_fn_in_trait,
     reason = "servers stay on their thread, so the futures need no Send"
@@ -48,7 +48,7 @@ impl Listen for TcpListener {
 
     async fn accept(&self) -> io::Result<TcpStream> {
         let (stream, _) = TcpListener::accept(self).await?;
-        // Answers are written whole: waiting for more only costs time.
+        // Responses are written whole: waiting for more only costs time.
         drop(stream.set_nodelay(true));
         if let Err(error) = stay_alive(&stream) {
             tracing::debug!("a client that vanishes will not be noticed: {error}");
@@ -66,7 +66,7 @@ impl Listen for UnixListener {
     }
 }
 
-/// Has a client that vanished noticed, even if nothing is sent to it.
+/// Enables keep-alives, so that a vanished client is noticed even if nothing is sent to it.
 fn stay_alive(stream: &TcpStream) -> Result<(), nix::Error> {
     setsockopt(stream, sockopt::KeepAlive, &true)?;
     setsockopt(stream, sockopt::TcpKeepIdle, &ALIVE_EVERY)?;
@@ -132,7 +132,7 @@ fn is_socket(there: &fs::Metadata) -> bool {
     there.file_type().is_socket()
 }
 
-/// Whether somebody else listens there. The listener of our own predecessor is nobody else.
+/// Whether another process listens there. The listener of our own predecessor does not count.
 async fn is_taken(path: &Path) -> bool {
     let ours = i32::try_from(std::process::id()).ok();
     match UnixStream::connect(path).await {

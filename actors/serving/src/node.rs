@@ -1,4 +1,4 @@
-//! What the server asks the node.
+//! The interface of the node behind the servers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,16 +17,16 @@ use crate::healthz::HealthChecks;
     reason = "servers stay on their thread, so the futures need no Send"
 )]
 pub trait KubeletHost: HealthChecks {
-    /// Returns the pods that the node is to run, mirrors not among them.
+    /// Returns the desired pods, without mirrors.
     async fn pods(&self) -> Result<PodsWithStatuses, NodeError>;
 
-    /// Returns the pods that the runtime has running, as far as it knows them.
+    /// Returns the pods that run in the runtime, with as much of their definition as it knows.
     async fn running_pods(&self) -> Result<Vec<Pod>, NodeError>;
 
-    /// Returns the URL at which the runtime serves this command.
+    /// Returns the URL at which the runtime streams this command.
     async fn exec(&self, wanted: Exec) -> Result<String, NodeError>;
 
-    /// Returns the URL at which the runtime serves the container's own streams.
+    /// Returns the URL at which the runtime streams the container's first process.
     async fn attach(&self, wanted: Attach) -> Result<String, NodeError>;
 
     /// Returns the URL at which the runtime forwards these ports; none are named with SPDY.
@@ -41,13 +41,13 @@ pub trait KubeletHost: HealthChecks {
     /// Returns where the runtime writes the container's log.
     async fn log_path(&self, container: &ContainerId) -> Result<PathBuf, NodeError>;
 
-    /// Returns whether the container runs still; a runtime that is away says nothing against it.
+    /// Returns whether the container still runs; true while the runtime does not answer.
     async fn is_running(&self, container: &ContainerId) -> Result<bool, NodeError>;
 
     /// Returns metrics in the text format 0.0.4.
     async fn metrics(&self, which: Metrics) -> Result<String, NodeError>;
 
-    /// Returns the JSON of a stats summary.
+    /// Returns the JSON of a `stats.v1alpha1` summary.
     async fn summary(&self, detail: Detail) -> Result<Vec<u8>, NodeError>;
 
     /// Returns the JSON of `{"kubeletconfig": ...}`.
@@ -56,14 +56,14 @@ pub trait KubeletHost: HealthChecks {
     /// Returns every flag and its value.
     fn flags(&self) -> BTreeMap<String, String>;
 
-    /// Returns what it is and since when it runs.
+    /// Returns name, version and start time for `/statusz`.
     fn about(&self) -> ComponentInfo;
 
-    /// Sets the verbosity of the log; an error says why not.
+    /// Sets the verbosity of the log; the error is the reason for a refusal.
     fn set_verbosity(&self, level: u32) -> Result<(), String>;
 }
 
-/// The pods, and the statuses that are newer than what they came with.
+/// The pods, and statuses that are newer than those in their definitions.
 #[derive(Debug, Clone, Default)]
 pub struct PodsWithStatuses {
     pub pods: Vec<Arc<Pod>>,
@@ -93,7 +93,7 @@ pub struct Exec {
     pub streams: RemoteCommandOptions,
 }
 
-/// The streams of a container's first process; whether it has a terminal stands in its spec.
+/// The streams of a container's first process; its spec says whether it has a terminal.
 #[derive(Debug, Clone)]
 pub struct Attach {
     pub pod: Arc<Pod>,
@@ -101,7 +101,7 @@ pub struct Attach {
     pub streams: RemoteCommandOptions,
 }
 
-/// Which streams are wanted.
+/// The requested streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteCommandOptions {
     pub stdin: bool,
@@ -110,7 +110,7 @@ pub struct RemoteCommandOptions {
     pub tty: bool,
 }
 
-/// A command without streams.
+/// A command that is run to its end (`/run`).
 #[derive(Debug, Clone)]
 pub struct RunCommand {
     pub pod: Arc<Pod>,
@@ -118,16 +118,16 @@ pub struct RunCommand {
     pub command: Vec<String>,
 }
 
-/// A container to be written to a file.
+/// A container to be checkpointed to a file.
 #[derive(Debug, Clone)]
 pub struct ContainerCheckpointRequest {
     pub pod: Arc<Pod>,
     pub container: String,
-    /// The caller's; none is the runtime's own.
+    /// The caller's timeout; none leaves it to the runtime.
     pub timeout: Option<Duration>,
 }
 
-/// Which metrics.
+/// A metrics endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metrics {
     /// `/metrics`
@@ -142,28 +142,28 @@ pub enum Metrics {
     Slis,
 }
 
-/// How much of a summary.
+/// The scope of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     Everything,
     OnlyCpuAndMemory,
 }
 
-/// What answers, for `/statusz`.
+/// The component, for `/statusz`.
 #[derive(Debug, Clone)]
 pub struct ComponentInfo {
     pub started: SystemTime,
     pub version: String,
-    /// The Kubernetes release whose kubelet it stands for.
+    /// The Kubernetes release whose kubelet it replaces.
     pub emulates: String,
 }
 
-/// Why the node has no answer. The text is what the caller reads.
+/// Why the node cannot answer. The text is what the caller reads.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
     #[error("{0}")]
     NotFound(String),
-    /// Too many at once.
+    /// Too many requests of this kind at once.
     #[error("{0}")]
     Exhausted(String),
     #[error("{0}")]
@@ -171,7 +171,7 @@ pub enum NodeError {
 }
 
 impl NodeError {
-    /// Returns whether the same question may be answered later.
+    /// Returns whether the same request may succeed later.
     pub fn transient(&self) -> bool {
         match self {
             NodeError::NotFound(_) => false,

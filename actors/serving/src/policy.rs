@@ -1,4 +1,4 @@
-//! What the operator decided about the server.
+//! The operator's policy for the server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ pub struct Policy {
     pub authentication: AuthenticationPolicy,
     pub authorization: AuthorizationPolicy,
     pub paths: EndpointPolicy,
-    /// `streamingConnectionIdleTimeout`; nought is no limit.
+    /// `streamingConnectionIdleTimeout`; zero is no limit.
     pub idle: Duration,
-    /// `/logs/` shows what is beneath it: `/var/log`.
+    /// The folder that `/logs/` shows: `/var/log`.
     pub system_logs: PathBuf,
-    /// The program that shows what services wrote, by its path or its name on the PATH.
+    /// The journalctl program, by its path or its name on the PATH.
     pub journalctl: PathBuf,
 }
 
@@ -29,29 +29,29 @@ pub struct TlsPolicy {
     pub cipher_suites: Vec<String>,
 }
 
-/// How callers become known.
+/// How callers are authenticated.
 #[derive(Debug, Clone)]
 pub struct AuthenticationPolicy {
     /// `authentication.anonymous.enabled`
     pub anonymous: bool,
-    /// `authentication.webhook`: how long a review of a token is believed; none if there are none.
+    /// `authentication.webhook`: how long a token's review is cached; none disables tokens.
     pub tokens: Option<Duration>,
     /// `authentication.x509.clientCAFile`
     pub client_ca: Option<PathBuf>,
 }
 
-/// What known callers may do.
+/// How callers are authorized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthorizationPolicy {
     AlwaysAllow,
-    /// Reviewed by the API server, whose verdicts are believed for so long.
+    /// Reviewed by the API server, whose decisions are cached for so long.
     Webhook {
         allowed: Duration,
         refused: Duration,
     },
 }
 
-/// Which paths are served, by the field that says so.
+/// Which paths are served, by the configuration field that enables them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndpointPolicy {
     /// `enableDebuggingHandlers`

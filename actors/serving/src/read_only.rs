@@ -1,8 +1,8 @@
-//! The read-only port (`readOnlyPort`, 10255): what the node runs, to whoever asks.
+//! The read-only port (`readOnlyPort`, 10255): what the node runs, without authentication.
 //!
 //! - **Owns** its listener.
 //! - **Hears** nothing but its own accept loop.
-//! - **Tells** nobody; it asks the node.
+//! - **Tells** no actor; it asks the node.
 //! - **Never** changes anything: what could is not served here.
 //!
 //! Upstream: pkg/kubelet/server/server.go (ListenAndServeKubeletReadOnlyServer), 1.36.
@@ -88,7 +88,7 @@ impl<N: KubeletHost> Actor for ReadOnly<N> {
 }
 
 impl<N: KubeletHost> ReadOnly<N> {
-    /// Serves at an address of its own; of the policy only the paths count.
+    /// Serves at its own address; of the policy it uses the paths alone.
     pub fn new(address: SocketAddr, policy: &Policy, node: Rc<N>) -> Self {
         ReadOnly {
             address,

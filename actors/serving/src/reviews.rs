@@ -1,9 +1,9 @@
-//! What the API server knows of callers: whose a token is, and what somebody may do.
+//! Reviews of callers by the API server: a token's user, and what a user may do.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Who calls.
+/// An authenticated user, as `k8s.io/apiserver` has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AuthenticatedUser {
     pub name: String,
@@ -12,7 +12,7 @@ pub struct AuthenticatedUser {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// May this user do that to this node?
+/// What a user wants to do to this node, as an authorizer judges it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attributes {
     pub user: Rc<AuthenticatedUser>,
@@ -23,14 +23,14 @@ pub struct Attributes {
     pub node: Rc<str>,
 }
 
-/// What a review of access says. No opinion is no permission.
+/// The result of an authorization. No opinion counts as refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     Allowed,
     Refused,
 }
 
-/// Why there is no verdict.
+/// Why there is no decision.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
     #[error("there is no API server to ask")]
@@ -51,20 +51,20 @@ impl ReviewError {
     }
 }
 
-/// Asks the API server. Every answer comes within a deadline, tried again where that may help.
+/// Asks the API server. Every review ends by a deadline, and is retried where that may help.
 #[allow(
     async_fn_in_trait,
     reason = "servers stay on their thread, so the futures need no Send"
 )]
 pub trait Reviews: 'static {
-    /// Returns whose token it is, or nobody (TokenReview).
+    /// Returns the token's user; none if the token is not valid (TokenReview).
     async fn token(&self, token: &str) -> Result<Option<AuthenticatedUser>, ReviewError>;
 
-    /// Returns whether that is permitted (SubjectAccessReview).
+    /// Returns whether the request is permitted (SubjectAccessReview).
     async fn access(&self, wanted: &Attributes) -> Result<Decision, ReviewError>;
 }
 
-/// Without an API server nobody has a token, and nothing is permitted.
+/// Without an API server no token is valid, and nothing is permitted.
 #[derive(Debug, Clone, Copy)]
 pub struct NoReviews;
 

@@ -1,4 +1,4 @@
-//! What every server hears and shows.
+//! The message and the snapshot that all servers share.
 
 use std::io;
 
@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use crate::http::Traffic;
 
-/// A server hears its own accept loop only.
+/// A server's own accept loop is the only sender.
 pub const MAILBOX: usize = 16;
 
-/// What a server is told.
+/// Messages of a server.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Fails: no connection is accepted any more.
+    /// Fails the actor: the listener accepts no more connections.
     Deaf(AcceptError),
 }
 
@@ -24,7 +24,7 @@ pub struct AcceptError {
     pub source: io::Error,
 }
 
-/// Where it listens and how busy it is.
+/// Snapshot: where the server listens and how busy it is.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub address: String,

@@ -1,7 +1,7 @@
 //! The tree of actors as metrics: ours (`oxlet_...`), and upstream's gauges of pods.
 //!
-//! Everything is taken from what each actor shows of itself; nothing is counted twice, and nothing between scrapes.
-//! The workers of pods are told together: a label a pod would grow without a bound.
+//! All values come from the actors' snapshots at a scrape; no counter is kept twice.
+//! Workers are summed into one series: a label per pod would grow without a bound.
 
 mod pods;
 #[cfg(test)]
@@ -16,18 +16,18 @@ use serde_json::Value;
 
 pub use self::pods::count;
 
-/// The supervisor whose children are told together.
+/// The supervisor whose children are summed.
 const WORKERS: &str = "workers";
 /// The supervisor of the plugins' hosts.
 const PLUGINS: &str = "plugins";
 
-/// What is told of one actor, or of many together.
+/// The numbers of one actor, or the sums of many.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct ActorTotals {
     restarts: u64,
     handled: u64,
     overloaded: u64,
-    /// Of the fullest mailbox.
+    /// Messages in the fullest mailbox.
     waiting: usize,
     capacity: usize,
 }
@@ -43,7 +43,7 @@ impl ActorTotals {
 }
 
 type TotalsByLabel = BTreeMap<String, ActorTotals>;
-/// How one number of an actor is told.
+/// One metric of an actor: kind, name, help text, and how it is read.
 type ActorMetric = (
     MetricKind,
     &'static str,
@@ -109,7 +109,7 @@ fn collect<'a>(node: &'a TreeNode, all: &mut Vec<&'a TreeNode>) {
     }
 }
 
-/// An actor's path below the root; the workers' all the same.
+/// An actor's path below the root; one label for all workers.
 fn label(tree: &TreeNode, node: &TreeNode) -> String {
     let root = format!("{}/", tree.path);
     let path = node.path.strip_prefix(&root).unwrap_or(&node.path);
@@ -147,7 +147,7 @@ fn states(all: &[&TreeNode], text: &mut Exposition) {
     }
 }
 
-/// Who keeps a checkpoint shows its writes and their bytes.
+/// The writes and bytes of every actor that shows a checkpoint.
 fn checkpoints(tree: &TreeNode, all: &[&TreeNode], text: &mut Exposition) {
     let number = |node: &TreeNode, name: &str| node.snapshot.get(name).and_then(Value::as_f64);
     let both = |node: &&TreeNode| Some((number(node, "writes")?, number(node, "bytes")?));
@@ -173,7 +173,7 @@ fn checkpoints(tree: &TreeNode, all: &[&TreeNode], text: &mut Exposition) {
     }
 }
 
-/// What a plugin's host shows of it.
+/// The metrics of each plugin, from its host's snapshot.
 fn plugins(all: &[&TreeNode], text: &mut Exposition) {
     let hosts = all
         .iter()

@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use super::WORKERS;
 
-/// What upstream calls the stages of a worker, and what a worker shows.
+/// A worker's states: upstream's label, and the text in the worker's snapshot.
 const LIFECYCLES: [(&str, &str); 3] = [
     ("sync", "Syncing"),
     ("terminating", "Terminating"),
     ("terminated", "Terminated"),
 ];
-/// Each with what its pods may say of being static.
+/// Upstream's `config` labels, each with the `static` labels that its pods may have.
 const CONFIGS: [(&str, &[&str]); 3] = [
     ("desired", &["", STATIC]),
     ("orphan", &["", STATIC]),
@@ -30,22 +30,22 @@ const STATES: [ContainerState; 4] = [
     ContainerState::Unknown,
 ];
 
-/// What the workers show, counted.
+/// Sums over the workers' snapshots.
 #[derive(Debug, Default, PartialEq)]
 struct PodCounts {
     running_pods: usize,
     containers: BTreeMap<String, u64>,
     ephemeral: u64,
     resizing: usize,
-    /// By why they wait.
+    /// Pending resizes by upstream's reason.
     resizes: BTreeMap<String, usize>,
-    /// By what is shown of being static.
+    /// Active pods by the label `static`.
     active: BTreeMap<&'static str, usize>,
-    /// By stage, config, and being static.
+    /// Working pods by lifecycle, config and static.
     working: BTreeMap<(String, String, &'static str), usize>,
 }
 
-/// Sets the gauges.
+/// Sets upstream's gauges of pods from the tree.
 pub fn count(tree: &TreeNode) {
     let counts = counted(tree);
     pods::RUNNING_PODS.set(counts.running_pods as f64);
@@ -132,7 +132,7 @@ fn counted(tree: &TreeNode) -> PodCounts {
     counts
 }
 
-/// How many pods the sources want run: the API's are not static.
+/// The number of pods that the sources desire; those of the API are not static.
 fn desired(tree: &TreeNode, is_static: &str) -> f64 {
     let pod_manager = find(tree, "pod-manager");
     let sources = pod_manager.and_then(|node| node.snapshot.get("sources")?.as_object());
@@ -150,7 +150,7 @@ fn find<'a>(node: &'a TreeNode, id: &str) -> Option<&'a TreeNode> {
     }
 }
 
-/// What the first actor that shows such a number shows.
+/// The number under this name in the first actor's snapshot that has it.
 fn find_number(node: &TreeNode, name: &str) -> Option<f64> {
     let own = node.snapshot.get(name).and_then(Value::as_f64);
     own.or_else(|| {

@@ -1,4 +1,4 @@
-//! A tree as metrics.
+//! The tree of actors as metrics.
 
 use kernel::testing::run_paused;
 use kernel::{MailboxView, TreeNode};
@@ -112,7 +112,7 @@ spec:
             "kubelet_running_pods 2",
             "kubelet_running_containers{container_state=\"running\"} 3",
             "kubelet_running_containers{container_state=\"exited\"} 0",
-            // Both come from a folder here.
+            // Both pods are static: their source is a folder.
             "kubelet_desired_pods{static=\"true\"} 2",
             "kubelet_active_pods{static=\"true\"} 1",
             "kubelet_active_pods{static=\"\"} 1",
@@ -138,7 +138,7 @@ spec:
     readinessProbe: {exec: {command: ['true']}, periodSeconds: 1}
 ";
 
-/// The value of a sample; none if it does not show.
+/// The value of a sample; none if the sample is absent.
 fn value(text: &str, sample: &str) -> Option<f64> {
     let rest = |line: &str| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok();
     text.lines().find_map(rest)

@@ -1,6 +1,6 @@
 //! One run of a credential provider: the request on its standard input, the answer on its standard output.
 //!
-//! It has a minute, and so much to say; then it is killed with all that it started. Upstream:
+//! A run has a minute and a limit of output; then it is killed with all its child processes. Upstream:
 //! ExecPlugin (pkg/credentialprovider/plugin/plugin.go, 1.36).
 
 use std::io;
@@ -20,9 +20,9 @@ use tokio::time::timeout;
 
 /// As upstream: enough for a provider to try again, and an end for one that hangs.
 pub(super) const EXEC_TIMEOUT: Duration = Duration::from_secs(60);
-/// Far above any answer.
+/// Bytes of standard output; far above any answer.
 const MAX_STDOUT: u64 = 1024 * 1024;
-/// Of its complaints, which become part of a log line.
+/// Bytes of standard error that are kept for the log line.
 const MAX_STDERR: u64 = 4096;
 
 /// Why a provider gave no credentials.
@@ -49,7 +49,7 @@ pub(super) enum ProviderExecError {
     },
 }
 
-/// Asks a provider for the credentials of an image's repository.
+/// Runs a provider for the credentials of an image's repository.
 pub(super) async fn ask(
     provider: &CredentialProvider,
     image: &str,
@@ -113,13 +113,13 @@ async fn communicate(
     })
 }
 
-/// A process and all that it starts; both are ended when it is dropped before its end.
+/// A process and its children; all are killed when it is dropped before its end.
 struct ProviderProcess {
     child: Child,
     group: Option<Pid>,
 }
 
-/// What came of it. No status: it was not waited for, having said too much.
+/// What a provider wrote. No exit status: one that exceeded the limit of output was not waited for.
 struct ProviderOutput {
     answer: Vec<u8>,
     complaint: Vec<u8>,
@@ -134,7 +134,7 @@ impl ProviderProcess {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // So that what it starts can be ended with it.
+            // The process group lets the provider's children be killed with it.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
@@ -153,13 +153,13 @@ impl ProviderProcess {
             self.child.stderr.take().ok_or_else(missing)?,
         );
         let tell = async move {
-            // Whether it listens is its own business: what counts is the answer.
+            // A provider that does not read its input may still answer.
             drop(stdin.write_all(request).await);
         };
         let complain = async move {
             let mut stderr = stderr;
             let complaint = limited(&mut stderr, MAX_STDERR).await?;
-            // The rest is read, lest it wait for a reader, and forgotten.
+            // The rest is read, lest the provider block on a full pipe, and dropped.
             tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await?;
             io::Result::Ok(complaint)
         };
@@ -198,14 +198,14 @@ impl ProviderProcess {
 
 impl Drop for ProviderProcess {
     fn drop(&mut self) {
-        // Not waited for yet, so the number is still its own.
+        // The process was not waited for yet, so its id is still its own.
         if let Some(group) = self.group {
             kill_process_group(group, Signal::KILL).ok();
         }
     }
 }
 
-/// Why a conversation ends before its end.
+/// Why the exchange with the process ended early.
 enum PipeError {
     Flood(Vec<u8>),
     Pipe(io::Error),

@@ -1,8 +1,8 @@
-//! Credentials of the node: its own docker file, and the programs that provide credentials.
+//! Credentials of the node: its own docker file, and the credential provider plugins.
 //!
-//! - **Owns** what the file said, what each provider answered and for how long that holds.
-//! - **Hears** `Lookup` from the image keeper, and the answers of its own runs.
-//! - **Tells** nobody; it answers, in the order in which credentials are tried.
+//! - **Owns** the docker file's contents, and each provider's answers until they expire.
+//! - **Hears** `Lookup` from the image manager, and the results of its own runs.
+//! - **Tells** no other actor; it answers with credentials in the order to try them in.
 //! - **Never** lets one provider hold up another, nor runs one twice at once for the same image.
 //!
 //! Upstream: pkg/credentialprovider (provider.go, plugin/plugin.go, 1.36). Decisions: `logic_pods::credentials`.
@@ -32,16 +32,16 @@ use tokio::sync::Semaphore;
 
 /// Room for one image of each of 1,000 pods at once, and the providers' answers.
 pub const MAILBOX: usize = 2048;
-/// As upstream: a changed file is seen after this time.
+/// As upstream: a changed file is read again after this time.
 const FILE_CACHE_PERIOD: Duration = Duration::from_secs(300);
-/// Local files in a few fixed places take no longer; what hangs is passed over.
+/// Local files in a few fixed places take no longer; a file that hangs is skipped.
 const FILE_TIMEOUT: Duration = Duration::from_secs(5);
-/// No docker file is larger.
+/// Bytes of a docker file; a larger one is not read.
 const MAX_FILE_SIZE: u64 = 4 * 1024 * 1024;
 /// Runs of one provider at a time; more wait, at no cost to other providers.
 const MAX_RUNS: usize = 16;
 
-/// What the keeper of credentials is told.
+/// Messages of the credential manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Answers with the node's credentials for a repository, in the order to try them in.
@@ -49,13 +49,13 @@ pub enum Msg {
         repository: String,
         reply: Reply<Vec<Credential>>,
     },
-    /// Takes note of what a provider answered.
+    /// Stores a provider's answer.
     ProviderFinished(Box<ProviderRun>),
-    /// Takes note that a lookup has its answer.
+    /// Counts a lookup as answered.
     LookedUp,
 }
 
-/// The end of a provider's run.
+/// The result of a provider's run.
 #[derive(Debug)]
 pub struct ProviderRun {
     provider: usize,
@@ -63,29 +63,29 @@ pub struct ProviderRun {
     answer: ProviderResult,
 }
 
-/// What a provider said, or why nothing.
+/// A provider's answer, or why there is none.
 type ProviderResult = Result<Arc<ProviderResponse>, Arc<str>>;
-/// An answer that several wait for.
+/// The result of one run, shared by the lookups that wait for it.
 type SharedResult = Shared<LocalBoxFuture<'static, ProviderResult>>;
-/// The node's own file, and what it says.
+/// The node's docker file: its path if there is one, and its contents.
 type SharedDockerConfig = Shared<LocalBoxFuture<'static, (Option<PathBuf>, Arc<DockerConfig>)>>;
 
-/// The keeper's section of the configuration.
+/// The section of the configuration about credentials.
 #[derive(Debug, Clone)]
 pub struct CredentialConfig {
-    /// Where the node's own file is looked for.
+    /// Where the node's docker file is looked for.
     pub folders: DockerConfigDirs,
     pub providers: Vec<CredentialProvider>,
 }
 
-/// The file, and each provider.
+/// The docker file in use, and each provider.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub file: Option<PathBuf>,
     pub providers: Vec<ProviderRow>,
 }
 
-/// How a provider does.
+/// One provider's numbers.
 #[derive(Debug, Serialize)]
 pub struct ProviderRow {
     pub name: String,
@@ -96,7 +96,7 @@ pub struct ProviderRow {
     pub last_error: Option<String>,
 }
 
-/// The keeper of the node's credentials.
+/// The credential manager, as upstream's `DockerKeyring`.
 pub struct DockerKeyring {
     folders: DockerConfigDirs,
     providers: Vec<Provider>,
@@ -213,7 +213,7 @@ impl DockerKeyring {
         });
     }
 
-    /// The run that is under way for this image, or a new one.
+    /// The provider's current run for this image, or a new one.
     fn run_provider(
         &mut self,
         index: usize,
@@ -227,7 +227,7 @@ impl DockerKeyring {
         let (declared, places) = (provider.declared.clone(), provider.places.clone());
         let image = repository.to_owned();
         let run = async move {
-            // The places are never closed.
+            // The semaphore is never closed.
             let _place = places.acquire_owned().await.ok();
             match exec::ask(&declared, &image, exec::EXEC_TIMEOUT).await {
                 Ok(response) => Ok(Arc::new(response)),
@@ -275,7 +275,7 @@ impl DockerKeyring {
         }
     }
 
-    /// The node's own file, read again after a time.
+    /// The node's docker file, read again after [`FILE_CACHE_PERIOD`].
     fn file(&mut self, now: Instant) -> SharedDockerConfig {
         if let Some((since, file)) = &self.file
             && now - *since < FILE_CACHE_PERIOD
@@ -308,7 +308,7 @@ fn first_readable(places: Vec<(PathBuf, DockerConfigFormat)>) -> Option<(PathBuf
     })
 }
 
-/// A regular file's content, if there is one and it is no giant.
+/// The contents of a regular file of at most [`MAX_FILE_SIZE`] bytes; none for anything else.
 fn read(path: &Path) -> Option<Vec<u8>> {
     if !fs::metadata(path).ok()?.is_file() {
         return None;

@@ -196,7 +196,7 @@ async fn a_provider_that_hangs_is_killed_with_all_that_it_started() {
     let child = Pid::from_raw(child.trim().parse().unwrap()).unwrap();
     let child = match pidfd_open(child, PidfdFlags::empty()) {
         Ok(child) => child,
-        // It is gone already.
+        // The process has ended already.
         Err(error) => return assert_eq!(error, Errno::SRCH),
     };
     let ended = tokio::task::spawn_blocking(move || {

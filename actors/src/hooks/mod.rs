@@ -1,7 +1,7 @@
-//! Lifecycle hooks carried out: a command in the container, a GET, or a sleep.
+//! Runs lifecycle hooks: a command in the container, a GET, or a sleep.
 //!
-//! The caller gives the deadline, and knows what a failure means; what it is told of it is in upstream's
-//! words. The event about a failure says nothing but that: what a hook answers may be secret.
+//! The caller gives the deadline and decides what a failure means; errors have upstream's
+//! texts. The event about a failure leaves out the hook's answer, which may be secret.
 //!
 //! Upstream: pkg/kubelet/lifecycle/handlers.go, and pkg/kubelet/kuberuntime/kuberuntime_container.go
 //! (startContainer, executePreStopHook), 1.36. Decisions: `logic_pods::hooks`, `logic_pods::probes::target`.
@@ -45,24 +45,24 @@ pub struct LifecycleHook<'a> {
     pub pod: &'a Pod,
     pub container: &'a Container,
     pub id: &'a ContainerId,
-    /// The pod's addresses, the one to be reached first.
+    /// The pod's addresses, the primary first.
     pub ips: &'a [String],
 }
 
 /// Why a hook failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HookError {
-    /// It said no, or could not be carried out.
+    /// The hook failed, or could not be run.
     #[error("{0}")]
     Failed(String),
-    /// It was not done in time.
+    /// The hook did not end before its deadline.
     #[error("{0}")]
     Deadline(String),
 }
 
-/// Carries out a hook within that time, and records the event if it fails.
+/// Runs a hook until its deadline, and records an event if it fails.
 ///
-/// A preStop hook that takes longer than its pod's grace is none: upstream goes on without a word.
+/// A preStop hook that outlasts its pod's grace period gets no event: upstream goes on silently.
 pub async fn run(
     runtime: &RuntimeClient,
     recorder: &Recorder,
@@ -88,14 +88,14 @@ pub async fn run(
     end
 }
 
-/// What carries out a hook. Hooks are rare: each has its own way into the pod.
+/// Runs one hook. Hooks are rare: each has its own connection to the pod.
 struct HookRunner<'a> {
     runtime: &'a RuntimeClient,
     recorder: &'a Recorder,
     probe_client: ProbeClient,
 }
 
-/// What went wrong, and what a command wrote.
+/// The error, and what a command wrote.
 enum HookFailure {
     Said { error: String, output: String },
     Late { error: String },
@@ -116,7 +116,7 @@ impl HookRunner<'_> {
             let (pod, container) = (hook.pod, hook.container.name.as_str());
             decide::failed(hook.handler, pod, container, (error, output))
         };
-        // Boxed: a hook's future would stand in that of every start and every end of a container.
+        // Boxed: the hook's future would otherwise be part of that of every start and every kill of a container.
         let end = match HookAction::of(hook.handler) {
             HookAction::Exec(command) => Box::pin(self.exec(hook, command, within)).await,
             HookAction::Get(get) => Box::pin(self.get(hook, get, within)).await,
@@ -138,7 +138,7 @@ impl HookRunner<'_> {
         let late = || HookFailure::Late {
             error: messages::timed_out(command, within),
         };
-        // The runtime counts in whole seconds, and may be late itself: ours is the deadline that holds.
+        // The runtime counts whole seconds and may be late itself, so the agent enforces the deadline.
         let ran = timeout(within, exec::run(self.runtime, hook.id, command, within));
         match ran.await.map_err(|_| late())? {
             Ok(ran) if ran.exit_code == 0 => Ok(()),
@@ -151,7 +151,7 @@ impl HookRunner<'_> {
         }
     }
 
-    /// Any answer will do: upstream does not look at the status.
+    /// Any status is a success: upstream does not look at it.
     async fn get(
         &self,
         hook: &LifecycleHook<'_>,
@@ -169,7 +169,7 @@ impl HookRunner<'_> {
         let until = kernel::now() + within;
         match self.probe_client.get(&target, within).await {
             Ok(_) => Ok(()),
-            // The head of the answer was there, and more is not asked for.
+            // The head of the answer was there; the body is not needed.
             Err(error) if error.in_body() => Ok(()),
             Err(error) if error.speaks_http() => {
                 let left = until.saturating_duration_since(kernel::now());
@@ -185,7 +185,7 @@ impl HookRunner<'_> {
         }
     }
 
-    /// Asks again by HTTP what speaks no HTTPS, without the secret that was meant for HTTPS alone.
+    /// Repeats a request over HTTP where the server speaks no HTTPS, without the headers meant for HTTPS alone.
     async fn fall_back_to_http(
         &self,
         hook: &LifecycleHook<'_>,

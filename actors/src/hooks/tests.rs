@@ -1,4 +1,4 @@
-//! Laws of hooks, over a runtime-fake and real sockets in the test's process.
+//! Invariants of hooks, over a runtime-fake and real sockets in the test's process.
 
 use cluster::events;
 use k8s_openapi::api::core::v1::Lifecycle;
@@ -14,7 +14,7 @@ use crate::testing::pod;
 
 const HOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Carries out one hook; returns its end, what was recorded, and how long it took.
+/// Runs one hook; returns its result, the recorded events, and its duration.
 async fn end(
     kind: HookKind,
     handler: &str,
@@ -133,7 +133,7 @@ fn a_tcp_socket_is_no_hook() {
     assert_eq!((end, texts.len()), (failed(text), 1));
 }
 
-/// A server that answers one connection after the other with this; returns its port, and what it was told.
+/// A server that answers one connection after the other with this; returns its port, and the requests.
 async fn server(answer: &'static str) -> (u16, tokio::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,10 +1,10 @@
 //! Images made present: by policy, a bounded number of pulls at a time, with back-off.
 //!
-//! - **Owns** the queue of pulls, what is being pulled, the back-off of images that failed, and the
-//!   records of who pulled what with which credentials.
-//! - **Hears** `Ensure` from the pod workers' starts, and the reports of its own work.
-//! - **Tells** the recorder what users check for: Pulling, Pulled, BackOff, Failed; it asks the keeper
-//!   of the node's credentials.
+//! - **Owns** the queue of pulls, the running pulls, the back-off of images that failed, and the
+//!   records of which credentials each image was pulled with.
+//! - **Hears** `Ensure` from the pod workers' starts, and the results of its own tasks.
+//! - **Tells** the recorder the events that users look for: Pulling, Pulled, BackOff, Failed; it asks the
+//!   credential manager for the node's credentials.
 //! - **Never** pulls more at once than the limit, nor an image inside its back-off, nor hands an image
 //!   to a pod that has not shown that it may use it.
 //!
@@ -47,25 +47,25 @@ use crate::worker::object;
 
 /// Room for one start of each container of 1,000 pods at once, twice.
 pub const MAILBOX: usize = 4096;
-/// Between looks at an image that could not be inspected.
+/// Between attempts to inspect an image after the runtime failed to.
 const INSPECT_RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// Between looks at what only a person can change.
+/// Between attempts at an image whose failure only an operator can mend.
 const OPERATOR_RETRY_PERIOD: Duration = Duration::from_secs(10);
 
-/// What the image keeper is told.
+/// Messages of the image manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Makes the image present, and answers with it, or with why it is not.
+    /// Makes the image present; answers with it, or with why it is absent.
     Ensure {
         wanted: Box<ImageRequest>,
         reply: Reply<Result<PresentImage, ImageUnavailable>>,
     },
-    /// Goes on with a request whose image has been checked for.
+    /// Goes on with a request whose image was looked up.
     Checked {
         request: Box<PullTask>,
         check: ImageCheck,
     },
-    /// Queues a request whose credentials have been checked up.
+    /// Queues a request whose credentials were looked up.
     CredentialsFound {
         request: Box<PullTask>,
         credentials: Result<Vec<Credential>, String>,
@@ -76,26 +76,26 @@ pub enum Msg {
         answer: Result<RuntimeImage, String>,
         began: Instant,
     },
-    /// Takes note that the pulls of an earlier life have been taken over.
+    /// Goes on: the pulls that an earlier life began are recorded.
     Adopted,
     /// Answers with everything that is pulled, waits or backs off.
     List { reply: Reply<Snapshot> },
 }
 
-/// The image keeper's section of the configuration.
+/// The image manager's section of the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct ImageConfig {
     /// Pulls at a time; none for no limit (`serializeImagePulls`, `maxParallelImagePulls`).
     pub parallel: Option<usize>,
     /// `registryPullQPS`, `registryBurst`; none for no limit.
     pub rate: Option<PullRateLimit>,
-    /// Who may use an image that is here; none where that is not verified at all.
+    /// Which pods may use an image that is present; none where that is not verified.
     pub verification: Option<verification::CredentialVerificationPolicy>,
-    /// Where the records of pulls are kept.
+    /// The root folder, which has the records of pulls.
     pub root_dir: PathBuf,
 }
 
-/// Whom the image keeper works with.
+/// The actors and clients that the image manager works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
     pub runtime: RuntimeClient,
@@ -104,7 +104,7 @@ pub struct Peers {
     pub objects: Arc<dyn Objects>,
 }
 
-/// The image keeper.
+/// The image manager.
 #[derive(Debug)]
 pub struct ImageManager {
     parallel: Option<usize>,
@@ -115,14 +115,14 @@ pub struct ImageManager {
 
     bucket: Option<TokenBucket>,
     queue: VecDeque<Box<PullTask>>,
-    /// What is pulled, and the key of each.
+    /// Running pulls, each with its key.
     pulling: Vec<(String, PullRow)>,
     backoffs: BackoffTable,
-    /// By key: how the last pull of each image that backs off failed.
+    /// By key: the last failure of each image that backs off.
     failures: BTreeMap<String, PullFailure>,
 }
 
-/// A pull that failed, for the time until it is forgotten.
+/// A failed pull, until it is forgotten.
 #[derive(Debug)]
 struct PullFailure {
     waiting: WaitingReason,
@@ -265,7 +265,7 @@ impl ImageManager {
                 self.record(wanted, EventType::Normal, "Pulled", message, ctx);
                 request.reply.send(Ok(found.into()));
             }
-            // Whether it is here is not told to a pod that may not use it.
+            // A pod that may not use the image does not learn that it is present.
             (ImageCheck::Absent | ImageCheck::Closed, PullPolicy::Never) => {
                 let message = messages::never_pull(image);
                 self.warn(wanted, decide::ERR_IMAGE_NEVER_PULL, message.clone(), ctx);
@@ -298,7 +298,7 @@ impl ImageManager {
         let (now, key) = (timestamp(ctx), request.wanted.key());
         let Some(left) = self.backoffs.remaining_since_update(&key, now, &BACKOFF) else {
             let puller = self.puller.clone();
-            // Before it takes a place: a provider that hangs holds up nobody else's pull.
+            // Before it takes a place, so that a provider that hangs does not hold up other pulls.
             ctx.run(async move {
                 let credentials = puller.credentials(&mut request).await;
                 Msg::CredentialsFound {
@@ -343,7 +343,7 @@ impl ImageManager {
         self.pull_next(ctx);
     }
 
-    /// Nothing was tried, so nothing backs off; only a person can change it.
+    /// No pull was tried, so none backs off; only an operator can mend it.
     fn no_credentials(&self, request: PullTask, why: String, ctx: &Context<Msg>) {
         let message = messages::failed(&request.wanted.image, &why);
         self.warn(&request.wanted, "Failed", message, ctx);
@@ -434,7 +434,7 @@ impl ImageManager {
             row,
         };
         self.failures.insert(key, failure);
-        // Asked again at once, the answer is ImagePullBackOff, which is what users check for.
+        // A request that is repeated soon gets ImagePullBackOff, which users look for.
         let retry_after = delay.min(Duration::from_secs(1));
         request.reply.send(Err(ImageUnavailable {
             waiting,
@@ -442,7 +442,7 @@ impl ImageManager {
         }));
     }
 
-    /// A row that knows how often the image was tried.
+    /// A row with the number of attempts of the image.
     fn row(&self, wanted: &ImageRequest, state: PullState, since: Timestamp) -> PullRow {
         let row = PullRow::new(wanted, state, since);
         match (self.failures.get(&wanted.key()), state) {
@@ -477,8 +477,8 @@ impl ImageManager {
     }
 }
 
-/// Counts a request by whether the image is here, and whether it has to be pulled; of one that is pulled in any case
-/// nobody looks.
+/// Counts a request by whether the image is present and whether it must be pulled; with `Always` presence is not
+/// checked.
 fn count(check: &ImageCheck, policy: PullPolicy) {
     let (present, pull) = match (check, policy) {
         (_, PullPolicy::Always) => ("unknown", "true"),

@@ -1,6 +1,6 @@
 //! The records of pulls on disk: upstream's files, in upstream's folders.
 //!
-//! Written beside and renamed, never in place; what does not read is told and counts as nobody's.
+//! Files are written beside and renamed. A record that cannot be decoded is logged and counts as no pod's.
 //! Upstream: pkg/kubelet/images/pullmanager/fs_pullrecords.go (1.36).
 
 use std::collections::BTreeMap;
@@ -18,8 +18,8 @@ use logic_pods::images::records::{
 use logic_pods::images::verification::PullRecordState;
 use metrics::images;
 
-/// The records. Its work is done in the blocking pool, one thing at a time; the lock is the image
-/// keeper's own tasks' and nobody else's.
+/// The records. Files are read and written in the blocking pool, one operation at a time; only the image
+/// manager's own tasks take the lock.
 #[derive(Debug, Clone)]
 pub(super) struct PullRecords(Arc<Mutex<PullRecordStore>>);
 
@@ -27,7 +27,7 @@ pub(super) struct PullRecords(Arc<Mutex<PullRecordStore>>);
 struct PullRecordStore {
     pulling: PathBuf,
     pulled: PathBuf,
-    /// Pulls of each image under way in this life.
+    /// The number of running pulls of each image.
     under_way: BTreeMap<String, usize>,
 }
 
@@ -41,24 +41,24 @@ impl PullRecords {
         })))
     }
 
-    /// What the records say of an image that is here.
+    /// What the records say of an image that is present.
     pub(super) async fn tracked(&self, image: &str, reference: &str) -> PullRecordState {
         let (image, reference) = (image.to_owned(), reference.to_owned());
         let tracked = self.with(move |books| Ok(books.tracked(&image, &reference)));
         tracked.await.unwrap_or(PullRecordState::Damaged)
     }
 
-    /// Notes that a pull begins. It must not, if that cannot be noted.
+    /// Writes an intent before a pull. If that fails, the image must not be pulled.
     pub(super) async fn intend(&self, image: &str) -> io::Result<()> {
         let image = image.to_owned();
         self.with(move |books| books.intend(image)).await
     }
 
-    /// Notes what an image was pulled with, and that the pull is over.
+    /// Records what an image was pulled with, and removes the intent.
     pub(super) async fn pulled(&self, image: &str, reference: &str, with: PullCredentials) {
         let (image, reference, now) = (image.to_owned(), reference.to_owned(), now());
         let noted = self.with(move |books| {
-            // An intent that stays says what the record does not: pulled, and by nobody known.
+            // If the record cannot be written, the intent stays, and counts as a pull without a known pod.
             books.learn(&image, &reference, Some(&with), now)?;
             books.over(&image)
         });
@@ -67,7 +67,7 @@ impl PullRecords {
         }
     }
 
-    /// Notes that a pull is over, without success.
+    /// Removes the intent of a pull that failed.
     pub(super) async fn failed(&self, image: &str) {
         let image = image.to_owned();
         if let Err(error) = self.with(move |books| books.over(&image)).await {
@@ -75,7 +75,7 @@ impl PullRecords {
         }
     }
 
-    /// Adds what was found to open an image.
+    /// Adds credentials that were found to give access to an image.
     pub(super) async fn learn(&self, image: &str, reference: &str, with: PullCredentials) {
         let (image, reference, now) = (image.to_owned(), reference.to_owned(), now());
         let learnt = self.with(move |books| books.learn(&image, &reference, Some(&with), now));
@@ -84,7 +84,7 @@ impl PullRecords {
         }
     }
 
-    /// Makes the folders, brings older files into today's form, and answers with the images whose
+    /// Makes the folders, converts older files into today's form, and returns the images whose
     /// pulls an earlier life began.
     pub(super) async fn open(&self) -> Vec<String> {
         let opened = self.with(PullRecordStore::open).await;
@@ -94,13 +94,13 @@ impl PullRecords {
         })
     }
 
-    /// Takes an image whose pull an earlier life began as pulled, by nobody known.
+    /// Records an image whose pull an earlier life began as pulled without a known pod.
     pub(super) async fn adopt_existing(&self, image: &str, reference: &str) {
         let (image, reference, now) = (image.to_owned(), reference.to_owned(), now());
         let adopted = self.with(move |books| {
             books.learn(&image, &reference, None, now)?;
             match books.under_way.contains_key(&image) {
-                // It is being pulled again: its end will tell.
+                // It is being pulled again: that pull ends the intent.
                 true => Ok(()),
                 false => {
                     remove(&books.pulling.join(file_name(&image)))?;
@@ -235,7 +235,7 @@ impl PullRecordStore {
     }
 }
 
-/// Shows how many records a folder holds.
+/// Sets a gauge to the number of records in a folder.
 fn count(show: fn(usize), folder: &Path) {
     if let Ok(files) = files(folder) {
         show(files.len());
@@ -263,7 +263,7 @@ fn read<T>(path: &Path, decode: fn(&[u8]) -> Result<T, PullRecordError>) -> io::
     decode(&text).map(Some).map_err(why)
 }
 
-/// Writes beside and renames: a file is old or new, never half.
+/// Writes beside and renames, so that the file is old or new, never partial.
 fn write(folder: &Path, subject: &str, text: &[u8]) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)

@@ -1,4 +1,4 @@
-//! The slow work of a request, beside the actor: looking, asking for credentials, pulling.
+//! The slow work of a request, beside the actor: inspecting the image, looking up credentials, pulling.
 
 use std::time::Duration;
 
@@ -17,40 +17,40 @@ use super::request::{ImageRequest, PullTask};
 use crate::credentials;
 use crate::runtime::{ImagePull, RuntimeClient, RuntimeError, RuntimeImage};
 
-/// A provider has a minute; behind many others it may have to wait for its turn.
+/// A provider has a minute; behind many others its run may have to wait.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What requests are carried out with.
+/// Carries out requests.
 #[derive(Debug, Clone)]
 pub(super) struct ImagePuller {
     pub(super) runtime: RuntimeClient,
     pub(super) credentials: Addr<credentials::Msg>,
-    /// None where access to images that are here is not verified.
+    /// None where access to present images is not verified.
     pub(super) verification: Option<Verification>,
 }
 
-/// By which rule access is verified, and by which records.
+/// The policy of verification, and the records it reads.
 #[derive(Debug, Clone)]
 pub(super) struct Verification {
     pub(super) policy: CredentialVerificationPolicy,
     pub(super) pull_records: PullRecords,
 }
 
-/// What a check at an image found.
+/// The result of looking up an image for a pod.
 #[derive(Debug)]
 pub enum ImageCheck {
-    /// It is here, and this pod may use it.
+    /// The image is present, and this pod may use it.
     Present(RuntimeImage),
     Absent,
-    /// It is here, but this pod has not shown that it may use it: as good as absent.
+    /// The image is present, but this pod has not shown that it may use it: as good as absent.
     Closed,
     Failed(RuntimeError),
-    /// The pod's credentials do not read.
+    /// The pod's pull secrets could not be read.
     NoCredentials(String),
 }
 
 impl ImagePuller {
-    /// Looks whether the image is here for this pod. Where it is pulled in any case, nobody looks.
+    /// Looks up whether the image is present for this pod; not for one that is pulled in any case.
     pub(super) async fn check(&self, request: &mut PullTask) -> ImageCheck {
         if request.wanted.policy == PullPolicy::Always {
             return ImageCheck::Absent;
@@ -83,7 +83,7 @@ impl ImagePuller {
         let reference = image.reference.as_str().to_owned();
         let name = request.wanted.image.clone();
         let tracked = match policy {
-            // Nobody's records matter.
+            // The policy reads no records.
             CredentialVerificationPolicy::NeverVerify => {
                 return (ImageCheck::Present(image), MustPullCheck::Allowed);
             }
@@ -128,7 +128,7 @@ impl ImagePuller {
         }
     }
 
-    /// The credentials for the image, in the order to try them in: the pod's, the node's, the providers'.
+    /// The credentials for the image in the order to try them in: the pod's, the node's, the providers'.
     pub(super) async fn credentials(
         &self,
         request: &mut PullTask,
@@ -158,7 +158,7 @@ impl ImagePuller {
         Ok(found)
     }
 
-    /// Pulls with one credential after the other, until one opens the registry.
+    /// Pulls with one credential after the other until the registry accepts one.
     pub(super) async fn pull(&self, request: &PullTask) -> Result<RuntimeImage, String> {
         let name = &request.wanted.image;
         if let Some(Verification { pull_records, .. }) = &self.verification
@@ -226,7 +226,7 @@ impl ImagePuller {
         }))
     }
 
-    /// Takes over what an earlier life began to pull: what is here now was pulled, by nobody known.
+    /// Records what earlier lives began to pull: a present image counts as pulled without a known pod.
     pub(super) async fn adopt_existing(&self) {
         let Some(Verification { pull_records, .. }) = &self.verification else {
             return;

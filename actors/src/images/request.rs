@@ -1,4 +1,4 @@
-//! What is asked of the image keeper, for whom, and what is answered.
+//! Requests to the image manager, and their answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use logic_pods::security::ImageUser;
 
 use crate::runtime::RuntimeImage;
 
-/// What an image is for.
+/// Whether an image is a container's or a volume's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ImagePurpose {
     Container(String),
@@ -36,7 +36,7 @@ impl fmt::Display for ImagePurpose {
     }
 }
 
-/// Which image, for whom.
+/// An image, and the pod that needs it.
 #[derive(Debug)]
 pub struct ImageRequest {
     pub(super) image: String,
@@ -70,18 +70,18 @@ impl ImageRequest {
         }
     }
 
-    /// With the sandbox that it is for: the runtime learns of the pod and of its runtime class.
+    /// Adds the sandbox config, which tells the runtime the pod and its runtime class.
     pub fn within(mut self, sandbox: Arc<SandboxConfig>) -> Self {
         self.sandbox = Some(sandbox);
         self
     }
 
-    /// Upstream's key: a failed pull of one pod does not hold up another.
+    /// Upstream's back-off key: a failed pull of one pod does not hold up another.
     pub(super) fn key(&self) -> String {
         decide::backoff_key(self.pod.uid().as_str(), &self.image)
     }
 
-    /// The container that events are about; a volume's are about the pod.
+    /// The container that events are about; none for a volume, whose events are about the pod.
     pub(super) fn container(&self) -> Option<&str> {
         match &self.purpose {
             ImagePurpose::Container(name) => Some(name),
@@ -90,13 +90,13 @@ impl ImageRequest {
     }
 }
 
-/// An image that is there.
+/// An image that is present.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PresentImage {
-    /// What the runtime is to be asked for.
+    /// The reference to give the runtime.
     pub reference: String,
     pub user: ImageUser,
-    /// When it was pulled, if it had to be.
+    /// When it was pulled; none if it was present already.
     pub pulled: Option<PullInterval>,
 }
 
@@ -115,7 +115,7 @@ impl From<RuntimeImage> for PresentImage {
     }
 }
 
-/// Why an image is not there, and when to ask again.
+/// Why an image is not present, and when to ask again.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ImageUnavailable {
     pub waiting: WaitingReason,
@@ -135,17 +135,17 @@ impl ImageUnavailable {
     }
 }
 
-/// A request under way.
+/// A request that is being carried out.
 #[derive(Debug)]
 pub struct PullTask {
     pub(super) wanted: ImageRequest,
-    /// With its tag, as the runtime wants it.
+    /// The image's name with its tag, as the runtime expects it.
     pub(super) image: String,
     pub(super) secrets: PullSecrets,
-    /// Looked up once, and no earlier than needed.
+    /// None until they are looked up; that is done once, as late as possible.
     pub(super) credentials: Option<Vec<Credential>>,
     pub(super) asked: Instant,
-    /// When it came to wait for a place.
+    /// When it joined the queue.
     pub(super) queued: Timestamp,
     pub(super) reply: Reply<Result<PresentImage, ImageUnavailable>>,
 }

@@ -1,4 +1,4 @@
-//! What is shown of pulls: each under way, waiting or backing off, for whom, since when.
+//! Pulls as `oxctl images` shows them: running, waiting or backing off.
 
 use jiff::Timestamp;
 use logic_api::pod::PodView;
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::request::ImageRequest;
 
-/// Where a pull stands.
+/// The state of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PullState {
     Pulling,
-    /// For a free place.
+    /// In the queue.
     Waiting,
     BackingOff,
 }
@@ -24,15 +24,15 @@ pub struct PullRow {
     pub pod: String,
     /// The container, or `volume NAME`.
     pub purpose: String,
-    /// When it came into its state.
+    /// When it entered this state.
     pub since: Timestamp,
-    /// From 1: the first attempt.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// Its place among those that wait, from 1.
+    /// Its position in the queue, from 1; none if it is not queued.
     pub position: Option<usize>,
-    /// When it is tried again.
+    /// When the next attempt may begin; none if it does not back off.
     pub until: Option<Timestamp>,
-    /// What the last attempt failed of.
+    /// The error of the last attempt.
     pub last_error: Option<String>,
 }
 
@@ -53,11 +53,11 @@ impl PullRow {
     }
 }
 
-/// Everything that is not simply there.
+/// Every image that is pulled, waits or backs off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Pulls at a time; none for no limit.
     pub limit: Option<usize>,
-    /// First those that are pulled, then those that wait in their order, then those that back off.
+    /// Running pulls first, then the queue in its order, then back-offs.
     pub rows: Vec<PullRow>,
 }

@@ -1,4 +1,4 @@
-//! The image keeper over a fake runtime, on a paused clock.
+//! The image manager over a fake runtime, on a paused clock.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ struct Rig {
     folder: TempDir,
 }
 
-/// What a test changes of the usual.
+/// What a test changes of the defaults.
 struct TestOptions {
     settings: FakeSettings,
     rules: ImageConfig,

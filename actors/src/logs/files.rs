@@ -1,4 +1,4 @@
-//! What is done to the files of a log. Every function here blocks.
+//! Operations on a log's files. Every function here blocks.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -14,12 +14,12 @@ use logic_pods::logs::{self, LogFiles, LogRotationPolicy};
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-/// A folder that lists more names than this is not of our making; the rest is left alone.
+/// A folder with more names than this is not the agent's; the rest is left alone.
 const MAX_NAMES: usize = 10_000;
-/// Read at a time while compressing.
+/// Bytes read at a time while compressing.
 const CHUNK_SIZE: usize = 64 * 1024;
 
-/// Moves a log out of the way; answers with its new name.
+/// Renames a log before its rotation; returns its new name.
 pub(super) fn set_aside(path: &Path, now: Timestamp) -> io::Result<String> {
     let (folder, log) = split(path)?;
     let name = logs::rotated(log, &names(folder)?, now);
@@ -27,7 +27,7 @@ pub(super) fn set_aside(path: &Path, now: Timestamp) -> io::Result<String> {
     Ok(name)
 }
 
-/// Moves a log back to where it was; false if there is a new log already.
+/// Renames a log back; returns false if there is a new log already.
 pub(super) fn put_back(path: &Path, name: &str) -> io::Result<bool> {
     match rename(&path.with_file_name(name), path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -35,7 +35,7 @@ pub(super) fn put_back(path: &Path, name: &str) -> io::Result<bool> {
     }
 }
 
-/// Removes what is left behind and what is too much; answers with what is to be compressed.
+/// Removes leftovers and excess logs; returns the ones to compress.
 pub(super) fn clean_up(
     path: &Path,
     fresh: &BTreeSet<String>,
@@ -57,13 +57,13 @@ pub(super) fn clean_up(
     Ok(clean_up.compress)
 }
 
-/// Compresses a rotated log, whose place and mode the result takes. A log that was removed
+/// Compresses a rotated log, whose name and mode the result takes. A log that was removed
 /// meanwhile, or whose compression is called off, leaves nothing.
 pub(super) fn compress(source: &Path, off: &AtomicBool) -> io::Result<()> {
     let (folder, name) = split(source)?;
     let temporary = folder.join(logs::temporary(name));
     let done = write_compressed(source, &temporary, off).and_then(|whole| {
-        // Removed as excess meanwhile: then nobody counts the compressed one.
+        // The source was removed as excess meanwhile, so its compressed copy must not stay.
         if whole && fs::symlink_metadata(source).is_ok() {
             fs::rename(&temporary, folder.join(logs::compressed(name)))?;
             absent(fs::remove_file(source))?;
@@ -74,7 +74,7 @@ pub(super) fn compress(source: &Path, off: &AtomicBool) -> io::Result<()> {
     absent(done)
 }
 
-/// False if it was called off.
+/// Returns false if it was called off.
 fn write_compressed(source: &Path, target: &Path, off: &AtomicBool) -> io::Result<bool> {
     let no_surprises = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let mut from = OpenOptions::new()
@@ -108,10 +108,10 @@ fn write_compressed(source: &Path, target: &Path, off: &AtomicBool) -> io::Resul
     Ok(true)
 }
 
-/// Never over something that is there.
+/// Never replaces an existing file.
 fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // A file system that cannot promise it.
+        // The file system does not support `RENAME_NOREPLACE`.
         Err(Errno::INVAL | Errno::NOSYS) => match to.symlink_metadata() {
             Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
             Err(_) => fs::rename(from, to),

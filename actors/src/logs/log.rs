@@ -23,7 +23,7 @@ use crate::runtime::{RuntimeClient, RuntimeError};
 pub enum RotateError {
     #[error("cannot be moved")]
     Move(#[source] io::Error),
-    /// The log is where it was.
+    /// The runtime did not reopen the log, which was moved back.
     #[error("cannot be reopened")]
     Reopen(#[source] RuntimeError),
     /// The log stays under its new name, and is reopened later.
@@ -42,10 +42,10 @@ impl RotateError {
     }
 }
 
-/// When a log is checked.
+/// The next check of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckState {
-    /// When it is reported to be written.
+    /// When inotify reports a write.
     Reported,
     At(Instant),
     Looking,
@@ -58,18 +58,18 @@ pub(super) enum CheckState {
 pub(super) struct ContainerLog {
     pub(super) path: Arc<Path>,
     pub(super) when: CheckState,
-    /// What reports the next write.
+    /// The inotify watch for the next write; none while the log is only checked in sweeps.
     pub(super) watch: Option<WatchDescriptor>,
     measured: Option<LogSize>,
-    /// Where [`LogSize`]'s time begins.
+    /// Where the time of [`LogSize`] begins.
     since: Instant,
-    /// Not rotated before: it failed.
+    /// After a failed rotation: when the next one may begin.
     not_before: Instant,
-    /// It was missing, and was reopened for that.
+    /// The log was missing, and the runtime was asked to reopen it.
     reopened: bool,
     clean_up: CleanupState,
     compression: Option<Compression>,
-    /// What was rotated a short while ago.
+    /// Logs rotated recently, each with the time: too fresh to compress.
     fresh: Vec<(String, Instant)>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct ContainerLog {
 enum CleanupState {
     Done,
     At(Instant),
-    /// And once more if there was another rotation meanwhile.
+    /// `again`: when the log is due once more, if it was rotated meanwhile.
     Doing {
         again: Option<Instant>,
     },
@@ -96,7 +96,7 @@ impl Drop for Compression {
 }
 
 impl ContainerLog {
-    /// Its first check is at once, and an earlier agent may have left files behind.
+    /// A new log is checked at once: an earlier agent may have left files behind.
     pub(super) fn new(path: PathBuf, now: Instant) -> Self {
         ContainerLog {
             path: path.into(),
@@ -120,7 +120,7 @@ impl ContainerLog {
         matches!(self.when, CheckState::At(at) if at <= until)
     }
 
-    /// When there is something to do; looks do not count while one is under way.
+    /// When the log is next due; its checks do not count while a task is checking logs.
     pub(super) fn next(&self, looking: bool) -> Option<Instant> {
         let check = match self.when {
             CheckState::At(at) if !looking => Some(at),
@@ -151,7 +151,7 @@ impl ContainerLog {
         }
     }
 
-    /// Sets when the next check is, unless the log is rotated now.
+    /// Sets when the log is checked next, unless it is rotated now.
     pub(super) fn checked(
         &mut self,
         found: &LogFileState,
@@ -173,7 +173,7 @@ impl ContainerLog {
         };
     }
 
-    /// Puts the next attempt off.
+    /// Delays the next attempt.
     fn wait(&mut self, interval: Duration, now: Instant) {
         self.not_before = now + interval;
         self.when = CheckState::At(self.not_before);
@@ -210,7 +210,7 @@ async fn rotate(
     let old = name.clone();
     match blocking(move || files::put_back(&path, &old)).await {
         Ok(true) => Err(RotateError::Reopen(reopen)),
-        // It did begin a new one before its answer was lost.
+        // The runtime had begun a new log before its answer was lost.
         Ok(false) => Ok(name),
         Err(source) => Err(RotateError::MoveBack {
             reopen: reopen.describe(),
@@ -245,7 +245,7 @@ impl ContainerLogManager {
         });
     }
 
-    /// A log that is gone, or was moved away by an agent that died of it, is begun anew: once a check.
+    /// Has the runtime reopen a log that is gone, or that an agent moved away before it died: once a check.
     pub(super) fn reopen(&mut self, id: &ContainerId, ctx: &mut Context<Msg>) {
         let Some(log) = self.logs.get_mut(id).filter(|log| !log.reopened) else {
             if let Some(log) = self.logs.get_mut(id) {
@@ -285,14 +285,14 @@ impl ContainerLogManager {
                 log.wait(interval, now);
                 self.failed(id, &error.describe());
             }
-            // Ended meanwhile: what it left is cleaned up at the next rotation of its successor.
+            // The container ended meanwhile: its leftovers are cleaned up at the next rotation of its successor.
             (None, _) => {}
         }
         // At once, so that the log is watched again before much is written.
         self.check(ctx);
     }
 
-    /// Tidies behind the logs whose time has come.
+    /// Cleans up behind the rotated logs that are due.
     pub(super) fn start_clean_up(&mut self, ctx: &mut Context<Msg>) {
         let now = ctx.now();
         for (id, log) in &mut self.logs {
@@ -321,7 +321,7 @@ impl ContainerLogManager {
         let Some(log) = self.logs.get_mut(id) else {
             return;
         };
-        // What is too fresh to be compressed is checked again when it no longer is.
+        // A log too fresh to compress is checked again once it is old enough.
         let oldest = log.fresh.first().map(|(_, at)| *at + self.policy.interval);
         let again = match log.clean_up {
             CleanupState::Doing { again } => again,
@@ -343,12 +343,12 @@ impl ContainerLogManager {
         self.set_timer(ctx);
     }
 
-    /// Begins as many compressions as may be.
+    /// Begins as many compressions as the limit allows.
     fn compress(&mut self, ctx: &mut Context<Msg>) {
         while self.compressions < self.policy.workers.min(MAX_WORKERS) {
             let is_free = |(id, _): &(ContainerId, String)| {
                 let log = self.logs.get(id);
-                // While its folder is cleaned up, what is being made might be taken for a leftover.
+                // While its folder is cleaned up, an unfinished result might be taken for a leftover.
                 log.is_some_and(|log| {
                     log.compression.is_none() && !matches!(log.clean_up, CleanupState::Doing { .. })
                 })

@@ -1,19 +1,19 @@
-//! Container logs: kept within their limits, however fast a container writes.
+//! Container log rotation: logs stay within their limits, however fast a container writes.
 //!
-//! - **Owns** the logs of running containers: when each is checked next, and what is being done to it.
-//! - **Hears** from the pod workers which containers run, from inotify that logs were written, from its own
-//!   work what came of it.
-//! - **Tells** nobody but the runtime, which reopens a log that was moved away.
+//! - **Owns** the logs of running containers: when each is checked next, and which operation is running on it.
+//! - **Hears** from the pod workers which containers run, from inotify that logs were written, and the results
+//!   of its own tasks.
+//! - **Tells** no other actor; it asks the runtime to reopen a log that was moved away.
 //! - **Never** touches the log of a container that does not run, and never waits for a compression to rotate.
 //!
 //! The bound: while the runtime reopens a log before its writer fills half the limit, and the writer is no faster
-//! than 128 MiB/s, a log never exceeds twice `containerLogMaxSize` (`logic_pods::logs::Policy::rest`). A container's logs
+//! than 128 MiB/s, a log never exceeds twice `containerLogMaxSize` (`LogRotationPolicy::rest`). A container's logs
 //! then take at most `containerLogMaxFiles` + 1 such files: the rotated one before an old one goes; and one more
 //! for each compression under way, whose result exists together with its source.
 //!
 //! Upstream: pkg/kubelet/logs/container_log_manager.go (1.36). Its order of a rotation is kept but for this: the log
-//! is moved first, and the old ones are cleaned_up after it. What upstream does each `containerLogMonitorInterval`
-//! to every log, here is done to those that were written, and to all of them as often for good measure.
+//! is moved first, and the old ones are cleaned up after it. What upstream does each `containerLogMonitorInterval`
+//! to every log is done here to written ones, and as often to all of them in case inotify missed a write.
 
 mod files;
 mod log;
@@ -42,38 +42,38 @@ use crate::runtime::RuntimeClient;
 
 /// Room for two changes from each of 1,000 pods at once.
 pub const MAILBOX: usize = 2048;
-/// Looked at by one piece of work: a sweep over a full node must not keep a flooded log waiting.
+/// Logs checked by one task: a sweep over a full node must not keep a flooded log waiting.
 const MAX_CHECKS: usize = 128;
 /// `containerLogMaxWorkers` beyond this would leave no thread of the blocking pool to rotate.
 const MAX_WORKERS: usize = 2;
 
-/// What the keeper of logs is told.
+/// Messages of the container log manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Keeps the logs of exactly these containers of the pod within their limits: those that run.
+    /// Sets the pod's running containers, whose logs are kept within their limits.
     Watch {
         uid: PodUid,
         containers: Vec<RunningLog>,
     },
     /// Leaves the pod's logs alone from now on.
     Forget { uid: PodUid },
-    /// Takes note of which logs were written; a negative number stands for any.
+    /// Makes these watches' logs due for a check; a negative number stands for every watch.
     Written { watches: BTreeSet<i32> },
-    /// Goes on without inotify, and tries for it again later.
+    /// Goes on without inotify, and retries it later.
     WatchLost(io::Error),
-    /// Looks at the logs whose time has come, and tidies behind those that were rotated.
+    /// Checks the logs that are due, and cleans up behind rotated ones.
     Check,
-    /// Looks at every log: whatever was missed is found.
+    /// Checks every log: finds what inotify missed.
     Sweep,
     /// Rotates the logs that are due.
     Checked(Vec<LogCheck>),
-    /// Takes note of what came of a rotation, or of reopening a log that was missing.
+    /// Ends a rotation, or the reopening of a log that was missing.
     Rotated {
         id: ContainerId,
         path: Arc<Path>,
         result: Result<Option<String>, RotateError>,
     },
-    /// Queues what is to be compressed.
+    /// Queues rotated logs for compression.
     CleanedUp {
         id: ContainerId,
         result: io::Result<Vec<String>>,
@@ -90,15 +90,15 @@ pub enum Msg {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningLog {
     pub id: ContainerId,
-    /// Absolute, as the runtime reports it.
+    /// The absolute path of the log, as the runtime reports it.
     pub path: PathBuf,
 }
 
-/// Counted.
+/// Counts of logs and of work on them.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub logs: usize,
-    /// Those whose writes inotify reports; the others are checked every so often.
+    /// Logs whose writes inotify reports; the others are only checked in sweeps.
     pub reported: usize,
     pub looks: u64,
     pub rotations: u64,
@@ -108,7 +108,7 @@ pub struct Snapshot {
     pub last_error: Option<String>,
 }
 
-/// The keeper of container logs.
+/// The container log manager.
 #[derive(Debug)]
 pub struct ContainerLogManager {
     policy: Arc<LogRotationPolicy>,
@@ -118,9 +118,9 @@ pub struct ContainerLogManager {
     pods: BTreeMap<PodUid, BTreeSet<ContainerId>>,
     logs: BTreeMap<ContainerId, ContainerLog>,
     watches: Option<Watches>,
-    /// Whose log a watch reports on.
+    /// The container of each watch.
     watched: BTreeMap<i32, ContainerId>,
-    /// Watches that reported before the check that set them was done; none while nobody looks.
+    /// Watches that reported before the check that set them ended; none while no check is running.
     early: Option<BTreeSet<i32>>,
     timer: Option<(Instant, TimerId)>,
     to_compress: VecDeque<(ContainerId, String)>,
@@ -135,7 +135,7 @@ impl Actor for ContainerLogManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
-    /// A successor begins with nothing, and has the workers say it all again.
+    /// A restarted manager begins empty and has the workers send their containers again.
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         if self.policy.limit.is_none() {
             return Ok(());
@@ -213,7 +213,7 @@ impl ContainerLogManager {
         let before = self.pods.insert(uid, ids.clone()).unwrap_or_default();
         before.difference(&ids).for_each(|id| self.remove_log(id));
         for RunningLog { id, path } in containers {
-            // A runtime that tells no path logs elsewhere.
+            // A runtime that reports no path logs elsewhere.
             if path.is_absolute() {
                 self.logs
                     .entry(id)
@@ -239,7 +239,7 @@ impl ContainerLogManager {
         let Some(watch) = watch else { return };
         self.watched.remove(&watch.get_watch_descriptor_id());
         if let Some(watches) = &mut self.watches {
-            // One that has reported is gone already.
+            // A watch that has reported is gone already.
             drop(watches.remove(watch));
         }
     }
@@ -272,7 +272,7 @@ impl ContainerLogManager {
     }
 
     fn watch_lost(&mut self, error: &io::Error, ctx: &mut Context<Msg>) {
-        // Said once, though it is tried again with every sweep.
+        // Logged once, though each sweep tries again.
         if self.watches.take().is_some() || self.last_error.is_none() {
             tracing::warn!(
                 "container logs are looked at every so often, inotify does not report: {error}"

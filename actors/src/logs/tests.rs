@@ -1,4 +1,4 @@
-//! Laws of the keeper of container logs.
+//! Invariants of the container log manager.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use crate::testing::serve;
 
 const MIB: u64 = 1 << 20;
 
-/// The keeper, a runtime with one running container, and the folder that it logs in.
+/// The manager, a runtime with one running container, and the folder of its logs.
 struct Rig {
     folder: TempDir,
     fake: Fake,
@@ -93,7 +93,7 @@ impl Rig {
         fs::metadata(self.log()).unwrap().len()
     }
 
-    /// The rotated files, sorted, without what all their names begin with.
+    /// The rotated files, sorted, without their names' common prefix.
     fn rotated(&self) -> Vec<String> {
         let entries = fs::read_dir(self.log().parent().unwrap()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -302,7 +302,7 @@ fn a_missing_log_is_reopened() {
         pass(Duration::from_secs(1)).await;
         assert_eq!(rig.size(), 0);
         assert_eq!(rig.fake.calls(Rpc::ReopenContainerLog), 1);
-        // And is watched again.
+        // The log is watched again.
         rig.append(20);
         pass(Duration::from_secs(1)).await;
         assert_eq!(rig.rotated().len(), 1);
@@ -377,7 +377,7 @@ fn a_compression_that_is_called_off_leaves_the_log_as_it_was() {
     files::compress(&log, &AtomicBool::new(true)).unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     assert_eq!(fs::read(&log).unwrap(), b"text");
-    // What is gone needs no compression.
+    // A removed log is not compressed.
     fs::remove_file(&log).unwrap();
     files::compress(&log, &AtomicBool::new(false)).unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

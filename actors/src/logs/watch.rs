@@ -1,4 +1,4 @@
-//! Who says that a log was written: inotify, once, until it is asked again.
+//! Reports written logs: an inotify watch for each log, which reports one write and must then be set again.
 //!
 //! A watch reports one write and is gone, so a flood of writes is one event. It is set anew, and the size read
 //! after that, when the log is next checked: nothing written in between stays unseen.
@@ -16,40 +16,40 @@ use logic_api::types::ContainerId;
 
 use super::Msg;
 
-/// Room for a thousand events; what does not fit waits in the kernel.
+/// Bytes: room for a thousand events; what does not fit waits in the kernel.
 const BUFFER_SIZE: usize = 16 * 1024;
-/// How long one message may wait for room; the watch is begun anew then.
+/// How long one message may wait for room; then inotify is begun anew.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What one check at a log found.
+/// The result of checking one log.
 #[derive(Debug)]
 pub struct LogCheck {
     pub(super) id: ContainerId,
     pub(super) path: Arc<Path>,
-    /// The watch that reports its next write; none if there is no room for one.
+    /// The watch that reports its next write; none if the kernel has no room for one.
     pub(super) watch: Option<WatchDescriptor>,
     pub(super) found: LogFileState,
 }
 
-/// What stands at a log's path.
+/// What the path of a log refers to.
 #[derive(Debug)]
 pub(super) enum LogFileState {
     Log {
         size: u64,
     },
     Missing,
-    /// No regular file, or none that can be looked at: not ours to rotate.
+    /// No regular file, or one that cannot be read: not rotated.
     Other(String),
 }
 
-/// Begins to watch, with no log yet.
+/// Begins inotify, with no log watched yet.
 pub(super) fn begin() -> io::Result<(Inotify, Watches)> {
     let inotify = Inotify::init()?;
     let watches = inotify.watches();
     Ok((inotify, watches))
 }
 
-/// Tells the actor which watches have reported, gathered for `pause`, until that is no longer possible.
+/// Sends the actor the watches that have reported, batched over `pause`, until inotify or the actor fails.
 pub(super) async fn report(inotify: Inotify, pause: Duration, addr: Addr<Msg>) -> io::Error {
     let mut events = match inotify.into_event_stream(vec![0_u8; BUFFER_SIZE]) {
         Ok(events) => events,
@@ -79,18 +79,18 @@ pub(super) async fn report(inotify: Inotify, pause: Duration, addr: Addr<Msg>) -
     }
 }
 
-/// A watch's number; a negative one stands for every watch: events were lost.
+/// The watch's number; negative for an overflow, where events of any watch were lost.
 fn number(event: &EventOwned) -> i32 {
     event.wd.get_watch_descriptor_id()
 }
 
-/// Looks at logs: first has their next write reported, then reads their size. Blocks.
+/// Checks logs: sets the watch for the next write first, then reads the size. Blocks.
 pub(super) fn check(
     logs: Vec<(ContainerId, Arc<Path>)>,
     mut watches: Option<Watches>,
 ) -> Vec<LogCheck> {
     let check = |(id, path): (ContainerId, Arc<Path>)| {
-        // Moved or removed: somebody else rotates, or the container is being removed.
+        // Moved or removed: another program rotates, or the container is being removed.
         let mask = WatchMask::MODIFY
             | WatchMask::ATTRIB
             | WatchMask::MOVE_SELF

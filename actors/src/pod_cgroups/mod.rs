@@ -1,9 +1,9 @@
-//! Pods' cgroups: made before a pod's sandbox, changed with its size, removed after it.
+//! Pods' cgroups: made before a pod's sandbox, resized with the pod, removed after it.
 //!
-//! - **Owns** nothing but the groups below its own `kubepods`; it never touches another.
-//! - Where the machine does not let it (no write access, a controller that is missing), it says so once, and
-//!   pods' groups are the runtime's matter. With systemd the runtime has the slices made.
-//! - All file work is in the blocking pool. The decisions stand in `logic_resources::pod_cgroups`.
+//! - **Owns** the cgroups below its own `kubepods`; it never touches another.
+//! - Where it cannot manage cgroups (no write access, a missing controller), it logs that once and leaves
+//!   pods' cgroups to the runtime. With systemd the runtime has the slices made.
+//! - All file work is in the blocking pool. Decisions: `logic_resources::pod_cgroups`.
 //!
 //! Upstream: pkg/kubelet/cm/pod_container_manager_linux.go, cgroup_manager_linux.go (1.36).
 
@@ -23,11 +23,11 @@ use logic_resources::pod_cgroups::{
 };
 use thiserror::Error;
 
-/// Without these a pod's group limits nothing.
+/// Without these controllers a pod's cgroup limits nothing.
 const REQUIRED_CONTROLLERS: [&str; 2] = ["cpu", "memory"];
-/// Groups in groups below a pod's: a container may make some of its own.
+/// Levels of cgroups below a pod's: a container may make some of its own.
 const MAX_DEPTH: u32 = 16;
-/// The kernel takes a moment to let go of a group whose last process has ended.
+/// Waits between attempts: the kernel takes a moment to release a cgroup whose last process has ended.
 const REMOVE_BACKOFFS: [Duration; 5] = [
     Duration::from_millis(10),
     Duration::from_millis(20),
@@ -36,7 +36,7 @@ const REMOVE_BACKOFFS: [Duration; 5] = [
     Duration::from_millis(200),
 ];
 
-/// Why a pod's group is not as it should be.
+/// Why an operation on a pod's cgroup failed.
 #[derive(Debug, Error)]
 pub enum PodCgroupError {
     #[error("cgroup {}: {source}", path.display())]
@@ -55,7 +55,7 @@ impl PodCgroupError {
         }
     }
 
-    /// Whether it would be the same for every pod.
+    /// Whether every pod's operation would fail the same way.
     fn is_node_wide(&self) -> bool {
         match self {
             Self::Missing { .. } | Self::NotMounted => true,
@@ -67,7 +67,7 @@ impl PodCgroupError {
     }
 }
 
-/// The makers of pods' groups; clones are one.
+/// Makes and removes pods' cgroups; clones share their state.
 #[derive(Debug, Clone)]
 pub struct PodCgroups(Arc<CgroupManager>);
 
@@ -75,13 +75,13 @@ pub struct PodCgroups(Arc<CgroupManager>);
 struct CgroupManager {
     policy: Option<CgroupPolicy>,
     hierarchy: Option<Hierarchy>,
-    /// Bytes of each size of huge page.
+    /// The machine's sizes of huge pages in bytes.
     page_sizes: Vec<i64>,
-    /// Set once the machine has refused.
+    /// Set once the machine has refused: pods' cgroups are left to the runtime from then on.
     refused: OnceLock<()>,
 }
 
-/// A pod's group in the file system.
+/// The paths of a pod's cgroup.
 #[derive(Debug, Clone)]
 struct PodCgroup {
     name: CgroupName,
@@ -89,7 +89,7 @@ struct PodCgroup {
 }
 
 impl PodCgroups {
-    /// Looks at the machine; without a policy nothing is ever made.
+    /// Detects the machine's hierarchy; without a policy no cgroup is ever made.
     pub fn new(policy: Option<CgroupPolicy>) -> Self {
         let hierarchy = host::cgroups::hierarchy(Path::new("/proc"));
         let version = match &hierarchy {
@@ -116,8 +116,8 @@ impl PodCgroups {
         }))
     }
 
-    /// Makes the pod's group if it is not there, and answers with what the runtime is to be told as the
-    /// parent of the pod's containers; empty leaves it to the runtime.
+    /// Makes the pod's cgroup if it is missing, and returns the cgroup parent for the pod's sandbox;
+    /// empty leaves the choice to the runtime.
     pub async fn create(&self, pod: &Pod, node: &NodePolicy) -> Result<String, PodCgroupError> {
         let Some((driver, group)) = self.group(pod, node) else {
             return Ok(String::new());
@@ -151,8 +151,8 @@ impl PodCgroups {
         }
     }
 
-    /// Removes the pod's group, and what its containers left in it. A group that is still busy after a
-    /// while is an error: its removal can be asked for again.
+    /// Removes the pod's cgroup and those left below it. Fails if it is still busy after the last attempt;
+    /// the removal can be repeated.
     pub async fn remove(&self, pod: &Pod, node: &NodePolicy) -> Result<(), PodCgroupError> {
         let Some((CgroupDriver::Cgroupfs, group)) = self.group(pod, node) else {
             return Ok(());
@@ -173,7 +173,7 @@ impl PodCgroups {
         self.blocking(move |machine| machine.remove(&group)).await
     }
 
-    /// The pod's group, unless it is the runtime's matter.
+    /// The pod's cgroup; none if the runtime manages it.
     fn group(&self, pod: &Pod, node: &NodePolicy) -> Option<(CgroupDriver, PodCgroup)> {
         let policy = self.0.policy.as_ref()?;
         if self.0.refused.get().is_some() {
@@ -206,7 +206,7 @@ impl PodCgroups {
     }
 }
 
-/// Measures an operation.
+/// Runs an operation and measures its duration.
 async fn timed<T>(operation: &str, work: impl Future<Output = T>) -> T {
     let began = kernel::now();
     let result = work.await;
@@ -233,7 +233,7 @@ impl CgroupManager {
             match make(hierarchy, top, &group.name) {
                 Ok(made) => fresh |= made && needed,
                 Err(error) if needed => return Err(error),
-                // What no limit depends on, the runtime makes for itself.
+                // The runtime makes the cgroups of controllers that no limit needs.
                 Err(_) => {}
             }
         }
@@ -256,7 +256,7 @@ impl CgroupManager {
             };
             let path = below(top, &group.name).join(file);
             match fs::write(&path, value) {
-                // A controller that pods can do without.
+                // A controller that pods' limits do not need.
                 Err(error)
                     if error.kind() == ErrorKind::NotFound
                         && !REQUIRED_CONTROLLERS.contains(controller) => {}
@@ -283,7 +283,7 @@ fn below(top: &Path, name: &CgroupName) -> PathBuf {
     top.join(path.trim_start_matches('/'))
 }
 
-/// Makes a group and those above it; answers whether it was not there.
+/// Makes a cgroup and its ancestors; returns whether it was missing.
 fn make(hierarchy: &Hierarchy, top: &Path, name: &CgroupName) -> Result<bool, PodCgroupError> {
     let path = below(top, name);
     if path.is_dir() {
@@ -306,7 +306,7 @@ fn make(hierarchy: &Hierarchy, top: &Path, name: &CgroupName) -> Result<bool, Po
     Ok(true)
 }
 
-/// Hands a group's controllers down to the groups in it.
+/// Enables a cgroup's controllers for its children.
 fn delegate(group: &Path) -> Result<(), PodCgroupError> {
     let list = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default();
     let (there, handed) = (list("cgroup.controllers"), list("cgroup.subtree_control"));
@@ -326,7 +326,7 @@ fn delegate(group: &Path) -> Result<(), PodCgroupError> {
     Ok(())
 }
 
-/// Version 1 leaves a new group of `cpuset` without processors and memory nodes: nothing could run in it.
+/// Version 1 leaves a new `cpuset` cgroup without CPUs and memory nodes, and no process could run in it.
 fn inherit_cpus(above: &Path, group: &Path) {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let (from, to) = (above.join(file), group.join(file));
@@ -340,7 +340,7 @@ fn inherit_cpus(above: &Path, group: &Path) {
     }
 }
 
-/// Of version 2 the controllers stand in a file; of version 1 the mount is enough.
+/// In version 2 the controllers are listed in a file; in version 1 the mount is enough.
 fn has_controller(hierarchy: &Hierarchy, top: &Path, controller: &str) -> bool {
     match hierarchy {
         Hierarchy::V1(_) => true,
@@ -351,7 +351,7 @@ fn has_controller(hierarchy: &Hierarchy, top: &Path, controller: &str) -> bool {
     }
 }
 
-/// Removes a group with those in it, from the inside out. Only empty groups can be removed.
+/// Removes a cgroup and those below it, the deepest first: only empty ones can be removed.
 fn remove(group: &Path, deepest: u32) -> io::Result<()> {
     let entries = match fs::read_dir(group) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

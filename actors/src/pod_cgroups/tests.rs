@@ -1,4 +1,4 @@
-//! Cgroups made and removed in a folder that stands for the kernel's.
+//! Cgroups made and removed in a plain directory.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::*;
 
-/// A folder that looks like a machine's cgroups, as far as folders can.
+/// A directory laid out like a cgroup file system.
 struct FakeCgroups {
     folder: tempfile::TempDir,
     cgroups: PodCgroups,
@@ -180,7 +180,7 @@ async fn only_the_pods_own_group_is_removed_and_only_when_it_is_empty() {
     assert!(!cpu.join("podu1").exists() && cpu.join("podu2").is_dir());
     sham.cgroups.remove(&pod("1Gi"), &sham.node).await.unwrap();
 
-    // A file in a folder stands for a process in a group: neither can be removed.
+    // A file in a directory has the effect of a process in a cgroup: neither can be removed.
     fs::create_dir_all(cpu.join("podu1")).unwrap();
     fs::write(cpu.join("podu1/process"), "").unwrap();
     let busy = sham

@@ -1,4 +1,4 @@
-//! Who may run: pods are judged once, when they are to begin. Who waits is judged again when room is made.
+//! Admission of pods: once before they start, and again for deferred pods when resources become free.
 //!
 //! Upstream: pkg/kubelet/kubelet.go (HandlePodAdditions), pkg/kubelet/allocation, pkg/kubelet/preemption,
 //! 1.36. Decisions: `logic_pods::admission`.
@@ -14,7 +14,7 @@ use metrics::pods as pod_metrics;
 use super::goal::{PodGoal, full_name};
 use super::{Msg, PodManager};
 
-/// A pod that may not begin yet.
+/// A pod that admission has deferred.
 #[derive(Debug)]
 pub(super) struct DeferredPod {
     pub(super) pod: Arc<Pod>,
@@ -22,7 +22,7 @@ pub(super) struct DeferredPod {
 }
 
 impl PodManager {
-    /// Judges a pod that holds its name, and carries the verdict out.
+    /// Admits, defers or rejects a pod that holds its name.
     pub(super) fn admit(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
         let active = self.workers.active();
         let others: Vec<&Pod> = active.iter().map(|pod| &**pod).collect();
@@ -47,7 +47,7 @@ impl PodManager {
                 let reason = admission::counted_reason(&failure.reason);
                 pod_metrics::REJECTIONS.with_label_values(&[reason]).inc();
                 self.workers.spawn(&uid, PodGoal::fail(pod, failure, None));
-                // It never holds anything: whoever is judged next finds all the room that there is.
+                // A rejected pod holds no resources: the next admission sees them as free.
                 self.workers.mark_stopped(&uid);
             }
             AdmissionDecision::Defer { why } => {
@@ -62,7 +62,7 @@ impl PodManager {
         }
     }
 
-    /// Fails pods that have to make room.
+    /// Fails pods that must make room.
     pub(super) fn end_victims(&self, victims: &[PodUid], failure: &PodFailure) {
         for victim in victims {
             if let Some(desired) = self.workers.desired(victim).filter(PodGoal::is_run) {
@@ -73,7 +73,7 @@ impl PodManager {
         }
     }
 
-    /// Judges those again who wait for room or devices.
+    /// Admits deferred pods again: resources or devices may be free.
     pub(super) fn admit_deferred(&mut self, ctx: &Context<Msg>) {
         for (uid, deferred) in std::mem::take(&mut self.deferred) {
             self.admit(uid, deferred.pod, ctx);

@@ -1,4 +1,4 @@
-//! What is desired of a pod, and who may hold a name.
+//! The goal of a pod, and which pod may hold a name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use logic_api::types::{PodFailure, PodUid, RuntimePod};
 use logic_pods::resize::ResizeRefusal;
 use serde::Serialize;
 
-/// Where desired pods come from.
+/// The sources of desired pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PodSource {
@@ -22,34 +22,34 @@ pub enum PodSource {
     Api,
 }
 
-/// What is desired of one pod; the newest one wins.
+/// The goal of one pod; the newest one counts.
 #[derive(Debug, Clone)]
 pub struct PodGoal {
-    /// As its source gives it.
+    /// The pod as its source gives it.
     pub desired: Arc<Pod>,
-    /// The same with the resources that are allocated to it.
+    /// The same pod with its allocated resources.
     pub allocated: Arc<Pod>,
     pub lifecycle: Lifecycle,
-    /// A change of resources that is wanted and not allocated: why.
+    /// A resize that is desired but not allocated, with the reason.
     pub pending: Option<(ResizeRefusal, String)>,
 }
 
-/// Where a pod is to go.
+/// Whether a pod runs or ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lifecycle {
     Run,
-    /// Ends as failed: rejected, evicted, pre-empted. Kept for its status.
+    /// Ends as failed: rejected, evicted, pre-empted. The worker stays for its status.
     Fail {
         failure: PodFailure,
-        /// None for the pod's own.
+        /// The grace period; none for the pod's own.
         grace: Option<Duration>,
     },
-    /// Ends within its grace, and is forgotten.
+    /// Ends within its grace period, and is forgotten.
     End,
 }
 
 impl PartialEq for PodGoal {
-    /// The same wish about the same object: sources hand out one `Arc` as long as the manifest is unchanged.
+    /// Equal goals have the very same objects: sources hand out one `Arc` as long as a manifest is unchanged.
     fn eq(&self, other: &PodGoal) -> bool {
         self.lifecycle == other.lifecycle
             && self.pending == other.pending
@@ -97,7 +97,7 @@ impl PodGoal {
     }
 }
 
-/// Who holds a full name, and who waits for it: two pods of one name never run at the same time.
+/// Which pod holds a full name and which wait for it: two pods of one name never run at the same time.
 #[derive(Debug, Default)]
 pub(super) struct PodNameReservations {
     holders: BTreeMap<String, PodUid>,
@@ -105,7 +105,7 @@ pub(super) struct PodNameReservations {
 }
 
 impl PodNameReservations {
-    /// Takes the pod's name for this UID; false if another pod holds it.
+    /// Reserves the pod's name for this UID; returns false if another pod holds it.
     pub(super) fn claim(&mut self, uid: &PodUid, pod: &Pod) -> bool {
         let holder = self
             .holders
@@ -122,7 +122,7 @@ impl PodNameReservations {
         self.waiting.remove(uid);
     }
 
-    /// Frees the name; answers with those who waited for it or for this UID.
+    /// Frees the name; returns the pods that waited for it or for this UID.
     pub(super) fn release(&mut self, uid: &PodUid, name: &str) -> Vec<(PodUid, Arc<Pod>)> {
         if self.holders.get(name) == Some(uid) {
             self.holders.remove(name);
@@ -151,7 +151,7 @@ pub(super) fn uid_of(pod: &Pod) -> PodUid {
     PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// A pod as far as the runtime knows it: enough to end it (upstream: kubecontainer.Pod.ToAPIPod).
+/// A pod made from the runtime's state: enough to end it (upstream: kubecontainer.Pod.ToAPIPod).
 pub(super) fn from_runtime(pod: &RuntimePod) -> Pod {
     let mut names: Vec<&str> = pod
         .containers

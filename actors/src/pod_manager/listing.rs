@@ -1,4 +1,4 @@
-//! Which pods there are, and who works on one, for whoever asks.
+//! Answers which pods there are, and which worker has a pod.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::PodManager;
 use super::goal::{full_name, uid_of};
 use crate::worker;
 
-/// Who knows about a pod.
+/// The result of looking up a pod.
 #[derive(Debug)]
 pub enum PodLookup {
     Worker(Addr<worker::Msg>),
-    /// It may not begin yet: its full name, and why.
+    /// The pod may not start yet: its full name, and the reason.
     Deferred(String, String),
     Nobody,
 }
@@ -57,7 +57,7 @@ impl PodManager {
             })
     }
 
-    /// Whether only the object is left.
+    /// Whether only the pod's API object is left.
     fn has_ended(&self, uid: &PodUid, pod: &Pod) -> bool {
         let nobody = || self.workers.desired(uid).is_none() && !self.deferred.contains_key(uid);
         let waits = || {

@@ -1,10 +1,10 @@
-//! Which pods this node should run, and who works on each.
+//! The pods that this node should run, and the worker of each.
 //!
-//! - **Owns** the desired pods by source, one worker a pod, and who waits for whose name.
-//! - **Hears** whole sets of desired pods from the sources, facts from PLEG, `Finished` from workers.
-//! - **Tells** each worker what is desired of it and what was seen of its pod.
-//! - **Never** decides what happens inside a pod, and never ends a pod that some source has not yet
-//!   spoken about: orphans are judged only after every source has answered once.
+//! - **Owns** the desired pods by source, one worker per pod, and the name reservations.
+//! - **Hears** complete sets of desired pods from the sources, observations from PLEG, `Finished` from workers.
+//! - **Tells** each worker its pod's goal and what PLEG observed of its pod.
+//! - **Never** decides what happens inside a pod, and never ends a pod before every source has sent its pods
+//!   once: only then orphans are known.
 //!
 //! Upstream: pkg/kubelet/kubelet.go (syncLoopIteration), pkg/kubelet/pod_workers.go (UpdatePod,
 //! allowPodStart), pkg/kubelet/kubelet_pods.go (HandlePodCleanups), 1.36.
@@ -41,77 +41,77 @@ use self::resize::PodResizes;
 pub use self::workers::PodWorkers;
 use crate::{checkpoints, pleg, worker};
 
-/// Room for an event from each of 1,000 pods starting at once, four times: PLEG is the loudest neighbour.
+/// Room for an event from each of 1,000 pods starting at once, four times: PLEG sends the most.
 pub const MAILBOX: usize = 4096;
 
-/// What the pod manager is told.
+/// Messages of the pod manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Makes the pods of this source exactly these.
+    /// Replaces the desired pods of this source.
     SetPods {
         source: PodSource,
         pods: Vec<Arc<Pod>>,
     },
-    /// Has these pods run that the API gave before: it has not answered yet, so nobody else is an orphan.
+    /// Runs these API pods from the offline checkpoint: the API has not answered yet, so no other pod is an orphan.
     Restored { pods: Vec<Arc<Pod>> },
-    /// Hands what the runtime reported about one pod to its worker.
+    /// Sends what the runtime reported about one pod to its worker.
     Observed(Box<pleg::PodObservation>),
-    /// Has the workers of changed pods look again, and ends pods that nobody desires.
+    /// Has the workers of changed pods fetch again, and ends pods that no source desires.
     Relisted {
         pods: BTreeMap<PodUid, RuntimePod>,
         changed: Vec<PodUid>,
     },
-    /// Forgets a pod that its worker has ended, and lets whoever waited for its name begin.
+    /// Removes a pod whose worker has ended, and starts a pod that waited for its name.
     Finished { uid: PodUid },
-    /// Takes note that nothing of a pod runs any more, and lets others have its room.
+    /// Frees the resources of a pod of which nothing runs any more.
     Stopped { uid: PodUid },
-    /// Takes note of what the node runs short of.
+    /// Sets the pressures that the node is under, for admission.
     PressuresChanged { pressures: BTreeSet<Signal> },
-    /// Has the pod's worker fail it by decree: evicted, or ended with the node.
+    /// Has the pod's worker fail it: evicted, or ended with the node.
     Fail {
         uid: PodUid,
         failure: Box<PodFailure>,
         grace: Duration,
     },
-    /// Takes note that the node goes down, or that it does not after all.
+    /// Sets whether the node is shutting down.
     ShuttingDown(NodeShutdown),
-    /// Answers with the pods that hold resources: of which something may still run.
+    /// Answers with the pods that hold resources: those of which something may still run.
     ActivePods { reply: Reply<Vec<Arc<Pod>>> },
-    /// Tells who has folders on this node which pods there are.
+    /// Tells the actors that keep files on this node which pods there are.
     CleanUp,
-    /// Judges pods from now on by the labels and taints that the API has for this node.
+    /// Sets the node object whose labels and taints admission goes by.
     NodeChanged { node: Option<Arc<Node>> },
-    /// Has every worker tell its pod's status again.
+    /// Has every worker send its pod's status again.
     Resync,
-    /// Answers with every pod on the node, in the order of their names.
+    /// Answers with every pod on the node, sorted by name.
     Pods { reply: Reply<Vec<Arc<Pod>>> },
-    /// Answers with who works on the pod of this UID, name or namespace/name.
+    /// Answers with the worker of the pod of this UID, name or namespace/name.
     FindWorker {
         pod: String,
         reply: Reply<PodLookup>,
     },
 }
 
-/// How many, and who waits.
+/// How many pods there are, and which are deferred.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pods: BTreeMap<String, &'static str>,
     pub sources: BTreeMap<PodSource, usize>,
     pub missing_sources: Vec<PodSource>,
-    /// Who may not begin yet, and why.
+    /// Deferred pods by full name, with the reason.
     pub deferred: BTreeMap<String, String>,
 }
 
-/// Whom the pod manager works with, besides the workers.
+/// The actors that the pod manager works with, besides the workers.
 #[derive(Debug, Clone)]
 pub struct Peers {
     pub pleg: Addr<pleg::Msg>,
     pub checkpoints: Addr<checkpoints::Msg>,
-    /// Who sees to it that static pods are seen in the API; none on a node without one.
+    /// The mirror pod manager; none on a node without an API server.
     pub mirrors: Option<Recipient<StaticPodSet>>,
 }
 
-/// The pod manager of pods.
+/// The pod manager.
 #[derive(Debug)]
 pub struct PodManager {
     peers: Peers,
@@ -121,11 +121,11 @@ pub struct PodManager {
 
     sets: BTreeMap<PodSource, BTreeMap<PodUid, Arc<Pod>>>,
     reservations: PodNameReservations,
-    /// Pods in the runtime without a worker; none until the first relist has told.
+    /// Pods in the runtime without a worker; none before the first relist.
     unmanaged: Option<BTreeMap<PodUid, Arc<Pod>>>,
-    /// The unmanaged of whom something may still run.
+    /// The unmanaged pods of which something may still run.
     alive: BTreeSet<PodUid>,
-    /// Pods that are being deleted and of which nothing is left here; their objects are still to go.
+    /// Deleted pods of which nothing is left on the node; their API objects still exist.
     ended: BTreeSet<PodUid>,
     deferred: BTreeMap<PodUid, DeferredPod>,
     resizes: PodResizes,
@@ -138,8 +138,8 @@ impl Actor for PodManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
-    /// A successor finds the workers as they are; who else is there the relist tells, and the sources
-    /// repeat themselves.
+    /// A restarted pod manager finds the workers as they are; the relist reports the other pods, and the
+    /// sources send theirs again.
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.resizes.load(&self.peers.checkpoints).await;
         for (uid, pod) in self.workers.pods() {
@@ -195,7 +195,7 @@ impl Actor for PodManager {
 }
 
 impl PodManager {
-    /// `sources` are the ones that this node is configured with: all must speak before orphans end.
+    /// `sources` are those that this node is configured with: all must send their pods before orphans end.
     pub fn new(
         peers: Peers,
         workers: PodWorkers,
@@ -246,7 +246,7 @@ impl PodManager {
         }
     }
 
-    /// Has the API show what does not come from it. Said again with every set, so a lost word is not lost for long.
+    /// Has the API show the static pods. Sent with every set, so that a lost message is soon made up for.
     fn show_static_pods(&self) {
         let Some(mirrors) = &self.peers.mirrors else {
             return;
@@ -286,8 +286,8 @@ impl PodManager {
             .set_host_ips(logic_node::node_status::host_ips(node));
     }
 
-    /// The pod should run: now, or when the one that holds its name or UID has ended. Before the first
-    /// relist nobody knows who holds what.
+    /// Runs the pod: now, or when the pod that holds its name or UID has ended. Before the first relist it
+    /// is unknown which names are held.
     fn set_goal(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
         if pod.metadata.deletion_timestamp.is_some() {
             return self.delete(&uid, pod, ctx);
@@ -308,16 +308,16 @@ impl PodManager {
         }
     }
 
-    /// Ends a pod whose object is being deleted; deleted again, it may end sooner.
+    /// Ends a pod whose object is being deleted; a second deletion may shorten its grace period.
     fn delete(&mut self, uid: &PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
         self.stop_waiting(uid, ctx);
         if self.workers.desired(uid).is_some() {
             return self.workers.set_goal(uid, PodGoal::end(pod));
         }
         match &self.unmanaged {
-            // Nobody knows yet whether anything of it exists.
+            // Before the first relist it is unknown whether anything of it exists.
             None => self.reservations.wait(uid.clone(), pod),
-            // Its worker tells the end of it, even if it never began.
+            // Its worker reports its end, even if it never began.
             Some(_) if !self.ended.contains(uid) => {
                 self.reservations.claim(uid, &pod);
                 self.workers.spawn(uid, PodGoal::end(pod));
@@ -333,7 +333,7 @@ impl PodManager {
         }
     }
 
-    /// Whoever waited to begin does so no longer, and leaves its name to the next one.
+    /// A pod that waited to start no longer does; its name goes to the next one.
     fn stop_waiting(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
         self.reservations.stop_waiting(uid);
         let Some(deferred) = self.deferred.remove(uid) else {
@@ -410,7 +410,7 @@ impl PodManager {
     }
 }
 
-/// A pod of the same UID begins anew.
+/// Counts a pod that starts again under the same UID.
 fn count_restart(pod: &Pod) {
     let is_static = match pod.is_static() {
         true => metrics::pods::STATIC,

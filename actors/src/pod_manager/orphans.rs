@@ -1,4 +1,4 @@
-//! Who is on the node and has no worker: those whom nobody desires end, and what belongs to nobody goes.
+//! Orphans: pods without a worker that no source desires end, and files of unknown pods are removed.
 //!
 //! Upstream: pkg/kubelet/kubelet_pods.go (HandlePodCleanups), 1.36.
 
@@ -15,7 +15,7 @@ use super::goal::{PodGoal, from_runtime, full_name};
 use super::{Msg, PodManager};
 use crate::worker;
 
-/// Between the end of a pod and the removal of what it left, so that many ends are one.
+/// Between the end of a pod and the removal of its files, so that many ends share one clean-up.
 const CLEAN_UP_DELAY: Duration = Duration::from_millis(500);
 
 impl PodManager {
@@ -46,7 +46,7 @@ impl PodManager {
         }
     }
 
-    /// Ends the pods that exist and that nobody desires, once everybody has been requested.
+    /// Ends the pods in the runtime that no source desires, once every source has sent its pods.
     pub(super) fn end_orphans(&mut self, ctx: &Context<Msg>) {
         if !self.missing_sources().is_empty() {
             return;
@@ -74,7 +74,7 @@ impl PodManager {
         }
     }
 
-    /// The pod has ended before, and its object remains: what may still run of it ends.
+    /// Ends what may still run of a pod that had ended before and whose object remains.
     pub(super) fn resume(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
         if !self.alive.contains(&uid) {
             return;
@@ -90,14 +90,14 @@ impl PodManager {
         }
     }
 
-    /// Soon, and once for everybody who finishes meanwhile.
+    /// Schedules one clean-up for all pods that finish meanwhile.
     pub(super) fn schedule_clean_up(&mut self, ctx: &mut Context<Msg>) {
         if self.clean_up_timer.is_none() {
             self.clean_up_timer = Some(ctx.after(CLEAN_UP_DELAY, Msg::CleanUp));
         }
     }
 
-    /// What belongs to no pod is left over: said only when everybody has spoken about who is desired and who exists.
+    /// Removes the files of unknown pods; only once every source and the runtime have reported their pods.
     pub(super) fn clean_up(&mut self) {
         self.clean_up_timer = None;
         let Some(unmanaged) = &self.unmanaged else {

@@ -1,4 +1,4 @@
-//! Who gets what it wants now: changes of running pods' CPU and memory, answered in their order.
+//! Resizes of running pods' CPU and memory: allocated, deferred or refused, in upstream's order.
 //!
 //! Upstream: pkg/kubelet/allocation/allocation_manager.go (retryPendingResizes), 1.36. Decisions:
 //! `logic_pods::resize`.
@@ -21,20 +21,20 @@ use super::goal::PodGoal;
 use super::{Msg, PodManager};
 use crate::checkpoints;
 
-/// The keeper answers from memory.
+/// The checkpoint manager answers from memory.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is promised to whom, and who waits for more.
+/// Allocations of earlier lives, and pending resizes.
 #[derive(Debug, Default)]
 pub(super) struct PodResizes {
-    /// By pods that an earlier life of the agent allocated and that have not begun in this one.
+    /// Allocations of pods that an earlier life of the agent made and that have not started in this one.
     earlier: BTreeMap<PodUid, AllocatedResources>,
-    /// Since when each pod waits for what it wants.
+    /// Since when each pod's resize is pending.
     waiting: BTreeMap<PodUid, Timestamp>,
 }
 
 impl PodResizes {
-    /// Takes up what an earlier life promised.
+    /// Loads the allocations of an earlier life.
     pub(super) async fn load(&mut self, checkpoints: &Addr<checkpoints::Msg>) {
         let ask = checkpoints.ask(LOAD_TIMEOUT, |reply| checkpoints::Msg::Allocations {
             reply,
@@ -52,7 +52,7 @@ impl PodResizes {
 }
 
 impl PodManager {
-    /// An admitted pod begins, with what it was promised before, if it was.
+    /// Starts an admitted pod, with its earlier allocation if it has one.
     pub(super) fn begin(&mut self, uid: &PodUid, spec: Arc<Pod>, ctx: &Context<Msg>) {
         let desired = match self.resizes.earlier.remove(uid) {
             Some(allocated) if resize::pod_differs(&spec, &allocated) => PodGoal {
@@ -68,7 +68,7 @@ impl PodManager {
         }
     }
 
-    /// A pod that runs is given by its source anew: what it wants may have changed.
+    /// Takes a running pod's new definition: its desired resources may differ.
     pub(super) fn change(
         &mut self,
         uid: &PodUid,
@@ -103,7 +103,7 @@ impl PodManager {
         }
     }
 
-    /// Answers those again who wait for more than they have, in upstream's order.
+    /// Retries pending resizes, in upstream's order.
     pub(super) fn retry_resizes(&mut self, ctx: &Context<Msg>) {
         let waiting: Vec<(PodGoal, AllocatedResources, Timestamp)> = self
             .resizes
@@ -128,8 +128,8 @@ impl PodManager {
         }
     }
 
-    /// Decides what a running pod gets of what it wants, and lets its worker know. `trigger` is upstream's word for why
-    /// it is decided now.
+    /// Decides what is allocated of a running pod's desired resources, and tells its worker. `trigger` is upstream's
+    /// label for why it is decided now.
     fn answer(&mut self, uid: &PodUid, trigger: &str, ctx: &Context<Msg>) {
         let Some(desired) = self.workers.desired(uid).filter(PodGoal::is_run) else {
             self.resizes.waiting.remove(uid);
@@ -158,7 +158,7 @@ impl PodManager {
                 victims, failure, ..
             } => {
                 self.end_victims(&victims, &failure);
-                // Asked again when they are gone.
+                // Retried when they have ended.
                 self.resizes.waiting.insert(uid.clone(), now(ctx));
                 return;
             }

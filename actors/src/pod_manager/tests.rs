@@ -1,4 +1,4 @@
-//! Who is desired, who is an orphan, and who holds which name.
+//! Desired pods, orphans, and name reservations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,7 +170,7 @@ fn pods_are_where_the_nodes_object_says_that_the_node_is() {
         let is_at = |status: &PodStatus| status.host_ip.as_deref() == Some("10.9.9.9");
         let status = node.until("web", is_at).await;
         assert_eq!(status.host_ips.as_ref().unwrap()[1].ip, "fd00::9");
-        // An object without addresses says nothing, and whoever comes later hears the same.
+        // A node object without addresses changes nothing, and a worker that starts later gets the same ones.
         let nothing = seen(serde_json::json!({"status": {}}));
         node.node.pod_manager.tell(nothing).unwrap();
         let mut other = (*pod(WEB)).clone();

@@ -1,4 +1,4 @@
-//! The workers of all pods. They outlive a pod manager that dies, and so does the list of them.
+//! The workers of all pods. They and their list outlive a pod manager that fails.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,29 +18,29 @@ use super::goal::{PodGoal, full_name};
 use crate::worker::{self, Peers, PodWorkerConfig};
 use crate::{user_namespaces, volumes};
 
-/// A worker hears its own pod alone: a burst of events of a pod with many containers.
+/// A worker receives messages about its own pod alone: room for a burst of events of a pod with many containers.
 const MAILBOX: usize = 64;
 
-/// The workers; a clone is the same list.
+/// The workers; clones share one list.
 #[derive(Debug, Clone)]
 pub struct PodWorkers {
     supervisor: Supervisor,
     peers: Peers,
-    /// Those of [`Peers::rules`], with where the node is by now.
+    /// Those of [`Peers::rules`], with the node's addresses as they are now.
     rules: Rc<watch::Sender<Arc<PodWorkerConfig>>>,
     list: Rc<RefCell<BTreeMap<PodUid, WorkerHandle>>>,
 }
 
-/// The pod manager's end of one worker.
+/// The pod manager's handle of one worker.
 #[derive(Debug)]
 struct WorkerHandle {
     addr: Addr<worker::Msg>,
     goal: watch::Sender<PodGoal>,
-    /// A message did not fit: the worker is to look for itself.
+    /// Set when a message did not fit: the worker must fetch the state itself.
     missed: Rc<Cell<bool>>,
-    /// Nothing of the pod runs any more: what was allocated to it is free.
+    /// Set when nothing of the pod runs any more: its allocated resources are free.
     stopped: Cell<bool>,
-    /// What is allocated to the pod: computed once, asked for by every pod that comes.
+    /// The pod's allocated resources: computed once, read by the admission of every other pod.
     requested: RefCell<ResourceAmounts>,
 }
 
@@ -79,13 +79,13 @@ impl PodWorkers {
         self.list.borrow_mut().insert(uid.clone(), worker);
     }
 
-    /// What is desired of a pod that has a worker.
+    /// The goal of a pod that has a worker.
     pub(super) fn desired(&self, uid: &PodUid) -> Option<PodGoal> {
         let list = self.list.borrow();
         Some(list.get(uid)?.goal.borrow().clone())
     }
 
-    /// Changes what is desired of a pod, and wakes its worker if that is news.
+    /// Changes the goal of a pod, and wakes its worker if it differs.
     pub(super) fn set_goal(&self, uid: &PodUid, desired: PodGoal) {
         let list = self.list.borrow();
         let Some(worker) = list.get(uid) else { return };
@@ -102,8 +102,8 @@ impl PodWorkers {
         }
     }
 
-    /// Has every pod say where the node is, as the node's object has it; as long as it has nothing, what is known of
-    /// the configuration counts.
+    /// Sets the node's addresses that pods' statuses show, from the node's object; while that has none, those of
+    /// the configuration count.
     pub(super) fn set_host_ips(&self, host_ips: Vec<String>) {
         let moved = !host_ips.is_empty() && self.rules.borrow().node.host_ips != host_ips;
         if moved {
@@ -126,7 +126,7 @@ impl PodWorkers {
         }
     }
 
-    /// Drops a worker that has ended; answers with the pod it had.
+    /// Removes a worker that has ended; returns its pod.
     pub(super) fn remove(&self, uid: &PodUid) -> Option<Arc<Pod>> {
         let worker = self.list.borrow_mut().remove(uid)?;
         Some(worker.goal.borrow().allocated.clone())
@@ -140,7 +140,7 @@ impl PodWorkers {
         pods.collect()
     }
 
-    /// The full names of static pods that end.
+    /// The full names of static pods that are ending.
     pub(super) fn ending_statics(&self) -> BTreeSet<String> {
         let list = self.list.borrow();
         let ending = list.values().filter_map(|worker| {
@@ -151,14 +151,14 @@ impl PodWorkers {
         ending.collect()
     }
 
-    /// Notes that nothing of a pod runs any more.
+    /// Marks that nothing of a pod runs any more.
     pub(super) fn mark_stopped(&self, uid: &PodUid) {
         if let Some(worker) = self.list.borrow().get(uid) {
             worker.stopped.set(true);
         }
     }
 
-    /// The pods that hold resources, with what is allocated to them.
+    /// The pods that hold resources, with their allocated resources.
     pub(super) fn active(&self) -> Vec<Arc<Pod>> {
         let list = self.list.borrow();
         let active = list.values().filter(|worker| !worker.stopped.get());
@@ -167,16 +167,16 @@ impl PodWorkers {
             .collect()
     }
 
-    /// Has the ids taken back that were given to pods of an earlier life and that nobody knows any more.
+    /// Has the user namespace manager release the ids of pods of an earlier life that are unknown now.
     pub(super) fn retain_user_namespaces<'a>(&self, unmanaged: impl Iterator<Item = &'a PodUid>) {
         let list = self.list.borrow();
         let mut pods: BTreeSet<PodUid> = unmanaged.cloned().collect();
         pods.extend(list.keys().cloned());
-        // Told again at the next occasion; nothing but ids is held until then.
+        // Sent again with the next clean-up; until then only ids stay in use.
         drop(self.peers.users.tell(user_namespaces::Msg::Retain { pods }));
     }
 
-    /// Says again of which pods nothing is left.
+    /// Tells the status manager again which pods have ended.
     pub(super) fn tell_ended(&self, ended: &BTreeSet<PodUid>) {
         for uid in ended {
             let forget = status::Msg::Forget { uid: uid.clone() };
@@ -186,15 +186,15 @@ impl PodWorkers {
         }
     }
 
-    /// Has removed what pods left on the node that nobody knows any more.
+    /// Has the volume manager remove the volumes of unknown pods.
     pub(super) fn retain_volumes<'a>(&self, others: impl Iterator<Item = &'a PodUid>) {
         let mut pods: BTreeSet<PodUid> = others.cloned().collect();
         pods.extend(self.list.borrow().keys().cloned());
-        // Told again with the next relist; until then something lies about for longer.
+        // Sent again with the next relist; until then leftovers stay.
         drop(self.peers.volumes.tell(volumes::Msg::Pods(pods)));
     }
 
-    /// What all pods but this one hold together.
+    /// The sum of the resources allocated to all pods but this one.
     pub(super) fn used(&self, except: &PodUid) -> ResourceAmounts {
         let list = self.list.borrow();
         let others = list
@@ -240,7 +240,7 @@ impl PodWorkers {
         Some(worker.addr.clone())
     }
 
-    /// Each pod's full name, and whether it should run or end.
+    /// Each pod's full name, and whether its goal is to run or to end.
     pub(super) fn goals(&self) -> BTreeMap<String, &'static str> {
         let list = self.list.borrow();
         let goals = list.values().map(|worker| {
@@ -252,8 +252,8 @@ impl PodWorkers {
 }
 
 impl WorkerHandle {
-    /// A full mailbox loses nothing: what is desired lies in the watch, and what was observed the worker
-    /// finds in the runtime, when it comes to the messages that do fit.
+    /// A full mailbox loses nothing: the goal is in the watch, and the worker fetches the runtime's state
+    /// when it handles the messages that did fit.
     fn tell(&self, msg: worker::Msg) {
         if let Err(full) = self.addr.tell(msg) {
             tracing::warn!("pod worker is behind: {full}");

@@ -1,4 +1,4 @@
-//! Connections to the socket: so many and no more.
+//! Connections to the socket, up to a limit.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::transport::server::Connected;
 
-/// Those who watch devices are few, and each keeps one.
+/// Clients that watch devices are few, and each keeps one connection.
 const MAX_CONNECTIONS: usize = 32;
 
 /// Counts the connections that are open.
@@ -29,7 +29,7 @@ impl ConnectionSlots {
         MAX_CONNECTIONS.saturating_sub(self.0.available_permits())
     }
 
-    /// The connections that come; one too many waits in the socket's backlog.
+    /// The incoming connections; one above the limit waits in the socket's backlog.
     pub(super) fn incoming(
         &self,
         listener: UnixListener,
@@ -47,7 +47,7 @@ impl ConnectionSlots {
     }
 }
 
-/// A connection, which keeps its place while it lives.
+/// A connection that holds its slot until it is dropped.
 #[derive(Debug)]
 pub(super) struct CountedConnection {
     stream: UnixStream,

@@ -1,11 +1,11 @@
-//! The socket of pods' resources: which devices, processors and memory each container has for itself.
+//! The pod resources socket: which devices, CPUs and memory are assigned to each container exclusively.
 //!
 //! - **Owns** its socket, `pod-resources/kubelet.sock` below the agent's folder.
 //! - **Hears** nothing but its own accept loop.
-//! - **Tells** nobody; it asks the pod manager which pods there are.
-//! - **Never** answers more often than a limit allows: those who watch devices ask often, and all of them.
+//! - **Tells** no other actor; it asks the pod manager which pods there are.
+//! - **Never** answers more often than a limit allows: clients that watch devices poll it often.
 //!
-//! Nothing on this node is given to a container for itself yet: no devices, no processors, no memory. Upstream answers
+//! No devices, CPUs or memory are assigned exclusively on this node yet. Upstream answers
 //! the same while its managers have the policy `none`.
 //!
 //! Upstream: pkg/kubelet/apis/podresources, pkg/kubelet/server/server.go (ListenAndServePodResources), 1.36.
@@ -27,31 +27,31 @@ use self::connections::ConnectionSlots;
 use self::service::PodResourcesService;
 use crate::pod_manager;
 
-/// It hears its own accept loop only.
+/// Room for its own accept loop.
 pub const MAILBOX: usize = 8;
-/// Requests at the same time on one connection; the limit of requests counts for all.
+/// Concurrent requests on one connection; the rate limit counts all connections.
 const MAX_CONCURRENT_REQUESTS: usize = 16;
 
-/// Where the socket lies below the agent's folder.
+/// The path of the socket below the agent's root folder.
 pub fn socket(root_dir: &Path) -> PathBuf {
     root_dir.join("pod-resources/kubelet.sock")
 }
 
-/// What the server is told.
+/// Messages of the pod resources server.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Fails: no connection is accepted any more.
     ListenerFailed(tonic::transport::Error),
 }
 
-/// Where it listens, and how busy it is.
+/// The socket's path, and the number of open connections.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub socket: PathBuf,
     pub connections: usize,
 }
 
-/// The server.
+/// The pod resources server.
 #[derive(Debug)]
 pub struct PodResources {
     socket: Arc<Path>,
@@ -91,7 +91,7 @@ impl Actor for PodResources {
     }
 
     async fn stop(&mut self, _ctx: &mut Context<Msg>) {
-        // Left behind, it would be replaced by the next agent.
+        // A socket that is left behind is replaced by the next agent.
         drop(std::fs::remove_file(&self.socket));
     }
 

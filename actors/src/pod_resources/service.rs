@@ -1,4 +1,4 @@
-//! What is answered at the socket: the only place of the actors, beside the plugins' clients, that sees wire types.
+//! The gRPC service on the socket: beside the plugins' clients the only place in this crate with wire types.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,7 +26,7 @@ const RATE: PullRateLimit = PullRateLimit {
 };
 const VERSION: &str = "v1";
 
-/// Who answers. Clones share the limit.
+/// The gRPC service. Clones share the rate limit.
 #[derive(Debug, Clone)]
 pub(super) struct PodResourcesService {
     pod_manager: Addr<pod_manager::Msg>,
@@ -45,7 +45,7 @@ impl PodResourcesService {
         PodResourcesListerServer::new(self)
     }
 
-    /// Takes one of the requests that may be answered now.
+    /// Takes a token of the rate limit.
     fn admit(&self) -> Result<(), Status> {
         let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,13 +116,13 @@ impl PodResourcesLister for PodResourcesService {
     }
 }
 
-/// What has ended holds nothing any more.
+/// Whether the pod still holds resources: one that has ended does not.
 fn is_active(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// A pod's containers that may have something for as long as the pod lives: its sidecars first.
+/// The containers that hold resources for as long as the pod lives: sidecars first, then app containers.
 fn resources(pod: &Pod) -> wire::PodResources {
     let spec = pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref());
@@ -191,7 +191,7 @@ pub(super) mod client {
             Ok(names(answer.into_inner().pod_resources.unwrap()))
         }
 
-        /// How much of each kind could be given.
+        /// The number of allocatable devices, CPUs and memory blocks, in this order.
         pub(in crate::pod_resources) async fn allocatable(&mut self) -> Result<[usize; 3], Status> {
             let request = wire::AllocatableResourcesRequest {};
             let answer = self

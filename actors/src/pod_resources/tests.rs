@@ -1,4 +1,4 @@
-//! The server on its real socket, its neighbour an inbox.
+//! The server on its real socket, with an inbox as pod manager.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn start() -> (TestNode, tempfile::TempDir, ListerClient) {
     (node, folder, client)
 }
 
-/// Upstream's TestListPodResourcesV1 and TestGetPodResourcesV1, while nothing is given to a container for itself.
+/// Upstream's TestListPodResourcesV1 and TestGetPodResourcesV1, while no resource is assigned exclusively.
 #[test]
 fn pods_are_listed_with_their_sidecars_and_containers() {
     run_paused(|| async {

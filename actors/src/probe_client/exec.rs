@@ -1,4 +1,4 @@
-//! Running a command in a container.
+//! Runs commands in containers, for exec probes and hooks.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use crate::runtime::{RuntimeClient, RuntimeError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecResult {
     pub exit_code: i32,
-    /// What it wrote, the first [`MAX_BODY`] bytes of it: output, then errors.
+    /// Standard output, then standard error; the first [`MAX_BODY`] bytes.
     pub output: String,
-    /// Of that, the errors.
+    /// Standard error alone; its first [`MAX_BODY`] bytes.
     pub errors: String,
 }
 
 /// Why a command did not run to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeExecError {
-    /// It took too long, and was ended.
+    /// The command did not end before its deadline.
     #[error("{0}")]
     Timeout(String),
-    /// The runtime could not run it.
+    /// The runtime could not run the command.
     #[error("{0}")]
     Runtime(String),
 }
 
-/// Runs `command` in the container, at most `within`.
+/// Runs `command` in the container, until `within` has passed.
 pub async fn run(
     runtime: &RuntimeClient,
     id: &ContainerId,

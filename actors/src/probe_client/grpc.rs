@@ -21,24 +21,24 @@ use tonic::{Code, Status};
 use super::{DialError, ProbeClient};
 
 const PATH: &str = "/grpc.health.v1.Health/Check";
-/// Enough for a status and an unknown field or two.
+/// Bytes of a response: enough for a status and an unknown field or two.
 const MAX_RESPONSE: usize = 4 << 10;
-/// Memory for the headers of an answer.
+/// Bytes of the response's headers.
 const MAX_HEADERS: u32 = 16 << 10;
-/// Between attempts to connect, as gRPC's own clients wait at first.
+/// Between attempts to connect; the first back-off of gRPC's own clients.
 const DIAL_RETRY_PERIOD: Duration = Duration::from_secs(1);
 
-/// What is asked, and of whom.
+/// The service to ask for, and the address of the server.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthCheckRequest<'a> {
     pub host: &'a str,
     pub port: u16,
-    /// Empty for the server as a whole.
+    /// The name of the service; empty for the server as a whole.
     pub service: &'a str,
 }
 
 impl ProbeClient {
-    /// Asks for the health of a service, all in all within that time. Whatever goes wrong is a failure.
+    /// Asks for the health of a service, within this time altogether. Every error is a failed probe.
     pub async fn health(&self, question: HealthCheckRequest<'_>, within: Duration) -> ProbeOutcome {
         let until = kernel::now() + within;
         let address = authority(question.host, question.port);
@@ -68,7 +68,7 @@ impl ProbeClient {
         }
     }
 
-    /// Dials until somebody answers.
+    /// Dials again until the server accepts.
     async fn dial_on(
         &self,
         question: HealthCheckRequest<'_>,
@@ -85,7 +85,7 @@ impl ProbeClient {
     }
 }
 
-/// The names of the health service's statuses.
+/// The outcome for a `ServingStatus`, in upstream's text.
 fn healthy(status: u64) -> ProbeOutcome {
     let name = match status {
         1 => return ProbeOutcome::Success("service healthy".to_owned()),
@@ -107,7 +107,7 @@ fn failed(status: &Status) -> ProbeOutcome {
     })
 }
 
-/// A refusal as Go's gRPC writes it.
+/// An error status as Go's gRPC prints it.
 pub(super) fn said(code: Code, message: &str) -> String {
     let code = match code == Code::Cancelled {
         true => "Canceled".to_owned(),
@@ -130,7 +130,7 @@ async fn check(stream: TcpStream, address: &str, service: &str) -> Result<u64, S
     tokio::select! {
         biased;
         status = &mut asked => status,
-        // It ended; what it has brought is still to be taken. Its error is the asker's as well.
+        // The connection ended; its response is still to be read, and its error is the request's as well.
         _ = connection => asked.await,
     }
 }
@@ -150,7 +150,7 @@ fn request(address: &str, service: &str) -> Result<Request<Full<Bytes>>, Status>
     asked.map_err(|error| Status::internal(error.to_string()))
 }
 
-/// `HealthCheckRequest { string service = 1 }`, behind gRPC's prefix: not compressed, and its length.
+/// The frame of `HealthCheckRequest { string service = 1 }`: gRPC's prefix (uncompressed, length) and the message.
 fn framed(service: &str) -> Vec<u8> {
     let mut message = Vec::new();
     if !service.is_empty() {
@@ -218,7 +218,7 @@ fn of_http(status: StatusCode) -> Status {
     Status::new(code, text)
 }
 
-/// The field of `HealthCheckResponse { ServingStatus status = 1 }` behind its prefix; none if this is none.
+/// The `status` of a framed `HealthCheckResponse { ServingStatus status = 1 }`; none if the frame is malformed.
 fn answered(frame: &[u8]) -> Option<u64> {
     let (prefix, message) = frame.split_at_checked(5)?;
     let length = u32::from_be_bytes(prefix[1..].try_into().ok()?);
@@ -247,7 +247,7 @@ fn answered(frame: &[u8]) -> Option<u64> {
     Some(status)
 }
 
-/// Takes a varint off the front.
+/// Takes a varint off the front; returns it and the rest.
 fn taken(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let last = bytes.iter().take(10).position(|byte| byte & 0x80 == 0)?;
     let (number, rest) = bytes.split_at(last + 1);

@@ -1,4 +1,4 @@
-//! One HTTP GET with its redirects, as Go's client does it for upstream: a connection each, no proxy, no
+//! One HTTP GET with its redirects, as Go's client does it for upstream: one connection each, no proxy, no
 //! compression, HTTP/1.1 alone.
 
 use std::io;
@@ -19,28 +19,28 @@ use tokio::time::timeout;
 use super::tls::TlsError;
 use super::{DialError, MAX_BODY, ProbeClient};
 
-/// Memory for the head of an answer: who needs more is cut off.
+/// Bytes of a response's head; a longer one is an error.
 const MAX_HEADERS: usize = 64 << 10;
 
-/// What a server answered.
+/// A server's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpResponse {
     pub status: u16,
-    /// The first [`MAX_BODY`] bytes.
+    /// The first [`MAX_BODY`] bytes of the body.
     pub body: String,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
     #[error("Get {url:?}: {why}")]
     Get { url: String, why: GetError },
-    /// The head came, the body did not: there is nothing to judge by.
+    /// The head was received, the body was not: there is no response to judge.
     #[error("{0}")]
     Body(String),
 }
 
-/// What went wrong before the head of the answer was there.
+/// Why the head of the response was not received.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GetError {
     #[error("unsupported protocol scheme {0:?}")]
@@ -62,12 +62,12 @@ pub enum GetError {
 }
 
 impl HttpError {
-    /// Whether the head of an answer was there.
+    /// Whether the head of a response was received.
     pub fn in_body(&self) -> bool {
         matches!(self, HttpError::Body(_))
     }
 
-    /// Whether time ran out before the head of an answer was there.
+    /// Whether the deadline passed before the head of a response was received.
     pub fn is_deadline(&self) -> bool {
         match self {
             HttpError::Get { why, .. } => *why == GetError::Timeout,
@@ -75,7 +75,7 @@ impl HttpError {
         }
     }
 
-    /// Whether plain HTTP was spoken where HTTPS was expected.
+    /// Whether the server spoke plain HTTP where HTTPS was expected.
     pub fn speaks_http(&self) -> bool {
         match self {
             HttpError::Get { why, .. } => *why == GetError::SpeaksHttp,
@@ -94,7 +94,7 @@ impl From<TlsError> for GetError {
 }
 
 impl ProbeClient {
-    /// Gets the target, all in all within that time.
+    /// Gets the target and follows its redirects, within this time altogether.
     pub async fn get(
         &self,
         target: &HttpTarget,
@@ -154,7 +154,7 @@ impl ProbeClient {
     }
 }
 
-/// An answer, and where it leads.
+/// A response, and the target of its redirect.
 struct ReceivedResponse {
     answer: HttpResponse,
     location: Option<String>,
@@ -192,7 +192,7 @@ fn request(target: &HttpTarget) -> Result<Request<Empty<Bytes>>, GetError> {
     Ok(request)
 }
 
-/// Asks over one connection, and drives it meanwhile: dropped, all of it ends.
+/// Sends a request on one connection and drives the connection meanwhile: dropping the future closes it.
 async fn exchange<S>(
     stream: S,
     request: Request<Empty<Bytes>>,
@@ -224,7 +224,7 @@ where
     tokio::select! {
         biased;
         got = &mut asked => got,
-        // It ended; what it has brought is still to be taken. Its error is the asker's as well.
+        // The connection ended; its response is still to be read, and its error is the request's as well.
         _ = connection => asked.await,
     }
 }

@@ -1,8 +1,8 @@
-//! Reaching into a pod from the node: how probes and hooks talk to containers.
+//! Connections from the node into pods, for probes and hooks.
 //!
-//! Nothing here decides: an attempt ends with what was found, or with why there is nothing to find, in the
-//! words of upstream's Go, which people and alerts look for. Every attempt has its own connection, a
-//! deadline that ends it wherever it is, and takes in no more than [`MAX_BODY`] bytes.
+//! This client decides nothing: an attempt ends with a result or with an error, in the
+//! texts of upstream's Go, which people and alerts search for. Every attempt has its own connection and a
+//! deadline that ends it wherever it is, and reads at most [`MAX_BODY`] bytes.
 //!
 //! `SO_LINGER`, which upstream sets on these sockets, is deliberately absent: on Linux it leaves as many
 //! sockets in TIME-WAIT as without it, and it lets a `close` block the thread.
@@ -30,11 +30,11 @@ use tokio::time::timeout;
 
 use self::tls::ProbeTls;
 
-/// Upstream's limit for what is kept of an answer.
+/// Bytes that are kept of a response; upstream's limit.
 pub const MAX_BODY: usize = 10 << 10;
 
-/// Names looked up at once. A look-up holds a thread for as long as the resolver takes, however soon its
-/// asker gives up; so many threads the pool for blocking work can spare.
+/// Concurrent DNS lookups. A lookup holds a thread for as long as the resolver takes, even after its
+/// attempt has timed out; the blocking pool can spare this many threads.
 const MAX_LOOKUPS: usize = 4;
 
 /// Why no connection was made.
@@ -46,12 +46,12 @@ pub enum DialError {
     Refused { address: String, why: String },
     #[error("dial tcp: lookup {host}: {why}")]
     Lookup { host: String, why: String },
-    /// Go would dial the node itself then; nobody means that.
+    /// The pod has no address. Go would dial the node itself then, which is never meant.
     #[error("dial tcp {address}: missing address")]
     NoAddress { address: String },
 }
 
-/// The way into pods. Clones share what may be shared: the TLS settings, and the room for look-ups.
+/// Connects to pods. Clones share the TLS settings and the limit of lookups.
 #[derive(Debug, Clone)]
 pub struct ProbeClient {
     lookups: Arc<Semaphore>,
@@ -95,7 +95,7 @@ impl ProbeClient {
             address: authority(host, port),
             why: words(&error),
         })?;
-        // As Go; where it cannot be had, a packet waits a little.
+        // As Go; without it small packets only wait a little.
         drop(stream.set_nodelay(true));
         Ok(stream)
     }
@@ -122,7 +122,7 @@ impl ProbeClient {
     }
 }
 
-/// What the system says of an error, as Go words it: `connection refused`.
+/// The system's text of an error, as Go prints it: `connection refused`.
 fn words(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! For tests: a runtime with one running container, and somebody to listen on loopback.
+//! For tests: a runtime with one running container, and a listener on loopback.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl Rig {
     }
 }
 
-/// Takes connections on a port, and drops them at once.
+/// Accepts connections on a port, and closes them at once.
 pub(crate) struct TestListener {
     pub(crate) port: u16,
     task: JoinHandle<()>,
@@ -52,7 +52,7 @@ impl TestListener {
         TestListener { port, task }
     }
 
-    /// From now on, connections are refused.
+    /// Closes the listener: connections are refused from now on. Returns its port.
     pub(crate) async fn close(self) -> u16 {
         self.task.abort();
         drop(self.task.await);

@@ -1,4 +1,4 @@
-//! Real sockets on loopback, in the test's own runtime: servers that behave, and servers that do not.
+//! Real sockets on loopback, in the test's own runtime: correct servers, and faulty ones.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ fn nobody_is_reached_where_there_is_no_address() {
 #[test]
 fn a_host_that_swallows_packets_is_given_up_in_time() {
     run_paused(|| async {
-        // A backlog that nobody empties: the third connection is never answered.
+        // A backlog that is never accepted from: the third connection is never answered.
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let listener = socket.listen(1).unwrap();
@@ -101,12 +101,12 @@ fn a_host_that_swallows_packets_is_given_up_in_time() {
     });
 }
 
-/// What a scripted server does after a request.
+/// The answer of a scripted server to a request.
 enum ServerScript {
     Answer(String),
-    /// Says this, then nothing more, and keeps the connection.
+    /// Sends this, then nothing more, and keeps the connection open.
     Stall(&'static str),
-    /// Repeats it for ever.
+    /// Sends this without end.
     Flood(&'static str, &'static str),
 }
 
@@ -117,7 +117,7 @@ fn answer(status: u16, headers: &str, body: &str) -> ServerScript {
     ))
 }
 
-/// Serves by a script of the request's text; returns the port.
+/// Answers by a script that sees the request's text; returns the port.
 async fn serve(script: impl Fn(&str) -> ServerScript + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! TLS to whoever answers: what a container serves is not proven by its certificate.
+//! TLS without verification of the server: a container's certificate proves nothing to the node.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Why TLS was not agreed upon.
+/// Why the TLS handshake failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TlsError {
     #[error("http: server gave HTTP response to HTTPS client")]
@@ -23,7 +23,7 @@ pub(super) enum TlsError {
     Handshake(String),
 }
 
-/// The settings, made when the first HTTPS target is reached.
+/// The TLS settings, made when the first HTTPS target is probed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ProbeTls(Arc<OnceLock<Arc<ClientConfig>>>);
 
@@ -60,7 +60,7 @@ fn config() -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Takes every certificate.
+/// Accepts every certificate.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
@@ -99,7 +99,7 @@ impl ServerCertVerifier for AcceptAnyCertificate {
     }
 }
 
-/// A stream that remembers how it began: a server that speaks plain HTTP shows it in five letters.
+/// A stream that keeps its first five bytes: a server that speaks plain HTTP is recognised by them.
 #[derive(Debug)]
 pub(super) struct PrefixedStream {
     stream: TcpStream,

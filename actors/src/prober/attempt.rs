@@ -1,4 +1,4 @@
-//! One attempt of a probe: reaching into the container, up to thrice if that cannot be done.
+//! One attempt of a probe, repeated up to three times while it cannot be carried out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::probe_client::exec::{self, ProbeExecError};
 use crate::probe_client::grpc::HealthCheckRequest;
 use crate::probe_client::http::HttpError;
 
-/// All that an attempt needs, its own.
+/// What one attempt needs; it owns all of it.
 pub(super) struct Attempt {
     pub(super) peers: Peers,
     pub(super) pod: Arc<Pod>,
@@ -27,7 +27,7 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// Returns what was found; an error is a probe that could not be carried out, and says nothing.
+    /// Returns the outcome. An error means that the probe could not be carried out, which counts as no result.
     pub(super) async fn make(self) -> Result<ProbeOutcome, String> {
         let found = self.pod.container(&self.container);
         let probe = found

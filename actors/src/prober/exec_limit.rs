@@ -1,18 +1,18 @@
-//! How many commands run in containers at once.
+//! The limit of exec probes that run at once.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::probe::ProbeId;
 
-/// Commands at once. Each is a process that the runtime starts, some tens of milliseconds of a core: more of
-/// them at once would only be slower, and take from the pods what they need.
+/// Exec probes at once. Each is a process that the runtime starts, for some tens of milliseconds of a core: more
+/// of them at once would only be slower, and use what the pods need.
 const MAX_EXECS: usize = 32;
-/// How long a command keeps its place. One that takes longer waits rather than works, and a pod whose
+/// How long an exec probe keeps its slot. One that takes longer waits rather than works, and a pod whose
 /// commands hang must not hold up the others'.
 pub(super) const EXEC_SLOT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The places, and who waits for one: first come, first served, and each probe at most once.
+/// The slots and the queue for them: in order of arrival, each probe at most once.
 #[derive(Debug, Default)]
 pub(super) struct ExecLimit {
     placed: BTreeSet<ProbeId>,
@@ -28,7 +28,7 @@ impl ExecLimit {
         self.queue.len()
     }
 
-    /// Takes a place; false if there is none, and the probe waits for one.
+    /// Takes a slot; returns false if none is free, and queues the probe.
     pub(super) fn enter(&mut self, probe: ProbeId) -> bool {
         let room = self.placed.len() < MAX_EXECS;
         match room {
@@ -38,7 +38,7 @@ impl ExecLimit {
         room
     }
 
-    /// Gives up its place, or its wait for one; returns who takes the place.
+    /// Gives up the probe's slot, or its position in the queue; returns the probe that takes over the slot.
     pub(super) fn leave(&mut self, probe: ProbeId) -> Option<ProbeId> {
         self.queue.retain(|waiting| *waiting != probe);
         if !self.placed.remove(&probe) {

@@ -1,14 +1,14 @@
 //! Probes of running containers: one actor and one timer for all of them.
 //!
-//! - **Owns** every probe of the node: its schedule, its streak, and the attempt under way.
-//! - **Hears** `ProbedPod` and `Forget` from the pod workers, its timer, and the ends of its own attempts.
-//! - **Tells** a pod's worker each change of a verdict, and the recorder what users look for: Unhealthy,
+//! - **Owns** every probe of the node: its schedule, its run of equal results, and its current attempt.
+//! - **Hears** `Watch` and `Forget` from the pod workers, its timer, and the results of its own attempts.
+//! - **Tells** a pod's worker each change of a probe's result, and the recorder what users look for: Unhealthy,
 //!   ProbeWarning.
-//! - **Never** decides what becomes of a container: its worker does, by its health. Never guesses: until a
-//!   probe has spoken again, an instance's health is what its worker says it was.
+//! - **Never** decides what happens to a container: its worker does, by its health. Never guesses: until a
+//!   probe has a new result, an instance's health is the one that its worker sent.
 //!
-//! A probe is a few hundred bytes; connections and buffers exist only while an attempt runs. A successor of
-//! this actor begins with nothing: it has the workers tell it everything again.
+//! A probe is a few hundred bytes; connections and buffers exist only during an attempt. A restarted
+//! prober begins empty and has the workers send their pods again.
 //!
 //! Upstream: pkg/kubelet/prober/{prober_manager,worker,prober}.go (1.36). Decisions: `logic_pods::probes`.
 
@@ -40,34 +40,34 @@ use crate::probe_client::ProbeClient;
 use crate::runtime::RuntimeClient;
 use crate::{pod_manager, worker};
 
-/// Room for what each of 1,000 pods has to say when the agent starts, and for the end of an attempt of
+/// Room for the pods of 1,000 workers when the agent starts, and for the end of an attempt of
 /// each of their three probes.
 pub const MAILBOX: usize = 4096;
 
-/// What the prober is told.
+/// Messages of the prober.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Probes these containers of the pod, and no others; a probe that is known already goes on as it was.
+    /// Probes these containers of the pod, and no others; a known probe keeps its state.
     Watch(Box<ProbedPod>),
     /// Ends all probes of a pod.
     Forget { uid: PodUid },
     /// Begins the attempts that are due.
     Due,
-    /// Takes in what an attempt found.
+    /// Records the result of an attempt.
     Attempted(Box<AttemptResult>),
-    /// Gives the place of an exec that takes long to the next one.
+    /// Gives the slot of a slow exec probe to the next one.
     SlotExpired { probe: ProbeId },
-    /// Tells the workers what they had no room for.
+    /// Sends the workers the updates that found no room.
     Notify,
 }
 
-/// All that is to be known of a pod.
+/// A pod and its running containers, as its worker sees them.
 #[derive(Debug)]
 pub struct ProbedPod {
     pub uid: PodUid,
     pub pod: Arc<Pod>,
     pub worker: Addr<worker::Msg>,
-    /// The pod's addresses, the one to be probed first.
+    /// The pod's addresses; the first one is probed.
     pub ips: Vec<String>,
     /// Its running containers, by name.
     pub instances: BTreeMap<String, ProbedInstance>,
@@ -78,32 +78,32 @@ pub struct ProbedPod {
 #[derive(Debug, Clone)]
 pub struct ProbedInstance {
     pub id: ContainerId,
-    /// Since when it runs, as far as it was seen.
+    /// When it started running, as far as the agent saw.
     pub started: Instant,
-    /// What its probes said last, or [`decide::initial_health`].
+    /// The last results of its probes, or [`decide::initial_health`].
     pub health: ContainerHealth,
 }
 
-/// A probe's verdict has changed.
+/// A changed result of a probe.
 #[derive(Debug)]
 pub struct ProbeUpdate {
     pub container: String,
     pub id: ContainerId,
-    /// What all probes of the instance say now.
+    /// The results of all probes of the instance.
     pub health: ContainerHealth,
-    /// The one that spoke, and what it said.
+    /// The probe whose result changed; `output` is its output.
     pub probe: ProbeKind,
     pub output: String,
 }
 
 impl ProbeUpdate {
-    /// What the probe that spoke says now.
+    /// The new result of the probe that changed.
     pub fn verdict(&self) -> ProbeResult {
         self.probe.verdict(&self.health)
     }
 }
 
-/// What an attempt found, or why it could not be made.
+/// The outcome of an attempt, or why it could not be made.
 #[derive(Debug)]
 pub struct AttemptResult {
     probe: ProbeId,
@@ -111,7 +111,7 @@ pub struct AttemptResult {
     took: Duration,
 }
 
-/// How much there is to do, and how well it is kept up with.
+/// The load of the prober, and how far it is behind.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pods: usize,
@@ -119,13 +119,13 @@ pub struct Snapshot {
     pub running: usize,
     pub execs_running: usize,
     pub execs_waiting: usize,
-    /// Attempts since the start, by their end.
+    /// Attempts since the start, by their outcome.
     pub attempts: BTreeMap<&'static str, u64>,
-    /// The longest that an attempt began after its turn.
+    /// Milliseconds: the longest delay of an attempt after its scheduled time.
     pub latest_ms: u128,
 }
 
-/// Whom the prober works with.
+/// The actors and clients that the prober works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
     pub runtime: RuntimeClient,
@@ -145,7 +145,7 @@ pub struct Prober {
     next_id: ProbeId,
     schedule: ProbeSchedule,
     exec_limit: ExecLimit,
-    /// What could not be told yet: which probe changed its verdict, and what it said.
+    /// Updates that found no room in a worker's mailbox: the probe, and its output.
     unnotified: BTreeMap<ProbeId, String>,
     attempts: BTreeMap<&'static str, u64>,
     latest: Duration,
@@ -162,7 +162,7 @@ impl Actor for Prober {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
-    /// A successor begins with nothing, and has the workers say it all again.
+    /// A restarted prober begins empty and has the workers send their pods again.
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.since = Some(ctx.now());
         if let Err(full) = self.peers.pod_manager.tell(pod_manager::Msg::Resync) {
@@ -258,8 +258,8 @@ impl Prober {
 }
 
 impl ProbedPod {
-    /// Keeps what is known better here: of an instance that both know, the earlier word counts, since the
-    /// worker's comes from here.
+    /// Keeps the known health of instances that `before` has too: the prober's own is newer than the worker's,
+    /// which came from here.
     fn keep(&mut self, before: &ProbedPod) {
         for (name, instance) in &mut self.instances {
             let known = before.instances.get(name);
@@ -269,7 +269,7 @@ impl ProbedPod {
         }
     }
 
-    /// Every probe that the pod is to be given.
+    /// Every probe that the pod has in its stage.
     fn probes(&self) -> impl Iterator<Item = ProbeWorker> {
         self.instances.iter().flat_map(|(name, instance)| {
             let kinds = decide::probes_of_container(&self.pod, name, self.stage);

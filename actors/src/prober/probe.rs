@@ -7,7 +7,7 @@ use logic_api::types::{ContainerId, PodUid};
 use logic_pods::probes::ProbeKind;
 use logic_pods::probes::result::ResultRun;
 
-/// Names a probe; never given twice.
+/// The id of a probe, unique in one life of the prober.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProbeId(u64);
 
@@ -23,24 +23,24 @@ pub(super) struct ProbeWorker {
     pub(super) container: String,
     pub(super) instance: ContainerId,
     pub(super) kind: ProbeKind,
-    /// When the turn was or is; none before the first one.
+    /// When the next attempt is due, or the last one was; none before the first.
     pub(super) at: Option<Instant>,
-    /// The beat of the period that the turn stands for.
+    /// The multiple of the period that the attempt stands for.
     pub(super) beat: Option<Instant>,
     pub(super) streak: ResultRun,
     pub(super) work: ProbeState,
 }
 
-/// What a probe is doing.
+/// The state of a probe.
 #[derive(Debug)]
 pub(super) enum ProbeState {
-    /// Waits for its turn, or rests for good.
+    /// Waits for its next attempt, or has no more to make.
     Idle,
-    /// Its turn has come; it waits for a place below the limit of execs.
+    /// Due, and queued for a slot of the exec limit.
     Queued,
     Running {
         task: TaskId,
-        /// Of an exec: when it is taken for one that takes long.
+        /// Of an exec probe: the timer after which it gives up its slot.
         patience: Option<TimerId>,
     },
 }

@@ -1,4 +1,4 @@
-//! A probe's turn: whether it is taken, what it finds, and who is told.
+//! Runs due probes: whether an attempt is made, what its result changes, and which worker is told.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::worker::{self, object, probe_metrics};
 const NOTIFY_RETRY_PERIOD: Duration = Duration::from_secs(1);
 
 impl Prober {
-    /// Takes in a new probe, and gives it its first turn.
+    /// Adds a new probe and schedules its first attempt.
     pub(super) fn begin(&mut self, probe: ProbeWorker, ctx: &mut Context<Msg>) -> ProbeId {
         let id = self.next_id;
         self.next_id = id.next();
@@ -48,7 +48,7 @@ impl Prober {
         times::first_delay(probe.kind, &timing, age, acquaintance)
     }
 
-    /// A probe's numbers, and the instance that it looks at.
+    /// A probe's timing and its container instance.
     fn facts(&self, probe: &ProbeWorker) -> Option<(ProbeTiming, &ProbedInstance)> {
         let watch = &self.pods.get(&probe.pod)?.watch;
         let (_, container) = watch.pod.container(&probe.container)?;
@@ -114,7 +114,7 @@ impl Prober {
         self.schedule_at(id, turn.at, turn.beat);
     }
 
-    /// Begins an attempt beside this actor.
+    /// Starts an attempt beside this actor.
     fn run(&mut self, id: ProbeId, ctx: &mut Context<Msg>) {
         let Some(probe) = self.probes.get(&id) else {
             return;
@@ -138,7 +138,7 @@ impl Prober {
             true => Some(ctx.after(EXEC_SLOT_TIMEOUT, Msg::SlotExpired { probe: id })),
             false => None,
         };
-        // Boxed: what an attempt needs while it runs is large, and a task is as large as its future.
+        // Boxed: the state of an attempt is large, and a task is as large as its future.
         let attempt = Box::pin(attempt.make());
         let task = ctx.run(async move {
             let began = kernel::now();
@@ -155,7 +155,7 @@ impl Prober {
         }
     }
 
-    /// Ends a probe, whatever it is doing.
+    /// Ends a probe, whatever its state.
     pub(super) fn end(&mut self, id: ProbeId, ctx: &mut Context<Msg>) {
         let Some(probe) = self.probes.remove(&id) else {
             return;
@@ -201,7 +201,7 @@ impl Prober {
         self.resume(id, ctx);
     }
 
-    /// Upstream measures only what was found, not what kept a probe from looking.
+    /// Upstream measures only attempts with an outcome, not those that could not be made.
     fn measure(&self, attempted: &AttemptResult) {
         let Some(probe) = self.probes.get(&attempted.probe) else {
             return;
@@ -218,7 +218,7 @@ impl Prober {
         counted.attempted(finding, attempted.took);
     }
 
-    /// Counts what was found, and tells what has come of it.
+    /// Counts an outcome, and tells the worker if the probe's result changes.
     fn update_verdict(
         &mut self,
         id: ProbeId,
@@ -267,7 +267,7 @@ impl Prober {
         }
     }
 
-    /// Takes in a verdict; only a new one is told.
+    /// Stores a result; the worker is only told of one that differs.
     fn conclude(
         &mut self,
         id: ProbeId,
@@ -303,7 +303,7 @@ impl Prober {
         }
     }
 
-    /// A container that has just started is asked at once whether it is ready.
+    /// Probes readiness at once when a container's startup probe has succeeded.
     fn advance_readiness(&mut self, startup: ProbeId, now: Instant) {
         let Some(started) = self.probes.get(&startup) else {
             return;
@@ -319,7 +319,7 @@ impl Prober {
         let Some((id, at)) = readiness.and_then(|id| Some((id, self.probes.get(&id)?.at?))) else {
             return;
         };
-        // An initial delay counts still.
+        // The readiness probe's own initial delay still counts.
         let probe = self.probes.get(&id).and_then(|probe| self.facts(probe));
         let delayed = probe.map(|(timing, instance)| instance.started + timing.initial_delay);
         let soon = delayed.map_or(now, |delayed| delayed.max(now));
@@ -359,7 +359,7 @@ impl Prober {
         Some((watch, probed))
     }
 
-    /// Gives the next turn to a probe that has more to say.
+    /// Schedules the next attempt of a probe that goes on.
     fn resume(&mut self, id: ProbeId, ctx: &mut Context<Msg>) {
         let Some(probe) = self.probes.get(&id) else {
             return;

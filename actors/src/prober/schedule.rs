@@ -1,4 +1,4 @@
-//! Whose turn comes when: one timer for all probes.
+//! The schedule of all probes, with one timer.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -23,7 +23,7 @@ impl ProbeSchedule {
         self.turns.remove(&(at, probe));
     }
 
-    /// Takes out whose turn has come, the earliest first.
+    /// Takes out the probes that are due, the earliest first.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(Instant, ProbeId)> {
         self.timer = None;
         let mut due = Vec::new();
@@ -34,7 +34,7 @@ impl ProbeSchedule {
         due
     }
 
-    /// Sets the timer to the earliest turn.
+    /// Sets the timer for the earliest probe.
     pub(super) fn arm(&mut self, ctx: &mut Context<Msg>) {
         let earliest = self.turns.first().map(|(at, _)| *at);
         if earliest == self.timer.map(|(at, _)| at) {

@@ -1,4 +1,4 @@
-//! Laws of the prober: real sockets and a runtime-fake in the test's process, on a paused clock.
+//! Invariants of the prober: real sockets and a runtime-fake in the test's process, on a paused clock.
 
 use cluster::events::{self, Event};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const GOOD: ProbeResult = ProbeResult::Success;
 const BAD: ProbeResult = ProbeResult::Failure;
 
-/// The prober, and all its neighbours as inboxes.
+/// The prober, with inboxes as its neighbours.
 struct Rig {
     root: Supervisor,
     prober: Addr<Msg>,
@@ -95,7 +95,7 @@ spec:
         self.watch_at(ProbeStage::Live);
     }
 
-    /// What the worker was told since the last look.
+    /// The updates that the worker was sent since the last call.
     fn told(&mut self) -> Vec<(ProbeKind, ProbeResult)> {
         let probed = self.told.drain().into_iter().map(|msg| {
             let worker::Msg::Probed(probed) = msg else {
@@ -108,7 +108,7 @@ spec:
         probed.collect()
     }
 
-    /// The texts of the events since the last look.
+    /// The texts of the events since the last call.
     fn texts(&mut self) -> Vec<String> {
         let text = |msg| {
             let events::Msg::Record(event) = msg else {
@@ -135,7 +135,7 @@ fn exec(kind: &str, command: &str, rest: &str) -> String {
     format!("    {kind}Probe: {{exec: {{command: [{command}]}}{rest}}}\n")
 }
 
-/// A port on which nobody listens.
+/// A port without a listener.
 async fn closed() -> u16 {
     TestListener::open(0).await.close().await
 }
@@ -222,7 +222,7 @@ fn the_others_wait_for_the_startup_probe_and_readiness_follows_it_at_once() {
         pass(11 * SECOND).await;
         assert_eq!(rig.told(), []);
         let texts = rig.texts();
-        // The look at the very start is not counted, nor told.
+        // The attempt at the very start is neither counted nor reported.
         assert_eq!(texts.len(), 5, "{texts:?}");
         assert!(
             texts
@@ -425,7 +425,7 @@ spec:
             };
             rig.prober.tell(Msg::Watch(Box::new(watch))).unwrap();
         }
-        // Not alive by what the worker knows, so that the first success is told.
+        // Liveness unknown to the worker, so that the first success is reported.
         rig.instance.health.liveness = ProbeResult::Unknown;
         rig.watch();
         pass(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! Reading what exists: one pod in full, all pods in outline, and the event stream.
+//! Reads the runtime's state: one pod in full, all pods from lists, and the event stream.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::pleg::PodObservation;
 use crate::stats::usage::MemoryUse;
 
 impl RuntimeClient {
-    /// Everything that exists of one pod, with every detail.
+    /// A pod from full statuses of its sandboxes and containers.
     pub async fn pod(&self, uid: &PodUid) -> Result<RuntimePod, RuntimeError> {
         let began = kernel::now();
         let pod = self.whole_pod(uid).await;
@@ -43,7 +43,7 @@ impl RuntimeClient {
         Ok(pod)
     }
 
-    /// Every pod that a kubelet made, in outline: ids, attempts and states.
+    /// Every pod that a kubelet made, from lists: ids, attempts and states.
     pub async fn pods(&self) -> Result<BTreeMap<PodUid, RuntimePod>, RuntimeError> {
         let (sandboxes, containers) = self.list(std::collections::HashMap::new()).await?;
         let mut pods: BTreeMap<PodUid, RuntimePod> = BTreeMap::new();
@@ -59,7 +59,7 @@ impl RuntimeClient {
         Ok(pods)
     }
 
-    /// Memory in use, by pod and container.
+    /// Bytes of memory in use, by pod and container.
     pub async fn memory_use(&self) -> Result<MemoryUse, RuntimeError> {
         let request = cri::ListContainerStatsRequest::default();
         let method = async |channel, request| runtime(channel).list_container_stats(request).await;
@@ -120,7 +120,7 @@ impl RuntimeClient {
         Ok((sandboxes.items, containers.containers))
     }
 
-    /// None if it went away since it was listed.
+    /// The status of a sandbox; none if it was removed since it was listed.
     async fn sandbox_status(
         &self,
         id: SandboxId,
@@ -147,13 +147,13 @@ impl RuntimeClient {
         }
     }
 
-    /// A sandbox's addresses, the primary first; none if it has gone.
+    /// A sandbox's addresses, the primary first; none if it was removed.
     pub async fn sandbox_ips(&self, id: &SandboxId) -> Result<Vec<String>, RuntimeError> {
         let status = self.sandbox_status(id.clone()).await?;
         Ok(status.map(convert::ips).unwrap_or_default())
     }
 
-    /// None if it went away since it was listed.
+    /// The status of a container; none if it was removed since it was listed.
     async fn container_status(
         &self,
         id: ContainerId,
@@ -181,14 +181,14 @@ impl RuntimeClient {
     }
 }
 
-/// The runtime's events, one at a time.
+/// The runtime's event stream.
 #[derive(Debug)]
 pub struct RuntimeEvents {
     stream: Streaming<cri::ContainerEventResponse>,
 }
 
 impl RuntimeEvents {
-    /// The next event of a pod; none when the runtime ends the stream.
+    /// The next event of a pod; none at the end of the stream.
     pub async fn next(&mut self) -> Result<Option<PodObservation>, RuntimeError> {
         loop {
             let event = self.stream.message().await;

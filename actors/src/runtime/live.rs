@@ -1,4 +1,4 @@
-//! What is asked of containers that run: a command inside, a new log file, other limits, a checkpoint.
+//! Calls on running containers: exec, a new log file, other limits, a checkpoint; and the runtime's features.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,10 +14,10 @@ use tonic::Code;
 
 use super::{RuntimeClient, RuntimeError, convert, operations, runtime};
 
-/// A command's deadline is the runtime's to keep; ours comes this much later.
+/// The runtime enforces a command's deadline; the client's own comes this much later.
 const EXEC_TIMEOUT_MARGIN: Duration = Duration::from_secs(2);
 
-/// What came of a command inside a container.
+/// The result of a command in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOutput {
     pub exit_code: i32,
@@ -25,11 +25,11 @@ pub struct ExecOutput {
     pub stderr: Vec<u8>,
 }
 
-/// What a runtime handler can do; the unnamed handler is the default one.
+/// The features of each runtime handler; the default handler has the empty name.
 pub type Handlers = BTreeMap<String, HandlerFeatures>;
 
 impl RuntimeClient {
-    /// Runs a command inside a container, at most `within`; nought is no limit but ours. Not repeated:
+    /// Runs a command in a container, until `within` has passed; zero leaves only the client's deadline. Not repeated:
     /// a command may have been carried out when its answer got lost.
     pub async fn exec_sync(
         &self,
@@ -47,7 +47,7 @@ impl RuntimeClient {
             true => self.within,
             false => within + EXEC_TIMEOUT_MARGIN,
         };
-        // Boxed as every call is; a deadline is told as one, because whoever probes asks for it.
+        // Boxed as every call is. A deadline keeps its own code, because probes check for it.
         let began = kernel::now();
         let answer = self
             .line
@@ -64,7 +64,7 @@ impl RuntimeClient {
         })
     }
 
-    /// Has a running container's log go on in a new file of the same name.
+    /// Has a running container's log continue in a new file at the same path.
     pub async fn reopen_container_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let request = cri::ReopenContainerLogRequest {
             container_id: id.as_str().to_owned(),
@@ -74,7 +74,7 @@ impl RuntimeClient {
         answer.await.map(drop)
     }
 
-    /// Has other limits enforced without a restart.
+    /// Applies other limits to a container without a restart.
     pub async fn update_container_resources(
         &self,
         id: &ContainerId,
@@ -91,7 +91,7 @@ impl RuntimeClient {
         answer.await.map(drop)
     }
 
-    /// Tells the runtime which addresses the node's pods get: ranges, with commas between. One with a CNI template writes
+    /// Sends the runtime the node's pod CIDRs, separated by commas. A runtime with a CNI template writes
     /// its configuration then.
     pub async fn tell_pod_ranges(&self, ranges: &str) -> Result<(), RuntimeError> {
         let network = cri::NetworkConfig {
@@ -107,7 +107,7 @@ impl RuntimeClient {
         answer.await.map(drop)
     }
 
-    /// Writes a container's state into an archive at `location`, within the usual time, or longer if told.
+    /// Writes a container's state into an archive at `location`. The timeout is the usual one, or `within` if longer.
     pub async fn checkpoint_container(
         &self,
         id: &ContainerId,
@@ -128,7 +128,7 @@ impl RuntimeClient {
         answer.await.map(drop)
     }
 
-    /// What the pod's handler can do, as far as the runtime says: nothing where it cannot be asked.
+    /// The features of the pod's handler; none of them if the runtime cannot be asked.
     pub async fn features(&self, pod: &Pod, objects: &dyn Objects) -> HandlerFeatures {
         let Ok(handler) = logic_pods::runtime_class::handler(pod, objects) else {
             return HandlerFeatures::default();
@@ -142,7 +142,7 @@ impl RuntimeClient {
         }
     }
 
-    /// What each handler of the runtime can do. A runtime that does not tell has the default handler alone.
+    /// The features of each handler. A runtime that does not list any has the default handler alone.
     pub async fn handlers(&self) -> Result<Handlers, RuntimeError> {
         let request = cri::StatusRequest { verbose: false };
         let method = async |channel, request| runtime(channel).status(request).await;
@@ -162,7 +162,7 @@ impl RuntimeClient {
 }
 
 impl RuntimeError {
-    /// Whether a deadline ended the call, the runtime's or ours.
+    /// Whether the call ended by a deadline, the runtime's or the client's.
     pub fn is_deadline(&self) -> bool {
         match self {
             RuntimeError::Unanswered { source, .. } => {

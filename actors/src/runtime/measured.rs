@@ -1,11 +1,11 @@
-//! What the runtime measures: its sandboxes and containers, and its file systems.
+//! The runtime's stats of sandboxes and containers, and of its file systems.
 
 use logic_resources::summary::pods::{RuntimeMeasurements, WritableLayer};
 use proto::cri;
 
 use super::{RuntimeClient, RuntimeError, convert, images, runtime};
 
-/// The runtime's file systems: where images lie, and where containers write; the first of each counts.
+/// The runtime's file systems for images and for containers' writable layers; the first of each counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FileSystems {
     pub images: Option<WritableLayer>,
@@ -13,8 +13,8 @@ pub struct FileSystems {
 }
 
 impl RuntimeClient {
-    /// What everything takes now. A runtime that does not know sandboxes is asked for containers, and for
-    /// nothing else until it is another one: each refusal would count as an error of the runtime.
+    /// Stats of every pod. A runtime without stats of sandboxes is asked for those of containers, and only for
+    /// these until its version changes: each refusal would count as an error of the runtime.
     pub async fn measured(&self) -> Result<RuntimeMeasurements, RuntimeError> {
         let asked = self.known.borrow().clone();
         if self.coarse.borrow().as_ref() == Some(&asked) {

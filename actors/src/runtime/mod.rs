@@ -1,8 +1,8 @@
 //! The typed client of the runtime plugin: CRI behind, `logic_api::types` in front.
 //!
 //! The only module (with [`convert`] and [`fetch`]) that sees CRI's types. Every call has a deadline.
-//! Calls that only read or that may be repeated are retried unseen while a plugin restarts; calls that
-//! create end as `Interrupted`, and the caller looks at what exists before it acts again.
+//! Calls that only read or that may be repeated are retried transparently while a plugin restarts; calls that
+//! create end as `Interrupted`, and the caller lists what exists before it acts again.
 //!
 //! Deadlines are upstream's: staging/src/k8s.io/cri-client/pkg/remote_runtime.go (1.36).
 
@@ -37,13 +37,13 @@ pub use self::live::{ExecOutput, Handlers};
 pub use self::measured::FileSystems;
 pub use self::streaming::{ContainerLogStatus, StreamOptions};
 
-/// A pull has no deadline upstream; ours ends what has surely died.
+/// Upstream's pulls have no deadline; this one ends a pull that has certainly hung.
 const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Why the runtime did not do as asked.
+/// Why a call of the runtime failed.
 #[derive(Debug, Error)]
 pub enum RuntimeError {
-    /// It answered no.
+    /// The runtime refused the call.
     #[error("{call}: {message}")]
     Refused {
         call: &'static str,
@@ -51,16 +51,16 @@ pub enum RuntimeError {
         message: String,
         reason: RefusalReason,
     },
-    /// It may or may not have been done: look before asking again.
+    /// The call's outcome is unknown: list what exists before repeating it.
     #[error("{call} was interrupted, its outcome is unknown")]
     Interrupted { call: &'static str },
-    /// Nobody answered; nothing was done.
+    /// No answer, and the call was not carried out.
     #[error("{call}: no answer from the runtime")]
     Unanswered {
         call: &'static str,
         source: CallError,
     },
-    /// The answer makes no sense.
+    /// A required field of the answer is missing or invalid.
     #[error("{call}: field {field} of the answer: expected {expected}")]
     Malformed {
         call: &'static str,
@@ -96,7 +96,7 @@ impl RuntimeError {
         }
     }
 
-    /// The error and its causes in one line, for a person.
+    /// The error and its causes in one line.
     pub fn describe(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.source();
@@ -107,7 +107,7 @@ impl RuntimeError {
         text
     }
 
-    /// What the runtime said, without the name of the call; else as [`told`](Self::told).
+    /// The runtime's own message, without the name of the call; for other errors as [`describe`](Self::describe).
     pub fn message(&self) -> String {
         match self {
             RuntimeError::Refused { message, .. } => message.clone(),
@@ -119,7 +119,7 @@ impl RuntimeError {
         }
     }
 
-    /// As upstream shows what a runtime answered: users know these texts, and search for them.
+    /// The error in the form of upstream's log and events: users search for these texts.
     pub fn as_grpc(&self) -> String {
         match self {
             RuntimeError::Refused {
@@ -138,7 +138,7 @@ impl RuntimeError {
         }
     }
 
-    /// The code of a refusal.
+    /// The status code of a refusal; none for other errors.
     pub fn code(&self) -> Option<Code> {
         match self {
             RuntimeError::Refused { code, .. } => Some(*code),
@@ -158,7 +158,7 @@ impl RuntimeError {
         self.code() == Some(Code::Unimplemented)
     }
 
-    /// Whether the runtime only has to clear up what an interrupted call left, and then does what it refuses now.
+    /// Whether the runtime is still cleaning up after an interrupted call, and will accept this one afterwards.
     pub fn is_clearing_up(&self) -> bool {
         match self {
             RuntimeError::Refused { reason, .. } => match reason {
@@ -173,7 +173,7 @@ impl RuntimeError {
         }
     }
 
-    /// Whether the same call may succeed soon, without anybody changing anything.
+    /// Whether the same call may succeed soon, without any other change.
     pub fn transient(&self) -> bool {
         match self {
             RuntimeError::Refused { code, .. } => {
@@ -191,10 +191,10 @@ impl RuntimeError {
     }
 }
 
-/// Why the runtime refuses, where CRI has no code for it.
+/// The cause of a refusal, where CRI has no code for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// The sandbox's or container's name belongs to another one, or to a creation that has not been cleared up.
+    /// The name is reserved by another sandbox or container, or by a creation that was not cleaned up.
     NameReserved,
     /// The container is being started by another call.
     ContainerStarting,
@@ -202,7 +202,7 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// containerd tells these by its text alone (registrar.go, container_remove.go); nothing but this
+    /// containerd distinguishes these by text alone (registrar.go, container_remove.go); nothing but this
     /// client reads it.
     fn of(status: &Status) -> Self {
         let text = status.message();
@@ -216,7 +216,7 @@ impl RefusalReason {
     }
 }
 
-/// What the runtime calls itself.
+/// The runtime's name and version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RuntimeVersion {
     pub name: String,
@@ -229,7 +229,7 @@ pub struct RuntimeVersion {
 pub struct RuntimeImage {
     pub reference: ImageRef,
     pub bytes: u64,
-    /// The user that the image names, if any: a number, or a name.
+    /// The image's user, if it sets one: its number here, or its name in `username`.
     pub uid: Option<i64>,
     pub username: String,
 }
@@ -243,7 +243,7 @@ pub struct ListedImage {
     pub bytes: u64,
 }
 
-/// An image to be pulled: with whose name, and for which pod.
+/// An image to pull, with its credentials and the pod's sandbox.
 #[derive(Debug, Clone, Copy)]
 pub struct ImagePull<'a> {
     pub image: &'a str,
@@ -251,13 +251,13 @@ pub struct ImagePull<'a> {
     pub sandbox: Option<&'a SandboxConfig>,
 }
 
-/// The runtime, as everybody asks it.
+/// The client of the runtime; clones share what is known of it.
 #[derive(Debug, Clone)]
 pub struct RuntimeClient {
     line: PluginClient,
     within: Duration,
     known: Arc<watch::Sender<RuntimeVersion>>,
-    /// The runtime that was found not to measure sandboxes: it is not asked again.
+    /// The version that has no stats of sandboxes; it is not asked for them again.
     coarse: Arc<watch::Sender<Option<RuntimeVersion>>>,
 }
 
@@ -281,17 +281,17 @@ impl RuntimeClient {
         }
     }
 
-    /// What the runtime called itself when it was last asked: the scheme of container ids.
+    /// The runtime's name when it was last asked: the scheme of container ids.
     pub fn name(&self) -> String {
         self.known.borrow().name.clone()
     }
 
-    /// What the runtime told of itself when it was last asked.
+    /// The runtime's version when it was last asked.
     fn known(&self) -> RuntimeVersion {
         self.known.borrow().clone()
     }
 
-    /// A call that may be repeated: retried unseen while the plugin restarts.
+    /// A call that may be repeated: retried transparently while the plugin restarts.
     async fn idempotent<Q: Clone, T>(
         &self,
         call: &'static str,
@@ -299,7 +299,7 @@ impl RuntimeClient {
         request: Q,
         method: impl AsyncFn(Channel, Q) -> Result<Response<T>, Status>,
     ) -> Result<T, RuntimeError> {
-        // Boxed: a call's future is some 13 KiB, and would stand in every future around it, twice.
+        // Boxed: a call's future is some 13 KiB, and would be part of every future around it, twice.
         let began = kernel::now();
         let answer = self
             .line
@@ -309,21 +309,21 @@ impl RuntimeClient {
         answer.map_err(|error| RuntimeError::new(call, error))
     }
 
-    /// A call that must not be repeated unseen: its outcome may end up unknown.
+    /// A call that must not be repeated transparently: its outcome may end up unknown.
     async fn creating<T>(
         &self,
         call: &'static str,
         within: Duration,
         method: impl AsyncFnOnce(Channel) -> Result<Response<T>, Status>,
     ) -> Result<T, RuntimeError> {
-        // Boxed as above: a thousand pods that start at once are a thousand of these.
+        // Boxed as above: a thousand pods that start at once have a thousand of these futures.
         let began = kernel::now();
         let answer = self
             .line
             .creating(within, |channel| Box::pin(method(channel)))
             .await;
         operations::count(call, began, &answer);
-        // An adapter that lost its runtime in the middle of a call says so as unavailable.
+        // An adapter that lost its runtime during a call reports unavailable.
         answer.map_err(|error| {
             match error.outcome_unknown() || error.code() == Some(Code::Unavailable) {
                 true => RuntimeError::Interrupted { call },
@@ -332,7 +332,7 @@ impl RuntimeClient {
         })
     }
 
-    /// Asks the runtime who it is, and remembers it.
+    /// Asks for the runtime's version, and stores it.
     pub async fn version(&self) -> Result<RuntimeVersion, RuntimeError> {
         let request = cri::VersionRequest::default();
         let answer = self
@@ -349,7 +349,7 @@ impl RuntimeClient {
         Ok(version)
     }
 
-    /// Makes and starts a sandbox: twice the usual time, as upstream gives it.
+    /// Creates and starts a sandbox; with twice the usual timeout, as upstream.
     pub async fn run_sandbox(&self, config: &SandboxConfig) -> Result<SandboxId, RuntimeError> {
         let request = cri::RunPodSandboxRequest {
             runtime_handler: config.runtime_handler.clone(),
@@ -432,7 +432,7 @@ impl RuntimeClient {
         .map(drop)
     }
 
-    /// Ends a container: TERM, and KILL after `grace`.
+    /// Stops a container: SIGTERM, and SIGKILL after `grace`.
     pub async fn stop_container(
         &self,
         id: &ContainerId,
@@ -440,7 +440,7 @@ impl RuntimeClient {
     ) -> Result<(), RuntimeError> {
         let request = cri::StopContainerRequest {
             container_id: id.as_str().to_owned(),
-            // CRI counts whole seconds: what has begun counts, as upstream counts it.
+            // CRI counts whole seconds; a started second counts as one, as upstream.
             timeout: i64::try_from(grace.as_millis().div_ceil(1000)).unwrap_or(i64::MAX),
         };
         let within = self.within + grace;
@@ -470,7 +470,7 @@ impl RuntimeClient {
         )
     }
 
-    /// The image, if it is present.
+    /// The image; none if it is not present.
     pub async fn image(&self, name: &str) -> Result<Option<RuntimeImage>, RuntimeError> {
         let request = cri::ImageStatusRequest {
             image: Some(convert::image_spec(name)),
@@ -511,7 +511,7 @@ impl RuntimeClient {
             .collect())
     }
 
-    /// Pulls an image; safe to repeat, and repeated after a crash.
+    /// Pulls an image. Idempotent, so it is repeated after the plugin's crash.
     pub async fn pull(&self, pull: ImagePull<'_>) -> Result<ImageRef, RuntimeError> {
         let request = convert::pull_request(pull);
         let answer = self
@@ -537,7 +537,7 @@ fn malformed(call: &'static str, field: &'static str, expected: &'static str) ->
     }
 }
 
-/// What is already gone need not be ended again.
+/// A refusal because the object is gone already counts as success.
 fn done<T>(answer: Result<T, RuntimeError>) -> Result<(), RuntimeError> {
     match answer {
         Err(error) if !error.is_not_found() => Err(error),

@@ -1,22 +1,22 @@
-//! Calls counted by upstream's names: pkg/kubelet/kuberuntime/instrumented_services.go (1.36).
+//! Counts the runtime's calls by upstream's names: pkg/kubelet/kuberuntime/instrumented_services.go (1.36).
 
 use std::time::{Duration, Instant, SystemTime};
 
 use metrics::runtime::{CallResult, called};
 
-/// Counts a call of the runtime that began then.
+/// Counts a call of the runtime that began at `began`.
 pub(super) fn count<T, E>(call: &str, began: Instant, answer: &Result<T, E>) {
     let took = kernel::now().saturating_duration_since(began);
     called(operation(call), took, end(answer));
 }
 
-/// The same of the making of a sandbox, by its handler.
+/// Counts a sandbox's creation, by its runtime handler.
 pub(super) fn count_sandbox<T, E>(handler: &str, began: Instant, answer: &Result<T, E>) {
     let took = kernel::now().saturating_duration_since(began);
     metrics::runtime::made_sandbox(handler, took, end(answer));
 }
 
-/// Counts how long an event was on its way: the runtime says when it happened, in nanoseconds since the epoch.
+/// Counts the delay of an event; `happened` is the runtime's time in nanoseconds since the epoch.
 pub(super) fn count_event(happened: i64) {
     let now = kernel::wall().duration_since(SystemTime::UNIX_EPOCH);
     let happened = Duration::from_nanos(u64::try_from(happened).unwrap_or(0));
@@ -65,7 +65,7 @@ fn operation(call: &str) -> &str {
         "RemoveImage" => "remove_image",
         "ImageFsInfo" => "image_fs_info",
         "UpdateRuntimeConfig" => "update_runtime_config",
-        // A call that upstream does not make, by its own name.
+        // A call that upstream does not make keeps its own name.
         other => other,
     }
 }

@@ -1,4 +1,4 @@
-//! Where the runtime streams: URLs for exec, attach and port-forward; where it logs; how it is.
+//! The runtime's streaming URLs for exec, attach and port-forward; a container's log path; the runtime's status.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use proto::cri;
 
 use super::{RuntimeClient, RuntimeError, malformed, runtime};
 
-/// Which streams of a container are wanted.
+/// The streams to open of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamOptions {
     pub stdin: bool,
@@ -18,7 +18,7 @@ pub struct StreamOptions {
     pub tty: bool,
 }
 
-/// What the runtime says of a container that asks for no more than that.
+/// A container's log path and whether it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerLogStatus {
     pub log_path: PathBuf,
@@ -26,7 +26,7 @@ pub struct ContainerLogStatus {
 }
 
 impl RuntimeClient {
-    /// Where a command's streams are served. Another call is another URL, and the first one expires.
+    /// The URL of a command's streams. Each call makes another URL, which expires unless it is used.
     pub async fn exec(
         &self,
         id: &ContainerId,
@@ -48,7 +48,7 @@ impl RuntimeClient {
         url("Exec", answer.url)
     }
 
-    /// Where the streams of a container's own process are served.
+    /// The URL of the streams of a container's own process.
     pub async fn attach(
         &self,
         id: &ContainerId,
@@ -68,7 +68,7 @@ impl RuntimeClient {
         url("Attach", answer.url)
     }
 
-    /// Where a sandbox's ports are served.
+    /// The URL for forwarding a sandbox's ports.
     pub async fn port_forward(
         &self,
         id: &SandboxId,
@@ -85,7 +85,7 @@ impl RuntimeClient {
         url("PortForward", answer.url)
     }
 
-    /// Where a container logs, and whether it runs.
+    /// A container's log path, and whether it runs.
     pub async fn log_status(&self, id: &ContainerId) -> Result<ContainerLogStatus, RuntimeError> {
         let request = cri::ContainerStatusRequest {
             container_id: id.as_str().to_owned(),
@@ -104,7 +104,7 @@ impl RuntimeClient {
         })
     }
 
-    /// How the runtime is, what it is called, and what its handlers can do.
+    /// The runtime's conditions, its version, and the features of its handlers.
     pub async fn told(&self) -> Result<RuntimeStatus, RuntimeError> {
         let version = match self.name().is_empty() {
             true => self.version().await?,

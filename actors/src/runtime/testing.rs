@@ -7,7 +7,7 @@ use proto::cri;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use tonic::transport::Channel;
 
-/// Starts a container that sleeps, and logs beneath `logs`; answers with its id.
+/// Starts a container that sleeps and logs below `logs`; returns its id.
 pub(crate) async fn running_container(channel: Channel, logs: &Path) -> ContainerId {
     let mut client = RuntimeServiceClient::new(channel);
     let sandbox = cri::PodSandboxConfig {

@@ -2,9 +2,9 @@
 //!
 //! - **Owns** its listener.
 //! - **Hears** nothing but its own accept loop.
-//! - **Tells** nobody; it asks the pod manager, and looks at the root supervisor.
-//! - **Never** fails for a degraded manager: whoever restarts an agent that is not healthy would stop
-//!   what works without mending what does not. `/healthz/managers` shows it, and `/healthz/pleg` whether
+//! - **Tells** no other actor; it asks the pod manager, and reads the root supervisor.
+//! - **Never** fails for a degraded manager: restarting an agent that is not healthy would stop
+//!   what works without mending the rest. `/healthz/managers` shows it, and `/healthz/pleg` whether
 //!   relists come through (upstream: the node's Ready condition).
 //!
 //! Upstream: staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go (1.36), whose texts these are.
@@ -40,14 +40,14 @@ const CHECKS: [HealthCheck; 5] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HealthCheck {
     Ping,
-    /// Upstream's watches the flushing of a buffer; our log has none, and the name is kept for those who ask.
+    /// Upstream checks that its log is flushed. This log has no buffer; the name is kept for clients.
     Log,
     SyncLoop,
     Managers,
     Pleg,
 }
 
-/// Knows whether the node is healthy.
+/// Runs the health checks.
 #[derive(Debug, Clone)]
 pub struct NodeHealth {
     pod_manager: Addr<pod_manager::Msg>,

@@ -1,7 +1,7 @@
-//! What the outside may ask: health, the pods, and, through the admin socket, everything.
+//! Servers for clients outside the agent: health, the pods, and the admin socket.
 //!
 //! Each server is an actor that owns its listener. Requests are answered beside it, each connection in
-//! a task of its own: a request that breaks or waits is one connection's trouble. A listener that
+//! a task of its own: a request that panics or hangs affects its own connection alone. A listener that
 //! cannot be had is the actor's failure, and its supervisor tries again.
 
 pub mod admin;

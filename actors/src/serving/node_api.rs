@@ -1,4 +1,4 @@
-//! What the HTTPS API asks, answered by the node's own parts.
+//! Answers the HTTPS API's requests from the node's actors and its runtime.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,12 +24,12 @@ use crate::runtime::{self, RuntimeClient, RuntimeError};
 use crate::stats::SummaryProvider;
 use crate::{logging, pod_manager};
 
-/// The keepers answer from memory.
+/// The managers answer from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// A command run for a caller may take as long as upstream's default request timeout.
 const RUN_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Whom the answers come from.
+/// The actors and clients that the API's answers come from.
 #[derive(Debug, Clone)]
 pub struct NodeApiPeers {
     pub runtime: RuntimeClient,
@@ -41,7 +41,7 @@ pub struct NodeApiPeers {
     pub constant: Rc<AgentDescription>,
 }
 
-/// What does not change while the agent runs.
+/// What stays the same while the agent runs.
 #[derive(Debug)]
 pub struct AgentDescription {
     /// The JSON of `/configz`.
@@ -243,7 +243,7 @@ fn silent(error: AskError) -> NodeError {
     NodeError::Failed(format!("the pods are not known: {error}"))
 }
 
-/// A pod as the runtime knows it, as upstream's `ToAPIPod` shows it.
+/// A pod made of the runtime's state, as upstream's `ToAPIPod`.
 fn as_seen(pod: &RuntimePod) -> Pod {
     let container = |container: &RuntimeContainer| k8s_openapi::api::core::v1::Container {
         name: container.name.clone(),
@@ -281,7 +281,7 @@ pub fn configz(kubelet: &config::KubeletConfiguration) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Every flag of ours and the kubelet's that is no field of the configuration, as `/flagz` shows it.
+/// Every flag of the agent and the kubelet that is no field of the configuration, for `/flagz`.
 pub fn flags(flags: &config::KubeletFlags) -> BTreeMap<String, String> {
     let value = serde_json::to_value(flags).unwrap_or_default();
     let fields = value.as_object().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Laws of the servers on TCP: what they answer, and that nobody's bytes hurt them.
+//! Invariants of the servers on TCP: their answers, and that no client's bytes harm them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(super) fn pod(name: &str) -> Arc<Pod> {
     Arc::new(pod)
 }
 
-/// The keeper, holding a status for the pod of this name.
+/// A status manager with a status for the pod of this name.
 pub(super) async fn statuses_of(
     root: &Supervisor,
     name: &str,
@@ -208,7 +208,7 @@ fn garbage_and_impatient_clients_hurt_nobody() {
             &many_headers,
         ] {
             let mut stream = TcpStream::connect(address).await.unwrap();
-            // The server may have left before it read everything.
+            // The server may have closed the connection before it read everything.
             drop(stream.write_all(bytes).await);
             kept.push(stream);
             assert_eq!(ask(address, "GET /healthz").await, (200, "ok".to_owned()));

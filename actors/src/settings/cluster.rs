@@ -1,4 +1,4 @@
-//! The sections of the node in its cluster: how the API server is reached, and with which identity.
+//! The settings of the node in its cluster: how the API server is reached, and with which identity.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ use logic_resources::node::Support;
 
 use super::AgentSettings;
 
-/// The node's way into its cluster.
+/// The API server's address and the node's credentials.
 #[derive(Debug, Clone)]
 pub struct ClusterSettings {
     pub access: RestConfig,
-    /// The same with the bootstrap credentials.
+    /// The same server with the bootstrap credentials.
     pub bootstrap: Option<RestConfig>,
-    /// The client certificate that is asked for; none where the kubeconfig's own is used.
+    /// The client certificate to request; none where the kubeconfig's own is used.
     pub client_certificate: Option<ClientCertificate>,
 }
 
-/// A certificate that is asked of the API server.
+/// A certificate that the API server is asked to sign.
 #[derive(Debug, Clone)]
 pub struct ClientCertificate {
     pub store: CertificateStore,
@@ -42,14 +42,14 @@ pub struct ClientCertificate {
 pub enum ServingCertificate {
     /// `tlsCertFile` and `tlsPrivateKeyFile`.
     Given(CertificateFiles),
-    /// Asked of the API server: `serverTLSBootstrap`.
+    /// Signed by the API server on request: `serverTLSBootstrap`.
     Asked(CertificateStore),
-    /// Made once, in this folder.
+    /// Self-signed once, and stored in this folder.
     SelfSigned(PathBuf),
 }
 
 impl AgentSettings {
-    /// By what objects of the API are kept. `supplied` are the pods that the checkpoint brought back with all they need.
+    /// The object manager's settings. `supplied` are the pods whose objects were all in the offline checkpoint.
     pub fn keeping(&self, supplied: BTreeSet<PodUid>) -> manager::SupplyRules {
         let kubelet = &self.config.kubelet;
         manager::SupplyRules {
@@ -71,7 +71,7 @@ impl AgentSettings {
         }
     }
 
-    /// Whose lease it is; none where leases are switched off.
+    /// The holder of the node's lease and its seconds; none where leases are switched off.
     pub fn lease_holder(&self) -> Option<LeaseHolder> {
         let seconds = self.config.kubelet.node_lease_duration_seconds;
         let seconds = u32::try_from(seconds).ok().filter(|seconds| *seconds > 0)?;
@@ -81,7 +81,7 @@ impl AgentSettings {
         })
     }
 
-    /// By what the node's object is kept.
+    /// The node status manager's settings.
     pub fn presence(&self) -> node::Policy {
         let kubelet = &self.config.kubelet;
         node::Policy {
@@ -137,7 +137,7 @@ impl AgentSettings {
     }
 }
 
-/// None for a node that is alone by design.
+/// The settings of the cluster; none for a standalone node.
 pub(super) fn cluster(config: &NodeConfig) -> Option<ClusterSettings> {
     let flags = &config.flags;
     if flags.kubeconfig.is_empty() {
@@ -190,7 +190,7 @@ fn access(config: &NodeConfig, kubeconfig: &str) -> RestConfig {
     }
 }
 
-/// As upstream: a heartbeat may take as long as the time between looks at the node, and no longer than a lease lasts.
+/// As upstream: a heartbeat's timeout is the node's update frequency, and at most the lease's duration.
 fn heartbeat(kubelet: &config::KubeletConfiguration) -> Duration {
     let looks: Duration = kubelet.node_status_update_frequency.into();
     let lease = u64::try_from(kubelet.node_lease_duration_seconds).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What the node's kernel can enforce of containers' resources, and what its configuration makes of it.
+//! Which resource limits the node's kernel and configuration can enforce.
 //!
 //! Upstream: kuberuntime_container_linux.go (`swapControllerAvailable`, `isCgroup2UnifiedMode`) and
 //! pkg/securitycontext/util_linux.go (masked paths of CPUs), 1.36.
@@ -48,7 +48,7 @@ pub(super) fn enforcement(config: &NodeConfig, machine: &MachineFacts) -> Resour
     }
 }
 
-/// A factor of the configuration, which its validation holds above nought and at most one.
+/// A factor of the configuration in millionths; validation keeps it above 0 and at most 1.
 fn millionths(factor: f64) -> Option<u32> {
     format!("{:.0}", factor * 1e6).parse().ok()
 }

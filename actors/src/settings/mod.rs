@@ -1,4 +1,4 @@
-//! The configuration, cut into the sections that actors are given; and what must be known of the machine.
+//! The configuration as sections for the actors, and the facts of the machine that they need.
 
 mod cluster;
 mod enforcement;
@@ -32,18 +32,18 @@ use crate::tree::{Listeners, Sections};
 use crate::worker::PodWorkerConfig;
 use crate::{credentials, images, take_over, user_namespaces, volumes};
 
-/// The runtime's host: whichever runtime is declared active, it is reached under this name.
+/// The name of the runtime's host, whichever declared runtime is active.
 pub const RUNTIME: &str = "runtime";
 
-/// Everything that the tree is wired with.
+/// Everything that the tree is built from.
 #[derive(Debug)]
 pub struct AgentSettings {
     pub node: NodePolicy,
     pub facts: Arc<NodeFacts>,
     pub policy: logic_pods::pod_actions::PodActionPolicy,
-    /// The declared runtimes by name, each as it is hosted: under the name of its kind.
+    /// The declared runtimes by name; each declaration has the host's name.
     pub runtimes: BTreeMap<String, Declaration>,
-    /// Which of them is active at start.
+    /// The runtime that is active at start.
     pub runtime: String,
     pub runtime_within: Duration,
     /// The declared storage plugins by name, under which each is hosted.
@@ -58,7 +58,7 @@ pub struct AgentSettings {
     pub https: Option<SocketAddr>,
     pub serving: ::serving::Policy,
     pub serving_certificate: ServingCertificate,
-    /// None for a node that is alone by design.
+    /// None for a standalone node.
     pub cluster: Option<ClusterSettings>,
     pub shutdown: crate::shutdown::Policy,
     /// Bytes of the machine's swap.
@@ -121,7 +121,7 @@ impl AgentSettings {
         }
     }
 
-    /// The manifests' section.
+    /// What manifests of static pods are read with.
     pub fn ground(&self) -> StaticPodContext {
         StaticPodContext {
             node_name: self.config.node_name.as_str().into(),
@@ -133,7 +133,7 @@ impl AgentSettings {
         }
     }
 
-    /// What pods are judged and made by.
+    /// The workers' rules and the node's facts.
     pub fn rules(&self) -> Arc<PodWorkerConfig> {
         Arc::new(PodWorkerConfig {
             policy: self.policy,
@@ -142,7 +142,7 @@ impl AgentSettings {
         })
     }
 
-    /// The groups of processes that a summary shows beside the pods.
+    /// The cgroups of system processes that a summary shows beside the pods.
     pub fn system_groups(&self) -> host::stats::SystemGroups {
         host::stats::SystemGroups {
             kubelet: self.config.kubelet.kubelet_cgroups.clone(),
@@ -151,7 +151,7 @@ impl AgentSettings {
         }
     }
 
-    /// The pods' sections.
+    /// The settings of the pods' actors.
     pub fn sections(&self, objects: ObjectStore) -> Sections {
         let kubelet = &self.config.kubelet;
         Sections {
@@ -181,12 +181,12 @@ impl AgentSettings {
     }
 }
 
-/// Nought or less switches it off.
+/// A period of the configuration; none for zero or less, which switches it off.
 fn period(given: config::GoDuration) -> Option<Duration> {
     (given > config::GoDuration::ZERO).then(|| given.into())
 }
 
-/// As upstream finds out: the kernel has SELinux if its file system is mounted with something in it.
+/// As upstream: SELinux is on if its file system is mounted and not empty.
 fn selinux() -> SeLinuxMountPolicy {
     match Path::new("/sys/fs/selinux/enforce").exists() {
         true => SeLinuxMountPolicy::On,
@@ -194,7 +194,7 @@ fn selinux() -> SeLinuxMountPolicy {
     }
 }
 
-/// Upstream's default where the section is silent; validation has checked the rest.
+/// The IDs of each pod's user namespace; upstream's default if none is configured. Validation has checked it.
 fn ids_per_pod(kubelet: &config::KubeletConfiguration) -> u32 {
     const DEFAULT_IDS_PER_POD: u32 = 65_536;
     let section = kubelet.user_namespaces.as_ref();
@@ -204,7 +204,7 @@ fn ids_per_pod(kubelet: &config::KubeletConfiguration) -> u32 {
     })
 }
 
-/// klog's verbosity as a level: 0 to 1 is info, 2 to 4 is what an operator wants to see, above is for developers.
+/// klog's verbosity as a level: 0 and 1 are info, 2 to 4 are for operators, above is for developers.
 pub fn log_level(verbosity: u32) -> &'static str {
     match verbosity {
         0..=4 => "info",
@@ -242,7 +242,7 @@ fn pulls(config: &NodeConfig) -> PullSettings {
     }
 }
 
-/// Upstream: one at a time when serialised, otherwise the limit, otherwise none.
+/// Parallel pulls, as upstream: one if serialised, else the configured limit, else none.
 fn parallel_pulls(serialize: bool, max_parallel: Option<i32>) -> Option<usize> {
     if serialize {
         return Some(1);
@@ -250,7 +250,7 @@ fn parallel_pulls(serialize: bool, max_parallel: Option<i32>) -> Option<usize> {
     max_parallel.and_then(|max| usize::try_from(max).ok())
 }
 
-/// A shorter longest period shortens the first one too (KEP-4603).
+/// A shorter maximum also shortens the first back-off (KEP-4603).
 fn backoff(max: Option<Duration>) -> BackoffPolicy {
     let default = BackoffPolicy::default();
     let max = max.unwrap_or(default.max);
@@ -261,7 +261,7 @@ fn backoff(max: Option<Duration>) -> BackoffPolicy {
     }
 }
 
-/// The thresholds that this version acts on; the file's validation has read the quantities before.
+/// The thresholds of the supported signals; the configuration's validation has parsed the quantities.
 fn eviction(kubelet: &config::KubeletConfiguration) -> logic_resources::eviction::EvictionPolicy {
     const SIGNAL: &str = "memory.available";
     let reclaim = kubelet
@@ -301,7 +301,7 @@ fn eviction(kubelet: &config::KubeletConfiguration) -> logic_resources::eviction
     }
 }
 
-/// How the node goes down.
+/// The settings of the graceful node shutdown.
 fn shutdown(config: &NodeConfig) -> crate::shutdown::Policy {
     let kubelet = &config.kubelet;
     let by_priority = &kubelet.shutdown_grace_period_by_pod_priority;
@@ -327,7 +327,7 @@ fn shutdown(config: &NodeConfig) -> crate::shutdown::Policy {
     }
 }
 
-/// A quantity, or a share such as `10%`.
+/// Parses a quantity, or a share such as `10%`; none for anything else.
 fn limit(text: &str) -> Option<ThresholdLimit> {
     if let Some(percent) = text.strip_suffix('%') {
         let thousandths = Quantity::parse(percent).ok()?.milli_value();

@@ -1,4 +1,4 @@
-//! What the node is and has, from its configuration and its machine.
+//! The node's policy and facts, from its configuration and its machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -18,7 +18,7 @@ use logic_resources::node::{
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::pod_cgroups::{CgroupDriver, CgroupPolicy};
 
-/// What decisions about pods need to know of the node.
+/// The facts of the node that decisions about pods need.
 pub(super) fn facts(config: &NodeConfig, machine: &MachineFacts) -> NodeFacts {
     let kubelet = &config.kubelet;
     let limit = PodLimit {
@@ -41,14 +41,14 @@ pub(super) fn facts(config: &NodeConfig, machine: &MachineFacts) -> NodeFacts {
         ),
         taints: kubelet.register_with_taints.iter().map(taint).collect(),
         os: "linux".to_owned(),
-        // The file's validation has read the patterns before.
+        // The configuration's validation has parsed the patterns.
         sysctls: SysctlAllowlist::new(safe.into_iter().chain(unsafe_sysctls)).unwrap_or_default(),
         app_armor: machine.app_armor,
         pod_level_resources: gate(config, "PodLevelResources"),
         declared_features: declared_features(config),
         cpu_manager: exclusive(&kubelet.cpu_manager_policy, "static"),
         memory_manager: exclusive(&kubelet.memory_manager_policy, "Static"),
-        // Swap is shared out by cgroup v2 alone.
+        // Only cgroup v2 can limit swap.
         swap: match kubelet.memory_swap.swap_behavior.as_str() {
             "LimitedSwap" if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() => {
                 NodeSwap::Limited
@@ -124,7 +124,7 @@ fn amounts(list: &BTreeMap<String, String>) -> ResourceAmounts {
     requests::read(Some(&list.collect()))
 }
 
-/// The node's facts that go into every pod.
+/// The node's settings that every pod is made with.
 pub(super) fn policy(config: &NodeConfig, machine: &MachineFacts, facts: &NodeFacts) -> NodePolicy {
     let kubelet = &config.kubelet;
     NodePolicy {
@@ -162,7 +162,7 @@ pub(super) fn policy(config: &NodeConfig, machine: &MachineFacts, facts: &NodeFa
     }
 }
 
-/// The configured addresses, or the one that the default route would send from.
+/// The configured addresses, or the source address of the default route.
 fn host_ips(configured: &[IpAddr]) -> Vec<String> {
     let chosen: Vec<String> = configured
         .iter()
@@ -172,7 +172,7 @@ fn host_ips(configured: &[IpAddr]) -> Vec<String> {
     if !chosen.is_empty() {
         return chosen;
     }
-    // Connecting a datagram socket sends nothing: it only asks for the route (192.0.2.1 is for documents).
+    // Connecting a datagram socket sends nothing, it only looks up the route (192.0.2.1 is for documents).
     let routed = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
         socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;

@@ -1,4 +1,4 @@
-//! The declared plugins, as they are hosted.
+//! The declared plugins, with the settings of their hosts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::{RUNTIME, log_level};
 const LOCAL: &str = "storage-local";
 const CSI: &str = "storage-csi";
 
-/// The runtimes by name, each hosted under the name of its kind: there is one at a time.
+/// The runtimes by name, each with the host's name of their kind: one is active at a time.
 pub(super) fn runtimes(config: &NodeConfig) -> BTreeMap<String, Declaration> {
     let runtimes = of(config, PluginKind::Runtime);
     runtimes
@@ -27,8 +27,8 @@ pub(super) fn runtimes(config: &NodeConfig) -> BTreeMap<String, Declaration> {
 
 /// The storage plugins by name.
 ///
-/// A thread of theirs may be stuck in the kernel, and then their process is, too: it is given up soon, so that
-/// the others' volumes do not wait for it.
+/// A thread of theirs may hang in the kernel, and their process with it: such a process is given up soon, so that
+/// the volumes of other pods need not wait for it.
 pub(super) fn storage(config: &NodeConfig) -> BTreeMap<String, Declaration> {
     of(config, PluginKind::Storage)
         .map(|plugin| {
@@ -50,12 +50,12 @@ fn of(config: &NodeConfig, kind: PluginKind) -> impl Iterator<Item = &config::Pl
     plugins.filter(move |plugin| plugin.kind == kind)
 }
 
-/// A storage plugin's section of the plugin file, with what it does not say itself.
+/// A storage plugin's section of the plugin file, with defaults from the node's configuration.
 fn told(plugin: &config::PluginConfig, config: &NodeConfig) -> Value {
     let root = &config.flags.root_dir;
     let mut fields = Map::from_iter([("rootDir".to_owned(), root.as_str().into())]);
     if plugin.name == LOCAL {
-        // As a kubelet: what is mounted below the root folder is seen by containers that ask for it.
+        // As the kubelet's: mounts below the root folder propagate to containers that ask for it.
         fields.insert("rootPropagation".to_owned(), "shared".into());
     }
     if plugin.name == CSI {

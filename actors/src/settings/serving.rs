@@ -1,4 +1,4 @@
-//! The sections of the HTTPS API: where it listens, whom it lets in, what it shows of itself.
+//! The settings of the HTTPS API: its address, its authentication and authorization, its debug paths.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub(super) fn https(config: &NodeConfig) -> Option<SocketAddr> {
     super::address(&kubelet.address, kubelet.port).filter(|_| kubelet.enable_server)
 }
 
-/// What the HTTPS API and the read-only port go by.
+/// The policy of the HTTPS API and the read-only port.
 pub(super) fn policy(config: &NodeConfig) -> Policy {
     let kubelet = &config.kubelet;
     Policy {
@@ -50,7 +50,7 @@ fn authorization(config: &NodeConfig) -> AuthorizationPolicy {
     let section = &config.kubelet.authorization;
     match section.mode.as_str() {
         "AlwaysAllow" => AuthorizationPolicy::AlwaysAllow,
-        // Validation knows no third mode.
+        // Validation allows no third mode.
         _ => AuthorizationPolicy::Webhook {
             allowed: section.webhook.cache_authorized_ttl.into(),
             refused: section.webhook.cache_unauthorized_ttl.into(),

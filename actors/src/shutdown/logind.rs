@@ -1,4 +1,4 @@
-//! logind, over the system's D-Bus: it is asked to wait, and tells that the machine goes down.
+//! logind over D-Bus: inhibitor locks delay the shutdown, a signal announces it.
 //!
 //! Upstream: pkg/kubelet/nodeshutdown/systemd/inhibit_linux.go (1.36).
 
@@ -8,9 +8,9 @@ use std::{fs, io};
 
 use futures_util::{Stream, StreamExt};
 
-/// For an answer of the bus.
+/// The timeout for an answer of the bus.
 const BUS_TIMEOUT: Duration = Duration::from_secs(10);
-/// The file with which logind is told to wait longer.
+/// The drop-in file that extends logind's `InhibitDelayMaxSec`.
 const OVERRIDE: &str = "99-kubelet.conf";
 
 #[zbus::proxy(
@@ -37,7 +37,7 @@ trait Systemd {
     fn kill_unit(&self, name: &str, whom: &str, signal: i32) -> zbus::Result<()>;
 }
 
-/// Why logind is not with us.
+/// Why logind cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LogindError {
     #[error("no answer on the system's D-Bus")]
@@ -53,21 +53,21 @@ pub enum LogindError {
     TooShort { allowed: Duration, wanted: Duration },
 }
 
-/// As long as it is held, the machine waits. Dropped, it goes on.
+/// Delays the shutdown while it is held; dropping it releases the delay.
 #[derive(Debug)]
 pub struct InhibitorLock(
     #[expect(dead_code, reason = "held, and closed when dropped")] zbus::OwnedFd,
 );
 
-/// The connection to it.
+/// A connection to logind.
 #[derive(Debug, Clone)]
 pub struct LogindConnection {
     login: LoginProxy<'static>,
 }
 
 impl LogindConnection {
-    /// Connects, and sees to it that logind waits as long as the pods may take. `folder` is logind's own, for files
-    /// that override its settings.
+    /// Connects, and has logind allow delays as long as pods may take (`wanted`). `folder` is logind's folder for
+    /// drop-in files.
     pub async fn connect(wanted: Duration, folder: &Path) -> Result<LogindConnection, LogindError> {
         let bus = soon(zbus::Connection::system()).await?;
         let login = soon(LoginProxy::new(&bus)).await?;
@@ -86,14 +86,14 @@ impl LogindConnection {
         }
     }
 
-    /// Has the machine wait from now on.
+    /// Delays a shutdown from now on.
     pub async fn lock(&self) -> Result<InhibitorLock, LogindError> {
         let why = "Kubelet needs time to handle node shutdown";
         let inhibited = self.login.inhibit("shutdown", "kubelet", why, "delay");
         soon(inhibited).await.map(InhibitorLock)
     }
 
-    /// Tells when the machine goes down (true), and when it does not after all (false).
+    /// A stream of `PrepareForShutdown`: true when the machine is going down, false when that is cancelled.
     pub async fn news(&self) -> Result<impl Stream<Item = bool> + use<>, LogindError> {
         let signals = soon(self.login.receive_prepare_for_shutdown()).await?;
         Ok(signals.filter_map(|signal| async move {

@@ -1,10 +1,10 @@
-//! A node that goes down takes its pods with it in order: the less important first, each within its grace.
+//! Graceful node shutdown: pods end in order of priority, each within its grace period.
 //!
-//! - **Owns** the lock that makes the machine wait, and the steps that are left.
-//! - **Hears** from logind that the machine goes down, or does not after all.
-//! - **Tells** the pod manager which pods end and that none may begin, the node's object that it is not ready.
-//! - **Never** keeps the machine longer than the configuration says; never gives the lock back before the last step is
-//!   over and what became of the pods has been told.
+//! - **Owns** the inhibitor lock that delays the shutdown, and the remaining steps.
+//! - **Hears** from logind that the machine is going down, or that this is cancelled.
+//! - **Tells** the pod manager which pods end and that none may start, the node status manager that it is not ready.
+//! - **Never** delays the shutdown longer than configured; never releases the lock before the last step is
+//!   over and the pods' statuses have been sent.
 //!
 //! Upstream: pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go (1.36). Decisions: `logic_node::shutdown`.
 
@@ -35,12 +35,12 @@ pub use self::steps::NodePods;
 use self::steps::RunningStep;
 use crate::{pod_manager, volumes};
 
-/// It hears logind and its own looks.
+/// Room for logind's signals and its own polls.
 pub const MAILBOX: usize = 16;
 
-/// Before the bus is tried again: upstream's `dbusReconnectPeriod`.
+/// Before connecting to the bus again: upstream's `dbusReconnectPeriod`.
 const RECONNECT_PERIOD: Duration = Duration::from_secs(1);
-/// The same while it goes on failing: a machine without logind is not asked all day.
+/// The longest such period while connecting fails: a machine may have no logind.
 const RECONNECT_MAX_PERIOD: Duration = Duration::from_secs(60);
 
 /// The section of the configuration.
@@ -48,28 +48,28 @@ const RECONNECT_MAX_PERIOD: Duration = Duration::from_secs(60);
 pub struct Policy {
     pub order: logic_node::shutdown::ShutdownPolicy,
     pub node_name: String,
-    /// logind's own folder for files that override its settings.
+    /// logind's folder for drop-in files.
     pub logind_folder: PathBuf,
-    /// Where it is recorded when the node goes down; none where nobody measures that.
+    /// The file that records shutdowns; none where they are not measured.
     pub record: Option<PathBuf>,
 }
 
-/// Whom it works with.
+/// The actors that the shutdown manager works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
     pub pod_manager: Addr<pod_manager::Msg>,
     pub volumes: Addr<volumes::Msg>,
-    /// The node's object, if there is one.
+    /// The node status manager; none on a node without an API server.
     pub node: Option<Recipient<NodeShutdown>>,
     pub recorder: Recorder,
 }
 
-/// What the keeper of the lock is told.
+/// Messages of the shutdown manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Connects to logind.
     Connect,
-    /// Holds the lock, and listens.
+    /// Stores the lock, and waits for logind's signal.
     Connected(Box<Result<(LogindConnection, InhibitorLock), LogindError>>),
     /// Begins to end pods.
     Down,
@@ -77,33 +77,33 @@ pub enum Msg {
     Cancelled,
     /// Takes the new lock.
     Locked(Box<Result<InhibitorLock, LogindError>>),
-    /// Goes on: some of what was waited for may have ended.
+    /// Polls the pods: some may have ended.
     Observe,
-    /// Learns what still runs, or holds volumes.
+    /// Takes the pods that still run, or still have volumes mounted; none if a manager did not answer.
     Observed(Box<Option<NodePods>>),
-    /// Connects again: logind says nothing any more.
+    /// Connects again: logind's stream of signals ended.
     ObserveFailed,
-    /// Lets the machine go on.
+    /// Releases the lock.
     Release,
-    /// Tells the node's object again whether the node goes down: its keeper has a successor.
+    /// Reports the shutdown state again: the node status manager restarted.
     Resync,
-    /// Shows when an earlier life went down.
+    /// Shows the times of the last shutdown.
     RecordLoaded(io::Result<ShutdownRecord>),
-    /// Goes on: it is recorded, or cannot be.
+    /// Goes on after the record was written, or failed to be.
     RecordWritten(io::Result<()>),
 }
 
-/// Where it stands.
+/// The state of the shutdown.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
-    /// Whether the machine would wait for us.
+    /// Whether the inhibitor lock is held.
     pub locked: bool,
     pub going_down: bool,
     pub steps_left: usize,
     pub trouble: Option<String>,
 }
 
-/// The keeper of the lock.
+/// The shutdown manager.
 #[derive(Debug)]
 pub struct ShutdownManager {
     policy: Policy,
@@ -264,7 +264,7 @@ impl ShutdownManager {
         self.observe(ctx);
     }
 
-    /// What has been told to end ends; nothing else does.
+    /// Pods that were told to end do end; no others do.
     fn cancelled(&mut self, ctx: &mut Context<Msg>) {
         self.event("Shutdown manager detected shutdown cancellation", ctx);
         self.going_down = false;

@@ -1,4 +1,4 @@
-//! When the node went down last: for the metrics, over the machine's end. The file is upstream's
+//! The times of the last shutdown, kept for metrics after the reboot. The file is upstream's
 //! (pkg/kubelet/nodeshutdown/storage.go, 1.36).
 
 use std::fs::{self, File};
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 /// The file's name in the agent's root folder.
 pub const NAME: &str = "graceful_node_shutdown_state";
-/// How upstream's program writes no time.
+/// How Go writes the zero time.
 const NEVER: &str = "0001-01-01T00:00:00Z";
-/// A disk that hangs does not keep the machine.
+/// A disk that hangs must not delay the shutdown.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// When it went down, and when its pods had ended.
+/// When the shutdown began, and when the pods had ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ShutdownRecord {
     pub(super) began: Option<Timestamp>,
@@ -63,7 +63,7 @@ impl ShutdownRecord {
     }
 }
 
-/// Reads what was written; nothing where there is nothing.
+/// Reads the record; the default if there is no file.
 pub(super) async fn read(path: PathBuf) -> io::Result<ShutdownRecord> {
     beside(move || match fs::read(path) {
         Ok(text) => ShutdownRecord::parse(&text),
@@ -73,7 +73,7 @@ pub(super) async fn read(path: PathBuf) -> io::Result<ShutdownRecord> {
     .await
 }
 
-/// Writes beside and renames, as upstream does.
+/// Writes the file beside and renames it, as upstream does.
 pub(super) async fn write(path: PathBuf, record: ShutdownRecord) -> io::Result<()> {
     beside(move || {
         let folder = path.parent().unwrap_or(Path::new("/"));

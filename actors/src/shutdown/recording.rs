@@ -1,4 +1,4 @@
-//! It is recorded when the node goes down and when its pods have ended; the machine waits for that.
+//! Records when a shutdown begins and when the pods have ended; the lock is held until that is written.
 
 use std::io;
 
@@ -7,16 +7,16 @@ use kernel::Context;
 use super::record::{self, ShutdownRecord};
 use super::{Msg, ShutdownManager, timestamp};
 
-/// Whether the record is being written.
+/// Whether a record is being written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum RecordState {
     #[default]
     No,
-    /// As it was then.
+    /// The record being written.
     Now(ShutdownRecord),
 }
 
-/// Whether the machine goes on as soon as the record is written.
+/// Whether the lock is released as soon as the record is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum LockState {
     #[default]
@@ -27,7 +27,7 @@ pub(super) enum LockState {
 impl ShutdownManager {
     pub(super) fn record_loaded(&mut self, record: io::Result<ShutdownRecord>) {
         match record {
-            // What has happened meanwhile is newer.
+            // A shutdown that began meanwhile is newer.
             Ok(record) if self.record == ShutdownRecord::default() => {
                 self.record = record;
                 record.show();
@@ -37,7 +37,7 @@ impl ShutdownManager {
         }
     }
 
-    /// Takes down when it goes down; what cannot be written is shown all the same.
+    /// Writes a record; its metrics are set even if that fails.
     pub(super) fn note(&mut self, record: ShutdownRecord, ctx: &mut Context<Msg>) {
         let Some(path) = self.policy.record.clone() else {
             return;

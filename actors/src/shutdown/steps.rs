@@ -1,4 +1,4 @@
-//! Pods end in steps: the next one begins when the last one is over, or its time.
+//! Pods end in steps: the next one begins when the last one's pods have ended, or its time is over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,21 +12,21 @@ use logic_node::shutdown::failure;
 use super::{Msg, ShutdownManager};
 use crate::{pod_manager, volumes};
 
-/// Between looks at what still runs, while the node goes down.
+/// Between polls of the pods that still run, during a shutdown.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The keepers answer from memory.
+/// The managers answer from memory.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// After the last step: for statuses to reach the API server.
+/// After the last step: time for statuses to reach the API server.
 pub(super) const DELIVERY_PERIOD: Duration = Duration::from_secs(2);
 
-/// What is on the node now.
+/// The pods on the node now.
 #[derive(Debug)]
 pub struct NodePods {
     active: Vec<Arc<Pod>>,
     mounted: Vec<PodUid>,
 }
 
-/// A step under way.
+/// The step that is running.
 #[derive(Debug)]
 pub(super) struct RunningStep {
     until: Instant,
@@ -79,7 +79,7 @@ impl ShutdownManager {
             .policy
             .order
             .steps(observed.active.iter().map(|pod| &**pod));
-        // The next one is taken from the end.
+        // Steps are popped from the end.
         steps.reverse();
         self.steps = Some(steps);
     }
@@ -96,7 +96,7 @@ impl ShutdownManager {
         }
     }
 
-    /// Returns whether there was a step to begin.
+    /// Begins the next step; returns false if there is none.
     fn begin_next(&mut self, now: Instant) -> bool {
         let Some(step) = self.steps.as_mut().and_then(Vec::pop) else {
             return false;

@@ -1,4 +1,4 @@
-//! The keeper of the lock among its neighbours, without a bus.
+//! The shutdown manager with inboxes as neighbours, without a bus.
 
 use std::fs;
 
@@ -64,7 +64,7 @@ impl Rig {
         }
     }
 
-    /// Lets time pass; there are no pods and no volumes.
+    /// Lets time pass, answering that there are no pods and no volumes.
     async fn pass(&mut self, time: Duration) {
         for _ in 0..time.as_millis() / POLL_INTERVAL.as_millis() {
             pass(POLL_INTERVAL).await;

@@ -1,4 +1,4 @@
-//! From the bytes of one manifest to its pods, and to sentences about what is wrong with it.
+//! Parses the bytes of one manifest into pods and problems.
 
 use std::error::Error;
 use std::panic::catch_unwind;
@@ -13,12 +13,12 @@ use logic_api::manifest::{
 };
 use logic_api::pod::PodView;
 
-/// The annotation that differs each time the same manifest is read.
+/// The annotation with the time of reading; it differs each time the same manifest is read.
 const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
-/// A UID names folders: the longest that every file system takes, with room for a suffix.
+/// A UID names folders: the longest name that every file system accepts, less room for a suffix.
 const MAX_UID_LENGTH: usize = 253;
 
-/// Why something of a source does not run.
+/// Why a manifest or one of its pods does not run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
     #[error(transparent)]
@@ -43,7 +43,7 @@ pub(super) enum SourceError {
     Broke,
 }
 
-/// The error and what caused it, in one sentence.
+/// The error and its causes, in one sentence.
 pub(crate) fn sentence(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -59,7 +59,7 @@ pub(crate) fn sentence(error: &dyn Error) -> String {
     text
 }
 
-/// What one manifest holds.
+/// The contents of one manifest.
 #[derive(Debug, Default)]
 pub(super) struct Manifest {
     pub(super) pods: Vec<Pod>,
@@ -77,7 +77,7 @@ impl From<SourceError> for Manifest {
 }
 
 impl Manifest {
-    /// Reads what stands there. However bad it is, the other manifests never notice.
+    /// Parses a manifest. A panic in the parser is caught, and affects this manifest alone.
     pub(super) fn read(
         data: &[u8],
         source: &ManifestSource,
@@ -121,8 +121,8 @@ impl Manifest {
         manifest
     }
 
-    /// Takes the place of what was read before. What has not changed stays the very same object, and
-    /// as long as something is wrong, so do the pods that the mistake may hide.
+    /// Replaces the last version and returns its pods. Unchanged pods keep their `Arc`, and
+    /// while the manifest has a problem, so do old pods that the mistake may hide.
     pub(super) fn replace(&mut self, old: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
         let adopt = |mut pod: Pod| {
             let namesake = old.iter().find(|old| is_namesake(old, &pod));
@@ -158,7 +158,7 @@ fn is_namesake(one: &Pod, other: &Pod) -> bool {
     one.name() == other.name() && one.namespace() == other.namespace()
 }
 
-/// As upstream: a pod that is changed in place was first seen when it was first seen.
+/// As upstream: a changed pod keeps the time at which it was first seen.
 fn keep_seen_time(pod: &mut Pod, old: &Pod) {
     let new = pod
         .metadata

@@ -1,4 +1,4 @@
-//! What is wrong with a source, told to the operator once a change and not at every look.
+//! A source's problems, reported to the operator when they change and not at every reading.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -9,16 +9,16 @@ use jiff::Timestamp;
 /// The reason of the event about a manifest that does not run. Upstream only logs.
 const INVALID: &str = "InvalidManifest";
 
-/// One thing that is wrong; an equal one is the same thing seen again.
+/// One problem; an equal one is the same problem again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SourceProblem {
-    /// Something does not run; of which version of its file.
+    /// A manifest or pod does not run; `version` is its file's.
     Refused { text: String, version: u64 },
-    /// It runs, but not quite as it is written.
+    /// The pod runs, but not exactly as written.
     Doubtful { text: String, version: u64 },
 }
 
-/// Everything that is wrong now.
+/// All current problems of a source.
 #[derive(Debug)]
 pub(super) struct SourceProblems {
     recorder: Recorder,
@@ -37,7 +37,7 @@ impl SourceProblems {
         }
     }
 
-    /// Tells what is new among everything that is wrong now.
+    /// Reports the problems in `all` that are new.
     pub(super) fn tell(&mut self, now: SystemTime, all: BTreeSet<SourceProblem>) {
         let at = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
         for complaint in all.difference(&self.told) {

@@ -1,4 +1,4 @@
-//! Two pods of one source never share a name or a UID: the first in lexical order has it.
+//! Names and UIDs are unique within a source: the first pod in lexical order keeps them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use logic_api::pod::PodView;
 
 use super::manifest::SourceError;
 
-/// Every pod that may run, and whose manifests are refused a pod for it.
+/// The pods that may run, and the duplicates that may not.
 #[derive(Debug, Default)]
 pub(super) struct Unique {
     pub(super) pods: Vec<Arc<Pod>>,
-    /// Each with the place of the manifest that is second.
+    /// The path of each duplicate's manifest, with the error.
     pub(super) duplicates: Vec<(String, SourceError)>,
 }
 
-/// Takes the manifests in the order of their places.
+/// Takes the manifests in lexical order of their paths.
 pub(super) fn unique<'a>(manifests: impl IntoIterator<Item = (&'a str, &'a [Arc<Pod>])>) -> Unique {
     let mut names = BTreeMap::new();
     let mut uids = BTreeMap::new();

@@ -1,7 +1,7 @@
-//! Looks at files that may not answer: one at a time, none longer than its time.
+//! Blocking reads of files that may hang: one at a time, each with a timeout.
 //!
-//! A thread that hangs in the kernel cannot be called back. So there is one at most for each [`BoundedIo`]: while it hangs,
-//! nobody begins another look, and whoever asks is told so at once.
+//! A thread that hangs in the kernel cannot be cancelled. So each [`BoundedIo`] has at most one: while it
+//! hangs, no other read begins, and callers get an error at once.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// A look at all pods of a full node takes some ten milliseconds.
+/// Reading all pods of a full node takes some ten milliseconds.
 pub(super) const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why nothing was seen.
+/// Why a read gave no result.
 #[derive(Debug, Error)]
 pub enum BoundedIoError {
     #[error("the disk or the kernel has not answered for {} s", .0.as_secs())]
@@ -31,12 +31,12 @@ impl BoundedIoError {
     }
 }
 
-/// One look at a time, in the pool for what blocks.
+/// Runs one blocking read at a time, in the blocking pool.
 #[derive(Debug)]
 pub(super) struct BoundedIo {
-    /// Held by the thread that looks, however long that takes it.
+    /// Held by the reading thread, however long it hangs.
     turn: Arc<Semaphore>,
-    /// When the last look was begun.
+    /// When the last read began; none before the first.
     began: Cell<Option<Instant>>,
 }
 
@@ -50,7 +50,7 @@ impl Default for BoundedIo {
 }
 
 impl BoundedIo {
-    /// Looks, once nobody else does.
+    /// Runs a blocking read after the one that is running; fails if either exceeds the timeout.
     pub(super) async fn look<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -62,7 +62,7 @@ impl BoundedIo {
         seen.unwrap_or(Err(BoundedIoError::Timeout(IO_TIMEOUT)))
     }
 
-    /// For how long the look that is under way hangs.
+    /// For how long the current read has exceeded the timeout; none if it has not.
     fn timeout_error(&self) -> Option<Duration> {
         let began = self
             .began
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// A look that hangs until the other end is dropped.
+    /// A read that hangs until the other end is dropped.
     fn hanging() -> (impl FnOnce() + Send, mpsc::Sender<()>) {
         let (held, released) = mpsc::channel::<()>();
         (move || released.recv().unwrap_or_default(), held)

@@ -1,4 +1,4 @@
-//! What lies on the node's disk: file systems, logs and managed hosts files.
+//! Disk use of the node: file systems, pods' logs and managed hosts files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
@@ -14,20 +14,20 @@ use logic_resources::summary::pods::{DiskUsage, PodDiskUsage};
 
 /// Bytes of a block as `stat` counts them.
 const BLOCK_SIZE: u64 = 512;
-/// More files in one folder of logs than any keeper of logs leaves: no more are counted.
+/// Files counted in one log folder; the log manager never leaves more.
 const MAX_FILES: usize = 10_000;
 
-/// What to look at.
+/// The paths to read.
 #[derive(Debug)]
 pub(super) struct DiskScan {
     pub(super) root_dir: PathBuf,
     pub(super) pod_logs_dir: PathBuf,
     pub(super) mountpoints: BTreeSet<String>,
-    /// UID, namespace and name of each.
+    /// UID, namespace and name of each pod.
     pub(super) pods: Vec<(PodUid, String, String)>,
 }
 
-/// What was found.
+/// The results of one scan.
 #[derive(Debug, Default)]
 pub(super) struct DiskStats {
     pub(super) root: Option<FsStats>,
@@ -36,7 +36,7 @@ pub(super) struct DiskStats {
 }
 
 impl DiskScan {
-    /// Reads; never what lies in a volume.
+    /// Reads file systems and files, but never within a volume.
     pub(super) fn see(&self, at: SystemTime) -> DiskStats {
         let at = Timestamp::try_from(at).ok();
         let point = |point: &String| Some((point.clone(), file_system(Path::new(point), at)?));

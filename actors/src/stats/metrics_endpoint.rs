@@ -1,4 +1,4 @@
-//! `/metrics`: what is counted all along, and what is known when somebody asks.
+//! `/metrics`: the counters kept all along, and the gauges that are computed for each scrape.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -14,11 +14,11 @@ use super::disk::DiskScan;
 use super::{ASK_TIMEOUT, SummaryError, SummaryProvider, told};
 use crate::{collectors, volumes};
 
-/// By plugin and state, how many.
+/// The number of volumes by plugin and state (`desired_state_of_world`, `actual_state_of_world`).
 type Totals = BTreeMap<(String, &'static str), usize>;
 
 impl SummaryProvider {
-    /// The agent's own metrics. Who does not answer is left out.
+    /// The agent's own metrics. Those of an actor that does not answer are left out.
     pub async fn metrics_text(&self) -> String {
         let tree = self.0.peers.root.tree().await;
         collectors::count(&tree);
@@ -53,7 +53,7 @@ impl SummaryProvider {
         text
     }
 
-    /// What the logs of each container take.
+    /// Bytes of logs by pod and container.
     async fn logs(&self) -> Result<Vec<LogUsage>, SummaryError> {
         let pods = self.pods().await.map_err(SummaryError::Silent)?;
         let node = &self.0.peers.rules.node;
@@ -93,7 +93,7 @@ impl DiskScan {
     }
 }
 
-/// What is wanted, and what is mounted; what is left over or goes is mounted and not wanted.
+/// Counts desired and actual volumes; a volume left over or being unmounted is only an actual one.
 fn totals(rows: &[volumes::VolumeView]) -> Totals {
     let mut totals = Totals::new();
     for row in rows {

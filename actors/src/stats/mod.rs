@@ -1,7 +1,7 @@
-//! What the node and its pods take, looked up when somebody asks.
+//! Resource use of the node and its pods, measured when it is asked for.
 //!
-//! Nothing is measured between two questions. Questions that come together, or within a second, share one look. Not an
-//! actor: a question is answered where it is asked, beside whoever serves it.
+//! Nothing is measured between two requests. Requests at the same time, or within a second, share one measurement. Not
+//! an actor: the summary is computed in the task of the server that asks.
 //!
 //! Upstream: pkg/kubelet/stats, pkg/kubelet/server/stats (1.36), without cAdvisor: the runtime measures pods, the
 //! kernel's files the node. Decisions: `logic_resources::summary`.
@@ -40,7 +40,7 @@ use crate::{pod_manager, volumes};
 
 /// Actors answer from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Whoever asks within this time gets the same answer.
+/// Requests within this time get the same summary.
 const CACHE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Why there is no summary.
@@ -64,10 +64,10 @@ impl SummaryError {
     }
 }
 
-/// Whom a summary comes from.
+/// The actors and the runtime that a summary is made from.
 #[derive(Debug, Clone)]
 pub struct Peers {
-    /// The tree that is shown.
+    /// The supervision tree for `/metrics`.
     pub root: Supervisor,
     pub runtime: RuntimeClient,
     pub pod_manager: Addr<pod_manager::Msg>,
@@ -76,7 +76,7 @@ pub struct Peers {
     pub groups: SystemGroups,
 }
 
-/// Answers what the node and its pods take. Clones share their looks.
+/// Measures the node and its pods. Clones share the last summary.
 #[derive(Debug, Clone)]
 pub struct SummaryProvider(Rc<ProviderState>);
 
@@ -84,12 +84,12 @@ pub struct SummaryProvider(Rc<ProviderState>);
 struct ProviderState {
     peers: Peers,
     machine: Arc<MachineStats>,
-    /// On the kernel's own files.
+    /// For the kernel's own files.
     machine_io: BoundedIo,
-    /// On file systems, which may be somewhere else and hang; the machine's figures come all the same.
+    /// For file systems, which may be remote and hang: the figures of the machine do not wait for them.
     disk_io: BoundedIo,
     rates: RefCell<CpuRates>,
-    /// Held while somebody looks: whoever comes meanwhile waits for that look.
+    /// Locked during a measurement: later requests wait for its result.
     last: Mutex<Option<CachedSummary>>,
 }
 
@@ -100,7 +100,7 @@ struct CachedSummary {
     summary: Rc<StatsSummary>,
 }
 
-/// What the actors and the runtime say.
+/// The inputs of a summary from the actors and the runtime.
 struct SummaryInputs {
     listed: BTreeMap<PodUid, RuntimePod>,
     measured: RuntimeMeasurements,
@@ -123,7 +123,7 @@ impl SummaryProvider {
         }))
     }
 
-    /// What everything takes, or its CPU and memory alone.
+    /// The full summary, or CPU and memory alone.
     pub async fn summary(&self, scope: SummaryScope) -> Result<Rc<StatsSummary>, SummaryError> {
         let mut last = self.0.last.lock().await;
         let now = kernel::now();
@@ -150,7 +150,7 @@ impl SummaryProvider {
         Ok(summary)
     }
 
-    /// `/metrics/resource`: what is not known is left out, and `resource_scrape_error` says so.
+    /// `/metrics/resource`: unknown figures are left out, and `resource_scrape_error` tells of an error.
     pub async fn resource_metrics(&self) -> String {
         match self.summary(SummaryScope::CpuAndMemory).await {
             Ok(summary) => resource::text(Some(&summary)),
@@ -161,7 +161,7 @@ impl SummaryProvider {
         }
     }
 
-    /// How full the volumes of claims are, each claim once.
+    /// Use and capacity of the volumes of claims, each claim once.
     pub async fn claims(&self) -> Result<Vec<metrics::volumes::ClaimUsage>, AskError> {
         let (pods, volumes) = futures_util::future::try_join(self.pods(), self.volumes()).await?;
         let claims = pods::claims(&pods, &volumes);
@@ -204,7 +204,7 @@ impl SummaryProvider {
             (told.pods, told.volumes) = known.await.map_err(SummaryError::Silent)?;
             match runtime.file_systems().await {
                 Ok(file_systems) => told.file_systems = file_systems,
-                // The rest of the summary is worth having.
+                // The rest of the summary is still of use.
                 Err(error) => {
                     tracing::warn!("the images' file system is not known: {}", error.describe());
                 }
@@ -225,7 +225,7 @@ impl SummaryProvider {
         ask.await
     }
 
-    /// Reads the kernel's files and the node's disk, in the pool for that. What the disk does not tell in time is absent.
+    /// Reads the kernel's files and the node's disk in the blocking pool. Without the disk's figures if those time out.
     async fn see(
         &self,
         scope: SummaryScope,
@@ -311,7 +311,7 @@ impl SummaryProvider {
     }
 }
 
-/// What is told where no more was asked for.
+/// The parts of a summary that `only_cpu_and_memory=true` leaves.
 fn lessened(summary: &StatsSummary) -> StatsSummary {
     let mut summary = summary.clone();
     let node = &mut summary.node;
@@ -346,7 +346,7 @@ fn mountpoints(told: &SummaryInputs) -> BTreeSet<String> {
     points.filter(|point| !point.is_empty()).collect()
 }
 
-/// Only what exists is remembered for the next look; the node and its groups always do.
+/// Drops the CPU counters of containers that are gone; those of the node and its groups stay.
 fn forget_gone(rates: &mut CpuRates, listed: &BTreeMap<PodUid, RuntimePod>) {
     let ids: BTreeSet<&str> = listed
         .values()

@@ -9,9 +9,9 @@ use logic_resources::summary::{
 };
 use metrics::exposition::{Exposition, MetricKind};
 
-/// A family: its kind, name and help.
+/// A family of metrics: its kind, name and help text.
 type MetricHead = (MetricKind, &'static str, &'static str);
-/// A figure, and when it was taken.
+/// A value, and when it was measured.
 type TimedSample = (f64, Option<Timestamp>);
 
 const CPU_OF_CONTAINER: MetricHead = (
@@ -74,7 +74,7 @@ const ERROR: MetricHead = (
     "resource_scrape_error",
     "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
 );
-/// The text of a summary, or of none.
+/// The metrics of a summary; without one only `resource_scrape_error`.
 pub(super) fn text(summary: Option<&StatsSummary>) -> String {
     let mut text = Exposition::default();
     if let Some(summary) = summary {

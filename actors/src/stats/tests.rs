@@ -1,4 +1,4 @@
-//! SummaryProvider of a whole node whose runtime is in this process.
+//! The summary provider of a whole node whose runtime is in this process.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -117,7 +117,7 @@ fn questions_that_come_together_share_one_look_and_later_ones_do_not() {
         pass(Duration::from_secs(2)).await;
         let later = summaries.summary(SummaryScope::Everything).await.unwrap();
         assert!(!Rc::ptr_eq(&later, &all[0]));
-        // Two looks tell how fast the counters grow.
+        // Rates need two measurements of the counters.
         let cpu = later.pods[0].containers[0].cpu.as_ref().unwrap();
         assert!(cpu.usage_nano_cores.is_some(), "{cpu:?}");
     });
@@ -164,7 +164,7 @@ fn a_runtime_that_does_not_measure_leaves_the_metrics_with_an_error() {
     });
 }
 
-/// Upstream falls back to the stats of containers where a runtime knows no others.
+/// As upstream: stats of containers, where a runtime has none of sandboxes.
 #[test]
 fn a_runtime_that_measures_only_containers_is_enough() {
     run_paused(|| async {
@@ -175,7 +175,7 @@ fn a_runtime_that_measures_only_containers_is_enough() {
         let pod = &summary.pods[0];
         assert_eq!(pod.containers.len(), 2);
         assert!(pod.memory.as_ref().unwrap().working_set_bytes.is_some() && pod.network.is_none());
-        // It is asked once: what it does not know is not its error.
+        // Sandbox stats are asked for once: lacking them is not the runtime's error.
         pass(Duration::from_secs(5)).await;
         summaries.summary(SummaryScope::Everything).await.unwrap();
         let refused =

@@ -1,4 +1,4 @@
-//! What the node and its pods take: sampled for eviction, the pods only when somebody has to know.
+//! Samples of memory use for eviction; of the pods only while a threshold is met.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -35,14 +35,14 @@ pub enum SampleError {
     Usage(#[source] RuntimeError),
 }
 
-/// Takes samples.
+/// Samples the node and its pods.
 #[derive(Debug, Clone)]
 pub struct UsageSampler {
     runtime: RuntimeClient,
     pod_manager: Addr<pod_manager::Msg>,
 }
 
-/// By pod and container, bytes of memory in use.
+/// Bytes of memory in use, by pod and container.
 pub type MemoryUse = BTreeMap<PodUid, BTreeMap<String, u64>>;
 
 impl UsageSampler {
@@ -53,7 +53,7 @@ impl UsageSampler {
         }
     }
 
-    /// Looks at the node; at the pods too if a threshold is met, or was and is not resolved yet.
+    /// Samples the node; the pods too if a threshold is met, or was and is not resolved yet.
     pub async fn sample(
         &self,
         thresholds: &BTreeSet<Threshold>,
@@ -87,7 +87,7 @@ impl UsageSampler {
     }
 }
 
-/// Reads what the kernel says of its memory: from a file of the kernel's own, so it does not wait.
+/// Reads `/proc/meminfo`, a file of the kernel's own, so it does not block.
 fn observe() -> Result<Observations, SampleError> {
     let memory = MemInfo::read(Path::new("/proc"))?;
     let memory = Observation {

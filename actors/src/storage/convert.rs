@@ -1,4 +1,4 @@
-//! One function each direction between `logic_volumes` and the contract. Never fails for what the agent made.
+//! Conversions between `logic_volumes` and the storage contract, one function each direction.
 
 use std::path::Path;
 
@@ -225,7 +225,7 @@ pub(super) fn mounted(answer: wire::MountResponse, wish: &MountSpec) -> MountRes
         true => wish.target.clone(),
         false => answer.path.into(),
     };
-    // A path of the node is labelled for nobody.
+    // A hostPath volume is never relabelled.
     let own = matches!(wish.volume.source, VolumeSource::HostPath { .. });
     let relabel = match answer.selinux_mounted || own {
         true => Relabel::No,
@@ -270,7 +270,7 @@ pub(super) fn unmap_block(place: &UnmountTarget, within_ms: u32) -> wire::UnmapB
     }
 }
 
-/// None for a state that this agent does not know.
+/// A volume from a plugin's list; none for a state that this agent does not know.
 pub(super) fn found(found: wire::Found) -> Option<ReconstructedVolume> {
     let state = match found.state() {
         wire::State::Mounted => ReconstructedState::Mounted,
@@ -355,7 +355,7 @@ pub(super) fn bind(wish: &SubpathSpec, within_ms: u32) -> wire::BindSubpathReque
     }
 }
 
-/// None for news of a kind that this agent does not know.
+/// None for an event of a kind that this agent does not know.
 pub(super) fn news(event: wire::Event) -> Option<DriverEvent> {
     Some(match event.event? {
         wire::event::Event::Backend(backend) => DriverEvent::There(RegisteredDriver {

@@ -1,4 +1,4 @@
-//! The drivers behind a plugin: which there are, and what becomes of them.
+//! The CSI drivers behind a plugin, and their events.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tonic::Streaming;
 
 use super::{Storage, StorageError, StoragePlugin, convert, millis};
 
-/// What becomes of the drivers behind a plugin.
+/// A change of the drivers behind a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriverEvent {
     There(RegisteredDriver),
@@ -18,16 +18,16 @@ pub enum DriverEvent {
         name: String,
         why: String,
     },
-    /// Everything that is there now has been told.
+    /// All drivers present at the start of the stream have been sent.
     Synced,
 }
 
-/// The news of one plugin's drivers, until the stream ends.
+/// The events of one plugin's drivers.
 #[derive(Debug)]
 pub struct DriverEvents(Streaming<wire::Event>);
 
 impl DriverEvents {
-    /// None at the end, whyever it came.
+    /// The next event; none when the stream ends, with or without an error.
     pub async fn next(&mut self) -> Option<DriverEvent> {
         loop {
             let event = self.0.message().await.ok()??;
@@ -39,7 +39,7 @@ impl DriverEvents {
 }
 
 impl Storage {
-    /// Has a driver asked anew how many volumes it takes on this node; what is different comes as news.
+    /// Has the plugin ask a driver again how many volumes it takes on this node; a change comes as an event.
     pub async fn inquire(&self, driver: &str, within: Duration) -> Result<(), StorageError> {
         let request = wire::InquireRequest {
             name: driver.to_owned(),
@@ -55,7 +55,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Listens to what becomes of the drivers behind a plugin.
+    /// Follows the drivers behind a plugin.
     pub async fn watch(
         &self,
         plugin: StoragePlugin,

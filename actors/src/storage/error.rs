@@ -1,44 +1,44 @@
-//! Why a storage plugin did not do as asked, and whether it may later.
+//! Why a storage plugin's call failed, and whether it may succeed later.
 
 use plugin_host::CallError;
 use thiserror::Error;
 use tonic::Code;
 
-/// What a plugin adds to an answer that it gave up a thread for.
+/// The metadata key of an answer whose thread the plugin abandoned.
 pub(super) const ABANDONED: &str = "oxlet-abandoned";
 
-/// Why a storage plugin did not do as asked.
+/// Why a storage plugin's call failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StorageError {
-    /// It answered no.
+    /// The plugin answered with an error.
     #[error("{message}")]
     Refused {
         class: RefusalClass,
         message: String,
     },
-    /// It gave up a thread that does not come back: its process is worn.
+    /// The plugin abandoned a stuck thread: this generation of its process must be replaced.
     #[error("{message}")]
     Stuck { generation: u64, message: String },
-    /// Nobody answered in time; it may or may not have been done.
+    /// No answer in time; the call may or may not have been carried out.
     #[error("{plugin} did not answer: {why}")]
     Unanswered { plugin: String, why: String },
 }
 
-/// What kind of no it was.
+/// The class of an error that a plugin answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalClass {
-    /// To repeat it is of no use until the pod or its objects change.
+    /// Repeating the call is of no use until the pod or its objects change.
     Invalid,
-    /// Something is not there, or not as expected: it may come.
+    /// Something is absent or not as expected, and may appear later.
     Missing,
-    /// Not done in time by whoever is behind the plugin.
+    /// The backend did not answer the plugin in time.
     Late,
     Unimplemented,
     Failed,
 }
 
 impl StorageError {
-    /// Whether the same call may succeed later, without anybody changing the pod.
+    /// Whether the same call may succeed later, without a change of the pod.
     pub fn transient(&self) -> bool {
         match self {
             Self::Refused { class, .. } => match class {
@@ -78,7 +78,7 @@ fn class(code: Code) -> RefusalClass {
     match code {
         Code::InvalidArgument | Code::OutOfRange => RefusalClass::Invalid,
         Code::NotFound | Code::FailedPrecondition => RefusalClass::Missing,
-        // A driver that went away in the middle of a call may have done half of it.
+        // A driver that disconnected during a call may have done half of it.
         Code::DeadlineExceeded | Code::Cancelled | Code::Unavailable => RefusalClass::Late,
         Code::Unimplemented => RefusalClass::Unimplemented,
         Code::Ok

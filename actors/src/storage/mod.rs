@@ -1,8 +1,8 @@
 //! The typed client of the storage plugins: `oxlet.storage.v1` behind, `logic_volumes` in front.
 //!
 //! The only module that sees the contract's types; [`convert`] has one function each direction. Every call has a
-//! deadline, which the plugin is told, and may be repeated: one that a crash of the plugin interrupts is made again
-//! unseen, within its time.
+//! deadline, which the plugin is told, and may be repeated: one that a crash of the plugin interrupts is retried
+//! transparently, until its deadline.
 
 mod convert;
 mod drivers;
@@ -31,10 +31,10 @@ pub use self::types::{
     UnmountTarget,
 };
 
-/// The plugin is told its time; its answer may take so much longer on the way.
+/// How much later than the plugin's own deadline the client's is.
 const RESPONSE_MARGIN: Duration = Duration::from_secs(2);
 
-/// The storage plugins of a node.
+/// The kinds of storage plugins of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub enum StoragePlugin {
     Local,
@@ -44,7 +44,7 @@ pub enum StoragePlugin {
 impl StoragePlugin {
     pub const ALL: [StoragePlugin; 2] = [StoragePlugin::Local, StoragePlugin::Csi];
 
-    /// Who serves a kind.
+    /// The plugin that serves a kind of volume.
     pub fn of(kind: VolumeKind) -> Self {
         match kind {
             VolumeKind::Csi => Self::Csi,
@@ -60,7 +60,7 @@ impl StoragePlugin {
         }
     }
 
-    /// The name under which it is declared and hosted.
+    /// The name under which the plugin is declared and hosted.
     pub fn name(self) -> &'static str {
         match self {
             Self::Local => "storage-local",
@@ -69,7 +69,7 @@ impl StoragePlugin {
     }
 }
 
-/// The storage plugins, as the volume manager asks them.
+/// The client of the storage plugins.
 #[derive(Clone, Debug)]
 pub struct Storage {
     local: PluginClient,
@@ -107,7 +107,7 @@ impl Storage {
     ) -> Result<T, StorageError> {
         let line = self.line(plugin);
         let generation = line.state().generation;
-        // Boxed: a call's future is large, and would stand in every future around it, twice.
+        // Boxed: a call's future is large, and would be part of every future around it, twice.
         let answer = line
             .idempotent(within + RESPONSE_MARGIN, |channel| {
                 Box::pin(method(client(channel), request.clone()))
@@ -116,7 +116,7 @@ impl Storage {
         answer.map_err(|error| StorageError::new(error, generation))
     }
 
-    /// By kind, what the plugin can do with it.
+    /// The capabilities of the plugin, by kind of volume.
     pub async fn abilities(
         &self,
         plugin: StoragePlugin,
@@ -189,7 +189,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Answers with the device.
+    /// Maps a raw block volume; returns the device's path.
     pub async fn map_block(
         &self,
         wish: &MountSpec,
@@ -258,7 +258,7 @@ impl Storage {
         Ok(convert::figures(answer))
     }
 
-    /// Answers with the size that it has now; none where the backend does not say.
+    /// Expands a volume on the node; returns its new size in bytes, none where the backend does not report it.
     pub async fn expand(
         &self,
         growth: &ExpandSpec,

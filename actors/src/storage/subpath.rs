@@ -1,4 +1,4 @@
-//! What lies within: subpaths and files of a mounted volume, and what is left of a pod's folder.
+//! Work within mounted volumes: subpaths and files; and the removal of a pod's folder.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use proto::storage as wire;
 
 use super::{Storage, StorageError, StoragePlugin, convert, millis};
 
-/// A path within a volume that a container is to find.
+/// A subpath of a volume to bind for a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubpathSpec {
     pub plugin: StoragePlugin,
     pub id: VolumeId,
     pub kind: String,
     pub uid: PodUid,
-    /// The volume's path.
+    /// The path at which the volume is mounted.
     pub root: PathBuf,
     pub container: String,
     pub subpath: Subpath,
@@ -28,7 +28,7 @@ pub struct SubpathSpec {
 pub struct VolumeFile<'a> {
     pub id: &'a VolumeId,
     pub kind: &'a str,
-    /// The volume's path.
+    /// The path at which the volume is mounted.
     pub root: &'a Path,
     pub path: &'a str,
     pub max_bytes: u32,
@@ -49,7 +49,8 @@ impl Storage {
         Ok(answer.path.into())
     }
 
-    /// `container`: none means those of all containers. What a kind bound, any plugin can release.
+    /// Releases a container's subpaths, or those of all the pod's containers if none is given. Any plugin can release
+    /// what another one bound.
     pub async fn release_subpaths(
         &self,
         uid: &PodUid,
@@ -96,7 +97,7 @@ impl Storage {
         Ok(answer.data)
     }
 
-    /// Removes what is left of a pod's folder; answers with what was kept, and why.
+    /// Removes what is left of a pod's folder; returns the paths that were kept, with reasons.
     pub async fn remove_pod(
         &self,
         folder: &Path,

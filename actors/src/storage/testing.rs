@@ -1,5 +1,5 @@
-//! A storage plugin in the test's own process: remembers what is mounted, records what it is asked, and fails as it
-//! is told. Nothing touches the disk.
+//! A storage plugin in the test's own process: it stores mounts in memory, records its calls, and fails as scripted.
+//! It never touches the disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -17,14 +17,14 @@ use tonic::{Request, Response, Status};
 use super::Storage;
 use super::error::ABANDONED;
 
-/// How a call ends instead of succeeding.
+/// How a call fails.
 #[derive(Clone, Debug)]
 pub(crate) enum StorageFault {
-    /// With this answer.
+    /// Answers with this status.
     Refused(Status),
-    /// With a thread given up.
+    /// Answers that a thread was abandoned.
     Stuck,
-    /// Not before [`FakeStorage::release`].
+    /// Answers only after [`FakeStorage::release`].
     Held,
 }
 
@@ -33,17 +33,17 @@ struct FakeStorageState {
     calls: Vec<String>,
     mounted: BTreeMap<String, wire::Found>,
     staged: BTreeSet<String>,
-    /// By call and volume id, what its next calls meet.
+    /// The faults of the next calls, by call and volume id.
     faults: BTreeMap<(&'static str, String), VecDeque<StorageFault>>,
     /// Files by root and path.
     files: BTreeMap<(String, String), Vec<u8>>,
     backends: Vec<wire::Event>,
-    /// Calls under way by volume, to find two at once.
+    /// Running calls by volume, to detect concurrent ones.
     busy: BTreeMap<String, usize>,
     overlaps: Vec<String>,
 }
 
-/// The plugin; a clone is the same one. It serves both kinds of storage plugins.
+/// The plugin; clones share its state. It serves both kinds of storage plugins.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeStorage {
     state: Arc<Mutex<FakeStorageState>>,
@@ -89,12 +89,12 @@ impl FakeStorage {
         self.state.lock().unwrap()
     }
 
-    /// What was asked so far, as `mount ID`, `unmount ID`, ... in order.
+    /// The calls so far in order: `mount ID`, `unmount ID`, ...
     pub(crate) fn calls(&self) -> Vec<String> {
         self.state().calls.clone()
     }
 
-    /// Calls about one volume that were under way at once; none is right.
+    /// Volumes that had concurrent calls; empty if there was no bug.
     pub(crate) fn overlaps(&self) -> Vec<String> {
         self.state().overlaps.clone()
     }
@@ -104,12 +104,12 @@ impl FakeStorage {
         self.state().mounted.keys().cloned().collect()
     }
 
-    /// The ids of what is staged.
+    /// The ids of staged volumes.
     pub(crate) fn staged(&self) -> Vec<String> {
         self.state().staged.iter().cloned().collect()
     }
 
-    /// The next call of this name about this volume meets a fault; several are met one after the other.
+    /// The next call of this name about this volume gets the fault; several faults queue up.
     pub(crate) fn fault(&self, call: &'static str, id: &str, fault: StorageFault) {
         let mut state = self.state();
         let key = (call, id.to_owned());
@@ -121,7 +121,7 @@ impl FakeStorage {
         self.released.send_modify(|count| *count += 1);
     }
 
-    /// A volume that List finds mounted for a pod.
+    /// Adds a volume that List reports as mounted for a pod.
     pub(crate) fn plant(&self, (id, kind): (&str, &str), uid: &str, path: &str) {
         let volume = wire::Volume {
             id: id.to_owned(),
@@ -138,12 +138,12 @@ impl FakeStorage {
         self.state().files.insert(key, data.as_bytes().to_vec());
     }
 
-    /// A driver registers.
+    /// Registers a driver.
     pub(crate) fn backend(&self, name: &str) {
         self.backend_for(name, 0);
     }
 
-    /// A driver registers that takes so many volumes; 0: it knows no limit.
+    /// Registers a driver with a limit of volumes; 0 for no limit.
     pub(crate) fn backend_for(&self, name: &str, max_volumes: i64) {
         let backend = wire::Backend {
             name: name.to_owned(),
@@ -158,7 +158,7 @@ impl FakeStorage {
         self.event(wire::event::Event::Backend(backend));
     }
 
-    /// A driver leaves.
+    /// Removes a driver.
     pub(crate) fn gone(&self, name: &str) {
         let name = name.to_owned();
         self.event(wire::event::Event::Gone(wire::BackendGone { name }));
@@ -170,7 +170,7 @@ impl FakeStorage {
         self.news.send_modify(|count| *count += 1);
     }
 
-    /// Records a call, and meets its fault.
+    /// Records a call, and applies its fault.
     async fn meet(&self, call: &'static str, id: &str) -> Result<CallGuard, Status> {
         let fault = {
             let mut state = self.state();
@@ -207,7 +207,7 @@ impl FakeStorage {
     }
 }
 
-/// A call under way.
+/// A running call.
 struct CallGuard {
     double: FakeStorage,
     id: String,

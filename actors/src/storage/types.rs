@@ -1,4 +1,4 @@
-//! What the plugins are asked for, and what they answer: volumes, and where they are to be.
+//! The arguments and results of the storage plugins' calls.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub struct MountPod {
     pub service_account: String,
 }
 
-/// A volume that a pod is to find at a path.
+/// A volume to mount for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountSpec {
     pub volume: Volume,
@@ -28,35 +28,35 @@ pub struct MountSpec {
 pub struct MountResult {
     pub path: PathBuf,
     pub relabel: Relabel,
-    /// What a person should know although it worked.
+    /// Problems to report although the mount succeeded.
     pub warnings: Vec<String>,
 }
 
-/// A volume of a pod that is to be taken away; known by its place alone, for it may have been found.
+/// A volume to unmount for a pod; identified by its paths, since it may have been reconstructed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnmountTarget {
     pub plugin: StoragePlugin,
     pub id: VolumeId,
-    /// As upstream calls its plugin.
+    /// Upstream's name of the volume plugin.
     pub kind: String,
     pub folder: String,
     pub uid: PodUid,
     pub target: PathBuf,
 }
 
-/// A volume that is staged.
+/// A staged volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagedVolume {
     pub plugin: StoragePlugin,
     pub id: VolumeId,
     pub kind: String,
-    /// Empty for what this agent staged.
+    /// The staging path of a reconstructed volume; empty for one that this agent staged.
     pub path: PathBuf,
     pub mode: VolumeMode,
     pub volume: Option<Volume>,
 }
 
-/// A volume that is to be measured.
+/// A volume to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeasureTarget {
     pub plugin: StoragePlugin,
@@ -68,17 +68,17 @@ pub struct MeasureTarget {
     pub volume_handle: String,
 }
 
-/// A volume that is to grow.
+/// A volume to expand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpandSpec {
     pub volume: Volume,
-    /// None where it is mounted nowhere.
+    /// Where it is mounted; none if it is not.
     pub path: Option<PathBuf>,
-    /// Bytes.
+    /// The new size in bytes.
     pub size: u64,
 }
 
-/// What a plugin says of a kind.
+/// What a plugin can do with a kind of volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageCapabilities {
     pub staged: bool,

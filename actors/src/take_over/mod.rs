@@ -1,9 +1,9 @@
-//! The files in which a kubelet keeps what pods are allocated, read and written in its own form: either agent finds
-//! what the other left.
+//! The files in which a kubelet keeps pods' allocated resources, read and written in its own form: either agent
+//! continues where the other stopped.
 //!
 //! They are written before the agent's own records, and **what they say counts**: where they differ from the records,
-//! a kubelet was here since, or this agent died between the two writes. One that cannot be written is removed, since an
-//! old one would be taken for true. A damaged one, which a kubelet would not start with, is set aside and told.
+//! a kubelet ran since, or this agent died between the two writes. One that cannot be written is removed, since an
+//! outdated one would be believed. A damaged one, which a kubelet would not start with, is set aside and logged.
 //!
 //! Upstream: pkg/kubelet/allocation/state/state_checkpoint.go (1.36). Decisions: `logic_pods::take_over`.
 
@@ -25,12 +25,12 @@ use logic_pods::take_over::{
 
 /// More pods than a node ever has.
 const MAX_PODS: usize = 20_000;
-/// Many times what a thousand pods take.
+/// Bytes; many times what a thousand pods take.
 const MAX_FILE_SIZE: u64 = 64 << 20;
-/// The suffix of a file that does not read.
+/// The suffix of a file that cannot be decoded.
 const SET_ASIDE_SUFFIX: &str = ".set-aside";
 
-/// The UIDs of static pods that have their folders here.
+/// The UIDs of static pods that have a folder on this node.
 pub fn residents(pods: &Path) -> Arc<BTreeSet<PodUid>> {
     let names = folders(pods).unwrap_or_default();
     let uids = names.iter().filter_map(|name| resident(name));
@@ -48,7 +48,7 @@ fn folders(pods: &Path) -> io::Result<BTreeSet<String>> {
     Ok(names.collect())
 }
 
-/// Both files.
+/// The two files: allocated and actuated resources.
 #[derive(Debug)]
 pub struct AllocationFiles {
     allocated: AllocationFile,
@@ -57,24 +57,24 @@ pub struct AllocationFiles {
     is_read: bool,
 }
 
-/// What pods have.
+/// The allocated and actuated resources of each pod.
 #[derive(Debug, Default, PartialEq)]
 pub struct PodAllocations {
     pub allocated: ResourcesByPod,
     pub actuated: ResourcesByPod,
 }
 
-/// What was found.
+/// The result of reading both files.
 #[derive(Debug, Default, PartialEq)]
 pub struct LoadedAllocations {
-    /// Of pods that have their folders here: a kubelet forgets the others late.
+    /// Only of pods that have a folder here: a kubelet removes the others late.
     pub resources: PodAllocations,
-    /// Files that are of no use, and why.
+    /// Files that were set aside, with the reason.
     pub set_aside: Vec<String>,
 }
 
 impl AllocationFiles {
-    /// Names the files; nothing is read or written yet.
+    /// Only sets the paths; the files are not read yet.
     pub fn new(root_dir: &Path) -> Self {
         AllocationFiles {
             allocated: AllocationFile::new(root_dir.join(ALLOCATED)),
@@ -84,7 +84,7 @@ impl AllocationFiles {
         }
     }
 
-    /// Reads what the last agent left. Blocking.
+    /// Reads the files that the last agent left. Blocking.
     pub fn read(&mut self) -> LoadedAllocations {
         self.is_read = true;
         let here = folders(&self.pods).unwrap_or_else(|error| {
@@ -106,8 +106,8 @@ impl AllocationFiles {
         left
     }
 
-    /// What is to be written for these; the files that say it already are left alone, and before they have been read
-    /// all of them.
+    /// The writes that these resources need: a file with equal contents is left alone, and so are both before they have
+    /// been read.
     pub fn pending_writes(&mut self, resources: PodAllocations) -> AllocationWrites {
         if !self.is_read {
             return AllocationWrites(Vec::new());
@@ -120,11 +120,11 @@ impl AllocationFiles {
     }
 }
 
-/// One file.
+/// One of the two files.
 #[derive(Debug)]
 struct AllocationFile {
     path: PathBuf,
-    /// The hash of what it is known to hold, or will hold in a moment.
+    /// The hash of the contents that it has, or will have after the pending write; none if unknown.
     holds: Option<u64>,
 }
 
@@ -183,7 +183,7 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Contents on their way to the disk.
+/// Pending writes of both files.
 #[derive(Debug)]
 #[must_use = "nothing is written until they are"]
 pub struct AllocationWrites(Vec<AllocationWrite>);
@@ -195,7 +195,7 @@ struct AllocationWrite {
 }
 
 impl AllocationWrites {
-    /// Writes them, in the pool for blocking work.
+    /// Writes the files in the blocking pool.
     pub async fn write(self) {
         if self.0.is_empty() {
             return;
@@ -206,9 +206,9 @@ impl AllocationWrites {
         }
     }
 
-    /// Writes them, and waits for the disk.
+    /// Writes the files and waits for the disk. A file that cannot be written is removed.
     pub fn write_now(self) {
-        // A predecessor of the keeper may still be at its last write.
+        // An earlier checkpoint manager may still be at its last write.
         static WRITE_LOCK: Mutex<()> = Mutex::new(());
         let _one = WRITE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         for pending_write in self.0 {
@@ -224,7 +224,7 @@ impl AllocationWrites {
 }
 
 impl AllocationWrite {
-    /// Written beside and renamed: a power cut leaves the old file or the new one.
+    /// Writes beside and renames: a power cut leaves the old file or the new one.
     fn write(&self) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         DirBuilder::new()

@@ -1,4 +1,4 @@
-//! What is found, written and refused in the folder that is shared with a kubelet.
+//! Reading, writing and refusing files in the folder that is shared with a kubelet.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const WEB: &str = "6f1c1e58-0f6e-4c0b-9f0e-3a1f3c1f9a01";
 const GONE: &str = "0c9a2f3e-7d1b-4a53-8a57-0d7b5d6f1e22";
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A root folder in which `WEB` lives.
+/// A root folder with a folder of the pod `WEB`.
 fn node() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("pods").join(WEB)).unwrap();
@@ -35,7 +35,7 @@ fn pods(pods: &[(&str, &str)]) -> ResourcesByPod {
     pods.map(|(uid, cpu)| ((*uid).into(), sized(cpu))).collect()
 }
 
-/// A kubelet has left this.
+/// A file that a kubelet left.
 fn leave(root: &TempDir, allocated: &[(&str, &str)], actuated: &[(&str, &str)]) {
     for (name, left) in [(ALLOCATED, allocated), (ACTUATED, actuated)] {
         let path = root.path().join(name);
@@ -81,7 +81,7 @@ fn a_damaged_file_is_set_aside_and_told_and_hides_nothing_else() {
     );
     let aside = root.path().join(format!("{ALLOCATED}{SET_ASIDE_SUFFIX}"));
     assert_eq!(fs::read_to_string(aside).unwrap(), damaged);
-    // What a kubelet finds now, it starts with.
+    // A kubelet would start with the files as they are now.
     let resources = PodAllocations {
         allocated: pods(&[(WEB, "2")]),
         actuated: pods(&[(WEB, "1")]),
@@ -135,7 +135,7 @@ fn a_file_that_cannot_be_written_anew_does_not_stay() {
     leave(&root, &[(WEB, "1")], &[]);
     let mut checkpoints = AllocationFiles::new(root.path());
     checkpoints.read();
-    // Nothing can be written beside it.
+    // No file can be created beside it.
     fs::create_dir(root.path().join(format!("{ALLOCATED}.tmp"))).unwrap();
     let resources = || PodAllocations {
         allocated: pods(&[(WEB, "2")]),
@@ -158,7 +158,7 @@ fn only_static_pods_are_residents() {
     assert!(residents(&root.path().join("missing")).is_empty());
 }
 
-/// The keeper of checkpoints on this root folder.
+/// A checkpoint manager on this root folder.
 fn keeper(root: &TempDir) -> (Supervisor, Addr<checkpoints::Msg>) {
     let patience = Intensity {
         restarts: 1,
@@ -212,7 +212,7 @@ fn a_record_goes_on_from_what_a_kubelet_left_and_a_kubelet_from_the_record() {
         supervisor.shutdown().await;
         assert_eq!(held(&root, ALLOCATED), pods(&[(WEB, "4")]));
 
-        // The kubelet is back for a while, and is followed again.
+        // A kubelet ran for a while, and its files count again.
         leave(&root, &[(WEB, "5")], &[(WEB, "5")]);
         let (supervisor, addr) = keeper(&root);
         assert_eq!(load(&addr).await.allocated, Some(sized("5")));

@@ -1,7 +1,7 @@
-//! Reading what an ended container left: its message file, or the end of its log.
+//! Reads the termination message of an ended container: its message file, or the end of its log.
 //!
-//! A container chooses what lies at its message file's place as far as it may write there: whatever is no
-//! regular file is not read, nothing is waited for, and no more is read than counts. Decisions:
+//! A container controls what is at the path of its message file, as far as it may write there: only a
+//! regular file is read, without blocking, and no more of it than is used. Decisions:
 //! `logic_pods::termination`.
 
 use std::fs::{File, OpenOptions};
@@ -17,10 +17,10 @@ use logic_pods::termination::{self, LogTail, MAX_MESSAGE_BYTES};
 use logic_resources::node_policy::NodePolicy;
 use rustix::fs::OFlags;
 
-/// Room for eighty lines of usual length, and for one of sixteen times the length that runtimes cut lines at.
+/// Bytes: room for eighty lines of usual length, and for one of sixteen times the length at which runtimes cut lines.
 const LOG_TAIL: u64 = 256 * 1024;
 
-/// What an ended container says of its end; empty if it left nothing. Reads a bounded part of two files in
+/// The termination message of an ended container; empty if it left none. Reads a bounded part of two files in
 /// the blocking pool.
 pub async fn last_words(pod: &Pod, container: &RuntimeContainer, node: &NodePolicy) -> String {
     let Some((_, spec)) = pod.container(&container.name) else {
@@ -33,7 +33,7 @@ pub async fn last_words(pod: &Pod, container: &RuntimeContainer, node: &NodePoli
     read.unwrap_or_else(|error| termination::unreadable_log(&error.to_string()))
 }
 
-/// Where the runtime says that the log is; where it says nothing, where it was asked to put it.
+/// The container's log path as the runtime reports it; else the path that the runtime was given.
 fn log(pod: &Pod, container: &RuntimeContainer, node: &NodePolicy) -> PathBuf {
     let folder =
         labels::pod_log_directory(&node.pod_logs_dir, pod.namespace(), pod.name(), &pod.uid());
@@ -58,7 +58,7 @@ fn read(message: Option<&Path>, log: Option<&Path>) -> String {
         (Err(unreadable), _) => unreadable,
         (Ok(Some(tail)), _) if !tail.bytes.is_empty() => termination::from_file(&tail),
         (Ok(_), None) => String::new(),
-        // Only the runtime writes there, and some make the log a link.
+        // Only the runtime writes there, and some runtimes make the log a link.
         (Ok(_), Some(path)) => match tail_of_log(path) {
             Ok(tail) => termination::from_log(&tail),
             Err(error) => termination::unreadable_log(&error.to_string()),
@@ -76,7 +76,7 @@ fn tail_of_log(path: &Path) -> io::Result<LogTail> {
     })
 }
 
-/// The end of a file; none if there is no file.
+/// The end of a file; none if the file does not exist.
 fn tail(path: &Path, longest: u64, flags: OFlags) -> io::Result<Option<LogTail>> {
     let flags = (flags | OFlags::NONBLOCK | OFlags::NOCTTY)
         .bits()
@@ -96,7 +96,7 @@ fn tail(path: &Path, longest: u64, flags: OFlags) -> io::Result<Option<LogTail>>
     let start = meta.len().saturating_sub(longest);
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
-    // It may grow while it is read.
+    // The file may grow while it is read.
     file.take(longest).read_to_end(&mut bytes)?;
     Ok(Some(LogTail {
         bytes,

@@ -1,4 +1,4 @@
-//! Laws of reading last words.
+//! Invariants of reading termination messages.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -66,7 +66,7 @@ impl Rig {
     }
 }
 
-/// A container that failed in its twelfth attempt.
+/// A container that failed in its twelfth restart.
 fn ended() -> RuntimeContainer {
     let json = serde_json::json!({
         "containers": [{

@@ -1,4 +1,4 @@
-//! Who the agent is: to the API server, and to those who call it.
+//! The agent's certificates: the client's to the API server, and the HTTPS API's.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use tokio::sync::watch;
 
 use crate::settings::{AgentSettings, ClientCertificate, ServingCertificate};
 
-/// What TLS offers: put in at one end, taken at the other.
+/// Carries the certificate from its manager to the TLS configuration that offers it.
 pub(super) type CertificateSender = watch::Sender<Option<Arc<CertifiedKey>>>;
 
-/// The client's own certificate, where it is asked for.
+/// Spawns the manager of the client certificate.
 pub(super) fn grow_client(
     group: &Supervisor,
     subject: CertificateSubject,
@@ -40,7 +40,7 @@ pub(super) fn grow_client(
     );
 }
 
-/// What the serving certificate must say, by the addresses of the node's object.
+/// The names and addresses of the serving certificate, from the node's object.
 pub(super) fn identities(node: &v1::Node) -> Option<CertificateSubject> {
     let name = node.metadata.name.as_deref()?;
     let addresses = node.status.as_ref()?.addresses.as_deref()?;
@@ -54,7 +54,7 @@ pub(super) fn identities(node: &v1::Node) -> Option<CertificateSubject> {
     )
 }
 
-/// Where the HTTPS API's certificate comes from, and who is told by which addresses the node is reached.
+/// The HTTPS API's certificate, and the manager that must be told the node's addresses, if there is one.
 pub(super) fn grow_serving(
     serving: &Supervisor,
     settings: &AgentSettings,

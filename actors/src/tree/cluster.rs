@@ -1,6 +1,6 @@
-//! The cluster's area: the way to the API server, what comes from it, what is told to it.
+//! The cluster's area: the client of the API server, and the actors that read from it or write to it.
 //!
-//! Mailboxes and the client are made before anything else, because pods' state talk to both; the actors come last.
+//! Mailboxes and the client are made before anything else, because the state area sends to both; the actors come last.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,12 +40,12 @@ use crate::runtime::RuntimeClient;
 use crate::settings::{self, AgentSettings, ClientCertificate};
 use crate::volumes;
 
-/// The way into the cluster, before its actors are there.
+/// The client and the mailboxes of the cluster's actors, before these are spawned.
 #[derive(Debug)]
 pub struct ClusterWiring {
     pub client: ApiClient,
     pub addrs: ClusterAddrs,
-    /// The node's object, once it is known.
+    /// The node's object; none before it is known.
     pub object: watch::Receiver<Option<Arc<v1::Node>>>,
     bootstrap: Option<ApiClient>,
     certificate: Option<ClientCertificate>,
@@ -55,7 +55,7 @@ pub struct ClusterWiring {
     ports: ClusterPorts,
 }
 
-/// Whom others tell.
+/// The addresses of the cluster's actors.
 #[derive(Debug, Clone)]
 pub struct ClusterAddrs {
     pub pods: Addr<pods::Msg>,
@@ -79,8 +79,7 @@ struct ClusterPorts {
 }
 
 impl ClusterWiring {
-    /// Reads the kubeconfig and what was remembered; asks nothing of the server yet. None for a node that is alone by
-    /// design.
+    /// Reads the kubeconfig and the offline checkpoint; sends no request yet. None for a standalone node.
     pub fn find(settings: &AgentSettings) -> anyhow::Result<Option<ClusterWiring>> {
         let Some(mut section) = settings.cluster.clone() else {
             return Ok(None);
@@ -113,25 +112,25 @@ impl ClusterWiring {
         }))
     }
 
-    /// What was remembered, for the shelf to begin with.
+    /// The objects of the offline checkpoint, with which the object store begins.
     pub fn remembered(&self) -> StaticObjects {
         self.remembered.objects.clone()
     }
 
-    /// How statuses are sent.
+    /// The client that patches pods' statuses.
     pub fn sending(&self) -> status::StatusClient {
         let pods = Recipient::new(self.addrs.pods.clone(), |PodResync| pods::Msg::Again);
         status::StatusClient::new(&self.client, pods)
     }
 
-    /// Who keeps every pod's newest status for a time without the server.
+    /// The offline checkpoint, which keeps every pod's newest status while the API server is away.
     pub fn kept(&self) -> Recipient<(PodUid, Arc<v1::PodStatus>)> {
         Recipient::new(self.addrs.alone.clone(), |(uid, status)| {
             offline::Msg::Status { uid, status }
         })
     }
 
-    /// Whom the volume manager tells.
+    /// The actors that the volume manager reports to.
     pub fn volumes(&self) -> volumes::ApiPeers {
         volumes::ApiPeers {
             node: self.addrs.node.clone(),
@@ -141,7 +140,7 @@ impl ClusterWiring {
         }
     }
 
-    /// Who hears what becomes of pods.
+    /// The actors that are told what happens to pods.
     pub fn listeners(&self) -> Listeners {
         let (pods, keeper) = (self.addrs.pods.clone(), self.addrs.keeper.clone());
         Listeners {
@@ -150,12 +149,12 @@ impl ClusterWiring {
         }
     }
 
-    /// How events are sent.
+    /// The sink that sends events to the API server.
     pub fn events(&self, node_name: &str) -> events::EventSink {
         events::EventSink::new(&self.client, node_name)
     }
 
-    /// Who is told what the node runs short of.
+    /// Where the node's pressures are reported: the node status manager.
     pub fn pressures(&self) -> Recipient<BTreeSet<Signal>> {
         Recipient::new(self.addrs.node.clone(), |signals: BTreeSet<Signal>| {
             let pressures = signals.into_iter().map(Into::into).collect();
@@ -163,7 +162,7 @@ impl ClusterWiring {
         })
     }
 
-    /// Who is told that the node goes down.
+    /// Where a shutdown is reported: the node status manager.
     pub fn shutdown(&self) -> Recipient<NodeShutdown> {
         Recipient::new(self.addrs.node.clone(), |state| {
             let why = match state {
@@ -175,8 +174,8 @@ impl ClusterWiring {
     }
 }
 
-/// Sees to it that there is a kubeconfig, where the bootstrap credentials are one's way to it. The certificate of one
-/// that is good needs no keeper, unless it is to be replaced in time.
+/// Makes a kubeconfig from the bootstrap credentials where needed. A valid kubeconfig's certificate needs no manager,
+/// unless it must be rotated.
 fn find_kubeconfig(section: &mut settings::ClusterSettings) -> anyhow::Result<()> {
     let asked = section.client_certificate.as_ref();
     let (Some(bootstrap), Some(asked)) = (&section.bootstrap, asked) else {
@@ -221,22 +220,22 @@ fn mailboxes() -> (ClusterAddrs, ClusterPorts) {
     (addrs, ports)
 }
 
-/// What the cluster's actors are wired with, besides one another.
+/// What the cluster's actors need, besides one another.
 #[derive(Debug)]
 pub struct ClusterInputs<'a> {
     pub settings: &'a AgentSettings,
     pub runtime: RuntimeClient,
     pub supply: StoreWriter,
     pub shelf: ObjectStore,
-    /// Objects of manifests, where there is a folder of them.
+    /// The objects of the manifests' folder; none without such a folder.
     pub folder: Option<ObjectStore>,
-    /// Who is told where the node can be reached: its serving certificate says so.
+    /// The manager of the serving certificate, which needs the node's addresses; none if it does not.
     pub certificate: Option<Addr<certificates::Msg>>,
-    /// Who of those before it tells facts of the node.
+    /// Actors spawned earlier that report facts of the node, and must report them again on a resync.
     pub tellers: Vec<Recipient<node::NodeResync>>,
 }
 
-/// Everybody who works for the node's place in its cluster.
+/// Spawns the cluster's actors.
 pub fn grow(node: &NodeHandle, cluster: ClusterWiring, inputs: ClusterInputs<'_>) {
     let group = node
         .root
@@ -289,7 +288,7 @@ pub fn grow(node: &NodeHandle, cluster: ClusterWiring, inputs: ClusterInputs<'_>
     );
 }
 
-/// What every one of them is wired with.
+/// What every cluster actor is spawned with.
 struct ClusterContext<'a> {
     group: &'a Supervisor,
     node: &'a NodeHandle,
@@ -329,7 +328,7 @@ impl ClusterContext<'_> {
             });
     }
 
-    /// Nobody works on pods that had ended before, and the API server may not know how they did.
+    /// Reports pods that had ended before: no worker has them, and the API server may not know their last status.
     fn ended(&self, remembered: &[Arc<v1::Pod>]) {
         for pod in remembered
             .iter()
@@ -492,14 +491,14 @@ impl ClusterContext<'_> {
     }
 }
 
-/// The addresses of the node's pods, as whoever gives them out says.
+/// The pod CIDRs of a node's object, separated by commas.
 fn pod_ranges(node: &v1::Node) -> String {
     let spec = node.spec.as_ref();
     let ranges = spec.and_then(|spec| spec.pod_cidrs.as_deref());
     ranges.unwrap_or_default().join(",")
 }
 
-/// How long ConfigMaps and Secrets may be kept, as the node's controller says by the cluster's size.
+/// How long ConfigMaps and Secrets may be cached: an annotation that the node controller sets by the cluster's size.
 fn object_ttl(node: &v1::Node) -> Option<Duration> {
     let annotations = node.metadata.annotations.as_ref()?;
     let seconds = annotations.get("node.alpha.kubernetes.io/ttl")?;

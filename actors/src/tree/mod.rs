@@ -1,7 +1,7 @@
-//! The supervision tree, and all wiring, on one page.
+//! The supervision tree, and the peers of every actor.
 //!
-//! Mailboxes come first, so that anyone may tell anyone. Then the actors, in an order that is law: **an
-//! actor asks only those spawned above it**; everyone else it tells. So the asks form no cycle.
+//! Mailboxes come first, so that any actor may tell any other. Then the actors, in an order that is an invariant: **an
+//! actor asks only those spawned above it**; all others it tells. So the asks form no cycle.
 
 mod certificates;
 pub mod cluster;
@@ -45,13 +45,13 @@ use crate::user_namespaces::{self, UserNamespaceManager};
 use crate::volumes::{self, VolumeManager};
 use crate::worker::{Peers, PodWorkerConfig};
 
-/// A manager that fails more often than this is degraded: shown, and tried again at leisure.
+/// A manager that fails more often than this is degraded: shown, and restarted at the longest back-off.
 const MANAGER_INTENSITY: Intensity = Intensity {
     restarts: 5,
     within: Duration::from_secs(60),
 };
 
-/// Whom the outside talks to.
+/// The addresses that servers and the cluster's actors need.
 #[derive(Debug, Clone)]
 pub struct NodeHandle {
     pub root: Supervisor,
@@ -64,7 +64,7 @@ pub struct NodeHandle {
     pub recorder: Recorder,
 }
 
-/// Grows the tree and lives in it until it is told to end. Pods live on.
+/// Spawns the tree and runs it until the agent is told to end. Pods keep running.
 pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     for warning in &settings.config.warnings {
         tracing::warn!("{warning}");
@@ -118,15 +118,15 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where objects of the API lie at hand.
+/// The object store and its writer.
 struct ObjectStores {
     supply: StoreWriter,
     shelf: ObjectStore,
-    /// What a folder of manifests holds, where the API fills the shelf.
+    /// The objects of the manifests' folder, where the store is filled from the API; none without such a folder.
     folder: Option<ObjectStore>,
 }
 
-/// Objects of the API: from the API itself, from a folder that is watched, or from both.
+/// The object store: filled from the API, from a watched folder, or from both.
 fn objects(
     root: &Supervisor,
     settings: &AgentSettings,
@@ -160,16 +160,16 @@ fn objects(
     }
 }
 
-/// Who does the work outside this process.
+/// The clients of the plugins.
 #[derive(Debug)]
 pub struct Backends {
     pub runtime: RuntimeClient,
     pub storage: Storage,
-    /// By the plugin's name; who is told that a process is worn.
+    /// The storage plugins' hosts by name; they are told which process is stuck.
     pub storage_hosts: BTreeMap<String, Addr<plugin::Msg>>,
 }
 
-/// The pods' sections of the configuration.
+/// The settings of the state area and the pods' area.
 #[derive(Debug)]
 pub struct Sections {
     pub rules: Arc<PodWorkerConfig>,
@@ -184,16 +184,16 @@ pub struct Sections {
     pub listeners: Listeners,
 }
 
-/// Who hears what becomes of pods, besides those who work for them; nobody on a node that is alone.
+/// Actors outside the pods' area that are told what happens to pods; none on a standalone node.
 #[derive(Debug, Clone, Default)]
 pub struct Listeners {
-    /// Of static pods, for their mirrors.
+    /// Gets the static pods: the mirror pod manager.
     pub mirrors: Option<Recipient<StaticPodSet>>,
-    /// Of pods that need nothing any more.
+    /// Gets the pods that need no objects any more: the object manager.
     pub over: Option<Recipient<PodUid>>,
 }
 
-/// The state of what is known, and the pods' own area.
+/// Spawns the state area and the pods' area.
 pub fn pods(
     root: &Supervisor,
     backends: Backends,
@@ -277,7 +277,7 @@ pub fn pods(
     }
 }
 
-/// The pod manager, and who tells it what the runtime has.
+/// What the pod manager and PLEG are spawned with.
 struct PodManagerParts {
     peers: pod_manager::Peers,
     workers: PodWorkers,
@@ -344,14 +344,14 @@ fn state_mailboxes() -> (StateAddrs, StatePorts) {
     (addrs, ports)
 }
 
-/// Whom the state tell.
+/// The actors that the state area sends to.
 struct StatePeers<'a> {
     pod_manager: &'a Addr<pod_manager::Msg>,
     node_name: &'a str,
     cluster: Option<&'a ClusterWiring>,
 }
 
-/// Who remembers; they tell the pod manager and the API server.
+/// Spawns the state area, which sends to the pod manager and the API server.
 fn grow_state(
     root: &Supervisor,
     ports: StatePorts,
@@ -384,7 +384,7 @@ fn grow_state(
     });
 }
 
-/// Whom the volume manager works with.
+/// The peers of the volume manager.
 fn volume_peers(
     backends: Backends,
     (objects, peers): (&ObjectStore, &Peers),
@@ -401,7 +401,7 @@ fn volume_peers(
     }
 }
 
-/// Who keeps the volumes.
+/// Spawns the volume manager.
 fn grow_volumes(
     root: &Supervisor,
     port: Port<volumes::Msg>,
@@ -421,7 +421,7 @@ struct PodServicePorts {
     prober: Port<prober::Msg>,
 }
 
-/// Who works for all pods.
+/// Spawns the managers that serve all pods: credentials, images, logs, prober.
 fn grow_pod_services(
     pods: &Supervisor,
     ports: PodServicePorts,
@@ -459,7 +459,7 @@ fn grow_pod_services(
     });
 }
 
-/// Who keeps the node alive; returns who of them tells the node's object something.
+/// Spawns eviction and shutdown; returns those that report facts of the node.
 fn grow_resources(
     node: &NodeHandle,
     runtime: RuntimeClient,
@@ -499,7 +499,7 @@ fn grow_resources(
     tellers
 }
 
-/// What time it is, for what is no actor.
+/// The wall clock, for code outside actors.
 fn timestamp() -> jiff::Timestamp {
     jiff::Timestamp::try_from(kernel::wall()).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
 }

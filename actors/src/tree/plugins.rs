@@ -1,4 +1,4 @@
-//! The processes behind the agent: one host a plugin.
+//! The plugins' hosts: one for each plugin.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use crate::serving::admin::Plugins;
 use crate::settings::{AgentSettings, RUNTIME};
 use crate::storage::StoragePlugin;
 
-/// How the plugins are called; a line follows restart and swap.
+/// The plugins' clients; each follows restarts and swaps.
 pub(super) struct PluginClients {
     pub(super) runtime: PluginClient,
     pub(super) local: PluginClient,
     pub(super) csi: PluginClient,
 }
 
-/// One host a plugin.
+/// Spawns the hosts.
 pub(super) fn grow(root: &Supervisor, settings: &AgentSettings) -> (PluginClients, Plugins) {
     let group = root.supervisor("plugins", Strategy::OneForOne, MANAGER_INTENSITY);
     let folder = settings.folder.join("plugins");
     let mut hosts = BTreeMap::new();
     let mut host = |name: &str, declaration: Declaration| {
         let line = PluginClient::new(name);
-        // Its own tasks' news, and an operator's orders, one at a time.
+        // Room for its own tasks' results and an operator's requests, one at a time.
         let (host, port) = mailbox(64);
         let (folder, hosted) = (folder.clone(), line.clone());
         group.spawn(ChildSpec::permanent(name), port, move || {

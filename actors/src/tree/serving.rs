@@ -1,4 +1,4 @@
-//! Who answers the outside.
+//! The servers for clients outside the agent.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ use crate::serving::node_api::{self, AgentDescription, NodeApi};
 use crate::settings::AgentSettings;
 use crate::stats::{self, SummaryProvider};
 
-/// Spawns the servers; returns who keeps the HTTPS API's certificate, if that must know the node's addresses.
+/// Spawns the servers; returns the manager of the HTTPS API's certificate, if it needs the node's addresses.
 pub(super) fn grow(
     node: &NodeHandle,
     runtime: RuntimeClient,

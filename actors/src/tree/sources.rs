@@ -1,4 +1,4 @@
-//! Where static pods come from.
+//! The sources of static pods.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::settings::AgentSettings;
 use crate::sources::file::{self, FileSource};
 use crate::sources::http::{self, UrlSource};
 
-/// Where desired pods come from; each source repeats itself, so a pod manager that died hears them again.
+/// Spawns the sources; each repeats its pods, so a restarted pod manager gets them again.
 pub(super) fn grow(node: &NodeHandle, settings: &AgentSettings) {
     let sources = node
         .root

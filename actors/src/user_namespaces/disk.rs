@@ -1,4 +1,4 @@
-//! Pods' records of their ids, in the blocking pool.
+//! The records of pods' ids, read and written in the blocking pool.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,12 +14,12 @@ const MAX_PODS: usize = 20_000;
 /// Many times what a record takes.
 const MAX_RECORD_BYTES: u64 = 64 << 10;
 
-/// `ROOT/pods/UID`. A UID that is no plain name leads nowhere but to a folder of its own.
+/// `ROOT/pods/UID`. A UID that is no plain name cannot lead out of this folder.
 pub(super) fn folder(pods: &Path, uid: &PodUid) -> PathBuf {
     pods.join(uid.as_str().replace('/', "_"))
 }
 
-/// Every record that earlier lives left.
+/// Every record of earlier lives; an error for each that cannot be decoded.
 pub(super) async fn records(pods: PathBuf) -> io::Result<Vec<(PodUid, Result<IdRange, String>)>> {
     blocking(move || {
         let entries = match fs::read_dir(&pods) {
@@ -50,7 +50,7 @@ fn read(path: &Path) -> Result<Option<IdRange>, String> {
     decode_record(&text).map_err(|error| error.to_string())
 }
 
-/// A file beside the pods' folders is no pod.
+/// A file beside the pods' folders belongs to no pod.
 fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -58,7 +58,7 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-/// Writes a record so that a power cut leaves it whole or not there at all. What is there is not written
+/// Writes a record so that a power cut leaves it whole or absent. An existing one is not written
 /// again.
 pub(super) async fn write(folder: PathBuf, range: IdRange) -> io::Result<()> {
     blocking(move || {
@@ -86,7 +86,7 @@ pub(super) async fn write(folder: PathBuf, range: IdRange) -> io::Result<()> {
     .await
 }
 
-/// Removes records; a folder that is gone has taken its record along.
+/// Removes records; one whose folder is gone counts as removed.
 pub(super) async fn remove(pods: PathBuf, uids: Vec<PodUid>) {
     let removed = blocking(move || {
         for uid in uids {

@@ -1,8 +1,8 @@
-//! Who has which of the node's ids: gives pods with `hostUsers: false` their users.
+//! Assigns id ranges of the node to pods with `hostUsers: false`.
 //!
 //! - **Owns** the pool of ids, and the file `userns` in the folder of each pod that has some.
-//! - **Hears** `Ensure` and `Release` from the pod workers, `Retain` from whoever knows all pods.
-//! - **Tells** nobody.
+//! - **Hears** `Ensure` and `Release` from the pod workers, `Retain` from the pod manager.
+//! - **Tells** no other actor.
 //! - **Never** gives one id to two pods, nor a range that is not yet on the disk: a pod's volumes keep the
 //!   ids for longer than an agent lives.
 //!
@@ -24,10 +24,10 @@ pub use pool_ids::IdsError;
 use serde::Serialize;
 use thiserror::Error;
 
-/// A question from each of 1,000 pods at once.
+/// Room for a request from each of 1,000 pods at once.
 pub const MAILBOX: usize = 1024;
 
-/// What the user namespace manager is told.
+/// Messages of the user namespace manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Answers with the pod's range, once it is on the disk.
@@ -35,21 +35,21 @@ pub enum Msg {
         uid: PodUid,
         reply: Reply<Result<IdRange, UserNamespaceError>>,
     },
-    /// Takes note that a range is on the disk, or is not.
+    /// Records whether a range was written to the disk.
     Recorded {
         uid: PodUid,
         outcome: Result<IdRange, io::Error>,
         reply: Reply<Result<IdRange, UserNamespaceError>>,
     },
-    /// Takes back the range of a pod that is gone.
+    /// Frees the range of a pod that is gone.
     Release { uid: PodUid },
-    /// Takes back the ranges of all pods but these.
+    /// Frees the ranges of all pods but these.
     Retain { pods: BTreeSet<PodUid> },
-    /// Takes note that the records of pods are gone.
+    /// Counts the pods' records as removed.
     Removed,
 }
 
-/// Why a pod has no users of its own.
+/// Why a pod got no id range.
 #[derive(Debug, Error)]
 pub enum UserNamespaceError {
     #[error("user namespace: {0}")]
@@ -63,7 +63,7 @@ pub enum UserNamespaceError {
 }
 
 impl UserNamespaceError {
-    /// A damaged record needs somebody to look at it; the rest may get better.
+    /// Whether the request may succeed later; a damaged record must be mended by an operator.
     pub fn transient(&self) -> bool {
         match self {
             Self::Pool(_) | Self::Write(_) => true,
@@ -81,12 +81,12 @@ pub struct Policy {
     pub max_pods: u32,
 }
 
-/// Counted.
+/// The number of pods with a range, and the damaged records.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pods: usize,
     pub damaged: BTreeMap<PodUid, String>,
-    /// Why no pod can have users of its own.
+    /// Why no pod can get an id range; none if they can.
     pub unavailable: Option<String>,
 }
 
@@ -193,7 +193,7 @@ impl UserNamespaceManager {
         };
         match known {
             Err(error) => reply.send(Err(error)),
-            // Written again if it is there already: an earlier write may be under way, or have failed.
+            // Written again even if the range is known: an earlier write may still be running, or have failed.
             Ok(range) => {
                 let folder = disk::folder(&self.policy.pods, &uid);
                 ctx.run(async move {

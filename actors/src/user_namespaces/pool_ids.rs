@@ -1,4 +1,4 @@
-//! Which ids the node's operator assigned: those of the user `kubelet`, as `getsubids` tells them.
+//! The node's ids for pods as the operator assigned them: those of the user `kubelet`, as `getsubids` prints them.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,12 +13,12 @@ use tokio::time::timeout;
 const USER: &str = "kubelet";
 const TOOL: &str = "getsubids";
 const PASSWD: &str = "/etc/passwd";
-/// Bytes of the list of users that are looked at.
+/// Bytes of the passwd file that are read.
 const MAX_PASSWD_BYTES: u64 = 16 << 20;
 /// The tool may ask a directory service.
 const GETSUBIDS_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why the operator's ids are not known.
+/// Why the operator's ids are unknown.
 #[derive(Debug, Error)]
 pub enum IdsError {
     #[error("{PASSWD}: {0}")]
@@ -35,7 +35,7 @@ pub enum IdsError {
     Text(#[from] SubIdsError),
 }
 
-/// The operator's ids; none where there is no such user or no such tool: then all but the node's own
+/// The operator's range of ids; none if there is no such user or tool: then all ids but the node's own
 /// may be used.
 pub(super) async fn of_node() -> Result<Option<IdRange>, IdsError> {
     let listed = tokio::task::spawn_blocking(|| {
@@ -67,7 +67,7 @@ fn lists_user(passwd: impl Read) -> Result<bool, IdsError> {
     found.map_err(IdsError::Users)
 }
 
-/// What the tool prints; none where it is not installed.
+/// The tool's output; none where it is not installed.
 async fn ask(arguments: &[&str], kind: &'static str) -> Result<Option<String>, IdsError> {
     let mut command = Command::new(TOOL);
     command.args(arguments).kill_on_drop(true);

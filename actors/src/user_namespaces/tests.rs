@@ -1,4 +1,4 @@
-//! Ranges given, kept and taken back.
+//! Ranges assigned, kept and freed.
 
 use std::fs;
 use std::path::Path;
@@ -104,7 +104,7 @@ fn ranges_of_pods_that_are_gone_are_taken_back() {
     });
 }
 
-/// Upstream would not start.
+/// Upstream would refuse to start.
 #[test]
 fn a_record_that_makes_no_sense_is_that_pods_trouble_alone() {
     run_paused(|| async {

@@ -1,5 +1,5 @@
-//! Drivers are asked again how many volumes they take on this node: each period that its `CSIDriver` names, and at once
-//! when a controller finds no room for another one.
+//! Drivers are asked again how many volumes they take on this node: each period of their `CSIDriver`, and at once
+//! when a controller finds no room for another volume.
 //!
 //! Upstream: pkg/volume/csi/csi_node_updater.go, `VerifyExhaustedResource` of csi_plugin.go (1.36).
 
@@ -13,15 +13,15 @@ use super::executor::StuckProcess;
 use super::{Msg, VolumeManager};
 use crate::storage::{StorageError, StoragePlugin};
 
-/// Upstream's, for any call of a driver.
+/// Upstream's timeout for any call of a driver.
 const DRIVER_CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Whom to ask when.
+/// When each driver is asked again.
 #[derive(Debug, Default)]
 pub(super) struct LimitRefreshes {
-    /// By driver.
+    /// The next request, by driver.
     due: BTreeMap<String, RefreshTimer>,
-    /// Those that have not answered yet: nobody is asked twice at once.
+    /// Drivers that have not answered yet, and are not asked twice at once.
     asked: BTreeSet<String>,
 }
 
@@ -32,7 +32,7 @@ struct RefreshTimer {
 }
 
 impl VolumeManager {
-    /// Drivers, or what is said of them, are others now: who keeps its period keeps its time.
+    /// Adapts the timers to changed drivers or objects: a driver whose period stays keeps its timer.
     pub(super) fn schedule_refreshes(&mut self, ctx: &mut Context<Msg>) {
         let mut old = std::mem::take(&mut self.inquiries.due);
         for (driver, period) in self.periods() {
@@ -65,7 +65,7 @@ impl VolumeManager {
         self.refresh_limits(driver, ctx);
     }
 
-    /// As upstream, only who tells of its room at all is asked: it has a period.
+    /// As upstream, only drivers with a period are asked.
     pub(super) fn no_room(&mut self, drivers: BTreeSet<String>, ctx: &mut Context<Msg>) {
         for driver in drivers {
             if self.inquiries.due.contains_key(&driver) {

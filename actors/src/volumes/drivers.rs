@@ -1,4 +1,4 @@
-//! The storage plugins: what they can do, what they found, and which drivers stand behind them.
+//! The storage plugins: their capabilities, the volumes that they found, and the drivers behind them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,26 +14,26 @@ use super::executor::StuckProcess;
 use super::{Msg, PluginListing, VolumeManager, metrics};
 use crate::storage::{DriverEvent, StorageCapabilities, StorageError, StoragePlugin};
 
-/// A plugin looks through the pods' folders for it.
+/// For a plugin that searches all pods' folders.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between attempts.
+/// Between attempts to ask a plugin.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// More folders of pods than this are not looked at at once; the next start sees the rest.
+/// Pods' folders that are read; the next start handles the rest.
 const MAX_FOLDERS: usize = 10_000;
-/// More drivers than this are not meant for one node, nor more sockets that are none.
+/// Drivers, and refused sockets, that are kept; no node has more.
 const MAX_DRIVERS: usize = 256;
 
-/// The drivers that registered.
+/// The registered drivers.
 #[derive(Debug, Default)]
 pub(super) struct DriverRegistry {
     all: BTreeMap<String, RegisteredDriver>,
     admitted: AdmittedDrivers,
-    /// Sockets of drivers that were refused, and why.
+    /// Sockets of refused drivers, with the reason.
     refused: BTreeMap<String, String>,
-    /// Who was told of since the stream of news began; none when all have been.
+    /// The drivers sent since the stream of events began; none once all have been.
     told: Option<BTreeSet<String>>,
-    /// As the API server has them; empty where there is none.
+    /// The labels of the node's object; empty without one.
     node_labels: BTreeMap<String, String>,
 }
 
@@ -46,12 +46,12 @@ impl DriverRegistry {
         &self.admitted.backends
     }
 
-    /// Labels of the node from their topology.
+    /// The node's labels from the drivers' topology.
     pub(super) fn labels(&self) -> &BTreeMap<String, String> {
         &self.admitted.labels
     }
 
-    /// The node's labels are these: whether other drivers are taken now.
+    /// Sets the node's labels, and admits drivers again; returns whether the labels changed.
     pub(super) fn look_at(&mut self, node_labels: BTreeMap<String, String>) -> bool {
         let changed = self.node_labels != node_labels;
         self.node_labels = node_labels;
@@ -66,7 +66,7 @@ impl DriverRegistry {
         refused.map(|(who, why)| format!("{who}: {why}")).collect()
     }
 
-    /// A stream of news begins, with everything that there is.
+    /// A stream of events begins, and sends all drivers first.
     fn begin(&mut self) {
         self.told = Some(BTreeSet::new());
     }
@@ -94,7 +94,7 @@ impl DriverRegistry {
         }
     }
 
-    /// Whoever was not told of is gone.
+    /// Drops the drivers that were not sent again.
     fn synced(&mut self) {
         if let Some(told) = self.told.take() {
             self.all.retain(|name, _| told.contains(name));
@@ -111,7 +111,7 @@ impl DriverRegistry {
 }
 
 impl VolumeManager {
-    /// Asks a plugin what it can do and what it found, until it answers.
+    /// Asks a plugin for its capabilities and its volumes, until it answers.
     pub(super) fn ask_plugin(
         &self,
         plugin: StoragePlugin,
@@ -146,7 +146,7 @@ impl VolumeManager {
                 let own =
                     |(kind, _): &(VolumeKind, KindCapabilities)| StoragePlugin::of(*kind) == plugin;
                 self.world.introduce(abilities.filter(own));
-                // A kind that it does not serve is not mounted either.
+                // A kind that the plugin does not serve counts as listed: it has no mounts either.
                 let kinds = StateOfWorld::kinds().filter(|kind| StoragePlugin::of(*kind) == plugin);
                 metrics::count_found(&listing.found);
                 self.world.listed(kinds, listing.found);
@@ -216,7 +216,7 @@ impl VolumeManager {
         self.resolve_all_pods(ctx);
     }
 
-    /// Which pods have folders: read from the folder of pods itself, which is no volume.
+    /// Lists the pods that have folders, from the pods' folder itself.
     pub(super) fn look_for_folders(&self, ctx: &mut Context<Msg>) {
         let pods = self.peers.rules.node.root_dir.join("pods");
         ctx.run(async move {

@@ -1,4 +1,4 @@
-//! Operations on volumes, carried out by the storage plugins.
+//! Carries out operations on volumes through the storage plugins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use crate::storage::{
     self, MountPod, MountSpec, RefusalClass, Storage, StorageError, StoragePlugin,
 };
 
-/// What came of an operation.
+/// The result of an operation.
 #[derive(Debug)]
 pub struct FinishedOperation {
     task: VolumeOperation,
     ending: OperationResult,
-    /// What a person should know although it worked.
+    /// Problems to report although the operation succeeded.
     warnings: Vec<String>,
 }
 
-/// Everything that carrying out a task needs.
+/// What carrying out an operation needs.
 struct OperationExecutor {
     storage: Storage,
     root: PathBuf,
@@ -110,7 +110,7 @@ impl VolumeManager {
         self.world.finish(&task, ending, ctx.now());
     }
 
-    /// Upstream tells of a raw volume that is mapped, and of any other only what is odd about it.
+    /// As upstream, records an event for a mapped raw volume, and for any other only its warnings.
     fn report_mount(&self, place: &MountPoint, warnings: Vec<String>, ctx: &Context<Msg>) {
         for warning in warnings {
             let reason = reason_of(&warning);
@@ -128,7 +128,7 @@ impl VolumeManager {
         }
     }
 
-    /// A process with a stuck thread is worn: another one takes its place.
+    /// Has the host replace a process with a stuck thread.
     pub(super) fn replace(&mut self, worn: StuckProcess, ctx: &mut Context<Msg>) {
         let StuckProcess {
             plugin,
@@ -163,7 +163,7 @@ impl VolumeManager {
         self.report_stuck();
     }
 
-    /// What hangs, each with its name: over an operation, or over work within a volume.
+    /// The stuck volumes with their errors: over an operation, or over work within the volume.
     pub(super) fn stuck(&self) -> Vec<String> {
         let over = self.worn.values().flatten();
         let over = over.map(|(volume, message)| match volume {
@@ -183,17 +183,17 @@ impl VolumeManager {
     }
 }
 
-/// A plugin's process that gave up a thread.
+/// A plugin's process that abandoned a thread.
 #[derive(Debug)]
 pub struct StuckProcess {
     plugin: StoragePlugin,
     generation: u64,
-    /// Over which volume; none where it is over no single one.
+    /// The volume that the thread is stuck over; none if it is no single one.
     volume: Option<VolumeId>,
     message: String,
 }
 
-/// What a process hangs over, and the message of each.
+/// The volumes that a process is stuck over, each with the message.
 pub(super) type StuckVolumes = BTreeMap<Option<VolumeId>, String>;
 
 impl StuckProcess {
@@ -217,7 +217,7 @@ impl StuckProcess {
     }
 }
 
-/// Upstream's two messages of a raw volume that is mapped, with its folders of it.
+/// Upstream's two messages about a mapped raw volume, with its paths.
 fn mapped(root: &Path, place: &MountPoint) -> [String; 2] {
     let plugins = root.join("plugins");
     let global = if place.kind == VolumeKind::Csi {
@@ -236,7 +236,7 @@ fn mapped(root: &Path, place: &MountPoint) -> [String; 2] {
     })
 }
 
-/// Upstream's reasons for what is odd about a volume that is mounted nevertheless.
+/// Upstream's event reason for a warning about a mounted volume.
 fn reason_of(warning: &str) -> &'static str {
     match warning {
         text if text.starts_with("The requested fsGroup") => event_reasons::ALREADY_MOUNTED,
@@ -350,7 +350,7 @@ impl OperationExecutor {
         }
     }
 
-    /// What is bound from within a volume goes before the volume.
+    /// Subpaths are unbound before their volume is unmounted.
     async fn unmount(
         &self,
         place: &MountPoint,

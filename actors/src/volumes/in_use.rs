@@ -1,4 +1,4 @@
-//! What the API server is told of volumes, and what it says of the node that volumes depend on.
+//! What the volume manager reports to the API server, and what it reads from the node's object.
 //!
 //! Upstream: `VolumesInUse` and `MarkVolumesAsReportedInUse` of the volume manager, `InstallCSIDriver` of
 //! nodeinfomanager, the claims' statuses of node_expander.go (1.36).
@@ -22,26 +22,26 @@ use tokio::sync::watch;
 
 use super::{Msg, VolumeManager};
 
-/// Who passes on to the API server.
+/// The actors that report to the API server.
 #[derive(Debug, Clone)]
 pub struct ApiPeers {
     pub node: Addr<node::Msg>,
     pub csi_node: Addr<csi_node::Msg>,
     pub claims: Addr<pvc_resize::Msg>,
-    /// The node's object, once it is known.
+    /// The node's object; none before it is known.
     pub object: watch::Receiver<Option<Arc<Node>>>,
 }
 
-/// Which volumes a controller must leave where they are, and who knows.
+/// The volumes in use, which a controller must not detach, and how far they were reported.
 #[derive(Debug, Default)]
 pub(super) struct InUseReporter {
-    /// As they were told last, with room or without.
+    /// The volumes reported last, even if there was no room for the report.
     told: Option<VolumesInUse>,
-    /// The API server has been told these; none before it has said anything.
+    /// The volumes that the API server was told; none before its first confirmation.
     known: Option<BTreeSet<VolumeId>>,
-    /// What could not be told for want of room.
+    /// A report that found no room.
     owed: UnsentReport,
-    /// What a controller has attached, as the node's object says; none where none attaches, or there is no object.
+    /// The attached volumes of the node's object; none if no controller attaches, or there is no object.
     attached: Option<BTreeSet<VolumeId>>,
 }
 
@@ -66,7 +66,7 @@ impl InUseReporter {
     }
 }
 
-/// What a controller has attached to this node, if one does.
+/// The volumes that a controller attached to this node; none if no controller attaches.
 fn attached(node: &Node) -> Option<BTreeSet<VolumeId>> {
     let annotations = node.metadata.annotations.as_ref()?;
     if annotations.get(CONTROLLER_ATTACHES).map(String::as_str) != Some("true") {
@@ -80,7 +80,7 @@ fn attached(node: &Node) -> Option<BTreeSet<VolumeId>> {
     Some(ids.map(|volume| VolumeId(volume.name.clone())).collect())
 }
 
-/// A claim whose volume grows.
+/// A claim whose volume is being expanded.
 #[derive(Debug)]
 pub(super) struct ExpandingClaim {
     namespace: String,
@@ -89,7 +89,7 @@ pub(super) struct ExpandingClaim {
 }
 
 impl VolumeManager {
-    /// Without an API server nobody takes a volume away: what is in use counts as reported at once.
+    /// Reports the volumes in use. Without an API server no controller detaches, and they count as reported at once.
     pub(super) fn report_in_use(&mut self) {
         let wanted = self.world.in_use();
         let Some(cluster) = &self.peers.cluster else {
@@ -150,7 +150,7 @@ impl VolumeManager {
         }
     }
 
-    /// A condition of the node names what hangs.
+    /// Reports stuck volumes for a condition of the node.
     pub(super) fn report_stuck(&self) {
         let Some(cluster) = &self.peers.cluster else {
             return;
@@ -165,12 +165,12 @@ impl VolumeManager {
         let Some(cluster) = &self.peers.cluster else {
             return;
         };
-        // What there is now is looked at by the caller.
+        // The caller has read the current object.
         let mut object = cluster.object.clone();
         object.mark_unchanged();
         ctx.run(async move {
             if object.changed().await.is_err() {
-                // Nobody tells of the node any more.
+                // The node's object has no publisher any more.
                 std::future::pending::<()>().await;
             }
             Msg::NodeChanged
@@ -192,7 +192,7 @@ impl VolumeManager {
         }
     }
 
-    /// Says whether something else is attached than before.
+    /// Returns whether the attached volumes changed.
     fn update_attached(&mut self) -> bool {
         let Some(cluster) = &self.peers.cluster else {
             return false;
@@ -202,7 +202,7 @@ impl VolumeManager {
         before != self.reporting.attached
     }
 
-    /// The node's labels: the API server's, or else those that it would register with.
+    /// The node's labels: those of its object, or else those that it would register with.
     pub(super) fn labels(&self) -> BTreeMap<String, String> {
         let object = self.peers.cluster.as_ref().and_then(|cluster| {
             let object = cluster.object.borrow();
@@ -211,7 +211,7 @@ impl VolumeManager {
         object.unwrap_or_else(|| self.peers.rules.facts.labels.clone())
     }
 
-    /// Takes note of whose claim a volume belongs to that is to grow.
+    /// Records the claim of a volume that is to be expanded.
     pub(super) fn note_growth(
         &mut self,
         id: &VolumeId,

@@ -1,4 +1,4 @@
-//! How full volumes are: each one now and then, few at a time.
+//! Measures how full volumes are: each one once a period, few at a time.
 //!
 //! Upstream: pkg/kubelet/server/stats/volume_stat_calculator.go (1.36).
 
@@ -16,20 +16,20 @@ use super::executor::{StuckProcess, StuckVolumes};
 use super::{Msg, VolumeManager, metrics, timestamp};
 use crate::storage::{self, StorageError, StoragePlugin};
 
-/// Volumes that are measured at the same time, and no two of one driver or server.
+/// Volumes measured at the same time, no two of one driver or server.
 const MAX_CONCURRENT_MEASUREMENTS: usize = 2;
-/// A walk through a large volume is made slowly.
+/// A large volume takes long to walk.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// A volume that cannot be measured is asked for more and more seldom: after so many periods at most.
+/// A volume that cannot be measured is retried with growing periods, up to this many.
 const MAX_PERIODS: u32 = 16;
-/// How often in a period it is looked which volumes are due.
+/// How often in a period the due volumes are looked up.
 const CHECKS_PER_PERIOD: u32 = 12;
 
-/// What is known of how full volumes are.
+/// The last measurements of volumes, and the queue of due ones.
 #[derive(Debug, Default)]
 pub(super) struct VolumeMeasurements {
     known: BTreeMap<MountPoint, MeasurementRecord>,
-    /// Whose turn has come.
+    /// Due volumes, in order.
     due: VecDeque<MeasurableVolume>,
     running: BTreeMap<MountPoint, MeasurementGroup>,
 }
@@ -38,14 +38,14 @@ pub(super) struct VolumeMeasurements {
 struct MeasurementRecord {
     figures: VolumeMetrics,
     next: Instant,
-    /// In a row.
+    /// Consecutive failures.
     failures: u32,
 }
 
-/// Who answers slowly together.
+/// Volumes that must not be measured at the same time: the kind, and the driver or server.
 type MeasurementGroup = (VolumeKind, String);
 
-/// What a measurement brought.
+/// The result of a measurement.
 #[derive(Debug)]
 pub struct MeasurementResult {
     place: MountPoint,
@@ -62,7 +62,7 @@ impl VolumeMeasurements {
         self.known.remove(place);
     }
 
-    /// The next one that nothing hinders, if there is a place.
+    /// The next volume that may be measured now; none if the limit is reached.
     fn next(
         &mut self,
         busy: impl Fn(&VolumeId) -> bool,
@@ -80,7 +80,7 @@ impl VolumeMeasurements {
     }
 }
 
-/// Upstream measures nothing of a path of the node's own.
+/// As upstream, a hostPath volume is not measured.
 fn is_measured(volume: &MeasurableVolume) -> bool {
     volume.place.kind != VolumeKind::HostPath
 }
@@ -89,7 +89,7 @@ fn lane(volume: &MeasurableVolume) -> MeasurementGroup {
     let backend = match &volume.volume.source {
         VolumeSource::Csi(csi) => csi.driver.clone(),
         VolumeSource::Nfs { server, .. } => server.clone(),
-        // Each a lane of its own: the node's disk bears two at once.
+        // A group each: the node's disk bears two measurements at once.
         VolumeSource::EmptyDir(_)
         | VolumeSource::HostPath { .. }
         | VolumeSource::Files(_)
@@ -99,7 +99,7 @@ fn lane(volume: &MeasurableVolume) -> MeasurementGroup {
     (volume.place.kind, backend)
 }
 
-/// Spread by where it is, so that not all are measured at once.
+/// A delay by the mount point, so that not all volumes are measured at once.
 fn spread(place: &MountPoint, period: Duration) -> Duration {
     let bytes = place.uid.as_str().bytes().chain(place.folder.bytes());
     let sum = bytes.fold(0_u32, |sum, byte| {
@@ -115,7 +115,7 @@ impl VolumeManager {
         }
     }
 
-    /// Looks who is due. What was due and has not had its turn keeps it.
+    /// Queues the volumes that are due, behind those still queued.
     pub(super) fn measure(&mut self, ctx: &mut Context<Msg>) {
         self.measure_later(ctx);
         let Some(period) = self.policy.stats else {
@@ -128,7 +128,7 @@ impl VolumeManager {
         for volume in self.world.measurable().filter(is_measured) {
             let place = &volume.place;
             let measure = self.measures.known.entry(place.clone());
-            // A new one comes at once, the old ones spread.
+            // A new volume is measured at once, the others are spread.
             let measure = measure.or_insert_with(|| MeasurementRecord {
                 figures: VolumeMetrics::default(),
                 next: now,
@@ -205,7 +205,7 @@ impl VolumeManager {
         let Some(health) = figures.abnormal else {
             return;
         };
-        // Told when it begins, and when it changes.
+        // An event when a volume becomes abnormal, and when the condition changes.
         if health.state == VolumeHealthState::Normal || before.abnormal.as_ref() == Some(&health) {
             return;
         }

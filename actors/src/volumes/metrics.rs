@@ -1,4 +1,4 @@
-//! Operations on volumes, measured by upstream's names: pkg/volume/util/operationexecutor/operation_generator.go (1.36).
+//! Metrics of volume operations, by upstream's names: pkg/volume/util/operationexecutor/operation_generator.go (1.36).
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use logic_resources::summary::plugin_name;
 use logic_volumes::reconciler::{OperationResult, VolumeOperation};
 use logic_volumes::{ReconstructedState, ReconstructedVolume, Volume, VolumeMode, VolumeSource};
 
-/// Counts an operation that has ended. Upstream's `volume_mount` stages and mounts: here each counts for itself.
+/// Counts an operation that has ended. Upstream's `volume_mount` stages and mounts; here the two are counted apart.
 pub(super) fn count(task: &VolumeOperation, ending: &OperationResult, began: Instant) {
     let (kind, id, operation) = match task {
         VolumeOperation::Stage { volume } => (volume.kind, &volume.id, "mount_device"),
@@ -48,13 +48,13 @@ fn count_removal(ending: &OperationResult) {
     removals.inc();
 }
 
-/// A sweep for what belongs to no pod begins.
+/// Counts a sweep for volumes that belong to no pod.
 pub(super) fn sweep() {
     ORPHANS_CLEANED.set(0.0);
     ORPHANS_CLEANED_ERRORS.set(0.0);
 }
 
-/// Counts what plugins found, and of it what leads to no pod: nobody can tell whose it is.
+/// Counts the volumes that plugins found, and those of them that cannot be assigned to a pod.
 pub(super) fn count_found(found: &[ReconstructedVolume]) {
     let lost = found.iter().filter(|found| {
         let at_a_pod = match found.state {
@@ -69,7 +69,7 @@ pub(super) fn count_found(found: &[ReconstructedVolume]) {
     RECONSTRUCTED.inc_by(u64::try_from(found.len()).unwrap_or(0));
 }
 
-/// Where a volume's figures come from: upstream's words, or the driver's name.
+/// The label of a volume's figures: upstream's name of the plugin, or the driver's name.
 pub(super) fn source(volume: &Volume) -> String {
     let source = match &volume.source {
         VolumeSource::Csi(csi) => return csi.driver.clone(),
@@ -83,7 +83,7 @@ pub(super) fn source(volume: &Volume) -> String {
     source.to_owned()
 }
 
-/// Counts a measurement that has ended, well or not.
+/// Records the duration of a measurement, failed or not.
 pub(super) fn measured(source: &str, began: Instant) {
     let took = kernel::now().saturating_duration_since(began);
     let duration = MEASURING.with_label_values(&[source]);

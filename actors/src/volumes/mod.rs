@@ -1,10 +1,10 @@
 //! Desired and actual mounts of all pods.
 //!
-//! - **Owns** which volumes are wanted by which pods, what is mounted, and what is under way.
-//! - **Hears** workers that want a pod's volumes or are done with them, the storage plugins' answers and news of
-//!   their drivers, changes of objects, the pod manager's word of which pods there are.
+//! - **Owns** which pods desire which volumes, what is mounted, and the running operations.
+//! - **Hears** workers' requests to mount and release a pod's volumes, the storage plugins' answers and events of
+//!   their drivers, changes of objects, and which pods the pod manager knows.
 //! - **Tells** the recorder what failed, and the storage plugins' hosts which process is stuck.
-//! - **Never** works on one volume twice at once, unmounts what a pod may still use, or touches a volume's path: only
+//! - **Never** runs two operations on one volume, unmounts a volume that a pod may use, or touches a volume's path: only
 //!   storage plugins do.
 //!
 //! Upstream: pkg/kubelet/volumemanager and pkg/volume/util/operationexecutor (1.36). Decisions: `logic_volumes`.
@@ -52,92 +52,92 @@ use crate::pod_manager;
 use crate::storage::{DriverEvent, Storage, StorageCapabilities, StorageError, StoragePlugin};
 use crate::worker::PodWorkerConfig;
 
-/// Every pod at once may come with what it wants, and every operation with its end.
+/// Room for a request from every pod at once, and for the result of every operation.
 pub const MAILBOX: usize = 4096;
 
-/// What the volume manager is told.
+/// Messages of the volume manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Wants a pod's volumes mounted, as its definition now has them; answers when all are, or at the end of the time
-    /// with what is not. A later wish for the same pod answers the earlier one with `Superseded`.
+    /// Mounts a pod's volumes as its definition has them now; answers when all are mounted, or at the deadline
+    /// with those that are not. A later request for the same pod answers this one with `Superseded`.
     Mount {
         pod: Arc<Pod>,
         within: Duration,
         reply: Reply<Result<MountedVolumes, NotMounted>>,
     },
-    /// Nothing of the pod runs any more: unmounts its volumes; answers when they are gone, or at the end of the time
-    /// with what is not. Goes on unmounting then.
+    /// Unmounts the volumes of a pod of which nothing runs any more; answers when they are gone, or at the deadline
+    /// with those that are not. Unmounting goes on then.
     Release {
         uid: PodUid,
         within: Duration,
         reply: Reply<Result<(), NotReleased>>,
     },
-    /// Makes paths within a pod's mounted volumes ready for a container; answers with the path of each by index.
+    /// Binds paths within a pod's mounted volumes for a container; answers with the bound path of each by index.
     Bind {
         uid: PodUid,
         container: String,
         subpaths: Vec<Subpath>,
         reply: Reply<Result<BTreeMap<u32, PathBuf>, SubpathBindError>>,
     },
-    /// Reads files of a pod's mounted volumes; answers with what could be read.
+    /// Reads files of a pod's mounted volumes; answers with those that could be read.
     Read {
         uid: PodUid,
         files: Vec<EnvFilePath>,
         reply: Reply<EnvFiles>,
     },
-    /// Learns which pods there are: what belongs to no other is left over and removed.
+    /// Sets which pods there are: volumes of any other are left over and removed.
     Pods(BTreeSet<PodUid>),
-    /// Answers with everything that an operator may want to see.
+    /// Answers with the view for operators.
     View { reply: Reply<VolumesView> },
-    /// Answers with the last figures of each volume of each pod, by the pod's name of it.
+    /// Answers with the last measurements, by pod and the pod's name of the volume.
     Stats {
         reply: Reply<BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>>,
     },
-    /// Mounts what waited for it: the API server knows these to be in use.
+    /// Mounts volumes that waited for it: the API server has these in the status as in use.
     Reported(BTreeSet<VolumeId>),
-    /// Tells again what the API server is to know: who passes it on has a successor.
+    /// Reports everything for the API server again: the actor that passes it on restarted.
     Resync,
-    /// Looks at the node's labels, which drivers must not contradict, and whose volumes depend on them.
+    /// Reads the node object's labels, which drivers' topology must match and some volumes depend on.
     NodeChanged,
-    /// Finds out whose volumes are to be resolved again: an object changed.
+    /// Queues the pods whose volumes depend on a changed object.
     ObjectsChanged,
-    /// Resolves the next of those pods.
+    /// Resolves the next queued pods.
     Resolve,
-    /// Resolves a pod's volumes again: a token grows old, or it is time to look.
+    /// Resolves a pod's volumes again: a token must be renewed, or the sync period has passed.
     ResyncPod { uid: PodUid },
-    /// Takes in what a plugin can do and what it found.
+    /// Takes a plugin's capabilities and volumes.
     Listed(StoragePlugin, Box<Result<PluginListing, StorageError>>),
-    /// Takes in which pods have folders on the node.
+    /// Takes the pods that have folders on the node.
     Folders(Vec<PodUid>),
-    /// Takes in news of a plugin's drivers; none: the stream ended.
+    /// Takes an event of a plugin's drivers; none: the stream ended.
     Backends(StoragePlugin, Option<DriverEvent>),
-    /// Takes in how an operation ended.
+    /// Takes the result of an operation.
     OperationFinished(Box<FinishedOperation>),
-    /// Somebody who worked within a pod's volumes is done; has plugins' processes replaced that got stuck over it.
+    /// Ends a piece of work within a pod's volumes; replaces the plugin processes that got stuck over it.
     AccessEnded {
         uid: PodUid,
         worn: Vec<StuckProcess>,
     },
-    /// Tries again what hung in a plugin's process that is gone by now.
+    /// Retries what was stuck in a plugin's process that has ended.
     ProcessReplaced(StoragePlugin, u64),
-    /// Plans again: something's time has come.
+    /// Plans again: a delay has passed.
     Wake,
-    /// Answers a wish that has waited for too long.
+    /// Answers a request whose deadline has passed.
     TimedOut { uid: PodUid, turn: u64 },
-    /// Asks a driver again how many volumes it takes on this node: its period is over.
+    /// Asks a driver again how many volumes it takes on this node: its period has passed.
     RefreshLimits { driver: String },
-    /// Takes note of the end of that; the answer comes as news of the driver.
+    /// Ends that request; the limit itself comes as an event of the driver.
     LimitsRefreshed {
         driver: String,
         answer: Result<(), StorageError>,
     },
-    /// Measures the next volumes.
+    /// Measures the due volumes.
     Measure,
-    /// Takes in a volume's figures.
+    /// Takes the result of a measurement.
     Measured(Box<measurements::MeasurementResult>),
 }
 
-/// What a plugin says when it is asked first.
+/// The first answers of a plugin: its capabilities and its volumes.
 #[derive(Debug)]
 pub struct PluginListing {
     abilities: Vec<(String, StorageCapabilities)>,
@@ -147,14 +147,14 @@ pub struct PluginListing {
 /// The volume manager's section of the configuration.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// Between two looks at what nobody tells of; upstream's sync period.
+    /// Between two syncs of a volume without a change; upstream's sync period.
     pub resync: Duration,
-    /// Between two measurements of one volume; none: nothing is measured (`volumeStatsAggPeriod`).
+    /// Between two measurements of one volume; none: volumes are not measured (`volumeStatsAggPeriod`).
     pub stats: Option<Duration>,
     pub selinux: SeLinuxMountPolicy,
 }
 
-/// Whom the volume manager works with.
+/// The actors and clients that the volume manager works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
     pub storage: Storage,
@@ -164,11 +164,11 @@ pub struct Peers {
     pub pod_manager: Addr<pod_manager::Msg>,
     pub recorder: Recorder,
     pub rules: Arc<PodWorkerConfig>,
-    /// Who passes on to the API server; none on a node without one.
+    /// The actors that report to the API server; none on a node without one.
     pub cluster: Option<ApiPeers>,
 }
 
-/// How much there is.
+/// Counts of pods and operations, drivers, and stuck volumes.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pods: usize,
@@ -188,16 +188,16 @@ pub struct VolumeManager {
     pods: BTreeMap<PodUid, PodMountRequest>,
     releasing: BTreeMap<PodUid, ReleaseWaiter>,
     drivers: DriverRegistry,
-    /// As they were when pods were resolved last.
+    /// The objects with which pods were resolved last.
     objects: Arc<StaticObjects>,
-    /// Pods that are to be resolved again.
+    /// Pods to resolve again.
     stale: BTreeSet<PodUid>,
-    /// Processes of plugins that have a stuck thread, and whose end is waited for, with what they hang over.
+    /// Plugins' processes with a stuck thread that have not ended yet, with the volumes they are stuck over.
     worn: BTreeMap<(StoragePlugin, u64), StuckVolumes>,
     measures: VolumeMeasurements,
     inquiries: LimitRefreshes,
     reporting: InUseReporter,
-    /// Claims whose volumes grow, by what they grow.
+    /// Claims whose volumes are being expanded.
     growing: BTreeMap<VolumeId, ExpandingClaim>,
     turn: u64,
     wake: Option<(Instant, TimerId)>,
@@ -207,7 +207,7 @@ impl Actor for VolumeManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
-    /// A successor begins with nothing: the plugins tell what is there, and the workers what they want.
+    /// A restarted manager begins empty: the plugins list their volumes, and the workers repeat their requests.
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         for plugin in StoragePlugin::ALL {
             self.ask_plugin(plugin, Duration::ZERO, ctx);
@@ -292,7 +292,7 @@ impl VolumeManager {
         }
     }
 
-    /// Begins what is to be begun, tells what is to be told, answers whom there is an answer for.
+    /// Begins planned operations, sends reports and events, and answers the requests that are done.
     fn settle(&mut self, ctx: &mut Context<Msg>) {
         let freed: Vec<PodUid> = self.world.take_unblocked_pods().into_iter().collect();
         self.resolve_all(&freed, ResolveTrigger::Resync, ctx);
@@ -301,7 +301,7 @@ impl VolumeManager {
         for task in plan.tasks {
             self.begin(task, ctx);
         }
-        // The plan may have let go of what nobody has any more.
+        // The plan may have released volumes that are in use no longer.
         self.report_in_use();
         self.wake_at(plan.wake, ctx);
         self.record_events(ctx);
@@ -347,18 +347,18 @@ impl VolumeManager {
     }
 }
 
-/// The context's wall clock, as the API writes time.
+/// The wall clock of the context, as the API's type.
 fn timestamp(ctx: &Context<Msg>) -> Timestamp {
     Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// Why a pod's volumes are not all mounted; upstream's text in full.
+/// Why a pod's volumes are not all mounted, with upstream's full text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotMounted {
     /// `Unable to attach or mount volumes: unmounted volumes=[...] ...`
     #[error("{0}")]
     Late(String),
-    /// The same, and it is for good: the node has no room for another attachment.
+    /// The same text, and retrying is of no use: the node has no room for another attachment.
     #[error("{0}")]
     NoRoom(String),
     #[error("a later definition of the pod replaced this one")]
@@ -367,7 +367,7 @@ pub enum NotMounted {
     Released,
 }
 
-/// Which volumes could not be taken away yet, and why.
+/// The volumes that could not be unmounted yet, with reasons.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotReleased(pub String);
@@ -380,25 +380,25 @@ pub struct SubpathBindError {
     pub transient: Retry,
 }
 
-/// Whether to ask again soon.
+/// Whether a failed request is worth repeating soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     Soon,
     Later,
 }
 
-/// What an operator sees.
+/// What operators see of volumes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct VolumesView {
     pub volumes: Vec<VolumeView>,
     /// The drivers that registered: the `CSINode` object's `spec.drivers`, as JSON.
     pub csi_node: serde_json::Value,
-    /// Sockets of drivers that are not taken, each with the reason after a colon and a space.
+    /// Refused drivers: the socket or name, a colon and a space, and the reason.
     #[serde(default)]
     pub refused: Vec<String>,
     /// Upstream's `status.volumesInUse`.
     pub in_use: Vec<String>,
-    /// What hangs, by name: the node condition `VolumesStuck`.
+    /// The names of stuck volumes: the node condition `VolumesStuck`.
     pub stuck: Vec<String>,
 }
 
@@ -409,9 +409,9 @@ pub struct VolumeView {
     pub volume: String,
     pub kind: String,
     pub id: String,
-    /// `MountedVolumes`, `Mounting`, `Waiting`, `Unmounting`, `Stuck`, `Left over`
+    /// `Mounted`, `Mounting`, `Waiting`, `Unmounting`, `Stuck`, `Left over`
     pub state: String,
-    /// Why it is not mounted.
+    /// Why it is not mounted; empty if it is.
     pub why: String,
     pub path: String,
     pub figures: VolumeMetrics,

@@ -1,4 +1,4 @@
-//! What workers want of the volume manager, and what it answers.
+//! Workers' requests for volumes, and their answers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use logic_volumes::resolve::event_reasons;
 use super::resolving::ResolveState;
 use super::{Msg, NotMounted, NotReleased, VolumeManager, metrics};
 
-/// A pod whose volumes are wanted.
+/// A pod's request for its volumes.
 #[derive(Debug)]
 pub(super) struct PodMountRequest {
     pub(super) pod: Arc<Pod>,
@@ -30,7 +30,7 @@ struct MountWaiter {
     timer: TimerId,
 }
 
-/// Who waits for a pod's volumes to be gone.
+/// A worker that waits until its pod's volumes are gone.
 #[derive(Debug)]
 pub(super) struct ReleaseWaiter {
     reply: Reply<Result<(), NotReleased>>,
@@ -101,7 +101,7 @@ impl VolumeManager {
         }
     }
 
-    /// Whoever the pod manager does not know wants nothing any more, whatever it last said.
+    /// Drops the requests of pods that the pod manager does not know.
     pub(super) fn known(&mut self, known: BTreeSet<PodUid>, ctx: &mut Context<Msg>) {
         let gone = self.pods.keys().filter(|uid| !known.contains(*uid));
         let gone: Vec<PodUid> = gone.cloned().collect();
@@ -140,7 +140,7 @@ impl VolumeManager {
         }
     }
 
-    /// Answers whoever waits for a pod, if there is an answer.
+    /// Answers the requests about a pod that are done.
     pub(super) fn answer(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
         if let Some(wanting) = self.pods.get_mut(uid)
             && wanting.waiter.is_some()

@@ -1,7 +1,7 @@
-//! What pods want, as the objects and drivers have it now.
+//! Resolves pods' volumes with the current objects and drivers.
 //!
-//! A pod is resolved when its worker asks, when an object changes that one of its volumes is made from, when a driver
-//! comes or goes, when another pod leaves a volume that only one may have, when a token grows old, and now and then.
+//! A pod is resolved when its worker requests it, when an object changes that a volume is made from, when a driver
+//! comes or goes, when another pod releases a volume that only one may have, for a token's renewal, and each period.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use logic_volumes::{Dependency, ResolvedVolume, UnresolvedVolume, VolumeId};
 
 use super::{Msg, VolumeManager, timestamp};
 
-/// Pods that are resolved before others have their turn: a few milliseconds.
+/// Pods that are resolved before other messages are handled: a few milliseconds.
 const MAX_RESOLVED_AT_ONCE: usize = 64;
-/// A token that is old already is not asked for more often than this.
+/// A token that has expired already is not renewed more often than this.
 const MIN_RESYNC_DELAY: Duration = Duration::from_secs(10);
 
-/// What one pod's volumes were made from, and when they are looked at again.
+/// The dependencies of one pod's volumes, and when they are resolved again.
 #[derive(Debug, Default)]
 pub(super) struct ResolveState {
     uses: BTreeSet<Dependency>,
     again: Option<TimerId>,
-    /// Volumes of which it was told that they do not grow for a reader.
+    /// Volumes for which an event said that they are not expanded for a reader.
     readers: BTreeSet<String>,
-    /// Drivers for whose volumes of the pod the node has no room.
+    /// Drivers without room on the node for volumes of this pod.
     full: BTreeSet<String>,
 }
 
@@ -50,7 +50,7 @@ impl ResolveState {
     }
 }
 
-/// What a pod wants, and what that depends on.
+/// The desired volumes of a pod, and their dependencies.
 struct PodDesiredVolumes {
     by_name: BTreeMap<String, Result<DesiredVolume, UnresolvedVolume>>,
     uses: BTreeSet<Dependency>,
@@ -70,7 +70,7 @@ impl VolumeManager {
         self.check_objects(ctx);
     }
 
-    /// Finds out whose volumes are made from an object that is another one now.
+    /// Queues the pods whose volumes are made from a changed object.
     fn check_objects(&mut self, ctx: &mut Context<Msg>) {
         let now = self.peers.objects.snapshot();
         if Arc::ptr_eq(&now, &self.objects) {
@@ -98,7 +98,7 @@ impl VolumeManager {
         }
     }
 
-    /// Resolves some of those that need it; others of this actor's messages come in between.
+    /// Resolves some of the queued pods; other messages of this actor come in between.
     pub(super) fn resolve_some(&mut self, ctx: &mut Context<Msg>) {
         let some: Vec<PodUid> = self
             .stale
@@ -121,7 +121,7 @@ impl VolumeManager {
         }
     }
 
-    /// Tells the reconciler what these pods want.
+    /// Sets the desired volumes of these pods in the reconciler.
     pub(super) fn resolve_all(
         &mut self,
         uids: &[PodUid],
@@ -208,11 +208,11 @@ impl VolumeManager {
         wishes
     }
 
-    /// Who has which volume: asked only for a pod that may have to share one.
+    /// Which pods have which volume; empty for a pod whose kinds of volumes are never shared.
     fn taken_for(&self, pod: &Pod) -> BTreeMap<VolumeId, BTreeSet<PodUid>> {
         let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref());
         let mut volumes = volumes.unwrap_or_default().iter();
-        // In-tree kinds of disks may be drivers' by now.
+        // In-tree kinds of disks may be migrated to drivers.
         let own = |volume: &Volume| {
             volume.config_map.is_some()
                 || volume.secret.is_some()
@@ -260,7 +260,7 @@ impl VolumeManager {
         }
     }
 
-    /// Told once: a volume does not grow for a pod that may only read it.
+    /// Records once that a volume is not expanded for a pod that may only read it.
     fn report_read_only(
         &self,
         uid: &PodUid,
@@ -278,7 +278,7 @@ impl VolumeManager {
         }
     }
 
-    /// At the latest after the period, spread by the pod's UID so that not all come at once.
+    /// After the period, spread by the pod's UID so that not all come at once; sooner for a token's renewal.
     fn again_at(
         &self,
         uid: &PodUid,

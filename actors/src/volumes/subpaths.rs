@@ -1,4 +1,4 @@
-//! Work within mounted volumes: paths for containers, files with variables.
+//! Work within mounted volumes: subpaths for containers, and files with environment variables.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::executor::StuckProcess;
 use super::{Msg, Retry, SubpathBindError, VolumeManager};
 use crate::storage::{Storage, StorageError, StoragePlugin, SubpathSpec, VolumeFile};
 
-/// Opening and binding a path: longer than any disk takes.
+/// For opening and binding a path: longer than any working disk takes.
 const SUBPATH_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl VolumeManager {
@@ -101,7 +101,7 @@ impl VolumeManager {
     }
 }
 
-/// Upstream tells the pod's owner no more than that: the cause may speak of the node's own files.
+/// As upstream, the pod's owner gets no cause: it may name the node's own files.
 async fn bound(
     storage: &Storage,
     wishes: Vec<SubpathSpec>,

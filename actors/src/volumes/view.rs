@@ -1,4 +1,4 @@
-//! What an operator sees of volumes.
+//! The operators' view of volumes.
 
 use logic_api::pod::PodView;
 use logic_volumes::{csi_node, reconciler};

@@ -1,4 +1,4 @@
-//! What a worker remembers beyond the life of the agent.
+//! The worker's side of its pod's checkpoint.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
@@ -12,21 +12,21 @@ use logic_pods::take_over;
 
 use crate::checkpoints::{self, PodRecord};
 
-/// The keeper answers from memory.
+/// The checkpoint manager answers from memory.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The record, and what of it is already kept.
+/// The pod's record, and which version of it is stored.
 #[derive(Debug, Default)]
 pub(super) struct PodCheckpoint {
     pub(super) record: PodRecord,
-    /// The record that was loaded or is kept says when the pod began.
+    /// Whether the record says when the pod started.
     has_begun: bool,
-    /// Of the record that is kept; a second copy of it would weigh more than the pod's definition.
+    /// The hash of the stored record; a second copy of it would take more memory than the pod's definition.
     kept: Option<u64>,
 }
 
 impl PodCheckpoint {
-    /// Takes up what an earlier life left.
+    /// Loads the record that an earlier life left.
     pub(super) async fn load(&mut self, uid: &PodUid, checkpoints: &Addr<checkpoints::Msg>) {
         let load = |reply| checkpoints::Msg::Load {
             uid: uid.clone(),
@@ -39,8 +39,8 @@ impl PodCheckpoint {
         self.note_kept();
     }
 
-    /// The pod begins now, unless it began in an earlier life. Where that life left no record, the API's status
-    /// tells what another agent said of it, or its first sandbox.
+    /// Sets the pod's start time, unless an earlier life did: from the API's status, which another agent may have
+    /// written, else from the first sandbox, else now.
     pub(super) fn begin(&mut self, given: &Pod, pod: Option<&RuntimePod>, now: Timestamp) {
         if self.is_new() {
             let containers = pod.into_iter().flat_map(|pod| &pod.containers);
@@ -52,7 +52,7 @@ impl PodCheckpoint {
         self.record.started.get_or_insert(started.min(now));
     }
 
-    /// Another agent has run this container: what it said of it stands.
+    /// Takes over from the API's status what another agent reported about this container.
     fn take_over(&mut self, given: &Pod, container: &RuntimeContainer, now: Timestamp) {
         if let Some(health) = take_over::health(given, container) {
             self.record.health.insert(container.id.clone(), health);
@@ -64,12 +64,12 @@ impl PodCheckpoint {
         }
     }
 
-    /// Whether no earlier life left anything.
+    /// Whether no earlier life left a record.
     pub(super) fn is_new(&self) -> bool {
         !self.has_begun
     }
 
-    /// Dates the exits that are seen for the first time, forgets those of removed containers.
+    /// Sets the time of exits that are seen for the first time, and forgets those of removed containers.
     pub(super) fn note_exits(&mut self, pod: &RuntimePod, now: Timestamp) {
         let exited = pod
             .containers
@@ -89,13 +89,13 @@ impl PodCheckpoint {
         }
     }
 
-    /// Remembers what is promised to the pod.
+    /// Stores the resources allocated to the pod.
     pub(super) fn allocate(&mut self, pod: &Pod) {
         let allocated = AllocatedResources::of(pod);
         self.record.allocated = allocated.is_some().then_some(allocated);
     }
 
-    /// Remembers what a container was started with or resized to; nothing is what is taken for true anyway.
+    /// Stores the resources that a container was started with or resized to; the default ones are not stored.
     pub(super) fn actuate(&mut self, name: String, resources: ResourceRequirements) {
         if resources == ResourceRequirements::default() {
             self.record.actuated.remove(&name);
@@ -104,7 +104,7 @@ impl PodCheckpoint {
         }
     }
 
-    /// Forgets what was said of instances that are gone; `pod` is the whole picture.
+    /// Forgets the health and messages of removed instances; `pod` is the complete runtime state.
     pub(super) fn forget_gone(&mut self, pod: &RuntimePod) {
         let exists = |id: &ContainerId| pod.containers.iter().any(|container| container.id == *id);
         self.record.runs.retain(|id, _| exists(id));
@@ -112,7 +112,7 @@ impl PodCheckpoint {
         self.record.termination_messages.retain(|id, _| exists(id));
     }
 
-    /// Has the record kept, if it differs from what is.
+    /// Has the record stored if it differs from the stored one.
     pub(super) fn save(&mut self, uid: &PodUid, checkpoints: &Addr<checkpoints::Msg>) {
         if self.kept == Some(fingerprint(&self.record)) {
             return;
@@ -133,7 +133,7 @@ impl PodCheckpoint {
     }
 }
 
-/// Equal for equal checkpoints.
+/// A hash that is equal for equal records.
 fn fingerprint(record: &PodRecord) -> u64 {
     let mut hasher = DefaultHasher::new();
     let text = serde_json::to_vec(record).expect("a record is texts, times and numbers");

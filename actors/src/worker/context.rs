@@ -1,4 +1,4 @@
-//! What the steps of a plan share: what they work with, how far they have come, what came of them.
+//! The state that the steps of a plan share: their inputs, their progress, their results.
 //!
 //! The executor depends on the steps (kills, starts, the sandbox, resizes, removals); each of them on this file alone.
 
@@ -21,20 +21,20 @@ use crate::checkpoints::ContainerResources;
 use crate::pod_manager::PodGoal;
 use crate::runtime::RuntimeError;
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Debug)]
 pub struct SyncResult {
-    /// What failed.
+    /// The failures, by what is retried.
     pub(super) problems: Vec<(RetryKey, SyncProblem)>,
     /// Containers that run now, with the resources that they were started with or resized to.
     pub(super) started: Vec<(String, ResourceRequirements)>,
-    /// Endings that were begun; those that are over are forgotten when the container is seen ended.
+    /// Kills that were begun; one is removed when its container is seen exited.
     pub(super) kills_in_progress: KillsInProgress,
-    /// Everything that exists of the pod after the last step.
+    /// The pod's full state in the runtime after the last step.
     pub(super) runtime: Result<RuntimePod, RuntimeError>,
 }
 
-/// Why something was not done, and when to try again.
+/// Why a step was not done, and when to retry it.
 #[derive(Debug)]
 pub(super) struct SyncProblem {
     pub(super) waiting: Option<WaitingReason>,
@@ -42,7 +42,7 @@ pub(super) struct SyncProblem {
 }
 
 impl SyncProblem {
-    /// What must end is tried again soon, however it was refused; so is a sandbox that came without an address.
+    /// Retries soon, whatever the error: for kills, and for a sandbox that came without an address.
     pub(super) fn soon() -> Self {
         SyncProblem {
             waiting: None,
@@ -59,31 +59,31 @@ impl SyncProblem {
     }
 }
 
-/// Everything that carrying a plan out needs, and how far it has come.
+/// Carries out one plan: its inputs, and its progress.
 #[derive(Debug)]
 pub(super) struct PlanExecutor {
     pub(super) peers: Peers,
     pub(super) uid: PodUid,
     pub(super) pod: Arc<Pod>,
-    /// Watched for the pod's end while it syncs, and for less grace.
+    /// Watched for the pod's end while it syncs, and for a shorter grace period.
     pub(super) goal: watch::Receiver<PodGoal>,
     pub(super) stage: PodWorkerState,
     pub(super) ips: Vec<String>,
     pub(super) actuated: ContainerResources,
     /// The containers that run, by name.
     pub(super) running: BTreeMap<String, ContainerId>,
-    /// What the pod's containers find; empty until everything is mounted, and then nothing is started.
+    /// The mounted volumes of the pod; empty until all are mounted, and then no container is started.
     pub(super) volumes: Arc<MountedVolumes>,
-    /// Told as they end, not at the end of the plan.
+    /// Reported as each pull ends, not at the end of the plan.
     pub(super) pulls: PullTimings,
     pub(super) progress: PlanProgress,
 }
 
-/// How far a plan has come.
+/// The progress of a plan.
 #[derive(Debug, Default)]
 pub(super) struct PlanProgress {
     pub(super) sandbox: Option<SandboxId>,
-    /// What the sandbox was asked for with, if this plan made it.
+    /// The config of the sandbox, if this plan created it.
     pub(super) made: Option<Arc<SandboxConfig>>,
     pub(super) kills_in_progress: KillsInProgress,
     pub(super) problems: Vec<(RetryKey, SyncProblem)>,
@@ -91,23 +91,23 @@ pub(super) struct PlanProgress {
 }
 
 impl PlanExecutor {
-    /// Resolves when the pod is to end.
+    /// Resolves when the pod's goal is no longer to run.
     pub(super) async fn wait_for_end(&self) {
         let mut desired = self.goal.clone();
-        // Nobody who could end the pod is left: it goes on.
+        // The pod manager's end of the goal is gone: the pod keeps running.
         if desired.wait_for(|desired| !desired.is_run()).await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// What is allocated to a container of the pod.
+    /// The resources allocated to a container of the pod.
     pub(super) fn resources(&self, name: &str) -> Option<ResourceRequirements> {
         let (_, container) = self.pod.container(name)?;
         Some(container.resources.clone().unwrap_or_default())
     }
 }
 
-/// What all containers of a pod share.
+/// The state that all containers of a pod share.
 #[derive(Debug)]
 pub(super) struct PodContext {
     pub(super) sandbox: Arc<SandboxConfig>,
@@ -115,10 +115,10 @@ pub(super) struct PodContext {
     pub(super) hosts: Option<PathBuf>,
 }
 
-/// How far the ending of a container has come.
+/// The progress of killing a container.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KillProgress {
-    /// Never moves back: whoever gives a grace anew can only shorten it.
+    /// The deadline for SIGKILL. Never moves back: a new grace period can only shorten it.
     pub(super) until: Instant,
     pub(super) hook: PreStopState,
 }

@@ -1,8 +1,8 @@
-//! Carrying a plan out: one step after the other, and a fresh look at the pod at the end.
+//! Carries out a plan: one step after the other, then fetches the pod's state.
 //!
-//! Runs beside the worker, which does nothing else meanwhile. A step that fails ends the plan; the next
-//! plan starts from what the final look shows. A wish to end the pod is heeded between steps and
-//! during image pulls, never in the middle of a call that creates.
+//! Runs beside the worker, which starts nothing else meanwhile. A step that fails ends the plan; the next
+//! plan starts from the state fetched at the end. A request to end the pod is checked between steps and
+//! during image pulls, never during a call that creates.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl PlanExecutor {
         }
     }
 
-    /// Carries out steps that stand beside each other.
+    /// Carries out a batch of independent steps.
     async fn step(&mut self, batch: Vec<PodAction>) -> StepOutcome {
         match batch.first() {
             None => StepOutcome::Done,
@@ -68,7 +68,7 @@ impl PlanExecutor {
         }
     }
 
-    /// What must end and has not is tried again soon; nothing is built on it meanwhile.
+    /// A failed kill, stop or removal ends the plan and is retried soon.
     fn ending(&mut self, result: Result<(), RuntimeError>) -> StepOutcome {
         let Err(error) = result else {
             return StepOutcome::Done;
@@ -93,7 +93,7 @@ impl PlanExecutor {
             Ok(id) => {
                 self.progress.sandbox = Some(id);
                 if self.ips.is_empty() && !self.pod.host_network() {
-                    // It has to go again, and not as fast as the runtime makes such sandboxes.
+                    // It must be removed again, and the next one is delayed by a back-off.
                     self.progress
                         .problems
                         .push((RetryKey::Sandbox, SyncProblem::soon()));
@@ -114,7 +114,7 @@ impl PlanExecutor {
         self.stage == PodWorkerState::Syncing && !self.goal.borrow().is_run()
     }
 
-    /// Starts containers side by side: none waits for its neighbour's image.
+    /// Starts containers concurrently: none waits for another one's image.
     async fn starts(&mut self, batch: Vec<PodAction>) -> StepOutcome {
         let Some(sandbox) = self.progress.sandbox.clone() else {
             return StepOutcome::Last;
@@ -171,7 +171,7 @@ impl PlanExecutor {
         }
     }
 
-    /// What all containers of the pod share.
+    /// The state that all containers of the pod share.
     async fn pod_context(&mut self) -> Result<PodContext, SandboxError> {
         let sandbox = match &self.progress.made {
             Some(made) => made.clone(),
@@ -185,7 +185,7 @@ impl PlanExecutor {
     }
 }
 
-/// The steps of a plan, those that stand beside each other together.
+/// Groups consecutive independent steps of a plan.
 fn batches(actions: Vec<PodAction>) -> Vec<Vec<PodAction>> {
     let mut batches: Vec<Vec<PodAction>> = Vec::new();
     for action in actions {

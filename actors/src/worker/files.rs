@@ -2,7 +2,7 @@
 //!
 //! Layout as upstream's (pkg/kubelet/kubelet_pods.go, kuberuntime/legacy.go, 1.36): `ROOT/pods/UID` with
 //! `volumes`, `plugins` and `containers`; `LOGS/NAMESPACE_NAME_UID/CONTAINER`; links in `/var/log/containers`.
-//! Every function works in the blocking pool. What fails here is logged: the runtime's own error follows.
+//! Every function works in the blocking pool. Failures are only logged: the runtime's own error follows.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -18,10 +18,10 @@ use logic_api::types::{ContainerId, ContainerInstance};
 use logic_pods::container::{ContainerConfig, MountOrigin};
 use logic_resources::node_policy::NodePolicy;
 
-/// A log folder that lists more names than this belongs to nobody of ours.
+/// A log folder with more names than this is not the agent's.
 const MAX_LOG_NAMES: usize = 10_000;
 
-/// By container, the restart count that its logs suggest.
+/// By container: the restart count that follows from the names of its logs.
 pub(super) async fn log_counts(logs: PathBuf, pod: Arc<Pod>) -> BTreeMap<String, u32> {
     let folder = log_folder(&logs, &pod);
     let names: Vec<String> = pod
@@ -88,7 +88,7 @@ pub(super) async fn make_container_files(pod: &Pod, config: &ContainerConfig, no
                 .append(true)
                 .mode(0o666)
                 .open(&file)?;
-            // The container's user writes it, whoever that is; the umask does not count.
+            // The container's user, unknown here, must be able to write it; the umask clears bits of the mode.
             fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
         }
         Ok(())
@@ -96,7 +96,7 @@ pub(super) async fn make_container_files(pod: &Pod, config: &ContainerConfig, no
     log("cannot make the container's files", made.await);
 }
 
-/// Links the log where cluster log collectors look for it.
+/// Links a container's log where log collectors expect it.
 pub(super) async fn link_legacy_log(
     pod: &Pod,
     config: &ContainerConfig,
@@ -151,7 +151,7 @@ pub(super) async fn remove_pod_folders(pod: &Pod, node: &NodePolicy) {
         }
         for folder in [root.join("plugins"), root.join("volumes"), root.clone()] {
             match absent(fs::remove_dir(folder)) {
-                // What volumes left is for the storage plugins to remove.
+                // The storage plugins remove what volumes left.
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(()),
                 result => result?,
             }
@@ -161,7 +161,7 @@ pub(super) async fn remove_pod_folders(pod: &Pod, node: &NodePolicy) {
     log("cannot remove the pod's folders", removed.await);
 }
 
-/// `ROOT/pods/UID`. A UID that is no plain name leads nowhere but to a folder of its own.
+/// `ROOT/pods/UID`. A UID that is no plain name cannot lead out of this folder.
 fn pod_folder(node: &NodePolicy, pod: &Pod) -> PathBuf {
     node.root_dir
         .join("pods")

@@ -1,4 +1,4 @@
-//! The causal line of a pod: why each thing was done, when, and how often.
+//! The history of a pod: what was done and why, when, and how often.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use logic_api::pod::PodView;
 use logic_api::types::{EventLevel, HistoryEvent};
 use serde::{Deserialize, Serialize};
 
-/// Lines kept a pod: a crash loop's last hour, under 16 KiB.
+/// Lines kept for each pod: the last hour of a crash loop, in less than 16 KiB.
 const MAX_LINES: usize = 64;
 
 /// The answer of `oxctl why POD`.
@@ -18,13 +18,13 @@ pub struct Explanation {
     pub pod: String,
     pub stage: String,
     pub phase: String,
-    /// What each container waits for or did last, by name.
+    /// By container name: what it waits for, or what was done last.
     pub containers: Vec<(String, String)>,
     pub lines: Vec<HistoryLine>,
 }
 
 impl Explanation {
-    /// Of a pod that may not begin yet.
+    /// The explanation of a pod that may not start yet.
     pub fn deferred(pod: String, why: String) -> Self {
         Explanation {
             pod,
@@ -36,7 +36,7 @@ impl Explanation {
     }
 }
 
-/// One reason, and when it held.
+/// One reason, with the first and last time that it held.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HistoryLine {
     pub first: Timestamp,
@@ -45,7 +45,7 @@ pub struct HistoryLine {
     pub why: HistoryEvent,
 }
 
-/// The reasons of one pod.
+/// The history of one pod.
 #[derive(Debug, Default)]
 pub(super) struct PodHistory {
     lines: VecDeque<HistoryLine>,
@@ -53,8 +53,8 @@ pub(super) struct PodHistory {
 }
 
 impl PodHistory {
-    /// Takes the reasons of a plan: notes are kept here, the rest are events. One that the plan before had
-    /// too is no news.
+    /// Records the reasons of a plan: notes are kept here, the rest are events. A reason of the previous plan
+    /// is not repeated.
     pub(super) fn tell(
         &mut self,
         pod: &Pod,
@@ -68,7 +68,7 @@ impl PodHistory {
         }
     }
 
-    /// Keeps a note, and hands on an event.
+    /// Records a note here, or sends an event.
     pub(super) fn record(
         &mut self,
         pod: &Pod,
@@ -101,7 +101,7 @@ impl PodHistory {
         });
     }
 
-    /// The notes and the events, in the order of time.
+    /// The notes and the events, ordered by time.
     pub(super) fn merge_events(&self, events: Vec<Event>) -> Vec<HistoryLine> {
         let mut lines: Vec<HistoryLine> = self.lines.iter().cloned().collect();
         lines.extend(events.into_iter().map(line));
@@ -132,7 +132,7 @@ fn line(event: Event) -> HistoryLine {
     }
 }
 
-/// What is new in a status, as lines of the pod's story: its phase and its conditions.
+/// The changes of phase and conditions, as lines of the history.
 pub(super) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Vec<HistoryEvent> {
     let was = old.and_then(|old| old.phase.clone()).unwrap_or_default();
     let is = new.phase.clone().unwrap_or_default();
@@ -196,7 +196,7 @@ pub(super) fn containers(status: &PodStatus) -> Vec<(String, String)> {
     all.chain(ephemeral).map(line).collect()
 }
 
-/// A note that becomes an event after all is a normal one.
+/// A note that is sent as an event after all is a normal one.
 pub(crate) fn event_type(weight: EventLevel) -> EventType {
     match weight {
         EventLevel::Note | EventLevel::Normal => EventType::Normal,
@@ -217,7 +217,7 @@ pub(super) fn event(
     recorder.record(now, r#type, object(pod, container), reason, message);
 }
 
-/// The pod, or one of its containers, as events name it.
+/// The object reference of the pod, or of one of its containers.
 pub(crate) fn object(pod: &Pod, container: Option<&str>) -> InvolvedObject {
     let list = container.map(|name| match pod.container(name) {
         Some((logic_api::types::ContainerKind::Init, _)) => {

@@ -1,7 +1,7 @@
-//! Ending containers: in turns, each with its preStop hook inside its grace.
+//! Kills containers: in termination order, each with its preStop hook within its grace period.
 //!
 //! Upstream: kuberuntime_container.go (killContainer, executePreStopHook) and
-//! kuberuntime_termination_order.go, 1.36. Beyond upstream: a grace goes on where it was when a plan is
+//! kuberuntime_termination_order.go, 1.36. Beyond upstream: a grace period continues when a plan is
 //! carried out anew, and a hook that was run is not run again.
 
 use std::collections::BTreeSet;
@@ -23,26 +23,26 @@ use crate::hooks;
 use crate::pod_manager::PodGoal;
 use crate::runtime::RuntimeError;
 
-/// One container to be ended.
+/// One container to kill.
 #[derive(Debug)]
 struct ContainerKill {
     id: ContainerId,
     name: String,
     grace: Duration,
     hooks: PreStopHooks,
-    /// Who must have ended first.
+    /// Containers that must have ended first.
     before: Vec<ContainerId>,
 }
 
-/// Why killing stopped.
+/// Why the killing of a batch ended.
 #[derive(Debug)]
 pub(super) enum KillOutcome {
     Done,
-    /// The wish has changed: less grace, or the end of the whole pod.
+    /// The goal has changed: a shorter grace period, or the end of the whole pod.
     Superseded,
 }
 
-/// Every kill of a batch, with those that it waits for.
+/// The kills of a batch, each with those that it waits for.
 fn kills(batch: &[PodAction]) -> Vec<ContainerKill> {
     let id = |action: &PodAction| match action {
         PodAction::KillContainer { id, .. } => Some(id.clone()),
@@ -80,7 +80,7 @@ fn kills(batch: &[PodAction]) -> Vec<ContainerKill> {
 }
 
 impl PlanExecutor {
-    /// Ends a container whose postStart hook failed.
+    /// The kill of a container whose postStart hook failed.
     pub(super) fn post_start_kill(&self, id: ContainerId, name: &str) -> PodAction {
         let message = "FailedPostStartHook".to_owned();
         history::event(
@@ -102,7 +102,7 @@ impl PlanExecutor {
         }
     }
 
-    /// Ends containers side by side, each turn after the one before.
+    /// Kills containers concurrently, each after those that must end first.
     pub(super) async fn kill(
         &mut self,
         batch: Vec<PodAction>,
@@ -160,12 +160,12 @@ impl PlanExecutor {
         if (kill.hooks, ending.hook) == (PreStopHooks::Run, PreStopState::Due) && !left().is_zero()
         {
             self.pre_stop(kill, left()).await;
-            // Room for each of them.
+            // The channel has room for each of them.
             drop(hooked.try_send(kill.id.clone()));
         }
         let mut others = ended.subscribe();
         let turn = others.wait_for(|ended| kill.before.iter().all(|id| ended.contains(id)));
-        // Late is as good as in turn: its own grace is used up.
+        // A timeout is no error: the container's own grace period is used up, so it is killed now.
         if tokio::time::timeout(left(), turn).await.is_err() {
             tracing::debug!(container = %kill.name, "ended before its turn: its grace is over");
         }
@@ -173,7 +173,7 @@ impl PlanExecutor {
         self.peers.runtime.stop_container(&kill.id, grace).await
     }
 
-    /// Runs the hook, at most as long as the grace lasts. What fails is told and does not hold up the end.
+    /// Runs the hook within the grace period. Its failure is logged and does not delay the kill.
     async fn pre_stop(&self, kill: &ContainerKill, within: Duration) {
         let Some((_, container)) = self.pod.container(&kill.name) else {
             return;
@@ -196,8 +196,8 @@ impl PlanExecutor {
             .ok();
     }
 
-    /// Resolves when what is being ended should end sooner: the pod's deletion has got less grace, or the
-    /// pod as a whole is to end while only a container is being replaced.
+    /// Resolves when kills should be faster: the pod's deletion has a shorter grace period, or the
+    /// whole pod is to end while only a container is being replaced.
     async fn wait_superseded(&self) {
         let (grace, syncing) = (
             deletion_grace(&self.pod),

@@ -1,4 +1,4 @@
-//! What is counted and measured of a pod's life. Upstream: pkg/kubelet/kubelet.go (SyncPod), pod_workers.go,
+//! Metrics of a pod's life. Upstream: pkg/kubelet/kubelet.go (SyncPod), pod_workers.go,
 //! kuberuntime_manager.go, 1.36.
 
 use std::cell::RefCell;
@@ -18,36 +18,36 @@ use metrics::{pod_starts, pods};
 
 use super::{Msg, PodWorker, PodWorkerState, timestamp};
 
-/// Of when a pod was seen first; whoever read it from its source writes it.
+/// The annotation with the time at which the pod's source first saw it.
 const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
 
-/// Pulls of images for the pod: told by the task that starts its containers, while that runs.
+/// The intervals of the pod's image pulls, added by the task that runs a plan while it runs.
 pub(super) type PullTimings = Rc<RefCell<Vec<PullInterval>>>;
 
-/// What a worker measures.
+/// The state of a worker's measurements.
 #[derive(Debug, Default)]
 pub(super) struct WorkerMetrics {
     operation: Option<(Instant, &'static str)>,
     life: WorkerOrigin,
-    /// The desire has changed since the last piece of work.
+    /// Whether the goal has changed since the last operation.
     changed: bool,
     start: PodStartup,
     pub(super) pulls: PullTimings,
 }
 
-/// Whether the pod begins with this worker.
+/// Whether this worker saw the pod's start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum WorkerOrigin {
-    /// It was there before.
+    /// The pod existed before this worker.
     #[default]
     Adopted,
     New,
-    /// It was new, and work on it has begun.
+    /// The pod was new, and its first operation has begun.
     Begun,
 }
 
 impl WorkerMetrics {
-    /// Takes in what the pod is when it is looked at first.
+    /// Records at the first sync whether the pod is new.
     pub(super) fn register(&mut self, pod: &Pod, is_new: bool) {
         self.start.seen(pod);
         if is_new {
@@ -59,7 +59,7 @@ impl WorkerMetrics {
         self.changed = true;
     }
 
-    /// A piece of work begins.
+    /// An operation begins.
     pub(super) fn begin(&mut self, stage: PodWorkerState, pod: &Pod, ctx: &Context<Msg>) {
         let changed = std::mem::take(&mut self.changed);
         let operation = match (stage, self.life) {
@@ -78,7 +78,7 @@ impl WorkerMetrics {
         self.operation = Some((ctx.now(), operation));
     }
 
-    /// It has ended.
+    /// The operation has ended.
     pub(super) fn end(&mut self, now: Instant) {
         if let Some((began, operation)) = self.operation.take() {
             let took = now.saturating_duration_since(began);
@@ -87,7 +87,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// What a status says of the start, beside the one before it.
+    /// Records the durations of the start that a new status shows.
     fn publish(
         &mut self,
         pod: &Pod,
@@ -142,7 +142,7 @@ fn created(pod: &Pod, now: Timestamp) {
     }
 }
 
-/// Upstream's words for the lists of the spec that containers stand in.
+/// Upstream's labels for the containers' lists of the spec.
 pub(super) fn container_type(kind: ContainerKind) -> &'static str {
     match kind {
         ContainerKind::Init => "init_container",
@@ -151,7 +151,7 @@ pub(super) fn container_type(kind: ContainerKind) -> &'static str {
     }
 }
 
-/// Counts the ends that are seen for the first time.
+/// Counts the exits that are seen for the first time.
 pub(super) fn ends(pod: &Pod, seen: &RuntimePod, known: &BTreeMap<ContainerId, Timestamp>) {
     let ended = seen.containers.iter().filter(|container| {
         container.state == ContainerState::Exited && !known.contains_key(&container.id)
@@ -166,7 +166,7 @@ pub(super) fn ends(pod: &Pod, seen: &RuntimePod, known: &BTreeMap<ContainerId, T
     }
 }
 
-/// Forgets what was counted of a pod's probes: the pod is gone.
+/// Removes the metrics of the probes of a pod that is gone.
 pub(super) fn forget_probes(pod: &Pod) {
     let spec = pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref());
@@ -182,7 +182,7 @@ pub(super) fn forget_probes(pod: &Pod) {
     }
 }
 
-/// A probe as it is counted.
+/// The labels of a probe's metrics.
 pub(crate) fn probe<'a>(
     pod: &'a Pod,
     container: &'a str,
@@ -197,19 +197,19 @@ pub(crate) fn probe<'a>(
     }
 }
 
-/// What is shown of a worker so that pods can be counted.
+/// The part of a worker's snapshot that metrics of pods are made from.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct WorkerCounts {
     /// Upstream's words: `desired`, `orphan` for one that no source has any more, `runtime_only` for one that none had.
     pub config: &'static str,
     pub is_static: bool,
     pub sandbox_ready: bool,
-    /// Containers by their state.
+    /// The number of containers in each state.
     pub states: BTreeMap<&'static str, usize>,
     pub ephemeral: usize,
-    /// Why a change of its resources is not allocated: upstream's word.
+    /// Why a resize is not allocated, in upstream's word; none if no resize is pending.
     pub resize_waits: Option<&'static str>,
-    /// An allocated change of its resources is being carried out.
+    /// Whether an allocated resize is in progress.
     pub resizing: bool,
 }
 
@@ -224,7 +224,7 @@ impl PodWorker {
         let pod = &desired.allocated;
         let spec = pod.spec.as_ref();
         let containers = spec.map(|spec| spec.containers.as_slice());
-        // What is made up of the runtime's outline has no images.
+        // A pod made from the runtime's lists has no images.
         let outlined = |c: &k8s_openapi::api::core::v1::Container| c.image.is_none();
         let config = if !desired.is_end() || pod.metadata.deletion_timestamp.is_some() {
             "desired"

@@ -1,14 +1,14 @@
-//! One pod's worker: makes the runtime match what is desired of the pod, serially, until it is gone.
+//! One pod's worker: makes the runtime match the pod's goal, serially, until the pod is gone.
 //!
-//! - **Owns** everything that is known of one pod: what was seen of it, its back-offs, its stage.
-//! - **Hears** that its desire changed, what PLEG observed, and the reports of its own work.
-//! - **Tells** the status keeper its pod's status, the record keeper what must outlive the agent, the
+//! - **Owns** the state of one pod: its last runtime state, its back-offs, its stage.
+//! - **Hears** that its goal changed, what PLEG observed, and the results of its own tasks.
+//! - **Tells** the status manager its pod's status, the checkpoint manager what must outlive the agent, the
 //!   pod manager when the pod is gone.
-//! - **Never** has two pieces of work under way, waits in a handler, or acts on a guess: before it acts
-//!   for the first time, and after every interrupted call, it looks at what exists.
+//! - **Never** has two operations running, waits in a handler, or acts on a guess: before its first
+//!   action, and after every interrupted call, it fetches the pod from the runtime.
 //!
-//! A state machine: [`PodWorkerState::Syncing`] -> [`PodWorkerState::Terminating`] -> [`PodWorkerState::Terminated`]. The newest
-//! desire wins, because it lies in a watch and not in the mailbox.
+//! A state machine ([`PodWorkerState`]): `Syncing` -> `Terminating` -> `Terminated`. The newest
+//! goal wins, because it is in a watch and not in the mailbox.
 //!
 //! Upstream: pkg/kubelet/pod_workers.go and kubelet.go (SyncPod, SyncTerminatingPod, SyncTerminatedPod),
 //! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic_pods::pod_actions`, `logic_pods::status`.
@@ -70,43 +70,43 @@ use crate::runtime::{RuntimeClient, RuntimeError};
 use crate::volumes::{self as volume_manager, NotReleased};
 use crate::{checkpoints, images, logs, pleg, pod_manager, prober, user_namespaces};
 
-/// Between attempts at what failed for a passing reason: a plugin that restarts, a runtime that is busy.
+/// Before retrying after a transient failure: a plugin that restarts, a runtime that is busy.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
-/// Between attempts at what failed otherwise; upstream's `backOffPeriod`.
+/// Before retrying after any other failure; upstream's `backOffPeriod`.
 const RETRY_BACKOFF: Duration = Duration::from_secs(10);
 
-/// What a worker is told.
+/// Messages of the pod worker.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Looks at what is desired now.
+    /// Reads the goal.
     Wake,
-    /// Joins what the runtime reported, and acts on what is new.
+    /// Merges what the runtime reported, and acts on changes.
     Observed(Box<pleg::PodObservation>),
-    /// Looks at the runtime again: a relist saw a difference.
+    /// Fetches the pod again: a relist found a difference.
     Recheck,
-    /// Takes in everything that exists of the pod.
+    /// Takes the pod's full state in the runtime.
     Fetched(Box<Result<FetchedPod, RuntimeError>>),
-    /// Takes in what came of a plan.
+    /// Takes the result of a plan.
     PlanExecuted(Box<SyncResult>),
-    /// Takes note of what a probe says of a container instance.
+    /// Takes a changed probe result of a container instance.
     Probed(Box<prober::ProbeUpdate>),
-    /// Takes in the last words of containers that ended.
+    /// Takes the termination messages of containers that exited.
     TerminationMessages(BTreeMap<ContainerId, String>),
-    /// Takes in what came of a wish for the pod's volumes.
+    /// Takes the answer to a request for the pod's volumes.
     Mounted(Arc<Pod>, Box<volumes::MountResult>),
-    /// Takes in whether the pod's volumes are gone.
+    /// Takes whether the pod's volumes are unmounted.
     Released(Result<Result<(), NotReleased>, AskError>),
-    /// Takes in what came of removing everything.
+    /// Takes the result of removing the pod.
     Removed(Result<(), RuntimeError>),
-    /// Computes again: a back-off or deadline has passed.
+    /// Syncs again: a back-off or deadline has passed.
     Retry,
-    /// Tells everything again to keepers that lost it.
+    /// Sends everything again to managers that restarted.
     Resync,
-    /// Answers with the causal line of the pod.
+    /// Answers with the history of the pod.
     Why { reply: Reply<Explanation> },
 }
 
-/// Whom a worker works with, and by which rules.
+/// The actors and clients that a worker works with, and its rules.
 #[derive(Debug, Clone)]
 pub struct Peers {
     pub runtime: RuntimeClient,
@@ -121,7 +121,7 @@ pub struct Peers {
     pub cgroups: PodCgroups,
     pub recorder: Recorder,
     pub objects: Arc<dyn Objects>,
-    /// Who keeps objects for pods, and may let go what a pod that is over has needed; none where nobody does.
+    /// The object manager, which may drop the objects of a pod that is over; none on a node without one.
     pub over: Option<Recipient<PodUid>>,
     pub rules: Arc<PodWorkerConfig>,
 }
@@ -131,11 +131,11 @@ pub struct Peers {
 pub struct PodWorkerConfig {
     pub policy: logic_pods::pod_actions::PodActionPolicy,
     pub node: logic_resources::node_policy::NodePolicy,
-    /// What the node is and has.
+    /// The node's capacity and features.
     pub facts: Arc<logic_resources::node::NodeFacts>,
 }
 
-/// A first or renewed look at everything that exists of the pod.
+/// The pod's full state in the runtime, its logs' restart counts, and its handler's features.
 #[derive(Debug)]
 pub struct FetchedPod {
     runtime: RuntimePod,
@@ -143,18 +143,18 @@ pub struct FetchedPod {
     features: HandlerFeatures,
 }
 
-/// Where in its life the pod is.
+/// The state of the pod's worker, as upstream's `PodWorkerState`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum PodWorkerState {
-    /// Made to match its spec.
+    /// The pod is made to match its spec.
     Syncing,
-    /// Being stopped.
+    /// The pod's containers are being stopped.
     Terminating,
-    /// Nothing runs any more; kept for its status until nobody desires it.
+    /// Nothing runs any more; the worker stays for the status until no source desires the pod.
     Terminated,
 }
 
-/// Where the worker is.
+/// The worker's state, and its current operation.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pod: String,
@@ -168,13 +168,13 @@ pub struct Snapshot {
     pub counts: metrics::WorkerCounts,
 }
 
-/// What the pod manager wants of the worker, newest first and whatever the mailbox has room for.
+/// What the pod manager changes for the worker: always the newest, whether or not the mailbox has room.
 #[derive(Debug, Clone)]
 pub struct PodUpdates {
     pub goal: watch::Receiver<PodGoal>,
-    /// A message did not fit into the mailbox: what it said is to be looked up.
+    /// Set when a message did not fit into the mailbox: the worker must fetch the state itself.
     pub missed: Rc<Cell<bool>>,
-    /// The rules as they are now: the node may get other addresses.
+    /// The current rules: the node's addresses may change.
     pub rules: watch::Receiver<Arc<PodWorkerConfig>>,
 }
 
@@ -200,18 +200,18 @@ pub struct PodWorker {
 struct PodSyncStatus {
     state: PodWorkerState,
     failure: Option<PodFailure>,
-    /// The grace of a pod that is failed by decree.
+    /// The grace period of a failed pod; none for the pod's own.
     grace: Option<Duration>,
 }
 
-/// What the runtime and the node have shown of the pod.
+/// The observed state of the pod.
 #[derive(Debug)]
 struct ObservedState {
-    /// The picture is missing or doubted: look before acting.
+    /// Whether the runtime state is missing or doubtful, and must be fetched before acting.
     stale: bool,
     runtime_state: Option<PodRuntimeState>,
     log_counts: BTreeMap<String, u32>,
-    /// What the runtime can do with the pod, where that shows in its status.
+    /// The features of the pod's runtime handler, as far as its status depends on them.
     features: HandlerFeatures,
     /// Ended containers whose termination messages are being read: the status waits for them.
     pending_messages: BTreeSet<ContainerId>,
@@ -310,7 +310,7 @@ impl PodWorker {
         observed: pleg::PodObservation,
         ctx: &mut Context<Msg>,
     ) -> Result<(), Exit> {
-        // Before the first look is back this is a part of the picture; nothing is planned on it yet.
+        // Before the first fetch this is a part of the state, on which no plan is based yet.
         let seen = self.observed.runtime_state.get_or_insert_default();
         let removed = observed.removed.is_some_and(|id| seen.remove(&id));
         let joined = seen.merge(observed.pod);
@@ -329,7 +329,7 @@ impl PodWorker {
         self.reconcile(ctx)
     }
 
-    /// The pod is to end: by whom it was decreed shows in its status.
+    /// Ends a pod as failed; the failure's reason shows in its status.
     fn fail_by_decree(&mut self, desired: &PodGoal, ctx: &mut Context<Msg>) {
         self.sync_status.state = PodWorkerState::Terminating;
         let Lifecycle::Fail { failure, grace } = &desired.lifecycle else {
@@ -439,7 +439,7 @@ impl PodWorker {
         }
         self.metrics.end(ctx.now());
         metrics::forget_probes(&self.updates.goal.borrow().allocated);
-        // Each of these keepers has room for every pod; what is told here is only tidying up.
+        // Each of these managers has room for every pod, and these messages only clean up.
         let uid = &self.uid;
         let told = [
             self.peers
@@ -528,12 +528,12 @@ impl PodWorker {
     }
 }
 
-/// The context's wall clock, as the API writes time.
+/// The wall clock of the context, as the API's type.
 fn timestamp(ctx: &Context<Msg>) -> Timestamp {
     Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// The wall clock, for what is told between messages.
+/// The wall clock, for use outside messages.
 fn timestamp_now() -> Timestamp {
     Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -1,4 +1,4 @@
-//! Whom a worker keeps up to date on its containers: the prober, the keeper of logs, the pod manager.
+//! The worker's reports on its containers: to the prober, the log manager, the pod manager.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::{Msg, PodWorker, PodWorkerState, RETRY_PERIOD, timestamp};
 use crate::logs::{self, RunningLog};
 use crate::{pod_manager, prober};
 
-/// What others were told last: they are not told the same again.
+/// What was sent last; the same is not sent again.
 #[derive(Debug, Default)]
 pub(super) struct LastNotified {
     settled: bool,
@@ -23,7 +23,7 @@ pub(super) struct LastNotified {
     logged: Vec<RunningLog>,
 }
 
-/// What a prober's picture of the pod depends on.
+/// The part of a pod that the prober depends on.
 #[derive(Debug, PartialEq)]
 struct ProberInput {
     instances: BTreeMap<String, ContainerId>,
@@ -33,7 +33,7 @@ struct ProberInput {
 }
 
 impl PodWorker {
-    /// Tells what has changed; what found no room is told again.
+    /// Sends changes to the peers; one that found no room is sent again.
     pub(super) fn notify_peers(&mut self, ctx: &mut Context<Msg>) {
         let told = [
             self.notify_stopped(),
@@ -58,7 +58,7 @@ impl PodWorker {
         true
     }
 
-    /// Nothing of the pod runs any more, and its volumes are gone: it needs nothing.
+    /// Reports once that the pod's volumes are gone and that it needs no objects any more.
     fn notify_over(&mut self) -> bool {
         let is_over =
             self.sync_status.state == PodWorkerState::Terminated && self.volumes.is_released();
@@ -145,13 +145,13 @@ impl PodWorker {
         told
     }
 
-    /// Tells everybody everything again: a keeper has lost it.
+    /// Has everything sent again: a manager restarted and lost it.
     pub(super) fn forget_notified(&mut self) {
         self.published.last_notified.probed = None;
         self.published.last_notified.logged.clear();
     }
 
-    /// The newest instance of each container, where it runs and its postStart hook has ended.
+    /// The newest instance of each container, if it runs and its postStart hook has ended.
     pub(super) fn running(&self) -> Vec<&RuntimeContainer> {
         let Some(seen) = self.observed.pod() else {
             return Vec::new();
@@ -184,7 +184,7 @@ impl PodWorker {
     }
 }
 
-/// When something of the wall clock was, on the clock that measures.
+/// Converts a time of the wall clock to the monotonic clock.
 fn since(at: Option<&Timestamp>, ctx: &Context<Msg>) -> Instant {
     let ago = at.map(|at| timestamp(ctx).duration_since(*at));
     let ago = ago.and_then(|ago| Duration::try_from(ago).ok());
@@ -199,7 +199,7 @@ fn has_probe(pod: &impl PodView, name: &str) -> bool {
     })
 }
 
-/// A log of no known place cannot be kept short.
+/// None if the log's path is unknown: it cannot be rotated.
 fn watched(container: &RuntimeContainer) -> Option<RunningLog> {
     let path = Path::new(&container.log_path);
     path.is_absolute().then(|| RunningLog {

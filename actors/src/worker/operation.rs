@@ -1,4 +1,4 @@
-//! What a worker has under way.
+//! The running operation of a worker.
 
 use std::collections::BTreeSet;
 
@@ -7,31 +7,31 @@ use serde::Serialize;
 use super::context::KillsInProgress;
 use super::repeat_guard::RepeatGuard;
 
-/// The work under way, and what it has left to go on with.
+/// The running operation, and the state that it leaves for the next one.
 #[derive(Debug, Default)]
 pub(super) struct Operation {
-    /// One thing at a time.
+    /// At most one at a time.
     pub(super) activity: Option<Activity>,
     pub(super) repeat_guard: RepeatGuard,
-    /// Containers that are being started and whose postStart hook must end before they show as running.
+    /// Containers being started that show as running only when their postStart hook has ended.
     pub(super) awaiting_post_start: BTreeSet<String>,
-    /// Kills that were begun and whose containers have not been seen ended.
+    /// Kills that were begun and whose containers have not been seen exited.
     pub(super) kills_in_progress: KillsInProgress,
 }
 
-/// The one piece of work that a worker has under way; snapshots show it in words.
+/// The one operation that a worker has running; snapshots show it in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Activity {
-    /// Reads everything that exists of the pod.
+    /// Fetches the pod's full state.
     #[serde(rename = "looking at what exists")]
     Fetching,
-    /// Carries a plan out.
+    /// Carries out a plan.
     #[serde(rename = "carrying out a plan")]
     ExecutingPlan,
-    /// Removes dead instances of a pod that lives.
+    /// Removes dead instances of a running pod.
     #[serde(rename = "removing dead instances")]
     CollectingGarbage,
-    /// Removes everything of a pod that is gone.
+    /// Removes a pod that is gone.
     #[serde(rename = "removing what is left")]
     RemovingPod,
 }

@@ -1,4 +1,4 @@
-//! Removing what a pod leaves behind: dead instances while it lives, everything when it is gone.
+//! Removes dead instances of a running pod, and everything of a pod that is gone.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::retries::RetryKey;
 use super::{Peers, files, sandbox};
 use crate::runtime::RuntimeError;
 
-/// Garbage that could not be removed can wait.
+/// Dead instances that could not be removed take up little: the retry can wait.
 const GARBAGE_RETRY_PERIOD: Duration = Duration::from_secs(60);
 
 /// Removes one instance and its log.
@@ -27,7 +27,7 @@ pub(super) async fn instance(
     Ok(())
 }
 
-/// Removes dead instances; what fails waits for its time. Kills that wait to go on stay as they are.
+/// Removes dead instances; a failure is retried after its back-off. Unfinished kills stay as they are.
 pub(super) async fn garbage(
     peers: &Peers,
     pod: &Pod,
@@ -59,7 +59,7 @@ pub(super) async fn garbage(
     }
 }
 
-/// Only stopping gives a sandbox's addresses back, even of one that is not ready.
+/// Stops and removes a sandbox; only stopping releases its addresses, even if it is not ready.
 async fn end_sandbox(peers: &Peers, id: &SandboxId) -> Result<(), RuntimeError> {
     peers.runtime.stop_sandbox(id).await?;
     peers.runtime.remove_sandbox(id).await

@@ -1,8 +1,8 @@
-//! The same work is not begun twice in a row without a pause.
+//! Delays an operation that equals the previous one.
 //!
-//! A worker plans anew as soon as a plan is carried out. One that has had its effect is followed by another;
-//! the same comes again where a runtime says that it has done what it has not. Neither an error nor a back-off
-//! tells so, and without a pause it would be asked as fast as it answers, and leave no time for anybody else.
+//! A worker plans anew as soon as a plan is carried out. If the plan had its effect, the next one differs;
+//! an equal one comes where a runtime reports success without effect. Neither an error nor a back-off
+//! delays that, and without a delay the runtime would be called in a busy loop.
 
 use std::time::{Duration, Instant};
 
@@ -11,19 +11,19 @@ use logic_resources::gc::Garbage;
 
 use super::RETRY_PERIOD;
 
-/// What a worker has the runtime do.
+/// An operation on the runtime.
 #[derive(Debug, PartialEq)]
 pub(super) enum RuntimeWork {
     Plan(Vec<PodAction>),
     Garbage(Garbage),
 }
 
-/// What was begun last, and when.
+/// The last operation, and when it began.
 #[derive(Debug, Default)]
 pub(super) struct RepeatGuard(Option<(Instant, RuntimeWork)>);
 
 impl RepeatGuard {
-    /// Notes what begins now, or answers how long it has to wait: it is what was begun a moment ago.
+    /// Records that this operation begins; fails with the delay if it equals the last one, which began a moment ago.
     pub(super) fn begin(&mut self, work: RuntimeWork, now: Instant) -> Result<(), Duration> {
         let last = self.0.as_ref().filter(|(_, last)| *last == work);
         let wait = last.map(|(since, _)| (*since + RETRY_PERIOD).saturating_duration_since(now));
@@ -34,7 +34,7 @@ impl RepeatGuard {
         Ok(())
     }
 
-    /// Whatever is begun next is new: the wish has changed, or there was nothing left to do.
+    /// The next operation is not delayed: the goal has changed, or nothing was left to do.
     pub(super) fn forget(&mut self) {
         self.0 = None;
     }

@@ -1,4 +1,4 @@
-//! Where a change of the pod's CPU and memory stands, and what is told of it.
+//! Resizes of the pod's CPU and memory: their progress, conditions and events.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::retries::RetryKey;
 use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, timestamp};
 
 impl PodWorker {
-    /// Compares what is promised with what is carried out; what has changed since is an event.
+    /// Compares allocated with actuated resources, and records an event for each change.
     pub(super) fn follow_resize(&mut self, pod: &Pod, ctx: &Context<Msg>) {
         let Some(seen) = self.observed.pod() else {
             return;
@@ -80,7 +80,7 @@ fn count(began: Instant, success: bool) {
 }
 
 impl PlanExecutor {
-    /// Has the runtime and the pod's cgroup enforce what is allocated to a container now.
+    /// Has the runtime and the pod's cgroup enforce the resources allocated to a container.
     pub(super) async fn resize(&mut self, id: &ContainerId, name: String) {
         let began = kernel::now();
         let enforced = self.enforce(id, &name).await;
@@ -117,7 +117,7 @@ impl PlanExecutor {
         }
         let (node, cgroups) = (&self.peers.rules.node, &self.peers.cgroups);
         let resources = linux_resources(&self.pod, &container, node);
-        // The parent grows before its child, and shrinks after it: one of the two must hold.
+        // The parent must grow before its child and shrink after it: a first update that fails is repeated.
         let grown = cgroups.update(&self.pod, node).await;
         let runtime = &self.peers.runtime;
         let enforced = runtime.update_container_resources(id, &resources).await;
@@ -131,7 +131,7 @@ impl PlanExecutor {
         }
     }
 
-    /// Why a memory limit cannot go down now.
+    /// Why a memory limit cannot be lowered now; none if it can.
     async fn memory_in_use(&self) -> Option<String> {
         let unknown = resize::memory_refusal(&self.pod, &self.actuated, &BTreeMap::new());
         unknown?;

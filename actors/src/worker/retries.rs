@@ -1,4 +1,4 @@
-//! What a worker does not try again before its time, and why it failed.
+//! The worker's back-offs, and the reasons of its failures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,19 +7,19 @@ use std::time::Instant;
 use kernel::TimerId;
 use logic_api::types::WaitingReason;
 
-/// Retries and their back-offs.
+/// Back-offs, and why they were needed.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
-    /// What is not tried again before its time.
+    /// The earliest time of each retry.
     not_before: BTreeMap<RetryKey, Instant>,
-    /// Why what was tried failed, until it succeeds; the status shows it.
+    /// The reason of each failure until it succeeds; the status shows it.
     reasons: BTreeMap<RetryKey, WaitingReason>,
-    /// When the worker computes again, whatever happens until then.
+    /// The timer of the next sync.
     pub(super) timer: Option<TimerId>,
 }
 
 impl Retries {
-    /// Notes a failure; one without a reason leaves the reason that was known.
+    /// Adds a back-off; without a reason the known one stays.
     pub(super) fn add(
         &mut self,
         key: RetryKey,
@@ -32,24 +32,24 @@ impl Retries {
         }
     }
 
-    /// A container was started or resized: nothing is wrong with it any more.
+    /// Forgets the reasons of a container that was started or resized.
     pub(super) fn forget_reasons(&mut self, container: &str) {
         self.reasons
             .remove(&RetryKey::Container(container.to_owned()));
         self.reasons.remove(&RetryKey::Resize(container.to_owned()));
     }
 
-    /// Forgets the back-offs that are over.
+    /// Forgets the back-offs that have passed.
     pub(super) fn forget_due(&mut self, now: Instant) {
         self.not_before.retain(|_, until| *until > now);
     }
 
-    /// Whether this must not be tried yet.
+    /// Whether a retry must still wait.
     pub(super) fn is_backed_off(&self, key: &RetryKey) -> bool {
         self.not_before.contains_key(key)
     }
 
-    /// When the back-offs end.
+    /// The ends of the back-offs.
     pub(super) fn times(&self) -> impl Iterator<Item = Instant> {
         self.not_before.values().copied()
     }
@@ -58,7 +58,7 @@ impl Retries {
         self.reasons.get(key)
     }
 
-    /// Why containers could not be started, by name.
+    /// By container name: why it could not be started.
     pub(super) fn start_reasons(&self) -> impl Iterator<Item = (&String, &WaitingReason)> {
         self.reasons.iter().filter_map(|(key, reason)| match key {
             RetryKey::Container(name) => Some((name, reason)),
@@ -68,16 +68,16 @@ impl Retries {
         })
     }
 
-    /// What is backed off, as snapshots show it.
+    /// The current back-offs, as snapshots show them.
     pub(super) fn keys(&self) -> Vec<String> {
         self.not_before.keys().map(RetryKey::to_string).collect()
     }
 }
 
-/// What is retried on its own, each after a back-off of its own.
+/// An operation with its own back-off.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RetryKey {
-    /// Creating the pod's sandbox, or learning its addresses.
+    /// Creating the pod's sandbox, or reading its addresses.
     Sandbox,
     /// Kills, stops and removals.
     Teardown,
@@ -89,7 +89,7 @@ pub(super) enum RetryKey {
     Container(String),
 }
 
-/// As snapshots show it: a container by its name, all else by what no name can be.
+/// As snapshots show it: a container by its name, all others by texts that no container's name can be.
 impl fmt::Display for RetryKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

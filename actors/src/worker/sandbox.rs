@@ -1,4 +1,4 @@
-//! A pod's sandbox: what it is asked for with, and its creation.
+//! A pod's sandbox: its configuration and its creation.
 //!
 //! Upstream: kuberuntime_sandbox.go (createPodSandbox), kubelet.go (SyncPod), 1.36.
 
@@ -29,10 +29,10 @@ use crate::runtime::RuntimeError;
 use crate::user_namespaces::{Msg as Users, UserNamespaceError};
 use crate::worker::object;
 
-/// The keeper of ids writes a small file first.
+/// The user namespace manager writes a small file before it answers.
 const USER_NAMESPACE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a sandbox could not be asked for, or was not given.
+/// Why a sandbox could not be configured or created.
 #[derive(Debug, Error)]
 pub(super) enum SandboxError {
     #[error(transparent)]
@@ -64,7 +64,7 @@ impl SandboxError {
         }
     }
 
-    /// What is told of it, as upstream words it.
+    /// The event about it, with upstream's reason and message.
     fn event(&self) -> HistoryEvent {
         match self {
             Self::Cgroup(error) => HistoryEvent {
@@ -82,7 +82,7 @@ impl SandboxError {
         }
     }
 
-    /// When to try again.
+    /// When to retry.
     pub(super) fn problem(&self) -> SyncProblem {
         let transient = match self {
             Self::Runtime(error) => return SyncProblem::of(error),
@@ -112,7 +112,7 @@ fn with_cause(error: &dyn std::error::Error) -> String {
 }
 
 impl PlanExecutor {
-    /// Makes the pod's sandbox, and learns its addresses.
+    /// Creates the pod's sandbox, and reads its addresses.
     pub(super) async fn create_sandbox(&mut self, attempt: u32) -> Result<SandboxId, SandboxError> {
         let result = self.make_sandbox(attempt).await;
         let wants_users = user_namespaces::requests_user_namespace(&self.pod);
@@ -153,7 +153,7 @@ impl PlanExecutor {
         Ok(id)
     }
 
-    /// What an interrupted creation left, if it is of use.
+    /// The ready sandbox that an interrupted creation left; none if there is none.
     async fn find_sandbox(&self, attempt: u32) -> Result<Option<SandboxId>, RuntimeError> {
         let pod = self.peers.runtime.pod(&self.uid).await?;
         let ready = |sandbox: &&RuntimeSandbox| {
@@ -172,7 +172,7 @@ impl PlanExecutor {
         Ok(addresses(&self.pod, &found, host_ips))
     }
 
-    /// The sandbox as the pod wants it now; containers are made with the same picture of it.
+    /// The sandbox's configuration as the pod has it now; its containers are created with the same one.
     pub(super) async fn sandbox_config(&self) -> Result<SandboxConfig, SandboxError> {
         Ok(self.sandbox_request(0).await?.config)
     }
@@ -194,7 +194,7 @@ impl PlanExecutor {
         })?)
     }
 
-    /// The pod's own range of ids, if it wants one and its runtime can give it users of its own.
+    /// The pod's user namespace: a range of its own if the pod wants one and the runtime supports it.
     async fn users(&self) -> Result<UserNamespace, SandboxError> {
         if !user_namespaces::requests_user_namespace(&self.pod) {
             return Ok(UserNamespace::Node);
@@ -231,7 +231,7 @@ impl PlanExecutor {
     }
 }
 
-/// Where the pod is reached: the node's own addresses where it shares the node's network.
+/// The pod's addresses: those of the node if the pod uses the host network.
 pub(super) fn addresses(pod: &Pod, found: &[String], host_ips: &[String]) -> Vec<String> {
     match pod.host_network() {
         true => host_ips.to_vec(),
@@ -239,14 +239,14 @@ pub(super) fn addresses(pod: &Pod, found: &[String], host_ips: &[String]) -> Vec
     }
 }
 
-/// Gives back what a pod that is gone had of the node beside its folders.
+/// Removes the cgroup of a pod that is gone, and releases its id range.
 pub(super) async fn release(peers: &super::Peers, pod: &Pod) {
     let uid = pod.uid();
     if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
         tracing::warn!(pod = %uid, "the pod's cgroup stays: {error}");
     }
     if user_namespaces::requests_user_namespace(pod) {
-        // What is not taken back now is taken back when the keeper starts anew.
+        // A range that is not released now is released when the manager restarts.
         drop(peers.users.tell(Users::Release { uid }));
     }
 }

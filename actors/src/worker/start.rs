@@ -1,4 +1,4 @@
-//! Starting one container: its image, its configuration, its creation, its start.
+//! Starts one container: image, configuration, creation, start.
 //!
 //! Upstream: kuberuntime_container.go (startContainer, 1.36), for the reasons and messages.
 
@@ -27,10 +27,10 @@ use crate::hooks::{self, HookKind, LifecycleHook};
 use crate::images;
 use crate::runtime::RuntimeError;
 
-/// Longer than any pull may take.
+/// The timeout for the image manager; longer than any pull may take.
 const IMAGE_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 
-/// One container to be started.
+/// The start of one container.
 pub(super) struct ContainerStart<'a> {
     pub(super) executor: &'a PlanExecutor,
     pub(super) sandbox: &'a SandboxId,
@@ -39,35 +39,35 @@ pub(super) struct ContainerStart<'a> {
     pub(super) restart_count: u32,
 }
 
-/// A hook that lasts longer has surely died; upstream waits for ever.
+/// Ends a hook that has certainly hung; upstream waits without a limit.
 const POST_START_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// What a failed start shows in the container's status.
+/// A failed start, as the container's status shows it.
 struct StartFailure {
     reason: &'static str,
     message: String,
     retry_after: Duration,
-    /// The instance that runs and is to be ended.
+    /// The running instance that must be killed; none if none runs.
     kill: Option<ContainerId>,
 }
 
 /// The images that a container needs.
 struct ContainerImages {
     own: images::PresentImage,
-    /// By volume, what the runtime is to be asked for.
+    /// By volume, the image reference for the runtime.
     volumes: BTreeMap<String, String>,
 }
 
-/// What came of one start.
+/// The result of one start.
 pub(super) struct StartResult {
     pub(super) name: String,
     pub(super) result: Result<(), SyncProblem>,
-    /// The instance that runs although its start failed: its postStart hook did.
+    /// The instance that runs although its start failed, because its postStart hook did.
     pub(super) kill: Option<ContainerId>,
 }
 
 impl ContainerStart<'_> {
-    /// Starts it; answers with its name and, if it does not run, why.
+    /// Starts the container; returns its name and, if it does not run, why.
     pub(super) async fn start(self) -> StartResult {
         let pod = self.executor.pod.clone();
         let Some((kind, container)) = pod.container(&self.name) else {
@@ -127,13 +127,13 @@ impl ContainerStart<'_> {
         })
     }
 
-    /// Has the container's image made present.
+    /// Has the image manager make the container's image present.
     async fn image(&self, container: &Container) -> Result<images::PresentImage, SyncProblem> {
         let wanted = images::ImageRequest::new(&self.executor.pod, container);
         self.present(wanted).await
     }
 
-    /// Has the images made present that are volumes of the container.
+    /// Has the image manager make the images present that are volumes of the container.
     async fn image_volumes(
         &self,
         container: &Container,
@@ -153,7 +153,7 @@ impl ContainerStart<'_> {
         Ok(images)
     }
 
-    /// The wish to end the pod ends the wait.
+    /// Waits for an image; ends early when the pod is to end.
     async fn present(
         &self,
         wanted: images::ImageRequest,
@@ -215,7 +215,7 @@ impl ContainerStart<'_> {
         self.post_start(container, &id).await
     }
 
-    /// What the runtime is asked for, after everything that it names has been made ready.
+    /// The container's configuration, after all that it refers to has been made ready.
     async fn config(
         &self,
         kind: ContainerKind,
@@ -257,7 +257,7 @@ impl ContainerStart<'_> {
         container_config(&input).map_err(misconfigured)
     }
 
-    /// The instance whose processes an ephemeral container is to see.
+    /// The instance whose process namespace an ephemeral container joins; none if it has no target.
     fn target(&self) -> Option<&ContainerId> {
         let spec = self.executor.pod.spec()?;
         let mut ephemeral = spec.ephemeral_containers.iter().flatten();
@@ -267,7 +267,7 @@ impl ContainerStart<'_> {
             .get(own.target_container_name.as_ref()?)
     }
 
-    /// Runs the postStart hook. The wish to end the pod ends the wait: the container is ended with it.
+    /// Runs the postStart hook. Ends early when the pod is to end: the container is killed with it.
     async fn post_start(
         &self,
         container: &Container,
@@ -298,7 +298,7 @@ impl ContainerStart<'_> {
         }
     }
 
-    /// Creates it once: after an interrupted call, what that call made is found and taken.
+    /// Creates the container once: after an interrupted call, its instance is looked up and used.
     async fn create(&self, config: &ContainerConfig) -> Result<ContainerId, RuntimeError> {
         let (peers, attempt) = (&self.executor.peers, config.attempt);
         let sandbox = &self.context.sandbox;
@@ -320,7 +320,7 @@ impl ContainerStart<'_> {
         }
     }
 
-    /// Starts it once: after an interrupted call, only if it is still not started.
+    /// Starts the container once: after an interrupted call, only if it is not running.
     async fn run(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let peers = &self.executor.peers;
         match peers.runtime.start_container(id).await {

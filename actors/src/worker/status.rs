@@ -1,4 +1,4 @@
-//! What a worker shows of its pod: the status, from the first moment on.
+//! The pod's status, published from the first sync on.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,27 +18,27 @@ use logic_pods::take_over;
 use super::notify::LastNotified;
 use super::{Activity, Msg, PodWorker, PodWorkerState, history, timestamp};
 
-/// What was made known of the pod.
+/// The published status, and what the next one depends on.
 #[derive(Debug, Default)]
 pub(super) struct PublishedStatus {
     pub(super) status: Option<Arc<PodStatus>>,
-    /// What was published of the pod before this worker, until the first status has gone on from it.
+    /// The status before this worker; none once the first status has been derived from it.
     pub(super) previous: Option<Box<PodStatus>>,
-    /// Why containers stay down by the last plan; the status shows it.
+    /// Waiting reasons of the last plan, by container, for the status.
     pub(super) waiting: BTreeMap<String, WaitingReason>,
     pub(super) resize: ResizeState,
     pub(super) last_notified: LastNotified,
 }
 
 impl PodWorker {
-    /// The first status goes on from what is remembered; what of the spec is not acted on is said once.
+    /// Begins with the remembered status; records once which fields of the spec are not supported.
     pub(super) fn begin(&mut self, ctx: &Context<Msg>) {
         let is_new = self.checkpoint.is_new();
         let runtime = self.observed.pod();
         let given = self.updates.goal.borrow().allocated.clone();
         self.checkpoint.begin(&given, runtime, timestamp(ctx));
-        // Another agent may have run the pod: what it said last is gone on from, once. Of an earlier life of this one
-        // that is since when it is so.
+        // Another agent may have run the pod: its last status is continued once. After an earlier life of this agent
+        // only the times are.
         self.published.previous = self.checkpoint.record.started.map(|started| {
             let runtime = self.observed.pod();
             let earlier = take_over::earlier(&given, runtime, started);
@@ -115,7 +115,7 @@ impl PodWorker {
         }
     }
 
-    /// What is seen, but a container shows as running only when its postStart hook has ended.
+    /// The runtime state without running containers whose postStart hook has not ended.
     fn shown<'a>(&self, seen: &'a RuntimePod) -> Cow<'a, RuntimePod> {
         if self.operation.awaiting_post_start.is_empty() {
             return Cow::Borrowed(seen);
@@ -134,7 +134,7 @@ impl PodWorker {
         Cow::Owned(shown)
     }
 
-    /// Shows what was seen while a plan is carried out: a container that runs shows at once, not when the
+    /// Publishes observed changes during a plan: a container shows as running at once, not only when the
     /// last one's image has been pulled.
     pub(super) fn publish_while_executing(&mut self, ctx: &Context<Msg>) {
         if self.operation.activity == Some(Activity::ExecutingPlan) {

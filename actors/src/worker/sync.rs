@@ -1,4 +1,4 @@
-//! What a worker does next: one thing at a time, from what is desired and what was seen.
+//! The worker's next operation: one at a time, from the goal and the observed state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::volumes::asks_for_recursive_read_only;
 use super::{Activity, FetchedPod, Msg, PodWorker, PodWorkerState, files, remove, timestamp};
 
 impl PodWorker {
-    /// Does the next thing, if nothing is under way.
+    /// Begins the next operation, if none is running.
     pub(super) fn reconcile(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.peers.rules.clone_from(&self.updates.rules.borrow());
         if self.operation.activity.is_some() {
@@ -110,8 +110,8 @@ impl PodWorker {
             return;
         };
         if seen.pod().is_stopped() {
-            // Nothing is published while last words are read, and nothing follows the last status: who has
-            // heard them comes back here.
+            // The last status needs the termination messages, so none is published while they are read; the worker
+            // comes back here afterwards.
             if self.observed.pending_messages.is_empty() {
                 self.sync_status.state = PodWorkerState::Terminated;
                 self.publish(pod, &BTreeMap::new(), ctx);
@@ -167,7 +167,7 @@ impl PodWorker {
         ctx.run(async move { Msg::PlanExecuted(Box::new(executor.execute(plan).await)) });
     }
 
-    /// Whether this work may begin now; if not, it is looked at again when it may.
+    /// Whether this operation may begin now; if not, a timer brings the worker back when it may.
     fn may_begin(&mut self, work: RuntimeWork, ctx: &mut Context<Msg>) -> bool {
         let begun = self.operation.repeat_guard.begin(work, ctx.now());
         if let Err(wait) = begun {
@@ -216,7 +216,7 @@ impl PodWorker {
     }
 
     fn fetch(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
-        // What is doubted from now on needs another look: this one may be older.
+        // Later doubts need another fetch: this one may be older.
         self.observed.stale = false;
         self.operation.activity = Some(Activity::Fetching);
         let (runtime, uid, pod) = (self.peers.runtime.clone(), self.uid.clone(), pod.clone());
@@ -247,7 +247,7 @@ impl PodWorker {
         ctx.run(async move { Msg::Removed(remove::everything(&peers, &pod, &runtime).await) });
     }
 
-    /// Drops what was tried in vain and may not be tried again yet, and what needs volumes that are not mounted.
+    /// Drops the steps that are backed off, and the starts whose volumes are not mounted.
     fn drop_backed_off(&mut self, plan: PodPlan, now: Instant) -> PodPlan {
         self.retries.forget_due(now);
         let Some(seen) = &self.observed.runtime_state else {
@@ -291,7 +291,7 @@ impl PodWorker {
         self.retries.timer = Some(ctx.after(wait, Msg::Retry));
     }
 
-    /// Fails a pod that has been active for longer than it may.
+    /// Fails a pod that has exceeded its `activeDeadlineSeconds`.
     fn deadline_passed(&mut self, pod: &Pod, ctx: &Context<Msg>) -> bool {
         let Some(deadline) = self.deadline(pod) else {
             return false;

@@ -1,4 +1,4 @@
-//! What containers and probes say: last words read from files, verdicts put into words.
+//! Termination messages of containers, and probe results as lines of the history.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::prober::ProbeUpdate;
 use crate::termination;
 
 impl PodWorker {
-    /// Has the last words read of those who are seen ended for the first time.
+    /// Has the termination messages of newly exited containers read.
     pub(super) fn read_termination_messages(&mut self, ctx: &mut Context<Msg>) {
         let Some(seen) = self.observed.pod() else {
             return;
@@ -46,7 +46,7 @@ impl PodWorker {
     }
 }
 
-/// A verdict as a line of the pod's story; the event about it is the prober's.
+/// A probe result as a line of the history; the event about it is the prober's.
 pub(super) fn probe_why(probed: &ProbeUpdate) -> HistoryEvent {
     let probe: &'static str = probed.probe.into();
     let verdict = match probed.verdict() {

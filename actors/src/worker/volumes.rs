@@ -1,4 +1,4 @@
-//! The pod's volumes: wanted before its containers start, given back when nothing of it runs any more.
+//! The pod's volumes: mounted before its containers start, released when nothing of it runs any more.
 //!
 //! Upstream: kubelet.go (SyncPod, SyncTerminatedPod) and volume_manager.go (WaitForAttachAndMount), 1.36.
 
@@ -22,22 +22,22 @@ use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD, timesta
 use crate::pod_manager;
 use crate::volumes::{Msg as VolumesMsg, NotMounted, NotReleased, Retry, SubpathBindError};
 
-/// Upstream's `podAttachAndMountTimeout`: how long one request for a pod's volumes lasts.
+/// Upstream's `podAttachAndMountTimeout`: the deadline of one request for a pod's volumes.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(123);
-/// How long the keeper works on giving them back before it says what hinders it; it goes on then.
+/// How long the volume manager unmounts before it answers with what prevents it; it goes on then.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Binding a path and reading a small file: a plugin that takes longer is stuck.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The keeper answers in time; this is for one that has died.
+/// The volume manager answers in time; this margin is for one that has died.
 const REPLY_MARGIN: Duration = Duration::from_secs(5);
 
-/// What came of a request for volumes.
+/// The answer to a request for volumes.
 pub(super) type MountResult = Result<Result<MountedVolumes, NotMounted>, AskError>;
 
-/// Where the worker stands with the pod's volumes.
+/// The state of the pod's volumes.
 #[derive(Debug, Default)]
 pub(super) struct WorkerVolumes {
-    /// The definition that they were last wanted for.
+    /// The definition of the last request.
     wanted: Option<Arc<Pod>>,
     mounted: Option<Arc<MountedVolumes>>,
     released: ReleaseState,
@@ -52,19 +52,19 @@ enum ReleaseState {
 }
 
 impl WorkerVolumes {
-    /// They may have changed, or the keeper may not know of them any more.
+    /// Requests the volumes again: they may have changed, or the volume manager restarted.
     pub(super) fn invalidate(&mut self) {
         self.wanted = None;
     }
 
-    /// Sources repeat themselves: what counts is what the definition says, not whose copy it is.
+    /// Compares definitions and not `Arc`s, because sources send the same pod again.
     fn are_wanted_for(&self, pod: &Arc<Pod>) -> bool {
         self.wanted.as_ref().is_some_and(|wanted| {
             Arc::ptr_eq(wanted, pod) || (wanted.spec == pod.spec && wanted.metadata == pod.metadata)
         })
     }
 
-    /// What the pod's containers find; none while something is still missing.
+    /// The mounted volumes; none while one is still missing.
     pub(super) fn mounted(&self) -> Option<&Arc<MountedVolumes>> {
         self.mounted.as_ref()
     }
@@ -75,8 +75,8 @@ impl WorkerVolumes {
 }
 
 impl PodWorker {
-    /// Wants the pod's volumes as its definition has them now. Running pods want theirs too: so the keeper knows
-    /// whose they are, and keeps their content fresh.
+    /// Requests the pod's volumes as its definition has them now. Running pods do too: the volume manager then knows
+    /// which volumes are in use, and refreshes their contents.
     pub(super) fn want_volumes(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
         if volumes::pod_volume_names(pod).is_empty() {
             self.volumes.mounted.get_or_insert_default();
@@ -99,7 +99,7 @@ impl PodWorker {
         });
     }
 
-    /// Takes in what came of a wish; one that was replaced meanwhile says nothing.
+    /// Takes the answer to a request; one that was superseded is ignored.
     pub(super) fn take_volumes(
         &mut self,
         pod: &Arc<Pod>,
@@ -128,7 +128,7 @@ impl PodWorker {
         }
     }
 
-    /// As upstream, a pod whose volumes find no room on the node is rejected: elsewhere there may be some.
+    /// As upstream, a pod whose volumes find no room on this node is rejected: another node may have room.
     fn reject(&mut self, error: &NotMounted, ctx: &mut Context<Msg>) {
         let failure = admission::no_room_for_volumes(&error.to_string());
         let reason = admission::counted_reason(&failure.reason);
@@ -146,7 +146,7 @@ impl PodWorker {
         }
     }
 
-    /// For `oxctl why` alone: as upstream, the keeper's own events have said what is wrong with each volume.
+    /// Records a note for `oxctl why`: as upstream, the events about each volume are the volume manager's.
     fn note_of_volumes(&mut self, reason: &str, error: &dyn Error, ctx: &Context<Msg>) {
         let why = HistoryEvent {
             object: None,
@@ -157,7 +157,7 @@ impl PodWorker {
         self.history.note(&why, timestamp(ctx));
     }
 
-    /// Nothing of the pod runs any more: its volumes go, whether the pod itself stays for its status or not.
+    /// Releases the volumes of a pod of which nothing runs any more, even if the worker stays for its status.
     pub(super) fn release_volumes(&mut self, ctx: &mut Context<Msg>) {
         if self.sync_status.state != PodWorkerState::Terminated
             || self.volumes.released != ReleaseState::No
@@ -200,7 +200,7 @@ impl PodWorker {
     }
 }
 
-/// Why what a container needs of the pod's volumes could not be made ready.
+/// Why a container's volumes could not be made ready.
 #[derive(Debug)]
 pub(super) struct PrepareError {
     pub(super) message: String,
@@ -229,7 +229,7 @@ impl From<SubpathBindError> for PrepareError {
 }
 
 impl PlanExecutor {
-    /// The files of mounted volumes that the container takes variables from.
+    /// Reads the files in mounted volumes that the container takes variables from.
     pub(super) async fn env_files(&self, container: &Container) -> Result<EnvFiles, PrepareError> {
         let files = env_file::required_files(container);
         if files.is_empty() {
@@ -241,7 +241,7 @@ impl PlanExecutor {
         answer.map_err(|error| PrepareError::silent(&error))
     }
 
-    /// Has paths within volumes made ready for a container; `subpaths` is asked only where there are some.
+    /// Has subpaths bound for a container; `subpaths` is called only if it has some.
     pub(super) async fn subpaths<E>(
         &self,
         container: &Container,
@@ -269,7 +269,7 @@ impl PlanExecutor {
     }
 }
 
-/// Whether the pod's status or mounts depend on what its runtime can do with mounts.
+/// Whether the pod's status or mounts depend on the runtime's support for recursive read-only mounts.
 pub(super) fn asks_for_recursive_read_only(pod: &Pod) -> bool {
     pod.all_containers().any(|(_, container)| {
         let mut mounts = container.volume_mounts.iter().flatten();

@@ -36,7 +36,7 @@ fn name(name: &str, wrong: &mut Vec<String>) {
         (name.contains(' '), "provider name cannot contain spaces"),
         (name == ".", "provider name cannot be '.'"),
         (name == "..", "provider name cannot be '..'"),
-        // Upstream finds out when it looks for the program.
+        // Upstream reports this when it looks for the program.
         (name.is_empty(), "provider name cannot be empty"),
     ];
     for (_, why) in cases.into_iter().filter(|(is_wrong, _)| *is_wrong) {

@@ -1,7 +1,7 @@
-//! The programs that are asked for registry credentials: `--image-credential-provider-config`, a file or a
-//! folder of files, and `--image-credential-provider-bin-dir`.
+//! Credential provider programs: `--image-credential-provider-config`, a file or a directory of files, and
+//! `--image-credential-provider-bin-dir`.
 //!
-//! Mirrors upstream's pkg/credentialprovider/plugin/config.go (v1.36). What is wrong ends the start, as there.
+//! Mirrors upstream's pkg/credentialprovider/plugin/config.go (v1.36). An error ends the start, as there.
 
 mod check;
 
@@ -26,7 +26,7 @@ const API_VERSIONS: [&str; 3] = [
     V1,
 ];
 const V1: &str = "kubelet.config.k8s.io/v1";
-/// The files of a folder that are read.
+/// The files of a directory that are read.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
 /// One program, checked: it is there, and may be run.
@@ -34,7 +34,7 @@ const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 pub struct CredentialProvider {
     pub name: String,
     pub program: PathBuf,
-    /// The version of the protocol it is spoken to in.
+    /// The version of the protocol that the provider speaks.
     pub api_version: String,
     pub match_images: Vec<String>,
     /// How long an answer holds that does not say.
@@ -113,7 +113,7 @@ struct RawToken {
     optional_service_account_annotation_keys: Vec<String>,
 }
 
-/// What the two flags say.
+/// The two flags' paths: the configuration file and the directory of the providers' programs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CredentialProviderPaths<'a> {
     pub(crate) config: &'a str,
@@ -175,7 +175,7 @@ fn read(config: &str) -> Result<Vec<RawProvider>, CredentialProviderError> {
     Ok(providers)
 }
 
-/// The files of a folder that count, in the order of their names.
+/// The files of a directory that are read, in the order of their names.
 fn files_of(folder: &Path) -> Result<Vec<PathBuf>, CredentialProviderError> {
     let failed = |source| CredentialProviderError::List {
         folder: folder.to_owned(),
@@ -235,7 +235,7 @@ fn provider(
     let env = raw.env.into_iter();
     Ok(CredentialProvider {
         name: raw.name,
-        // Not looked for in PATH, whatever the flag looks like.
+        // Not searched in PATH, whatever the flag is.
         program: std::path::absolute(&program).unwrap_or(program),
         api_version: raw.api_version,
         match_images: raw.match_images,

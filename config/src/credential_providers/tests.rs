@@ -1,4 +1,4 @@
-//! Files and folders of providers, as upstream reads and checks them.
+//! Files and directories of providers, as upstream reads and checks them.
 
 use tempfile::TempDir;
 
@@ -21,7 +21,7 @@ fn gates() -> FeatureGates {
     FeatureGates::new(&Default::default()).unwrap()
 }
 
-/// A folder with `bin/test`, `bin/other`, and these files in `config`.
+/// A directory with `bin/test`, `bin/other`, and these files in `config`.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let (bin, config) = (folder.path().join("bin"), folder.path().join("config"));
@@ -84,7 +84,7 @@ fn a_file_declares_providers_in_any_version() {
     }
 }
 
-/// Upstream's Test_readCredentialProviderConfig: folders.
+/// Upstream's Test_readCredentialProviderConfig: directories.
 #[test]
 fn a_folder_is_read_in_the_order_of_names_and_only_what_is_meant_for_it() {
     let other = FILE.replace("name: test", "name: other");
@@ -98,7 +98,7 @@ fn a_folder_is_read_in_the_order_of_names_and_only_what_is_meant_for_it() {
     assert_eq!(names, ["other", "test"]);
 }
 
-/// Files that are wrong, and what is said of each.
+/// Invalid files, and the error of each.
 fn wrong_files() -> Vec<(String, &'static str)> {
     let with = |from: &str, to: &str| FILE.replace(from, to);
     let replaced = |from: &str, to: &str, why| (with(from, to), why);
@@ -164,7 +164,7 @@ fn wrong_files() -> Vec<(String, &'static str)> {
     of_names.into_iter().chain(of_fields).collect()
 }
 
-/// Files that ask for service account tokens, and what is said of each.
+/// Files that ask for service account tokens, and the error of each.
 fn token_files() -> [(String, &'static str); 4] {
     let token = "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true}\n";
     let with = |from: &str, to: &str| FILE.to_owned() + &token.replace(from, to);

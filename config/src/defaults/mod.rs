@@ -1,5 +1,5 @@
-//! Upstream's defaults (`SetDefaults_KubeletConfiguration`, 1.36). Most are plain data, in
-//! `defaults.yaml`; here is what hangs on other fields or on feature gates.
+//! Upstream's defaults (`SetDefaults_KubeletConfiguration`, 1.36). Most are plain data, in `defaults.yaml`; here is
+//! what depends on other fields or on feature gates.
 //!
 //! Where Go cannot tell 0 from absent, 0 means "the default"; where it can, 0 is a value like any.
 
@@ -32,7 +32,7 @@ const ZERO_IS_A_VALUE: [&str; 19] = [
     "userNamespaces.idsPerPod",
 ];
 
-/// What evicts pods when a configuration file says nothing about it.
+/// The default `evictionHard`.
 pub(crate) const EVICTION_HARD: [(&str, &str); 5] = [
     ("imagefs.available", "15%"),
     ("imagefs.inodesFree", "5%"),

@@ -1,5 +1,5 @@
-//! Which features are on. A gate that nobody knows is refused, one that is locked cannot be turned,
-//! and `AllAlpha` and `AllBeta` turn what nobody named.
+//! Which features are on. An unknown gate is refused, a locked one cannot be changed, and `AllAlpha` and `AllBeta` set
+//! the gates that are not named.
 
 mod table;
 
@@ -55,7 +55,7 @@ pub enum GateError {
     },
 }
 
-/// The gates as somebody set them, over their defaults.
+/// The gates as they are set, over their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     set: BTreeMap<String, bool>,
@@ -107,14 +107,14 @@ impl FeatureGates {
         *all.unwrap_or(&gate.on)
     }
 
-    /// Returns the gates that somebody has turned though that changes nothing here.
+    /// Returns the gates that are set although that changes nothing here.
     pub fn unheeded(&self) -> impl Iterator<Item = &'static str> {
         let turned = |name: &&str| gate(name).is_some_and(|gate| gate.on != self.enabled(name));
         table::UNHEEDED.iter().copied().filter(turned)
     }
 
-    /// Returns every gate with its stage as the metrics word it (`ALPHA`, `BETA`, `DEPRECATED`; empty when it is generally
-    /// available), and whether it is on.
+    /// Returns every gate with its stage as the metrics word it (`ALPHA`, `BETA`, `DEPRECATED`; empty when it is
+    /// generally available), and whether it is on.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
         let groups = [
             (table::ALPHA, "ALPHA"),

@@ -156,9 +156,9 @@ pub(super) const NEEDS: &[(&str, &[&str])] = &[
     ("WorkloadWithJob", &["GenericWorkload"]),
 ];
 
-/// Gates of the kubelet that change nothing here when somebody turns them: what is off is not there yet, and what is on
-/// is done whatever the gate says. `ReloadKubeletClientCAFile` is none of them: who is trusted is read again with it and
-/// without it, as upstream does, and the hint in the handshake that it keeps is not given here.
+/// Gates of the kubelet that change nothing here when they are set: what is off is not there yet, and what is on is
+/// done whatever the gate says. `ReloadKubeletClientCAFile` is not one of them: the client CA file is read again with
+/// it and without it, as upstream does, and the hint in the handshake that the gate controls is not given here.
 #[rustfmt::skip]
 pub(super) const UNHEEDED: &[&str] = &[
     "CPUManagerPolicyAlphaOptions", "CRIListStreaming", "ChangeContainerStatusOnKubeletRestart",

@@ -116,7 +116,7 @@ pub enum FlagError {
     NodeIp { node_ip: String, why: &'static str },
 }
 
-/// What was typed.
+/// The parsed command line, unmerged.
 #[derive(Debug, Default)]
 pub(crate) struct LowArgs {
     /// Values for fields of the KubeletConfiguration, by path.

@@ -28,19 +28,19 @@ pub(crate) enum FlagType {
     Pairs,
     /// One `key=value` a flag: the value may hold commas.
     Pair,
-    /// `signal<amount,...`.
+    /// Eviction thresholds: `signal<amount,...`.
     Thresholds,
-    /// `gate=bool,...`.
+    /// Feature gates: `gate=bool,...`.
     Gates,
     /// `name:value,...`, several values a name.
     Headers,
     /// `key=value,...`, where `key` alone has an empty value.
     Labels,
-    /// `pattern=level,...`.
+    /// Log levels by file: `pattern=level,...`.
     VModule,
-    /// `key=value:effect,...`.
+    /// Taints of the node: `key=value:effect,...`.
     Taints,
-    /// `node:type=quantity,...;node:...`.
+    /// Reserved memory of NUMA nodes: `node:type=quantity,...;node:...`.
     ReservedMemory,
     /// `true`, `false`, `raw` or a version; needs no value.
     Version,

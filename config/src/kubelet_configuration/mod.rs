@@ -1,7 +1,7 @@
-//! The KubeletConfiguration, v1beta1, as of Kubernetes 1.36: every field under its own name, in groups
-//! of our own. A field that upstream can leave unset but always gives a default is plain here, since
-//! nobody meets a configuration before its defaults; an [`Option`] is one where absence means
-//! something. What the fields mean is documented upstream and not repeated.
+//! The KubeletConfiguration, v1beta1, as of Kubernetes 1.36: every field under its own name, in groups of our own. A
+//! field that upstream can leave unset but always gives a default is plain here, since a configuration is only read
+//! with its defaults; an [`Option`] is one where absence means something. What the fields mean is documented upstream
+//! and not repeated.
 
 mod duration;
 mod quantity;

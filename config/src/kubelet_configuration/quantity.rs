@@ -1,5 +1,5 @@
-//! A Kubernetes resource quantity: `100Mi`, `0.5`, `250m`, `1e3`. Keeps the text that it was written
-//! with, and the amount for whoever must compare or check it.
+//! A Kubernetes resource quantity: `100Mi`, `0.5`, `250m`, `1e3`. Keeps the text as written, and the amount for
+//! comparisons and checks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -94,7 +94,7 @@ fn parse(text: &str) -> Option<i128> {
     Some(if negative { -amount } else { amount })
 }
 
-/// What a suffix multiplies by: a power of two times a power of ten.
+/// A suffix's multiplier: a power of two times a power of ten.
 struct Multiplier {
     binary: u32,
     decimal: i32,

@@ -12,7 +12,7 @@ use crate::flags::{KubeletFlags, LowArgs};
 use crate::kubelet_configuration::{API_VERSION, KIND, KubeletConfiguration, specimen};
 use crate::{defaults, drop_in, source};
 
-/// The merged configuration, and what it would be had nobody set anything.
+/// The merged configuration, and the defaults that it would be without any setting.
 pub(super) struct Layers {
     pub(super) kubelet: KubeletConfiguration,
     pub(super) baseline: KubeletConfiguration,
@@ -80,8 +80,8 @@ fn read_text(low: &LowArgs, path: &Path, text: &str) -> Result<KubeletConfigurat
     Ok(kubelet)
 }
 
-/// Refuses the fields that nobody knows. Upstream decodes strictly, and when that fails leniently with a
-/// warning (`DecodeKubeletConfiguration`); a misspelt limit that is passed over is worse than no start.
+/// Refuses unknown fields. Upstream decodes strictly, and when that fails leniently with a warning
+/// (`DecodeKubeletConfiguration`); a misspelt limit that is passed over is worse than no start.
 fn refuse_unknown(path: &Path, fields: &mut Map<String, Value>) -> Result<(), ConfigError> {
     let unknown = document::take_unknown(fields, &specimen());
     if unknown.is_empty() {
@@ -169,7 +169,7 @@ fn merge_default_eviction(kubelet: &mut KubeletConfiguration) {
     }
 }
 
-/// Makes the paths of a file absolute: they are relative to the file's folder.
+/// Makes the paths of a file absolute: they are relative to the file's directory.
 fn resolve_paths(kubelet: &mut KubeletConfiguration, folder: &Path) {
     for path in [
         &mut kubelet.static_pod_path,

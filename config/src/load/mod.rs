@@ -20,17 +20,17 @@ use crate::unsupported_fields::{self, Compared};
 use crate::validation::{self, CgroupVersion};
 use crate::{defaults, version};
 
-/// What the configuration must know of the machine that it runs on.
+/// Facts of the machine that the configuration depends on.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
     pub hostname: String,
     pub cgroup: CgroupVersion,
-    /// The folder of the agent's own program, where its plugins are as well.
+    /// The directory of the agent's own program and its plugins.
     pub program_folder: PathBuf,
 }
 
 impl HostFacts {
-    /// Looks at the machine. What cannot be found out is left empty, for `load` to refuse if needed.
+    /// Detects the machine's facts. An unknown one is left empty, for `load` to refuse if needed.
     pub fn detect() -> HostFacts {
         let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let unified = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
@@ -47,7 +47,7 @@ impl HostFacts {
     }
 }
 
-/// Everything that the agent is told, checked.
+/// The agent's whole configuration, merged and validated.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     pub kubelet: KubeletConfiguration,
@@ -62,11 +62,11 @@ pub struct NodeConfig {
     pub node_ips: Vec<IpAddr>,
     /// The Kubernetes version to report, e.g. `v1.36.0+oxlet.0.1.0`.
     pub version: String,
-    /// What an operator should read once, at start.
+    /// Warnings for the operator, logged once at start.
     pub warnings: Vec<String>,
 }
 
-/// What a command line asks for.
+/// What a command line asks for: to run the agent, or to print an answer.
 #[derive(Clone, Debug)]
 pub enum Invocation {
     Run(Box<NodeConfig>),

@@ -13,7 +13,7 @@ use crate::kubelet_configuration::{API_VERSION, KIND};
 
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
-/// A folder with files in it, and a command line about them.
+/// A directory with files in it, and a command line about them.
 struct Rig {
     folder: TempDir,
     host: HostFacts,

@@ -31,13 +31,13 @@ pub struct PluginFile {
     pub plugins: Vec<PluginConfig>,
 }
 
-/// One declared plugin.
+/// One plugin of the plugin file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PluginConfig {
     pub name: String,
     pub kind: PluginKind,
     pub start: PluginStart,
-    /// What its own `Configure` call gets; null when the file says nothing.
+    /// The argument of its `Configure` call; null when the file has none.
     pub configuration: Value,
     /// The longest silence between two reports of its health.
     pub health_interval: Duration,
@@ -266,7 +266,7 @@ fn check_start(
     }
 }
 
-/// A plugin's name is also the name of its folder and of its socket.
+/// A plugin's name is also the name of its directory and of its socket.
 fn is_name(name: &str) -> bool {
     let sound = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=40).contains(&name.len()) && name.bytes().all(sound) && !name.starts_with('-')
@@ -289,8 +289,8 @@ fn not_a_socket(endpoint: &str) -> String {
     format!("{endpoint:?} is no Unix socket; expected one such as unix:///run/crio/crio.sock")
 }
 
-/// Returns the plugin that a kubelet's runtime endpoint stands for: CRI-O and containerd get their
-/// adapter, told by the socket's name; any other endpoint is taken for plain CRI.
+/// Returns the plugin for a kubelet's runtime endpoint: CRI-O and containerd, recognised by the socket's name, get
+/// their adapter; any other endpoint is taken for plain CRI.
 pub fn from_endpoint(endpoint: &str, program: &Path) -> Result<PluginFile, PluginError> {
     let Some(path) = socket_path(endpoint) else {
         return Err(PluginError::field(

@@ -7,7 +7,7 @@ use super::{PluginConfig, PluginKind, PluginStart};
 /// Each is named as its program.
 const NAMES: [&str; 2] = ["storage-local", "storage-csi"];
 
-/// Who serves which kind of volume is known by these names, so they are the storage plugins' alone.
+/// Volumes are assigned to plugins by these names, so they are reserved for storage plugins.
 pub(super) fn check_name(kind: PluginKind, name: &str) -> Result<(), String> {
     match (kind, NAMES.contains(&name)) {
         (PluginKind::Storage, true) | (PluginKind::Runtime, false) => Ok(()),
@@ -23,7 +23,7 @@ pub(super) fn check_name(kind: PluginKind, name: &str) -> Result<(), String> {
     }
 }
 
-/// Adds those that were not declared, from the folder of the agent's own program.
+/// Adds those that were not declared, from the directory of the agent's own program.
 pub(super) fn with_defaults(mut plugins: Vec<PluginConfig>, program: &Path) -> Vec<PluginConfig> {
     for name in NAMES {
         if plugins.iter().any(|plugin| plugin.name == name) {

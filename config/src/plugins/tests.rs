@@ -1,4 +1,4 @@
-//! The plugin file: what it may say, and how its mistakes are told.
+//! The plugin file: its fields, and how its errors are reported.
 
 use proptest::prelude::*;
 

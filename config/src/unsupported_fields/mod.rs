@@ -1,5 +1,5 @@
-//! What this version does with each setting. Whoever makes a setting work changes its row here; a
-//! test holds the table and the types together, so none is forgotten.
+//! What this version does with each setting. A change that makes a setting work changes its row here; a test holds the
+//! table and the types together, so none is forgotten.
 
 use Honour::{Honoured, NoEffect, NotYet, Refused};
 use serde_json::Value;
@@ -8,12 +8,12 @@ use crate::document;
 use crate::flags::KubeletFlags;
 use crate::kubelet_configuration::KubeletConfiguration;
 
-/// What becomes of a setting.
+/// Whether a setting has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Honour {
     /// It does what it does in the kubelet.
     Honoured,
-    /// It is checked, and then nothing happens: an operator who sets it is told so.
+    /// It is checked, and then nothing happens: an operator who sets it gets a warning.
     NotYet,
     /// It has no effect here by design, or none in the kubelet either.
     NoEffect,
@@ -194,15 +194,15 @@ pub(crate) const FLAGS: [(&str, Honour); 25] = [
     ("runtime-cgroups", Honoured),
 ];
 
-/// What was set, and what would be there had nobody set anything.
+/// The configuration, and its defaults without any setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared<'a, T> {
     pub set: &'a T,
     pub default: &'a T,
 }
 
-/// Returns the settings that somebody changed and that this version does not honour yet: fields by
-/// their path, flags with their dashes.
+/// Returns the settings that differ from their defaults and that this version does not honour yet: fields by their
+/// path, flags with their dashes.
 pub fn not_honoured(
     configuration: Compared<'_, KubeletConfiguration>,
     flags: Compared<'_, KubeletFlags>,

@@ -1,4 +1,4 @@
-//! The runtime's endpoints, image pulls, and who may use an image that is already here.
+//! The runtime's endpoints, image pulls, and access to present images.
 
 use super::FieldErrors;
 use crate::feature_gates::FeatureGates;

@@ -1,4 +1,4 @@
-//! Logging, tracing and the folder of pod logs.
+//! Logging, tracing and the directory of pod logs.
 
 use std::path::{Component, Path};
 

@@ -14,11 +14,11 @@ pub(crate) type Response = HttpResponse<Body>;
 /// Why a call is refused; becomes a `Status`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusError {
-    /// The HTTP status.
+    /// The HTTP status code; also `Status.code`.
     pub code: u16,
-    /// The word for programs, as `NotFound`.
+    /// `Status.reason`, as `NotFound`.
     pub reason: String,
-    /// The sentence for people.
+    /// `Status.message`, a sentence.
     pub message: String,
     pub(crate) details: Option<Value>,
 }

@@ -9,14 +9,14 @@ use crate::{CertificateWithKey, ClientIdentity, Real, Server, StatusError};
 /// A double, or a real server.
 #[derive(Debug)]
 pub enum ApiServer {
-    /// In this process.
+    /// The double, in this process.
     Double(Server),
-    /// From the PATH.
+    /// `kube-apiserver` and `etcd` from the PATH.
     Real(Real),
 }
 
 impl ApiServer {
-    /// Returns the double; for what only a double can be told.
+    /// Returns the double; for orders that only a double takes.
     ///
     /// # Panics
     /// Where the server is a real one.

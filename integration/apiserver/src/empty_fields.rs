@@ -1,4 +1,4 @@
-//! What is nothing is not kept: upstream's types lose it too, and equal objects must look equal.
+//! Empty fields are dropped: upstream's types drop them too, and equal objects must look equal.
 
 use serde_json::Value;
 

@@ -1,31 +1,32 @@
 //! Faults on demand: what goes wrong with the next requests that match, and what all watches are ordered to do.
 //!
-//! By hand: `POST /_faults` takes one fault as JSON, or `{"closeWatches": true}`, `{"muteWatches": true|false}`, `{"expireHistory": true}`;
-//! `DELETE /_faults` forgets all; `GET /_faults` shows what is still to come; `GET /_requests` shows the journal.
+//! By hand: `POST /_faults` takes one fault as JSON, or `{"closeWatches": true}`, `{"muteWatches": true|false}`,
+//! `{"expireHistory": true}`; `DELETE /_faults` clears all; `GET /_faults` lists the pending ones;
+//! `GET /_requests` lists the journal.
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// What goes wrong with which requests.
+/// A fault, and the requests that it hits.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApiFault {
-    /// The method; none is all.
+    /// The HTTP method; none matches all.
     #[serde(default)]
     pub method: Option<String>,
-    /// What the path begins with.
+    /// The prefix of the path.
     #[serde(default)]
     pub path: String,
-    /// What the path and query contain; none is anything.
+    /// A substring of path and query; none matches all.
     #[serde(default)]
     pub contains: Option<String>,
     /// Only watches, or only what is not one; none is both.
     #[serde(default)]
     pub watch: Option<bool>,
-    /// How often.
+    /// How many requests it hits; 1 if left out.
     #[serde(default = "once")]
     pub times: u32,
-    /// What happens.
+    /// What happens to a request that matches.
     pub effect: Effect,
 }
 
@@ -33,7 +34,7 @@ fn once() -> u32 {
     1
 }
 
-/// What goes wrong.
+/// What a fault does to a request.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Effect {
@@ -68,13 +69,13 @@ pub enum Effect {
     GarbageEvent,
     /// The watch says of its next event's object that it was deleted, under another kind, in front of the event.
     OtherEvent,
-    /// The watch is told that its version has expired, at its next event.
+    /// The watch gets an ERROR event, 410 Expired, in place of its next event.
     ExpireEvent,
     /// The watch stays open and sends nothing.
     Mute,
 }
 
-/// What all watches are told.
+/// Orders to all open watches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WatchControls {
     /// Rises when all that are open shall end.

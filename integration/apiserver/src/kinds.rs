@@ -15,7 +15,7 @@ pub(crate) struct Resource {
     pub(crate) handling: Handling,
 }
 
-/// What becomes of what is posted to it.
+/// How a create is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handling {
     /// Kept in the store.
@@ -48,7 +48,7 @@ impl Resource {
         }
     }
 
-    /// Whether its objects have a generation: those with a spec that somebody carries out.
+    /// Whether its objects have a generation: those with a spec that a controller or a node carries out.
     pub(crate) fn has_generation(&self) -> bool {
         matches!(
             self.storage_key,
@@ -56,7 +56,7 @@ impl Resource {
         )
     }
 
-    /// Whether a status stands apart: main writes leave it alone, and it leaves the rest alone.
+    /// Whether it has a status subresource: main writes do not change the status, and writes of it change nothing else.
     pub(crate) fn has_status(&self) -> bool {
         self.subresources.contains(&"status")
     }

@@ -1,13 +1,14 @@
 //! A double of the Kubernetes API server, for tests: objects are JSON in memory, behaviour on the wire is upstream's.
 //!
-//! The way of a request: `server` accepts the connection (TLS as `auth` has it, if asked for) and hears an HTTP request ->
-//! `faults` may spoil it -> `request_info::RequestInfo` is what it asks: verb, resource, namespace, name, subresource, query, user, body ->
-//! `auth` says who asks and whether he may -> `server::routes` hands it to `verbs` (objects), `watch`, `tables`, `discovery`, or
-//! to what is beside the store: `nodes` (logs, exec, attach, port-forward, proxy and metrics: carried to the kubelets),
-//! `certificates` (signing), `tokens` (TokenRequest, TokenReview, SubjectAccessReview).
+//! The way of a request: `server` accepts the connection (TLS as `auth` has it, if asked for) and reads an HTTP
+//! request; `faults` may spoil it; `request_info::RequestInfo` parses it: verb, resource, namespace, name, subresource,
+//! query, user, body; `auth` authenticates and authorizes it; `server::routes` hands it to `verbs` (objects), `watch`,
+//! `tables`, `discovery`, or to what is beside the store: `nodes` (logs, exec, attach, port-forward, proxy and metrics:
+//! proxied to the kubelets), `certificates` (signing), `tokens` (TokenRequest, TokenReview, SubjectAccessReview).
 //!
-//! Shared by all: `state::State`, an `Arc` with the store, options, faults and the journal, each behind its own lock; no lock is held
-//! across an await. Answers are `answer::Response`, refusals are `answer::StatusError`, which becomes a `Status` on the wire.
+//! Shared by all: `state::State`, an `Arc` with the store, options, faults and the journal, each behind its own lock;
+//! no lock is held across an await. Answers are `answer::Response`, refusals are `answer::StatusError`, which becomes a
+//! `Status` on the wire.
 //!
 //! Beside it, `real` starts a real server with its etcd where the PATH has them, and `api_server` is whichever of both.
 //!

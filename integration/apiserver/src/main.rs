@@ -1,4 +1,5 @@
-//! The double as a program: `apiserver '{"port": 8001, "scheduler": true}'`, then `kubectl --server http://127.0.0.1:8001 get nodes`.
+//! The double as a program: `apiserver '{"port": 8001, "scheduler": true}'`, then
+//! `kubectl --server http://127.0.0.1:8001 get nodes`.
 
 use std::io::Write as _;
 

@@ -1,5 +1,5 @@
-//! The OpenAPI documents: as much as kubectl reads before it applies. They say that fields are checked by the server, and no
-//! more: without schemas kubectl uses the types that it was built with.
+//! The OpenAPI documents: as much as kubectl reads before it applies. They say that fields are checked by the server,
+//! and no more: without schemas kubectl uses the types that it was built with.
 
 use serde_json::{Value, json};
 

@@ -1,10 +1,10 @@
-//! What a server is told at its start: a JSON document, so that a person can start one by hand.
+//! The options that a server starts with: a JSON document, so that it can be started by hand.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// How a server behaves.
+/// A server's options; a missing field takes its default.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Options {
@@ -12,17 +12,17 @@ pub struct Options {
     pub port: u16,
     /// Plain HTTP, or HTTPS with clients known by certificates and tokens.
     pub security: AccessControl,
-    /// How many events a watch can go back.
+    /// How many changes the history keeps for watches; an older version gets 410 Gone.
     pub history: usize,
     /// Seconds between bookmarks on watches that want them.
     pub bookmark_seconds: f64,
-    /// Pods without a node are bound to the only node that is ready.
+    /// Whether pods without a node are bound to the first ready node.
     pub scheduler: bool,
-    /// Service accounts get into pods, with the volume of their token.
+    /// Whether pods get a service account, with the volume of its token.
     pub service_accounts: bool,
-    /// Where the double's certificates and keys are left for clients; none is a folder of its own.
+    /// The folder for the double's certificates and keys; none is a temporary one.
     pub folder: Option<PathBuf>,
-    /// Where every kubelet is called, whatever address its node has; none is the node's own.
+    /// The host at which every kubelet is called; none is the node's own address.
     pub kubelets_at: Option<String>,
     /// Whether certificate requests of kubelets are approved and signed.
     pub sign_certificates: bool,
@@ -47,15 +47,15 @@ impl Default for Options {
     }
 }
 
-/// Whom a server lets in.
+/// How a server authenticates and authorizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AccessControl {
-    /// Plain HTTP; everybody may do everything.
+    /// Plain HTTP; every request is allowed.
     #[default]
     Plain,
-    /// HTTPS; who is not known is anonymous, and everybody may do everything.
+    /// HTTPS; a client without credentials is anonymous, and every request is allowed.
     Open,
-    /// HTTPS; only who is known and has a right gets in.
+    /// HTTPS; only authenticated and authorized requests are allowed.
     Guarded,
 }

@@ -1,4 +1,4 @@
-//! What a request asks: its path and query taken apart, its body as it came.
+//! A parsed request: the parts of its path and query, and its body as it came.
 
 use http::{HeaderMap, Method, header};
 use hyper::body::Bytes;
@@ -19,13 +19,13 @@ pub(crate) struct RequestInfo {
     pub(crate) query: QueryParameters,
     pub(crate) accept: String,
     pub(crate) content_type: String,
-    /// Who asks; anonymous until `auth` has said.
+    /// The user; anonymous until `auth` has authenticated the request.
     pub(crate) user: UserInfo,
     /// Empty for what is carried on to a kubelet.
     pub(crate) body: Bytes,
 }
 
-/// Who asks.
+/// An authenticated user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UserInfo {
     pub(crate) name: String,

@@ -1,4 +1,4 @@
-//! What was request: one line a request, the newest 100,000.
+//! The requests that were received: one record each, the newest 100,000.
 
 use std::collections::VecDeque;
 
@@ -14,11 +14,11 @@ pub struct RecordedRequest {
     pub method: String,
     /// The path, without its query.
     pub path: String,
-    /// The query as it came.
+    /// The query, not decoded; empty if there is none.
     pub query: String,
     /// The status of the answer; 0 while there is none, or the connection was cut instead.
     pub status: u16,
-    /// The client's name for itself.
+    /// The header User-Agent.
     pub user_agent: String,
     /// The content type of the body.
     pub content_type: String,

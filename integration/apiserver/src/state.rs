@@ -1,4 +1,4 @@
-//! What all parts of a server share.
+//! The state that all parts of a server share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::request_log::RequestLog;
 use crate::store::VersionedStore;
 
-/// One server's world. It outlives an outage: only the thread that serves it ends.
+/// One server's state. It outlives an outage: only the thread that serves it ends.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) options: Options,

@@ -1,4 +1,4 @@
-//! How a node is described before it starts: its runtime, its configuration, its first manifests.
+//! The builder of a node: its runtime, its configuration, its first manifests.
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use super::{NODE_NAME, Node, NodePorts, program};
 use crate::containerd::{CgroupPlacement, Containerd};
 use crate::images;
 
-/// Which runtime the node has.
+/// The node's container runtime, and how its plugin is declared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Runtime {
     /// `runtime-fake`, managed, with the standard images.
@@ -31,7 +31,7 @@ impl From<&Containerd> for Runtime {
     }
 }
 
-/// A node to be.
+/// Builds a [`Node`].
 #[derive(Debug)]
 pub struct Builder {
     runtime: Runtime,
@@ -45,7 +45,7 @@ pub struct Builder {
     /// None: the agent is not given a folder of objects.
     objects: Option<Vec<(String, String)>>,
     group: CgroupPlacement,
-    /// The way to an API server; none: the node is alone by design.
+    /// Text of the kubeconfig; none: a standalone node.
     kubeconfig: Option<String>,
 }
 
@@ -94,7 +94,7 @@ impl Builder {
         self
     }
 
-    /// Sets fields of the KubeletConfiguration where nobody has set them.
+    /// Sets fields of the KubeletConfiguration that are not set yet.
     #[must_use]
     pub fn defaults(mut self, fields: &Value) -> Self {
         let mut config = fields.clone();
@@ -169,7 +169,7 @@ impl Builder {
         self.environment("OXLET_FAULT_INJECTION", "1")
     }
 
-    /// Keeps the agent out of reach of what a terminal sends, or not.
+    /// Sets whether signals of the terminal reach the agent.
     #[must_use]
     pub fn group(mut self, group: CgroupPlacement) -> Self {
         self.group = group;
@@ -319,7 +319,7 @@ fn configuration(dir: &Path, ports: NodePorts) -> Value {
     })
 }
 
-/// What a node of simulated containers needs none of: their processes are in no cgroup.
+/// Settings that turn off cgroups: simulated containers have no processes in them.
 fn simulated() -> Value {
     json!({ "cgroupsPerQOS": false, "enforceNodeAllocatable": [] })
 }

@@ -49,7 +49,7 @@ pub struct Node {
     agent: Option<Child>,
 }
 
-/// Where a node answers, on 127.0.0.1.
+/// The node's ports on 127.0.0.1.
 #[derive(Debug, Clone, Copy)]
 struct NodePorts {
     healthz: u16,
@@ -58,7 +58,7 @@ struct NodePorts {
 }
 
 impl Node {
-    /// Begins to describe a node.
+    /// Returns a builder with the fake runtime and the default configuration.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -127,7 +127,7 @@ impl Node {
         Ok(())
     }
 
-    /// Returns the port of `/pods`.
+    /// Returns the read-only port, which serves `/pods`.
     pub fn read_only_port(&self) -> u16 {
         self.ports.read_only
     }
@@ -181,7 +181,7 @@ impl Node {
                 self.log_tail()
             );
         }
-        // A port can be lost to a stranger, who would answer in the agent's place.
+        // Another process may have taken the port, and would answer in the agent's place.
         let version = self.admin("/version").await?;
         let answering = version["pid"].as_u64();
         ensure!(
@@ -191,7 +191,7 @@ impl Node {
         Ok(took)
     }
 
-    /// Whether `/healthz` says so.
+    /// Whether `/healthz` answers 200.
     pub async fn is_healthy(&self) -> bool {
         let answer = http::get(self.ports.healthz, "/healthz").await;
         answer.is_ok_and(|answer| answer.status == 200)

@@ -22,12 +22,12 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Connects at the first call.
+    /// Makes clients of this socket, which connect at the first call.
     pub fn connect(socket: &Path) -> Self {
         Self::over(connect(socket))
     }
 
-    /// Speaks over this channel.
+    /// Makes clients that share this channel.
     pub fn over(channel: Channel) -> Self {
         Self {
             runtime: RuntimeServiceClient::new(channel.clone())
@@ -90,7 +90,7 @@ impl Cri {
             .collect())
     }
 
-    /// Returns how a container stands.
+    /// Returns a container's status.
     pub async fn status(&self, id: &str) -> Result<cri::ContainerStatus> {
         let question = cri::ContainerStatusRequest {
             container_id: id.to_owned(),

@@ -26,7 +26,7 @@ pub(super) enum MeasuredAgent {
 }
 
 impl MeasuredAgent {
-    /// Which column its figures stand in.
+    /// The column of its figures.
     pub(super) fn column(&self) -> AgentColumn {
         match self {
             MeasuredAgent::Oxlet(_) => AgentColumn::Oxlet,
@@ -55,7 +55,7 @@ impl MeasuredAgent {
         }
     }
 
-    /// Connects to its runtime.
+    /// Returns clients of its runtime's CRI socket.
     pub(super) async fn cri(&self) -> Result<Cri> {
         match self {
             MeasuredAgent::Oxlet(node) => node.cri().await,

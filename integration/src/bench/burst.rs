@@ -1,4 +1,4 @@
-//! Everything at once: very many pods, and the end of the agent under the usual number.
+//! Bursts: very many pods at once, and a kill of the agent under the usual number of pods.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

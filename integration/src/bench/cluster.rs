@@ -100,7 +100,7 @@ async fn started(builder: crate::agent::Builder) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// From the process's start to the condition in the API, each time of a node that nobody knows yet.
+/// From the process's start to the condition Ready in the API, each time of a node that is not registered yet.
 async fn ready(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
     let mut cluster = Cluster::prepare(Node::builder(), Options::default()).await?;
     let mut took = Samples::default();
@@ -121,7 +121,7 @@ async fn ready(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
 /// The node with its pods, left alone.
 async fn rest(plan: &BenchPlan, cluster: &Cluster, report: &mut BenchReport) -> Result<()> {
     let agent = processes(&cluster.node)?;
-    // Hundreds of events are told at their own rate.
+    // Hundreds of events are sent, rate-limited.
     let mut heard = usize::MAX;
     while heard > 0 {
         cluster.double().forget_requests();
@@ -182,7 +182,8 @@ async fn at_once(cluster: &Cluster, prefix: &str, pods: usize) -> Result<f64> {
     Ok(took.most())
 }
 
-/// From a container's end by the runtime's clock to its pod's status; each is killed once, as its restart is then immediate.
+/// From a container's end by the runtime's clock to its pod's status; each is killed once, as its restart is then
+/// immediate.
 async fn exits(plan: &BenchPlan, cluster: &Cluster, report: &mut BenchReport) -> Result<()> {
     let cri = cluster.node.cri().await?;
     let mut watch = EventWatch::start(&cri).await?;

@@ -42,7 +42,7 @@ pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Resul
         at_rest(plan, &node).await?,
     );
     let cri = Cri::over(rig.channel());
-    // Straight and by the agent in turns: what else the machine is busy with slows both.
+    // Direct and by the agent alternately: other load of the machine slows both.
     let (mut direct, mut dropped) = (Samples::default(), Samples::default());
     let (mut again, mut restarted) = (Samples::default(), Samples::default());
     let mut sandboxes = Vec::new();

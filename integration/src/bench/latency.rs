@@ -15,7 +15,8 @@ use crate::agent::{Cri, Node};
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Containers a pod whose containers are killed.
 const CONTAINERS: usize = 2;
-/// How long the runtime takes to start each container of a pod, in milliseconds. The slowest comes neither first nor last.
+/// How long the runtime takes to start each container of a pod, in milliseconds. The slowest comes neither first nor
+/// last.
 const CROWD: [u32; 10] = [20, 180, 60, 140, 100, 200, 40, 160, 80, 120];
 /// Pods that are there while plugins are killed.
 const BYSTANDERS: usize = 10;

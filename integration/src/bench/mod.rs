@@ -32,16 +32,16 @@ use self::kubelet::KubeletProcess;
 pub use self::report::{AgentColumn, BenchReport, ReportFormat};
 use crate::agent::Node;
 
-/// How much is measured.
+/// The counts and durations of a run.
 #[derive(Clone, Debug)]
 pub struct BenchPlan {
-    /// Whether the figures are worth a verdict: they are with the whole counts of a release build only.
+    /// Whether the figures are compared with their goals: only with the whole counts of a release build.
     pub judged: bool,
-    /// The usual node's pods.
+    /// Pods of the usual node.
     pub many: usize,
-    /// The large node's pods.
+    /// Pods of the large node.
     pub most: usize,
-    /// Starts of the agent.
+    /// How often the agent's start is measured.
     pub starts: usize,
     /// Manifests dropped one after the other.
     pub drops: usize,
@@ -49,21 +49,21 @@ pub struct BenchPlan {
     pub crowds: usize,
     /// Containers killed, each once.
     pub container_kills: usize,
-    /// Plugins killed.
+    /// How often a plugin is killed.
     pub plugin_kills: usize,
-    /// Pods on containerd.
+    /// Pods on a real containerd.
     pub real_pods: usize,
     /// Pods made in the API at once.
     pub api_crowd: usize,
-    /// Log lines that are followed.
+    /// Log lines that a follower reads.
     pub log_lines: usize,
-    /// How long a node is left alone before it is looked at.
+    /// How long a node settles before it is measured.
     pub settle: Duration,
-    /// How long processor time is counted.
+    /// The time over which processor time is counted.
     pub idle: Duration,
     /// The only section to measure; none for all.
     pub section: Option<String>,
-    /// A kubelet to measure beside.
+    /// The program of a kubelet that is measured too; none measures the agent only.
     pub kubelet: Option<PathBuf>,
 }
 
@@ -173,7 +173,7 @@ async fn oxlet() -> Result<MeasuredAgent> {
     )))
 }
 
-/// What can be asked of any node agent.
+/// Measures a kubelet by the figures that apply to any node agent.
 async fn beside(
     plan: &BenchPlan,
     program: &std::path::Path,

@@ -63,5 +63,5 @@ fn whole(name: &str, metadata: &str, containers: &[String]) -> String {
     text
 }
 
-/// What the containers run: simulated or real, it sleeps, and ends at once when it is told to.
+/// The containers' script: simulated or real, it sleeps, and ends at once on SIGTERM.
 pub(super) const SCRIPT: &str = "trap 'exit 0' TERM; while true; do sleep 3600 & wait; done";

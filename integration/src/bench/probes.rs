@@ -15,9 +15,9 @@ use super::{BenchPlan, BenchReport, memory, pods};
 use crate::wait_until;
 
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Of every probe.
+/// The `periodSeconds` of every probe.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Of every pod.
+/// Probes of every pod.
 const PROBES: usize = 3;
 
 /// Measures an agent whose pods have no probes; returns its memory in MiB.

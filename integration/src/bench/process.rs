@@ -1,4 +1,4 @@
-//! What the system says of processes.
+//! Processes as /proc shows them: memory, processor time, children.
 
 use std::fs;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) fn children(parent: u32) -> Result<Vec<(u32, String)>> {
         else {
             continue;
         };
-        // One that ended meanwhile is nobody's child.
+        // A process that ended meanwhile does not count.
         let Ok(fields) = stat(pid) else { continue };
         if fields.get(1).and_then(|field| field.parse().ok()) == Some(parent) {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What was measured, and how it is shown: a table for people, JSON for programs.
+//! The measured values, printed as a table or as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,25 +9,25 @@ use serde_json::{Value, json};
 use super::BenchPlan;
 use super::figures::{BenchGoal, FIGURES, Figure};
 
-/// Whose figure it is.
+/// The agent that a figure was measured on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AgentColumn {
-    /// Ours.
+    /// Oxlet's agent.
     Oxlet,
     /// The kubelet's, measured in the same run.
     KubeletProcess,
 }
 
-/// How a report is shown.
+/// The format of a printed report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportFormat {
-    /// For people.
+    /// A table as text.
     Table,
-    /// For programs.
+    /// One JSON document.
     Json,
 }
 
-/// What was measured so far.
+/// The values measured so far, by figure and agent.
 #[derive(Debug)]
 pub struct BenchReport {
     plan: BenchPlan,
@@ -44,7 +44,7 @@ impl BenchReport {
         }
     }
 
-    /// Tells the waiting person what is going on.
+    /// Writes a line of progress to standard error.
     pub(super) fn say(&self, what: &str) {
         // A reader that has left has read enough.
         drop(writeln!(std::io::stderr(), "{what}"));

@@ -1,4 +1,4 @@
-//! Many measurements of one thing, and what is said of them.
+//! Samples of one measurement, and their percentiles.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What probes come to: a port for each, where it is noted when somebody comes. Independent of the agent's own word.
+//! The servers that are probed: a port each, which records when a probe connects. Independent of the agent's metrics.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Who connects and says nothing has gone long before.
+/// Longer than any probe that only connects.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
 
-/// Where the probes of one pod go.
+/// The ports that the probes of one pod connect to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProbePorts {
     pub(super) http: u16,
@@ -116,11 +116,11 @@ impl ProbeHit {
     }
 }
 
-/// Answers a request; who only connects is done when the connection stands.
+/// Answers a request; a TCP probe is done once it is connected.
 async fn answer(mut visitor: TcpStream) {
     let mut request = [0; 2048];
     if visitor.read(&mut request).await.is_ok_and(|read| read > 0) {
-        // Who does not wait for the answer does not want it.
+        // A client that does not wait for the answer does not want it.
         drop(visitor.write_all(ANSWER).await);
     }
 }

@@ -38,7 +38,7 @@ pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Resul
     reconstruction(plan, &mut agent, report).await
 }
 
-/// Pods with and without volumes in turn: what one has more than the usual one without is the volumes' share.
+/// Pods with and without volumes alternately: what one takes longer than the median without is the volumes' share.
 async fn starts(plan: &BenchPlan, agent: &MeasuredAgent, report: &mut BenchReport) -> Result<()> {
     let mut watch = agent.watch().await?;
     let (mut plain, mut mounted) = (Samples::default(), Vec::new());

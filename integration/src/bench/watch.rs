@@ -36,7 +36,7 @@ impl EventWatch {
             .await;
         let mut stream = stream.context("no container events")?.into_inner();
         let (sender, events) = mpsc::unbounded_channel();
-        // Read at once, whatever the bench is busy with: a stream that lags is ended.
+        // Read at once, in a task of its own: the runtime ends a stream that lags.
         let reader = tokio::spawn(async move {
             loop {
                 let next = match stream.message().await {

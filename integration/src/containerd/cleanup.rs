@@ -18,7 +18,7 @@ const SANDBOX_REMOVAL_TIMEOUT: Duration = Duration::from_secs(15);
 const SIGTERM_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Where living rigs are noted, so that one whose test was killed is found by the next.
+/// The folder that lists live rigs, so that the next one finds a rig whose test was killed.
 const RIGS: &str = "/run/oxlet-rigs";
 
 /// Notes a rig as this process's.
@@ -312,7 +312,7 @@ fn remove_shim_sockets(dir: &Path) {
     }
 }
 
-/// What is mounted under `dir`, innermost first.
+/// Returns the mounts under `dir`, innermost first.
 fn mounts(dir: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = table

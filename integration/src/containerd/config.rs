@@ -1,4 +1,4 @@
-//! What containerd and its CNI plugins are told.
+//! The configuration of containerd and of its CNI plugins.
 
 use std::fs;
 use std::path::Path;

@@ -2,7 +2,8 @@
 //!
 //! Several rigs may run side by side and beside the machine's own containerd. Whatever a test does, panics
 //! included, [`Drop`] removes sandboxes, ends containerd and the shims it left, and takes away mounts,
-//! bridge and cgroups. What a killed test left behind, the next rig takes away. What cannot be private is told apart by the rig's name (`ox` and a number).
+//! bridge and cgroups. What a killed test left behind, the next rig takes away. What cannot be private is told apart by
+//! the rig's name (`ox` and a number).
 
 mod cleanup;
 mod config;

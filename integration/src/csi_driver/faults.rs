@@ -20,46 +20,46 @@ pub struct DriverFault {
     pub id: String,
     /// The call's name, such as `NodeStageVolume`.
     pub call: String,
-    /// Only calls about this volume.
+    /// Only calls about this volume's handle; none is all calls.
     pub volume: Option<String>,
-    /// How many calls that fit go well before.
+    /// How many matching calls succeed first.
     pub after_calls: u32,
-    /// How many calls it strikes; none is all.
+    /// How many calls it hits; none is all.
     pub times: Option<u32>,
     pub when: FaultPoint,
     pub act: FaultAction,
 }
 
-/// At which step of a call.
+/// The step of a call at which a fault happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FaultPoint {
-    /// Nothing was done yet.
+    /// Before the call's work.
     Before,
-    /// What was asked is done, but not written down: crashes only.
+    /// After the call's work, before its record is saved: crashes only.
     Between,
-    /// All is done, but not answered.
+    /// After the call's work and its record, before the answer.
     After,
 }
 
-/// What happens.
+/// What a fault does to a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FaultAction {
-    /// The process is gone.
+    /// The process kills itself with SIGKILL.
     Crash,
-    /// No answer, ever.
+    /// The call is never answered.
     Hang,
-    /// Milliseconds.
+    /// The call goes on after so many milliseconds.
     Delay(u64),
     /// One of gRPC's codes by its number.
     Error { code: i32, message: String },
-    /// A message that is none.
+    /// The answer is not a valid protobuf message.
     Garbage,
-    /// Bytes that are not even a frame.
+    /// The answer is not a valid gRPC frame.
     Noise,
 }
 
 impl DriverFault {
-    /// Strikes every call of this name.
+    /// Returns a fault of every call of this name.
     pub fn at(call: &str, when: FaultPoint, act: FaultAction) -> Self {
         Self {
             id: String::new(),
@@ -72,21 +72,21 @@ impl DriverFault {
         }
     }
 
-    /// Strikes so often only.
+    /// Limits it to so many calls.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Lets so many calls go well before.
+    /// Lets so many matching calls succeed first.
     #[must_use]
     pub fn after_calls(mut self, calls: u32) -> Self {
         self.after_calls = calls;
         self
     }
 
-    /// Strikes calls about this volume only.
+    /// Limits it to calls about this volume.
     #[must_use]
     pub fn of(mut self, volume: &str) -> Self {
         self.volume = Some(volume.to_owned());
@@ -108,7 +108,7 @@ pub(super) fn order(dir: &Path, turn: u64, faults: &[DriverFault]) -> Result<()>
     replace(&dir.join(ORDERED), &serde_json::to_vec_pretty(&numbered)?)
 }
 
-/// Takes the fault that strikes this call, if one does.
+/// Takes the fault that hits this call, if one does.
 pub(super) fn take(dir: &Path, call: &str, volume: &str) -> Result<Option<DriverFault>> {
     let Ok(text) = fs::read(dir.join(ORDERED)) else {
         return Ok(None);

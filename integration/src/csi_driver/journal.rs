@@ -1,4 +1,4 @@
-//! What a driver writes down of every call, for tests to read: JSON lines in its folder.
+//! The driver's journal of calls, for tests to read: JSON lines in its folder.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,10 +18,10 @@ pub(super) struct JournalLine {
     pub(super) process: u32,
     pub(super) number: u64,
     pub(super) call: String,
-    /// Only where it came.
+    /// Only on the line of the call's beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) request: Option<Value>,
-    /// Only where it went.
+    /// Only on the line of the call's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answer: Option<String>,
 }
@@ -29,7 +29,7 @@ pub(super) struct JournalLine {
 /// A call, as the driver saw it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedCall {
-    /// Such as `NodeStageVolume`.
+    /// The call's name, such as `NodeStageVolume`.
     pub name: String,
     /// Its fields by their names on the wire; what is empty is left out.
     pub request: Value,
@@ -38,13 +38,13 @@ pub struct RecordedCall {
 }
 
 impl RecordedCall {
-    /// Whether it went well.
+    /// Whether it was answered OK.
     pub fn went_well(&self) -> bool {
         self.answer.as_deref() == Some("OK")
     }
 }
 
-/// Something that the caller did against the protocol.
+/// A breach of the CSI protocol by the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
     pub call: String,
@@ -91,7 +91,7 @@ pub(super) fn calls(dir: &Path) -> Result<Vec<RecordedCall>> {
     Ok(calls.into_iter().map(|(_, call)| call).collect())
 }
 
-/// Reads what the driver complains of.
+/// Reads the breaches of the protocol that the driver recorded.
 pub(super) fn complaints(dir: &Path) -> Result<Vec<Violation>> {
     let lines = lines(&dir.join(COMPLAINTS)).into_iter();
     let parsed = lines.map(|line| serde_json::from_str(&line).with_context(|| line.clone()));

@@ -46,8 +46,8 @@ pub struct CsiDriver {
 }
 
 impl CsiDriver {
-    /// Starts a driver of this name, with a folder of its own, for the agent with this root folder; see [`DriverOptions`] for
-    /// the flags.
+    /// Starts a driver of this name, with a folder of its own, for the agent with this root folder; see
+    /// [`DriverOptions`] for the flags.
     pub async fn start(name: &str, dir: &Path, root: &Path, flags: &[&str]) -> Result<Self> {
         let mut driver = Self::prepare(name, dir, root, flags)?;
         driver.begin().await?;
@@ -221,7 +221,7 @@ impl CsiDriver {
         faults::order(&self.dir, turn, faults)
     }
 
-    /// Has the driver say this of a volume from now on; nothing is that all is well.
+    /// Sets the volume condition that the driver reports from now on; none is healthy.
     pub fn set_abnormal(&self, handle: &str, message: Option<&str>) -> Result<()> {
         let mut all = process::usage::read_health(&self.dir);
         match message {
@@ -238,13 +238,13 @@ impl CsiDriver {
         faults::replace(&file, &serde_json::to_vec(&all)?)
     }
 
-    /// Has the driver bear so many volumes on its node from now on.
+    /// Sets the `max_volumes_per_node` that the driver reports from now on.
     pub fn set_max_volumes(&self, most: i64) -> Result<()> {
         let file = self.dir.join(DriverOptions::MAX_VOLUMES);
         faults::replace(&file, most.to_string().as_bytes())
     }
 
-    /// Returns every call so far.
+    /// Returns every call so far, in the order in which they came.
     pub fn journal(&self) -> Result<Vec<RecordedCall>> {
         journal::calls(&self.dir)
     }
@@ -256,17 +256,17 @@ impl CsiDriver {
         Ok(fitting.map(|call| call.request).collect())
     }
 
-    /// Returns what the driver complains of.
+    /// Returns the caller's breaches of the protocol, as the driver recorded them.
     pub fn complaints(&self) -> Result<Vec<Violation>> {
         journal::complaints(&self.dir)
     }
 
-    /// Returns what the driver remembers of its volumes: staged or published at all.
+    /// Returns the staging and target paths that the driver has on record.
     pub fn in_use(&self) -> Result<Vec<PathBuf>> {
         process::record::places_in_use(&self.dir)
     }
 
-    /// Returns what the process has said for a person.
+    /// Returns the log of the process.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.join("driver.log")).unwrap_or_default()
     }

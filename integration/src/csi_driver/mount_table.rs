@@ -11,7 +11,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 /// A line of the table of mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
-    /// What of the file system is mounted.
+    /// The root of the mount within its file system.
     pub root: PathBuf,
     pub point: PathBuf,
     pub device: String,
@@ -85,7 +85,7 @@ pub(super) fn bind(source: &Path, target: &Path, access: MountAccess) -> Result<
     Ok(())
 }
 
-/// What those who find a mount may do.
+/// Access through a mount, by its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MountAccess {
     ReadWrite,
@@ -97,7 +97,7 @@ pub(super) fn unmount(point: &Path) -> Result<()> {
         .with_context(|| format!("unmount {}", point.display()))
 }
 
-/// Takes away every mount that fits, innermost first; what does not go is told.
+/// Unmounts every mount that matches, innermost first; returns a line for each that failed.
 pub fn unmount_all(fits: impl Fn(&MountEntry) -> bool) -> Vec<String> {
     let all = mounts().into_iter().rev().filter(|mount| fits(mount));
     let failed = all.filter_map(|mount| {

@@ -1,4 +1,4 @@
-//! What a driver is started with: the flags of its process.
+//! The flags of the driver's process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,32 +22,32 @@ pub struct DriverOptions {
     pub node_id: String,
     #[arg(long, default_value = "1.0.0")]
     pub vendor_version: String,
-    /// What it can do.
+    /// The capabilities of its node service.
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "stage,stats,expand,condition,multi-writer"
     )]
     pub abilities: Vec<DriverCapability>,
-    /// How many volumes it bears on this node; 0 says nothing.
+    /// NodeGetInfo's `max_volumes_per_node`; 0 is no limit.
     #[arg(long, default_value_t = 0)]
     pub max_volumes: i64,
-    /// Where the node is: KEY=VALUE.
+    /// The node's topology segments: KEY=VALUE.
     #[arg(long, value_parser = pair)]
     pub topology: Vec<(String, String)>,
-    /// What must come along with NodeStageVolume: KEY=VALUE.
+    /// The secrets that NodeStageVolume must have: KEY=VALUE.
     #[arg(long, value_parser = pair)]
     pub stage_secret: Vec<(String, String)>,
-    /// What must come along with NodePublishVolume: KEY=VALUE.
+    /// The secrets that NodePublishVolume must have: KEY=VALUE.
     #[arg(long, value_parser = pair)]
     pub publish_secret: Vec<(String, String)>,
-    /// What must come along with NodeExpandVolume: KEY=VALUE.
+    /// The secrets that NodeExpandVolume must have: KEY=VALUE.
     #[arg(long, value_parser = pair)]
     pub expand_secret: Vec<(String, String)>,
     /// A key that every NodePublishVolume must have in its context.
     #[arg(long)]
     pub context_key: Vec<String>,
-    /// How it introduces itself.
+    /// How it registers.
     #[arg(long, value_enum, default_value_t = RegistrationMode::Normal)]
     pub registration: RegistrationMode,
     /// The versions that it offers for registration.
@@ -58,7 +58,7 @@ pub struct DriverOptions {
     pub offline_expansion: bool,
 }
 
-/// What the node service can do.
+/// A capability of the node service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DriverCapability {
     Stage,
@@ -67,19 +67,19 @@ pub enum DriverCapability {
     Condition,
     MultiWriter,
     MountGroup,
-    /// None of these.
+    /// No capability.
     Nothing,
 }
 
-/// How the driver introduces itself.
+/// How the driver registers, rightly or wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RegistrationMode {
     Normal,
-    /// A second socket says the same.
+    /// A second socket registers the same driver.
     Twice,
-    /// GetInfo tells another name than GetPluginInfo.
+    /// GetInfo answers another name than GetPluginInfo.
     OtherName,
-    /// It is a plugin of a type that nobody knows.
+    /// Its plugin type is unknown.
     OtherType,
     /// Its only version is not the agent's.
     WrongVersion,
@@ -87,7 +87,7 @@ pub enum RegistrationMode {
     Silent,
     /// Where the socket should be, there is a file.
     PlainFile,
-    /// There is nothing.
+    /// There is no socket.
     Nothing,
 }
 
@@ -97,23 +97,23 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl DriverOptions {
-    /// Whether the node service can do this.
+    /// Whether the node service has this capability.
     pub fn can(&self, ability: DriverCapability) -> bool {
         self.abilities.contains(&ability)
     }
 
-    /// The socket of its services.
+    /// Returns the socket of its CSI services.
     pub fn endpoint(&self) -> PathBuf {
         self.root.join("plugins").join(&self.name).join("csi.sock")
     }
 
-    /// The socket by which it registers.
+    /// Returns the socket by which it registers.
     pub fn registration_socket(&self) -> PathBuf {
         let name = format!("{}-reg.sock", self.name);
         self.root.join("plugins_registry").join(name)
     }
 
-    /// Where a test writes down how many volumes it bears from now on.
+    /// The file in which a test sets `max_volumes_per_node`.
     pub(super) const MAX_VOLUMES: &str = "max-volumes";
 
     pub(super) fn max_volumes(&self) -> i64 {

@@ -12,10 +12,10 @@ pub(super) const DROP_IN: &str = include_str!("corpus/drop-in.conf");
 pub(super) const PLUGINS: &str = include_str!("corpus/plugins.yaml");
 pub(super) const FLAGS: &str = include_str!("corpus/flags.txt");
 
-/// What a target's inputs are made from.
+/// The seeds of a target's inputs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SeedCorpus {
-    /// As they are written.
+    /// The seed inputs, unchanged.
     pub(super) texts: Vec<Vec<u8>>,
     /// As trees, to be broken without losing their shape.
     pub(super) trees: Vec<Value>,

@@ -55,7 +55,7 @@ impl FuzzSession {
         })
     }
 
-    /// Reads one input.
+    /// Feeds one input to the target; a finding panics.
     pub fn read(&self, input: &[u8]) {
         self.target.read(&self.folder, input);
     }

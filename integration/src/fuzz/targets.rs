@@ -1,4 +1,4 @@
-//! What is fuzzed: each target reads bytes as the agent would, and uses what it got.
+//! The fuzz targets: each parses bytes as the agent would, and uses the result.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -39,10 +39,10 @@ const RECORDS: Schema = Schema {
     version: 1,
 };
 
-/// Something that reads bytes.
+/// A parser to be fuzzed.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzTarget {
-    /// What it is called.
+    /// Its name on the command line.
     pub name: &'static str,
     corpus: fn(&Path) -> Result<SeedCorpus>,
     read: fn(&Path, &[u8]),

@@ -44,7 +44,7 @@ impl StuckMount {
         })
     }
 
-    /// Returns where it is mounted.
+    /// Returns its mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }

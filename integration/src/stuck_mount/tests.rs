@@ -1,4 +1,4 @@
-//! The proof of the rig: who looks at a held path is stuck as with a dead mount.
+//! The proof of the rig: a process that accesses a held path is stuck as with a dead mount.
 
 use std::fs;
 use std::process::Stdio;

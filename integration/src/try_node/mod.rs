@@ -15,7 +15,7 @@ use crate::agent::{NODE_NAME, Node, Runtime, program};
 use crate::containerd::{self, CgroupPlacement, Containerd};
 use crate::images::Image;
 
-/// What the sample pod runs.
+/// The sample pod's image.
 const IMAGE: &str = "localhost/busybox:latest";
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/sample-pod.yaml");
 /// The sample pod's name in its manifest.
@@ -34,7 +34,7 @@ pub enum StopAfter {
 /// Starts a node in this folder (`target/try` where none is named), runs the sample pod, shows it, and takes
 /// everything away at the end.
 pub async fn run(until: StopAfter, folder: Option<PathBuf>) -> Result<()> {
-    // Heard from the first moment on: whatever is under way is taken away.
+    // Signals are handled from the first moment on: whatever is under way is taken away.
     let (mut interrupt, mut terminate) = (
         signal(SignalKind::interrupt())?,
         signal(SignalKind::terminate())?,

@@ -1,4 +1,4 @@
-//! What `make run` shows of its node.
+//! The output of `make run` about its node.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What containerd's pods live through: their adapter, containerd itself and the agent are killed.
+//! Pods on containerd survive kills of the adapter, of containerd and of the agent.
 
 use std::time::Duration;
 
@@ -154,7 +154,7 @@ async fn an_agent_killed_with_pods_restarts_no_container() {
     assert!(took < ADOPTION_TIMEOUT, "{took:?}");
     assert_eq!(node_rig.cri().await.running().await.unwrap(), running);
 
-    // Told to end, it leaves the pods as well; what happens meanwhile is seen by its successor.
+    // Ended by SIGTERM, it leaves the pods as well; its successor sees what happened meanwhile.
     node_rig.node.terminate().await.unwrap();
     assert_eq!(node_rig.cri().await.running().await.unwrap(), running);
     node_rig.node.remove_manifest("pod-03.yaml").unwrap();

@@ -1,4 +1,4 @@
-//! The CSI driver of these tests does as CSI says, fails as ordered, and complains of callers who do not keep to the
+//! The CSI driver of these tests does as CSI says, fails as ordered, and complains of callers that do not keep to the
 //! protocol: else what other tests prove with it would be worth nothing.
 
 use std::fs;

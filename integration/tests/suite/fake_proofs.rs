@@ -1,4 +1,4 @@
-//! What a node lives through: plugins killed a thousand times, every manager broken, a thousand pods.
+//! A node survives: plugins killed a thousand times, every manager broken, a thousand pods.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -56,7 +56,7 @@ impl ClosedRegistry {
         format!("{}/{}:1", self.place(), self.repository)
     }
 
-    /// Drops the manifest of a pod of the image, which is on the shelf from now on.
+    /// Drops the manifest of a pod of the image, which the registry serves from now on.
     fn drop_pod(&self, node_rig: &NodeRig, name: &str) {
         if self.on == TestRuntime::Containerd {
             let built = Image::busybox(self.repository);

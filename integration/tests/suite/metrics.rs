@@ -56,7 +56,8 @@ const STABLE: &[MetricFact] = &[
     ),
 ];
 
-/// Each beta one of the kubelet that shows without a controller of its own: `running_managed_controllers` has no sample.
+/// Each beta one of the kubelet that shows without a controller of its own: `running_managed_controllers` has no
+/// sample.
 const BETA: &[MetricFact] = &[
     (OWN, "disabled_metrics_total", "counter", &[]),
     (OWN, "hidden_metrics_total", "counter", &[]),
@@ -231,7 +232,7 @@ fn sample(line: &str) -> (String, MetricSample) {
     (name.to_owned(), (labels.collect(), value.parse().unwrap()))
 }
 
-/// What the HTTPS API answers to somebody who may ask.
+/// The HTTPS API's answer to an authorized client.
 async fn page(cluster: &Cluster, path: &str) -> MetricsPage {
     let url = format!("https://127.0.0.1:{}{path}", cluster.node.https_port());
     let bearer = format!("Authorization: Bearer {TOKEN}");

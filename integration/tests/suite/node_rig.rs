@@ -167,7 +167,7 @@ spec:
     )
 }
 
-/// A pod that runs until it is told to end, and then ends at once.
+/// A pod that runs until SIGTERM, and then ends at once.
 pub(super) fn server(name: &str) -> String {
     one(name, "Always", SERVE)
 }
@@ -323,7 +323,7 @@ pub(super) async fn adopted(node: &mut Node, before: &[Pod]) -> (Duration, Durat
             .map(|pod| pod.status.clone().unwrap().start_time)
             .collect()
     };
-    // What was noted in the last moments before the kill is told from the sandbox.
+    // What was lost in the last moments before the kill is reconstructed from the sandbox.
     for (then, now) in started(before).into_iter().zip(started(&last)) {
         let (then, now) = (then.unwrap().0, now.unwrap().0);
         let apart = now.duration_since(then).abs();

@@ -67,7 +67,7 @@ fn state_of(event: &ContainerEventResponse) -> Option<ContainerState> {
     own(event).map(cri::ContainerStatus::state)
 }
 
-/// Reads on until the container is deleted: what was told of its end on the way, and the deletion.
+/// Reads on until the container is deleted: returns the events of its end, and its deletion.
 async fn rest_of(
     events: &mut Streaming<ContainerEventResponse>,
     id: &str,

@@ -67,7 +67,7 @@ async fn it_shows_the_sample_pod_and_leaves_nothing_even_after_one_that_was_kill
     })
     .await
     .unwrap();
-    // Nobody else may use its folder, and it is killed without a chance to tidy up.
+    // A second instance is refused the folder; the first is then killed without a chance to tidy up.
     let second = command(&folder).output().await.unwrap();
     let refusal = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(refusal.contains("another one runs"), "{refusal}");

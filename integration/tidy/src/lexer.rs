@@ -1,6 +1,6 @@
 //! Rust source as words and signs: comments, strings, characters, numbers and lifetimes are left out.
 
-/// What paths, items and blocks are made of.
+/// The kinds of tokens that paths, items and blocks are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind<'a> {
     /// An identifier or keyword; a raw one without its `r#`.
@@ -14,7 +14,7 @@ pub(crate) enum Kind<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind<'a>,
-    /// From 1.
+    /// The line number, from 1.
     pub(crate) line: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What no lint sees, as rust-lang/rust's tidy: circles between modules, and retired words.
+//! Checks that no lint makes, as rust-lang/rust's tidy: circles between modules, and retired words.
 //!
 //! Standard library only, and a parser of exactly what is needed: it builds within a second or two and reads the
 //! whole workspace in one.

@@ -146,7 +146,7 @@ impl Files {
     }
 }
 
-/// Returns the file of a module; where there is none, one that nobody finds.
+/// Returns the file of a module; where there is none, a path that does not exist.
 fn file_of(tree: &Tree, path: &Path) -> PathBuf {
     let folder = path.join("mod.rs");
     if tree.sources.contains_key(&folder) {

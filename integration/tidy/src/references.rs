@@ -1,4 +1,4 @@
-//! What a file names: the modules that it declares, its `use` trees, and its paths; tests left out.
+//! The references of a file: the modules that it declares, its `use` trees, and its paths; tests left out.
 
 use crate::lexer::{Kind, Token, lex};
 
@@ -17,7 +17,7 @@ pub(crate) struct Import {
     pub(crate) reference: Reference,
 }
 
-/// A file, read.
+/// The references of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct References {
     /// Modules in files of their own, as `mod name;` says.
@@ -26,7 +26,7 @@ pub(crate) struct References {
     pub(crate) paths: Vec<Reference>,
 }
 
-/// Reads a file.
+/// Parses a file's references.
 pub(crate) fn read(text: &str) -> References {
     let tokens = without_tests(&lex(text));
     let mut reader = Reader {

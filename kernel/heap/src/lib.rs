@@ -1,7 +1,8 @@
 //! The process's heap: one arena for all threads, and free pages go back to the node.
 //!
 //! Left alone, glibc gives every thread an arena of its own and keeps what a burst once took, between the blocks that
-//! outlive it. On a node with 110 pods that is a third of the agent's heap. With another C library both calls do nothing.
+//! outlive it. On a node with 110 pods that is a third of the agent's heap. With another C library both calls do
+//! nothing.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -35,7 +36,8 @@ fn give_back() {
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod gnu {
-    /// From this size on a block is mapped by itself, bytes. glibc's default, which a program's large blocks would raise.
+    /// From this size on a block is mapped by itself, bytes. glibc's default, which a program's large blocks would
+    /// raise.
     const LARGE: libc::c_int = 128 * 1024;
 
     pub(super) fn set_up() {

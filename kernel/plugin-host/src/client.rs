@@ -29,7 +29,7 @@ const MAX_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PluginState {
-    /// On its way, for the first time or again: calls wait.
+    /// Not ready yet, for the first time or again: calls wait.
     Starting,
     /// Serves calls.
     Ready,
@@ -59,7 +59,7 @@ impl fmt::Display for PluginState {
 /// Where a plugin stands, and since which process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginStatus {
-    /// Its state.
+    /// The plugin's state.
     pub state: PluginState,
     /// Which process callers reach; changes at every restart, swap and reconnection.
     pub generation: u64,

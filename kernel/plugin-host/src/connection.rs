@@ -20,7 +20,7 @@ use tower::service_fn;
 pub(super) enum SocketRoute {
     /// Ours: a connection is always accepted, at worst later.
     Kept(PathBuf),
-    /// Somebody else's: there may be nobody.
+    /// An external plugin's socket: it may have no listener.
     Foreign(PathBuf),
 }
 
@@ -35,8 +35,8 @@ pub(super) fn direct(path: &Path) -> Channel {
 
 /// A connection to wherever the route leads when it is made; waits for the first route.
 ///
-/// It can be cut from this side: a process that is stuck in the kernel keeps its end open, although
-/// nobody will ever answer there.
+/// It can be cut from this side: a process that is stuck in the kernel keeps its end open, although it will never
+/// answer.
 #[derive(Clone, Debug)]
 pub(super) struct ClientConnection {
     pub(super) channel: Channel,

@@ -11,17 +11,17 @@ use serde_json::Value;
 /// A plugin as it was declared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declaration {
-    /// Its name: lower-case letters, digits and dashes; also that of its socket and its folder.
+    /// Its name: lower-case letters, digits and dashes; also that of its socket and its directory.
     pub name: String,
-    /// What it is for.
+    /// Which service it serves.
     pub kind: ServiceKind,
     /// Where it comes from.
     pub start: LaunchMethod,
     /// Its own section of the plugin file, handed over unread; `null` when there is none.
     pub configuration: Value,
-    /// What it logs: error, warn, info, debug or trace.
+    /// Its log level: error, warn, info, debug or trace.
     pub log: String,
-    /// It reports its health at least this often; three times as long is a hang.
+    /// It reports its health at least this often; after three times as long without a report it counts as hung.
     pub health_interval: Duration,
     /// From its start to its first health report.
     pub start_within: Duration,
@@ -44,15 +44,15 @@ pub struct Declaration {
     pub intensity: Intensity,
 }
 
-/// What a plugin is for: which service it serves beside the base one.
+/// The service that a plugin serves beside the base one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServiceKind {
-    /// CRI.
+    /// CRI's `RuntimeService` and `ImageService`.
     Runtime,
-    /// Pod networking.
+    /// The pod networking service.
     Network,
-    /// Volumes.
+    /// The storage service, `oxlet.storage.v1`.
     Storage,
 }
 
@@ -62,15 +62,15 @@ pub enum ServiceKind {
 pub enum LaunchMethod {
     /// A process of ours: started, watched and replaced.
     Managed {
-        /// The program.
+        /// The program's path.
         command: PathBuf,
-        /// Its arguments.
+        /// The program's arguments.
         #[serde(default)]
         args: Vec<String>,
     },
     /// A process that the host does not start: it is only connected to.
     External {
-        /// Its Unix socket.
+        /// The path of its Unix socket.
         endpoint: PathBuf,
     },
 }
@@ -184,7 +184,7 @@ pub enum DeclarationError {
     /// A path is relative.
     #[error("plugin {name}: {field} {}: expected an absolute path", path.display())]
     Path {
-        /// Of the plugin.
+        /// The plugin's name.
         name: String,
         /// Which of its paths.
         field: &'static str,
@@ -194,7 +194,7 @@ pub enum DeclarationError {
     /// No time at all between two health reports.
     #[error("plugin {name}: health interval is 0, expected some time")]
     Interval {
-        /// Of the plugin.
+        /// The plugin's name.
         name: String,
     },
 }

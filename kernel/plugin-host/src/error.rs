@@ -1,8 +1,8 @@
-//! What became of a call; what a broken connection means for it is decided here and nowhere else.
+//! The outcome of a call; what a broken connection means for it is decided here and nowhere else.
 //!
-//! A connection that breaks under a call shows as a status that was made up on this side: it has a
-//! source (tonic's, hyper's or h2's error), which no status that came over the wire has. If that
-//! source says that the request never left, the call did not begin; otherwise nobody knows.
+//! A connection that breaks under a call shows as a status that was made up on this side: it has a source (tonic's,
+//! hyper's or h2's error), which no status that came over the wire has. If that source says that the request never
+//! left, the call did not begin; otherwise its outcome is unknown.
 
 use std::error::Error;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use tonic::{Code, ConnectError, Status};
 /// A call that brought no answer, or not the wanted one.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The plugin answered, and it said no.
+    /// The plugin answered with an error status.
     #[error("the plugin refused the call")]
     Refused(#[source] Status),
-    /// The connection broke under a call that creates something, or the plugin was abandoned under the
-    /// call: look at what exists before acting again.
+    /// The connection broke under a call that creates something, or the plugin was abandoned under the call: list what
+    /// exists before acting again.
     #[error("plugin {plugin} went away during the call: whether it was carried out is unknown")]
     Interrupted {
         /// The plugin's name.
@@ -35,7 +35,7 @@ pub enum CallError {
     Unavailable {
         /// The plugin's name.
         plugin: String,
-        /// In words.
+        /// The reason, in words.
         why: String,
     },
 }
@@ -94,7 +94,7 @@ pub(super) enum ConnectionLoss {
 }
 
 impl ConnectionLoss {
-    /// Returns `None` for what the plugin said itself.
+    /// Returns `None` for a status that the plugin itself sent.
     pub(super) fn of(status: &Status) -> Option<Self> {
         let mut cause = status.source();
         let lost = cause.is_some();

@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 /// Before a stream that broke is opened again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a plugin says of itself.
+/// A plugin's health report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PluginHealth {
     pub(super) healthy: bool,

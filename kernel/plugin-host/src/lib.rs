@@ -1,10 +1,10 @@
 //! The plugin host: processes that serve gRPC, kept alive by one actor each.
 //!
-//! [`PluginHost`] is that actor. It starts a plugin from its [`Declaration`], makes sure that it is what
-//! it was declared to be, watches its health, and replaces it when it dies, hangs, or is to be
-//! swapped. [`PluginClient`] is the caller's end: it follows the plugin from generation to generation, so
-//! that a caller of an idempotent call never sees one go. What the two sides say to each other is
-//! the contract in `proto/plugin/v1/base.proto`; `plugins/sdk` is the other side of it.
+//! [`PluginHost`] is that actor. It starts a plugin from its [`Declaration`], checks that it is what it was declared
+//! to be, watches its health, and replaces it when it dies, hangs, or is to be swapped. [`PluginClient`] is the
+//! caller's end: it follows the plugin from generation to generation, so that a caller of an idempotent call never
+//! sees one go. The contract between the two sides is `proto/plugin/v1/base.proto`; `plugins/sdk` is the other side of
+//! it.
 //!
 //! **Invariants.** The listening socket is bound here and outlives every process that serves it,
 //! so a plugin that is down delays a connection but never refuses it. A generation is proven dead

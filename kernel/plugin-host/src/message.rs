@@ -1,11 +1,11 @@
-//! What can be said to a plugin's host, and how it answers.
+//! The messages of a plugin's host, and its answers.
 
 use kernel::Reply;
 
 use crate::declaration::{Declaration, DeclarationError};
 use crate::generation::update::GenerationUpdate;
 
-/// Everything that can be said to a plugin's host.
+/// The messages of a plugin's host.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Takes note of what became of a generation; sent by the host's own tasks.
@@ -21,16 +21,16 @@ pub enum Msg {
     /// Replaces the plugin by another one of the same name; answers with the new generation when it
     /// serves and the old one is dead. If the new one does not get ready, the old one stays.
     Swap {
-        /// What to start.
+        /// The new plugin's declaration.
         declaration: Box<Declaration>,
         /// The new generation, or why there is none.
         reply: GenerationReply,
     },
-    /// Takes note that a generation has a thread that is stuck in the kernel. If it is the one that
-    /// callers reach, starts another one of the same declaration beside it, which takes over when it is
-    /// ready; then the old one is drained and ended, or abandoned. To be told again changes nothing.
+    /// Takes note that a generation has a thread that is stuck in the kernel. If it is the one that callers reach,
+    /// starts another one of the same declaration beside it, which takes over when it is ready; then the old one is
+    /// drained and ended, or abandoned. Repeating it changes nothing.
     Replace {
-        /// Which one.
+        /// The generation's number.
         generation: u64,
     },
     /// Drains and ends the plugin for good; answers when it is dead.
@@ -57,7 +57,7 @@ pub enum HostError {
     NotReady {
         /// The plugin's name.
         plugin: String,
-        /// In words.
+        /// The reason, in words.
         why: String,
     },
     /// A plugin cannot become another one's.

@@ -23,7 +23,7 @@ pub(super) struct PersistentState {
     pub(super) current: Option<u64>,
     /// Processes that were started and have not been seen to end.
     pub(super) processes: BTreeMap<u64, PluginProcess>,
-    /// What leads to those of them that callers reach, or reached.
+    /// The connections to those generations that callers reach, or reached.
     pub(super) wires: BTreeMap<u64, ClientConnection>,
     pub(super) restarts: u64,
     pub(super) last_exit: Option<String>,

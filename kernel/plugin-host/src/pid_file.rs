@@ -22,8 +22,8 @@ impl PidFile {
         Self { path }
     }
 
-    /// Writes down a process that lives, or is not yet reaped, beside those that still do. Without it
-    /// the next agent waits for nobody, so a failure is worth a line but not the plugin.
+    /// Adds a process that lives, or is not yet reaped, to the file. Without it the next agent waits for no earlier
+    /// process, so a failure is logged but does not fail the plugin.
     pub(super) fn write(&self, pid: u32) {
         let kept = self.lines().filter(|(pid, line)| is_still(*pid, line));
         let kept: String = kept.map(|(_, line)| line).collect();
@@ -81,7 +81,7 @@ fn identity(pid: u32) -> io::Result<String> {
     Ok(format!("{pid} {} {}\n", stat.start, boot.trim()))
 }
 
-/// What the kernel says of a process.
+/// Fields of `/proc/PID/stat`: whether the process lives, and when it started.
 struct Stat {
     is_zombie: bool,
     threads: u32,

@@ -36,13 +36,13 @@ pub(super) struct PluginProcess {
     exit: watch::Receiver<Option<String>>,
 }
 
-/// What a generation is started with.
+/// What a generation's process is spawned with.
 #[derive(Clone, Debug)]
 pub(super) struct SpawnSpec {
     pub(super) declaration: Arc<Declaration>,
     pub(super) generation: u64,
     pub(super) socket: Arc<PluginSocket>,
-    /// The plugin's own folder.
+    /// The plugin's own directory.
     pub(super) dir: PathBuf,
 }
 
@@ -111,7 +111,7 @@ impl PluginProcess {
     pub(super) async fn dead(&self) -> String {
         let mut exit = self.exit.clone();
         let ended = exit.wait_for(Option::is_some).await;
-        // The reaper ends before it has spoken only with the whole runtime.
+        // The reaper ends before it has sent the exit only with the whole runtime.
         ended
             .ok()
             .and_then(|exit| exit.clone())

@@ -10,10 +10,10 @@ use interprocess::local_socket::{GenericFilePath, Listener, ListenerOptions, ToF
 
 /// A bound, listening socket. Connections to it wait in its backlog until a process accepts them.
 ///
-/// There is no SO_PEERCRED check on our end, because there it is blind: the kernel takes a
-/// listener's credentials when `listen` is called, so a connecting client sees those of the agent
-/// itself, whoever accepts. What stands for it: the folder is ours alone (0700), the descriptor is
-/// handed to the process that we started and to no other, and `Info` says who answers.
+/// There is no SO_PEERCRED check on our end, because it would prove nothing: the kernel takes a listener's credentials
+/// when `listen` is called, so a connecting client sees those of the agent itself, whichever process accepts. Instead,
+/// the directory is ours alone (0700), the descriptor is handed to the process that we started and to no other, and
+/// `Info` names the plugin that answers.
 #[derive(Debug)]
 pub(super) struct PluginSocket {
     listener: OwnedFd,
@@ -42,7 +42,7 @@ impl PluginSocket {
             .clone()
     }
 
-    /// Takes over the name of another socket: who connects to it from now on reaches this one.
+    /// Takes over the name of another socket: new connections to that name reach this one.
     pub(super) fn rename(&self, to: &Path) -> io::Result<()> {
         let mut path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
         fs::rename(&*path, to)?;
@@ -61,7 +61,7 @@ impl PluginSocket {
     }
 }
 
-/// Makes a folder that nobody else may look into; one that exists is closed to others.
+/// Makes a directory of mode 0700; one that exists gets that mode.
 pub(super) fn private_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)

@@ -31,8 +31,8 @@ impl PluginClient {
         list.iter().map(|abandoned| abandoned.generation).collect()
     }
 
-    /// Follows which processes are abandoned. It changes at every end of a process, too, so that
-    /// a task that waits for one may look again.
+    /// Follows which processes are abandoned. It changes at every end of a process, too, so that a task that waits for
+    /// one may check again.
     pub fn abandonments(&self) -> watch::Receiver<Vec<Abandoned>> {
         self.shared.abandoned.subscribe()
     }
@@ -111,7 +111,7 @@ impl PluginClient {
         persistent.processes.remove(&generation);
         persistent.wires.remove(&generation);
         drop(persistent);
-        // The tasks that wait in `ended` look again.
+        // The tasks that wait in `ended` check again.
         self.shared.abandoned.send_modify(|_| {});
     }
 

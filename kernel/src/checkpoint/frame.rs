@@ -12,7 +12,7 @@ use bincode::config::{Configuration, Limit, LittleEndian, Varint, standard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What a checkpoint may hold at most.
+/// The largest payload of a checkpoint, in bytes.
 pub const LIMIT: usize = 64 << 20;
 
 /// Bytes before the payload.
@@ -21,7 +21,7 @@ pub(super) const HEADER: usize = 20;
 const MAGIC: &[u8; 8] = b"oxletckp";
 const CONFIG: Configuration<LittleEndian, Varint, Limit<LIMIT>> = standard().with_limit::<LIMIT>();
 
-/// What a file holds, and in which edition.
+/// The kind and the version of a checkpoint's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schema {
     /// Which of the program's checkpoints this is.
@@ -39,17 +39,17 @@ pub enum Flaw {
     /// It is shorter or longer than its header says.
     #[error("its header announces {announced} bytes of content, it has {found}")]
     Length {
-        /// What the header says.
+        /// The length in the header, in bytes.
         announced: u64,
-        /// What there is.
+        /// The length of the content, in bytes.
         found: u64,
     },
     /// Its content or header changed since it was written.
     #[error("its checksum is {found:#010x}, its header says {announced:#010x}")]
     Checksum {
-        /// What the header says.
+        /// The checksum in the header.
         announced: u32,
-        /// What the bytes give.
+        /// The checksum of the bytes.
         found: u32,
     },
     /// It is a checkpoint of something else.
@@ -68,7 +68,7 @@ pub enum Flaw {
         /// The version asked for.
         wanted: u16,
     },
-    /// An earlier program wrote it, and nobody migrates it.
+    /// An earlier program wrote it, and there is no migration for it.
     #[error("it has schema version {found}, this program reads {wanted}")]
     Older {
         /// The version in the header.

@@ -1,9 +1,9 @@
 //! State that outlives the process: one file, one value, written whole or not at all.
 //!
-//! A [`CheckpointFile`] writes a temporary file, syncs it, renames it over the old one and syncs the folder,
-//! so that a power cut leaves either the old value or the new. What has not changed is not written:
-//! flash wears out. A file that cannot be read for what it holds is set aside under another name,
-//! with a reason, and never taken for "nothing there". Blocking; a handler uses a [`CheckpointWriter`].
+//! A [`CheckpointFile`] writes a temporary file, syncs it, renames it over the old one and syncs the directory, so
+//! that a power cut leaves either the old value or the new. An unchanged value is not written: flash wears out. A file
+//! that cannot be read is set aside under another name, with a reason, and never taken for "nothing there". Blocking;
+//! a handler uses a [`CheckpointWriter`].
 
 mod frame;
 mod pending_write;
@@ -29,45 +29,45 @@ const KEPT_ASIDE: u32 = 3;
 pub struct CheckpointFile {
     path: PathBuf,
     schema: Schema,
-    /// What the file is known to hold.
+    /// The fingerprint of the file's content; none if it is not known.
     on_disk: Cell<Option<Fingerprint>>,
     stats: Stats,
 }
 
-/// What [`CheckpointFile::load`] found.
+/// The result of [`CheckpointFile::load`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum LoadOutcome<T> {
     /// There is no file: the first start, or a new node.
     Fresh,
     /// The value that was saved last.
     Found(T),
-    /// There was a file, and it is of no use. Whoever needs the value must say that it is lost.
+    /// There was a file, but it can't be used. An actor that needs the value must report that it is lost.
     SetAside {
         /// Where it can be looked at.
         moved_to: PathBuf,
-        /// What is wrong with it.
+        /// Why it can't be used.
         why: String,
     },
 }
 
-/// What [`CheckpointFile::save`] did.
+/// The result of [`CheckpointFile::save`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Saved {
     /// The file holds the value now.
     Written {
-        /// Its length.
+        /// The file's length in bytes.
         bytes: u64,
     },
     /// The file held the value already.
     Unchanged,
 }
 
-/// What a store cost its disk since the start of the process.
+/// Writes of a checkpoint file since the start of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stats {
     /// Files written.
     pub writes: u64,
-    /// Bytes in them.
+    /// Bytes written.
     pub bytes: u64,
     /// Writes spared because nothing had changed.
     pub skipped: u64,
@@ -81,15 +81,15 @@ pub enum CheckpointError {
     Encode {
         /// The file it was for.
         path: PathBuf,
-        /// Why.
+        /// The encoder's error.
         source: EncodeError,
     },
-    /// The disk refused.
+    /// The file could not be read or written.
     #[error("cannot {action} checkpoint {}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed action, as a verb.
         action: &'static str,
-        /// With which file.
+        /// The file's path.
         path: PathBuf,
         /// Why it did not work.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! One content on its way to the disk: written beside the file, and put in its place whole.
+//! One write of a checkpoint: to a file beside the old one, which it then replaces atomically.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -90,7 +90,7 @@ impl PendingWrite {
     }
 }
 
-/// Returns the path of a file with a longer name in the same folder.
+/// Returns the path of a file with a longer name in the same directory.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().map(OsString::from).unwrap_or_default();
     name.push(suffix);

@@ -20,7 +20,7 @@ use crate::observe::TreeNodeState;
 use crate::spec::ChildSpec;
 use crate::watchdog;
 
-/// The longest pause between two looks.
+/// The longest pause between two rounds of the sweep.
 pub(super) const SLOWEST: Duration = Duration::from_secs(1);
 
 /// The shortest, whatever deadline an actor has.
@@ -52,12 +52,12 @@ pub(crate) struct ActorCell {
     changed: Notify,
 }
 
-/// What the supervisor wants of the actor.
+/// The supervisor's command to an actor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum CellCommand {
     /// Live, from this moment on.
     Go(Instant),
-    /// Don't live until told so.
+    /// Don't live until the next command.
     Halt,
     /// End for good.
     Stop,
@@ -65,13 +65,13 @@ enum CellCommand {
 
 /// Why an incarnation ended.
 pub(super) enum IncarnationEnd {
-    /// By itself.
+    /// By itself, or by a panic.
     Exit(Exit),
-    /// With the siblings whose fate it shares.
+    /// With the siblings that are restarted together.
     Halted,
 }
 
-/// What the sweep remembers of an actor's pulse.
+/// The sweep's last observation of an actor's pulse.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ping {
     pub(super) pulse: u64,
@@ -173,7 +173,7 @@ impl ActorCell {
         self.set_order(CellCommand::Go(at));
     }
 
-    /// Drops the present incarnation, without a goodbye: its siblings' fate is its own.
+    /// Drops the present incarnation without notice: it is restarted with its siblings.
     pub(super) fn halt(&self) {
         self.set_order(CellCommand::Halt);
         if self.running.get() && !self.stopping() {
@@ -280,7 +280,7 @@ impl ActorCell {
     }
 }
 
-/// Polls something of an actor's: a panic is its exit, and the watchdog knows who holds the thread.
+/// Polls a future of an actor: a panic is its exit, and the watchdog knows which actor blocks the thread.
 pub(crate) fn caught<T>(cell: &ActorCell, poll: impl FnOnce() -> Poll<T>) -> Poll<Result<T, Exit>> {
     let _held = cell.seat.hold();
     match catch_unwind(AssertUnwindSafe(poll)) {

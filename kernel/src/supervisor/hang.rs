@@ -1,4 +1,4 @@
-//! Who does not answer: one timer a tree looks at every actor's pulse.
+//! Finds hung actors: one timer a tree checks every actor's pulse.
 //!
 //! Whatever an actor does moves its pulse. One whose pulse stands still for a quarter of its
 //! deadline is pinged, and one whose pulse still stands when the deadline has passed after that is
@@ -13,13 +13,13 @@ use crate::mail::Control;
 use crate::supervisor::cell::{ActorCell, Ping};
 use crate::supervisor::group::ChildGroup;
 
-/// Looks at every actor beneath `root` until the root is shut down.
+/// Checks every actor beneath `root` until the root is shut down.
 pub(super) async fn sweep(root: Rc<ChildGroup>) {
     while !root.closed() {
         let (before, pace) = (now(), root.pace());
         tokio::time::sleep(pace).await;
         let now = now();
-        // While the thread was blocked or the process suspended, nobody could answer.
+        // While the thread was blocked or the process suspended, no actor could answer.
         let stalled = now.saturating_duration_since(before + pace);
         root.each_actor(&mut |cell| {
             cell.forgive(stalled);

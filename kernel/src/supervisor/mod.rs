@@ -1,11 +1,10 @@
-//! Supervision in OTP's words: who is restarted, when, and with whom.
+//! Supervision in OTP's words: which children are restarted, when, and with which siblings.
 //!
-//! A supervisor is a handle on a group of children, each an actor or another supervisor. A child
-//! that ends is restarted by the rules of its [`ChildSpec`], the first time at once and then after
-//! growing pauses. One that fails more often than the group's [`Intensity`] allows escalates: the
-//! whole group is restarted, which counts as one failure of the group in *its* supervisor. At the
-//! root there is nobody left to escalate to: the child is *degraded*, which everybody can see, and
-//! tried again at the longest pause for ever, while its siblings go on.
+//! A supervisor is a handle on a group of children, each an actor or another supervisor. A child that ends is
+//! restarted by the rules of its [`ChildSpec`], the first time at once and then after growing pauses. One that fails
+//! more often than the group's [`Intensity`] allows escalates: the whole group is restarted, which counts as one
+//! failure of the group in *its* supervisor. The root has no supervisor to escalate to: the child is *degraded*, which
+//! a snapshot shows, and tried again at the longest pause for ever, while its siblings go on.
 //!
 //! The tree lives on the actors' thread and so does every handle on it.
 
@@ -73,8 +72,8 @@ impl Supervisor {
         self.0.shutdown().await;
     }
 
-    /// Looks at the whole tree. An actor that does not show itself within a second has a null
-    /// snapshot, and `busy_with` says what keeps it.
+    /// Returns a snapshot of the whole tree. An actor that does not answer within a second has a null snapshot, and
+    /// `busy_with` names the message that it handles.
     pub async fn tree(&self) -> TreeNode {
         self.0.tree().await
     }

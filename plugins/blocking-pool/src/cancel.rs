@@ -1,4 +1,4 @@
-//! How long work finds out that it should end.
+//! Cancellation of long blocking work.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,7 +10,7 @@ thread_local! {
     static CURRENT: RefCell<Cancel> = RefCell::new(Cancel::default());
 }
 
-/// Whether work should end by itself. Clones are the same.
+/// A cancellation flag of blocking work, which checks it and ends by itself. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<(Mutex<bool>, Condvar)>);
 
@@ -20,7 +20,7 @@ impl Cancel {
         CURRENT.with_borrow(Self::clone)
     }
 
-    /// Asks the work to end.
+    /// Sets the flag, and wakes the work from [`sleep`](Self::sleep).
     pub fn set(&self) {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.0.1.notify_all();

@@ -34,7 +34,7 @@ struct Waiter {
 }
 
 impl KeyedLock {
-    /// Makes a set without locks.
+    /// Makes an empty set of locks.
     pub fn new() -> Self {
         Self::default()
     }
@@ -83,7 +83,7 @@ impl KeyedGuard {
 
 impl Drop for KeyedGuard {
     fn drop(&mut self) {
-        // Before the waiter, which looks whether anybody still holds the mutex.
+        // Before the waiter, which checks for other holders of the mutex.
         drop(self.held.take());
     }
 }

@@ -33,7 +33,7 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long before its deadline work is asked to end by itself, at most; a quarter of its time if that is less.
 const CANCEL_MARGIN: Duration = Duration::from_secs(1);
 
-/// What the contract has an answer carry that a thread was given up for.
+/// The metadata key of an answer whose thread was abandoned.
 const ABANDONED_HEADER: &str = "oxlet-abandoned";
 
 /// Threads for work that may hang. Clones share them.
@@ -145,7 +145,7 @@ impl PoolTask {
                 tracing::error!("{why}");
                 Err(Status::internal(why))
             });
-            // Whoever waits takes it; if it came too late, nobody does.
+            // The receiver is gone if the deadline has passed.
             drop(answer.send(result));
             if task.state.swap(DONE, Ordering::AcqRel) == ABANDONED {
                 tracing::warn!("{what} ended after its deadline");
@@ -187,7 +187,7 @@ fn abandoned(late: String) -> Status {
     status
 }
 
-/// What a panic said.
+/// Returns a panic's message.
 fn reason(panic: &(dyn Any + Send)) -> &str {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => text,

@@ -82,7 +82,7 @@ impl Threads {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     self.idle().waiting.retain(|(other, _)| *other != number);
-                    // Somebody may have taken this thread just before: then its job is on the way.
+                    // `start` may have taken this thread from the list just before: then its job is on the way.
                     match receiver.recv() {
                         Ok(next) => next,
                         Err(_) => return,
@@ -132,7 +132,7 @@ impl Threads {
         let now = change(*abandoned);
         if now != *abandoned {
             *abandoned = now;
-            // Within the lock, so that the last number told is the last one counted.
+            // Within the lock, so that the last number reported is the last one counted.
             self.health.attribute(ABANDONED, now.to_string());
         }
     }

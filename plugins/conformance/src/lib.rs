@@ -12,30 +12,30 @@ use std::time::Duration;
 /// The longest that one check may take, on the slowest machine that we have seen.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What became of each law.
+/// The outcome of every law of a suite.
 #[derive(Debug)]
 pub struct Report {
     /// In the order in which they were checked.
     pub laws: Vec<Law>,
 }
 
-/// What became of one law.
+/// A law of the contract, and its outcome.
 #[derive(Debug)]
 pub struct Law {
-    /// The law in words.
+    /// The law, a sentence.
     pub words: &'static str,
-    /// Whether it was kept.
+    /// Its outcome on the target.
     pub outcome: Outcome,
 }
 
-/// Whether a law was kept.
+/// The outcome of checking a law.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was.
+    /// The target keeps it.
     Kept,
-    /// It was not: what was seen, and what was expected.
+    /// The target breaks it: what was seen, and what was expected.
     Broken(String),
-    /// The target says that it cannot.
+    /// Not checked, for this reason: the target lacks the ability.
     Skipped(&'static str),
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The longest text of one log line, in bytes; longer ones come in parts.
 const MAX_PART_BYTES: usize = 16 << 10;
 
-/// Which of a container's two outputs.
+/// One of a container's two output streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputStream {
     /// `stdout` in a log line.

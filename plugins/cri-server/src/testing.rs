@@ -13,7 +13,8 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 pub use crate::streaming::spdy::frames::{Decoder, Encoder, SpdyError, SpdyFrame};
 
-/// Sends a request with these header lines (each with its CRLF) to a URL; returns the response's head, and the connection.
+/// Sends a request with these header lines (each with its CRLF) to a URL; returns the response's head, and the
+/// connection.
 pub async fn request(url: &str, headers: &str) -> (String, TcpStream) {
     let (host, path) = url
         .strip_prefix("http://")
@@ -37,7 +38,7 @@ pub struct SpdyClient {
     encoder: Encoder,
     decoder: Decoder,
     next: u32,
-    /// What the server has sent, by stream.
+    /// The text that the server has sent, by stream id.
     pub received: BTreeMap<u32, String>,
     /// Streams whose half the server has ended, in that order.
     pub closed: Vec<u32>,
@@ -71,7 +72,7 @@ impl SpdyClient {
         }
     }
 
-    /// Sends one frame.
+    /// Encodes a frame and sends it.
     pub async fn send(&mut self, frame: SpdyFrame) {
         let mut bytes = Vec::new();
         self.encoder.encode(&frame, &mut bytes);
@@ -94,7 +95,7 @@ impl SpdyClient {
         id
     }
 
-    /// Sends text on a stream.
+    /// Sends text in a data frame of this stream.
     pub async fn write(&mut self, id: u32, text: &str) {
         self.send(SpdyFrame::Data {
             id,
@@ -166,7 +167,7 @@ impl ChannelClient {
         ChannelClient(WebSocketStream::from_raw_socket(io, Role::Client, None).await)
     }
 
-    /// Sends one binary message.
+    /// Sends one binary WebSocket message.
     pub async fn write(&mut self, bytes: &[u8]) {
         self.0.send(Message::binary(bytes.to_vec())).await.unwrap();
     }

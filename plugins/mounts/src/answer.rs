@@ -1,4 +1,4 @@
-//! How an error of the operating system is answered: one sentence, and the code that the contract has for it.
+//! gRPC statuses for errors of the operating system: one sentence, and the code that the contract has for it.
 
 use std::fmt::Display;
 use std::io;

@@ -8,9 +8,9 @@ use tonic::Status;
 use crate::requests;
 use crate::safe::Root;
 
-/// What is read when the request names no limit.
+/// The limit of a read in bytes when the request names none.
 const MOST_DEFAULT: u32 = 1 << 20;
-/// What is read at most: the largest message, less what is around the bytes.
+/// The largest limit of a read in bytes: the largest message, less the fields around the content.
 const MOST: u32 = 32 << 20;
 
 /// Reads the file that the request names, without leaving the volume.

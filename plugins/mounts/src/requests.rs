@@ -1,4 +1,4 @@
-//! What comes over the wire is checked here before anything is done with it: paths, names, deadlines.
+//! Validation of requests, before anything is done: paths, names, deadlines.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use proto::storage::{Pod, Volume};
 use tonic::Status;
 
-/// What a call without a deadline gets.
+/// The deadline of a call that names none.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(120);
-/// What a call gets at most.
+/// The longest deadline of a call; a longer one is cut to this.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
 /// The longest name that a file system takes.
@@ -113,7 +113,7 @@ pub fn missing(field: &str) -> Status {
     invalid(format!("{field} is missing"))
 }
 
-/// Refuses a request.
+/// Returns INVALID_ARGUMENT with this reason.
 pub fn invalid(why: impl Into<String>) -> Status {
     Status::invalid_argument(why)
 }

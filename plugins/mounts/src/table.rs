@@ -1,4 +1,4 @@
-//! What is mounted, as the kernel tells it in `/proc/self/mountinfo`. No path is ever looked at for this.
+//! The kernel's mount table, `/proc/self/mountinfo`. No path is ever accessed for this.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -14,28 +14,28 @@ pub struct Table {
     entries: Vec<Entry>,
 }
 
-/// One mount.
+/// One mount: a line of proc_pid_mountinfo(5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The mount's number, unique at any one time.
     pub id: u64,
     /// The number of the mount it lies on.
     pub parent: u64,
-    /// The device, as "8:1".
+    /// The device's major and minor number, as "8:1".
     pub device: String,
-    /// What of the file system is mounted: "/" or a path within it.
+    /// The root of the mount within its file system: "/" or a path.
     pub root: PathBuf,
-    /// Where.
+    /// The path at which it is mounted.
     pub mount_point: PathBuf,
-    /// Of this mount: "rw", "nosuid", ...
+    /// Options of this mount: "rw", "nosuid", ...
     pub options: Vec<String>,
     /// Propagation: "shared:1", "master:2", ...
     pub propagation: Vec<String>,
-    /// "ext4", "fuse.sshfs", ...
+    /// The file system's type: "ext4", "fuse.sshfs", ...
     pub fs_type: String,
     /// The device or server, as it was named.
     pub source: OsString,
-    /// Of the file system.
+    /// Options of the file system's superblock.
     pub super_options: Vec<String>,
 }
 
@@ -48,13 +48,13 @@ impl Entry {
 }
 
 impl Table {
-    /// Reads it.
+    /// Reads the table from /proc.
     pub fn read() -> io::Result<Self> {
         let bytes = fs::read(MOUNT_INFO)?;
         Self::parse(&bytes)
     }
 
-    /// Reads it from the kernel's text.
+    /// Parses the kernel's text.
     pub fn parse(text: &[u8]) -> io::Result<Self> {
         let lines = text.split(|&byte| byte == b'\n');
         let entries = lines
@@ -107,7 +107,7 @@ impl Table {
         path.ancestors().find_map(|folder| self.at(folder))
     }
 
-    /// Returns all of them.
+    /// Returns all mounts, in the order in which they were made.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }

@@ -58,7 +58,7 @@ impl Drop for TestDir {
     }
 }
 
-/// How many mounts there are at exactly this path.
+/// Returns the number of mounts at exactly this path.
 pub(crate) fn layers(path: &Path) -> usize {
     Table::read().unwrap().layers(path).len()
 }

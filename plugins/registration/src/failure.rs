@@ -5,7 +5,7 @@ use std::fmt;
 
 use tonic::{Code, Status};
 
-/// What a plugin answers, or what stands for the answer of one that cannot be reached.
+/// A failed call of a plugin: its error, or the error that Go's client reports when there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     code: Code,
@@ -29,7 +29,7 @@ impl Failure {
         }
     }
 
-    /// Returns the code.
+    /// Returns the gRPC code.
     pub fn code(&self) -> Code {
         self.code
     }

@@ -1,4 +1,4 @@
-//! What one subscriber gets: the whole state, then every change; after it has fallen behind, the whole state anew.
+//! A subscriber's feed: the whole state, then every change; after it has fallen behind, the whole state anew.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

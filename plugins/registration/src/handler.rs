@@ -1,4 +1,4 @@
-//! What a kind of plugins adds to the watcher (upstream's pluginmanager/cache.PluginHandler, 1.36).
+//! The handler of one type of plugins (upstream's pluginmanager/cache.PluginHandler, 1.36).
 
 use std::fmt::Debug;
 
@@ -8,7 +8,7 @@ use crate::Event;
 
 /// A registered plugin, as its handler keeps it.
 pub trait Plugin: Clone + Debug + Send + Sync + 'static {
-    /// What decides between two sockets that give the same name.
+    /// The version that decides between two sockets that give the same name.
     type Version: Send + Sync;
 
     /// Why the socket of this plugin is refused once another one with a higher version has taken its name.
@@ -29,13 +29,13 @@ pub trait Plugin: Clone + Debug + Send + Sync + 'static {
 
 /// Validates and registers the plugins of one type.
 pub trait PluginHandler: Send + Sync + 'static {
-    /// What a registered plugin is to the handler.
+    /// The handler's type of a registered plugin.
     type Plugin: Plugin;
 
     /// The type that the handled plugins give in their PluginInfo, "CSIPlugin".
     const TYPE: &'static str;
 
-    /// What the handled plugins are called in a log, in the plural.
+    /// The plugins' name in logs, in the plural.
     const NOUN: &'static str;
 
     /// Checks what a plugin says of itself (ValidatePlugin). `may_register` tells whether the plugin's socket may have
@@ -66,5 +66,5 @@ pub trait PluginHandler: Send + Sync + 'static {
     fn log(&self, event: &Event<Self::Plugin>);
 }
 
-/// What a handler's plugins compare their versions by.
+/// The version type of a handler's plugins.
 pub type Version<H> = <<H as PluginHandler>::Plugin as Plugin>::Version;

@@ -1,5 +1,5 @@
-//! How one socket says who it is (upstream's pluginmanager/operationexecutor, 1.36): asked for its name and type, and
-//! told how its registration went.
+//! The registration of one socket (upstream's pluginmanager/operationexecutor, 1.36): it is asked for its name and
+//! type, and notified of the result of its registration.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 
 use crate::rpc::{self, ConnectRetry};
 
-/// Upstream's three.
+/// Upstream's three timeouts.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 const INFO_TIMEOUT: Duration = Duration::from_secs(1);
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 /// A name, an endpoint and a few versions.
 const INFO_LIMIT: usize = 64 << 10;
 
-/// The conversation with one socket.
+/// The registration calls to one socket.
 #[derive(Debug)]
 pub(crate) struct Introduction {
     socket: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct Introduction {
     info: PluginInfo,
 }
 
-/// What became of the first question.
+/// The result of GetInfo.
 #[derive(Debug)]
 pub(crate) enum Inquiry {
     /// It is a plugin of the handler's type.
@@ -37,7 +37,7 @@ pub(crate) enum Inquiry {
 }
 
 impl Introduction {
-    /// Asks a socket who it is.
+    /// Calls GetInfo on a socket.
     pub(crate) async fn begin(socket: &Path, handled: &str) -> Result<Inquiry, String> {
         let mut client = dial(socket).await?;
         let request = rpc::request(InfoRequest {}, INFO_TIMEOUT);
@@ -66,7 +66,7 @@ impl Introduction {
         &self.info.name
     }
 
-    /// What it says of itself.
+    /// Returns the plugin's answer to GetInfo.
     pub(crate) fn info(&self) -> &PluginInfo {
         &self.info
     }
@@ -92,12 +92,12 @@ impl Introduction {
     }
 }
 
-/// What a plugin reads when what it said of itself was wrong.
+/// The error that a plugin is notified of when its GetInfo was wrong.
 pub(crate) fn invalid(why: &str) -> String {
     format!("RegisterPlugin error -- plugin validation failed with err: {why}")
 }
 
-/// What it reads when its handler could not register it.
+/// The error that a plugin is notified of when its handler could not register it.
 pub(crate) fn failed(why: &str) -> String {
     format!("RegisterPlugin error -- plugin registration failed with err: {why}")
 }

@@ -1,8 +1,8 @@
 //! The plugin watcher: plugins come and go by sockets below a registration folder (upstream's pluginmanager, 1.36).
 //!
 //! One task scans the folder, when inotify reports a change and at an interval, and asks every new socket in a task of
-//! its own: one that hangs delays no other. What a plugin is beyond its name is its [`PluginHandler`]'s. The state is in
-//! memory alone; after a restart the first scan finds it again, and calls wait for that.
+//! its own: one that hangs delays no other. What a plugin is beyond its name is its [`PluginHandler`]'s. The state is
+//! in memory alone; after a restart the first scan finds it again, and calls wait for that.
 
 mod failure;
 mod feed;
@@ -33,7 +33,7 @@ use watcher::Watcher;
 /// Events that may wait for a slow subscriber: one that falls further behind gets the whole state anew.
 const BACKLOG_MAX: usize = 256;
 
-/// What subscribers get.
+/// An event for subscribers.
 #[derive(Clone, Debug)]
 pub enum Event<P> {
     /// A plugin has registered, or what it registered has changed.
@@ -49,7 +49,7 @@ pub enum Event<P> {
         /// Why, as upstream words it.
         why: String,
     },
-    /// The sockets found first have all answered, or were waited for long enough.
+    /// The sockets of the first scan have all answered, or their timeout has passed.
     Synced,
 }
 
@@ -169,7 +169,7 @@ impl<H: PluginHandler> Board<H> {
     }
 }
 
-/// Asks a socket who it is, and takes it or refuses it.
+/// Calls GetInfo on a socket, and registers or refuses it.
 async fn introduce<H: PluginHandler>(board: Arc<Board<H>>, ask: RegistrationRequest) {
     let introduction = match Introduction::begin(&ask.socket, H::TYPE).await {
         Ok(Inquiry::Handled(introduction)) => introduction,

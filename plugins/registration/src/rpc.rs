@@ -13,17 +13,17 @@ use tower::service_fn;
 
 pub use crate::failure::Failure;
 
-/// Between tries while the server's line is full, or, for one that is just starting, while it does not listen yet.
+/// Between tries while the server's backlog is full, or, for one that is just starting, while it does not listen yet.
 const RETRY_BACKOFF_INITIAL: Duration = Duration::from_millis(10);
 const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// A driver's error comes in one header, and may quote a log.
 const HEADERS_LIMIT: u32 = 256 << 10;
 
-/// Whether a server may appear at the socket soon.
+/// Whether a refused connection is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectRetry {
-    /// A refused connection is an answer.
+    /// A refused connection is a failure.
     None,
     /// The socket has only just appeared: its server may not listen yet.
     Starting,
@@ -56,7 +56,7 @@ async fn open(socket: &Path, patience: ConnectRetry) -> io::Result<UnixStream> {
             Ok(stream) => return Ok(stream),
             Err(error) => error,
         };
-        // A full line is the server's load, not its absence.
+        // A full backlog is the server's load, not its absence.
         let again = error.kind() == io::ErrorKind::WouldBlock
             || patience == ConnectRetry::Starting
                 && error.kind() == io::ErrorKind::ConnectionRefused;
@@ -75,7 +75,10 @@ pub fn request<T>(message: T, within: Duration) -> Request<T> {
     request
 }
 
-/// Waits for a call.
+/// Waits for a call's answer until its deadline.
+///
+/// # Errors
+/// The server's status, or DEADLINE_EXCEEDED.
 pub async fn finish<T>(
     within: Duration,
     call: impl Future<Output = Result<Response<T>, Status>>,

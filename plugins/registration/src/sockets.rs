@@ -26,7 +26,7 @@ pub(crate) struct FileIdentity {
     made: (i64, i64),
 }
 
-/// What one look found.
+/// The result of one scan of the folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SocketScan {
     pub(crate) sockets: BTreeMap<PathBuf, FileIdentity>,
@@ -36,7 +36,8 @@ pub(crate) struct SocketScan {
     pub(crate) more: bool,
 }
 
-/// Looks below `folder`, which is made if it is missing, and has every folder on the way watched from before it is read.
+/// Looks below `folder`, which is made if it is missing, and has every folder on the way watched from before it is
+/// read.
 ///
 /// It fails as a whole: a folder that cannot be read must not look like one whose drivers have gone.
 pub(crate) fn scan(folder: &Path, watches: Option<&mut Watches>) -> io::Result<SocketScan> {

@@ -18,7 +18,7 @@ const SCAN_INTERVAL_WITHOUT_INOTIFY: Duration = Duration::from_secs(1);
 /// Between two looks: a folder that changes all the time costs a look so often.
 const SCAN_MIN_INTERVAL: Duration = Duration::from_millis(20);
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long those found first are waited for before it is said that all is told.
+/// How long the sockets of the first scan are waited for before `Synced` is sent.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 const INOTIFY_BUFFER: usize = 16 * 1024;
 
@@ -67,7 +67,7 @@ impl<H: PluginHandler> Watcher<H> {
                 .into_iter()
                 .flatten()
                 .fold(now + every, Instant::min);
-            // Nothing is lost when another arm wins: a look finds everything, whoever asked for it.
+            // Cancel-safe: whichever arm wins, the rescan finds every socket.
             tokio::select! {
                 _ = end.changed() => return,
                 () = sleep_until(next) => {}

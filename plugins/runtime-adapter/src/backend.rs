@@ -20,14 +20,14 @@ use crate::quirks::{Quirks, quirks};
 /// A restarted containerd is found within this much of its being ready; a try costs two system calls.
 const MAX_BACKOFF: Duration = Duration::from_millis(250);
 const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
-/// How long a runtime that accepts connections may take to say who it is.
+/// How long a runtime that accepts connections may take to answer Version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
-/// Room for a name and a version with any suffix, in a report that goes through many hands.
+/// The longest name or version in a health report, in bytes: enough for any suffix.
 const LONGEST_VERSION: usize = 128;
 /// How long Configure waits to learn whether the runtime is there.
 const FIRST_TRY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A runtime that answers.
+/// A runtime that has answered Version.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectedBackend {
     pub(crate) connection: RuntimeConnection,

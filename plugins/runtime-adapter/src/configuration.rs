@@ -19,7 +19,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Returns the runtime's name for people.
+    /// Returns the runtime's name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Containerd => "containerd",
@@ -35,7 +35,7 @@ impl Flavour {
     }
 }
 
-/// The section as it is written.
+/// The adapter's section of the plugin file, as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(rename = "Section")]
@@ -49,7 +49,7 @@ pub struct AdapterSection {
 pub struct AdapterConfiguration {
     /// Which runtime is adapted.
     pub flavour: Flavour,
-    /// The runtime's socket.
+    /// The path of the runtime's CRI socket.
     pub socket: PathBuf,
     /// containerd's namespace for what CRI makes.
     pub namespace: String,
@@ -84,7 +84,7 @@ pub enum AdapterConfigurationError {
 }
 
 impl AdapterConfiguration {
-    /// Checks a section.
+    /// Checks a section, and fills in the defaults.
     pub fn read(
         flavour: Flavour,
         section: AdapterSection,

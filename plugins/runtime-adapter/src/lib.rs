@@ -20,7 +20,7 @@ use passthrough::{ImagePassthrough, Passthrough, RuntimePassthrough};
 pub use quirks::{EventSource, Quirks, quirks};
 use sdk::{Info, Kind, Refusal, Routes, Setup};
 
-/// Returns who the plugin for this runtime is.
+/// Returns the answer to `Info` of the plugin for this runtime.
 ///
 /// Info is asked before the runtime is known: an ability that depends on the runtime's settings is not named
 /// here but in the health report, as the attribute `container-events`.

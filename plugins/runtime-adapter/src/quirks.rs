@@ -9,7 +9,7 @@ pub enum EventSource {
     Native,
     /// containerd's event stream, translated.
     FromContainerd,
-    /// Nowhere: the agent relists.
+    /// No events: the agent relists.
     Absent,
 }
 
@@ -24,7 +24,7 @@ impl EventSource {
     }
 }
 
-/// What differs between runtimes.
+/// Deviations of a runtime that the adapter handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quirks {
     /// Where container events come from.

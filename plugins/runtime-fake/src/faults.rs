@@ -35,7 +35,7 @@ struct ArmedFault {
     struck: u64,
 }
 
-/// What a call meets.
+/// The delay and faults of one call.
 #[derive(Debug, Default)]
 pub(crate) struct FaultDecision {
     pub(crate) delay: Duration,
@@ -43,7 +43,7 @@ pub(crate) struct FaultDecision {
     pub(crate) after: Option<FaultAction>,
 }
 
-/// One fault, striking.
+/// A fault that hits this call.
 #[derive(Debug)]
 pub(crate) struct FaultAction {
     delay: Duration,
@@ -235,7 +235,7 @@ impl FaultInjector {
             .any(|pattern| image.contains(pattern.as_str()))
     }
 
-    /// Whether an image may be pulled by who shows this `user:password`.
+    /// Whether an image may be pulled with this `user:password`.
     pub(crate) fn opens(&self, image: &str, shown: &str) -> bool {
         let mut asked = self
             .settings

@@ -21,13 +21,13 @@ const SMALLEST_COMPACTED: u64 = 4 << 20;
 /// The folder's state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Another process has it.
+    /// Another process holds its lock.
     #[error("state in {} is in use by another process", .0.display())]
     Busy(PathBuf),
     /// It is no journal, or one of a version that this program does not know.
     #[error("{} is not a journal of runtime-fake version 1", .0.display())]
     Foreign(PathBuf),
-    /// The file system refused.
+    /// A file system operation failed.
     #[error("cannot {doing} {}", path.display())]
     Io {
         /// What was being done.
@@ -42,14 +42,14 @@ pub enum JournalError {
     Encode(#[from] bincode::error::EncodeError),
 }
 
-/// What was found when the journal was opened.
+/// What opening the journal has recovered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Records that were read.
+    /// How many records were read.
     pub records: usize,
-    /// Bytes at the end that were no whole record.
+    /// How many bytes at the end were no whole record.
     pub cut_bytes: usize,
-    /// Where those bytes were kept.
+    /// The file that keeps those bytes; none if there were none.
     pub cut_to: Option<PathBuf>,
 }
 
@@ -206,7 +206,7 @@ fn lock(dir: &Path) -> Result<File, JournalError> {
 }
 
 fn keep_tail(dir: &Path, tail: &[u8]) -> Result<PathBuf, JournalError> {
-    // One is enough: it is for a person who looks into a fresh accident.
+    // One is enough: it is for the inspection of a recent failure.
     let path = dir.join("state.journal.cut");
     fs::write(&path, tail).map_err(io_error("write", &path))?;
     Ok(path)

@@ -1,7 +1,7 @@
 //! A full CRI v1 server with simulated containers.
 //!
 //! It stands where containerd stands: tests and benches of the agent run against it, in process or as
-//! a plugin of its own. Everything it is told outlives a kill -9 of its process; containers "run on"
+//! a plugin of its own. Its whole state outlives a kill -9 of its process; containers "run on"
 //! meanwhile: one whose time ended while the process was down is found ended, at its right time.
 //!
 //! # What a container does
@@ -44,17 +44,17 @@
 //! | `sandbox-delay`, `sandbox-error` | (pod only) RunPodSandbox takes longer, or fails |
 //! | `sandbox-stays` | (pod only) `true`: StopPodSandbox answers as ever, and the sandbox stays ready |
 //! | `sandbox-addressless` | (pod only) `true`: the sandbox is made and ready, and has no address |
-//! | `ports` | (pod only) what is behind its ports: `80=127.0.0.1:8080,81=refused`; every other one says back what it is told |
+//! | `ports` | (pod only) what is behind its ports: `80=127.0.0.1:8080,81=refused`; every other one echoes |
 //!
 //! # Streams
 //!
 //! Exec, Attach and PortForward answer a URL on a loopback address, good once and for a minute, where CRI's streaming
 //! protocols are spoken: SPDY/3.1 (`v4.channel.k8s.io` and before, `portforward.k8s.io`), and WebSockets
 //! (`v5.channel.k8s.io` and before, SPDY through a tunnel). Commands are those of the table above, each output in its
-//! time; and with a stdin `cat`, which says back what it is told, `sh` without a script, which runs each line and
-//! prompts on a terminal, and `tar` as `kubectl cp` calls it, for small files. `stty size` prints the terminal's size. An attached client sees what
-//! the container writes from then on; a container with `stdin` says back each line, and one with `stdin_once` ends
-//! with the first client's.
+//! time; and with a stdin `cat`, which echoes its input, `sh` without a script, which runs each line and
+//! prompts on a terminal, and `tar` as `kubectl cp` calls it, for small files. `stty size` prints the terminal's size.
+//! An attached client sees what the container writes from then on; a container with `stdin` says back each line, and
+//! one with `stdin_once` ends with the first client's.
 //!
 //! # Scripted faults
 //!
@@ -80,8 +80,8 @@
 //! A fault answers with an error (`code`, `message`), never answers (`hang`), ends the process (`exit`), or only
 //! slows the call (`delay` alone); before the work is done, or `after_effect`. `subject` is a part of
 //! `namespace/pod/container` or of an image's name. Counts begin anew with each process and each change of
-//! the script. All but the first three lines and `private` may also stand in `faults.json` in the plugin's folder, which
-//! takes effect at the next call after it has changed.
+//! the script. All but the first three lines and `private` may also stand in `faults.json` in the plugin's folder,
+//! which takes effect at the next call after it has changed.
 //!
 //! # Limits
 //!
@@ -123,13 +123,13 @@ pub use settings::{
     FakeSettings, FaultCode, FaultScript, ImageSetting, ScriptedFault, SettingsError,
 };
 
-/// A node cannot be opened.
+/// Why a node cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum FakeOpenError {
     /// Its state cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// There is no tokio runtime to live in.
+    /// There is no tokio runtime for its task.
     #[error("a simulated node needs a tokio runtime")]
     NoRuntime,
 }
@@ -181,7 +181,8 @@ impl Fake {
         &self.shared.recovery
     }
 
-    /// Follows this script from now on, in place of an earlier one. The script in `faults.json`, when it changes, replaces it.
+    /// Follows this script from now on, in place of an earlier one. The script in `faults.json`, when it changes,
+    /// replaces it.
     pub fn follow(&self, script: FaultScript) {
         self.shared.faults().follow(script);
     }
@@ -203,7 +204,7 @@ impl Fake {
     }
 }
 
-/// Makes the plugin: what `sdk::serve` calls when the agent has said how it is configured.
+/// Makes the plugin: `sdk::serve` calls this when the agent has configured it.
 pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     let settings: FakeSettings = setup.parse()?;
     let fake = Fake::open(setup.dir.clone(), settings)?;
@@ -218,7 +219,7 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     Ok(fake.routes())
 }
 
-/// Returns who this plugin is.
+/// Returns the plugin's answer to `Info`.
 pub fn info() -> sdk::Info {
     sdk::Info {
         name: "runtime-fake",

@@ -12,19 +12,19 @@ use crate::address::AddressRange;
 use crate::duration::DurationSetting;
 use crate::rpc::{Calls, Rpc};
 
-/// The configuration is not one.
+/// The plugin's section cannot be read: the JSON error.
 #[derive(Debug, thiserror::Error)]
 #[error("the configuration of runtime-fake does not read: {0}")]
 pub struct SettingsError(serde_json::Error);
 
-/// How the simulated node is made.
+/// The settings of the simulated node: the plugin's section of the plugin file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[serde(rename = "Settings")]
 pub struct FakeSettings {
     /// Images that are there from the beginning; one that was removed stays removed.
     pub images: Vec<ImageSetting>,
-    /// Where pods get their addresses from.
+    /// The range of the pods' addresses.
     pub ip_range: AddressRange,
     /// Names of runtime handlers beside the default one.
     pub runtime_handlers: Vec<String>,
@@ -36,11 +36,11 @@ pub struct FakeSettings {
     pub unpullable: Vec<String>,
     /// An image whose name contains one of these is pulled only with its `user:password`.
     pub private: BTreeMap<String, String>,
-    /// How long it takes to pull an image.
+    /// The time that pulling an image takes.
     pub pull_time: DurationSetting,
-    /// The condition RuntimeReady.
+    /// The value of the condition RuntimeReady.
     pub runtime_ready: bool,
-    /// The condition NetworkReady.
+    /// The value of the condition NetworkReady.
     pub network_ready: bool,
 }
 
@@ -79,7 +79,7 @@ impl FakeSettings {
 #[serde(default, deny_unknown_fields)]
 #[serde(rename = "Script")]
 pub struct FaultScript {
-    /// How much longer a call takes, by its name; replaces a configured delay of the same call.
+    /// Delays of calls, by the call's name; each replaces a configured delay of the same call.
     pub delays: BTreeMap<Rpc, DurationSetting>,
     /// Faults beside the configured ones, which come first.
     pub faults: Vec<ScriptedFault>,
@@ -93,7 +93,7 @@ pub struct FaultScript {
     pub network_ready: Option<bool>,
 }
 
-/// A scripted fault: which calls it strikes, and how.
+/// A scripted fault: the calls that it hits, and its effect.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[serde(rename = "Fault")]
@@ -103,19 +103,19 @@ pub struct ScriptedFault {
     /// Only calls about something whose name contains this: `namespace/pod/container`, or an image.
     #[serde(default)]
     pub subject: Option<String>,
-    /// Strikes only the nth of these calls, counted from 1 since the process began.
+    /// Hits only the nth of these calls, counted from 1 since the process began.
     #[serde(default)]
     pub nth: Option<NonZeroU64>,
-    /// Strikes every nth of these calls.
+    /// Hits every nth of these calls.
     #[serde(default)]
     pub every: Option<NonZeroU64>,
-    /// Strikes at most this often.
+    /// Hits at most this many calls; none is all.
     #[serde(default)]
     pub times: Option<u64>,
-    /// Strikes when the work is done rather than before: the caller learns nothing of it.
+    /// Hits after the work is done rather than before, so that its result is lost.
     #[serde(default)]
     pub after_effect: bool,
-    /// How long the call is held up.
+    /// The delay before the call goes on or fails.
     #[serde(default)]
     pub delay: DurationSetting,
     /// The call is never answered.
@@ -127,7 +127,7 @@ pub struct ScriptedFault {
     /// The gRPC code of the answer.
     #[serde(default)]
     pub code: Option<FaultCode>,
-    /// The text of the answer.
+    /// The message of the answer.
     #[serde(default)]
     pub message: Option<String>,
 }
@@ -170,7 +170,7 @@ impl<'de> Deserialize<'de> for FaultCode {
     }
 }
 
-/// An image of the node: its name alone, or a name with particulars.
+/// An image of the node: its name, or an object with more fields.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "ImageForm")]
 pub struct ImageSetting {

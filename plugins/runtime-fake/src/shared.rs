@@ -1,4 +1,4 @@
-//! What all calls share: the node behind its lock, the faults, and the task that carries programs on.
+//! The state that all calls share: the node behind its lock, the faults, and the task that runs programs.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -19,7 +19,7 @@ fn some(value: u64) -> Option<UInt64Value> {
     Some(UInt64Value { value })
 }
 
-/// What one container uses.
+/// The simulated usage of one container.
 #[derive(Clone, Copy, Default)]
 struct SimulatedUsage {
     cpu_nanos: u64,

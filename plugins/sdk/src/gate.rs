@@ -15,7 +15,7 @@ use tower::Service;
 use crate::base::Base;
 
 /// How long a call of the kind's service waits for Configure: longer than a backend takes to
-/// answer, shorter than the patience of most callers.
+/// answer, shorter than the timeouts of most callers.
 const CONFIGURE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! How a plugin is: set by the plugin, streamed to the agent.
+//! A plugin's health: set by the plugin, streamed to the agent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use tokio::sync::watch;
 /// Whether calls of the plugin's kind can succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Serves calls.
+    /// Calls can succeed.
     Healthy,
     /// Serves, but its backend does not: calls fail until it is back.
     Degraded,
 }
 
-/// Where a plugin reports how it is. Clones report to the same place.
+/// A plugin's handle for reporting its health. Clones share one report.
 ///
 /// A plugin that has been built without a report of its own counts as healthy.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl Health {
         }
     }
 
-    /// Replaces the whole report.
+    /// Replaces the whole report; `reason` is a sentence for the operator.
     pub fn set(
         &self,
         status: Status,
@@ -83,7 +83,7 @@ impl Health {
         });
     }
 
-    /// Turns the report of a plugin that said nothing while it was built into a healthy one.
+    /// Makes the report healthy if the plugin set none while it was built.
     pub(crate) fn built(&self) {
         if self.report.borrow().reason == NOT_CONFIGURED {
             self.healthy();

@@ -1,4 +1,4 @@
-//! How a plugin is served. What every plugin must keep is checked by the suites in `plugins/conformance`.
+//! Serves a plugin. The contract of every plugin is checked by the suites in `plugins/conformance`.
 //!
 //! A plugin's `main.rs` is one call:
 //!

@@ -1,8 +1,8 @@
-//! The log on standard error: JSON lines for the agent, text for a person who started it by hand.
+//! The log on standard error: JSON lines for the agent, text for a plugin that was started by hand.
 
 use tracing_subscriber::EnvFilter;
 
-/// Who reads the log.
+/// The reader of the log, which decides its format.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reader {
     Agent,

@@ -1,4 +1,4 @@
-//! What a plugin says of itself, what it is given, and how it refuses.
+//! A plugin's description, its setup, and its refusal.
 
 use std::error::Error;
 use std::fmt;
@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::health::Health;
 
-/// Who a plugin is: the answer to `Info`.
+/// A plugin's description: its answer to `Info`.
 #[derive(Clone, Debug)]
 pub struct Info {
     /// The program's own name, e.g. "runtime-containerd".
     pub name: &'static str,
-    /// The program's version.
+    /// The program's version, e.g. "0.1.0".
     pub version: &'static str,
     /// Which service it serves beside the base one.
     pub kind: Kind,
@@ -22,14 +22,14 @@ pub struct Info {
     pub capabilities: Vec<&'static str>,
 }
 
-/// What a plugin is for.
+/// The kind of a plugin: which service it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// CRI itself.
+    /// A container runtime: CRI.
     Runtime,
     /// Pod networking.
     Network,
-    /// Volumes.
+    /// Volumes: `oxlet.storage.v1`.
     Storage,
 }
 
@@ -43,7 +43,7 @@ impl From<Kind> for proto::plugin::Kind {
     }
 }
 
-/// What a plugin is given when it is configured.
+/// The agent's configuration of a plugin process.
 #[derive(Debug)]
 pub struct Setup {
     /// The name it was declared under.
@@ -54,7 +54,7 @@ pub struct Setup {
     pub dir: PathBuf,
     /// Its section of the plugin file; `null` when there is none.
     pub configuration: Value,
-    /// Where it reports how it is.
+    /// For reports of its health.
     pub health: Health,
 }
 
@@ -73,12 +73,12 @@ impl Setup {
 
 /// Why a plugin cannot work: a sentence for the operator.
 ///
-/// Any error turns into one by `?`, with its causes after colons.
+/// `?` converts any error into one, with its causes after colons.
 #[derive(Debug)]
 pub struct Refusal(String);
 
 impl Refusal {
-    /// Refuses with this sentence.
+    /// Makes a refusal of this sentence.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self(sentence.into())
     }

@@ -18,9 +18,9 @@ use crate::{listen, log};
 
 /// How long calls in flight may take after SIGTERM without a Drain before it.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the last answers may take to leave the process.
+/// How long the last answers may take to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(50);
-/// How long a plugin without any connection waits before it looks whether its agent lives.
+/// How long a plugin without any connection waits before it checks that its agent lives.
 const ALONE_FOR: Duration = Duration::from_secs(10);
 
 /// Serves a plugin until its agent is done with it; `main` returns the result.
@@ -124,7 +124,7 @@ pub(crate) fn accept(
     })
 }
 
-/// Resolves when nobody has been connected for a while and the agent is not the parent any more.
+/// Resolves when no client has been connected for a while and the agent is not the parent any more.
 async fn orphaned(mut connections: watch::Receiver<usize>, agent: Option<u32>) {
     let Some(agent) = agent else {
         return std::future::pending().await;

@@ -16,7 +16,7 @@ use crate::plugin::{Info, Refusal};
 const USAGE: &str = "started by the agent it takes its socket as descriptor 3 (LISTEN_FDS=1); \
     by hand: --socket PATH [--configuration FILE] [--dir PATH] [--name NAME]";
 
-/// How this process was started.
+/// The way in which this process was started: by the agent or by hand.
 #[derive(Debug)]
 pub(crate) enum Start {
     /// By the agent with this process id.
@@ -112,7 +112,7 @@ fn number<T: std::str::FromStr>(variable: &str) -> Result<Option<T>, Refusal> {
         .map_err(|_| Refusal::new(format!("{variable} is {text:?}, expected a number")))
 }
 
-/// Binds the socket that a person named; a stale file is replaced, a living server is not.
+/// Binds the socket of the command line; a stale file is replaced, a live server's is not.
 pub(crate) fn bind(socket: &Path) -> Result<UnixListener, Refusal> {
     if UnixStream::connect(socket).is_ok() {
         return Err(Refusal::new(format!(

@@ -19,9 +19,9 @@ use crate::{Health, serve, start};
 /// A plugin that serves in this process until it is dropped.
 #[derive(Debug)]
 pub struct Plugin {
-    /// A connection to it.
+    /// A connection to the plugin.
     pub channel: Channel,
-    /// Its socket.
+    /// The path of the plugin's socket.
     pub socket: PathBuf,
     serving: AbortHandle,
 }

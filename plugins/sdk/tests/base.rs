@@ -373,7 +373,7 @@ async fn drained_plugin_accepts_no_connection() {
         .drain(DrainRequest { deadline_ms: 10 })
         .await
         .unwrap();
-    // In this process nobody keeps the listening socket: it closes with the last who listens.
+    // No agent holds the listening socket here: it closes with the plugin's last listener.
     let refused = tokio::net::UnixStream::connect(&plugin.socket)
         .await
         .unwrap_err();

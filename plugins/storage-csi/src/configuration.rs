@@ -19,7 +19,7 @@ pub(crate) struct Configuration {
     /// Upstream's `/var/lib/kubelet`.
     pub(crate) root: PathBuf,
     pub(crate) node: String,
-    /// Where drivers put the sockets by which they introduce themselves.
+    /// The folder in which drivers put their registration sockets.
     pub(crate) registration: PathBuf,
 }
 

@@ -1,5 +1,5 @@
-//! `vol_data.json`: what is written down beside a path that a driver is given, so that whoever comes later, a
-//! kubelet too, can take the volume away again.
+//! `vol_data.json`: what is written down beside a path that a driver is given, so that a later process, a kubelet
+//! too, can take the volume away again.
 //!
 //! It is there, whole, before the driver is called, and removed after what the driver made is gone.
 
@@ -56,7 +56,7 @@ pub(crate) struct Subject<'a> {
 }
 
 impl VolumeData {
-    /// What is written beside a staging path.
+    /// Returns the data that is written beside a staging path.
     pub(crate) fn staged(subject: &Subject<'_>) -> Self {
         let mut data = Self::default();
         data.set(VOLUME_HANDLE, subject.handle);
@@ -64,7 +64,7 @@ impl VolumeData {
         data
     }
 
-    /// What is written for a raw block volume.
+    /// Returns the data that is written for a raw block volume.
     pub(crate) fn block(subject: &Subject<'_>) -> Self {
         let mut data = Self::staged(subject);
         data.set(SPEC_VOL_ID, subject.name);
@@ -74,7 +74,7 @@ impl VolumeData {
         data
     }
 
-    /// What is written beside a pod's target.
+    /// Returns the data that is written beside a pod's target path.
     pub(crate) fn published(subject: &Subject<'_>, ephemeral: bool) -> Self {
         let mut data = Self::block(subject);
         let mode = if ephemeral { EPHEMERAL } else { PERSISTENT };

@@ -1,4 +1,4 @@
-//! Where things of CSI volumes lie: upstream's folders (pkg/volume/csi, pkg/kubelet/kubelet_getters.go, 1.36).
+//! Paths of CSI volumes: upstream's folders (pkg/volume/csi, pkg/kubelet/kubelet_getters.go, 1.36).
 
 use std::path::{Path, PathBuf};
 

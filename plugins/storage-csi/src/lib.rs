@@ -24,7 +24,7 @@ const KIND: &str = "csi";
 /// Enough for every volume of a busy start; what is stuck is counted apart.
 const PLACES: usize = 32;
 
-/// Returns who this plugin is.
+/// Returns the plugin's answer to `Info`.
 pub fn info(version: &'static str) -> Info {
     Info {
         name: "storage-csi",

@@ -1,5 +1,5 @@
-//! `oxlet.storage.v1` for volumes of CSI drivers: each call is one of [`Volumes`], or of the ground that storage
-//! plugins share.
+//! `oxlet.storage.v1` for volumes of CSI drivers: each call is one of [`Volumes`], or of the crate `mounts`, which
+//! storage plugins share.
 //!
 //! A call is carried out to its end though its caller goes away: it is not left between a driver and its folders.
 
@@ -24,7 +24,7 @@ use crate::volumes::{Volumes, check_kind};
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// The service.
+/// The implementation of `oxlet.storage.v1`.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     volumes: Volumes,
@@ -49,7 +49,7 @@ impl Service {
         }
     }
 
-    /// Does what blocks, for the calls that the ground carries out by itself: alone about its subject.
+    /// Runs blocking work of the calls that need no driver, with the subject's lock held.
     async fn on_disk<T: Send + 'static>(
         &self,
         what: String,
@@ -182,7 +182,7 @@ impl Storage for Service {
         check_kind(&request.kind)?;
         self.below_root("root", &request.root)?;
         let what = format!("reading {:?} of {}", request.path, request.root);
-        // Readers hinder nobody.
+        // Reads need no lock.
         let within = requests::within(request.within_ms);
         let work = move || mounts::read_file(&request);
         let data = self.volumes.pool.run(&what, within, work).await?;

@@ -17,15 +17,15 @@ const OUTPUT_MAX: u64 = 16 << 10;
 const RETRY_BACKOFF_INITIAL: Duration = Duration::from_millis(1);
 const RETRY_BACKOFF_MAX: Duration = Duration::from_millis(20);
 
-/// How a program ended.
+/// The result of a program.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    /// What it wrote, to either stream.
+    /// Its standard output and standard error, as they came.
     pub(crate) output: String,
 }
 
-/// Why there is no end to tell of.
+/// Why a program has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
     #[error("cannot start {program}")]
@@ -73,7 +73,7 @@ impl Ended {
 /// Runs a program to its end, or until the work on the pool is to end, or for so long.
 ///
 /// A program that is stuck in the kernel outlives its kill: the thread then waits for it and is given up, so that
-/// nobody takes its turn before it is gone.
+/// no other call gets the volume's lock before it is gone.
 pub(crate) fn run(
     program: &OsStr,
     arguments: &[&OsStr],
@@ -102,7 +102,7 @@ pub(crate) fn run(
     }
 }
 
-// A file in memory: a child that writes much waits for nobody to read it.
+// A file in memory: unlike at a full pipe, a child that writes much never waits for a reader.
 fn output() -> io::Result<File> {
     Ok(File::from(memfd_create("output", MemfdFlags::CLOEXEC)?))
 }

@@ -1,4 +1,4 @@
-//! Where the calls are worked on: in guard for one volume, at the same time for different ones, each within its time.
+//! The executor of calls: one at a time for one volume, at the same time for different ones, each with its deadline.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,12 +35,12 @@ pub(crate) struct Executor {
     foreign: Arc<Semaphore>,
 }
 
-/// One piece of work.
+/// One call to be executed.
 #[derive(Debug)]
 pub(crate) struct Task {
-    /// For a person: "mounting PATH".
+    /// For messages: "mounting PATH".
     pub(crate) what: String,
-    /// Nothing else about this is worked on meanwhile; nothing needs no guard.
+    /// The key of the lock: no other call about it runs meanwhile; none needs no lock.
     pub(crate) subject: Option<String>,
     pub(crate) backing: Backing,
     pub(crate) within: Duration,
@@ -71,7 +71,7 @@ impl Executor {
         self.pool.run(&what, PREPARE_TIMEOUT, work).await
     }
 
-    /// Does the work; the guard is kept for as long as it lasts, even beyond its deadline.
+    /// Does the work; the lock is held for as long as it lasts, even beyond its deadline.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         task: Task,

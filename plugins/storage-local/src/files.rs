@@ -20,7 +20,7 @@ const MOUNT_POINT_MODE: u32 = 0o755;
 /// What a volume's group adds to them; they have the group from their folder.
 const SET_GROUP: u32 = 0o2000;
 
-/// What a volume of files is to be.
+/// The desired content of a volume of files.
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) payload: Payload,
@@ -64,7 +64,7 @@ pub(crate) fn set_up(
     writer::write(&place.target, &files.payload, group.as_ref()).map(drop)
 }
 
-/// Takes the volume away.
+/// Removes the volume.
 pub(crate) fn tear_down(place: &Place) -> Result<(), Status> {
     empty_dir::tear_down(place, &Marker::wrapped(place))
 }

@@ -45,7 +45,7 @@ pub(crate) fn check(host_path: &HostPath) -> Result<(), Status> {
     }
 }
 
-/// What a path is, links followed.
+/// The type of a path, links followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Folder,

@@ -3,7 +3,7 @@
 use proto::storage::KindCapability;
 use tonic::Status;
 
-/// One kind.
+/// A kind of volume that this plugin serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     EmptyDir,
@@ -79,7 +79,7 @@ impl Kind {
     }
 }
 
-/// What the plugin answers to Capabilities.
+/// Returns the plugin's answer to Capabilities.
 pub(crate) fn capabilities() -> Vec<KindCapability> {
     let capability = |kind: Kind| KindCapability {
         kind: kind.word().to_owned(),

@@ -44,7 +44,7 @@ use crate::settings::Settings;
 
 const NAME: &str = "storage-local";
 
-/// Who this plugin is.
+/// Returns the plugin's answer to `Info`.
 pub fn info(version: &'static str) -> sdk::Info {
     sdk::Info {
         name: NAME,
@@ -54,7 +54,7 @@ pub fn info(version: &'static str) -> sdk::Info {
     }
 }
 
-/// Makes the service.
+/// Makes the service. Refuses wrong settings; without mount propagation of the root folder it only warns.
 pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     let settings: Settings = setup.parse()?;
     settings.check().map_err(refused)?;

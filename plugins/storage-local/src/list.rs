@@ -1,4 +1,4 @@
-//! What there is on the node: the folders of all pods beside the table of mounts. No volume that may hang is looked at.
+//! Lists the volumes on the node by the folders of all pods and the mount table. No volume that may hang is accessed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! One process at a time: while a plugin is replaced, two of them live for a moment, and the earlier one may still be at
-//! work on a volume that its successor is asked for.
+//! One process at a time: while a plugin is replaced, two of them live for a moment, and the earlier one may still be
+//! at work on a volume that its successor is asked for.
 
 use std::io;
 use std::os::fd::OwnedFd;

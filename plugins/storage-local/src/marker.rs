@@ -1,7 +1,7 @@
 //! Upstream's mark that an emptyDir has been set up: `ROOT/pods/UID/plugins/kubernetes.io~empty-dir/NAME/ready`, with
 //! `wrapped_NAME` where the files of another kind lie in it (pkg/volume/util, SetReady).
 //!
-//! Upstream's file is empty. Ours says the medium, so that a folder can be told from a memory volume that is not
+//! Upstream's file is empty. Ours names the medium, which distinguishes a folder from a memory volume that is not
 //! mounted any more.
 
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub(crate) struct Marker {
     folder: PathBuf,
 }
 
-/// What the mark says.
+/// The content of a marker file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     Missing,
@@ -33,7 +33,7 @@ pub(crate) enum Mark {
 }
 
 impl Marker {
-    /// That of an emptyDir.
+    /// Returns the marker of an emptyDir.
     pub(crate) fn own(place: &Place) -> Self {
         Self::named(place, &place.name)
     }
@@ -50,7 +50,7 @@ impl Marker {
         }
     }
 
-    /// What it says.
+    /// Reads the marker.
     pub(crate) fn read(&self) -> Mark {
         let path = self.folder.join(READY);
         match fs::symlink_metadata(&path) {

@@ -20,7 +20,7 @@ const HELPER: &str = "/sbin/mount.nfs";
 /// Upstream's `unMountTimeout`, after which it is done by force.
 const PLAIN_FOR: Duration = Duration::from_secs(60);
 
-/// Whoever waited for the server needs a moment to go away.
+/// Time for processes that waited for the server to let go of the mount.
 const LET_GO_TIMEOUT: Duration = Duration::from_millis(50);
 const FORCED_MAX: usize = 20;
 
@@ -131,7 +131,7 @@ fn refused(end: &str, words: &[&OsStr], output: &str) -> String {
     )
 }
 
-/// From the table alone: a server that is gone hangs every look at the path itself.
+/// By the mount table only: a server that is gone hangs every access to the path itself.
 fn mounted(place: &Place) -> Result<bool, Status> {
     match table::is_mount_point(&place.target) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),

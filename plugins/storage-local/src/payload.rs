@@ -14,7 +14,7 @@ pub(crate) struct Payload {
     files: BTreeMap<String, Entry>,
 }
 
-/// One file.
+/// One file of a volume: its content, mode and owner.
 pub(crate) struct Entry {
     pub(crate) data: Vec<u8>,
     /// Permission bits and no others.

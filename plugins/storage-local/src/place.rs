@@ -1,4 +1,4 @@
-//! Where a volume of a pod lies: upstream's folder layout (pkg/kubelet/kubelet_getters.go, 1.36).
+//! Paths of a pod's volumes: upstream's folder layout (pkg/kubelet/kubelet_getters.go, 1.36).
 //!
 //! A target that lies anywhere else is refused: what is removed, is removed only there.
 
@@ -20,7 +20,7 @@ const POD_FOLDER: u32 = 0o750;
 /// Upstream makes a kind's folder with 0777 and a umask of 022.
 const KIND_FOLDER: u32 = 0o755;
 
-/// A target, taken apart.
+/// A target path, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) target: PathBuf,

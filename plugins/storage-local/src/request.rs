@@ -1,4 +1,4 @@
-//! What a Mount asks for, taken from the wire: every path and kind checked, every field where it belongs.
+//! Parsed Mount requests: every path and kind is checked, every field is where it belongs.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub(crate) struct Order {
     pub(crate) parameters: MountParameters,
 }
 
-/// What is to be mounted, and where.
+/// The volume to be mounted, by kind.
 #[derive(Debug)]
 pub(crate) enum What {
     EmptyDir(Place, EmptyDir),
@@ -38,7 +38,7 @@ pub(crate) struct MountParameters {
     pub(crate) access: Access,
     pub(crate) options: Vec<String>,
     pub(crate) ownership: Option<Ownership>,
-    /// Empty is none.
+    /// The SELinux label; empty is none.
     pub(crate) label: String,
 }
 
@@ -85,7 +85,7 @@ impl Order {
         }
     }
 
-    /// What is done, for a person.
+    /// Returns a description of the call for messages.
     pub(crate) fn words(&self) -> String {
         match &self.what {
             What::EmptyDir(place, _)

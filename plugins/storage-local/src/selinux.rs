@@ -1,4 +1,4 @@
-//! Whether the kernel labels files.
+//! Detects whether SELinux labels files.
 
 use std::path::Path;
 

@@ -25,7 +25,7 @@ use crate::request::{Order, What};
 use crate::stats::{self, Figures};
 use crate::{block, empty_dir, files, host_path, list, local, lock, selinux};
 
-/// Serves the calls.
+/// The implementation of `oxlet.storage.v1`.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     executor: Executor,

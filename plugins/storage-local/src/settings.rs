@@ -1,4 +1,4 @@
-//! What the agent configures.
+//! The plugin's settings, as the agent configures it.
 
 use std::path::PathBuf;
 

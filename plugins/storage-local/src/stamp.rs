@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// Returns a name that hardly anybody has had before.
+/// Returns a name that has hardly been used before: the time and a random number.
 pub(crate) fn version() -> String {
     let number = RandomState::new().hash_one(0) & u64::from(u32::MAX);
     format!("..{}.{number}", utc(now()))

@@ -1,4 +1,4 @@
-//! How full a volume is: upstream's way for each kind (pkg/volume/metrics_*.go, 1.36).
+//! Usage of volumes: upstream's method for each kind (pkg/volume/metrics_*.go, 1.36).
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::key_pair::TlsKeyPair;
 use super::store::load;
 
-/// Why there is no kubeconfig to work with.
+/// Errors while preparing the kubeconfig at startup.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     #[error("cannot read bootstrap kubeconfig {}", path.display())]
@@ -29,17 +29,17 @@ pub enum BootstrapError {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// Which kubeconfig there is now.
+/// Whether the existing kubeconfig was kept or a new one written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BootstrapOutcome {
-    /// The one from before: its credentials are good.
+    /// The existing one: its credentials are valid.
     Kept,
-    /// A new one, that leads to a certificate to come.
+    /// A new one, which names the rotated certificate's path.
     Written,
 }
 
-/// Makes sure that there is a kubeconfig: one whose credentials are good stays; otherwise one is written that leads
-/// to the bootstrap kubeconfig's cluster with the certificate at `current`, which may have to be asked for first.
+/// Makes sure that there is a kubeconfig: one with valid credentials stays; otherwise one is written that leads
+/// to the bootstrap kubeconfig's cluster with the certificate at `current`, which may have to be requested first.
 pub fn prepare(
     kubeconfig: &Path,
     bootstrap: &Path,
@@ -78,7 +78,7 @@ pub fn prepare(
     Ok(BootstrapOutcome::Written)
 }
 
-/// The cluster of the current context, its paths made absolute by whoever read the file.
+/// The cluster of the current context; the reader of the file has made its paths absolute.
 fn cluster(config: &Kubeconfig) -> Option<serde_json::Value> {
     let named = config.current_context.as_ref()?;
     let context = config.contexts.iter().find(|one| &one.name == named)?;
@@ -87,7 +87,7 @@ fn cluster(config: &Kubeconfig) -> Option<serde_json::Value> {
     serde_json::to_value(cluster.cluster.as_ref()?).ok()
 }
 
-/// Whether its user can be told now: by a certificate that is good, or by something that is no certificate.
+/// Whether the user can authenticate now: with a valid certificate, or with something that is no certificate.
 fn is_good(config: &Kubeconfig, now: Timestamp) -> bool {
     let user = || -> Option<&AuthInfo> {
         let named = config.current_context.as_ref()?;
@@ -102,7 +102,7 @@ fn is_good(config: &Kubeconfig, now: Timestamp) -> bool {
     })
 }
 
-/// The user's certificate, if one is named; none inside if it cannot be had.
+/// The user's certificate, if one is named; the inner option is none if it cannot be read.
 fn certificate(user: &AuthInfo) -> Option<Option<TlsKeyPair>> {
     if let (Some(certificate), Some(key)) = (&user.client_certificate, &user.client_key) {
         return Some(load(Path::new(certificate), Path::new(key)).ok());

@@ -2,7 +2,7 @@
 //!
 //! - **Owns** the pair that was read last.
 //! - **Hears** that it is time to look, and what was read.
-//! - **Tells** whoever watches the identity.
+//! - **Tells** the TLS server, through the identity channel.
 //! - **Never** takes back a good pair because its files are, for the moment, no pair.
 //!
 //! Upstream: apiserver dynamiccertificates (certificate and key looked at once a minute, and when they change).
@@ -19,30 +19,30 @@ use tokio::sync::watch;
 use super::key_pair::TlsKeyPair;
 use super::store::{StoreError, load};
 
-/// Between looks.
+/// The time between two readings of the files.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Which files hold it.
+/// The paths of the certificate and of its key (`tlsCertFile`, `tlsPrivateKeyFile`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// What the reader is told.
+/// Messages of the certificate reloader.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Reads the files.
+    /// Reads the files; sent by the actor to itself.
     Look,
     /// Offers what was read, if it is new.
     Read(Box<ReloadOutcome>),
 }
 
-/// What a look found.
+/// The pair that was read, or why none could be.
 #[derive(Debug)]
 pub struct ReloadOutcome(Result<TlsKeyPair, StoreError>);
 
-/// What is offered.
+/// Snapshot: the certificate that is offered.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub certificate: String,
@@ -51,7 +51,7 @@ pub struct Snapshot {
     pub trouble: Option<String>,
 }
 
-/// The reader of the files.
+/// Reads the files every ten seconds and offers what is new.
 #[derive(Debug)]
 pub struct CertificateReloader {
     files: CertificateFiles,

@@ -1,4 +1,4 @@
-//! A certificate with its key, and what it says.
+//! A certificate with its key, its lifetime and its subject.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ use rustls::sign::CertifiedKey;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Why there is no pair in what was read.
+/// Why a text holds no certificate with its key.
 #[derive(Debug, thiserror::Error)]
 pub enum PairError {
     #[error("expected PEM with certificates, the first one being the leaf")]

@@ -1,13 +1,13 @@
-//! The node's certificates: asked of the API, kept on disk, replaced before they end.
+//! The node's certificates: requested from the API, kept on disk, replaced before they end.
 //!
 //! - **Owns** one kind of certificate: the client's or the server's, the pair in use and the request in flight.
-//! - **Hears** what the certificate must say (`Wanted`), that it is due, and what came of a request.
-//! - **Tells** whoever watches the identity: a new pair is used from the next handshake on.
-//! - **Never** gives up: a first certificate is asked for whether it is replaced later or not; a refused or lost request
-//!   is made again, at most every 32 seconds; never offers a pair that is over; never keeps a key that others may read.
+//! - **Hears** the wanted subject (`Wanted`), that a renewal is due, and the results of requests.
+//! - **Tells** the TLS client or server, by the identity channel: a new pair is used from the next handshake on.
+//! - **Never** gives up: a first certificate is requested whether it is replaced later or not; a failed request is
+//!   made again, at most every 32 seconds; never offers an expired pair; never keeps a key that other users may read.
 //!
 //! Upstream: client-go util/certificate/certificate_manager.go, pkg/kubelet/certificate/kubelet.go (1.36). Where
-//! upstream ends the process when its certificate is over, this one asks with the bootstrap credentials again.
+//! upstream ends the process when its certificate expires, this one requests another with the bootstrap credentials.
 
 mod bootstrap;
 mod certificate_files;
@@ -39,13 +39,13 @@ pub use self::self_signed::{SelfSignedError, self_signed};
 pub use self::store::{CertificateStore, StoreError, load};
 use crate::client::{ApiClient, RequestLane};
 
-/// It hears its own timers and requests, and changes of the node's addresses.
+/// Its own timers and requests, and changes of the node's addresses.
 pub const MAILBOX: usize = 16;
 
-/// When each kind of certificate is over, in seconds since 1970: for whoever reads the metrics.
+/// When each kind of certificate expires, in seconds since 1970; `i64::MAX` without one. Read by the metrics.
 static NOT_AFTER: [AtomicI64; 2] = [AtomicI64::new(i64::MAX), AtomicI64::new(i64::MAX)];
 
-/// Sets the metrics that depend on what time it is.
+/// Sets the metrics that depend on the current time.
 pub fn measure(now: Timestamp) {
     let gauges = [
         &metrics::certificates::CLIENT_TTL,
@@ -61,27 +61,27 @@ pub fn measure(now: Timestamp) {
     }
 }
 
-/// What TLS offers now; none while there is nothing to offer.
+/// The certificate and key that TLS offers now; none while there is no valid one.
 pub type IdentityReceiver = watch::Receiver<Option<Arc<CertifiedKey>>>;
 
-/// What the keeper of a certificate is told.
+/// Messages of the certificate manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Sees to it that the certificate says this; none: nothing can be asked for yet.
+    /// Requests a certificate with this subject if the one in use differs; none: it cannot be requested yet.
     Wanted { subject: Option<CertificateSubject> },
     /// Asks for the next certificate: the time has come.
     Due,
-    /// Stops offering what is over.
+    /// Stops offering the expired certificate.
     Over,
-    /// Takes a new certificate into use, or tries again.
+    /// Takes a new certificate into use, or schedules another attempt.
     Came(Box<RotationOutcome>),
 }
 
-/// What came of a request.
+/// The pair that was issued, or why there is none.
 #[derive(Debug)]
 pub struct RotationOutcome(Result<TlsKeyPair, RotationError>);
 
-/// Why there is no new certificate.
+/// Why no new certificate was issued.
 #[derive(Debug, thiserror::Error)]
 enum RotationError {
     #[error("no certificate was issued")]
@@ -92,16 +92,16 @@ enum RotationError {
     Broke(#[source] tokio::task::JoinError),
 }
 
-/// Whom to ask.
+/// The clients for certificate signing requests.
 #[derive(Debug, Clone)]
 pub struct Peers {
-    /// With the certificate in use.
+    /// Authenticates with the certificate in use.
     pub client: ApiClient,
-    /// With the bootstrap credentials: while there is no certificate that is good.
+    /// Authenticates with the bootstrap credentials, while no certificate is valid.
     pub bootstrap: Option<ApiClient>,
 }
 
-/// What is in use and what comes next.
+/// Snapshot: the certificate in use and the next rotation.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub subject: Option<String>,
@@ -113,7 +113,7 @@ pub struct Snapshot {
     pub trouble: Option<String>,
 }
 
-/// The keeper of one certificate.
+/// Requests one certificate, offers it to TLS, and replaces it in time.
 #[derive(Debug)]
 pub struct Rotation {
     purpose: CertificatePurpose,
@@ -203,7 +203,7 @@ impl Rotation {
         }
     }
 
-    /// With a certificate that is replaced in time, as it is unless this says otherwise, or never.
+    /// Sets whether the certificate is replaced in time (the default) or never.
     pub fn renewed(self, renewal: RotationPolicy) -> Self {
         Rotation { renewal, ..self }
     }
@@ -214,7 +214,7 @@ impl Rotation {
         }
         self.wanted = subject;
         if let Some((task, asked)) = self.asking.take() {
-            // What is asked for already may be just what is wanted now.
+            // The request under way may be for just what is wanted now.
             if Some(&asked) == self.wanted.as_ref() {
                 self.asking = Some((task, asked));
                 return;
@@ -224,7 +224,7 @@ impl Rotation {
         self.plan(ctx);
     }
 
-    /// Offers the held pair as long as it is good.
+    /// Offers the held pair as long as it is valid.
     fn offer(&mut self, ctx: &mut Context<Msg>) {
         let now = timestamp(ctx.wall());
         let good = self
@@ -254,7 +254,7 @@ impl Rotation {
         });
     }
 
-    /// Decides when to ask for the next certificate.
+    /// Schedules the request for the next certificate.
     fn plan(&mut self, ctx: &mut Context<Msg>) {
         if let Some(timer) = self.due.take() {
             ctx.cancel(timer);
@@ -287,7 +287,7 @@ impl Rotation {
         let is_good = |pair: &TlsKeyPair| !pair.lifetime.is_over(now);
         let has_good = self.held.as_ref().is_some_and(is_good);
         if !has_good && self.over.is_some() {
-            // It is taken back before another is asked for, though its timer is not due yet.
+            // The expired pair is withdrawn before another is requested, though its timer is not due yet.
             self.offer(ctx);
         }
         let own = has_good || self.purpose == CertificatePurpose::Server;
@@ -321,7 +321,7 @@ impl Rotation {
                         self.failures = 0;
                         self.plan(ctx);
                     }
-                    // Whoever signs leaves something out, and may go on to.
+                    // The signer leaves something out, and may go on doing so.
                     Some(lack) => {
                         self.again(&anyhow::anyhow!("what was issued does not do: {lack}"), ctx)
                     }

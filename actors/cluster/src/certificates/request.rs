@@ -1,4 +1,4 @@
-//! A certificate asked of the API: a key is made, its request submitted, approval and signature waited for.
+//! Requests a certificate from the API: makes a key, submits the request, waits for approval and signature.
 //!
 //! Upstream: client-go util/certificate/csr/csr.go (1.36).
 
@@ -17,10 +17,10 @@ use rcgen::{
     CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, SanType,
 };
 
-/// For approval and signature, as upstream's `certificateWaitTimeout`.
+/// The wait for approval and signature, as upstream's `certificateWaitTimeout`.
 const SIGNED_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// What the certificate is for.
+/// The use of the certificate, and so its signer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificatePurpose {
     /// The node's user towards the API server.
@@ -47,7 +47,7 @@ impl CertificatePurpose {
     }
 }
 
-/// Why there is no certificate.
+/// Why a certificate signing request brought no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error("cannot make a certificate signing request")]

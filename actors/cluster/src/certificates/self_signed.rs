@@ -18,10 +18,10 @@ use super::certificate_files::CertificateFiles;
 use super::store::load;
 
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
-/// Clocks differ.
+/// The certificate is valid from an hour ago: clocks differ.
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 
-/// Why there is none.
+/// Why the certificate can be neither read nor made.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfSignedError {
     #[error("cannot make a certificate for {host}")]
@@ -30,7 +30,7 @@ pub enum SelfSignedError {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// Returns where the certificate lies; makes one if there is none, or if it is over.
+/// Returns the paths of certificate and key; makes them if there are none, or if the certificate has expired.
 pub fn self_signed(
     folder: &Path,
     host: &str,

@@ -1,4 +1,4 @@
-//! Where certificates lie on the node: `FOLDER/PREFIX-TIME.pem` (certificate and key), and a link
+//! The node's certificates on disk: `FOLDER/PREFIX-TIME.pem` (certificate and key), and a link
 //! `FOLDER/PREFIX-current.pem` to the one in use.
 //!
 //! Upstream: client-go util/certificate/certificate_store.go (1.36).
@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::key_pair::{PairError, TlsKeyPair};
 
-/// Why a certificate cannot be had, or not be kept.
+/// Why a certificate can be neither read nor written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("cannot read {}", path.display())]

@@ -1,4 +1,4 @@
-//! Laws of a certificate's keeper: over an API in this process, on a paused clock, with real keys and files.
+//! Laws of the certificate manager: over an API in this process, on a paused clock, with real keys and files.
 
 use std::sync::{Arc, Mutex};
 

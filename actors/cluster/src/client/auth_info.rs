@@ -1,4 +1,4 @@
-//! What a kubeconfig says of the user: a certificate, a token, a plugin, and whom he stands for.
+//! The user of a kubeconfig: certificate, token or credential plugin, and the user to impersonate.
 
 use std::path::PathBuf;
 
@@ -148,7 +148,7 @@ impl KubeconfigReader<'_> {
         })
     }
 
-    /// The cluster as a plugin is told of it.
+    /// The cluster as a plugin gets it, in KUBERNETES_EXEC_INFO.
     fn cluster_of_exec(&self, cluster: &Cluster) -> Result<serde_json::Value, RestConfigError> {
         let authority = self.source(
             "clusters[].cluster.certificate-authority",
@@ -171,7 +171,7 @@ impl KubeconfigReader<'_> {
         Ok(told)
     }
 
-    /// What goes with every request: who asks, and whom it stands for.
+    /// The headers of every request: user agent and impersonation.
     pub(super) fn headers(
         &self,
         user: &AuthInfo,

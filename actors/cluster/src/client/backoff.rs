@@ -1,4 +1,4 @@
-//! How long a watch waits before it asks again: client-go's reflector's back-off.
+//! How long a watch waits before it is tried again: client-go's reflector's back-off.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const FIRST: Duration = Duration::from_millis(800);
 /// No wait is longer, before up to as much again is added so that nodes do not come all at once.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Who asked nothing for this long begins anew.
+/// A watch that made no request for this long begins at the first wait again.
 const FORGOTTEN: Duration = Duration::from_mins(2);
 
 /// Doubling waits, forgotten after a good while.

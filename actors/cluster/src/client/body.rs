@@ -10,12 +10,12 @@ use super::connections::StreamPermit;
 use super::error::{ApiError, chain};
 use super::measured::ResponseSizeObserver;
 
-/// The largest answer that is read.
+/// The largest answer that is read, in bytes.
 const ANSWER: usize = 64 << 20;
-/// The largest event of a watch; the API server stores nothing above 1.5 MiB, and prints it in a few times that.
+/// The largest event of a watch, in bytes; the API server stores at most 1.5 MiB, and prints it in a few times that.
 const EVENT: usize = 16 << 20;
 
-/// What an answer may take.
+/// The largest size of an answer, and the end of the time for it.
 pub(super) enum Bounds {
     /// So many bytes in all, and no longer than this future.
     Answer(BoxFuture<'static, ()>, ResponseSizeObserver),

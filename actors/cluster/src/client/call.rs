@@ -1,6 +1,6 @@
-//! One request, from the lane it waits in to the head of its answer.
+//! One request, from the wait for its rate limit to the head of its answer.
 //!
-//! Every request ends by its deadline. What the server asks to be asked again (429 and 5xx with Retry-After) is, while
+//! Every request ends by its deadline. An answer with Retry-After (429 and 5xx) is retried, while
 //! the deadline allows; a read whose connection broke is, too; nothing else is sent twice.
 //!
 //! Upstream: client-go rest/request.go and rest/with_retry.go (1.36).
@@ -29,10 +29,10 @@ const RETRIES: usize = 10;
 const AFTER_BREAK: Duration = Duration::from_secs(1);
 /// The largest request that is answered in the API server's own --request-timeout.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Within this a watch must begin.
+/// The deadline for the beginning of a watch.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The way of one lane.
+/// A service for `kube::Client` that sends requests with one rate limit.
 #[derive(Clone)]
 pub(super) struct Caller {
     pub(super) server: Arc<ServerEndpoint>,
@@ -59,7 +59,7 @@ impl Service<Request<Body>> for Caller {
 enum AttemptError {
     /// It went out, and its connection broke: to read again does no harm.
     Broken(ApiError),
-    /// It did not go out, or nobody answered in time.
+    /// It was not sent, or the server did not answer in time.
     Other(ApiError),
 }
 
@@ -130,7 +130,7 @@ impl Caller {
         }
     }
 
-    /// Asks until there is an answer that no waiting betters.
+    /// Retries until there is an answer that no further retry would better.
     async fn insist(&self, asking: &OutgoingRequest) -> Result<Response<BoundedBody>, ApiError> {
         let mut renewed = false;
         for attempt in 0.. {
@@ -199,7 +199,7 @@ impl OutgoingRequest {
     }
 }
 
-/// How long to wait before the same is asked again; nothing if it is not worth it.
+/// How long to wait before the request is repeated; none if repeating it is no use.
 fn wait(
     asking: &OutgoingRequest,
     answer: &Result<Response<BoundedBody>, AttemptError>,
@@ -219,7 +219,7 @@ fn wait(
     }
 }
 
-/// The last answer to somebody who was told to wait: how long, rather than the server's words.
+/// The last answer to a request that was told to retry: how long to wait, rather than the server's words.
 fn busy(
     answer: Result<Response<BoundedBody>, AttemptError>,
     after: Duration,

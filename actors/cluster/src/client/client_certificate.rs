@@ -1,4 +1,4 @@
-//! The kubeconfig's own client certificate; one that lies in files is read again when they may have changed.
+//! The kubeconfig's own client certificate; its files are read again when they may have changed.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +9,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-/// How long a certificate is believed to be what its file says; upstream's client-go looks every five minutes.
+/// How long a loaded certificate is used before its files are read again; upstream's client-go: five minutes.
 const LOOKED_AT: Duration = Duration::from_mins(1);
 
-/// Where a half of it is.
+/// The source of the certificate or of the key: inline data or a file.
 #[derive(Clone)]
 pub(super) enum PemSource {
     Inline(Vec<u8>),
@@ -38,14 +38,14 @@ struct CertificateCache {
     now: Mutex<LoadedCertificate>,
 }
 
-/// What was read, and when.
+/// The certificate and key that were read last, and when.
 struct LoadedCertificate {
     text: (Vec<u8>, Vec<u8>),
     parsed: Arc<CertifiedKey>,
     at: Instant,
 }
 
-/// Why a certificate and a key are none.
+/// Why a certificate and key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientCertificateError {
     #[error("cannot be read")]

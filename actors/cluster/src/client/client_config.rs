@@ -1,4 +1,4 @@
-//! How to get to the server, and why that may not be.
+//! How to reach the API server, and why that may be impossible.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -15,34 +15,34 @@ use super::error::chain;
 use super::kubeconfig::KubeconfigReader;
 use super::server::ServerEndpoint;
 
-/// The server, and how fast it may be asked. A rate below nought is no limit.
+/// The API server, and the rate limits of its client. A negative rate is no limit.
 #[derive(Debug, Clone)]
 pub struct RestConfig {
-    /// The kubeconfig.
+    /// The path of the kubeconfig.
     pub kubeconfig: PathBuf,
-    /// kubeAPIQPS.
+    /// `kubeAPIQPS`: requests a second.
     pub qps: i32,
-    /// kubeAPIBurst.
+    /// `kubeAPIBurst`: requests.
     pub burst: i32,
-    /// eventRecordQPS.
+    /// `eventRecordQPS`: requests a second.
     pub event_qps: i32,
-    /// eventBurst.
+    /// `eventBurst`: requests.
     pub event_burst: i32,
-    /// Within this a heartbeat is answered, or given up.
+    /// The deadline of a heartbeat request.
     pub heartbeat_within: Duration,
-    /// E.g. `kubelet/v1.36.0 (linux/amd64) ...`.
+    /// The User-Agent header, e.g. `kubelet/v1.36.0 (linux/amd64) ...`.
     pub user_agent: String,
-    /// contentType. Bodies are JSON all the same.
+    /// `contentType`. Bodies are JSON all the same.
     pub content_type: String,
     pub identity: Identity,
 }
 
-/// Whether the client certificate must be there at the start.
+/// Whether the client certificate must exist at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
     /// As the kubeconfig names it.
     There,
-    /// It may be asked for first.
+    /// It may be requested later.
     Comes,
 }
 
@@ -62,10 +62,10 @@ impl RestConfig {
     }
 }
 
-/// Why a kubeconfig leads nowhere.
+/// Why no client can be made from a kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum RestConfigError {
-    /// The kubeconfig, or a file that it names.
+    /// The kubeconfig, or a file that it names, cannot be read.
     #[error("{path}: cannot be read", path = .path.display())]
     Unread {
         path: PathBuf,
@@ -85,7 +85,7 @@ pub enum RestConfigError {
 }
 
 impl RestConfigError {
-    /// Whether the same file may do later, as it is.
+    /// Whether the same file may work later, unchanged.
     pub fn transient(&self) -> bool {
         match self {
             RestConfigError::Unread { .. } | RestConfigError::NoRoots => true,
@@ -94,7 +94,7 @@ impl RestConfigError {
     }
 }
 
-/// The server of a plain address.
+/// The server at an address without TLS and credentials.
 pub(super) fn open(base: Uri) -> ServerEndpoint {
     ServerEndpoint {
         host: base
@@ -134,7 +134,7 @@ pub(super) fn server(
     reading.server(access, identity)
 }
 
-/// Where a text is no kubeconfig. What else the parser says may quote the text, and the text holds secrets.
+/// The place of a syntax error. The rest of the parser's message may quote the file, which holds secrets.
 fn place(error: &dyn std::error::Error) -> String {
     let text = chain(error);
     let words: Vec<_> = text.split_whitespace().collect();

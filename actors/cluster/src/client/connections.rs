@@ -22,7 +22,7 @@ use super::RequestLane;
 use super::error::{ApiError, chain};
 use super::tls::TlsContext;
 
-/// A server that does not take the connection for this long is asked anew.
+/// The deadline of a connect, after which the next request tries anew.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Upstream's HTTP2_READ_IDLE_TIMEOUT_SECONDS.
 const PING_AFTER: Duration = Duration::from_secs(30);
@@ -30,12 +30,12 @@ const PING_AFTER: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Answers under way on one connection: what a server that names no number allows.
 const STREAMS: usize = 100;
-/// Of these, kept for the heartbeat.
+/// How many of these are reserved for the heartbeat.
 const KEPT: usize = 4;
 /// Connections at most; beyond them answers wait for one another.
 const CONNECTIONS: usize = 8;
 
-/// Where the server is, and how it is spoken to.
+/// The server's address, and whether TLS is used.
 #[derive(Debug)]
 pub(super) struct ServerAddress {
     pub(super) host: String,
@@ -72,21 +72,21 @@ impl Drop for StreamPermit {
     }
 }
 
-/// A connection that can be asked.
+/// The sending half of a connection.
 enum RequestSender {
     Shared(http2::SendRequest<Body>),
     Own(http1::SendRequest<Body>),
 }
 
-/// Why there is no head of an answer.
+/// Why a request has no head of an answer.
 #[allow(
     clippy::large_enum_variant,
     reason = "one at a time, and taken apart at once"
 )]
 pub(super) enum SendError {
-    /// Nobody took the connection.
+    /// No connection could be made.
     Unconnected(ApiError),
-    /// The connection ended before the request went out: it may be sent again, whatever it asks for.
+    /// The connection ended before the request went out: it may be sent again, whatever its method.
     Unsent(Request<Body>),
     /// The connection ended after that.
     Broken(ApiError),
@@ -110,7 +110,7 @@ impl ConnectionPool {
     pub(super) fn retired(&self) -> BoxFuture<'static, ()> {
         let mut wanted = self.wanted.subscribe();
         Box::pin(async move {
-            // An error means that the sender is gone, and nobody wants them either.
+            // An error means that the sender is gone: the connections are not wanted either.
             drop(wanted.wait_for(|wanted| !wanted).await);
         })
     }
@@ -136,7 +136,7 @@ impl ConnectionPool {
         })
     }
 
-    /// A connection with room. Who finds none makes one, and the others wait for it rather than make their own.
+    /// A connection with room. A request that finds none makes one; the others wait for it rather than make their own.
     async fn sender(&self, lane: RequestLane) -> Result<(RequestSender, StreamPermit), ApiError> {
         let mut open = self.open.lock().await;
         open.retain(|line| !line.sender.is_closed());
@@ -210,7 +210,7 @@ async fn connect(target: &ServerAddress) -> Result<RequestSender, ApiError> {
     shake(TokioIo::new(stream), protocol).await
 }
 
-/// What the two sides have agreed upon.
+/// The protocol that both sides agreed on (ALPN).
 enum HttpVersion {
     Http1,
     Http2,

@@ -14,7 +14,7 @@ use super::exec::ExecPlugin;
 /// Upstream's `period` of a token file, less its leeway.
 const READ_AGAIN: Duration = Duration::from_secs(50);
 
-/// How we say who we are, beside the certificate.
+/// How the client authenticates, beside its certificate.
 pub(super) enum AuthCredentials {
     None,
     Fixed(HeaderValue),
@@ -46,7 +46,7 @@ impl AuthCredentials {
         }
     }
 
-    /// The server did not accept them: says whether there may be better ones now.
+    /// The server refused them: returns whether there may be newer ones.
     pub(super) async fn refused(&self) -> bool {
         match self {
             AuthCredentials::None | AuthCredentials::Fixed(_) => false,
@@ -56,7 +56,7 @@ impl AuthCredentials {
     }
 }
 
-/// A token that others renew.
+/// A token in a file that another program renews.
 pub(super) struct TokenFile {
     path: PathBuf,
     now: Mutex<CachedToken>,
@@ -68,7 +68,7 @@ struct CachedToken {
 }
 
 impl TokenFile {
-    /// `instead` is what is said for as long as the file cannot be read.
+    /// `instead` is the header for as long as the file cannot be read.
     pub(super) fn new(path: PathBuf, instead: Option<HeaderValue>) -> TokenFile {
         TokenFile {
             path,

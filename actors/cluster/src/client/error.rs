@@ -1,35 +1,35 @@
-//! What can go wrong with a request, sorted by what the asker does about it.
+//! Errors of API requests, sorted by what the caller does about them.
 
 use std::error::Error;
 use std::time::Duration;
 
 use kube::core::Status;
 
-/// No server is left alone for longer, whatever it says.
+/// The longest wait that the server can ask for.
 pub(super) const WAIT_AT_MOST: Duration = Duration::from_secs(60 * 60);
 
-/// Why a request has no good answer. What the server said is its own words.
+/// Why a request failed. A refusal's message is the server's own.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
     /// 404: there is no such object.
     #[error("{message}")]
     NotFound { message: String },
-    /// 409 for something that is made: it is there already.
+    /// 409 on create: the object exists.
     #[error("{message}")]
     Exists { message: String },
-    /// 409 for something that is changed: it is not as the asker believed.
+    /// 409 on update or patch: the object is not as the caller believed.
     #[error("{message}")]
     Conflict { message: String },
-    /// 410: the version that was asked for is forgotten; everything must be listed again.
+    /// 410: the resource version is too old; the caller must list again.
     #[error("{message}")]
     Gone { message: String },
-    /// 401: the server does not know who asks.
+    /// 401: the server does not know the caller.
     #[error("{message}")]
     Unauthorized { message: String },
-    /// 403: the asker may not.
+    /// 403: the caller is not permitted.
     #[error("{message}")]
     Forbidden { message: String },
-    /// 429, or any answer that says when to come again.
+    /// 429, or any answer with Retry-After.
     #[error("{message}")]
     Busy {
         after: Option<Duration>,
@@ -42,16 +42,16 @@ pub enum ApiError {
         reason: String,
         message: String,
     },
-    /// No answer: nobody there, a broken connection, or too late.
+    /// No answer: connection refused or broken, or the deadline passed.
     #[error("{message}")]
     Unreachable { message: String },
-    /// An answer that nobody understands.
+    /// The answer cannot be parsed.
     #[error("{message}")]
     Nonsense { message: String },
 }
 
 impl ApiError {
-    /// How long the server wants to be left alone, if it says so.
+    /// How long the server asks to wait (Retry-After); none if it does not say.
     pub fn pause(&self) -> Option<Duration> {
         match self {
             ApiError::Busy { after, .. } => *after,
@@ -134,7 +134,7 @@ impl From<kube::Error> for ApiError {
         if let Some(ours) = ours(&error) {
             return ours.clone();
         }
-        // A text of serde's may quote the answer, and the answer may be a secret: only the place is told.
+        // A text of serde's may quote the answer, which may be a secret: only the place is kept.
         let place = |error: &serde_json::Error| {
             let (line, column) = (error.line(), error.column());
             format!("the answer is not what was asked for, at line {line} column {column}")
@@ -155,7 +155,7 @@ impl From<kube::Error> for ApiError {
     }
 }
 
-/// The trouble that our own part of the client reported, under what kube wrapped it in.
+/// The error that our own part of the client reported, under what kube wrapped it in.
 fn ours<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ApiError> {
     if let Some(trouble) = error.downcast_ref::<ApiError>() {
         return Some(trouble);
@@ -166,7 +166,7 @@ fn ours<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ApiError> {
     error.source().and_then(ours)
 }
 
-/// An error and its causes in one line; a cause that the text before it already told is left out.
+/// An error and its causes in one line; a cause that the text before it contains is left out.
 pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -24,7 +24,7 @@ use super::{client_certificate, measured};
 
 /// A plugin that takes longer is ended.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The largest answer of a plugin.
+/// The largest answer of a plugin, in bytes.
 const ANSWER: u64 = 1 << 20;
 /// A plugin is not run again sooner, however often the server refuses what it gives.
 const APART: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub(super) struct ExecPluginState {
     refused: bool,
 }
 
-/// What a plugin handed out.
+/// The credentials of one run of a plugin.
 pub(super) struct ExecCredential {
     pub(super) header: Option<HeaderValue>,
     pub(super) certificate: Option<Arc<CertifiedKey>>,
@@ -74,7 +74,7 @@ struct ExecCredentialStatus {
     client_key_data: String,
 }
 
-/// Why a plugin gave nothing.
+/// Why a plugin returned no credentials.
 #[derive(Debug, thiserror::Error)]
 enum ExecPluginError {
     #[error("executable {0} not found. {1}")]
@@ -90,7 +90,7 @@ enum ExecPluginError {
 }
 
 impl ExecPluginError {
-    /// Upstream's code and status of such a run.
+    /// Upstream's exit code and status label of such a run.
     fn counted(&self) -> (i32, &'static str) {
         match self {
             ExecPluginError::Missing(..) => (1, "plugin_not_found_error"),
@@ -103,7 +103,7 @@ impl ExecPluginError {
 }
 
 impl ExecPlugin {
-    /// Its credentials of now.
+    /// The plugin's current credentials.
     pub(super) async fn lent(&self) -> Result<Arc<ExecCredential>, ApiError> {
         let mut state = self.state.lock().await;
         let good = |lent: &Arc<ExecCredential>| lent.expires.is_none_or(|at| at > kernel::wall());

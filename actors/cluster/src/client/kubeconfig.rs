@@ -1,4 +1,4 @@
-//! What a kubeconfig says of its current context's cluster; what it says of the user is beside it.
+//! The cluster of a kubeconfig's current context; `auth_info` reads its user.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use super::client_config::{Identity, RestConfig, RestConfigError};
 use super::server::{ConnectionSecurity, ServerEndpoint};
 use super::tls::Trust;
 
-/// A kubeconfig being made sense of.
+/// A kubeconfig that is being read.
 pub(super) struct KubeconfigReader<'a> {
     pub(super) path: &'a Path,
     pub(super) file: Kubeconfig,
@@ -53,7 +53,7 @@ impl KubeconfigReader<'_> {
         })
     }
 
-    /// The cluster and the user of the current context. A context without a user is nobody's.
+    /// The cluster and the user of the current context. A context without a user gets empty credentials.
     fn context(&self) -> Result<(Cluster, AuthInfo), RestConfigError> {
         let current = self.file.current_context.as_deref().unwrap_or_default();
         if current.is_empty() {

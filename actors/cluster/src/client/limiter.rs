@@ -1,4 +1,4 @@
-//! How fast a lane may ask: client-go's token bucket (util/flowcontrol/throttle.go).
+//! The rate limit of requests: client-go's token bucket (util/flowcontrol/throttle.go).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(super) struct RequestRateLimiter {
 
 #[derive(Debug)]
 struct RateLimiterState {
-    /// Below nought where tokens are promised to those who wait.
+    /// Negative while tokens are promised to waiting requests.
     tokens: f64,
     at: Instant,
 }
@@ -40,7 +40,7 @@ impl RequestRateLimiter {
         })
     }
 
-    /// Takes a token, and waits until it is there. Those who wait are served in turn.
+    /// Takes a token, and waits until it is there. Waiting requests are served in turn.
     pub(super) async fn take(&self) -> Duration {
         let wait = self.promise(Instant::now());
         if !wait.is_zero() {

@@ -1,4 +1,4 @@
-//! What is counted of the requests, by upstream's names.
+//! Metrics of the requests, under upstream's names.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) fn size(host: &str, method: &Method) -> ResponseSizeObserver {
     Box::new(move |bytes| sizes.observe(u32::try_from(bytes).unwrap_or(u32::MAX).into()))
 }
 
-/// Who is told how large an answer was.
+/// Called with the size of an answer, in bytes.
 pub(super) type ResponseSizeObserver = Box<dyn Fn(usize) + Send>;
 
 /// Counts a run of a plugin.

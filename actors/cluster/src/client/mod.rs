@@ -1,7 +1,7 @@
-//! How the API server is called: one shared connection, lanes with their own rates.
+//! The client of the API server: one shared connection, with a rate limit for each kind of request.
 //!
-//! [`ApiClient::kube`] is what everybody calls with `kube::Api`; [`watch`] follows what is listed; [`ApiError`] says what
-//! went wrong. Bodies are JSON, whatever contentType asks for.
+//! [`ApiClient::kube`] makes a `kube::Client`, [`watch`] follows lists, [`ApiError`] says what went wrong.
+//! Bodies are JSON, whatever contentType says.
 
 mod auth_info;
 mod backoff;
@@ -36,18 +36,18 @@ use rustls::sign::CertifiedKey;
 use server::ServerEndpoint;
 use tokio::sync::watch as channel;
 
-/// Whose turn a request takes.
+/// The kind of a request: each has its own rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestLane {
     /// Everything else: kubeAPIQPS and kubeAPIBurst.
     Work,
-    /// The node's status and lease: never waits for the others.
+    /// The node's status and lease: never waits for other requests.
     Heartbeat,
-    /// eventRecordQPS and eventBurst.
+    /// Events, by eventRecordQPS and eventBurst.
     Events,
 }
 
-/// The way to the API server; every clone shares its connection.
+/// The client of the API server; every clone shares its connection.
 #[derive(Clone)]
 pub struct ApiClient {
     base: Uri,
@@ -57,7 +57,7 @@ pub struct ApiClient {
 }
 
 impl ApiClient {
-    /// Reads the kubeconfig; nothing is asked of the server yet. `identity` goes before the kubeconfig's own.
+    /// Reads the kubeconfig, without a request to the server. `identity` goes before the kubeconfig's own certificate.
     pub fn new(
         access: RestConfig,
         identity: channel::Receiver<Option<Arc<CertifiedKey>>>,
@@ -66,7 +66,7 @@ impl ApiClient {
         Ok(ApiClient::of(server, &access))
     }
 
-    /// Returns a client whose requests go by this lane.
+    /// Returns a client whose requests go by this rate limit.
     pub fn kube(&self, lane: RequestLane) -> kube::Client {
         match lane {
             RequestLane::Work => self.work.clone(),
@@ -75,7 +75,7 @@ impl ApiClient {
         }
     }
 
-    /// Where the server is.
+    /// Returns the server's address.
     pub fn uri(&self) -> &Uri {
         &self.base
     }
@@ -118,7 +118,7 @@ pub fn plain(uri: Uri) -> ApiClient {
     ApiClient::of(client_config::open(uri), &access)
 }
 
-/// A client whose answers are a test's own.
+/// A client with the answers of a test.
 #[cfg(test)]
 impl From<kube::Client> for ApiClient {
     fn from(kube: kube::Client) -> ApiClient {

@@ -1,6 +1,6 @@
 //! A list kept up to date: listed once, then watched, resumed where it broke off, listed again when it must be.
 //!
-//! The list is always asked for fresh (no resourceVersion), so that a lagging server never takes back what it said
+//! The list is always requested fresh (no resourceVersion), so that a lagging server never takes back what it sent
 //! before. A watch that fails, closes early or sends nonsense waits by client-go's back-off before the next try.
 //!
 //! Upstream: client-go tools/cache/reflector.go (1.36).
@@ -22,22 +22,22 @@ use super::error::ApiError;
 const LEAST: u32 = 300;
 /// How much longer than that a watch may stay silent before it is given up.
 const GRACE: Duration = Duration::from_secs(30);
-/// What a list is called that does not say of what.
+/// The kind of a list that names no item kind.
 const ANY_LIST: &str = "List";
-/// A watch that ended sooner without a word failed.
+/// A watch that ended sooner without an event failed.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Which objects are meant; the default means all.
+/// A field and a label selector; the default selects all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectSelector {
-    /// E.g. `spec.nodeName=worker-1`.
+    /// A field selector, e.g. `spec.nodeName=worker-1`.
     pub fields: Option<String>,
-    /// E.g. `app=web`.
+    /// A label selector, e.g. `app=web`.
     pub labels: Option<String>,
 }
 
 impl ObjectSelector {
-    /// The objects of which these fields are so, e.g. `spec.nodeName=worker-1`.
+    /// Selects by fields, e.g. `spec.nodeName=worker-1`.
     pub fn fields(fields: impl Into<String>) -> ObjectSelector {
         ObjectSelector {
             fields: Some(fields.into()),
@@ -45,26 +45,26 @@ impl ObjectSelector {
         }
     }
 
-    /// The one object of this name.
+    /// Selects the one object of this name.
     pub fn named(name: &str) -> ObjectSelector {
         ObjectSelector::fields(format!("metadata.name={name}"))
     }
 }
 
-/// What became of the selected objects. None has managedFields.
+/// A change of the selected objects. managedFields are stripped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectEvent<K> {
-    /// These are all there are; whatever else was known is gone.
+    /// The complete list: objects not in it are gone.
     Listed(Vec<K>),
-    /// This one is new, or changed.
+    /// The object is new, or changed.
     Applied(K),
-    /// This one is gone; it is as it was last.
+    /// The object was deleted; this is its last state.
     Deleted(K),
 }
 
 /// Follows the selected objects for as long as the stream is held.
 ///
-/// It never ends: a trouble is told, and the stream goes on by itself, after a wait that grows.
+/// It never ends: an error is an item, and the stream goes on by itself, after a wait that grows.
 pub fn watch<K>(
     api: Api<ByValue<K>>,
     selection: ObjectSelector,
@@ -93,7 +93,7 @@ type WatchEventStream<K> = BoxStream<'static, Result<WatchEvent<ByValue<K>>, kub
 struct Reflector<K> {
     api: Api<ByValue<K>>,
     selection: ObjectSelector,
-    /// What is known; nothing before the first list, and after the server has forgotten it.
+    /// The last resource version; none before the first list, and after the server has forgotten it.
     version: Option<String>,
     events: Option<OpenWatch<K>>,
     backoff: Backoff,
@@ -112,7 +112,7 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     K::DynamicType: Default,
 {
-    /// Goes on until there is something to tell.
+    /// Goes on until there is an event.
     async fn step(&mut self) -> Result<ObjectEvent<K>, ApiError> {
         loop {
             if let Some(wait) = self.wait.take() {
@@ -137,7 +137,7 @@ where
         }
     }
 
-    /// Sets the wait before the next try, and says whether that is no news to anyone: the server forgot the version.
+    /// Sets the wait before the next try; returns true if a known version has only expired, which is no error.
     fn failed(&mut self, trouble: &ApiError) -> bool {
         self.events = None;
         let wait = self.backoff.wait(kernel::now());
@@ -250,7 +250,7 @@ where
     }
 }
 
-/// Who wrote which field is of no use to a node, and most of an object's size.
+/// managedFields are of no use to a node, and most of an object's size.
 fn without_fields<K: Resource>(ByValue(mut object): ByValue<K>) -> K {
     object.meta_mut().managed_fields = None;
     object

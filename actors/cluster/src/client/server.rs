@@ -1,4 +1,4 @@
-//! The server as all lanes know it: where it is, who we are to it, and the connections that are open.
+//! The server that all clients share: its address, our identity, and the open connections.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,23 +15,23 @@ use super::error::{ApiError, chain};
 use super::measured;
 use super::tls::{ClientIdentity, TlsContext, Trust};
 
-/// What all lanes share.
+/// The server's address, our credentials and the open connections.
 pub(super) struct ServerEndpoint {
     pub(super) base: Uri,
-    /// As the metrics name it.
+    /// The host label of the metrics.
     pub(super) host: String,
-    /// On every request: who asks, and whom it stands for.
+    /// On every request: user agent and impersonation.
     pub(super) headers: HeaderMap,
     pub(super) credentials: AuthCredentials,
     pub(super) heartbeat_within: Duration,
     pub(super) secured: Option<ConnectionSecurity>,
-    /// Given by whoever renews it; it goes before the kubeconfig's own.
+    /// Set by the certificate manager; it goes before the kubeconfig's own.
     pub(super) identity: watch::Receiver<Option<Arc<CertifiedKey>>>,
     pub(super) own: ClientCertificateSource,
     pub(super) open: Mutex<Option<Generation>>,
 }
 
-/// What a connection is secured by, whoever we are.
+/// The TLS side of a connection, apart from the client's identity.
 pub(super) struct ConnectionSecurity {
     pub(super) trust: Trust,
     pub(super) name: ServerName<'static>,
@@ -44,7 +44,7 @@ pub(super) struct Generation {
 }
 
 impl ServerEndpoint {
-    /// The connections of whoever we are now. Those of before come to their end.
+    /// The connections of the current identity. Those of an earlier one are drained.
     pub(super) async fn connections(&self) -> Result<Arc<ConnectionPool>, ApiError> {
         let identity = self.identity().await?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

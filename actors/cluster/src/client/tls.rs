@@ -1,4 +1,4 @@
-//! Who the server must be, and who we are: the TLS side of a connection.
+//! The TLS side of a connection: the trusted authorities and the client's identity.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Whom the server's certificate must come from.
+/// How the server's certificate is verified.
 pub(super) enum Trust {
-    /// One of these.
+    /// It must be issued by one of these authorities.
     Roots(Arc<RootCertStore>),
-    /// Nobody asks (insecure-skip-tls-verify).
+    /// It is not verified (insecure-skip-tls-verify).
     Anybody,
 }
 
-/// How a connection is secured.
+/// The TLS settings of connections.
 #[derive(Clone)]
 pub(super) struct TlsContext {
     connector: TlsConnector,

@@ -1,9 +1,9 @@
-//! What happened, for the operator: the last events of this node, in a bounded ring.
+//! Events for the operator: the last ones of this node, in a bounded ring.
 //!
 //! - **Owns** the newest [`RING`] events, equal ones counted instead of repeated.
 //! - **Hears** `Record` from every actor that has something to tell a person.
-//! - **Tells** the followers (`oxctl events -f`), who lag or leave at their own cost, and the API server.
-//! - **Never** waits for anyone, and never grows: the oldest event goes first.
+//! - **Tells** the followers (`oxctl events -f`), which lose events if they lag, and the API server.
+//! - **Never** waits for a receiver, and never grows: the oldest event goes first.
 //!
 //! A node without an API server keeps its events here all the same.
 //!
@@ -34,10 +34,10 @@ pub const MAILBOX: usize = 2048;
 /// The recorder answers from memory.
 const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the recorder is told.
+/// Messages of the event recorder.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Keeps the event, or counts it if the newest one about this object says the same.
+    /// Keeps the event, or counts it if an equal one is among the newest.
     Record(Box<Event>),
     /// Takes in what became of an event on its way to the API.
     Posted(PostOutcome),
@@ -51,7 +51,7 @@ pub enum Msg {
     },
 }
 
-/// How much it matters; the words of the Kubernetes API.
+/// The type of an event, in the words of the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventType {
     Normal,
@@ -67,21 +67,21 @@ impl EventType {
     }
 }
 
-/// What an event is about.
+/// The object that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InvolvedObject {
-    /// `Pod`, `Node` or `Plugin`.
+    /// The object's kind: `Pod`, `Node` or `Plugin`.
     pub kind: String,
     pub namespace: String,
     pub name: String,
     pub uid: String,
-    /// E.g. `spec.containers{web}`; empty for the object as a whole.
+    /// The part of the object, e.g. `spec.containers{web}`; empty for the object as a whole.
     pub field_path: String,
 }
 
 impl InvolvedObject {
-    /// This node. Its name stands for its UID: so every `kubectl describe node` finds the event, while one without a UID,
+    /// This node. Its name is also its UID, so that every `kubectl describe node` finds the event; one without a UID,
     /// as upstream's of 1.36 are, is found by none.
     pub fn node(name: &str) -> Self {
         InvolvedObject {
@@ -92,7 +92,7 @@ impl InvolvedObject {
         }
     }
 
-    /// The object as a whole: what it may tell is counted for all its parts.
+    /// The object as a whole: the rate limit counts all its parts together.
     fn key(&self) -> String {
         format!(
             "{}/{}/{}/{}",
@@ -101,7 +101,7 @@ impl InvolvedObject {
     }
 }
 
-/// One thing that happened, as `kubectl describe` would show it.
+/// One event, as `kubectl describe` shows it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
@@ -114,21 +114,21 @@ pub struct Event {
     pub object: InvolvedObject,
 }
 
-/// Kept and counted.
+/// Snapshot: numbers of events.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub kept: usize,
     pub recorded: u64,
-    /// Of objects that told too much.
+    /// Dropped by the rate limit of their object.
     pub dropped: u64,
     pub followers: usize,
-    /// On their way to the API.
+    /// Queued for the API.
     pub unsent: usize,
-    /// For which there was no room on that way.
+    /// Dropped because that queue was full.
     pub unsendable: u64,
 }
 
-/// The recorder.
+/// Keeps the newest events, counts equal ones, and posts them to the API.
 #[derive(Debug)]
 pub struct EventBroadcaster {
     followers: broadcast::Sender<Event>,
@@ -142,7 +142,7 @@ pub struct EventBroadcaster {
 }
 
 impl Default for EventBroadcaster {
-    /// Without an API server.
+    /// A recorder without an API server.
     fn default() -> Self {
         EventBroadcaster::new(None)
     }
@@ -194,7 +194,7 @@ impl EventBroadcaster {
         let fate = self
             .correlator
             .admit(event.last_seen, &about, &event.reason, &event.message);
-        // What is dropped counts all the same, and shows with the next one that is not.
+        // A dropped event is counted all the same, and shows with the next one that is kept.
         let line = self.desk.is_open().then(|| {
             let key = said(&event, &about, &fate);
             let name = &event.object.name;
@@ -227,7 +227,7 @@ impl EventBroadcaster {
         self.ring.push_back(kept);
     }
 
-    /// Takes out the event that says the same, if it is among the newest few dozen.
+    /// Takes out the equal event, if it is among the newest few dozen.
     fn take_equal(&mut self, event: &Event) -> Option<Event> {
         const LOOKED_AT: usize = 64;
         let from = self.ring.len().saturating_sub(LOOKED_AT);
@@ -241,7 +241,7 @@ impl EventBroadcaster {
     }
 }
 
-/// What events have in common that are one object in the API.
+/// The text by which events count as one object of the API.
 fn said(event: &Event, about: &str, fate: &CorrelateResult) -> String {
     let Event {
         reason,
@@ -257,7 +257,7 @@ fn said(event: &Event, about: &str, fate: &CorrelateResult) -> String {
     }
 }
 
-/// The way to tell an event: never waits; a lost event is counted by the mailbox.
+/// The sending end of the recorder: never waits; a lost event is counted by the mailbox.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     events: Addr<Msg>,
@@ -268,7 +268,7 @@ impl Recorder {
         Recorder { events }
     }
 
-    /// Tells that the node's agent begins: once in its life, whatever restarts within it.
+    /// Records that the node's agent starts: once in its life, whatever restarts within it.
     ///
     /// Upstream: `BirthCry` of pkg/kubelet/kubelet.go (1.36).
     pub fn begin(&self, now: Timestamp, node: &str) {
@@ -290,7 +290,7 @@ impl Recorder {
         events
     }
 
-    /// Records that this happened now.
+    /// Records an event with the current time.
     pub fn record(
         &self,
         now: Timestamp,

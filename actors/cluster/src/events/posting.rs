@@ -20,16 +20,16 @@ use crate::client::{ApiClient, ApiError, RequestLane};
 
 /// Events that wait; a newer one finds no room then.
 const WAITING: usize = 1000;
-/// Attempts at one event.
+/// The most attempts to post one event.
 const TRIES: u32 = 12;
 const BETWEEN_TRIES: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// What a busy server may ask for.
+/// The longest wait that a busy server can ask for.
 const BUSY_AT_MOST: Duration = Duration::from_secs(60);
-/// Who events are by: a drop-in says what its predecessor said.
+/// The reporting component: the same as the kubelet's, because Oxlet is a drop-in.
 const COMPONENT: &str = "kubelet";
 
-/// The way to the API server, and in whose name.
+/// The client for events, and the node that reports them.
 #[derive(Clone)]
 pub struct EventSink {
     kube: kube::Client,
@@ -100,17 +100,17 @@ fn whole(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
 
-/// One event that is to be told.
+/// An event that waits to be posted.
 #[derive(Debug)]
 pub struct QueuedEvent {
     event: core::Event,
     tries: u32,
 }
 
-/// What became of it.
+/// The outcome of an attempt to post an event.
 #[derive(Debug)]
 pub enum PostOutcome {
-    /// It arrived, or never will.
+    /// The API has it, or refused it for good.
     Done,
     /// It is tried again after this time.
     Again {
@@ -119,7 +119,7 @@ pub enum PostOutcome {
     },
 }
 
-/// Letters in order; one is under way.
+/// Queued events in order; one is under way.
 #[derive(Debug, Default)]
 pub(super) struct PostQueue {
     sending: Option<EventSink>,
@@ -161,7 +161,7 @@ impl PostQueue {
                 self.busy = false;
                 self.next(ctx);
             }
-            // The others wait too: they would fare no better.
+            // The later events wait too: their requests would fail as well.
             PostOutcome::Again { letter, after } => {
                 ctx.after(after, Msg::Retry(letter));
             }
@@ -231,7 +231,7 @@ impl QueuedEvent {
             .await
     }
 
-    /// When to try again what nobody refused.
+    /// How long to wait before the next attempt; none if the server refused the event.
     fn pause(&self, trouble: &ApiError) -> Option<Duration> {
         match trouble {
             ApiError::Unreachable { .. } | ApiError::Nonsense { .. } if self.tries == 1 => {

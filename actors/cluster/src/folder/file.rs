@@ -29,7 +29,7 @@ pub enum FileReadError {
     Unreadable(#[from] io::Error),
 }
 
-/// Which file or folder on which disk.
+/// Device and inode of a file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId {
     device: u64,
@@ -45,7 +45,7 @@ impl From<&Metadata> for FileId {
     }
 }
 
-/// One version of a file.
+/// One version of a file, by its metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     place: FileId,
@@ -66,12 +66,12 @@ impl From<&Metadata> for Stamp {
 }
 
 impl Stamp {
-    /// Returns how long the file is.
+    /// Returns the length of the file in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether nobody seems to be writing it any more.
+    /// Whether the last change is long enough ago that the file is probably complete.
     pub fn is_settled(&self, now: SystemTime) -> bool {
         self.distance(now) > SETTLED_AFTER
     }
@@ -101,7 +101,7 @@ pub fn look(path: &Path) -> Result<Stamp, FileReadError> {
     regular(&metadata)
 }
 
-/// Opens a regular file, and says which version of it.
+/// Opens a regular file; returns it with its version.
 pub fn open(path: &Path) -> Result<(File, Stamp), FileReadError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty());

@@ -1,7 +1,7 @@
 //! Folders of manifests, whatever the manifests are: when to read them, and what is opened at all.
 //!
-//! [`FolderWatch`] says when something has changed, [`ReadGate`] lets one reading happen at a time, [`Stamp`] tells the versions
-//! of a file apart, and [`open`] waits for nobody.
+//! [`FolderWatch`] says when something has changed, [`ReadGate`] lets one reading happen at a time, [`Stamp`] tells the
+//! versions of a file apart, and [`open`] never blocks.
 
 mod file;
 mod read_gate;

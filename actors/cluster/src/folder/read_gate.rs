@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// A reading that takes longer is worth a line: a disk or network file system does not answer.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Whether a reading is under way; what is asked for meanwhile is read once more behind it.
+/// Whether a reading is under way; requests meanwhile make one more reading after it.
 #[derive(Debug, Default)]
 pub struct ReadGate {
     since: Option<Instant>,

@@ -1,4 +1,4 @@
-//! Watching a folder with inotify: it says when to read, never what.
+//! Watching a folder with inotify: it reports when to read, never what.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::file::FileId;
 const AGAIN: Duration = Duration::from_secs(1);
 /// Room for a few hundred events; what does not fit waits in the kernel.
 const BUFFER: usize = 16 * 1024;
-/// How long one message may wait for room; the watch is begun anew then.
+/// How long one message may wait for room; the watch is then set up anew.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why a watch ended.
@@ -33,7 +33,7 @@ pub enum WatchEnded {
 }
 
 impl WatchEnded {
-    /// Whether another attempt is as good as the first: otherwise somebody should know.
+    /// Whether another attempt may succeed; otherwise the operator should know.
     pub fn transient(&self) -> bool {
         match self {
             WatchEnded::Missing { .. } | WatchEnded::Moved { .. } | WatchEnded::Unheard { .. } => {
@@ -44,20 +44,20 @@ impl WatchEnded {
     }
 }
 
-/// What a watch says to its owner, who hands it to [`FolderWatch::hear`].
+/// A watch's message to its owner, which hands it to [`FolderWatch::hear`].
 #[derive(Debug)]
 pub enum WatchNotice {
-    /// It is time to begin.
+    /// The watch is to begin now.
     Due,
-    /// The watch stands; it is counted from the first.
+    /// The watch is established; `watch` counts from the first.
     Stands { watch: u64, place: FileId },
     /// Something has changed.
     Changed,
-    /// It sees nothing any more.
+    /// The watch broke.
     Ended { watch: u64, ended: WatchEnded },
 }
 
-/// How hasty a watch is.
+/// The delays of a watch.
 #[derive(Debug, Clone, Copy)]
 pub struct WatchPacing {
     /// A burst ends when it was quiet for this long: files dropped together are read together.
@@ -66,7 +66,7 @@ pub struct WatchPacing {
     pub rounds: usize,
     /// The longest pause between attempts to watch what is not there yet.
     pub missing: Duration,
-    /// The same where the system refuses.
+    /// The longest pause where the system refuses the watch.
     pub refused: Duration,
 }
 
@@ -95,12 +95,12 @@ impl FolderWatch {
         }
     }
 
-    /// Returns whether a change is seen.
+    /// Returns whether the watch is established.
     pub fn stands(&self) -> bool {
         self.stands.is_some()
     }
 
-    /// Begins, or begins anew.
+    /// Sets up the watch, also after it broke.
     pub fn begin<M: Message + From<WatchNotice>>(&mut self, ctx: &mut Context<M>) {
         if let Some(task) = self.task.take() {
             ctx.abort(task);
@@ -115,7 +115,7 @@ impl FolderWatch {
         }));
     }
 
-    /// Begins anew if what was read is another folder than the watched one.
+    /// Sets up the watch anew if the folder that was read is not the watched one.
     pub fn found<M: Message + From<WatchNotice>>(&mut self, place: FileId, ctx: &mut Context<M>) {
         if self.stands.is_some_and(|stands| stands != place) {
             self.begin(ctx);
@@ -135,7 +135,7 @@ impl FolderWatch {
                 false
             }
             WatchNotice::Stands { watch, place } => {
-                // What changed before is not seen.
+                // Changes before the watch was set up are not seen.
                 let current = watch == self.count;
                 if current {
                     (self.stands, self.pause) = (Some(place), AGAIN);

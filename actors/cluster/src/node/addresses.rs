@@ -1,14 +1,14 @@
-//! Where the node can be reached, as far as its configuration does not say.
+//! The node's addresses, as far as its configuration does not give them.
 //!
-//! Upstream: `NodeAddress` of nodestatus/setters.go, apimachinery's `ResolveBindAddress` (1.36). The way out is asked of
-//! the kernel, whose answer is the address that upstream reads from the routing table.
+//! Upstream: `NodeAddress` of nodestatus/setters.go, apimachinery's `ResolveBindAddress` (1.36). The kernel is
+//! asked for the route; its answer is the address that upstream reads from the routing table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use logic_node::node_status::{NodeAddresses, NodeStatusPolicy, hostname_is_address, validate};
 
-/// The name's own entry in the hosts file answers at once; nobody waits for a name server that is away.
+/// An entry in the hosts file answers at once; the lookup does not wait for a name server that is down.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(super) async fn find(policy: &NodeStatusPolicy) -> NodeAddresses {
@@ -23,7 +23,7 @@ pub(super) async fn find(policy: &NodeStatusPolicy) -> NodeAddresses {
     if specified || hostname_is_address(policy).is_some() {
         return NodeAddresses::default();
     }
-    // `::` asks for IPv6 where there is a choice.
+    // `::` prefers IPv6 where there is a choice.
     let prefers_v4 = policy.node_ips.first().is_none_or(IpAddr::is_ipv4);
     let named = looked_up(&policy.name, prefers_v4).await;
     match named.or_else(|| way_out(prefers_v4)) {
@@ -38,7 +38,7 @@ pub(super) async fn find(policy: &NodeStatusPolicy) -> NodeAddresses {
     }
 }
 
-/// The name's addresses that the host has.
+/// Addresses that the name resolves to and that the host has.
 async fn looked_up(name: &str, prefers_v4: bool) -> Option<IpAddr> {
     let lookup = tokio::net::lookup_host((name, 0));
     let answer = tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await.ok()?;
@@ -48,7 +48,7 @@ async fn looked_up(name: &str, prefers_v4: bool) -> Option<IpAddr> {
     preferred.or(own.first()).copied()
 }
 
-/// The address that packets leave by. Connecting a datagram socket sends nothing: it only asks for the route.
+/// The source address of the default route. Connecting a datagram socket sends nothing: it only looks up the route.
 fn way_out(prefers_v4: bool) -> Option<IpAddr> {
     let v4: (IpAddr, IpAddr) = (
         Ipv4Addr::UNSPECIFIED.into(),

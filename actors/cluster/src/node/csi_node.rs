@@ -2,8 +2,8 @@
 //!
 //! - **Owns** which drivers there are, and which were and left.
 //! - **Hears** the volume manager, whenever a driver comes or goes.
-//! - **Tells** the keeper of the node's object when the `CSINode` is there: before, the node is not ready, as upstream.
-//! - **Never** drops a driver that it has not heard of: after a restart it may come back.
+//! - **Tells** the node status manager when the `CSINode` exists: before, the node is not ready, as upstream.
+//! - **Never** drops a driver that it has not seen: after a restart it may come back.
 //!
 //! Upstream: pkg/volume/csi/nodeinfomanager, `initializeCSINode` of csi_plugin.go (1.36).
 //! Decisions: `logic_volumes::csi_node`.
@@ -24,7 +24,7 @@ use tokio::sync::watch as channel;
 use super::{Msg as NodeMsg, NodeResync, requests};
 use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
 
-/// Drivers come one by one.
+/// Drivers register one by one.
 pub const MAILBOX: usize = 64;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,20 +32,20 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What the keeper of the `CSINode` is told.
+/// Messages of the `CSINode` manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Takes in which drivers there are now.
     Drivers(BTreeMap<String, RegisteredDriver>),
-    /// The storage is looked at again: the keeper of the node's object has a successor.
+    /// Reports again whether the `CSINode` exists: the node status manager restarted.
     TellAgain,
-    /// Brings the object into line.
+    /// Writes the object if it differs from the drivers.
     Sync,
-    /// Takes in what came of it.
+    /// Takes in the result of a write.
     Synced(Box<Result<CSINode, ApiError>>),
 }
 
-/// Whether the object is there and right.
+/// Snapshot: whether the object exists and is up to date.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub drivers: Vec<String>,
@@ -54,18 +54,18 @@ pub struct Snapshot {
     pub last_error: Option<String>,
 }
 
-/// Whom it works with.
+/// The actors and the client that it works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
     pub client: ApiClient,
     /// The node's object, of [`super::Peers::object`].
     pub object: channel::Receiver<Option<Arc<Node>>>,
     pub node: Addr<NodeMsg>,
-    /// Who knows the drivers.
+    /// The volume manager, which knows the drivers.
     pub volumes: Recipient<NodeResync>,
 }
 
-/// The keeper of the `CSINode`.
+/// Keeps the node's `CSINode` up to date.
 #[derive(Debug)]
 pub struct CsiNode {
     name: String,
@@ -84,9 +84,9 @@ enum CsiNodeSync {
     Right,
     /// A request is under way.
     Asking,
-    /// A request is under way, and the drivers are others by now.
+    /// A request is under way, and the drivers have changed since.
     Stale,
-    /// The next attempt has its time.
+    /// The next attempt has its timer.
     Waiting,
 }
 

@@ -1,9 +1,9 @@
-//! The node's sign of life: a lease, renewed whatever else happens.
+//! The node's heartbeat: a lease, renewed whatever else happens.
 //!
 //! - **Owns** the lease as the API server last gave it.
-//! - **Hears** its own beats and what came of them.
-//! - **Tells** nobody.
-//! - **Never** waits for the node's other requests: it has a lane of its own.
+//! - **Hears** its own timer and the results of its requests.
+//! - **Tells** no other actor.
+//! - **Never** waits for the node's other requests: it has a rate limit of its own.
 //!
 //! Upstream: component-helpers apimachinery/lease/controller.go (1.36). Decisions: `logic_node::node_status::lease`.
 
@@ -25,16 +25,16 @@ use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
 /// Its own beats and answers: never more than one of each.
 pub const MAILBOX: usize = 8;
 
-/// What the keeper of the lease is told.
+/// Messages of the heartbeat.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Renews the lease, or makes it.
+    /// Renews the lease, or creates it.
     Beat,
-    /// Takes in what came of it, and beats again later.
+    /// Takes in the result, and schedules the next renewal.
     Beaten(Box<Result<Beaten, ApiError>>),
 }
 
-/// What came of a beat.
+/// The result of a renewal.
 #[derive(Debug)]
 pub enum Beaten {
     Renewed(Box<Lease>),
@@ -42,7 +42,7 @@ pub enum Beaten {
     Ownerless,
 }
 
-/// How it beats.
+/// Snapshot: renewals, failures in a row, the last error.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub beats: u64,
@@ -50,7 +50,7 @@ pub struct Snapshot {
     pub last_error: Option<String>,
 }
 
-/// The keeper of the lease.
+/// Renews the node's lease.
 #[derive(Debug)]
 pub struct Heartbeat {
     holder: LeaseHolder,
@@ -148,7 +148,7 @@ impl Heartbeat {
     }
 }
 
-/// One beat, carried out beside the actor.
+/// One renewal, carried out beside the actor.
 struct LeaseRenewal {
     api: Api<ByValue<Lease>>,
     holder: LeaseHolder,
@@ -157,7 +157,7 @@ struct LeaseRenewal {
 }
 
 impl LeaseRenewal {
-    /// The lease as it was last known is renewed without being fetched: nobody else writes it.
+    /// The lease as it was last known is renewed without being fetched: only this node writes it.
     async fn renew(&self, mut base: Option<Lease>) -> Result<Beaten, ApiError> {
         let name = &self.holder.name;
         let mut last = None;

@@ -1,13 +1,13 @@
-//! The node's object: registered, reconciled, kept true.
+//! The node's object: registered, reconciled, kept up to date.
 //!
 //! - **Owns** what is known of the node ([`NodeStatusFacts`]), and its object as the API server last gave it.
-//! - **Hears** facts from everybody who has one, and the object's changes.
-//! - **Tells** whoever looks at [`Peers::object`] what the object is, the volume manager what the API server knows to
-//!   be in use, and the recorder what changed for the better or worse.
+//! - **Hears** facts from the actors that report one, and the object's changes.
+//! - **Tells** the readers of [`Peers::object`] what the object is, the volume manager what the API server knows to be
+//!   in use, and the recorder what changed for the better or worse.
 //! - **Never** has two writes under way, writes what is as it was (but for the report that is due), or makes an object
-//!   again that somebody deleted: upstream does so at its next start alone.
+//!   again that was deleted in the API: upstream does so at its next start alone.
 //!
-//! [`lease`] is the sign of life, [`csi_node`] the object of the drivers, [`pvc_resize`] what becomes of claims that grow.
+//! [`lease`] is the heartbeat, [`csi_node`] the object of the drivers, [`pvc_resize`] the status of claims that grow.
 //! Upstream: pkg/kubelet/kubelet_node_status.go (1.36). Decisions: `logic_node::node_status`.
 
 mod addresses;
@@ -43,107 +43,107 @@ use self::volumes_in_use::VolumesInUseState;
 use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
 use crate::events::Recorder;
 
-/// A dozen tellers, each of whom may have a fact of each kind under way, and the actor's own news.
+/// A dozen reporters, each of which may have a fact of each kind under way, and the actor's own results.
 pub const MAILBOX: usize = 256;
 
-/// After this many failed writes in a row the next look is waited for.
+/// After this many failed writes in a row it waits for the next update period.
 const ATTEMPTS: u32 = 5;
-/// Between two writes, however fast the facts change.
+/// The least time between two writes, however fast the facts change.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Between two searches for the node's addresses.
+/// The time between two searches for the node's addresses.
 const FIND_EVERY: Duration = Duration::from_secs(60);
 
-/// What the keeper of the node's object is told.
+/// Messages of the node status manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Takes in something that is true of the node from now on, and tells it when it is due.
+    /// Takes in a new fact about the node, and reports it when it is due.
     Learned(NodeFact),
-    /// Takes in where the node can be reached.
+    /// Takes in the node's addresses.
     Found(NodeAddresses),
     /// Tries to register.
     Register,
-    /// Takes in what came of it.
+    /// Takes in the result of an attempt to register.
     Registered(Box<Result<Node, ApiError>>),
     /// Takes in the object as it is now; none where there is none.
     Seen(Box<Option<Node>>),
-    /// Compares what is known with the object, and writes if they differ or it is time to.
+    /// Compares the facts with the object, and writes if they differ or a report is due.
     Look,
-    /// Takes in what came of a write.
+    /// Takes in the result of a write.
     Written(Box<Result<Node, ApiError>>),
     /// Takes in the object that was fetched after a failed write, and looks again.
     Fetched(Box<Result<Node, ApiError>>),
-    /// Writes down what is reported to be in use.
+    /// Writes the volumes reported in use to the checkpoint.
     Keep,
-    /// Takes note of the end of that.
+    /// Takes note of the end of that write.
     Kept(kernel::checkpoint::WriteResult),
 }
 
-/// Asks whoever told facts to tell them again: the one who knew them has a successor.
+/// Asks for all facts again: the node status manager restarted.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeResync;
 
-/// The section of the configuration.
+/// The configuration of the node's object.
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub status: node_status::NodeStatusPolicy,
     pub registering: Registering,
-    /// Between two looks at what nobody tells of (`nodeStatusUpdateFrequency`).
+    /// The time between two syncs of facts that no actor reports (`nodeStatusUpdateFrequency`).
     pub look_every: Duration,
-    /// Between two reports though nothing changed (`nodeStatusReportFrequency`).
+    /// The time between two reports though nothing changed (`nodeStatusReportFrequency`).
     pub report_every: Duration,
-    /// What the machine calls itself: [`host::identity::read`].
+    /// Identity of the machine: [`host::identity::read`].
     pub host: HostFacts,
-    /// What there is at the start.
+    /// Capacity and allocatable at the start.
     pub resources: NodeResources,
-    /// The agent's own folder.
+    /// The agent's own folder, for the checkpoint of volumes in use.
     pub folder: PathBuf,
 }
 
-/// `registerNode`
+/// Who creates the node's object (`registerNode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registering {
     Itself,
-    /// Somebody else makes the object.
+    /// Another component creates the object.
     Awaited,
 }
 
-/// Whom the keeper of the node's object works with.
+/// The actors and clients that the node status manager works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
     pub client: ApiClient,
     pub recorder: Recorder,
-    /// The object for everybody: its UID, labels, annotations, taints, addresses, attached volumes. None before the first
-    /// is known, and when it was deleted. Changes of heartbeats alone are not told.
+    /// The object for all readers: its UID, labels, annotations, taints, addresses, attached volumes. None before the
+    /// first is known, and when it was deleted. Changes of heartbeats alone are not published.
     pub object: channel::Sender<Option<Arc<Node>>>,
-    /// Who waits until the API server knows of a volume in use.
+    /// Receives the volumes that the API server knows to be in use.
     pub reported: Recipient<BTreeSet<VolumeId>>,
-    /// Who tells facts.
+    /// The actors that report facts.
     pub tellers: Vec<Recipient<NodeResync>>,
 }
 
-/// How the node stands in the cluster.
+/// Snapshot: registration, the Ready condition, failures.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub registered: Registered,
     pub attempts: u32,
     pub writes: u64,
-    /// `True`, `False` or `Unknown`
+    /// The Ready condition: `True`, `False` or `Unknown`.
     pub ready: String,
     pub why: String,
     pub last_error: Option<String>,
     pub problems: Vec<String>,
 }
 
-/// Whether there is an object.
+/// Whether the node's object exists in the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Registered {
     NotYet,
     Yes,
-    /// There was one.
+    /// It existed, and was deleted.
     Deleted,
 }
 
-/// The keeper of the node's object.
+/// Registers the node's object and patches its status.
 #[derive(Debug)]
 pub struct NodeStatusManager {
     policy: Policy,
@@ -161,14 +161,14 @@ pub struct NodeStatusManager {
     writes: u64,
     timer: Option<TimerId>,
     reported: VolumesInUseState,
-    /// Events of a change that is not written yet: not to be told again with each attempt.
+    /// Events of a change that is not written yet: not to be recorded again with each attempt.
     said: Vec<node_status::NodeEvent>,
     unschedulable: bool,
     problems: Vec<String>,
     last_error: Option<String>,
 }
 
-/// Whether the node's addresses have been looked for.
+/// Whether the node's addresses have been searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Located {
     NotYet,
@@ -191,7 +191,7 @@ impl Actor for NodeStatusManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
-    /// A successor asks for the facts again; what was reported in use before is so still.
+    /// After a restart the facts are requested again; what was reported in use before is so still.
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         for teller in &self.peers.tellers {
             if let Err(full) = teller.tell(NodeResync) {
@@ -459,7 +459,7 @@ fn is_ready(node: &Node) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// What was asked for before the write is answered after it.
+/// A read that began before a write may return after it, with the older object.
 fn is_older(new: &Node, held: &Node) -> bool {
     let version = |node: &Node| node.metadata.resource_version.as_ref()?.parse::<u64>().ok();
     let same = new.metadata.uid == held.metadata.uid;

@@ -1,9 +1,9 @@
-//! Whoever has a use for the node's object, and cannot look at it by itself, is told when it changes.
+//! Passes changes of the node's object on to actors that do not read it by themselves.
 //!
 //! - **Owns** nothing but its end of the channel.
 //! - **Hears** that the object changed.
-//! - **Tells** everybody on its list; also when nothing changes, because a successor of one of them knows nothing.
-//! - **Never** waits for anybody: who has no room is told a little later, what is true then.
+//! - **Tells** each of its subscribers; also when nothing changes, because a restarted subscriber knows nothing.
+//! - **Never** waits for a subscriber: one whose mailbox is full gets the newest state a little later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,27 +13,27 @@ use kernel::{Actor, Context, Exit, Recipient};
 use serde::Serialize;
 use tokio::sync::watch as channel;
 
-/// Its own looks alone.
+/// Its own messages alone.
 pub const MAILBOX: usize = 4;
 
 const AGAIN: Duration = Duration::from_millis(100);
-/// The longest time in which nobody is told anything.
+/// The longest time between two notifications.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// What the herald is told.
+/// Messages of the node informer.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Tells everybody, and waits for the next change, or until everybody is told again.
+    /// Notifies every subscriber, then waits for the next change or resync.
     Changed,
 }
 
-/// How often it told.
+/// Snapshot: how many notifications were sent.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub told: u64,
 }
 
-/// The herald.
+/// Watches the channel of the node's object, and notifies the subscribers.
 #[derive(Debug)]
 pub struct NodeInformer {
     object: channel::Receiver<Option<Arc<Node>>>,
@@ -80,7 +80,7 @@ impl NodeInformer {
         ctx.run(async move {
             match tokio::time::timeout(SILENCE, object.changed()).await {
                 Ok(Ok(())) | Err(_) => Msg::Changed,
-                // Nobody is left who could change it.
+                // The sender is gone: the object cannot change any more.
                 Ok(Err(_)) => std::future::pending().await,
             }
         });

@@ -1,8 +1,8 @@
-//! What becomes of claims whose volumes grow on this node.
+//! Reports how claims grow whose volumes are expanded on this node.
 //!
 //! - **Owns** the newest outcome of each claim that the API server does not know yet.
 //! - **Hears** outcomes from the volume manager.
-//! - **Tells** nobody.
+//! - **Tells** no other actor.
 //! - **Never** has two requests about one claim under way, nor more than one at all: growing is rare.
 //!
 //! Upstream: `MarkNodeExpansionInProgress` and its siblings of pkg/volume/util/resize_util.go (1.36).
@@ -23,25 +23,25 @@ use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
 /// As many claims as a node may have, all growing.
 pub const MAILBOX: usize = 1024;
 
-/// More claims than this do not wait; what is dropped is told when the volume grows again.
+/// The most outcomes that wait; a dropped one is reported when the volume grows again.
 const MOST: usize = 4096;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts: doubled from the first to the last.
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What the keeper of claims is told.
+/// Messages of the claim resizer.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Writes what became of a volume's growing into the status of its claim.
+    /// Writes the outcome of a volume's expansion into the status of its claim.
     Grew(Box<PvcGrowth>),
-    /// Takes in what came of writing, and goes on with the next.
+    /// Takes in the result of a write, and goes on with the next.
     Written(Box<(PvcGrowth, Result<(), ApiError>)>),
     /// Goes on after a pause.
     Again,
 }
 
-/// What became of growing a claim's volume.
+/// The outcome of expanding a claim's volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PvcGrowth {
     pub namespace: String,
@@ -50,7 +50,7 @@ pub struct PvcGrowth {
     pub outcome: ResizeOutcome,
 }
 
-/// How many wait.
+/// Snapshot: how many outcomes wait to be written.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub waiting: usize,
@@ -58,12 +58,12 @@ pub struct Snapshot {
     pub last_error: Option<String>,
 }
 
-/// The keeper of claims.
+/// Writes outcomes of expansion into claims.
 #[derive(Debug)]
 pub struct PvcResizer {
     client: ApiClient,
 
-    /// By namespace and name.
+    /// By the claim's namespace and name.
     waiting: BTreeMap<(String, String), PvcGrowth>,
     state: PvcPatchState,
     failures: u32,
@@ -150,7 +150,7 @@ impl PvcResizer {
         if !again {
             return self.next(ctx);
         }
-        // What came meanwhile is newer.
+        // An outcome that came meanwhile is newer.
         let key = (growth.namespace.clone(), growth.claim.clone());
         self.waiting.entry(key).or_insert(growth);
         self.state = PvcPatchState::Pausing;

@@ -1,4 +1,4 @@
-//! How the object comes to be, and how it is followed.
+//! How the node's object is created, and how it is followed.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use logic_node::node_status::registration;
 use super::{Msg, NodeStatusManager, moment, requests};
 use crate::client::{ApiError, ObjectEvent, ObjectSelector, watch};
 
-/// The watch tells of at most a few changes a second; a full mailbox is waited for.
+/// The watch delivers at most a few changes a second; it waits for room in a full mailbox.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl NodeStatusManager {

@@ -1,4 +1,4 @@
-//! What is asked of the API server about the node's object, each with a deadline.
+//! Requests to the API server about the node's object, each with a deadline.
 
 use std::fmt::Debug;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! What others are told of the node's object.
+//! What other actors learn of the node's object.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) struct VolumesInUseState {
     telling: ReportState,
 }
 
-/// Whether the one who waits for it has been told.
+/// Whether the volume manager has the newest set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReportState {
     /// Nothing is known yet.
@@ -49,7 +49,7 @@ impl VolumesInUseState {
         }
     }
 
-    /// What an earlier life had reported is so still.
+    /// What was reported in use before the restart is so still.
     pub(super) fn begin(&mut self, recipient: &Recipient<BTreeSet<VolumeId>>) {
         match self.writer.store().load::<BTreeSet<VolumeId>>() {
             Ok(LoadOutcome::Fresh) => {}
@@ -79,7 +79,7 @@ impl VolumesInUseState {
         self.tell_again(recipient);
     }
 
-    /// Who had no room to hear it hears it at the next occasion.
+    /// Sends the set again where the mailbox was full.
     pub(super) fn tell_again(&mut self, recipient: &Recipient<BTreeSet<VolumeId>>) {
         if self.telling == ReportState::Owed && recipient.tell(self.volumes.clone()).is_ok() {
             self.telling = ReportState::Done;
@@ -154,7 +154,7 @@ impl NodeStatusManager {
         recorder.record(now, r#type, object, told.reason, told.message.clone());
     }
 
-    /// Lets everybody see the object, unless only heartbeats differ.
+    /// Publishes the object, unless only heartbeats differ.
     pub(super) fn publish(&self) {
         let new = self.node.as_ref().map(quiet);
         self.peers.object.send_if_modified(|held| {
@@ -167,7 +167,7 @@ impl NodeStatusManager {
     }
 }
 
-/// The object without what changes at every beat, and what is of no use to others.
+/// The object without what changes at every heartbeat, and what is of no use to its readers.
 fn quiet(node: &Node) -> Node {
     let mut node = node.clone();
     node.metadata.managed_fields = None;

@@ -1,4 +1,4 @@
-//! Reading the folder: blocking work, done in the pool for it.
+//! Reads the folder: blocking work, done in its own pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -11,12 +11,12 @@ use logic_api::objects::{MAX_FILE_BYTES, ObjectError, StaticObjects, parse};
 
 use crate::folder::{self, FileId, FileReadError, Stamp};
 
-/// A folder with more files than this is not meant for us.
+/// A folder with more files than this is refused.
 pub(super) const MOST_FILES: usize = 1000;
 /// All files together, so that a folder cannot fill the memory.
 pub(super) const MOST_BYTES: u64 = 64 << 20;
 
-/// Why a file is not taken.
+/// Why a file is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileRefusal {
     #[error(transparent)]
@@ -29,32 +29,32 @@ pub(super) enum FileRefusal {
     Object(#[from] ObjectError),
 }
 
-/// What to read.
+/// A reading of the folder.
 #[derive(Debug)]
 pub(super) struct FolderReader {
     pub(super) folder: Arc<Path>,
-    /// The versions that need no second reading.
+    /// Versions that were read already.
     pub(super) known: BTreeMap<PathBuf, Stamp>,
     pub(super) now: SystemTime,
 }
 
-/// What was read.
+/// The result of a reading.
 #[derive(Debug)]
 pub(super) enum FolderContents {
     Missing,
     /// Nothing is known of any file.
     Unreadable(io::Error),
     Found {
-        /// Which folder it is.
+        /// Device and inode of the folder.
         place: FileId,
         looks: BTreeMap<PathBuf, FileReading>,
     },
 }
 
-/// One file.
+/// The result for one file.
 #[derive(Debug)]
 pub(super) enum FileReading {
-    /// The version that is known.
+    /// The file has the version that is known.
     Unchanged,
     Read {
         /// None as long as the next version may look the same.
@@ -95,7 +95,7 @@ impl FolderReader {
         Ok(FolderContents::Found { place, looks })
     }
 
-    /// `left` is how many bytes the folder's files may still have.
+    /// `left` is how many bytes the folder's remaining files may have.
     pub(super) fn look(&self, path: &Path, left: &mut u64) -> Result<FileReading, FileRefusal> {
         let stamp = folder::look(path)?;
         if self.known.get(path) == Some(&stamp) {

@@ -5,20 +5,20 @@ use logic_api::objects::StaticObjects;
 use super::folder_reader::FileReading;
 use crate::folder::Stamp;
 
-/// What a file holds.
+/// The objects of one file, and its version.
 #[derive(Debug, Default)]
 pub(super) struct ManifestFile {
     /// The version that needs no second reading.
     pub(super) stamp: Option<Stamp>,
-    /// What it holds now, and if it is bad or being written, also what it held before.
+    /// The file's objects; if it is bad or being written, also the ones of before.
     pub(super) objects: StaticObjects,
     pub(super) problems: Vec<String>,
-    /// It was read while it was perhaps being written: it is read again before anybody complains.
+    /// Read while it was perhaps being written: it is read again before an error is reported.
     pub(super) settled: bool,
 }
 
 impl ManifestFile {
-    /// What is held after this look at the file.
+    /// What is held after this reading.
     pub(super) fn after(mut self, look: FileReading) -> ManifestFile {
         match look {
             FileReading::Unchanged => self,

@@ -1,8 +1,8 @@
-//! Objects of the API from a folder of manifests: what pods refer to while no API server is asked.
+//! Objects of the API from a folder of manifests: what pods refer to on a node without an API server.
 //!
-//! - **Owns** what was last read of each file, and the end of the [`ObjectStore`] that objects are put in at.
+//! - **Owns** what was last read of each file, and the [`StoreWriter`] of the [`ObjectStore`].
 //! - **Hears** that something changed (inotify), that the period has passed, and what was read.
-//! - **Tells** nobody: whoever holds the shelf sees the change, or waits for it.
+//! - **Tells** no actor: readers of the store see the change, or wait for it.
 //! - **Never** waits for a file: reading is blocking work beside it, one reading at a time. Never lets one bad file
 //!   hide another, nor takes away what a file held while it was good: that goes when the file is good again without
 //!   it, or is gone.
@@ -31,11 +31,11 @@ use self::manifest_file::{ManifestFile, sentence};
 pub use self::store::{Changes, ObjectStore, StoreWriter};
 use crate::folder::{FolderWatch, ReadGate, SETTLED_AFTER, WatchNotice, WatchPacing};
 
-/// It hears its own watch, timers and readings: a handful at a time.
+/// Its own watch, timers and readings: a handful at a time.
 pub const MAILBOX: usize = 64;
-/// What inotify does not see, such as a change on another machine, is seen after this time.
+/// A change that inotify does not see, such as on another machine, is seen after this time.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Nobody waits for an object within milliseconds.
+/// No pod waits for an object within milliseconds.
 const PACE: WatchPacing = WatchPacing {
     quiet: Duration::from_millis(25),
     rounds: 4,
@@ -43,7 +43,7 @@ const PACE: WatchPacing = WatchPacing {
     refused: Duration::from_secs(60),
 };
 
-/// Reads the folder once, before anybody watches it: what is wrong is left for the [`ObjectFolder`] to tell. No folder (an
+/// Reads the folder once, before it is watched: errors are left for the [`ObjectFolder`] to report. No folder (an
 /// empty path) holds nothing.
 pub fn load(folder: &str) -> StaticObjects {
     let mut objects = StaticObjects::default();
@@ -63,16 +63,16 @@ pub fn load(folder: &str) -> StaticObjects {
     objects
 }
 
-/// What the folder's keeper is told.
+/// Messages of the object folder.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Reads the folder: the period has passed.
     Tick,
     /// Reads what has changed.
     Changed,
-    /// Takes in what was read, and puts it on the shelf if it differs.
+    /// Takes in what was read, and puts it into the store if it differs.
     Read(Box<Findings>),
-    /// Reads what the watch has seen, or sees to the watch.
+    /// Reads what the watch has seen, or restarts the watch.
     Watched(WatchNotice),
 }
 
@@ -82,24 +82,24 @@ impl From<WatchNotice> for Msg {
     }
 }
 
-/// What came of a reading.
+/// The result of a reading.
 #[derive(Debug)]
 pub struct Findings(FolderContents);
 
-/// What stands where.
+/// Snapshot: files, objects and errors.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub path: String,
     pub watching: bool,
     pub files: usize,
     pub objects: usize,
-    /// What is wrong.
+    /// Files or objects that were refused, and why.
     pub refused: Vec<String>,
     pub readings: u64,
     pub changes: u64,
 }
 
-/// The keeper of the folder.
+/// Follows the folder of manifests.
 #[derive(Debug)]
 pub struct ObjectFolder {
     path: Arc<Path>,
@@ -107,7 +107,7 @@ pub struct ObjectFolder {
     supply: StoreWriter,
 
     files: BTreeMap<PathBuf, ManifestFile>,
-    /// What lay on the shelf at the start and is in no file, while one of them is bad: it may have held that.
+    /// In the store at the start and in no file, while a file is bad: that one may have held it.
     orphans: StaticObjects,
     told: BTreeSet<String>,
     turns: ReadGate,
@@ -152,7 +152,7 @@ impl Actor for ObjectFolder {
 }
 
 impl ObjectFolder {
-    /// The supply's shelf holds what [`load`] found, or what this actor put there before it restarted.
+    /// The store of `supply` holds what [`load`] found, or what this actor put there before it restarted.
     pub fn new(path: PathBuf, supply: StoreWriter) -> Self {
         let path: Arc<Path> = path.into();
         ObjectFolder {
@@ -202,7 +202,7 @@ impl ObjectFolder {
                 self.files.clear();
                 self.put(vec![format!("{} does not exist", self.path.display())]);
             }
-            // What was read before stands.
+            // What was read before stays.
             FolderContents::Unreadable(error) => {
                 let mut all: Vec<String> = self.told.iter().cloned().collect();
                 all.push(format!("{}: {}", self.path.display(), sentence(error)));
@@ -227,7 +227,7 @@ impl ObjectFolder {
         }
     }
 
-    /// Puts on the shelf what the files hold, if that is not what lies there.
+    /// Puts what the files hold into the store, if it differs.
     fn put(&mut self, mut complaints: Vec<String>) {
         let before = self.supply.borrow().clone();
         let mut objects = self.gathered(&mut complaints);
@@ -266,7 +266,7 @@ impl ObjectFolder {
         objects
     }
 
-    /// Says once what is wrong, until it is right again.
+    /// Logs an error once, until it is gone.
     fn complain(&mut self, complaints: Vec<String>) {
         let all: BTreeSet<String> = complaints.into_iter().collect();
         for text in all.difference(&self.told) {

@@ -1,4 +1,4 @@
-//! Where objects lie at hand: one hand puts them there, everybody looks.
+//! The store of objects: one writer, many readers.
 
 use std::fmt;
 use std::future::pending;
@@ -15,39 +15,39 @@ use logic_api::objects::{
 };
 use tokio::sync::watch;
 
-/// The end that objects are put in at.
+/// The writing end of a store.
 pub type StoreWriter = watch::Sender<Arc<StaticObjects>>;
 
-/// What is at hand now; every clone sees the same.
+/// The reading end of a store; every clone sees the same objects.
 #[derive(Clone)]
 pub struct ObjectStore {
     now: watch::Receiver<Arc<StaticObjects>>,
 }
 
-/// Tells of changes on a shelf.
+/// Reports changes of a store.
 #[derive(Clone)]
 pub struct Changes {
     now: watch::Receiver<Arc<StaticObjects>>,
 }
 
 impl ObjectStore {
-    /// Returns a shelf with these objects, and the end to change them at.
+    /// Returns a store with these objects, and its writer.
     pub fn new(objects: StaticObjects) -> (StoreWriter, ObjectStore) {
         let (supply, now) = watch::channel(Arc::new(objects));
         (supply, ObjectStore { now })
     }
 
-    /// Returns a shelf that nobody changes.
+    /// Returns a store that never changes.
     pub fn fixed(objects: StaticObjects) -> ObjectStore {
         ObjectStore::new(objects).1
     }
 
-    /// Returns what is there at this moment, for questions that belong together.
+    /// Returns the objects of this moment, for lookups that belong together.
     pub fn snapshot(&self) -> Arc<StaticObjects> {
         self.now.borrow().clone()
     }
 
-    /// Returns who tells of every change from now on.
+    /// Returns a receiver of every change from now on.
     pub fn changes(&self) -> Changes {
         let mut now = self.now.clone();
         now.mark_unchanged();
@@ -56,8 +56,8 @@ impl ObjectStore {
 }
 
 impl Changes {
-    /// Waits until something is not as it was when this was last asked; several changes in a row are one. Waits for
-    /// ever where nobody changes anything any more.
+    /// Waits until something has changed since this was last called; several changes in a row are one. Waits for ever
+    /// once the writer is gone.
     pub async fn next(&mut self) {
         if self.now.changed().await.is_err() {
             pending::<()>().await;

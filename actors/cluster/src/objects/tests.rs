@@ -14,7 +14,7 @@ use super::*;
 
 /// For what inotify brings.
 const SOON: Duration = Duration::from_secs(5);
-/// Looks at a shelf until something comes true; far more than any test needs.
+/// Reads of the store until something comes true; far more than any test needs.
 const MOST_CHANGES: usize = 20;
 
 fn map(name: &str, value: &str) -> String {
@@ -218,7 +218,7 @@ fn a_change_is_seen_at_once_and_what_did_not_change_is_the_same_object() {
     });
 }
 
-/// Somebody who writes in place: what is not written yet is not missed.
+/// A writer that writes in place: what is not written yet is not missed.
 #[test]
 fn a_file_that_is_being_written_takes_nothing_away() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Pods' certificates as they are written: with their keys, and those of requests that are not answered yet.
+//! Pods' certificates in the checkpoint: with their keys, and the keys of requests that are not answered yet.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use logic_api::objects::{
 };
 use serde::{Deserialize, Serialize};
 
-/// One source of one pod's volume. What a signer refused is not kept: who starts again asks again.
+/// One source of one pod's volume. A signer's refusal is not kept: a restarted agent asks again.
 #[derive(Serialize, Deserialize)]
 pub(super) struct CheckpointedCertificate {
     namespace: String,
@@ -41,7 +41,7 @@ struct CheckpointedRequest {
 }
 
 impl CheckpointedCertificate {
-    /// What there is for this source; none if that is nothing.
+    /// What is held for this source; none if that is nothing.
     pub(super) fn of(
         wanted: &PodCertificateSpec,
         objects: &StaticObjects,
@@ -76,7 +76,7 @@ impl CheckpointedCertificate {
         })
     }
 
-    /// Puts it where it was.
+    /// Puts it back among the objects.
     pub(super) fn put(&self, objects: &mut StaticObjects) {
         let wanted = PodCertificateSpec {
             namespace: self.namespace.clone(),
@@ -115,7 +115,7 @@ fn text(pem: &[u8]) -> String {
     String::from_utf8_lossy(pem).into_owned()
 }
 
-/// What of the certificates must not be forgotten: that there is one, or which is asked for. A renewed one comes again.
+/// What of the certificates must not be lost: that there is one, or which is requested. A renewed one comes again.
 pub(super) fn essence(
     objects: &StaticObjects,
 ) -> impl Iterator<Item = (&PodCertificateSpec, bool, Option<&str>)> {

@@ -1,4 +1,4 @@
-//! What is kept: pods as far as they are needed to run them, and the objects that they refer to.
+//! The content of the checkpoint: pods as far as they are needed to run them, and the objects that they refer to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -28,12 +28,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::certificates::CheckpointedCertificate;
 use crate::client::ByValue;
 
-/// Everything, as it is written.
+/// The whole content, as it is written.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct CheckpointContent {
     pods: Vec<CheckpointedPod>,
-    /// The pods for which everything had been asked for.
+    /// The pods for which every object had been requested.
     pub(super) supplied: BTreeSet<PodUid>,
     #[serde(with = "arcs")]
     config_maps: Vec<Arc<ConfigMap>>,
@@ -68,7 +68,7 @@ struct CheckpointedToken {
     issued: Option<Timestamp>,
 }
 
-/// What there is to choose from.
+/// The pods, statuses and objects to choose from.
 pub(super) struct CheckpointInput {
     pub(super) pods: Vec<Arc<Pod>>,
     pub(super) supplied: BTreeSet<PodUid>,
@@ -146,12 +146,12 @@ impl CheckpointContent {
         }
     }
 
-    /// The pods, with what was known of each.
+    /// The pods, each with its newest status.
     pub(super) fn pods(&self) -> Vec<Arc<Pod>> {
         self.pods.iter().map(|kept| kept.pod.clone()).collect()
     }
 
-    /// The objects, as they lie on a shelf.
+    /// The objects, as the object store holds them.
     pub(super) fn objects(&self) -> StaticObjects {
         let mut objects = StaticObjects::default();
         let all = of(&self.config_maps, ApiObject::ConfigMap)
@@ -189,7 +189,7 @@ impl CheckpointContent {
         objects
     }
 
-    /// As bytes, packed.
+    /// Returns the content serialized and compressed.
     pub(super) fn pack(&self) -> io::Result<Vec<u8>> {
         let mut packer = ZlibEncoder::new(Vec::new(), Compression::fast());
         serde_json::to_writer(&mut packer, self)?;
@@ -198,7 +198,7 @@ impl CheckpointContent {
     }
 
     pub(super) fn unpack(bytes: &[u8]) -> io::Result<CheckpointContent> {
-        // Nobody else can have sealed it; all the same it may not fill the memory.
+        // Only this node can have sealed it; all the same its size is bounded, for it must not fill the memory.
         let most = 8 * LIMIT as u64;
         let mut text = Vec::new();
         ZlibDecoder::new(bytes).take(most).read_to_end(&mut text)?;
@@ -213,11 +213,11 @@ fn of<'a, T>(
     all.iter().cloned().map(kind)
 }
 
-/// A pod's definition, and its status as it is known best. It is written without a copy of it, and without its version,
+/// A pod's definition, and its newest known status. It is written without a copy of it, and without its version,
 /// which changes with every status and is of no use later.
 struct CheckpointedPod {
     pod: Arc<Pod>,
-    /// Newer than the pod's own.
+    /// Newer than the pod's own; none if no newer one is known.
     status: Option<Arc<PodStatus>>,
 }
 

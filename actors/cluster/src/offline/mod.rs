@@ -1,13 +1,13 @@
-//! The node without its API server: what its pods are and need outlives the process and the machine's reboot.
+//! The node without its API server: what its pods are and need outlives the process and a reboot of the machine.
 //!
 //! - **Owns** one checkpoint file, and the key that it is sealed with.
 //! - **Hears** which pods the API gives this node, what their newest statuses are, which of them have all they need,
-//!   and that something lies on the [`ObjectStore`] that was not there.
-//! - **Tells** nobody. Whoever starts reads it with [`load`].
-//! - **Never** writes a word that can be read without this node's key, nor what has not changed. A pod leaves only when
-//!   the pods' source says so, and that goes by a positive answer of the API alone.
+//!   and that the [`ObjectStore`] has changed.
+//! - **Tells** no actor. The next start of the agent reads it with [`load`].
+//! - **Never** writes anything that can be read without this node's key, nor what has not changed. A pod leaves only
+//!   when the pods' source drops it, and that goes by a positive answer of the API alone.
 //!
-//! A new or changed pod or object is written within a second. What changes all the time and can be told anew, such as
+//! A new or changed pod or object is written within a second. What changes all the time and comes again, such as
 //! a condition or a renewed token, waits a minute for company: flash wears out.
 //!
 //! Upstream has nothing of the kind: its kubelet starts no pod of the API before it has reached the API.
@@ -45,25 +45,25 @@ const SCHEMA: Schema = Schema {
     kind: 41,
     version: 1,
 };
-/// A crash forgets at most this much of what pods are and need.
+/// A crash loses at most this much of what pods are and need.
 const SOON: Duration = Duration::from_secs(1);
-/// The same for what comes again by itself.
+/// The same for details that come again by themselves.
 const LATER: Duration = Duration::from_secs(60);
-/// After a write that failed.
+/// The wait after a failed write.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// What was left by an earlier life.
+/// What an earlier run of the agent left.
 #[derive(Debug, Default)]
 pub struct OfflineState {
     pub pods: Vec<Arc<Pod>>,
     pub objects: StaticObjects,
-    /// The pods for which everything had been asked for: what they refer to and is not here does not exist.
+    /// The pods for which every object had been requested: what they refer to and is not here does not exist.
     pub supplied: BTreeSet<PodUid>,
-    /// What is wrong with what was left; then nothing is remembered.
+    /// Why what was left cannot be used; then nothing is restored.
     pub trouble: Option<String>,
 }
 
-/// Reads what was left in the agent's folder. What cannot be read is set aside and told. Blocking.
+/// Reads the checkpoint in the agent's folder. One that cannot be read is set aside and reported. Blocking.
 pub fn load(folder: &Path) -> OfflineState {
     load_on(folder, Path::new(MACHINE_ID))
 }
@@ -114,7 +114,7 @@ fn read(
     }
 }
 
-/// Why nothing is remembered, or nothing can be kept.
+/// Why the checkpoint can be neither read nor written.
 #[derive(Debug, thiserror::Error)]
 enum OfflineCheckpointError {
     #[error("what was kept for a time without the API server is lost ({}): {why}", moved_to.display())]
@@ -144,24 +144,24 @@ impl OfflineCheckpointError {
     }
 }
 
-/// As it lies in the file.
+/// The checkpoint as it is in the file.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Sealed {
-    /// Tells whether a content is the same.
+    /// A keyed digest: tells whether two contents are the same.
     mark: Vec<u8>,
     sealed: Vec<u8>,
 }
 
-/// What the keeper of the checkpoint is told.
+/// Messages of the offline checkpoint.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Keeps exactly these pods from now on.
     Pods { pods: Vec<Arc<Pod>> },
     /// Keeps this status with the pod: the API may not have it yet.
     Status { uid: PodUid, status: Arc<PodStatus> },
-    /// Takes note for which pods everything has been asked for.
+    /// Takes note for which pods every object has been requested.
     Supplied { uids: BTreeSet<PodUid> },
-    /// Looks at what is on the shelf now.
+    /// Looks at what the object store holds now.
     Objects,
     /// Begins a write of what has changed.
     Write,
@@ -171,24 +171,24 @@ pub enum Msg {
     Written(WriteResult),
 }
 
-/// What came of packing and sealing.
+/// The sealed content, or why it could not be made.
 #[derive(Debug)]
 pub struct SealOutcome(Result<Sealed, OfflineCheckpointError>);
 
-/// Counted.
+/// Snapshot: numbers of pods and writes.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pods: usize,
     pub writes: u64,
     pub bytes: u64,
     pub unchanged: u64,
-    /// What a crash would forget now: `nothing`, or `details` that come again by themselves, or `more`.
+    /// What a crash would lose now: `nothing`, or `details` that come again by themselves, or `more`.
     pub unwritten: &'static str,
     /// Why the last write failed.
     pub trouble: Option<String>,
 }
 
-/// The keeper of the checkpoint.
+/// Writes pods and objects, sealed, to a file.
 #[derive(Debug)]
 pub struct OfflineCheckpoint {
     folder: PathBuf,
@@ -197,14 +197,14 @@ pub struct OfflineCheckpoint {
     shelf: ObjectStore,
     writer: CheckpointWriter,
 
-    /// None before they were told: nothing is written then.
+    /// None until they are known: nothing is written before.
     pods: Option<Vec<Arc<Pod>>>,
     statuses: BTreeMap<PodUid, Arc<PodStatus>>,
     supplied: BTreeSet<PodUid>,
     objects: Arc<StaticObjects>,
-    /// Of what is in the file.
+    /// The digest of the file's content.
     mark: Option<Vec<u8>>,
-    /// Of what is being written.
+    /// The digest of what is being written.
     next_mark: Option<Vec<u8>>,
     due: Option<(Instant, TimerId)>,
     busy: bool,
@@ -257,7 +257,7 @@ impl Actor for OfflineCheckpoint {
 }
 
 impl OfflineCheckpoint {
-    /// `folder` is the agent's own.
+    /// `folder` is the agent's own folder.
     pub fn new(folder: &Path, node_name: String, shelf: ObjectStore) -> OfflineCheckpoint {
         OfflineCheckpoint::on(folder, Path::new(MACHINE_ID), (node_name, shelf))
     }
@@ -338,7 +338,7 @@ impl OfflineCheckpoint {
         self.write_within(if is_other { SOON } else { LATER }, ctx);
     }
 
-    /// Sees to a write that begins then at the latest.
+    /// Schedules a write that begins after `wait` at the latest.
     fn write_within(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
         let at = ctx.now() + wait;
         match self.due.take() {
@@ -437,7 +437,7 @@ impl OfflineCheckpoint {
         Ok(())
     }
 
-    /// Says once what is wrong, until it is right again.
+    /// Logs an error once, until it is gone.
     fn failed(&mut self, error: &OfflineCheckpointError) {
         let text = sentence(error);
         if self.trouble.as_ref() != Some(&text) {
@@ -472,14 +472,14 @@ fn sentence(error: &OfflineCheckpointError) -> String {
     text
 }
 
-/// What of a pod must not be forgotten.
+/// The essence of a pod: a change of it is written within a second.
 fn essence(pod: &Pod) -> (PodUid, Option<i64>, bool, Option<&str>) {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     let is_deleted = pod.metadata.deletion_timestamp.is_some();
     (pod.uid(), pod.metadata.generation, is_deleted, phase)
 }
 
-/// Whether more changed than what a token reads, or a renewed certificate.
+/// Whether more changed than tokens or renewed certificates.
 fn is_other(before: &StaticObjects, now: &StaticObjects) -> bool {
     let tokens = |objects: &StaticObjects| objects.tokens.values().map(Vec::len).sum::<usize>();
     let mut next = StaticObjects {

@@ -1,4 +1,4 @@
-//! What nobody else may read, nor put in place of what was written: sealed with a key of this node.
+//! Encryption of the checkpoint with a key of this node: other machines can neither read nor replace it.
 //!
 //! The key is made of a random file beside the checkpoint and of the machine's id, so that neither a copied checkpoint
 //! nor a copied folder opens on another machine.
@@ -14,13 +14,13 @@ use ring::{hkdf, hmac};
 
 const KEY_FILE: &str = "alone.key";
 const KEY_BYTES: usize = 32;
-/// What the key is derived for: another edition of the content gets another.
+/// What the key is derived for: another version of the content gets another key.
 const SALT: &[u8] = b"oxlet alone 1";
 
-/// Where machines have their name for themselves.
+/// The machine's id (machine-id(5)).
 pub(super) const MACHINE_ID: &str = "/etc/machine-id";
 
-/// Why nothing can be sealed or opened.
+/// Why the checkpoint can be neither sealed nor opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SealError {
     #[error("cannot {action} {}", path.display())]
@@ -47,13 +47,13 @@ impl SealError {
     }
 }
 
-/// Seals and opens.
+/// The key of the checkpoint.
 pub(super) struct Seal {
     key: LessSafeKey,
     mark: hmac::Key,
 }
 
-// Never shown.
+// The key is secret.
 impl std::fmt::Debug for Seal {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("Seal")
@@ -82,12 +82,12 @@ impl Seal {
         })
     }
 
-    /// What tells whether a content is the same, and nothing of it.
+    /// A keyed digest that tells whether two contents are the same, and nothing more.
     pub(super) fn mark(&self, content: &[u8]) -> Vec<u8> {
         hmac::sign(&self.mark, content).as_ref().to_vec()
     }
 
-    /// The nonce, then what only this key opens.
+    /// Returns the nonce, then the ciphertext.
     pub(super) fn close(&self, mut content: Vec<u8>) -> Result<Vec<u8>, SealError> {
         let mut nonce = [0; NONCE_LEN];
         let random = SystemRandom::new().fill(&mut nonce);
@@ -124,7 +124,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, SealError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         file => file.map_err(failed)?,
     };
-    // Whoever copied it here may have left it open to others.
+    // A copied folder may have left it open to others.
     file.set_permissions(fs::Permissions::from_mode(0o600))
         .map_err(failed)?;
     let mut secret = Vec::new();

@@ -1,4 +1,4 @@
-//! An hour without the API server, lived through by all who speak to it: on a paused clock.
+//! An hour without the API server, for all actors that call it: on a paused clock.
 
 mod world;
 
@@ -38,7 +38,7 @@ enum OutageMsg {
     Other,
 }
 
-/// The node's actors, as they stand in the tree, and who would hear of pods.
+/// The node's actors, as in the tree, and the inboxes of the pods' area.
 struct Rig {
     world: OutageCluster,
     root: Supervisor,
@@ -192,7 +192,7 @@ impl Rig {
             .unwrap();
     }
 
-    /// A minute in which every pod changes six times, and the runtime is heard of.
+    /// A minute in which every pod changes six times, and the runtime reports.
     async fn live(&mut self, minute: usize) {
         for part in 0..6 {
             for name in NAMES {
@@ -217,7 +217,7 @@ impl Rig {
         map.data.as_ref()?.get("k").cloned()
     }
 
-    /// Nobody fell, nobody has a letter that he cannot take.
+    /// No actor has restarted, and no mailbox is full.
     async fn assert_at_ease(&self) {
         let tree = self.root.tree().await;
         for actor in &tree.children {

@@ -1,5 +1,5 @@
 //! An API server in the test's own thread, for all of the node's actors at once: objects by path, watches, patches of
-//! a status, and times in which nobody answers.
+//! a status, and times without an answer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,7 +41,7 @@ struct OutageClusterState {
     under_way: usize,
     most: usize,
     away: bool,
-    /// Watches from before this version are told to list anew.
+    /// Watches from before this version must list anew.
     forgotten: u64,
 }
 
@@ -106,7 +106,7 @@ impl OutageCluster {
         });
     }
 
-    /// What was asked since the last time.
+    /// The requests since the last call.
     pub(super) fn heard(&self) -> Vec<String> {
         self.with(|state| std::mem::take(&mut state.heard))
     }

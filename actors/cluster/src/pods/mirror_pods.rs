@@ -1,4 +1,4 @@
-//! Seeing to it that every static pod has its mirror, one sync_request a name at a time.
+//! Keeps one mirror for every static pod, with one request a name at a time.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,32 +13,32 @@ use logic_pods::mirrors::{MirrorAction, mirror, plan};
 
 use crate::client::{ApiError, ByValue};
 
-/// Between two requests for one name; doubles as long as they fail.
+/// The wait between two requests for one name; doubles as long as they fail.
 const APART: Duration = Duration::from_secs(1);
-/// No longer than this: upstream tries at each sync of the pod.
+/// The longest such wait: upstream tries at each sync of the pod.
 const AT_MOST: Duration = Duration::from_secs(60);
 
 /// The static pods of the node.
 #[derive(Debug, Clone, Default)]
 pub struct StaticPodSet {
-    /// Those that the sources want.
+    /// The pods that the sources desire.
     pub pods: Vec<Arc<Pod>>,
-    /// The names (namespace/name) of those that end, and are not over yet.
+    /// The names (namespace/name) of those that are terminating.
     pub ending: BTreeSet<String>,
 }
 
-/// What others told last. It outlives the actor: nobody has to tell it again to a successor.
+/// The newest static pods and node UID. It outlives the actor: a successor need not be sent them again.
 #[derive(Debug, Clone, Default)]
 pub struct KnownStaticPods(Rc<RefCell<StaticPodFacts>>);
 
 #[derive(Debug, Default)]
 struct StaticPodFacts {
     node_uid: Option<String>,
-    /// Nothing until the sources have said it: before that no mirror is an orphan.
+    /// None until the sources have reported: before that no mirror is an orphan.
     statics: Option<StaticPodSet>,
 }
 
-/// What is known, and who is on an sync_request.
+/// The static pods and their mirrors, and the requests under way.
 pub(super) struct MirrorPods {
     node: Arc<str>,
     kept: KnownStaticPods,
@@ -46,21 +46,21 @@ pub(super) struct MirrorPods {
     pauses: BTreeMap<String, MirrorBackoff>,
 }
 
-/// When a name is tried again, and what went wrong.
+/// When a name is tried again, and its last error.
 struct MirrorBackoff {
     until: Instant,
     length: Duration,
     trouble: Option<String>,
 }
 
-/// What is done about one name.
+/// One request about one name.
 pub(super) struct MirrorRequest {
     step: MirrorAction,
     node: Arc<str>,
     node_uid: String,
 }
 
-/// How an sync_request ended.
+/// The result of a request.
 #[derive(Debug)]
 pub struct MirrorOutcome {
     name: String,
@@ -87,7 +87,7 @@ impl MirrorPods {
         self.kept.0.borrow_mut().node_uid = node_uid;
     }
 
-    /// The errands to begin now. A mirror is made only for a node that is in the API.
+    /// The requests to begin now. A mirror is made only for a node that is in the API.
     pub(super) fn begin(&mut self, mirrors: &[Arc<Pod>], now: Instant) -> Vec<MirrorRequest> {
         let facts = self.kept.0.borrow();
         let Some(statics) = &facts.statics else {
@@ -114,7 +114,7 @@ impl MirrorPods {
         errands
     }
 
-    /// Takes note of an end; returns when to look again.
+    /// Takes in a result; returns when to look again.
     pub(super) fn ended(&mut self, end: &MirrorOutcome, now: Instant) -> Duration {
         self.under_way.remove(&end.name);
         self.pauses

@@ -1,15 +1,15 @@
 //! The pods that the API server gives this node, and the mirrors of static ones.
 //!
 //! - **Owns** the pods of this node as the API has them, and which of them wait for what they refer to.
-//! - **Hears** the API's watch, the keeper of objects (`Supplied`), which static pods there are, and what the node is
-//!   called there.
-//! - **Tells** the directory which pods shall run, the keeper of objects and the checkpoint which there are, and the
-//!   keeper of statuses what the API shows of each; always the whole set, and an equal pod as the same `Arc`.
-//! - **Never** lets a pod go without a positive answer of the API; never tells a set that it does not know whole.
+//! - **Hears** the API's watch, the object manager (`Supplied`), which static pods there are, and the UID of the node
+//!   in the API.
+//! - **Tells** the pod manager which pods shall run, the object manager and the checkpoint which there are, and the
+//!   status manager what the API shows of each; always the whole set, and an equal pod as the same `Arc`.
+//! - **Never** lets a pod go without a positive answer of the API; never sends a set that is not complete.
 //!
-//! A pod that is new waits until everything it refers to has been asked for, at most [`HELD`]. A change that only the
-//! node's own status made is told to the keeper of statuses alone. While the API has not answered since the start, the
-//! pods are those that the checkpoint remembers.
+//! A new pod waits until everything that it refers to has been requested, at most [`HELD`]. A change that only the
+//! node's own status made is sent to the status manager alone. While the API has not answered since the start, the
+//! pods are those of the checkpoint.
 //!
 //! Upstream: pkg/kubelet/config/{apiserver,config}.go, pkg/kubelet/pod/mirror_client.go (1.36).
 
@@ -43,19 +43,19 @@ use crate::client::{ApiClient, ApiError, ObjectEvent, ObjectSelector, RequestLan
 pub const MAILBOX: usize = 256;
 /// The longest that a new pod waits for what it refers to.
 pub const HELD: Duration = Duration::from_secs(10);
-/// How long the API may take for its first answer before the checkpoint's pods are brought up.
+/// How long the API may take for its first answer before the checkpoint's pods are started.
 pub const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two tellings: the first change is told at once, those that follow closely are told as one.
+/// The time between two notifications: the first change is sent at once, those that follow closely are sent as one.
 const TOGETHER: Duration = Duration::from_millis(1);
-/// Between attempts to tell somebody whose mailbox is full.
+/// The wait before a subscriber with a full mailbox is notified again.
 const TOLD_AGAIN: Duration = Duration::from_millis(50);
 /// Events that are taken as one change, if they are there.
 const AT_ONCE: usize = 128;
 
-/// What the source is told.
+/// Messages of the source of API pods.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Takes note for whom everything that the pod refers to has been asked for: the others wait.
+    /// Takes note for which pods every object that they refer to has been requested: the others wait.
     Supplied { uids: BTreeSet<PodUid> },
     /// Sees to it that exactly these static pods have mirrors; those that end keep theirs until they are over.
     Static(StaticPodSet),
@@ -65,15 +65,15 @@ pub enum Msg {
     NodeGone,
     /// Answers with every pod that the API gives this node, mirrors included.
     All { reply: Reply<Vec<Arc<Pod>>> },
-    /// Takes in what the API said.
+    /// Takes in events of the watch.
     Came(WatchBatch),
-    /// Goes by the checkpoint: the API was given time enough for its first answer.
+    /// Goes by the checkpoint: the API did not give its first answer in time.
     Late,
-    /// Tells what has changed.
+    /// Notifies subscribers of what has changed.
     Tell,
-    /// Tells the keeper of statuses everything again: it has a successor.
+    /// Sends the status manager everything again: it has restarted.
     Again,
-    /// Lets go who has waited long enough.
+    /// Lets pods go on that have waited long enough.
     Release,
     /// Takes note of how the making or deleting of a mirror ended.
     Mirrored(Box<MirrorOutcome>),
@@ -83,7 +83,7 @@ pub enum Msg {
 
 type PodEventStream = BoxStream<'static, Vec<Result<ObjectEvent<Pod>, ApiError>>>;
 
-/// What the API said since it was asked last, and where to ask for more.
+/// Events of the watch, and the stream for more.
 pub struct WatchBatch {
     events: Vec<Result<ObjectEvent<Pod>, ApiError>>,
     stream: Option<PodEventStream>,
@@ -95,27 +95,27 @@ impl fmt::Debug for WatchBatch {
     }
 }
 
-/// Who is told which pods there are; each hears the whole set, mirrors excluded but for `statuses`.
+/// The subscribers: each gets the whole set of pods, mirrors excluded but for `statuses`.
 #[derive(Debug, Clone)]
 pub struct PodSubscribers {
-    /// Which pods shall run, as the API says.
+    /// Gets the pods that shall run, by the API.
     pub directory: Recipient<Vec<Arc<Pod>>>,
-    /// Which pods the checkpoint remembers, while the API has not answered.
+    /// Gets the pods of the checkpoint, while the API has not answered.
     pub remembered: Recipient<Vec<Arc<Pod>>>,
-    /// Which pods there are, also those that wait: what they refer to is asked for.
+    /// Gets all pods, also those that wait: what they refer to is requested.
     pub objects: Recipient<Vec<Arc<Pod>>>,
-    /// Which pods there are, to be remembered.
+    /// Gets all pods, for the offline checkpoint.
     pub alone: Recipient<Vec<Arc<Pod>>>,
-    /// What the API shows of each pod, mirrors included: metadata and status; the spec only where it is new.
+    /// Gets what the API shows of each pod, mirrors included: metadata and status; the spec only where it is new.
     pub statuses: Recipient<Vec<Arc<Pod>>>,
-    /// What others tell; a successor finds it here.
+    /// The static pods; a successor finds them here.
     pub kept: KnownStaticPods,
 }
 
-/// How many, and what is awaited.
+/// Snapshot: numbers of pods, and errors.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
-    /// Where the pods come from: `nobody`, `checkpoint` or `api`.
+    /// The source of the pods: `nobody` (none yet), `checkpoint` or `api`.
     pub from: &'static str,
     pub pods: usize,
     pub mirrors: usize,
@@ -123,12 +123,12 @@ pub struct Snapshot {
     pub held: Vec<String>,
     /// Pods of the API that this node cannot take, and why.
     pub refused: Vec<String>,
-    /// What is wrong with the API, if something is.
+    /// The API's last error; none while it answers.
     pub trouble: Option<String>,
     pub mirror_troubles: Vec<String>,
 }
 
-/// Where the pods come from.
+/// The source of the pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PodOrigin {
     Nobody,
@@ -136,7 +136,7 @@ enum PodOrigin {
     Api,
 }
 
-/// The source of the API's pods.
+/// Follows the API's pods of this node, and keeps the mirrors of static ones.
 pub struct ApiPods {
     client: ApiClient,
     told: Subscribers,
@@ -287,7 +287,7 @@ impl ApiPods {
         self.tell(ctx);
     }
 
-    /// Before the first answer of the API the checkpoint is all there is to go by. One that holds nothing says nothing.
+    /// Before the first answer of the API the checkpoint is the only source. An empty one proves nothing.
     fn late(&mut self, ctx: &mut Context<Msg>) {
         let remembered = self.held.all();
         if self.from != PodOrigin::Nobody || remembered.is_empty() {
@@ -301,7 +301,7 @@ impl ApiPods {
         self.tell_now(ctx);
     }
 
-    /// Tells what has changed: at once, unless something was told a moment ago.
+    /// Notifies subscribers of what has changed: at once, unless a notification was sent a moment ago.
     fn tell_now(&mut self, ctx: &mut Context<Msg>) {
         let next = self.told_at.map(|at| at + TOGETHER);
         match next.filter(|next| ctx.now() < *next) {
@@ -317,7 +317,7 @@ impl ApiPods {
         }
     }
 
-    /// Tells each set that has changed. Who has no room for it is told later.
+    /// Sends each set that has changed. A subscriber with a full mailbox gets it later.
     fn tell(&mut self, ctx: &mut Context<Msg>) {
         self.told_at = Some(ctx.now());
         let told = match self.from {
@@ -336,7 +336,7 @@ impl ApiPods {
         }
     }
 
-    /// The keeper of objects first: it is what the others wait for.
+    /// The object manager first: the other subscribers wait for what it supplies.
     fn tell_all(&mut self) -> Result<(), Full> {
         let all = self.held.all();
         let objects = self.told.objects.tell(&all);
@@ -355,7 +355,7 @@ impl ApiPods {
         self.tell(ctx);
     }
 
-    /// Begins what is to be done about mirrors.
+    /// Begins the due requests about mirrors.
     fn mirror(&mut self, ctx: &mut Context<Msg>) {
         if self.from != PodOrigin::Api {
             return;
@@ -380,7 +380,7 @@ impl ApiPods {
     }
 }
 
-/// Waits for what the API says next; what else is there already comes along.
+/// Waits for the next event of the watch; events that are ready come along.
 fn ask(mut stream: PodEventStream, ctx: &mut Context<Msg>) {
     ctx.run(async move {
         let events = stream.next().await;

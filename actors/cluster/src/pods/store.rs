@@ -17,17 +17,17 @@ use super::HELD;
 pub(super) struct PodStore {
     node: Arc<str>,
     pods: BTreeMap<String, PodStoreEntry>,
-    /// Told as supplied, also before the pod itself was known.
+    /// Supplied pods, also those that are not known yet.
     supplied: BTreeSet<PodUid>,
     refused: BTreeMap<String, String>,
-    /// Who waits no longer than this is awaited before anything is told: a set without them would end what runs of them.
+    /// Pods that wait no longer than this hold the set back: a set without them would end what runs of them.
     whole_at: Option<Instant>,
 }
 
 struct PodStoreEntry {
-    /// What is wanted; changes when a user changes it.
+    /// The desired pod; changes when a user changes it.
     wish: Arc<Pod>,
-    /// What the API shows; changes with every write, and has no spec of its own where the wish's is the same.
+    /// What the API shows; changes with every write, and has no spec of its own where the desired one is the same.
     shown: Arc<Pod>,
     gate: StartGate,
 }
@@ -35,7 +35,7 @@ struct PodStoreEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StartGate {
     Open,
-    /// What it refers to has not been asked for; it waits until then at most.
+    /// An object that it refers to has not been requested; it waits until then at most.
     Until(Instant),
 }
 
@@ -95,7 +95,7 @@ impl PodStore {
         }
     }
 
-    /// Lets a pod go, unless another of its name has followed it already.
+    /// Removes a pod, unless another of its name has followed it already.
     pub(super) fn delete(&mut self, pod: &Pod) {
         let name = full_name(pod);
         self.refused.remove(&name);
@@ -106,7 +106,7 @@ impl PodStore {
         self.supplied.remove(&pod.uid());
     }
 
-    /// Lets these go on; says whether anybody waited.
+    /// Lets these pods go on; returns whether any of them waited.
     pub(super) fn supplied(&mut self, uids: &BTreeSet<PodUid>) -> bool {
         let mut waited = false;
         for entry in self.pods.values_mut() {
@@ -119,7 +119,7 @@ impl PodStore {
         waited
     }
 
-    /// Lets go who has waited long enough.
+    /// Lets pods go on that have waited long enough.
     pub(super) fn release(&mut self, now: Instant) {
         for (name, entry) in &mut self.pods {
             if matches!(entry.gate, StartGate::Until(at) if at <= now) {
@@ -137,7 +137,7 @@ impl PodStore {
         gates.min()
     }
 
-    /// Which pods shall run, without those that wait; nothing while that would not be the whole truth.
+    /// The pods that shall run, without those that wait; none while the set is not complete.
     pub(super) fn desired_pods(&mut self) -> Option<Vec<Arc<Pod>>> {
         let open = |entry: &&PodStoreEntry| entry.gate == StartGate::Open;
         let missing = self.next_release().zip(self.whole_at);
@@ -191,7 +191,7 @@ impl PodStore {
         entries.filter(|entry| !entry.wish.is_mirror())
     }
 
-    /// A pod that only ends needs nothing more, and one that nobody runs here neither.
+    /// A pod that only terminates needs nothing more, nor does a mirror or one that has ended.
     fn gate(&self, pod: &Pod, now: Instant) -> StartGate {
         let phase = pod
             .status

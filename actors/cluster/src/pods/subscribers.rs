@@ -1,4 +1,4 @@
-//! Who is told a set of pods, and what each was told last: nobody hears the same twice.
+//! The subscribers to a set of pods, and the last set sent to each: the same set is not sent twice.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use kernel::{Full, Recipient};
 
 use super::PodSubscribers;
 
-/// Everybody who is told.
+/// All subscribers.
 pub(super) struct Subscribers {
     pub(super) directory: Subscriber,
     pub(super) remembered: Subscriber,
@@ -16,7 +16,7 @@ pub(super) struct Subscribers {
     pub(super) statuses: Subscriber,
 }
 
-/// One of them.
+/// One subscriber, and the last set sent to it.
 pub(super) struct Subscriber {
     to: Recipient<Vec<Arc<Pod>>>,
     last: Option<Vec<Arc<Pod>>>,
@@ -36,12 +36,12 @@ impl Subscribers {
 }
 
 impl Subscriber {
-    /// Tells the next set whatever it is.
+    /// Makes the next set be sent whatever it is.
     pub(super) fn forget(&mut self) {
         self.last = None;
     }
 
-    /// Tells the set, unless it is the one of before: the same pods as the same `Arc`s.
+    /// Sends the set, unless it is the last one: the same pods as the same `Arc`s.
     pub(super) fn tell(&mut self, pods: &[Arc<Pod>]) -> Result<(), Full> {
         let same = |last: &Vec<Arc<Pod>>| {
             last.len() == pods.len() && last.iter().zip(pods).all(|(a, b)| Arc::ptr_eq(a, b))

@@ -1,6 +1,6 @@
-//! What the API server knows of those who call the node: TokenReview and SubjectAccessReview.
+//! Authentication and authorization of callers by the API server: TokenReview and SubjectAccessReview.
 //!
-//! A review that does not come through is asked again, with upstream's pauses, until its deadline. Tokens are sent
+//! A review without an answer is retried, with upstream's pauses, until its deadline. Tokens are sent
 //! and forgotten: no text made here holds one.
 //!
 //! Upstream: staging/src/k8s.io/apiserver/plugin/pkg/authenticator/token/webhook,
@@ -26,30 +26,30 @@ use serving::{Attributes, AuthenticatedUser, Decision, ReviewError};
 
 use crate::client::{ApiClient, ApiError, RequestLane};
 
-/// Asked so often at most.
+/// The most attempts at one review.
 const STEPS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const FACTOR: f64 = 1.5;
-/// At most this part is added to a pause.
+/// The largest random part of a pause that is added to it.
 const JITTER: f64 = 0.2;
-/// For all of a review.
+/// The deadline of a review, with all attempts.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Asks the API server.
+/// Posts reviews to the API server.
 #[derive(Debug, Clone)]
 pub struct ApiReviews {
     client: ApiClient,
 }
 
 impl ApiReviews {
-    /// Asks by this client, among its other work.
+    /// Posts reviews through this client, with the rate limit for work.
     pub fn new(client: &ApiClient) -> ApiReviews {
         ApiReviews {
             client: client.clone(),
         }
     }
 
-    /// Posts a review and returns it with its verdict.
+    /// Posts a review and returns it with its decision.
     async fn post<K>(&self, question: ReviewKind, review: &K) -> Result<K, ReviewError>
     where
         K: kube::Resource + Clone + Serialize + DeserializeOwned + Debug,
@@ -145,7 +145,7 @@ impl serving::Reviews for ApiReviews {
 
 fn count<K>(question: ReviewKind, answer: &kube::Result<K>, began: Instant) {
     let code = match answer {
-        // What was made new says so.
+        // A created object is answered with 201.
         Ok(_) => Some(201),
         Err(kube::Error::Api(status)) => Some(status.code),
         Err(_) => None,
@@ -163,7 +163,7 @@ fn user(info: UserInfo) -> AuthenticatedUser {
     }
 }
 
-/// A server that refuses the node itself will not think better of it soon.
+/// A server that refuses the node itself will go on refusing.
 fn is_worth_asking_again(trouble: &ApiError) -> bool {
     match trouble {
         ApiError::Busy { .. } | ApiError::Unreachable { .. } => true,

@@ -1,4 +1,4 @@
-//! One pod's news, and how much of it the API has.
+//! One pod's status, and how much of it the API has.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,47 +13,47 @@ use super::known_pods::is_newer;
 use super::sync_request::SyncRequest;
 use crate::client::ApiError;
 
-/// Between the end of one correction and the next: others may insist. Upstream's `syncPeriod`.
+/// The wait between the end of one correction and the next: another writer may insist. Upstream's `syncPeriod`.
 const CORRECTED_EVERY: Duration = Duration::from_secs(10);
-/// After the first refusal; doubled with each further one.
+/// The wait after the first refusal; doubled with each further one.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 const REFUSED_AT_MOST: Duration = Duration::from_secs(300);
 
-/// How long what nobody waits for may wait for more: a pod that starts at once is told of once.
+/// How long an update that is not urgent waits for more: a pod that starts at once is patched once.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);
 
-/// Who still works on a pod.
+/// Whether a worker still has the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum PodOwnership {
     #[default]
     Worker,
-    /// Nobody: nothing of it is left on the node.
+    /// None: nothing of the pod is left on the node.
     Over,
-    /// Nobody, and the API was told to forget it.
+    /// None, and the pod was deleted in the API.
     Deleted,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct StatusEntry {
-    /// None if the worker ended before it said anything.
+    /// None if the worker ended before it reported a status.
     pub(super) status: Option<Arc<PodStatus>>,
     pub(super) life: PodOwnership,
     pub(super) flying: bool,
-    /// No attempt before.
+    /// No attempt is made before this time.
     pub(super) not_before: Option<Instant>,
     version: u64,
-    /// Which version the API has, in which object.
+    /// The version that the API has, and the UID of the object that shows it.
     sent: Option<(PodUid, u64)>,
-    /// When the first news was heard that the API has not.
+    /// When the first change was reported that the API has not.
     since: Option<Instant>,
-    /// The object as the API answered last; none once the watch has shown it.
+    /// The object as the API returned it last; none once the watch has shown it.
     answer: Option<Arc<Pod>>,
     answered: Option<Instant>,
     refusals: u32,
 }
 
 impl StatusEntry {
-    /// Takes a newer status. The same in other words is not news.
+    /// Takes a newer status. An equal one is no change.
     pub(super) fn say(&mut self, status: Arc<PodStatus>, now: Instant) {
         let old = self.status.as_deref();
         if !old.is_some_and(|old| status_patch::equal(old, &status)) {
@@ -64,7 +64,7 @@ impl StatusEntry {
         self.status = Some(status);
     }
 
-    /// Closes what the API shows of a pod that is over: its worker may have died with the agent.
+    /// Ends what the API shows as running of a pod that is over: its worker may have died with the agent.
     pub(super) fn close(&mut self, pod: &Arc<Pod>, now: Instant) {
         let pod = self.freshest(pod);
         if self.life != PodOwnership::Over || pod.metadata.deletion_timestamp.is_none() {
@@ -79,7 +79,7 @@ impl StatusEntry {
         }
     }
 
-    /// What is to be done for the object, and how soon.
+    /// What the object needs, and how urgently; none if nothing.
     pub(super) fn need(&self, pod: &Arc<Pod>) -> Option<PatchUrgency> {
         let pod = self.freshest(pod);
         if self.flying || self.life == PodOwnership::Deleted {
@@ -96,12 +96,12 @@ impl StatusEntry {
         }
     }
 
-    /// Whether the API has not everything yet.
+    /// Whether the API lacks the newest status.
     pub(super) fn has_news(&self) -> bool {
         self.since.is_some()
     }
 
-    /// How long to wait before this is told, beside what failures ask for.
+    /// When an update of this urgency may be sent, apart from the waits after failures.
     pub(super) fn settles_at(&self, urgency: PatchUrgency) -> Option<Instant> {
         match urgency {
             PatchUrgency::Cosmetics => Some(self.since? + SETTLED_AFTER),
@@ -124,7 +124,7 @@ impl StatusEntry {
         }
     }
 
-    /// The watch shows another state of the object: if somebody changed what is ours, ours is sent again.
+    /// The watch shows another state of the object: if another writer changed our fields, ours are sent again.
     pub(super) fn look(&mut self, uid: &PodUid, pod: &Arc<Pod>) {
         if !std::ptr::eq(self.freshest(pod), pod) {
             return;
@@ -140,7 +140,7 @@ impl StatusEntry {
         self.not_before = self.answered.map(|at| at + CORRECTED_EVERY);
     }
 
-    /// The API has this version; the answer is the object after it was written. Answers with how long the news took.
+    /// The API has this version; the answer is the object after the write. Returns how long the update took.
     pub(super) fn told(
         &mut self,
         sync_request: &SyncRequest,
@@ -159,10 +159,10 @@ impl StatusEntry {
         }
     }
 
-    /// Waits for as long as this pod is itself to blame, or may be.
+    /// Sets the wait of this pod where the failure is, or may be, its own.
     pub(super) fn fail(&mut self, trouble: &ApiError, now: Instant) {
         let pause = match trouble {
-            // Everybody is held back, so nobody is to blame.
+            // The failure holds back all pods, so it is not this one's.
             ApiError::Unreachable { .. }
             | ApiError::Unauthorized { .. }
             | ApiError::Busy { .. } => {
@@ -183,7 +183,7 @@ impl StatusEntry {
         self.not_before = Some(now + pause.min(REFUSED_AT_MOST));
     }
 
-    /// The object is gone; another one may come.
+    /// The object is gone; another one of its name may come.
     pub(super) fn lose(&mut self) {
         self.answer = None;
         self.sent = None;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::{CONFIG_MIRROR, PodView};
 use logic_api::types::PodUid;
 
-/// All of this node.
+/// All pods of this node.
 #[derive(Debug)]
 pub(super) struct KnownPods {
     pods: BTreeMap<PodUid, Arc<Pod>>,
@@ -30,7 +30,7 @@ impl KnownPods {
         shown
     }
 
-    /// Where the status of the pod with this UID is shown: its own object, or its mirror.
+    /// The object that shows the status of the pod with this UID: its own, or its mirror.
     pub(super) fn of(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
         self.pods.get(uid).or_else(|| self.mirrors.get(uid))
     }
@@ -41,7 +41,7 @@ impl KnownPods {
     }
 }
 
-/// Whether `one` is a later state of an object than `other`; versions that are no numbers say nothing.
+/// Whether `one` is a later state of an object than `other`; false where a version is no number.
 pub(super) fn is_newer(one: &Pod, other: &Pod) -> bool {
     let version = |pod: &Pod| {
         pod.metadata

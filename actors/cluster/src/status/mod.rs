@@ -1,12 +1,12 @@
-//! Every pod's status, as the API would show it, and the way of it there.
+//! Every pod's status, as the API would show it, and its patches to the API.
 //!
-//! - **Owns** the newest `PodStatus` of each pod; it is what `/pods` serves. And how much of it the API has.
-//! - **Hears** `Changed` and `Forget` from the pod workers, `Pods` from whoever watches them.
-//! - **Tells** the API server, by patches, what is new; and that a pod may go of which nothing is left here.
-//! - **Never** makes up the status of a pod that is worked on (the worker computes it, `logic_pods::status`), writes
+//! - **Owns** the newest `PodStatus` of each pod, which `/pods` serves, and how much of it the API has.
+//! - **Hears** `Changed` and `Forget` from the pod workers, `Pods` from the source of API pods.
+//! - **Tells** the API server, by patches, what is new; and deletes a pod there of which nothing is left here.
+//! - **Never** makes up the status of a pod that has a worker (the worker computes it, `logic_pods::status`), writes
 //!   what the API shows already, or has two requests for one pod under way.
 //!
-//! A node without an API server keeps its statuses here all the same. What must be said, and in which order:
+//! A node without an API server keeps its statuses here all the same. What is patched, and in which order:
 //! `logic_pods::status_patch`.
 //!
 //! Upstream: pkg/kubelet/status/status_manager.go (1.36).
@@ -35,16 +35,16 @@ pub use sync_request::SyncReport;
 /// Room for two changes from each of 1,000 pods at once.
 pub const MAILBOX: usize = 2048;
 
-/// What the keeper is told.
+/// Messages of the status manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Keeps the status of this pod, and tells the API.
+    /// Keeps the status of this pod, and patches it into the API.
     Changed { uid: PodUid, status: Arc<PodStatus> },
-    /// Drops a pod of which nothing is left; has the API forget it, if its deletion was asked for there.
+    /// Drops a pod of which nothing is left; deletes it in the API, if it is being deleted there.
     Forget { uid: PodUid },
     /// Takes these as all pods that the API has for this node, mirrors included.
     Pods { pods: Vec<Arc<Pod>> },
-    /// Takes in what came of a request.
+    /// Takes in the result of a request.
     Came(Box<SyncReport>),
     /// Tries again what had to wait.
     Tick,
@@ -54,18 +54,18 @@ pub enum Msg {
     },
 }
 
-/// Asks for everything again that the keeper has lost.
+/// Asks for everything again that the status manager has lost.
 #[derive(Debug, Clone, Copy)]
 pub struct PodResync;
 
-/// Whom the keeper works with.
+/// The actors and the client that the status manager works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
-    /// Has every pod's status told again.
+    /// Has every pod's status sent again.
     pub republish: Recipient<PodResync>,
     /// None for a node without an API server.
     pub api: Option<StatusClient>,
-    /// Who remembers what the API may not have yet.
+    /// The offline checkpoint, which keeps statuses that the API may not have yet.
     pub kept: Option<Recipient<(PodUid, Arc<PodStatus>)>>,
 }
 
@@ -79,17 +79,17 @@ impl From<Recipient<PodResync>> for Peers {
     }
 }
 
-/// Counted by phase, and what the API has not yet.
+/// Snapshot: pods by phase, and what the API lacks.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pods: usize,
     pub changes: u64,
     pub phases: BTreeMap<String, usize>,
-    /// Whether the API has told which pods there are.
+    /// Whether the API's pods are known.
     pub synced: bool,
-    /// Of which the API has not everything yet.
+    /// Pods of which the API lacks the newest status.
     pub untold: usize,
-    /// Waiting for their turn.
+    /// Pods that wait for a request.
     pub waiting: usize,
     pub under_way: usize,
     pub written: u64,
@@ -97,13 +97,13 @@ pub struct Snapshot {
     pub failed: u64,
 }
 
-/// The keeper of statuses.
+/// Keeps pods' statuses and patches them into the API.
 #[derive(Debug)]
 pub struct StatusManager {
     peers: Peers,
 
     entries: BTreeMap<PodUid, StatusEntry>,
-    /// None until the API has told.
+    /// None until the API's pods are known.
     shown: Option<KnownPods>,
     queue: SyncQueue,
     changes: u64,
@@ -116,7 +116,7 @@ impl Actor for StatusManager {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
-    /// A successor begins with nothing, and has everybody say it all again.
+    /// A successor begins with nothing, and requests all statuses and pods again.
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
         if let Err(full) = self.peers.republish.tell(PodResync) {
             tracing::warn!("statuses come back as they change: {full}");
@@ -221,7 +221,7 @@ impl StatusManager {
         self.dispatch(ctx);
     }
 
-    /// The API shows a pod otherwise than before, or not at all.
+    /// The API shows the pod otherwise than before, or not at all.
     fn look(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
         let pod = self.shown.as_ref().and_then(|shown| shown.of(uid));
         let Some(entry) = self.entries.get_mut(uid) else {
@@ -268,7 +268,7 @@ impl StatusManager {
                 entry.life = PodOwnership::Deleted;
                 measure(entry.told(&sync_request, None, now));
             }
-            // The watch will show it; until then there is nobody to tell.
+            // The watch will show it; until then there is no object to patch.
             Ok(SyncOutcome::Gone) => {
                 if entry.life == PodOwnership::Over {
                     entry.life = PodOwnership::Deleted;
@@ -302,7 +302,7 @@ impl StatusManager {
         self.entries.iter().filter_map(kept).collect()
     }
 
-    /// Gives the pod a turn, if there is something to tell of it.
+    /// Queues the pod, if there is something to patch.
     fn consider(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
         let pod = self.shown.as_ref().and_then(|shown| shown.of(uid));
         let (Some(pod), Some(entry)) = (pod, self.entries.get_mut(uid)) else {
@@ -325,7 +325,7 @@ impl StatusManager {
         }
     }
 
-    /// Sends whatever has its turn.
+    /// Sends the requests whose turn it is.
     fn dispatch(&mut self, ctx: &mut Context<Msg>) {
         let Some(api) = &self.peers.api else { return };
         while let Some(uid) = self.queue.call(ctx) {

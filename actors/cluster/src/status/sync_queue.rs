@@ -1,4 +1,4 @@
-//! Whose turn it is: readiness before cosmetics, the newest first, a few at a time, one a pod.
+//! The order of requests: readiness before other changes, the newest first, a few at a time, one a pod.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -12,21 +12,21 @@ use super::sync_request::{SyncOutcome, SyncReport, SyncRequest};
 use super::{Msg, PodResync};
 use crate::client::{ApiClient, ApiError, RequestLane};
 
-/// Requests at once: enough to hide a round trip, few enough to leave the others room in the rate limit.
+/// Requests at once: enough to hide a round trip, few enough to leave room in the rate limit.
 const AT_ONCE: usize = 8;
-/// After the first request without an answer; doubled with each further one.
+/// The wait after the first request without an answer; doubled with each further one.
 const AWAY_FOR: Duration = Duration::from_millis(200);
-/// As upstream's `syncPeriod`.
+/// The longest such wait, as upstream's `syncPeriod`.
 const AWAY_AT_MOST: Duration = Duration::from_secs(10);
-/// What a busy server may ask for.
+/// The longest wait that a busy server can ask for.
 const BUSY_AT_MOST: Duration = Duration::from_secs(60);
 const BUSY_FOR: Duration = Duration::from_secs(1);
 
-/// The way to the API server.
+/// The client for pods' statuses.
 #[derive(Clone)]
 pub struct StatusClient {
     kube: kube::Client,
-    /// Has the API's pods told again.
+    /// Has the API's pods sent again.
     pods: Recipient<PodResync>,
 }
 
@@ -63,15 +63,15 @@ impl std::fmt::Debug for StatusClient {
 
 type QueuedSync = (PatchUrgency, Reverse<u64>, PodUid);
 
-/// Who waits for a turn, and whether anybody has one now.
+/// Pods that wait for a request, and how many requests are under way.
 #[derive(Debug, Default)]
 pub(super) struct SyncQueue {
     turns: BTreeSet<QueuedSync>,
     next: u64,
     pub(super) flying: usize,
-    /// Nobody before: the server is away or busy.
+    /// No request is sent before this time: the server is away or busy.
     held: Option<Instant>,
-    /// In a row.
+    /// Requests without an answer, in a row.
     unanswered: u32,
     alarm: Option<(Instant, TimerId)>,
 }
@@ -88,7 +88,7 @@ impl SyncQueue {
         self.turns.retain(|(_, _, other)| other != uid);
     }
 
-    /// Takes out who is next.
+    /// Takes out the next pod.
     pub(super) fn call(&mut self, ctx: &mut Context<Msg>) -> Option<PodUid> {
         let now = ctx.now();
         if let Some(until) = self.held.filter(|until| now < *until) {
@@ -101,10 +101,10 @@ impl SyncQueue {
         }
     }
 
-    /// Takes note of whether the server is there, and has time.
+    /// Takes note of whether the server answers.
     pub(super) fn learn(&mut self, report: &SyncReport, now: Instant) {
         match &report.result {
-            // Perhaps nobody was asked.
+            // Perhaps no request was sent.
             Ok(SyncOutcome::Told(None)) => {}
             Err(ApiError::Busy { after, .. }) => {
                 let pause = after.unwrap_or(BUSY_FOR).clamp(BUSY_FOR, BUSY_AT_MOST);
@@ -124,14 +124,14 @@ impl SyncQueue {
         }
     }
 
-    /// The server was heard of: who is away is back.
+    /// The server has answered: the wait is over.
     pub(super) fn resume(&mut self) {
         if self.unanswered > 0 {
             (self.unanswered, self.held) = (0, None);
         }
     }
 
-    /// Sees to a tick at this time, at the latest.
+    /// Schedules a tick at this time at the latest.
     pub(super) fn wake(&mut self, at: Instant, ctx: &mut Context<Msg>) {
         match self.alarm.take() {
             Some((earlier, timer)) if earlier <= at => self.alarm = Some((earlier, timer)),

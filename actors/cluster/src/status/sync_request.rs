@@ -1,4 +1,4 @@
-//! One way to the API server and back: a pod's status is patched, and a pod that is over deleted.
+//! One round trip to the API server: a pod's status is patched, and a pod that is over deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::client::{ApiError, ByValue};
 /// A request that takes longer is as good as unanswered.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is to be told of one pod.
+/// One pod's status to patch.
 #[derive(Debug)]
 pub(super) struct SyncRequest {
-    /// The pod's own; its object may be a mirror.
+    /// The pod's own UID; its object may be a mirror.
     pub(super) uid: PodUid,
     pub(super) version: u64,
     /// The object as it was last seen.
@@ -30,7 +30,7 @@ pub(super) struct SyncRequest {
     pub(super) life: PodOwnership,
 }
 
-/// What came of it.
+/// The result of a request.
 #[derive(Debug)]
 pub struct SyncReport {
     pub(super) sync_request: SyncRequest,
@@ -110,7 +110,7 @@ impl SyncRequest {
         Ok(SyncOutcome::Deleted)
     }
 
-    /// The object as it is now, unless it is another one.
+    /// The object as it is now; none if it has been replaced.
     async fn look_again(&self, api: &Api<ByValue<Pod>>) -> Result<Option<Arc<Pod>>, ApiError> {
         let ByValue(pod) = answered(api.get(self.pod.name())).await?;
         Ok((pod.uid() == self.pod.uid()).then(|| Arc::new(slim(pod))))
@@ -126,7 +126,7 @@ async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T
     }
 }
 
-/// What the next patch needs: the answer is kept until the watch has shown it.
+/// The fields that the next patch needs: the answer is kept until the watch has shown it.
 fn slim(mut pod: Pod) -> Pod {
     pod.metadata.managed_fields = None;
     pod

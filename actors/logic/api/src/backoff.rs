@@ -33,14 +33,14 @@ impl Default for BackoffPolicy {
     }
 }
 
-/// One key's state.
+/// The back-off of one key: its current delay, and when it last grew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffEntry {
     pub delay: Duration,
     pub updated_at: Timestamp,
 }
 
-/// The table.
+/// Back-off entries by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffTable(BTreeMap<String, BackoffEntry>);
 
@@ -141,7 +141,7 @@ pub fn container_key(pod: &Pod, container: &Container) -> String {
     format!("{}{}_{hash:x}", pod_prefix(pod), container.name)
 }
 
-/// What every key of a pod's containers starts with.
+/// The prefix of all keys of a pod's containers.
 pub fn pod_prefix(pod: &Pod) -> String {
     format!("{}_{}_{}_", pod.name(), pod.namespace(), pod.uid())
 }

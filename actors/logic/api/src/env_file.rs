@@ -18,8 +18,8 @@ const MAX_LINE: usize = (64 << 10) - 1;
 /// A volume's name and a path within it.
 pub type EnvFilePath = (String, String);
 
-/// The files that a container's variables come from, as far as their volumes are mounted: whoever mounts them
-/// reads what [`required_files`] names.
+/// The parsed files that a container's `env[].valueFrom.fileKeyRef` refers to, as far as their volumes are mounted:
+/// the caller reads those that [`required_files`] names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvFiles {
     pub files: BTreeMap<EnvFilePath, EnvFile>,

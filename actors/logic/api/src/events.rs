@@ -1,8 +1,8 @@
-//! What becomes of an event before it is kept: noise is combined, and a flood is cut off.
+//! What is done with an event before it is kept: similar events are combined, and a flood is cut off.
 //!
 //! Mirrors client-go's tools/record/events_cache.go (EventAggregator, EventSourceObjectSpamFilter) at v1.36:
-//! its numbers, its words. What says the same as before is counted: by whoever keeps events, and in [`PostedEvents`] for
-//! the API (eventLogger there), where one object stands for all of them.
+//! its limits and message prefix. Equal events are counted: by the actor that keeps events, and for the API in
+//! [`PostedEvents`] (eventLogger there), where one object stands for all of them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,17 +11,17 @@ use jiff::{SignedDuration, Timestamp};
 
 /// From so many different messages of one reason on, they are combined.
 const MAX_SIMILAR: usize = 10;
-/// What is further apart is not similar.
+/// Events further apart than this are not combined.
 const AGGREGATION_WINDOW: SignedDuration = SignedDuration::from_secs(600);
-/// Events of one object in a row.
+/// The most events of one object at once.
 const BURST: u32 = 25;
-/// One more each so often.
+/// How long it takes until an object may emit one more.
 const REFILL_PERIOD: SignedDuration = SignedDuration::from_secs(300);
-/// Objects and groups that are remembered: several for each of 1,000 pods.
+/// Objects and groups in the cache: several for each of 1,000 pods.
 const MAX_CACHED: usize = 4096;
 const COMBINED: &str = "(combined from similar events): ";
 
-/// What becomes of an event.
+/// What is done with an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CorrelateResult {
     Keep,
@@ -31,7 +31,7 @@ pub enum CorrelateResult {
     Drop,
 }
 
-/// Remembers what was told of late.
+/// Combines similar events and drops excess ones; its cache is bounded.
 #[derive(Debug, Default)]
 pub struct Correlator {
     groups: BTreeMap<(String, String), SimilarEvents>,
@@ -46,7 +46,7 @@ struct SimilarEvents {
     last: Timestamp,
 }
 
-/// What an object may still tell.
+/// The token bucket of one object's events.
 #[derive(Clone, Copy, Debug)]
 struct EventTokenBucket {
     left: u32,
@@ -185,7 +185,7 @@ fn fingerprint(message: &str) -> u64 {
     hasher.finish()
 }
 
-/// Forgets who has been silent longest, when a new one would be one too many.
+/// Evicts the entry that was used least recently, when a new one would exceed the limit.
 fn make_room<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, new: &K, last: impl Fn(&V) -> Timestamp) {
     if map.len() < MAX_CACHED || map.contains_key(new) {
         return;

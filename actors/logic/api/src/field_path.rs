@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Splits `metadata.labels['key']`.
+/// Splits a field path with a subscript, such as `metadata.labels['key']`, into path and key.
 pub fn subscript(path: &str) -> Option<(&str, &str)> {
     let (field, key) = path.strip_suffix("']")?.split_once("['")?;
     (!field.is_empty()).then_some((field, key))

@@ -1,4 +1,5 @@
-//! Names of images: registry, path, tag, digest. Mirrors distribution's reference grammar as util/parsers uses it (1.36).
+//! Names of images: registry, path, tag, digest. Mirrors distribution's reference grammar as util/parsers uses it
+//! (1.36).
 
 use thiserror::Error;
 
@@ -27,7 +28,7 @@ pub enum ImageNameError {
 /// An image name in its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageReference {
-    /// Registry and path.
+    /// Registry and path, without tag and digest.
     pub name: String,
     /// `latest` where neither tag nor digest is given.
     pub tag: Option<String>,

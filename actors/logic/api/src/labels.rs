@@ -109,7 +109,7 @@ pub struct PodOwner {
     pub namespace: String,
 }
 
-/// Reads the owner from labels; none where somebody else made the sandbox or container.
+/// Reads the owner from labels; none if the sandbox or container was not made by a kubelet.
 pub fn owner(labels: &StringMap) -> Option<PodOwner> {
     Some(PodOwner {
         uid: labels
@@ -122,7 +122,7 @@ pub fn owner(labels: &StringMap) -> Option<PodOwner> {
     })
 }
 
-/// What a container's annotations say; what is missing or malformed reads as absent.
+/// A container's annotations, decoded; a missing or malformed one is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerNotes {
     pub hash: Option<u64>,
@@ -146,12 +146,12 @@ pub fn container_notes(annotations: &StringMap) -> ContainerNotes {
     }
 }
 
-/// `ROOT/NAMESPACE_NAME_UID`: the folder of a pod's logs.
+/// `ROOT/NAMESPACE_NAME_UID`: the directory of a pod's logs.
 pub fn pod_log_directory(root: &Path, namespace: &str, name: &str, uid: &PodUid) -> PathBuf {
     root.join(format!("{namespace}_{name}_{uid}"))
 }
 
-/// `NAME/ATTEMPT.log`, within the pod's log folder.
+/// `NAME/ATTEMPT.log`, within the pod's log directory.
 pub fn container_log_path(name: &str, attempt: u32) -> PathBuf {
     Path::new(name).join(format!("{attempt}.log"))
 }
@@ -165,10 +165,10 @@ pub fn legacy_log_link(folder: &Path, pod: &Pod, container: &str, id: &Container
     folder.join(name + SUFFIX)
 }
 
-/// The restart count to go on with, from the names in a container's log folder.
+/// The restart count to go on with, from the names in a container's log directory.
 ///
-/// A runtime may forget its containers over a reboot; the logs remember. Upstream's
-/// `calcRestartCountByLogDir`: the highest `N.log` (rotated or not) plus one, or nought.
+/// A runtime may forget its containers over a reboot; the logs stay. Upstream's `calcRestartCountByLogDir`: the
+/// highest `N.log` (rotated or not) plus one, or zero.
 pub fn restart_count_from_logs<'a>(names: impl IntoIterator<Item = &'a str>) -> u32 {
     let numbers = names.into_iter().filter_map(log_number);
     numbers.max().map_or(0, |highest| highest.saturating_add(1))

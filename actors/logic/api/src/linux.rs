@@ -23,7 +23,7 @@ pub struct Namespaces {
     pub users: UserNamespace,
 }
 
-/// A seccomp profile.
+/// A container's seccomp profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seccomp {
     Unconfined,
@@ -32,7 +32,7 @@ pub enum Seccomp {
     Localhost(PathBuf),
 }
 
-/// SELinux labels.
+/// A container's SELinux label, by its parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeLinuxContext {
     pub user: String,
@@ -46,12 +46,12 @@ pub struct SeLinuxContext {
 pub struct PortMapping {
     pub protocol: PortProtocol,
     pub container_port: u16,
-    /// Nought where the node's port is not used.
+    /// Zero where the node's port is not used.
     pub host_port: u16,
     pub host_ip: String,
 }
 
-/// A transport.
+/// A port's transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PortProtocol {
     Tcp,

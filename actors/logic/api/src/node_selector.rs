@@ -1,7 +1,7 @@
-//! Whether a node is one that a node selector asks for.
+//! Whether a node matches a node selector.
 //!
-//! Mirrors upstream's component-helpers `nodeaffinity` at v1.36: terms are alternatives, what a term says
-//! holds together, an empty term matches nothing, and one that cannot be read is passed over.
+//! Mirrors upstream's component-helpers `nodeaffinity` at v1.36: terms are alternatives, the requirements of a term
+//! must all match, an empty term matches nothing, and an invalid one is ignored.
 
 use std::collections::BTreeMap;
 

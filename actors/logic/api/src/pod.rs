@@ -17,7 +17,7 @@ pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 /// The priority from which a pod is critical for the node.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
-/// What is asked of a pod again and again.
+/// The fields of a pod that are read most.
 pub trait PodView {
     fn name(&self) -> &str;
     fn namespace(&self) -> &str;

@@ -1,9 +1,9 @@
 //! Resource quantities (`100m`, `64Mi`, `1e3`): read, compared, added and printed as upstream does.
 //!
-//! A number is kept in one of upstream's two forms, because the form shows in a static pod's UID: a small one
-//! (an int64 and a decimal exponent) or a big one (upstream's arbitrary decimal, here 128 bits). Numbers are never floats.
-//! Unlike upstream an exponent outside ±999 and a number beyond 128 bits are refused.
-//! Mirrors `apimachinery/pkg/api/resource/quantity.go` (v1.36).
+//! A number is kept in one of upstream's two forms, because the form shows in a static pod's UID: a small one (an
+//! int64 and a decimal exponent) or a big one (upstream's arbitrary decimal, here 128 bits). Numbers are never floats.
+//! Unlike upstream an exponent outside ±999 and a number beyond 128 bits are refused. Mirrors
+//! `apimachinery/pkg/api/resource/quantity.go` (v1.36).
 
 use std::cmp::Ordering;
 
@@ -486,7 +486,7 @@ pub fn bytes(
     Some(Quantity::parse(&quantity?.0).ok()?.value())
 }
 
-/// Whether a quantity is nought, or none at all.
+/// Whether a quantity is zero, or none at all.
 pub fn is_zero(quantity: &k8s_openapi::apimachinery::pkg::api::resource::Quantity) -> bool {
     Quantity::parse(&quantity.0).map_or(true, |quantity| quantity.is_zero())
 }

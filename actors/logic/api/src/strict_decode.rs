@@ -1,4 +1,4 @@
-//! From a JSON value to a type of the API, with the path of what does not fit and of what nobody asked for.
+//! Decodes a JSON value into a type of the API, with the paths of values that do not fit and of unknown fields.
 //!
 //! Everything of the API is read this way, whether it came from a manifest, the API server or a checkpoint: each
 //! further way would be another copy of the code that reads every type, half a megabyte for pods alone.
@@ -14,7 +14,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value, map};
 
-/// What was read.
+/// A decoded value, and the fields that its type does not have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StrictlyDecoded<T> {
     pub value: T,
@@ -22,7 +22,7 @@ pub struct StrictlyDecoded<T> {
     pub unknown: Vec<String>,
 }
 
-/// What does not fit its type.
+/// Why a JSON value does not fit its type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", lead(.path))]
 pub struct DecodeError {
@@ -39,7 +39,7 @@ fn lead(path: &str) -> String {
 }
 
 impl DecodeError {
-    /// What does not fit never will.
+    /// Never: the same value fails again.
     pub fn transient(&self) -> bool {
         false
     }
@@ -87,7 +87,7 @@ enum PathSegment<'v> {
 }
 
 impl<'v> PathTracker<'v> {
-    /// Steps to a child of what lies at this depth. Who fails stays where it is, which is the path that is told.
+    /// Steps to a child of the value at this depth. On failure the path stays, for the error.
     fn step(&self, depth: usize, step: PathSegment<'v>) {
         let mut steps = self.steps.borrow_mut();
         steps.truncate(depth);

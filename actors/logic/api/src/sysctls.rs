@@ -204,7 +204,7 @@ impl SysctlAllowlist {
         }
     }
 
-    /// Whether a pod may have every setting that it asks for; the first that it may not is the answer.
+    /// Whether a pod may set all of its sysctls. The error names the first forbidden one.
     pub fn admits(&self, pod: &Pod) -> Result<(), SysctlForbidden> {
         let asked = pod.security().and_then(|s| s.sysctls.as_deref());
         let mut asked = asked.unwrap_or_default().iter();

@@ -1,4 +1,4 @@
-//! The vocabulary of the node: what a runtime says about a pod, in plain types.
+//! The node's types: a pod's sandboxes and containers as a runtime reports them.
 //!
 //! Nothing here decides anything. Runtime timestamps are kept to be shown; they are never compared
 //! with the local clock, because the runtime may live on another one.
@@ -76,13 +76,13 @@ impl ContainerState {
     }
 }
 
-/// What the runtime says about one container instance.
+/// One container instance as CRI's `ContainerStatus` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeContainer {
     pub id: ContainerId,
     pub sandbox: SandboxId,
     pub name: String,
-    /// CRI's `metadata.attempt`.
+    /// CRI's `metadata.attempt`: 0 for the first instance of a name.
     pub attempt: u32,
     pub state: ContainerState,
     pub created_at: Option<Timestamp>,
@@ -94,30 +94,30 @@ pub struct RuntimeContainer {
     pub image: String,
     /// As the API's `imageID` shows it.
     pub image_id: String,
-    /// From the annotation; absent on a container that nobody of the kubelet's kind made.
+    /// From the annotation; absent on a container that no kubelet made.
     pub hash: Option<u64>,
-    /// From the annotation.
+    /// From the annotation `io.kubernetes.container.restartCount`.
     pub restart_count: u32,
     /// Seconds, from the annotation: the grace of a pod whose spec is gone.
     pub termination_grace: Option<u64>,
     pub log_path: String,
-    /// What the runtime enforces now, where it says so.
+    /// The resources that the runtime enforces now; none if it does not report them.
     pub enforced: Option<EnforcedResources>,
-    /// Whom the first process runs as, where the runtime says so.
+    /// The user of the first process; none if the runtime does not report it.
     pub user: Option<ContainerUser>,
-    /// The effective stop signal (`SIGTERM`), where the runtime says so.
+    /// The effective stop signal (`SIGTERM`); none if the runtime does not report it.
     pub stop_signal: Option<String>,
 }
 
-/// CPU and memory of a container as its runtime reports them; nought where there is no limit.
+/// CPU and memory of a container as its runtime reports them; zero where there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnforcedResources {
     pub cpu_shares: i64,
-    /// Microseconds.
+    /// CFS quota in microseconds for each period.
     pub cpu_quota: i64,
-    /// Microseconds.
+    /// CFS period in microseconds.
     pub cpu_period: i64,
-    /// Bytes.
+    /// Memory limit in bytes.
     pub memory_limit: i64,
 }
 
@@ -129,7 +129,7 @@ pub struct ContainerUser {
     pub supplemental_groups: Vec<i64>,
 }
 
-/// What one probe last said of a container instance, as its thresholds have it.
+/// The last result of one probe of a container instance, after its thresholds.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -140,8 +140,8 @@ pub enum ProbeResult {
     Failure,
 }
 
-/// What the probes of one container instance last said; a probe that the container does not have has
-/// succeeded (`logic_pods::probes::initial_health`).
+/// The last results of the probes of one container instance; a probe that the container does not have has succeeded
+/// (`logic_pods::probes::initial_health`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerHealth {
     pub startup: ProbeResult,
@@ -174,7 +174,7 @@ impl RuntimeContainer {
         )
     }
 
-    /// Whether it ended badly; unknown counts as bad, since nobody saw it succeed.
+    /// Whether it ended with a failure; an unknown exit counts as one, since its success was not observed.
     pub fn failed(&self) -> bool {
         match self.state {
             ContainerState::Exited => self.exit_code != 0,
@@ -195,7 +195,7 @@ pub enum SandboxState {
     NotReady,
 }
 
-/// What the runtime says about one pod sandbox.
+/// One sandbox as CRI's `PodSandboxStatus` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeSandbox {
     pub id: SandboxId,
@@ -220,9 +220,9 @@ pub struct RuntimePod {
 }
 
 impl RuntimePod {
-    /// Puts sandboxes and containers into the order that their fields promise.
+    /// Sorts sandboxes and containers into the order that their fields document.
     ///
-    /// The order is total, so whatever order a runtime lists things in, decisions come out the same.
+    /// The order is total, so decisions do not depend on the order of a runtime's lists.
     pub fn sort(&mut self) {
         self.sandboxes.sort_by(|a, b| b.age_key().cmp(&a.age_key()));
         self.containers.sort_by(|a, b| {
@@ -329,8 +329,8 @@ pub struct WaitingReason {
 pub struct PodFailure {
     pub reason: String,
     pub message: String,
-    /// What the condition `DisruptionTarget` says, where the node itself ends the pod: evicts it, preempts
-    /// it, or goes down.
+    /// The message of the condition `DisruptionTarget`, where the node itself ends the pod: by eviction, preemption or
+    /// shutdown; none otherwise.
     pub disruption: Option<String>,
 }
 

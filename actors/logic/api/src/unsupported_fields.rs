@@ -1,6 +1,6 @@
-//! What of a pod's definition this version does not act on, said aloud.
+//! Fields of a pod's spec that this version does not act on, reported to the user.
 //!
-//! A field that is silently passed over is the worst kind of bug: the list becomes one event a pod,
+//! A field that is silently ignored is the worst kind of bug: the list becomes one event a pod,
 //! and part of `oxctl why`.
 
 use k8s_openapi::api::core::v1::{Pod, Volume};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A volume's figures; none is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeMetrics {
-    /// Bytes.
+    /// Bytes, as `available` and `used`.
     pub capacity: Option<u64>,
     pub available: Option<u64>,
     pub used: Option<u64>,
@@ -15,7 +15,7 @@ pub struct VolumeMetrics {
     pub inodes_used: Option<u64>,
     /// When they were taken.
     pub at: Option<Timestamp>,
-    /// What the backend says of the volume; none when it says nothing.
+    /// The volume's abnormal condition as the backend reports it; none where it reports none.
     pub abnormal: Option<VolumeHealthReport>,
 }
 

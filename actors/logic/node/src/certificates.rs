@@ -29,7 +29,7 @@ impl ValidityPeriod {
         now > self.not_after
     }
 
-    /// When it is replaced, if it is: after 70 to 90 % of its life, by `chance` between nought and one.
+    /// When it is replaced, if it is: after 70 to 90 % of its life, by `chance` between zero and one.
     pub fn rotation(&self, renewal: RotationPolicy, chance: f64) -> Option<Timestamp> {
         match renewal {
             RotationPolicy::InTime => Some(self.in_time(chance)),
@@ -48,7 +48,7 @@ impl ValidityPeriod {
     }
 }
 
-/// Who a certificate says its holder is, and by which names it is reached.
+/// A certificate's subject and subject alternative names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CertificateSubject {
     pub common_name: String,
@@ -58,7 +58,7 @@ pub struct CertificateSubject {
 }
 
 impl CertificateSubject {
-    /// The node's user: what a client certificate says.
+    /// The node's user: the subject of its client certificate.
     pub fn node(name: &str) -> CertificateSubject {
         CertificateSubject {
             common_name: format!("system:node:{name}"),
@@ -67,7 +67,8 @@ impl CertificateSubject {
         }
     }
 
-    /// What the wanted subject has and this one lacks, for a person; none if it satisfies. More than wanted does no harm.
+    /// What this subject lacks of the wanted one, as text for an operator; none if it satisfies. More than wanted does
+    /// no harm.
     pub fn lacks(&self, wanted: &CertificateSubject) -> Option<String> {
         if self.common_name != wanted.common_name {
             let (has, wants) = (&self.common_name, &wanted.common_name);
@@ -95,8 +96,8 @@ pub enum DnsOnlyPolicy {
     Refused,
 }
 
-/// What the node's serving certificate must say, by the addresses of the node's object (type and value); none while
-/// there is nothing to be reached by.
+/// The subject that the node's serving certificate must have, by the addresses in the node's status (type and value);
+/// none while it has no address.
 pub fn serving<'a>(
     node: &str,
     addresses: impl IntoIterator<Item = (&'a str, &'a str)>,

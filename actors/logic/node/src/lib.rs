@@ -1,5 +1,5 @@
-//! Decisions about the node itself: its status and registration, its certificates, its shutdown, and queries of its logs
-//! (upstream's pkg/kubelet/nodestatus, certificate, nodeshutdown).
+//! Decisions about the node itself: its status and registration, its certificates, its shutdown, and queries of its
+//! logs (upstream's pkg/kubelet/nodestatus, certificate, nodeshutdown).
 
 pub mod certificates;
 pub mod log_query;

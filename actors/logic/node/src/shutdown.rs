@@ -1,4 +1,4 @@
-//! A node that goes down: which pods end first, and how long each may take.
+//! Graceful node shutdown: which pods end first, and how long each may take.
 //!
 //! Upstream: pkg/kubelet/nodeshutdown/nodeshutdown_manager.go (1.36).
 
@@ -16,7 +16,7 @@ pub struct ShutdownGroup {
     pub grace: Duration,
 }
 
-/// The most that upstream's durations hold, 292 years: who writes more into a file means no less.
+/// The most that upstream's durations hold, 292 years: a larger number in a file means this.
 const MAX_GRACE: Duration = Duration::from_nanos(i64::MAX.unsigned_abs());
 
 /// The groups, lowest priority first; none switches graceful shutdown off.
@@ -25,7 +25,7 @@ pub struct ShutdownPolicy {
     pub groups: Vec<ShutdownGroup>,
 }
 
-/// What ends together.
+/// The pods that are terminated together, by priority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShutdownStep {
     /// Before the next step begins, whatever is left.
@@ -95,7 +95,7 @@ impl ShutdownPolicy {
     }
 }
 
-/// What becomes of a pod that the shutdown ends.
+/// The status of a pod that the shutdown terminates.
 pub fn failure() -> PodFailure {
     let message = "Pod was terminated in response to imminent node shutdown.";
     PodFailure {

@@ -1,7 +1,7 @@
-//! Pods as the API server gives them: which can be taken, and which change of one means work.
+//! Pods as the API server gives them: which are accepted, and which changes of one cause work.
 //!
-//! Mirrors `checkAndUpdatePod` of upstream's pkg/kubelet/config/config.go (v1.36), and what its pod workers ask of a
-//! pod's status: the conditions that somebody else sets.
+//! Mirrors `checkAndUpdatePod` of upstream's pkg/kubelet/config/config.go (v1.36), and what its pod workers read from
+//! a pod's status: the conditions that other components set.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,8 @@ pub fn noted_as(mut pod: Pod, older: &Pod) -> Pod {
     pod
 }
 
-/// Whether the two are the same wish: what differs is what this node wrote itself, or nobody acts upon.
+/// Whether two versions of a pod desire the same: they differ only in what this node wrote, or in fields without
+/// effect.
 pub fn same_desired_state(older: &Pod, newer: &Pod) -> bool {
     let (old, new) = (&older.metadata, &newer.metadata);
     old.uid == new.uid
@@ -96,7 +97,7 @@ fn of_others(annotations: &BTreeMap<String, String>) -> Vec<(&String, &String)> 
         .collect()
 }
 
-/// The conditions that somebody else sets: readiness gates wait for them.
+/// The conditions that other components set: readiness gates wait for them.
 fn foreign(pod: &Pod) -> Vec<(&String, &String)> {
     let conditions = pod.status.iter().flat_map(|status| &status.conditions);
     let conditions = conditions.flatten();

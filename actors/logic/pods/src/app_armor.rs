@@ -107,7 +107,7 @@ pub fn validate(pod: &Pod, enabled: bool) -> Result<(), AppArmorError> {
                 return Err(AppArmorError::EmptyName(name));
             }
             Err(AppArmorError::MissingName) => return Err(AppArmorError::EmptyName(String::new())),
-            // A type that nobody knows is said when the container is made.
+            // An unknown type is reported when the container is created.
             Ok(_) | Err(_) => {}
         }
     }
@@ -122,7 +122,7 @@ pub fn message(error: &AppArmorError) -> String {
     format!("Cannot enforce AppArmor: {error}")
 }
 
-/// Whether anything of the pod is to be confined.
+/// Whether any container of the pod is to be confined.
 fn is_required(pod: &Pod) -> bool {
     let confines =
         |profile: Option<&AppArmorProfile>| profile.is_some_and(|p| p.type_ != "Unconfined");

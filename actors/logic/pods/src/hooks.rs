@@ -7,8 +7,7 @@ use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use logic_api::pod::PodView;
 
-/// The reason and text of the event about a failed postStart hook: nothing of what it said, which may be
-/// secret.
+/// The reason and text of the event about a failed postStart hook: without its output, which may be secret.
 pub const POST_START_FAILED: (&str, &str) = ("FailedPostStartHook", "PostStartHook failed");
 /// The reason and text of the event about a failed preStop hook.
 pub const PRE_STOP_FAILED: (&str, &str) = ("FailedPreStopHook", "PreStopHook failed");
@@ -19,12 +18,12 @@ pub const SLEEP_ENDED: &str = "container terminated before sleep hook finished";
 /// Why there is no host to reach.
 pub const NO_ADDRESS: &str = "failed to find networking container";
 
-/// What a hook does, the first of what its handler names.
+/// A hook's action: the first one that its handler names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HookAction<'a> {
     Exec(&'a [String]),
     Get(&'a k8s_openapi::api::core::v1::HTTPGetAction),
-    /// Seconds; nought is allowed, and is no wait.
+    /// Seconds; zero is allowed, and is no wait.
     Sleep(i64),
     /// Nothing that is carried out: `tcpSocket` is not, and never was.
     Nothing,

@@ -10,7 +10,7 @@ use logic_api::pod::PodView;
 use logic_resources::node_policy::NodePolicy;
 use thiserror::Error;
 
-/// Where a container looks for the hosts file, and where the node's own lies.
+/// The path of the hosts file, in a container and on the node.
 pub const PATH: &str = "/etc/hosts";
 /// The managed file's permission bits.
 pub const MODE: u32 = 0o644;
@@ -19,7 +19,7 @@ pub const MODE: u32 = 0o644;
 const MAX_NAME_LENGTH: usize = 63;
 const MAX_FULL_NAME_LENGTH: usize = 64;
 
-/// What a pod is called.
+/// A pod's host name and domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostName {
     pub name: String,
@@ -74,7 +74,7 @@ pub fn host_name(pod: &Pod, cluster_domain: &str) -> Result<HostName, HostNameEr
     Ok(HostName { name, domain })
 }
 
-/// What the kernel is told: the name, or with `setHostnameAsFQDN` the name with its domain.
+/// The host name that the kernel gets: the name, or with `setHostnameAsFQDN` the name with its domain.
 pub fn kernel_name(pod: &Pod, host: &HostName) -> Result<String, HostNameError> {
     let full = pod
         .spec()

@@ -1,5 +1,6 @@
-//! Decisions about pods: whether one may run, what its worker does next and why, its status, its sandbox and containers,
-//! its probes, images and environment (upstream's pkg/kubelet: kuberuntime, status, prober, images, lifecycle).
+//! Decisions about pods: whether one may run, what its worker does next and why, its status, its sandbox and
+//! containers, its probes, images and environment (upstream's pkg/kubelet: kuberuntime, status, prober, images,
+//! lifecycle).
 //!
 //! Read `pod_actions`, then `status`; the rest is what those ask.
 

@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use logic_api::pod::{CONFIG_HASH, CONFIG_MIRROR, PodView};
 
-/// What is to be done so that the mirrors are those of the static pods.
+/// One change that brings the mirror pods in line with the static pods.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MirrorAction {
     /// There is no mirror of it.
     Make(Arc<Pod>),
-    /// The mirror is of another manifest, or is being deleted: it goes, and another is made.
+    /// The mirror is of another manifest, or is being deleted: it is deleted, and another is created.
     Replace { mirror: Arc<Pod>, with: Arc<Pod> },
     /// Its static pod is gone.
     Delete(Arc<Pod>),
@@ -37,8 +37,8 @@ pub fn full_name(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace(), pod.name())
 }
 
-/// What is to be done, in the order of the names. `ending` are the names of static pods that nobody wants any more and
-/// of which something is still left: what the cluster sees of them stays until they have ended.
+/// The actions, in the order of the names. `ending` are the names of static pods that are no longer desired but not
+/// yet terminated: their mirror pods stay until they are.
 pub fn plan(
     statics: &[Arc<Pod>],
     mirrors: &[Arc<Pod>],

@@ -1,4 +1,4 @@
-//! What happened in the runtime between two looks at it (upstream's pleg/generic.go at v1.36).
+//! What changed in the runtime between two relists (upstream's pleg/generic.go at v1.36).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct PodEvent {
     pub kind: PodEventKind,
 }
 
-/// What happened. The order is the order of a pod's events: what ended comes before what began.
+/// What changed. The order is the order of a pod's events: ends come before starts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PodEventKind {
     ContainerDied {
@@ -61,7 +61,7 @@ pub fn health(last: Option<Duration>, threshold: Duration) -> Result<(), String>
     }
 }
 
-/// Compares two looks; the answer is sorted by pod.
+/// Compares two relists; the result is sorted by pod.
 pub fn diff(
     old: &BTreeMap<PodUid, RuntimePod>,
     new: &BTreeMap<PodUid, RuntimePod>,
@@ -81,7 +81,7 @@ pub fn diff(
         .collect()
 }
 
-/// Compares two looks at one pod.
+/// Compares two states of one pod.
 pub fn diff_pod(old: &RuntimePod, new: &RuntimePod) -> BTreeSet<PodEventKind> {
     let mut events = BTreeSet::new();
     let (before, after) = (containers(old), containers(new));
@@ -127,7 +127,7 @@ fn container_events(
         (Some(Exited), None) => {
             events.insert(removed);
         }
-        // Gone between two looks: it must have died first.
+        // Gone between two relists: it must have died first.
         (_, None) => events.extend([died, removed]),
     }
 }

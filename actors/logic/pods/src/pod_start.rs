@@ -1,4 +1,4 @@
-//! How long a pod took to start, for the service level that clusters promise: without pulls of images, and without the
+//! How long a pod took to start, for the clusters' service level objective: without pulls of images, and without the
 //! time of its init containers. Mirrors pkg/kubelet/util/pod_startup_latency_tracker.go (1.36).
 
 use jiff::{SignedDuration, Timestamp};
@@ -22,7 +22,7 @@ pub struct StartDurations {
     pub network: NetworkNamespace,
 }
 
-/// Whose network the pod has.
+/// Whether the pod has a network namespace of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkNamespace {
     Own,
@@ -41,7 +41,7 @@ enum TrackingState {
     #[default]
     NotYet,
     Yes,
-    /// It began before the agent, waited for the scheduler, or has been told.
+    /// It started before the agent, waited for the scheduler, or was counted already.
     NoMore,
 }
 
@@ -49,7 +49,7 @@ enum TrackingState {
 const MAX_PULLS: usize = 64;
 
 impl PodStartup {
-    /// Takes note of the pod as its source has it: who had begun already, or waited for room in the cluster, does not
+    /// Takes note of the pod as its source gives it: one that had started already, or waited to be scheduled, does not
     /// count.
     pub fn seen(&mut self, pod: &Pod) {
         let status = pod.status.as_ref();

@@ -7,7 +7,7 @@ use logic_api::pod::PodView;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What a runtime says that one of its handlers can do.
+/// The features of a runtime handler, as CRI's `Status` reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandlerFeatures {
     pub recursive_read_only_mounts: bool,

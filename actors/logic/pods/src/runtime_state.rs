@@ -1,8 +1,8 @@
-//! What has been seen of one pod: pictures taken at different times, joined into one that never goes back.
+//! The runtime state of one pod: states observed at different times, merged into one that never goes back.
 //!
-//! Events, lists and our own calls answer out of order. An instance moves one way only (created,
-//! running, exited; a sandbox from ready to not ready) and its id is never used again, so the join of
-//! any two pictures in any order is the later state of each instance. No clock is needed for that.
+//! Events, lists and our own calls arrive out of order. An instance moves one way only (created, running, exited; a
+//! sandbox from ready to not ready) and its id is never used again, so merging any two states in any order gives the
+//! later state of each instance. No clock is needed for that.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,10 +11,11 @@ use logic_api::types::{
     SandboxState,
 };
 
-/// Removed ids remembered, the newest: a late picture of them is not news. More than a pod has in one burst.
+/// Removed ids that are remembered, the newest: a late event must not bring them back. More than a pod has in one
+/// burst.
 const MAX_REMOVED_IDS: usize = 64;
 
-/// The joined picture of one pod.
+/// The merged state of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodRuntimeState {
     pod: RuntimePod,
@@ -36,7 +37,7 @@ impl PodRuntimeState {
         &self.pod
     }
 
-    /// Joins a picture that may be old or partial; true if it told something new.
+    /// Merges a state that may be old or partial; returns whether anything changed.
     pub fn merge(&mut self, picture: RuntimePod) -> bool {
         let before = self.pod.clone();
         for sandbox in picture.sandboxes {
@@ -49,7 +50,7 @@ impl PodRuntimeState {
         self.pod != before
     }
 
-    /// Joins a complete picture, begun after every change that the caller made: what it lacks is gone.
+    /// Merges a complete state, read after every change that the caller made: what it lacks is gone.
     pub fn replace(&mut self, picture: RuntimePod) -> bool {
         let sandboxes: BTreeSet<&SandboxId> = picture.sandboxes.iter().map(|s| &s.id).collect();
         let containers: BTreeSet<&ContainerId> = picture.containers.iter().map(|c| &c.id).collect();
@@ -116,7 +117,7 @@ impl PodRuntimeState {
         }
         match self.pod.containers.iter_mut().find(|old| old.id == new.id) {
             Some(old) if age(new.state) < age(old.state) => {}
-            // The sandbox stays as it was first told: an event has to guess it.
+            // The sandbox stays as it was first observed: an event has to guess it.
             Some(old) => {
                 *old = RuntimeContainer {
                     sandbox: old.sandbox.clone(),
@@ -128,7 +129,7 @@ impl PodRuntimeState {
     }
 }
 
-/// How far along its one way an instance is; unknown is where a running one may be, so it replaces no more.
+/// How far an instance has moved on its way; unknown ranks as running, so it replaces nothing later.
 fn age(state: ContainerState) -> u8 {
     match state {
         ContainerState::Created => 0,

@@ -10,7 +10,7 @@ use logic_api::pod::PodView;
 
 use crate::environment::Variables;
 
-/// The service that every pod of every namespace is told of.
+/// The service whose variables every pod of every namespace gets.
 const MASTER: (&str, &str) = ("default", "kubernetes");
 
 /// Those of the API's own service and, unless the pod does not want them, those of every service of its

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use logic_api::conditions::{DISRUPTION_TARGET, TERMINATION_BY_KUBELET};
 use logic_api::types::PodFailure;
 
-/// The conditions that the node itself sets: hearing them back is no news.
+/// The conditions that the node itself sets: their return from the API is no change.
 const KUBELET_CONDITIONS: [&str; 8] = [
     "PodScheduled",
     "Ready",
@@ -19,7 +19,7 @@ const KUBELET_CONDITIONS: [&str; 8] = [
     "AllContainersRestarting",
 ];
 
-/// How a pod arrives that nobody works on.
+/// How a pod arrives that has no worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodArrival {
     /// It is to run.
@@ -46,7 +46,7 @@ fn failure(status: Option<&PodStatus>) -> PodFailure {
             .and_then(|status| field(status).clone())
             .unwrap_or_default()
     };
-    // What others disrupted stays as they said it.
+    // A disruption that another component set stays as it is.
     let disruption = conditions(status).find(|condition| {
         condition.type_ == DISRUPTION_TARGET
             && condition.reason.as_deref() == Some(TERMINATION_BY_KUBELET)
@@ -58,7 +58,7 @@ fn failure(status: Option<&PodStatus>) -> PodFailure {
     }
 }
 
-/// Whether two versions of a pod's object wish for the same: they differ at most in what the node itself wrote.
+/// Whether two versions of a pod's object desire the same: they differ at most in what the node itself wrote.
 pub fn same_desired_state(one: &Pod, other: &Pod) -> bool {
     let (a, b) = (&one.metadata, &other.metadata);
     a.deletion_timestamp == b.deletion_timestamp

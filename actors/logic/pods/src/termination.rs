@@ -35,7 +35,7 @@ pub fn has_message_file(spec: &core::Container) -> bool {
     path.is_some_and(|path| !path.is_empty())
 }
 
-/// Whether the log speaks for an ended container that left no message.
+/// Whether the log stands in for the message of an ended container that left none.
 pub fn falls_back_to_log(spec: &core::Container, ended: &RuntimeContainer) -> bool {
     let policy = spec.termination_message_policy.as_deref();
     policy == Some("FallbackToLogsOnError") && ended.exit_code != 0 && ended.reason != NEVER_RAN
@@ -143,7 +143,7 @@ enum LogFormat {
 }
 
 enum LogTailLine {
-    /// What the container wrote.
+    /// A line of the container's output.
     Of(Vec<u8>),
     /// Readable, but of neither stream.
     NoStream(String),

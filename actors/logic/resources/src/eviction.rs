@@ -1,7 +1,7 @@
-//! Which pod has to go when the node runs short of memory or process ids.
+//! Which pod is evicted when the node is short of memory or process ids.
 //!
-//! [`crate::thresholds`] says what runs short, [`rank`] which pod would go first and why, [`message`] says
-//! it to the pod's owner, and [`decide`] puts them together. At most one pod goes at a time: the next
+//! [`crate::thresholds`] decides which signals are under pressure, [`rank`] which pod would be evicted first and why,
+//! [`message`] is the pod's event, and [`decide`] puts them together. At most one pod is evicted at a time: the next
 //! sample shows whether it was enough. Mirrors upstream's eviction/{eviction_manager,helpers}.go at v1.36.
 //!
 //! **Invariant:** a static, mirror or system-critical pod is never chosen.
@@ -32,20 +32,20 @@ pub enum EvictionClass {
     Critical,
 }
 
-/// What one pod asks for and takes.
+/// One pod's requests and usage, for the ranking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodUsage {
     pub uid: PodUid,
     pub standing: EvictionClass,
     pub priority: i32,
     pub termination_grace: Option<Duration>,
-    /// The memory that the whole pod asks for.
+    /// The whole pod's memory request in bytes.
     pub memory_request: u64,
-    /// None where nobody has measured the pod.
+    /// None where the pod has not been measured.
     pub used: Option<MeasuredUsage>,
 }
 
-/// What was measured.
+/// A pod's measured usage: memory in bytes, and the number of process ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredUsage {
     pub memory: u64,
@@ -61,21 +61,21 @@ pub struct ContainerUsage {
     pub memory_request: u64,
 }
 
-/// All pods, first to go first, and those that stay whatever happens.
+/// All pods, the first to evict first, and those that are never evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRanking {
     pub victims: Vec<RankedPod>,
     pub spared: Vec<RankedPod>,
 }
 
-/// A pod and the reason for its place.
+/// A pod and the reason for its rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankedPod {
     pub uid: PodUid,
     pub why: String,
 }
 
-/// The pod that has to go.
+/// The pod to evict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictedPod {
     pub uid: PodUid,
@@ -84,13 +84,13 @@ pub struct EvictedPod {
     pub failure: PodFailure,
 }
 
-/// What to do now, what to report, and what to remember.
+/// The decision of one round: the pod to evict, what to report, and the state for the next round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvictionDecision {
     pub evict: Option<EvictedPod>,
     /// The node is under pressure of these.
     pub pressures: BTreeSet<Signal>,
-    /// Present when something has to go, even if nothing can.
+    /// Present when a pod has to be evicted, even if none can be.
     pub ranking: Option<PodRanking>,
     pub memory: ThresholdState,
 }
@@ -100,7 +100,7 @@ pub const HARD_GRACE: Duration = Duration::from_secs(1);
 /// The reason of an evicted pod's status.
 pub const REASON: &str = "Evicted";
 
-/// Decides whether a pod has to go, and which.
+/// Decides whether a pod is evicted, and which.
 pub fn decide(
     now: Timestamp,
     policy: &EvictionPolicy,
@@ -150,7 +150,7 @@ impl EvictionDecision {
     }
 }
 
-/// Orders the pods, first to go first.
+/// Orders the pods, the first to evict first.
 ///
 /// Short of memory: unmeasured pods, then pods above their request; among equals the lower priority,
 /// then the larger excess. Short of process ids: the lower priority, then the larger count.
@@ -167,7 +167,7 @@ pub fn rank(signal: Signal, pods: &[PodUsage]) -> PodRanking {
     }
 }
 
-/// Smaller goes earlier: measured or not, within its request or above, priority, how far above.
+/// The sort key, smaller is evicted earlier: measured or not, within its request or above, priority, how far above.
 fn place(signal: Signal, pod: &PodUsage) -> (bool, bool, i32, bool, Reverse<i128>) {
     let measured = pod.used.is_some();
     let excess = excess(signal, pod);
@@ -183,7 +183,7 @@ fn place(signal: Signal, pod: &PodUsage) -> (bool, bool, i32, bool, Reverse<i128
     }
 }
 
-/// What the pod takes beyond what it asked for; nobody can ask for process ids.
+/// The pod's usage beyond its request; process ids have no request.
 fn excess(signal: Signal, pod: &PodUsage) -> i128 {
     let Some(used) = &pod.used else { return 0 };
     match signal {

@@ -1,4 +1,4 @@
-//! Which dead instances of a pod that lives on may go.
+//! Which dead instances of a running pod may be removed.
 //!
 //! Upstream's defaults (kuberuntime_gc.go, `maximum-dead-containers-per-container=1`, 1.36): the newest
 //! dead instance of each container stays, for its logs and its last state; so does the newest sandbox.
@@ -10,7 +10,7 @@ use logic_api::types::{ContainerInstance, ContainerState, RuntimePod, SandboxId,
 /// Dead instances kept of each container.
 const MAX_DEAD_PER_CONTAINER: usize = 1;
 
-/// What may be removed.
+/// Dead containers and sandboxes that may be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Garbage {
     pub containers: Vec<ContainerInstance>,

@@ -1,5 +1,6 @@
-//! Decisions about the resources of the node: QoS classes, what a runtime and a cgroup enforce, when the node runs short
-//! and which pod goes, what is collected as garbage, and how usage is summed up (upstream's pkg/kubelet/cm, eviction, stats).
+//! Decisions about the resources of the node: QoS classes, what a runtime and a cgroup enforce, when the node runs
+//! short and which pod goes, what is collected as garbage, and how usage is summed up (upstream's pkg/kubelet/cm,
+//! eviction, stats).
 
 pub mod eviction;
 pub mod gc;

@@ -1,6 +1,6 @@
-//! What the node is and has: capacity, what of it pods may ask for, labels, taints.
+//! The node's capacity, allocatable, labels and taints.
 //!
-//! Feeds admission and resize now, and the node's status. Mirrors upstream's nodestatus/setters.go
+//! Input of admission, resize and the node's status. Mirrors upstream's nodestatus/setters.go
 //! (`MachineInfo`), cm/node_container_manager_linux.go (`GetNodeAllocatableReservation`) and
 //! kubelet_node_status.go (`initialNode`) at v1.36.
 
@@ -19,17 +19,17 @@ pub const HOSTNAME: &str = "kubernetes.io/hostname";
 pub const OS: &str = "kubernetes.io/os";
 pub const ARCH: &str = "kubernetes.io/arch";
 
-/// What the machine says of itself.
+/// The machine's hardware and kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineFacts {
     pub cpus: u32,
-    /// Bytes.
+    /// Memory in bytes.
     pub memory: u64,
-    /// Bytes.
+    /// Swap in bytes.
     pub swap: u64,
     /// Reserved pages by their size in bytes.
     pub huge_pages: BTreeMap<u64, u64>,
-    /// Bytes of the file system of the agent's root folder; none where it does not tell.
+    /// Bytes of the file system of the agent's root directory; none if it is unknown.
     pub ephemeral_storage: Option<u64>,
     /// The most processes and threads at a time.
     pub pids: u64,
@@ -57,7 +57,7 @@ pub enum LocalStorage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodLimit {
     pub max: u32,
-    /// Nought for no such limit.
+    /// Zero for no such limit.
     pub per_core: u32,
 }
 
@@ -71,20 +71,20 @@ impl PodLimit {
     }
 }
 
-/// What is kept back from pods.
+/// The resources that are reserved: not allocatable to pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservations {
     /// The agent's and the runtime's share.
     pub kube: ResourceAmounts,
     /// The operating system's share.
     pub system: ResourceAmounts,
-    /// Hard eviction's `memory.available`.
+    /// The threshold of hard eviction's `memory.available`.
     pub memory_available: Option<ThresholdLimit>,
-    /// Hard eviction's `nodefs.available`.
+    /// The threshold of hard eviction's `nodefs.available`.
     pub nodefs_available: Option<ThresholdLimit>,
 }
 
-/// Who keeps CPUs or memory apart for guaranteed pods.
+/// Whether the CPU or memory manager reserves exclusive resources for guaranteed pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExclusiveAllocation {
     /// The policy is `static` (CPU) or `Static` (memory).
@@ -116,13 +116,13 @@ pub enum PodLevelResize {
 pub struct NodeFacts {
     pub name: String,
     pub capacity: ResourceAmounts,
-    /// What pods may ask for together.
+    /// The resources that all pods together may request.
     pub allocatable: ResourceAmounts,
-    /// What there would be without the reserve for eviction: a resize beyond it can never fit.
+    /// The allocatable without the reserve for eviction: a resize beyond it can never fit.
     pub allocatable_at_most: ResourceAmounts,
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
-    /// Go's word for it: `linux`.
+    /// As Go names it (`GOOS`): `linux`.
     pub os: String,
     pub sysctls: SysctlAllowlist,
     pub app_armor: Support,
@@ -130,8 +130,8 @@ pub struct NodeFacts {
     pub supplemental_groups_policy: Support,
     /// The feature gate `PodLevelResources`.
     pub pod_level_resources: Support,
-    /// What the node declares that it can do; none where it declares nothing at all (feature gate
-    /// `NodeDeclaredFeatures`), and nothing is asked of it.
+    /// The features that the node declares; none where it declares none at all (feature gate `NodeDeclaredFeatures`),
+    /// and then pods' needs are not checked.
     pub declared_features: Option<BTreeSet<String>>,
     /// Extended resources whose device plugin served them before, and has not come back yet.
     pub awaited: BTreeSet<String>,
@@ -141,7 +141,7 @@ pub struct NodeFacts {
     pub pod_level_resize: PodLevelResize,
 }
 
-/// What the node has.
+/// The node's capacity.
 pub fn capacity(machine: &MachineFacts, pods: PodLimit, storage: LocalStorage) -> ResourceAmounts {
     let mut capacity = ResourceAmounts::from([
         (CPU.to_owned(), count(machine.cpus.into())),
@@ -161,7 +161,7 @@ pub fn capacity(machine: &MachineFacts, pods: PodLimit, storage: LocalStorage) -
     capacity
 }
 
-/// What of the capacity pods may ask for. Huge pages are memory that nobody else can use.
+/// The allocatable part of the capacity. Huge pages are memory that has no other use.
 pub fn allocatable(capacity: &ResourceAmounts, reserved: &Reservations) -> ResourceAmounts {
     let mut allocatable = allocatable_at_most(capacity, reserved);
     for (name, limit) in [
@@ -221,7 +221,7 @@ pub fn labels(
     labels
 }
 
-/// Go's word for an architecture, from Rust's.
+/// Go's name of an architecture (`GOARCH`), from Rust's.
 pub fn arch(rust: &str) -> &str {
     match rust {
         "x86_64" => "amd64",

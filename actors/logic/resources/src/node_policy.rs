@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::pod_cgroups::CgroupPolicy;
 use crate::resources::ResourceEnforcement;
 
-/// The node's own facts that go into every pod; `config` and the node's discovery fill it.
+/// The node's settings that every pod depends on; the configuration and the node's discovery fill it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodePolicy {
     pub node_name: String,
@@ -34,11 +34,11 @@ pub struct NodePolicy {
     pub cpu_quota_period: Option<Duration>,
     /// The seccomp profile of a container that names none.
     pub seccomp_default: Seccomp,
-    /// What pods may ask for of each resource.
+    /// The allocatable quantity of each resource.
     pub allocatable: BTreeMap<String, Quantity>,
-    /// What the kernel can enforce, and what the configuration makes of it.
+    /// Which resources the kernel and the configuration allow to enforce.
     pub enforcement: ResourceEnforcement,
-    /// What no container sees of this machine, beside what no container sees anywhere.
+    /// Paths of this machine that are masked in containers, beside the paths that are masked everywhere.
     pub masked_paths: Vec<String>,
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 const NODE_CRITICAL_CLASS: &str = "system-node-critical";
 
-/// The class.
+/// A pod's QoS class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Qos {
     BestEffort,
@@ -22,7 +22,7 @@ pub enum Qos {
 }
 
 impl Qos {
-    /// As the status names it.
+    /// The class as the pod's status names it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BestEffort => "BestEffort",
@@ -32,7 +32,7 @@ impl Qos {
     }
 }
 
-/// The class of a pod: what the API already says, or else what its resources make it.
+/// The class of a pod: the one in its status, or else the one that follows from its resources.
 pub fn pod_qos(pod: &Pod) -> Qos {
     match pod.status.as_ref().and_then(|s| s.qos_class.as_deref()) {
         Some("Guaranteed") => Qos::Guaranteed,

@@ -1,8 +1,8 @@
-//! Whether the node runs short of something, and for how long it has.
+//! Which eviction thresholds are met, and since when.
 //!
-//! [`thresholds_met`] compares what is left with what must be; [`ThresholdState::after`] adds time: graces that
-//! have to pass, reclaims that have to be reached, pressure that outlasts its cause. Mirrors upstream's
-//! eviction/helpers.go (`thresholdsMet`, `thresholdsFirstObservedAt`, `nodeConditionsObservedSince`) at v1.36.
+//! [`thresholds_met`] compares the available amounts with the limits; [`ThresholdState::after`] adds time: grace
+//! periods, minimum reclaims, and the pressure transition period. Mirrors upstream's eviction/helpers.go
+//! (`thresholdsMet`, `thresholdsFirstObservedAt`, `nodeConditionsObservedSince`) at v1.36.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What can run short; the order is the order in which shortages are met.
+/// An eviction signal; the order is the order in which thresholds are acted upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Signal {
     MemoryAvailable,
@@ -58,11 +58,11 @@ impl ThresholdLimit {
     }
 }
 
-/// What must be left, and for how long it may not be.
+/// An eviction threshold: the signal, its limit, and for how long it may be crossed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Threshold {
     pub signal: Signal,
-    /// Nought makes the threshold a hard one.
+    /// Zero makes the threshold a hard one.
     pub grace: Duration,
     pub limit: ThresholdLimit,
     /// Once met, so much more must be left before it counts as resolved.
@@ -76,7 +76,7 @@ pub struct ThresholdPolicy {
     pub transition: Duration,
 }
 
-/// One look at what is left.
+/// One sample of a signal, in bytes or process ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     pub capacity: u64,
@@ -87,7 +87,7 @@ pub struct Observation {
 
 pub type Observations = BTreeMap<Signal, Observation>;
 
-/// What has to be remembered from one decision to the next.
+/// The state between two decisions: upstream's `thresholdsFirstObservedAt` and `nodeConditionsLastObservedAt`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThresholdState {
     pub first_met: BTreeMap<Threshold, Timestamp>,

@@ -13,9 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use super::{RegisteredDriver, VolumeId, resolve};
 
-/// Says on a `CSINode` which plugins the node hands over to CSI drivers.
+/// The annotation of a `CSINode` with the in-tree plugins that are migrated to CSI drivers.
 pub const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
-/// Says on a `Node` what its drivers call it.
+/// The annotation of a `Node` with its id in each driver.
 pub const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
 
 /// The API server takes no shorter period; a manifest may have it.
@@ -26,7 +26,7 @@ type NodeLabels = BTreeMap<String, String>;
 /// Which drivers the node takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdmittedDrivers {
-    /// By their names.
+    /// The registered drivers by name.
     pub backends: BTreeMap<String, RegisteredDriver>,
     /// Labels of the `Node` from their topology.
     pub labels: NodeLabels,
@@ -69,7 +69,7 @@ fn objection(backend: &RegisteredDriver, own: &NodeLabels, others: &NodeLabels) 
     })
 }
 
-/// The node's `CSINode`. Without the `Node` object's UID it belongs to nobody.
+/// The node's `CSINode`. Without the `Node` object's UID it has no owner reference.
 pub fn csi_node(
     node_name: &str,
     node_uid: Option<&str>,
@@ -96,8 +96,8 @@ pub fn csi_node(
     }
 }
 
-/// The node's `CSINode` with these drivers as they are now; none where it says so already. Who `left` is dropped, who has
-/// not come yet stays.
+/// The node's `CSINode` with these drivers as they are now; none where it is up to date. The drivers of `left` are
+/// dropped, those that have not registered yet stay.
 pub fn renewed(
     existing: &CSINode,
     there: &BTreeMap<String, RegisteredDriver>,
@@ -152,8 +152,8 @@ pub fn node_ids(backends: &BTreeMap<String, RegisteredDriver>) -> Option<String>
     serde_json::to_string(&ids).ok()
 }
 
-/// `status.volumesInUse`: what is attached or wanted by a pod, of the volumes that a controller attaches; in order, each
-/// once.
+/// `status.volumesInUse`: what is attached or wanted by a pod, of the volumes that a controller attaches; in order,
+/// each once.
 pub fn volumes_in_use<'a>(attachable: impl IntoIterator<Item = &'a VolumeId>) -> Vec<String> {
     let ids: BTreeSet<&VolumeId> = attachable.into_iter().collect();
     ids.into_iter().map(|id| id.0.clone()).collect()

@@ -8,7 +8,8 @@ use logic_api::pod::PodView;
 
 const GROUP: &str = "pv.beta.kubernetes.io/gid";
 
-/// The groups of the files of the pod's persistent volumes, each once and in order, that the pod does not ask for itself.
+/// The groups of the files of the pod's persistent volumes, each once and in order, that the pod does not ask for
+/// itself.
 pub fn groups(pod: &Pod, objects: &dyn Objects) -> Vec<i64> {
     let wanted = super::pod_volume_names(pod);
     let volumes = pod.spec().and_then(|spec| spec.volumes.as_deref());

@@ -1,8 +1,8 @@
-//! Volumes: what a pod's definition asks for, resolved into what a storage plugin is to mount.
+//! Volumes: the entries of a pod's spec, resolved into what a storage plugin mounts.
 //!
-//! This page holds the words. [`files`] makes the files of configMap, secret, projected and downwardAPI;
-//! [`resolve`] turns one entry of `spec.volumes` into one [`Volume`]; [`reconciler`] decides what is mounted and
-//! unmounted next; [`csi_node`] tells what drivers there are; [`paths`] knows upstream's folder layout.
+//! This page holds the types. [`files`] makes the files of configMap, secret, projected and downwardAPI; [`resolve`]
+//! turns one entry of `spec.volumes` into one [`Volume`]; [`reconciler`] decides what is mounted and unmounted next;
+//! [`csi_node`] lists the registered drivers; [`paths`] has upstream's directory layout.
 
 pub mod csi_node;
 pub mod files;
@@ -62,7 +62,7 @@ pub enum VolumeKind {
 }
 
 impl VolumeKind {
-    /// Upstream's plugin name without `kubernetes.io/`, as in folders and unique names.
+    /// Upstream's plugin name without `kubernetes.io/`, as in directories and unique names.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::EmptyDir => "empty-dir",
@@ -92,16 +92,16 @@ pub struct Volume {
     pub kind: VolumeKind,
     /// The pod's name of it.
     pub name: String,
-    /// The name of its folder: the pod's name of it, or the persistent volume's.
+    /// The name of its directory: the pod's name of it, or the persistent volume's.
     pub folder: String,
     pub source: VolumeSource,
     pub access: VolumeAccess,
     pub mode: VolumeMode,
     pub mount_options: Vec<String>,
     pub ownership: Option<Ownership>,
-    /// What the mount is labelled with; empty for none.
+    /// The SELinux label of the mount; empty for none.
     pub selinux_label: String,
-    /// What has to be true before it may be mounted, beside its objects.
+    /// The attachment that must be there before it may be mounted.
     pub attachment: Attachment,
 }
 
@@ -157,16 +157,16 @@ pub struct FileSet {
     pub medium: Medium,
     /// By path within the volume.
     pub files: BTreeMap<String, FileProjection>,
-    /// Folders within the volume at which a container has another volume.
+    /// Directories within the volume at which a container has another volume.
     pub mount_points: BTreeSet<String>,
 }
 
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct FileProjection {
     pub data: Vec<u8>,
-    /// Permission bits.
+    /// Permission bits, such as 0o644.
     pub mode: u32,
-    /// None is root.
+    /// The owner's uid; none is root.
     pub owner: Option<u32>,
 }
 
@@ -200,7 +200,7 @@ pub struct CsiVolume {
     pub fs_type: String,
     pub access_mode: Option<AccessMode>,
     pub volume_context: BTreeMap<String, String>,
-    /// `VolumeAttachment.status.attachmentMetadata`
+    /// The attachment's `VolumeAttachment.status.attachmentMetadata`.
     pub publish_context: BTreeMap<String, String>,
     pub stage_secrets: Secrets,
     pub publish_secrets: Secrets,
@@ -222,7 +222,7 @@ pub struct CsiVolume {
     pub republish: bool,
 }
 
-/// Never shown.
+/// Confidential values by key; left out of debug output.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets(pub BTreeMap<String, String>);
 
@@ -262,7 +262,7 @@ pub enum VolumeAccess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum VolumeMode {
     FileSystem,
-    /// A raw device.
+    /// A raw block device.
     Block,
 }
 
@@ -291,7 +291,7 @@ pub struct Dependency {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedVolume {
     pub volume: Volume,
-    /// When it has to be resolved again though no object changed: a token grows old.
+    /// When it has to be resolved again though no object changed: a token is to be renewed.
     pub refresh_at: Option<Timestamp>,
     pub uses: BTreeSet<Dependency>,
 }
@@ -301,21 +301,21 @@ pub struct ResolvedVolume {
 pub struct UnresolvedVolume {
     /// The event's reason: `FailedMount`, `FailedAttachVolume`, ...
     pub reason: &'static str,
-    /// As upstream words it.
+    /// The error's text, as upstream words it.
     pub message: String,
     pub step: ResolveStep,
     pub until: RetryWhen,
-    /// What it waits for, as far as that is an object.
+    /// The objects that it waits for, if it waits for objects.
     pub uses: BTreeSet<Dependency>,
-    /// The volume, where a controller is to attach it: it counts as in use from the wish on.
+    /// The volume, where a controller is to attach it: it is reported in use before it is mounted.
     pub attachable: Option<VolumeId>,
 }
 
 /// How far upstream comes with such a volume, and so where the message belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ResolveStep {
-    /// It is one of the `failed to process volumes`; the message is the cause at the end of the pod's `Unable to attach
-    /// or mount volumes`, told at once.
+    /// It is one of the `failed to process volumes`; the message is the cause at the end of the pod's `Unable to
+    /// attach or mount volumes`, reported at once.
     Processing,
     /// It is one of the `unattached volumes`; the message is an event of its own, and complete.
     Attaching,
@@ -323,10 +323,10 @@ pub enum ResolveStep {
     Mounting,
 }
 
-/// What an unresolved volume waits for.
+/// What an unresolved volume waits for before it is resolved again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RetryWhen {
-    /// An object that comes or changes, a driver that registers, or another pod that lets go of a volume.
+    /// An object that appears or changes, a driver that registers, or another pod that releases a volume.
     Changed,
     /// Another definition of the pod.
     Never,
@@ -355,7 +355,7 @@ pub fn pod_volume_names(pod: &Pod) -> BTreeSet<String> {
         .collect()
 }
 
-/// What a pod's containers find: its volumes by the pod's name of them.
+/// A pod's mounted volumes by the pod's names of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountedVolumes {
     pub volumes: BTreeMap<String, MountedVolume>,
@@ -363,7 +363,7 @@ pub struct MountedVolumes {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedVolume {
-    /// What a container's mount starts from; for a raw block volume, the device.
+    /// The volume's path on the node; for a raw block volume, the device.
     pub path: PathBuf,
     pub mode: VolumeMode,
     pub access: VolumeAccess,
@@ -384,16 +384,16 @@ pub struct Subpath {
     pub volume: String,
     /// Which of the container's mounts.
     pub index: u32,
-    /// Relative, without `..`.
+    /// Relative to the volume, without `..`.
     pub path: String,
     pub access: VolumeAccess,
 }
 
-/// What a storage plugin found on the node.
+/// A volume that a storage plugin found on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReconstructedVolume {
     pub state: ReconstructedState,
-    /// None where it cannot be told.
+    /// None where it is unknown.
     pub id: Option<VolumeId>,
     /// Upstream's plugin name without `kubernetes.io/`; it may be of no kind that this node has.
     pub kind: String,

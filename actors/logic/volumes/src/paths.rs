@@ -1,4 +1,4 @@
-//! Upstream's folder layout for volumes (pkg/kubelet/kubelet_getters.go, pkg/volume/util, 1.36).
+//! Upstream's directory layout for volumes (pkg/kubelet/kubelet_getters.go, pkg/volume/util, 1.36).
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,12 @@ use logic_api::types::PodUid;
 
 use super::{VolumeKind, VolumeMode};
 
-/// `ROOT/pods/UID`. A UID that is no plain name leads nowhere but to a folder of its own.
+/// `ROOT/pods/UID`. An unusual UID is escaped, so that it leads to a directory below `ROOT/pods` only.
 pub fn pod(root: &Path, uid: &PodUid) -> PathBuf {
     root.join("pods").join(uid.as_str().replace('/', "_"))
 }
 
-/// A plugin's name as a folder: `kubernetes.io~csi`.
+/// A plugin's name as a directory: `kubernetes.io~csi`.
 pub fn escaped(kind: VolumeKind) -> String {
     format!("kubernetes.io~{}", kind.as_str())
 }
@@ -37,12 +37,12 @@ pub fn target(
     path
 }
 
-/// `ROOT/pods/UID/volume-subpaths`
+/// The directory of a pod's subpath mounts: `ROOT/pods/UID/volume-subpaths`.
 pub fn subpaths(root: &Path, uid: &PodUid) -> PathBuf {
     pod(root, uid).join("volume-subpaths")
 }
 
-/// `ROOT/pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX`; VOLUME is the name of the volume's folder.
+/// `ROOT/pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX`; VOLUME is the name of the volume's directory.
 pub fn subpath(root: &Path, uid: &PodUid, folder: &str, container: &str, index: u32) -> PathBuf {
     subpaths(root, uid)
         .join(folder.replace('/', "~"))

@@ -1,4 +1,4 @@
-//! Whose certificate it is: issued by an authority of `clientCAFile`, which may change at any time.
+//! Authentication by client certificate: issued by an authority of `clientCAFile`, which may change at any time.
 //!
 //! Upstream: staging/src/k8s.io/apiserver/pkg/authentication/request/x509/x509.go,
 //! pkg/server/dynamiccertificates/dynamic_cafile_content.go (1.36).
@@ -25,18 +25,18 @@ use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
 use crate::reviews::AuthenticatedUser;
 
-/// At most so often is the file looked at.
+/// The file is checked at most this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A disk that does not answer is no reason to wait: the authorities that are known stay.
+/// The deadline of a check: without an answer of the disk the known authorities stay.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
-/// A bundle is some hundred kilobytes at most.
+/// The largest bundle in bytes; real ones have some hundred kilobytes.
 const MOST: u64 = 8 * 1024 * 1024;
-/// The extra that names the credential.
+/// The key of the user's extra that names the credential.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 /// The attribute of a subject that holds a user's UID.
 const UID: &str = "1.3.6.1.4.1.57683.2";
 
-/// Why a certificate is nobody's.
+/// Why a certificate does not authenticate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     #[error("the client certificate is not trusted: {0}")]
@@ -45,7 +45,7 @@ pub enum CertificateError {
     Unreadable(String),
 }
 
-/// Why there are no authorities.
+/// Why no authorities can be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthoritiesError {
     #[error("cannot read the client CA file {}", path.display())]
@@ -54,7 +54,7 @@ pub enum AuthoritiesError {
     Bad { path: PathBuf, why: String },
 }
 
-/// The authorities of client certificates, as the file has them.
+/// The authorities of client certificates, as in the file.
 #[derive(Debug)]
 pub(crate) struct Authorities {
     path: PathBuf,
@@ -68,7 +68,7 @@ struct LoadedAuthorities {
     seen: FileVersion,
 }
 
-/// What a file looked like when it was read.
+/// The file's metadata when it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileVersion {
     file: (u64, u64),
@@ -94,7 +94,7 @@ impl Authorities {
         })
     }
 
-    /// Returns whose certificate it is; nobody's if it has no common name.
+    /// Returns the certificate's user; none if it has no common name.
     pub(crate) async fn user(
         &self,
         chain: &[CertificateDer<'static>],
@@ -106,7 +106,7 @@ impl Authorities {
         let verifier = Arc::clone(&self.current.borrow().verifier);
         let now = kernel::wall().duration_since(UNIX_EPOCH);
         let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
-        // Those of nobody count too, as upstream's do.
+        // Certificates without a user count too, as upstream's do.
         count(certificate, now);
         verifier
             .verify_client_cert(certificate, others, now)
@@ -114,7 +114,7 @@ impl Authorities {
         Ok(user(certificate)?.map(Rc::new))
     }
 
-    /// Reads the file again if it has changed. What cannot be read changes nothing.
+    /// Reads the file again if it has changed. If it cannot be read, nothing changes.
     async fn look(&self) {
         let now = kernel::now();
         if now.saturating_duration_since(self.looked.get()) < LOOK_EVERY {
@@ -149,13 +149,13 @@ impl Authorities {
     }
 }
 
-/// Counts a look at the file; one that failed is made again.
+/// Counts a check of the file; a failed one is repeated.
 fn looked(began: Instant, end: WorkResult) {
     let took = kernel::now().saturating_duration_since(began);
     queues::worked(queues::CLIENT_AUTHORITIES, took, end);
 }
 
-/// Counts how long a caller's certificate has yet to live; less than nothing, if it has expired.
+/// Records how long a caller's certificate has yet to live; negative if it has expired.
 fn count(certificate: &CertificateDer<'_>, now: UnixTime) {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         return;

@@ -1,6 +1,6 @@
-//! Who calls: a certificate's subject, a token's owner, or nobody in particular.
+//! Authentication of callers: by a certificate, by a token, or as the anonymous user.
 //!
-//! Each way is tried in turn. A credential that is presented and refused is never anonymous.
+//! Each authenticator is tried in turn. A credential that is presented and refused is never anonymous.
 //!
 //! Upstream: staging/src/k8s.io/apiserver/pkg/authentication/authenticatorfactory/delegating.go,
 //! request/union, group (1.36).
@@ -24,7 +24,7 @@ const ANONYMOUS: &str = "system:anonymous";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// Why a caller stays outside.
+/// Why a caller is not authenticated.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticationError {
     #[error("no credentials")]
@@ -33,7 +33,7 @@ pub enum AuthenticationError {
     Refused(Vec<CredentialError>),
 }
 
-/// Why one credential is no good.
+/// Why one credential is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     #[error(transparent)]
@@ -47,7 +47,7 @@ fn sentences(refusals: &[CredentialError]) -> String {
     all.join("; ")
 }
 
-/// The ways in.
+/// The authenticators, in their order.
 #[derive(Debug)]
 pub(crate) struct Authenticator<R> {
     pub(crate) authorities: Option<Authorities>,
@@ -56,7 +56,7 @@ pub(crate) struct Authenticator<R> {
 }
 
 impl<R: Reviews> Authenticator<R> {
-    /// Returns who calls.
+    /// Returns the caller's user.
     pub(crate) async fn user(
         &self,
         chain: &[CertificateDer<'static>],
@@ -95,7 +95,7 @@ fn anonymous() -> Rc<AuthenticatedUser> {
     })
 }
 
-/// Adds the group of all who are known.
+/// Adds the group `system:authenticated`.
 pub(crate) fn authenticated(user: Rc<AuthenticatedUser>) -> Rc<AuthenticatedUser> {
     let has = |group: &str| user.groups.iter().any(|one| one == group);
     if user.name == ANONYMOUS || has(AUTHENTICATED) || has(UNAUTHENTICATED) {

@@ -1,4 +1,4 @@
-//! Whose token it is: the API server knows, and is believed for a while.
+//! Authentication by bearer token: the API server reviews it, and its decision is cached.
 //!
 //! Tokens are kept as keyed digests alone. Upstream: staging/src/k8s.io/apiserver/pkg/authentication/token/cache,
 //! request/bearertoken, request/websocket (1.36).
@@ -17,10 +17,10 @@ use super::base64;
 use crate::decision_cache::DecisionCache;
 use crate::reviews::{AuthenticatedUser, ReviewError, Reviews};
 
-/// How a browser's WebSocket carries a token.
+/// The prefix with which a browser's WebSocket carries a token among its protocols.
 const PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Why a token is nobody's.
+/// Why a token does not authenticate.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error("invalid bearer token")]
@@ -31,7 +31,7 @@ pub enum TokenError {
     Review(ReviewError),
 }
 
-/// Reviews tokens, and remembers.
+/// Has tokens reviewed, and caches the decisions.
 pub(crate) struct TokenAuthenticator<R> {
     reviews: Rc<R>,
     ttl: Duration,
@@ -52,7 +52,7 @@ impl<R: Reviews> TokenAuthenticator<R> {
         }
     }
 
-    /// Returns whose token the request carries; nobody's if it carries none.
+    /// Returns the user of the request's token; none if it carries none.
     pub(crate) async fn user(
         &self,
         headers: &HeaderMap,
@@ -154,7 +154,7 @@ pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     has("upgrade", "websocket") && has("connection", "upgrade")
 }
 
-/// Takes every secret out of the headers: nobody behind the server needs one.
+/// Removes every secret from the headers: no handler behind the server needs one.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     let kept: Vec<&str> = protocols(headers)

@@ -1,9 +1,9 @@
-//! What a caller takes: the headers Accept and Accept-Encoding, read as upstream's libraries read them.
+//! The headers Accept and Accept-Encoding, parsed as upstream's libraries parse them.
 
 use hyper::HeaderMap;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING};
 
-/// One kind of answer that a caller takes.
+/// One media range or encoding that a caller accepts.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Clause<'a> {
     pub(super) kind: &'a str,
@@ -45,7 +45,7 @@ impl<'a> Clause<'a> {
             .map(|(_, value)| *value)
     }
 
-    /// Whether it is about this kind, or about every one.
+    /// Whether it covers this media type, also by a wildcard.
     pub(super) fn covers(&self, kind: &str, inner: &str) -> bool {
         match self.kind {
             "*" => self.inner == "*",
@@ -54,13 +54,13 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// Returns the header as it is, if it says anything.
+/// Returns the header as text; none if it is absent or empty.
 pub(super) fn header(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get(ACCEPT)?.to_str().ok()?;
     Some(text).filter(|text| !text.trim().is_empty())
 }
 
-/// Returns what a caller takes, what he likes best first.
+/// Returns what a caller accepts, the most preferred first.
 pub(super) fn clauses(text: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> = text.split(',').filter_map(Clause::read).collect();
     let any = |clause: &Clause<'_>| (clause.kind == "*", clause.inner == "*");
@@ -68,7 +68,7 @@ pub(super) fn clauses(text: &str) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// Whether a caller takes JSON, by the rules of routes that produce nothing else: weights do not count, and no
+/// Whether a caller accepts JSON, by the rules of routes that produce nothing else: weights do not count, and no
 /// pattern but `*/*`.
 pub(super) fn takes_json(headers: &HeaderMap) -> bool {
     let Some(text) = header(headers) else {
@@ -78,7 +78,7 @@ pub(super) fn takes_json(headers: &HeaderMap) -> bool {
     kinds.any(|kind| matches!(kind.trim_matches(' '), "*/*" | "application/json"))
 }
 
-/// Whether a caller would rather have a packed answer. Unpacked is as good as any where both are.
+/// Whether a caller prefers gzip. With equal weights the answer is not compressed.
 pub(super) fn likes_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT_ENCODING).into_iter();
     let texts = values.filter_map(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! What of a file is sent: all of it, a part, or nothing, because the caller has it already.
+//! Conditional and range requests: all of a file is sent, a part, or nothing, because the caller has it already.
 //!
 //! A file has no tag here, only the second in which it changed. Upstream: Go's net/http (ServeContent).
 
@@ -12,24 +12,24 @@ use hyper::header::{
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 
-/// What is sent.
+/// What is sent of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ConditionOutcome {
     Whole,
     Bytes(Range<u64>),
-    /// The caller has it.
+    /// 304: the caller has this version.
     Unchanged,
-    /// It is not what the caller means.
+    /// 412: a precondition fails.
     Another,
-    /// There is no such range; why, in upstream's words.
+    /// 416: there is no such range; the reason in upstream's words.
     NoRange(&'static str),
 }
 
-/// Why a range is none.
+/// The range header cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct BadRange;
 
-/// Returns the part of a file of this length that is asked for. Who asks for several ranges gets the whole.
+/// Returns the requested part of a file of this length. A request for several ranges gets the whole.
 pub(super) fn part(
     headers: &HeaderMap,
     length: u64,
@@ -50,7 +50,7 @@ pub(super) fn part(
     }
 }
 
-/// Whether the caller has what changed then.
+/// Whether the caller has the version that was changed then.
 pub(super) fn is_known(headers: &HeaderMap, changed: Option<Timestamp>) -> bool {
     let unmatched = text(headers, IF_NONE_MATCH).map(is_any);
     let unmodified = || {
@@ -60,14 +60,14 @@ pub(super) fn is_known(headers: &HeaderMap, changed: Option<Timestamp>) -> bool 
     unmatched.unwrap_or_else(unmodified)
 }
 
-/// The moment as headers tell it, and as they can tell it again.
+/// The time of a change in whole seconds, as headers can express it; none if they cannot.
 pub(super) fn moment(changed: SystemTime) -> Option<Timestamp> {
     let changed = Timestamp::try_from(changed).ok()?;
     let second = Timestamp::from_second(changed.as_second()).ok()?;
     Some(second).filter(|second| *second != Timestamp::UNIX_EPOCH)
 }
 
-/// Returns how headers tell a moment.
+/// Returns a time as headers express it.
 pub(super) fn told(moment: Timestamp) -> Option<String> {
     let printer = rfc2822::DateTimePrinter::new();
     printer.timestamp_to_rfc9110_string(&moment).ok()
@@ -77,7 +77,7 @@ fn later(changed: Option<Timestamp>, since: Timestamp) -> bool {
     changed.is_some_and(|changed| changed > since)
 }
 
-/// Whether a range of what the caller knows is a range of what there is.
+/// Whether a range of the version that the caller has is a range of this one.
 fn is_still(headers: &HeaderMap, changed: Option<Timestamp>) -> bool {
     match text(headers, IF_RANGE) {
         None => true,
@@ -134,7 +134,7 @@ fn time(headers: &HeaderMap, name: HeaderName) -> Option<Timestamp> {
     parser.parse_timestamp(text(headers, name)?).ok()
 }
 
-/// Whether a list of tags is of whatever there is.
+/// Whether a list of tags matches any file (`*`).
 fn is_any(tags: &str) -> bool {
     tags.split(',').any(|tag| tag.trim() == "*")
 }

@@ -27,25 +27,25 @@ use crate::connection_limiter::TrackedConnection;
 use crate::http::{HandlerResponse, Traffic, kept};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// From the first byte of a request's head to its last.
+/// The deadline from the first byte of a request's head to its last.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between requests, as upstream's.
+/// How long a connection may be idle between requests, as upstream's.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Room for a token of some kilobytes and a long command. Upstream takes 1 MiB.
+/// The largest head of a request: room for a token of some kilobytes and a long command. Upstream takes 1 MiB.
 const HEAD_BYTES: usize = 64 * 1024;
-/// A peer that says nothing for two of these is gone, whatever it was sent.
+/// The time between pings. A peer that does not answer for two of these is gone, whatever it was sent.
 const ALIVE_EVERY: Duration = Duration::from_secs(30);
-/// At a time, of one HTTP/2 connection.
+/// Streams at a time of one HTTP/2 connection.
 const STREAMS: u32 = 100;
 
-/// Who is at the other end.
+/// The other end of a connection.
 #[derive(Debug)]
 pub(super) struct TlsPeer {
     pub(super) address: SocketAddr,
     pub(super) certificates: Vec<CertificateDer<'static>>,
 }
 
-/// Who answers a peer.
+/// Handles a peer's requests.
 pub(super) trait AnswersPeer: 'static {
     async fn answer(&self, peer: &TlsPeer, request: Request<Incoming>) -> HandlerResponse;
 }
@@ -123,7 +123,7 @@ pub(super) async fn serve<A: AnswersPeer>(
     }
 }
 
-/// Drives a connection until it ends, or nothing has happened for too long.
+/// Drives a connection until it ends, or has been idle for too long.
 async fn while_patient<C, T>(connection: C, pulse: &ConnectionActivity, heads: bool) -> Option<T>
 where
     C: Future<Output = T>,
@@ -132,7 +132,7 @@ where
     loop {
         let (is_busy, has_read) = pulse.take();
         let patience = match () {
-            // An answer may take as long as it takes; the connection says when it was given.
+            // A response may take as long as it takes; the connection notes when it was given.
             () if is_busy => IDLE_TIMEOUT,
             () if has_read && heads => HEAD_TIMEOUT,
             () => IDLE_TIMEOUT,
@@ -149,11 +149,11 @@ where
     }
 }
 
-/// What a connection does just now.
+/// The current activity of a connection.
 #[derive(Debug, Default)]
 struct ConnectionActivity {
     answering: AtomicUsize,
-    /// Something came in that no request has come of yet.
+    /// Bytes came in that are not a complete request yet.
     reading: AtomicBool,
     changed: Notify,
 }
@@ -192,7 +192,7 @@ impl Drop for ActiveRequest {
     }
 }
 
-/// A stream that is watched for what comes in.
+/// A stream that notes incoming bytes as activity.
 struct ActivityStream<S> {
     stream: S,
     pulse: Arc<ConnectionActivity>,
@@ -243,7 +243,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
     }
 }
 
-/// Runs what HTTP/2 does beside itself on this thread.
+/// Runs hyper's own HTTP/2 tasks on this thread.
 #[derive(Debug, Clone, Copy)]
 struct ConnectionExecutor;
 

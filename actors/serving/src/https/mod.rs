@@ -1,9 +1,9 @@
 //! The kubelet's HTTPS API (`port`, 10250).
 //!
-//! - **Owns** its listener, and what it remembers of callers.
+//! - **Owns** its listener, and the caches of decisions about callers.
 //! - **Hears** nothing but its own accept loop.
-//! - **Tells** nobody; it asks the node, and the API server about callers.
-//! - **Never** answers anybody who is not known and permitted, not even that a path does not exist.
+//! - **Tells** no actor; it asks the node, and the API server about callers.
+//! - **Never** answers a caller that is not authenticated and authorized, not even that a path does not exist.
 //!
 //! Upstream: pkg/kubelet/server/server.go, cmd/kubelet/app/auth.go (1.36).
 
@@ -41,10 +41,10 @@ use crate::policy::Policy;
 use crate::reviews::Reviews;
 use crate::server::{AcceptError, Msg, Snapshot};
 
-/// At a time: API servers, scrapers, and some people. Beyond them idle ones make room.
+/// Connections at a time: API servers, scrapers, and some people. Beyond them idle ones make room.
 const CONNECTIONS: usize = 512;
 
-/// Why the server cannot be what the operator wants.
+/// Why the server cannot start with the operator's policy.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     #[error("no authentication method configured")]
@@ -60,7 +60,7 @@ pub enum PolicyError {
 }
 
 impl PolicyError {
-    /// Returns whether the same policy may do later.
+    /// Returns whether the same policy may work later.
     pub fn transient(&self) -> bool {
         match self {
             PolicyError::NoAuthentication
@@ -169,7 +169,7 @@ impl<N: KubeletHost, R: Reviews> Actor for Https<N, R> {
     }
 }
 
-/// Knows callers, and hands them on.
+/// Authenticates and authorizes callers, then hands their requests on.
 struct SecureHandlers<N, R> {
     authentication: Authenticator<R>,
     authorization: Authorizer<R>,
@@ -197,7 +197,7 @@ impl<N: KubeletHost, R: Reviews> AnswersPeer for SecureHandlers<N, R> {
 }
 
 impl<N: KubeletHost, R: Reviews> SecureHandlers<N, R> {
-    /// Passes who is known and permitted; everybody else has an answer already.
+    /// Returns the user if it is authenticated and authorized; every other caller gets its response here.
     async fn known(
         &self,
         peer: &TlsPeer,
@@ -209,7 +209,7 @@ impl<N: KubeletHost, R: Reviews> SecureHandlers<N, R> {
             tracing::debug!("{} is not let in: {unknown}", peer.address);
             text(StatusCode::UNAUTHORIZED, "Unauthorized")
         })?;
-        // What is no path has no rights of its own.
+        // A malformed path has no rights of its own.
         let path = route::meant(request.uri().path());
         let passed = self.authorization.pass(&user, request.method(), &path);
         passed.await.map_err(|barred| {

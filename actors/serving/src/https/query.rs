@@ -1,4 +1,4 @@
-//! What stands behind the question mark.
+//! Query parameters, parsed as Go parses them.
 
 use crate::http::escaped;
 
@@ -43,14 +43,14 @@ impl QueryPairs {
         self.first(key) == Some("1")
     }
 
-    /// A key alone is yes, as is every value but `0` and `false`.
+    /// Whether a key is set: without a value, or with any but `0` and `false`.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.first(key)
             .is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 }
 
-/// Percent-encoding undone; none if it is broken, or hides what is no text.
+/// Undoes percent-encoding; none if an escape is broken, or the result is not UTF-8.
 pub(super) fn unescaped(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

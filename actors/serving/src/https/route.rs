@@ -1,8 +1,7 @@
-//! Where a path leads.
+//! Routes of the server, by path.
 //!
-//! One with empty segments, or of one dot, leads to where it would without them, and the caller is sent there. One that
-//! climbs leads nowhere: who asks so means no good. What is hidden behind escapes is decoded once, and then neither
-//! cleaned nor guessed at.
+//! A path with empty or `.` segments is redirected to the path without them; one with `..` is refused. Escapes are
+//! decoded once, and what they hide is then neither cleaned nor guessed at.
 //!
 //! Upstream: pkg/kubelet/server/server.go (1.36).
 
@@ -12,7 +11,7 @@ use super::query::unescaped;
 use crate::node::Metrics;
 use crate::policy::EndpointPolicy;
 
-/// What is asked for.
+/// The endpoint of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Route {
     Healthz,
@@ -26,18 +25,18 @@ pub(super) enum Route {
     PortForward(ContainerTarget),
     ContainerLogs(ContainerTarget),
     Checkpoint(ContainerTarget),
-    /// What is beneath the folder of the system's logs.
+    /// A path beneath the folder of the system's logs.
     Logs(String),
     Configz,
     Statusz,
     Flagz,
     Verbosity,
     Profiles,
-    /// The operator does not want it served; why, in upstream's words.
+    /// Disabled by the configuration; the reason in upstream's words.
     Disabled(&'static str),
 }
 
-/// A container of a pod; for ports no container.
+/// A container of a pod; the container is empty for port forwarding.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ContainerTarget {
     pub(super) namespace: String,
@@ -46,31 +45,31 @@ pub(super) struct ContainerTarget {
     pub(super) container: String,
 }
 
-/// Why a path leads nowhere.
+/// Why a path has no route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RouteError {
-    /// No path at all: a bad escape, or segments behind escapes that would lead elsewhere.
+    /// Malformed: a bad escape, or segments behind escapes that would lead elsewhere.
     Crooked,
-    /// It is a way round to this path, whose escapes are as they came.
+    /// Redirect to this path, whose escapes are as they came.
     Elsewhere(String),
-    /// Nothing has this root.
+    /// No endpoint has this root.
     Nowhere,
-    /// The root has nothing of this form.
+    /// The root has no endpoint of this form.
     Nothing,
 }
 
-/// Which port the request came in by.
+/// The port that the request came in by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerPort {
     ReadOnly,
     ReadWrite,
 }
 
-/// Returns the path as it is meant.
+/// Returns the path if it needs no redirect.
 pub(super) fn straight(path: &str) -> Result<String, RouteError> {
     let clean = cleaned(path);
     if path.starts_with('/') && clean != path {
-        // Nobody is sent to what is no path either, or another host's to somebody's eyes.
+        // No redirect leads to a malformed path, or to what a client would read as another host.
         return Err(match straight(&clean) {
             Ok(_) => RouteError::Elsewhere(clean),
             Err(lost) => lost,
@@ -88,7 +87,7 @@ pub(super) fn straight(path: &str) -> Result<String, RouteError> {
     }
 }
 
-/// Returns the path that a caller means, whichever way he goes there; an empty one if it is none.
+/// Returns the path after any redirect; an empty one if it is malformed.
 pub(super) fn meant(path: &str) -> String {
     let found = match straight(path) {
         Err(RouteError::Elsewhere(clean)) => straight(&clean),
@@ -97,7 +96,7 @@ pub(super) fn meant(path: &str) -> String {
     found.unwrap_or_default()
 }
 
-/// The way without empty segments and those of one dot. A slash at the end stays.
+/// The path without empty and `.` segments. A slash at the end stays.
 fn cleaned(path: &str) -> String {
     let mut clean = Vec::new();
     for segment in path.split('/') {
@@ -113,7 +112,7 @@ fn cleaned(path: &str) -> String {
     format!("/{}{end}", clean.join("/"))
 }
 
-/// Returns where a straight path leads.
+/// Returns the endpoint of a clean path.
 pub(super) fn find(
     path: &str,
     paths: &EndpointPolicy,
@@ -138,7 +137,7 @@ pub(super) fn find(
     Ok(place)
 }
 
-/// What is served only where `enableDebuggingHandlers` says so.
+/// Endpoints that are served only with `enableDebuggingHandlers`.
 fn debugging(path: &str, paths: &EndpointPolicy) -> Result<Route, RouteError> {
     let root = path[1..].split('/').next().unwrap_or_default();
     let place = match root {
@@ -154,7 +153,7 @@ fn debugging(path: &str, paths: &EndpointPolicy) -> Result<Route, RouteError> {
         "statusz" if paths.statusz && path == "/statusz" => Route::Statusz,
         "flagz" if paths.flagz && path == "/flagz" => Route::Flagz,
         "logs" if !paths.system_logs => Route::Disabled("logs endpoint is disabled.\n"),
-        // What its list links to lies beneath it.
+        // The entries of its listing are beneath it.
         "logs" if path == "/logs" => return Err(RouteError::Elsewhere("/logs/".to_owned())),
         "logs" => Route::Logs(path.strip_prefix("/logs/").unwrap_or_default().to_owned()),
         _ if path == "/debug/flags/v" && !paths.debug_flags => {
@@ -240,7 +239,7 @@ fn ports(path: &str) -> Result<ContainerTarget, RouteError> {
 }
 
 impl Route {
-    /// Returns the methods that are taken there; none if every one is.
+    /// Returns the methods that are allowed; empty if all are.
     pub(super) fn methods(&self) -> &'static [Method] {
         match self {
             Route::Healthz
@@ -262,7 +261,7 @@ impl Route {
         }
     }
 
-    /// Whether it is refused to who does not take JSON.
+    /// Whether the endpoint is refused to callers that do not accept JSON.
     pub(super) fn is_json(&self) -> bool {
         match self {
             Route::Pods | Route::RunningPods | Route::Summary | Route::Checkpoint(_) => true,

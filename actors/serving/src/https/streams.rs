@@ -1,4 +1,4 @@
-//! A stream of the runtime, carried byte for byte: whatever protocol both ends speak once they have switched.
+//! A stream of the runtime, copied byte for byte: whatever protocol both ends speak once they have switched.
 //!
 //! Upstream: staging/src/k8s.io/apimachinery/pkg/util/proxy/upgradeaware.go (1.36).
 
@@ -23,22 +23,22 @@ use crate::authn;
 use crate::http::HandlerResponse;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The runtime may look for the container before it switches.
+/// The deadline of the runtime's switch: it may look for the container first.
 pub(super) const SWITCH_TIMEOUT: Duration = Duration::from_secs(60);
-/// What a refusal says.
+/// The most bytes of a refusal that are passed on.
 pub(super) const REFUSAL_BYTES: usize = 64 * 1024;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Of each direction.
+/// The buffer of each direction, in bytes.
 pub(super) const BUFFER: usize = 16 * 1024;
-/// For what is left once nobody reads any more.
+/// The deadline for what is left to send once an end reads no more.
 pub(super) const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is carried, and for how long.
+/// What is copied, and for how long.
 pub(super) struct StreamForward {
-    /// Where the runtime serves it.
+    /// The runtime's URL.
     pub(super) url: String,
     pub(super) from: Option<IpAddr>,
-    /// Without a byte in either direction; nought is no limit.
+    /// The longest time without a byte in either direction; zero is no limit.
     pub(super) idle: Duration,
     /// Kept until the stream has ended.
     pub(super) keep: Box<dyn Any>,
@@ -61,7 +61,7 @@ pub(super) enum CarryError {
     Unswitched,
 }
 
-/// Sends the request on to the runtime, and carries what comes of it.
+/// Sends the request on to the runtime, and copies both directions after the switch.
 pub(super) async fn carry(
     carried: StreamForward,
     mut request: Request<Incoming>,
@@ -103,7 +103,7 @@ pub(super) async fn dial(onward: Request<Empty<Bytes>>) -> Result<Response<Incom
     }
 }
 
-/// The request as the runtime gets it: without secrets, and with where it came from.
+/// The request that the runtime gets: without secrets, and with the caller's address.
 pub(super) fn onward(
     carried: &StreamForward,
     request: Request<Incoming>,
@@ -141,7 +141,7 @@ fn host(uri: &Uri) -> Result<String, CarryError> {
     Ok(format!("{}:{port}", authority.host()))
 }
 
-/// A server is asked for a path alone.
+/// The request target is the path alone, as a server gets it.
 fn to_path(mut request: Request<Empty<Bytes>>) -> Request<Empty<Bytes>> {
     let path = request.uri().path_and_query().cloned();
     let path = path.map_or_else(|| Uri::from_static("/"), Uri::from);
@@ -149,7 +149,7 @@ fn to_path(mut request: Request<Empty<Bytes>>) -> Request<Empty<Bytes>> {
     request
 }
 
-/// A refusal, as the runtime says it.
+/// A refusal, as the runtime words it.
 pub(super) async fn passed(answer: Response<Incoming>) -> Result<HandlerResponse, CarryError> {
     let (mut head, body) = answer.into_parts();
     let body = Limited::new(body, REFUSAL_BYTES).collect();
@@ -195,7 +195,7 @@ async fn both_ways(here: Upgraded, there: Upgraded, idle: Duration) {
     }
 }
 
-/// Copies to the end of one direction, and passes the end on: the other direction may have more to say.
+/// Copies one direction to its end, and passes the end on: the other direction may go on.
 async fn one_way(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -217,7 +217,7 @@ async fn one_way(
     closed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Waits until nothing has happened for too long.
+/// Waits until the stream has been idle for too long.
 pub(super) async fn silent(last: &Cell<Instant>, idle: Duration) {
     if idle.is_zero() {
         return std::future::pending().await;

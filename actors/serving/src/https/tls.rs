@@ -1,6 +1,6 @@
-//! How the server speaks TLS: its own certificate may change at any time, and any client certificate is let in.
+//! TLS of the server: its own certificate may change at any time, and any client certificate is accepted.
 //!
-//! Whether a client's certificate is a good one is decided at each request, by the authorities of that moment: a
+//! Whether a client's certificate is valid is decided at each request, by the authorities of that moment: a
 //! caller with a stale one may still have a token. The handshake only proves that the key is the client's.
 
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use tokio::sync::watch;
 use super::PolicyError;
 use crate::policy::TlsPolicy;
 
-/// The server's certificate, whichever it is now.
+/// The server's current certificate; none while there is no valid one.
 pub type CertificateReceiver = watch::Receiver<Option<Arc<CertifiedKey>>>;
 
-/// Go's names, and what is spoken of them here. TLS 1.3 has suites of its own, which are no choice.
+/// Go's names of cipher suites, and those supported here. TLS 1.3 has suites of its own, which cannot be chosen.
 const SUITES: [(&str, CipherSuite); 8] = [
     (
         "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
@@ -65,7 +65,7 @@ const SUITES_OF_13: [&str; 3] = [
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
 ];
-/// Clients that may come back without a whole handshake; each takes some kilobytes.
+/// Client sessions that can be resumed; each takes some kilobytes.
 const SESSIONS: usize = 32;
 const BOTH: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
 const NEWEST: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
@@ -139,7 +139,7 @@ fn is_13(suite: SupportedCipherSuite) -> bool {
     suite.tls13().is_some()
 }
 
-/// Hands out the certificate of this moment: a connection that has one keeps it.
+/// Returns the certificate of this moment: an open connection keeps its own.
 #[derive(Debug)]
 struct CurrentCertificate(CertificateReceiver);
 
@@ -149,7 +149,7 @@ impl ResolvesServerCert for CurrentCertificate {
     }
 }
 
-/// Wants a certificate, if there is one, and proof that its key is the client's.
+/// Requests a client certificate, and verifies only that its key is the client's.
 #[derive(Debug)]
 struct AnyClient {
     algorithms: WebPkiSupportedAlgorithms,

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-/// How much is read at a time.
+/// Bytes read at a time.
 pub(crate) const PIECE: usize = 16 * 1024;
-/// A disk that does not answer ends the reading, not the server's.
+/// The deadline of one read: a disk that does not answer ends this reading only.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An open log.
@@ -22,11 +22,11 @@ pub(super) struct LogFile {
     identity: (u64, u64),
 }
 
-/// Where a name leads now.
+/// What the log's path leads to now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leads {
     Here,
-    /// To the same file, which has begun again.
+    /// To the same file, which was truncated.
     HereEmptied,
     Elsewhere,
     Nowhere,
@@ -37,7 +37,7 @@ impl LogFile {
     pub(super) async fn open(path: PathBuf) -> io::Result<LogFile> {
         beside(move || {
             let mut options = File::options();
-            // Nothing that could keep whoever opens it waiting.
+            // Opening a FIFO must not block.
             let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
             let file = options.read(true).custom_flags(flags).open(path)?;
             let meta = file.metadata()?;
@@ -73,7 +73,7 @@ impl LogFile {
         beside(move || tail(&file, lines)).await
     }
 
-    /// Returns where the path leads now, for a reader who has come to this place.
+    /// Returns what the path leads to now, for a reader that has come to this offset.
     pub(super) async fn led_to_by(&self, path: PathBuf, read: u64) -> io::Result<Leads> {
         let identity = self.identity;
         beside(move || match std::fs::metadata(path) {
@@ -111,7 +111,7 @@ async fn beside<T: Send + 'static>(
 fn tail(file: &File, lines: u64) -> io::Result<u64> {
     let mut block = vec![0; PIECE];
     let mut right = file.metadata()?.len();
-    // One end more than lines: what stands before it is not wanted.
+    // One line end more than lines: what comes before it is not sent.
     let mut ends = 0;
     while right > 0 {
         let left = right.saturating_sub(PIECE as u64);

@@ -1,4 +1,4 @@
-//! A log, sent to whoever asked, and followed for as long as it is written.
+//! A log, sent to a reader, and followed for as long as it is written.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use super::LogWatches;
 use super::file::{self, Leads, LogFile};
 use crate::node::{KubeletHost, NodeError};
 
-/// What is written in bursts is read in bursts.
+/// Writes come in bursts: the reader waits this long for the burst to end.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Between looks at a log of which nothing is heard, and at its container.
+/// The time between two reads of a log without an event, and between two checks of its container.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A log to be sent.
+/// A log to send.
 #[derive(Debug)]
 pub(crate) struct LogRequest {
     pub(crate) path: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct LogRequest {
     pub(crate) options: ContainerLogOptions,
 }
 
-/// Why the rest of a log cannot be sent. The text goes where the log would.
+/// Why the rest of a log cannot be sent. The text is sent in its place.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
     #[error("failed to try resolving symlinks in path {path:?}: {source}")]
@@ -48,10 +48,10 @@ pub(super) enum ReadError {
     Container(String),
 }
 
-/// Nobody reads any more.
+/// The reader has gone.
 struct ReaderGone;
 
-/// How a reading ended early.
+/// Why reading ended early.
 enum FollowEnd {
     Error(ReadError),
     Left,
@@ -70,7 +70,7 @@ impl From<ReadError> for FollowEnd {
     }
 }
 
-/// Sends a log to its end, or for as long as somebody reads it.
+/// Sends a log to its end, or until the reader goes.
 pub(crate) async fn send<N: KubeletHost>(
     log: LogRequest,
     node: Rc<N>,
@@ -91,7 +91,7 @@ pub(crate) async fn send<N: KubeletHost>(
 }
 
 async fn say(error: &ReadError, to: &Sender<Bytes>) {
-    // Whoever left does not want to know.
+    // A reader that has gone needs no error.
     drop(to.send(Bytes::from(error.to_string())).await);
 }
 

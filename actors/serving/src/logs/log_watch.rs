@@ -1,6 +1,6 @@
-//! Who says that something was written: one inotify for all that follow.
+//! Reports that a log was written: one inotify for all followers.
 //!
-//! It only makes things faster: whoever waits looks by itself every second.
+//! It only makes things faster: every follower checks its log each second anyway.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 /// Room for a few hundred events; what does not fit waits in the kernel.
 const BUFFER: usize = 8 * 1024;
 
-/// Folders that somebody waits for.
+/// The folders of followed logs.
 #[derive(Clone, Default)]
 pub(crate) struct LogWatches(Rc<RefCell<LogWatchState>>);
 
@@ -33,7 +33,7 @@ struct WatchedFolder {
     waiting: usize,
 }
 
-/// Wakes whoever waits for a folder, for as long as it is kept.
+/// Wakes the followers of one folder, for as long as it is held.
 pub(super) struct Wake {
     told: Rc<Notify>,
     number: i32,
@@ -86,7 +86,7 @@ async fn tell(mut events: EventStream<Vec<u8>>, watching: Weak<RefCell<LogWatchS
             return;
         };
         let Ok(event) = event else {
-            // Begun anew by the next who follows.
+            // The next follower starts it anew.
             watching.borrow_mut().watches = None;
             return;
         };
@@ -94,7 +94,7 @@ async fn tell(mut events: EventStream<Vec<u8>>, watching: Weak<RefCell<LogWatchS
         let watching = watching.borrow();
         match watching.folders.get(&number) {
             Some(folder) => folder.told.notify_waiters(),
-            // Events were lost: everybody looks.
+            // Events were lost: every follower checks its log.
             None if number < 0 => {
                 for folder in watching.folders.values() {
                     folder.told.notify_waiters();

@@ -1,4 +1,4 @@
-//! The agent at the other end of the socket.
+//! The client of the agent's admin socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use tokio::net::UnixStream;
 
-/// The longest the agent waits for a plugin, and a little.
+/// Seconds longer than the agent's own timeout for a plugin.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
 
-/// Why there is nothing to show.
+/// Why the agent gave no answer to show.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AgentError {
     #[error("no agent answers at {}: is oxlet running?", socket.display())]
@@ -47,12 +47,12 @@ impl AgentClient {
         }
     }
 
-    /// Asks, and takes the whole answer.
+    /// Sends a request and returns the whole body of the answer.
     pub(crate) async fn ask(&self, method: Method, path: &str) -> Result<Bytes, AgentError> {
         self.ask_with_timeout(REQUEST_TIMEOUT, method, path).await
     }
 
-    /// As [`ask`](Self::ask), for what takes its time.
+    /// As [`ask`](Self::ask), with a timeout of its own for requests that take longer.
     pub(crate) async fn ask_with_timeout(
         &self,
         within: Duration,
@@ -74,7 +74,7 @@ impl AgentClient {
         })
     }
 
-    /// Asks for an answer that has no end.
+    /// Sends a request whose answer is a stream of lines without end.
     pub(crate) async fn follow(&self, path: &str) -> Result<ResponseLines<'_>, AgentError> {
         let answer = self.open(Method::GET, path).await?;
         Ok(ResponseLines {
@@ -90,7 +90,7 @@ impl AgentClient {
             .map_err(|why| self.access_error(why))?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|why| self.connection_error(why))?;
-        // Its error is seen by whoever waits for the answer.
+        // The request sees the connection's error as its own.
         tokio::spawn(async move { drop(connection.await) });
         let request = Request::builder()
             .method(method)
@@ -169,7 +169,7 @@ impl ResponseLines<'_> {
     }
 }
 
-/// Percent-encodes what has a meaning in a URL, and everything that is not plain ASCII. Slashes stay.
+/// Percent-encodes reserved characters of URLs, and all but plain ASCII. Slashes stay.
 pub(crate) fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -98,7 +98,7 @@ enum InjectedFault {
     Hang,
 }
 
-/// The runtime's usual time is the agent's to know; this is surely longer.
+/// Only the agent knows the runtime's usual timeout; this is certainly longer.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(3600);
 
 fn main() -> ExitCode {
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads us has read enough.
+        // The reader closed the pipe: it has read enough.
         Err(AgentError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }

@@ -1,4 +1,4 @@
-//! Columns for people.
+//! Aligned columns.
 
 /// Rows under a head, each column as wide as its widest cell.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl TextTable {
         self.rows.push(row);
     }
 
-    /// Everything that was put in since the last time; the widths are kept.
+    /// Takes the rows that were added since the last call; the widths are kept.
     pub(crate) fn take(&mut self) -> String {
         let mut text = String::new();
         for row in std::mem::take(&mut self.rows) {
@@ -47,7 +47,7 @@ impl TextTable {
     }
 }
 
-/// An empty cell shows that it is meant to be; what would break the line, or the terminal, does not.
+/// Shows an empty cell as such, and drops what would break the line or the terminal.
 fn one_line(cell: &str) -> String {
     match cell.trim() {
         "" => "-".to_owned(),

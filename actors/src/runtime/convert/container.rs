@@ -1,4 +1,4 @@
-//! What a container is asked for.
+//! From a container's configuration to CRI's.
 
 use logic_api::linux::UserNamespace;
 use logic_pods::app_armor::AppArmor;
@@ -52,7 +52,7 @@ pub(in crate::runtime) fn container_config(config: &ContainerConfig) -> cri::Con
     }
 }
 
-/// What CRI puts before a signal's name.
+/// CRI's prefix of a signal's name.
 pub(super) const SIGNAL: &str = "SIGNAL_";
 pub(super) const PLUS: &str = "PLUS";
 pub(super) const MINUS: &str = "MINUS";

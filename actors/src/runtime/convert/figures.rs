@@ -1,4 +1,4 @@
-//! What a runtime measured, in the words of `/stats/summary`.
+//! From CRI's stats to the types of `/stats/summary`.
 
 use logic_resources::summary::pods::{
     RuntimeContainerStats, RuntimeMeasurements, RuntimeSandboxStats, WritableLayer,
@@ -19,7 +19,7 @@ pub(in crate::runtime) fn containers(stats: Vec<cri::ContainerStats>) -> Runtime
     RuntimeMeasurements::Containers(stats.into_iter().filter_map(container).collect())
 }
 
-/// What nobody can say the owner of is left out.
+/// None for stats without a sandbox id, which belong to no known pod.
 fn sandbox(stats: cri::PodSandboxStats) -> Option<RuntimeSandboxStats> {
     let linux = stats.linux.unwrap_or_default();
     Some(RuntimeSandboxStats {

@@ -1,4 +1,4 @@
-//! CRI's types on one side, `logic`'s on the other: one function each direction.
+//! Conversions between CRI's types and those of `logic_api`: one function each direction.
 
 mod container;
 mod figures;
@@ -138,7 +138,7 @@ fn users(users: UserNamespace) -> cri::UserNamespace {
     }
 }
 
-/// Which ids of the node stand behind the pod's; none where they are the node's own.
+/// CRI's id mappings of the pod's user namespace; empty where the pod uses the node's own ids.
 fn mappings(users: UserNamespace) -> Vec<cri::IdMapping> {
     match users {
         UserNamespace::Node => Vec::new(),

@@ -1,4 +1,4 @@
-//! What a runtime says of pods and images.
+//! From CRI's statuses, lists and events of pods and images.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -32,8 +32,8 @@ pub(in crate::runtime) fn image(image: cri::Image) -> RuntimeImage {
     }
 }
 
-/// A pod from full statuses, each container's beside the sandbox it was listed in (empty where that is
-/// not known); what no kubelet made is left out.
+/// A pod from full statuses, each container's with the id of its sandbox (empty where that is
+/// unknown); those without a kubelet's labels are left out.
 pub(in crate::runtime) fn pod(
     sandboxes: impl IntoIterator<Item = cri::PodSandboxStatus>,
     containers: impl IntoIterator<Item = (SandboxId, cri::ContainerStatus)>,
@@ -55,7 +55,7 @@ pub(in crate::runtime) fn pod(
                 .push(container(status, sandbox, name.clone()));
         }
     }
-    // A status alone does not name the sandbox; nearly always it is the newest.
+    // A status does not name its sandbox; nearly always it is the newest.
     let newest = pod
         .newest_sandbox()
         .map(|sandbox| sandbox.id.clone())
@@ -154,7 +154,7 @@ fn user(user: cri::LinuxContainerUser) -> ContainerUser {
     }
 }
 
-/// None where the runtime leaves it open or names one that CRI does not know.
+/// The signal's name; none where the runtime leaves it open or names one that CRI does not know.
 fn stop_signal_name(signal: i32) -> Option<String> {
     match cri::Signal::try_from(signal) {
         Ok(cri::Signal::RuntimeDefault) | Err(_) => None,
@@ -165,7 +165,7 @@ fn stop_signal_name(signal: i32) -> Option<String> {
     }
 }
 
-/// Adds an outline from a list; what no kubelet made is left out.
+/// Adds a sandbox from a list; those that no kubelet made are left out.
 pub(in crate::runtime) fn add_listed_sandbox(
     pods: &mut BTreeMap<PodUid, RuntimePod>,
     sandbox: cri::PodSandbox,
@@ -186,7 +186,7 @@ pub(in crate::runtime) fn add_listed_sandbox(
     });
 }
 
-/// Adds an outline from a list; what no kubelet made is left out.
+/// Adds a container from a list; those that no kubelet made are left out.
 pub(in crate::runtime) fn add_listed_container(
     pods: &mut BTreeMap<PodUid, RuntimePod>,
     listed: cri::Container,
@@ -223,7 +223,7 @@ pub(in crate::runtime) fn add_listed_container(
     });
 }
 
-/// What an event shows: the pod, and the id that was removed, if one was.
+/// The pod in an event, and the id of a sandbox or container that was removed, if one was.
 pub(in crate::runtime) fn event(
     event: cri::ContainerEventResponse,
 ) -> Option<(RuntimePod, Option<String>)> {
@@ -246,7 +246,7 @@ pub(in crate::runtime) fn event(
     (!pod.uid.is_empty()).then_some((pod, removed))
 }
 
-/// What no kubelet made is left out.
+/// Memory in use by pod and container; containers that no kubelet made are left out.
 pub(in crate::runtime) fn memory_use(stats: Vec<cri::ContainerStats>) -> MemoryUse {
     let mut usage = MemoryUse::new();
     for stats in stats {
@@ -281,7 +281,7 @@ fn container_state(state: i32) -> ContainerState {
     }
 }
 
-/// CRI's nanoseconds; nought is never.
+/// A time from CRI's nanoseconds since the epoch; 0 is none.
 pub(super) fn time(nanoseconds: i64) -> Option<Timestamp> {
     if nanoseconds == 0 {
         return None;

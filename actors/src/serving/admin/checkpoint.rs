@@ -1,7 +1,7 @@
-//! Checkpoints of containers: their state, written by the runtime into an archive of the node's.
+//! Checkpoints of containers: their state, written by the runtime into an archive on the node.
 //!
 //! Upstream: pkg/kubelet/kubelet.go (CheckpointContainer), pkg/kubelet/server/server.go (checkpoint), 1.36:
-//! the path, the folder's and the file's name and the answer are theirs; times are in UTC here.
+//! the path, the folder's and the file's name and the answer are upstream's; times are in UTC here.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -19,20 +19,20 @@ use thiserror::Error;
 
 use crate::runtime::{RuntimeClient, RuntimeError};
 
-/// Takes checkpoints.
+/// Takes checkpoints of running containers.
 #[derive(Debug, Clone)]
 pub struct ContainerCheckpoints {
     runtime: RuntimeClient,
     folder: PathBuf,
 }
 
-/// Where the archive lies, as upstream answers it.
+/// The paths of the archives, in upstream's JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Archives {
     pub items: Vec<PathBuf>,
 }
 
-/// Why there is no checkpoint.
+/// Why no checkpoint was taken.
 #[derive(Debug, Error)]
 pub enum ContainerCheckpointError {
     #[error("container {container} does not exist")]
@@ -54,7 +54,7 @@ pub enum ContainerCheckpointError {
 }
 
 impl ContainerCheckpointError {
-    /// Whether the same order may be carried out soon, without anybody changing anything.
+    /// Whether the same request may succeed soon, without any other change.
     pub fn transient(&self) -> bool {
         match self {
             ContainerCheckpointError::NoContainer { .. }
@@ -86,7 +86,7 @@ impl ContainerCheckpoints {
         }
     }
 
-    /// Has the runtime write a running container's state into a new archive, in at most `within` or the
+    /// Has the runtime write a running container's state into a new archive. The timeout is `within` or the
     /// runtime's usual time, whichever is longer.
     pub async fn take(
         &self,
@@ -176,7 +176,7 @@ mod tests {
           - { name: short, image: localhost/busybox, command: [sleep, '1'] }
     ";
 
-    /// A node on which the pod's first container runs and the second one has ended.
+    /// A node with a pod whose first container runs and whose second one has ended.
     fn with_pod(test: impl AsyncFnOnce(TestNode, ContainerCheckpoints)) {
         run_paused(|| async {
             let node = TestNode::start().await;

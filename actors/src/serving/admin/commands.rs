@@ -1,4 +1,4 @@
-//! What the operator may order.
+//! The operator's requests that change something.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ pub(super) fn fault(
 }
 
 impl Plugins {
-    /// By the host's name, or by its kind if only one host has plugins of that kind to choose from.
+    /// Finds a host by its name, or by its kind if only one host has plugins of that kind to choose from.
     fn host(&self, wanted: &str) -> Result<(&str, &Addr<Msg>), AdminError> {
         let of_kind = |choice: &&Declaration| choice.kind.to_string() == wanted;
         let by_kind = || {

@@ -1,4 +1,4 @@
-//! Pulls, as the operator is shown them.
+//! Pulls, for `GET /images`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use kernel::Addr;
 use super::route::AdminError;
 use crate::images::{Msg, Snapshot};
 
-/// The image keeper answers from memory.
+/// The image manager answers from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn list(images: &Addr<Msg>) -> Result<Snapshot, AdminError> {

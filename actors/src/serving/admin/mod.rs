@@ -2,10 +2,10 @@
 //!
 //! - **Owns** the socket.
 //! - **Hears** nothing but its own accept loop.
-//! - **Tells** nobody; it asks whoever knows, and hands on the operator's orders to plugins.
-//! - **Never** breaks an actor on purpose unless the agent was started for that.
+//! - **Tells** no other actor; it asks the managers, and passes the operator's requests on to plugin hosts.
+//! - **Never** injects a fault into an actor unless the agent was started for that.
 //!
-//! The paths stand in `route.rs`. Whatever is refused is answered with `{"error": SENTENCE}`.
+//! The paths are in `route.rs`. A refused request is answered with `{"error": SENTENCE}`.
 
 mod checkpoint;
 mod commands;
@@ -36,13 +36,13 @@ use super::{AcceptError, Msg, Snapshot, listen};
 use crate::sources::sentence;
 use crate::{images as keeper, pod_manager};
 
-/// Who follows events holds a connection for hours.
+/// A client that follows events keeps its connection for hours.
 const LIMITS: Limits = Limits {
     connections: 64,
     life: None,
 };
 
-/// Whether actors may be broken on purpose.
+/// Whether faults may be injected into actors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultInjection {
     Allowed,
@@ -50,10 +50,10 @@ pub enum FaultInjection {
 }
 
 impl FaultInjection {
-    /// The variable that allows it when it is `1`.
+    /// The environment variable that allows it when it is `1`.
     pub const VARIABLE: &'static str = "OXLET_FAULT_INJECTION";
 
-    /// Reads the environment; for the start of the agent only.
+    /// Reads the environment variable; only called when the agent starts.
     pub fn from_environment() -> Self {
         match std::env::var_os(Self::VARIABLE).is_some_and(|value| value == "1") {
             true => FaultInjection::Allowed,
@@ -62,18 +62,18 @@ impl FaultInjection {
     }
 }
 
-/// The plugins' hosts, and what they may be swapped for.
+/// The plugins' hosts, and the declared plugins.
 #[derive(Debug, Clone)]
 pub struct Plugins {
-    /// The hosts' supervisor: their snapshots are what is shown.
+    /// The hosts' supervisor, whose children's snapshots are shown.
     pub group: Supervisor,
-    /// By the name that they are spawned with.
+    /// The hosts by their actors' names.
     pub hosts: BTreeMap<String, Addr<plugin::Msg>>,
-    /// Every plugin declared, by its own name; each declaration bears its host's name.
+    /// Every declared plugin by its own name; each declaration has its host's name.
     pub choices: BTreeMap<String, Declaration>,
 }
 
-/// Whom the admin server asks.
+/// The actors that the admin server asks.
 #[derive(Debug, Clone)]
 pub struct AdminPeers {
     pub root: Supervisor,
@@ -124,7 +124,7 @@ impl Actor for Admin {
     }
 
     async fn stop(&mut self, _ctx: &mut Context<Msg>) {
-        // Left behind, it would be replaced by the next agent.
+        // A socket that is left behind is replaced by the next agent.
         drop(std::fs::remove_file(&self.path));
     }
 

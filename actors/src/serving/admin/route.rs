@@ -1,4 +1,4 @@
-//! What can be asked of the admin socket, and how a question is refused.
+//! The admin socket's paths, and its errors.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use plugin_host::HostError;
 
 use super::checkpoint::ContainerCheckpointError;
 
-/// One question or order.
+/// A request to the admin socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AdminRoute {
     /// `GET /version`
@@ -27,7 +27,7 @@ pub(super) enum AdminRoute {
     Volumes,
     /// `GET /events`
     Events,
-    /// `GET /events?follow=true`: a JSON line each, until the asker leaves
+    /// `GET /events?follow=true`: a line of JSON each, until the client disconnects
     EventsToCome,
     /// `GET /why/POD`, by UID, name or namespace/name
     Why { pod: String },
@@ -41,7 +41,7 @@ pub(super) enum AdminRoute {
     Fault { path: String, fault: InjectedFault },
 }
 
-/// A container, and how long its checkpoint may take at least.
+/// A container, and the shortest timeout of its checkpoint.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CheckpointRequest {
     pub(super) pod: String,
@@ -49,7 +49,7 @@ pub(super) struct CheckpointRequest {
     pub(super) within: Duration,
 }
 
-/// Why a question or order has no answer but a sentence.
+/// Why a request was refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error(
@@ -217,7 +217,7 @@ fn follows(request: &Request<Incoming>) -> Result<bool, AdminError> {
     }
 }
 
-/// As upstream reads it: the last of several timeouts counts.
+/// Parses the query as upstream does: the last of several timeouts counts.
 fn checkpoint_request(
     request: &Request<Incoming>,
     pod: String,

@@ -1,4 +1,4 @@
-//! Laws of the admin socket.
+//! Invariants of the admin socket.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -347,7 +347,7 @@ fn broken_admin_server_gets_its_own_socket_back() {
             rig.ask("POST /faults?path=test/admin&fault=panic").await.0,
             200
         );
-        // Its next message is the question for its snapshot.
+        // The next message of the actor is the request for its snapshot, on which it panics.
         rig.root.tree().await;
         rig.root.tree().await;
         assert_eq!(rig.ask("GET /version").await.0, 200);
@@ -365,7 +365,7 @@ fn socket_of_a_dead_agent_is_replaced_and_anything_else_is_left_alone() {
         let path = folder.path().join("admin.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let listener = binds(&path).await.unwrap();
-        // Our own predecessor is no other agent.
+        // A socket that the agent itself left is no other agent's.
         drop(binds(&path).await.unwrap());
         drop(listener);
         let file = folder.path().join("file");

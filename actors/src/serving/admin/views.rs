@@ -1,4 +1,4 @@
-//! What the operator is shown.
+//! The views of the admin socket: plugins, pods, events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::pod_manager;
 use crate::worker::{self, Explanation};
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
-/// A worker that is busy for longer is shown without its stage.
+/// The timeout for a busy worker, which is then shown without its stage.
 const WORKER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Workers asked at the same time.
 const MAX_WORKER_REQUESTS: usize = 32;
 
-/// The agent that answers.
+/// The agent's version and process id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentVersion {
     pub version: String,
@@ -46,28 +46,28 @@ impl AgentVersion {
     }
 }
 
-/// A pod, as a table shows it.
+/// A row of `oxctl pods`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRow {
     pub namespace: String,
     pub name: String,
     pub uid: String,
     pub phase: String,
-    /// The phase, or the more telling reason of a container that waits.
+    /// The phase, or the waiting reason of a container, which says more.
     pub status: String,
     pub ready: usize,
     pub containers: usize,
     pub restarts: i32,
     pub started: Option<Timestamp>,
     pub ip: String,
-    /// Where its worker stands: Syncing, Terminating, Terminated; Unknown if that does not say.
+    /// The worker's state: Syncing, Terminating, Terminated; Unknown if it did not answer.
     pub stage: String,
 }
 
-/// The hosts' own views of themselves.
+/// The snapshots of the plugins' hosts.
 pub(super) async fn plugins(plugins: &Plugins) -> Vec<Value> {
     let tree = plugins.group.tree().await;
-    // A host that does not show itself is at least named.
+    // A host without a snapshot is at least named.
     let shown = tree.children.into_iter().map(|child| match child.snapshot.is_null() {
         true => json!({ "name": child.id, "state": child.state, "reason": "its host does not answer" }),
         false => child.snapshot,
@@ -163,7 +163,7 @@ async fn explanation(
     };
     match worker.ask(within, |reply| worker::Msg::Why { reply }).await {
         Ok(why) => Ok(Some(why)),
-        // Its pod ended meanwhile.
+        // The pod ended meanwhile.
         Err(AskError::Gone) => Ok(None),
         Err(error) => Err(error),
     }
@@ -180,7 +180,7 @@ pub(super) async fn events(events: &Addr<events::Msg>) -> Result<Vec<Event>, Adm
         .map_err(silent)
 }
 
-/// The events to come, a JSON line each; what a slow asker missed is counted in a line `{"missed": N}`.
+/// New events, a line of JSON each; a slow client gets the number of lost ones as `{"missed": N}`.
 pub(super) async fn events_to_come(
     events: &Addr<events::Msg>,
 ) -> Result<HandlerResponse, AdminError> {
@@ -208,7 +208,7 @@ async fn line(receiver: &mut Receiver<Event>) -> Option<Bytes> {
     Some(line.into())
 }
 
-/// Every pod of the node, and the statuses that are kept.
+/// Every pod of the node, and every status of the status manager.
 async fn known(
     pod_manager: &Addr<pod_manager::Msg>,
     statuses: &Addr<status::Msg>,

@@ -1,4 +1,4 @@
-//! Volumes, as the operator is shown them.
+//! Volumes, for `GET /volumes`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is remembered of one manifest between two readings.
+//! The state of one manifest between two readings.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,15 +10,15 @@ use super::scan::ManifestRead;
 use crate::sources::manifest::{SourceError, sentence};
 use crate::sources::source_problems::SourceProblem;
 
-/// What was last read of one manifest.
+/// The result of the last reading of one manifest.
 #[derive(Debug, Default)]
 pub(super) struct ManifestState {
     pub(super) stamp: Option<Stamp>,
-    /// Told apart from the next version by its stamp.
+    /// Whether its stamp is certain to differ from the next version's.
     pub(super) telling: bool,
-    /// Bad, and not because it is half written.
+    /// The file has not changed for a while, so it is not half written.
     pub(super) settled: bool,
-    /// Those of the last good version, if this one is bad.
+    /// The pods; if this version is bad, those of the last good one.
     pub(super) pods: Vec<Arc<Pod>>,
     pub(super) problems: Vec<SourceError>,
     pub(super) warnings: Vec<String>,
@@ -30,7 +30,7 @@ impl ManifestState {
         !self.settled && !self.problems.is_empty()
     }
 
-    /// What is held after this look at the manifest.
+    /// The state after this reading.
     pub(super) fn after(mut self, look: ManifestRead, now: SystemTime) -> ManifestState {
         match look {
             ManifestRead::Unchanged => {

@@ -1,9 +1,9 @@
 //! Static pods from a folder of manifests, or from one file (`staticPodPath`).
 //!
-//! - **Owns** what was last read of each manifest, and which mistakes were told.
-//! - **Hears** that something changed (inotify), that the period has passed, and what was read.
+//! - **Owns** the result of each manifest's last reading, and the problems that were reported.
+//! - **Hears** that a file changed (inotify), that the period has passed, and the results of readings.
 //! - **Tells** the pod manager the whole set: at once when it changes, and at every period again, so
-//!   that a pod manager that restarted learns it; the recorder what is wrong with a manifest.
+//!   that a restarted pod manager gets it; the recorder each problem of a manifest.
 //! - **Never** waits for a file: reading is blocking work beside it, one reading at a time. Never lets
 //!   one bad manifest hide another, nor end the pods that it described while it was good.
 //!
@@ -34,32 +34,32 @@ use crate::sources::manifest::{SourceError, sentence};
 use crate::sources::source_problems::{SourceProblem, SourceProblems};
 use crate::sources::unique::{Unique, unique};
 
-/// It hears its own watch, timers and readings: a handful at a time.
+/// Room for its own watch, timers and readings: a few at a time.
 pub const MAILBOX: usize = 64;
-/// Latency counts. The pauses are upstream's `retryPeriod` and `maxRetryPeriod`.
+/// A short latency matters. The pauses are upstream's `retryPeriod` and `maxRetryPeriod`.
 const WATCH_PACE: WatchPacing = WatchPacing {
     quiet: Duration::from_millis(1),
     rounds: 2,
     missing: Duration::from_secs(1),
     refused: Duration::from_secs(20),
 };
-/// Between attempts to tell a pod manager whose mailbox is full.
+/// Between attempts to send the set to a pod manager whose mailbox is full.
 const NOTIFY_RETRY_PERIOD: Duration = Duration::from_millis(200);
 /// A configured period shorter than this would be a busy loop.
 const MIN_PERIOD: Duration = Duration::from_millis(100);
 
-/// What the file source is told.
+/// Messages of the file source.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Reads everything and tells the set again: the period has passed.
+    /// Reads everything and sends the set again: the period has passed.
     Tick,
-    /// Reads what has changed.
+    /// Reads the files that changed.
     Changed,
-    /// Takes in what was read, and tells the pod manager if the set differs.
+    /// Takes the result of a reading, and sends the set if it differs.
     Scanned(Box<Scanned>),
-    /// Tells the pod manager, whose mailbox was full.
+    /// Sends the set to the pod manager, whose mailbox was full.
     Notify,
-    /// Reads what the watch has seen, or sees to the watch.
+    /// Reads after inotify events, or restarts the watch.
     Watched(WatchNotice),
 }
 
@@ -69,18 +69,18 @@ impl From<WatchNotice> for Msg {
     }
 }
 
-/// What came of a reading.
+/// The result of one reading.
 #[derive(Debug)]
 pub struct Scanned(Scan);
 
-/// What stands where.
+/// The counts of manifests and pods, and the refused manifests.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub path: String,
     pub watching: bool,
     pub manifests: usize,
     pub pods: usize,
-    /// What is wrong, by manifest.
+    /// Problems by manifest.
     pub refused: BTreeMap<String, Vec<String>>,
     pub readings: u64,
     pub sets_told: u64,
@@ -97,9 +97,9 @@ pub struct FileSource {
     source_problems: SourceProblems,
 
     manifests: BTreeMap<String, ManifestState>,
-    /// The pods as they should be told; none until the path was read once.
+    /// The set to send; none until the path was read once.
     desired: Option<Vec<Arc<Pod>>>,
-    /// As they were told last.
+    /// The set that was sent last.
     told: Option<Vec<Arc<Pod>>>,
     turns: ReadGate,
     settling: bool,
@@ -240,7 +240,7 @@ impl FileSource {
         self.desired = Some(Vec::new());
     }
 
-    /// What was read before stands; at the start nothing does, and so nothing is told.
+    /// The last result stands; before the first one no set is sent.
     fn unreadable(&mut self, why: &SourceError, ctx: &Context<Msg>) {
         let text = format!("{}: {}", self.path.display(), sentence(why));
         self.source_problems.tell(
@@ -284,7 +284,7 @@ impl FileSource {
         self.source_problems.tell(ctx.wall(), source_problems);
     }
 
-    /// One file, and it has never been good: nobody knows what it should have said.
+    /// The path is a single file that was never good: it is unknown which pods it should define.
     fn is_single_mistake(&self, pods: &[Arc<Pod>]) -> bool {
         let single = self
             .manifests
@@ -295,7 +295,7 @@ impl FileSource {
             && single.is_some_and(|(_, held)| !held.problems.is_empty())
     }
 
-    /// Hands the set on, again and again until there is room for it.
+    /// Sends the set; retries until the mailbox has room for it.
     fn tell(&mut self, ctx: &mut Context<Msg>) {
         let Some(pods) = self.desired.clone() else {
             return;
@@ -323,7 +323,7 @@ impl FileSource {
     }
 }
 
-/// The very same pods, in the same order.
+/// Whether both have the very same pods in the same order.
 fn same(one: Option<&[Arc<Pod>]>, other: Option<&[Arc<Pod>]>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => {

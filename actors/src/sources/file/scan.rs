@@ -1,4 +1,4 @@
-//! Reading a folder of manifests, or one file: blocking work, done in the pool for it.
+//! Reads a folder of manifests, or one file: blocking work for the blocking pool.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
@@ -13,45 +13,45 @@ use logic_api::manifest::{MAX_MANIFEST_BYTES, ManifestError, ManifestSource, Sta
 
 use crate::sources::manifest::{Manifest, SourceError};
 
-/// A file changed this recently may change again and keep its times: clocks of file systems are coarse.
+/// A file modified this recently may change again with the same times: file systems' clocks are coarse.
 const TIMESTAMP_GRANULARITY: Duration = Duration::from_millis(100);
 
-/// What to read.
+/// What a reading needs.
 #[derive(Debug)]
 pub(super) struct Scanner {
     pub(super) path: Arc<Path>,
     pub(super) ground: StaticPodContext,
-    /// The versions that need no second reading.
+    /// The stamps of the versions that need no second reading.
     pub(super) known: BTreeMap<String, Stamp>,
     pub(super) now: SystemTime,
 }
 
-/// What was read.
+/// The result of a reading.
 #[derive(Debug)]
 pub(super) enum Scan {
-    /// Nothing is there.
+    /// The path does not exist.
     Missing,
-    /// Something is there that cannot be read at all: nothing is known of any manifest.
+    /// The path cannot be read at all: no manifest's state is known.
     Unreadable(SourceError),
-    /// The manifests by their places, in lexical order.
+    /// The manifests by path, in lexical order.
     Found {
         watched: FileId,
         looks: BTreeMap<String, ManifestRead>,
     },
 }
 
-/// One manifest.
+/// The result of reading one manifest.
 #[derive(Debug)]
 pub(super) enum ManifestRead {
-    /// The version that is known.
+    /// The stamp is the known version's.
     Unchanged,
-    /// A version of a regular file; `telling` if the next one will have another stamp.
+    /// A version of a regular file; `telling` if the next version is certain to have another stamp.
     Read {
         stamp: Stamp,
         telling: bool,
         manifest: Manifest,
     },
-    /// Something else.
+    /// No regular file, or one that cannot be read.
     Refused(SourceError),
 }
 
@@ -97,7 +97,7 @@ impl Scanner {
         })
     }
 
-    /// None for a file that went away since its folder was listed.
+    /// Reads one file; none if it was removed since its folder was listed.
     fn look(&self, path: &Path) -> Option<ManifestRead> {
         let Some(place) = path.to_str() else {
             return Some(ManifestRead::Refused(SourceError::Unspeakable));
@@ -134,7 +134,7 @@ impl Scanner {
     }
 
     fn have_read(&self, stamp: Stamp, manifest: Manifest) -> ManifestRead {
-        // As of before the reading: it may have been changed since.
+        // The stamp is of before the reading: the file may have changed since.
         let telling = stamp.distance(self.now) > TIMESTAMP_GRANULARITY;
         ManifestRead::Read {
             stamp,
@@ -147,7 +147,7 @@ impl Scanner {
 fn contents(file: File, bytes: u64) -> Result<Vec<u8>, SourceError> {
     within_limit(bytes)?;
     let data = folder::contents(file, MAX_MANIFEST_BYTES).map_err(FileReadError::from)?;
-    // It may have grown meanwhile.
+    // The file may have grown meanwhile.
     within_limit(data.len() as u64)?;
     Ok(data)
 }

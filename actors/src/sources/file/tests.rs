@@ -1,4 +1,4 @@
-//! Laws of the file source, on real folders and with real inotify.
+//! Invariants of the file source, on real folders and with real inotify.
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -13,9 +13,9 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// For what inotify brings.
+/// The timeout for changes that inotify reports.
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Far more than any test needs at the shortest period.
+/// Sets that a test waits for; far more than any needs at the shortest period.
 const MAX_SETS: usize = 100;
 /// A period that no test reaches.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -72,7 +72,7 @@ impl Rig {
         names(&self.pods().await)
     }
 
-    /// The sets until one of these pods comes; how many there were.
+    /// Receives sets until one has these pods; returns their number.
     async fn until(&mut self, expected: &[&str]) -> usize {
         for count in 1..=MAX_SETS {
             if self.names().await == expected {
@@ -103,7 +103,7 @@ impl Rig {
         self.folder.path().join(name)
     }
 
-    /// As an editor or `mv` would: whole, in one step.
+    /// Replaces a file in one step, as an editor or `mv` would.
     fn put(&self, name: &str, text: &str) {
         put(self.folder.path(), name, text);
     }
@@ -195,7 +195,7 @@ fn dropped_manifest_reaches_the_directory_within_milliseconds() {
             rig.pods().await;
             let mut took = Vec::new();
             for round in 0..21 {
-                // The watch stands after the first round at the latest.
+                // inotify is set up after the first round at the latest.
                 let began = kernel::now();
                 rig.put(
                     "a.yaml",
@@ -268,7 +268,7 @@ fn unchanged_pods_are_told_again_as_the_very_same_objects() {
     });
 }
 
-/// What each bad thing must be called in its event, besides its file.
+/// Each bad manifest, with the text that its event must contain besides the path.
 const BAD: [(&str, &[&str]); 14] = [
     ("c-broken.yaml", &["line"]),
     ("d-empty.yaml", &["empty", "expected"]),

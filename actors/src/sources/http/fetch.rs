@@ -1,6 +1,6 @@
 //! One GET, as Go's client would do it: redirects followed, everything within ten seconds.
 //!
-//! A connection a fetch: between two of them lies a period, so there is nothing to pool.
+//! One connection for each fetch: a period lies between two of them, so a pool would not help.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -24,12 +24,12 @@ use tokio_rustls::TlsConnector;
 
 use super::url::{UrlError, UrlTarget};
 
-/// Upstream's timeout for the whole of it.
+/// Upstream's timeout for the whole fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Go's limit.
 const MAX_REDIRECTS: usize = 10;
 
-/// Why nothing was fetched.
+/// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error("{url}: {why}")]
@@ -60,10 +60,10 @@ pub enum FetchError {
     Deadline { url: String },
 }
 
-/// Which authorities vouch for a server.
+/// The certificate authorities to trust.
 #[derive(Debug)]
 pub(super) enum Roots {
-    /// The system's, read when the first https URL is fetched.
+    /// The system's; read when the first https URL is fetched.
     OfTheSystem,
     #[cfg(test)]
     These(RootCertStore),
@@ -83,7 +83,7 @@ struct UrlTls {
 }
 
 impl UrlClient {
-    /// A header that HTTP cannot carry is left out, and a line in the log says so.
+    /// A header that HTTP cannot carry is left out and logged.
     pub(super) fn new(
         url: Arc<str>,
         headers: &BTreeMap<String, Vec<String>>,
@@ -97,7 +97,7 @@ impl UrlClient {
         for (name, values) in headers {
             for (index, value) in values.iter().enumerate() {
                 match (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
-                    // As Go: the host is the URL's.
+                    // As Go: the host is always the URL's.
                     (Ok(HOST), _) => {}
                     (Ok(name), Ok(value)) if index == 0 => drop(all.insert(name, value)),
                     (Ok(name), Ok(value)) => drop(all.append(name, value)),
@@ -122,7 +122,7 @@ impl UrlClient {
         &self.url
     }
 
-    /// Fetches what stands there now.
+    /// Fetches the current contents.
     pub(super) async fn fetch(&self) -> Result<Bytes, FetchError> {
         let within = tokio::time::timeout(FETCH_TIMEOUT, self.follow()).await;
         within.unwrap_or_else(|_| Err(FetchError::Deadline { url: self.name() }))
@@ -138,7 +138,7 @@ impl UrlClient {
             }
             target = self.next(&target, &answer)?;
             if target.authority.host() != first.authority.host() {
-                // As Go: another host does not learn our secrets.
+                // As Go: credentials are not sent to another host.
                 headers.remove(AUTHORIZATION);
                 headers.remove(COOKIE);
             }
@@ -176,7 +176,7 @@ impl UrlClient {
                 status,
             });
         }
-        // Told beforehand, it need not be read.
+        // A length that is announced as too long need not be read.
         if answer.body().size_hint().lower() > MAX_MANIFEST_BYTES as u64 {
             return Err(FetchError::TooLong { url: self.name() });
         }
@@ -240,7 +240,7 @@ impl UrlClient {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(broken)?;
-        // It ends with the body, or when that is dropped; its error is the asker's as well.
+        // The task ends with the body, or when the body is dropped; its error is the request's as well.
         tokio::spawn(async move { drop(connection.await) });
         let mut request = Request::new(Empty::<Bytes>::new());
         *request.uri_mut() = target.path.clone().into();
@@ -287,7 +287,7 @@ impl UrlClient {
         }
     }
 
-    /// The URL as errors show it: what may be a secret stands behind the question mark.
+    /// The URL as errors show it: without the query, which may have secrets.
     fn name(&self) -> String {
         self.url.split('?').next().unwrap_or_default().to_owned()
     }
@@ -306,7 +306,7 @@ fn leads_on(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-/// What cannot be read of the system's store is not trusted; the rest is.
+/// The system's root certificates; those that cannot be read are not trusted.
 fn system_roots() -> RootCertStore {
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {

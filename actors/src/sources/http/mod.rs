@@ -1,10 +1,10 @@
 //! Static pods from a URL (`staticPodURL`).
 //!
-//! - **Owns** the pods of the last good answer, and how often fetching has failed since.
-//! - **Hears** that the period has passed, and what was fetched.
-//! - **Tells** the pod manager the whole set after each good answer; the recorder what is wrong with it.
-//! - **Never** tells a set before the first good answer, and never lets a failure, an empty answer or a
-//!   bad manifest end what runs.
+//! - **Owns** the pods of the last good answer, and the number of failures since.
+//! - **Hears** that the period has passed, and the results of fetches.
+//! - **Tells** the pod manager the whole set after each good answer; the recorder each problem with it.
+//! - **Never** sends a set before the first good answer, and never lets a failure, an empty answer or a
+//!   bad manifest end running pods.
 //!
 //! Upstream: pkg/kubelet/config/http.go (1.36), where an empty answer does end the pods.
 
@@ -34,19 +34,19 @@ use crate::sources::manifest::{Manifest, SourceError, sentence};
 use crate::sources::source_problems::{SourceProblem, SourceProblems};
 use crate::sources::unique::{Unique, unique};
 
-/// It hears its own timer and fetches: one at a time.
+/// Room for its own timer and fetches: one at a time.
 pub const MAILBOX: usize = 16;
-/// Failures in a row that are worth a warning each; upstream's number.
+/// Consecutive failures that are logged as warnings; upstream's number.
 const LOUD_FAILURES: u64 = 3;
-/// A configured period shorter than this would be an attack on the server.
+/// A configured period shorter than this would flood the server.
 const MIN_PERIOD: Duration = Duration::from_millis(100);
 
-/// What the HTTP source is told.
+/// Messages of the HTTP source.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Fetches: the period has passed.
     Tick,
-    /// Takes in what was fetched, and tells the pod manager.
+    /// Takes the result of a fetch, and sends the pod manager the set.
     Fetched(Result<Box<FetchedManifest>, FetchError>),
 }
 
@@ -54,17 +54,17 @@ pub enum Msg {
 #[derive(Debug)]
 pub struct FetchedManifest {
     version: u64,
-    /// None for the very bytes that are known.
+    /// None if the answer's bytes are those of the last one.
     manifest: Option<Manifest>,
 }
 
-/// How it goes.
+/// The counts of pods and fetches, and the last error.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub url: String,
     pub pods: Option<usize>,
     pub fetches: u64,
-    /// In a row.
+    /// Consecutive failures.
     pub failures: u64,
     pub last_error: Option<String>,
     pub refused: Vec<String>,
@@ -80,7 +80,7 @@ pub struct UrlSource {
     pod_manager: Addr<pod_manager::Msg>,
     source_problems: SourceProblems,
 
-    /// Of the last good answer, none before it.
+    /// The hash of the last good answer; none before it.
     version: Option<u64>,
     pods: Vec<Arc<Pod>>,
     problems: Vec<SourceError>,
@@ -215,7 +215,7 @@ impl UrlSource {
             self.problems = manifest.problems;
             self.warnings = manifest.warnings;
             if useless && self.version.is_none() {
-                // Not one pod is known, nor that there is none.
+                // Without one readable pod it is unknown whether the set is empty.
                 self.complain(fetched.version, Vec::new(), ctx);
                 return;
             }
@@ -254,7 +254,7 @@ impl UrlSource {
         self.source_problems.tell(ctx.wall(), all);
     }
 
-    /// Upstream's manners: the first failures are loud, then a sentence, then quiet.
+    /// As upstream: the first failures are warnings, later ones debug lines.
     fn failed(&mut self, error: &FetchError) {
         let text = sentence(error);
         match self.failures {

@@ -1,4 +1,4 @@
-//! Laws of the HTTP source, against a server that says what it is told to.
+//! Invariants of the HTTP source, against a scripted server.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,7 +23,7 @@ const FAST_PERIOD: Duration = Duration::from_millis(100);
 const CERTIFICATE: &[u8] = include_bytes!("testdata/localhost.pem");
 const KEY: &[u8] = include_bytes!("testdata/localhost.key");
 
-/// Answers each request with whatever was set last, and keeps the requests' heads.
+/// Answers each request with the answer set last, and records the requests' heads.
 #[derive(Debug, Clone, Default)]
 struct ManifestServer {
     answer: Rc<RefCell<Vec<u8>>>,
@@ -71,7 +71,7 @@ impl ManifestServer {
         self.heads.borrow_mut().push(head);
         let answer = self.paths.borrow().get(&path).cloned();
         let answer = answer.unwrap_or_else(|| self.answer.borrow().clone());
-        // A client that left early is none of our business.
+        // A client that disconnects early is no failure of the server.
         drop(stream.write_all(&answer).await);
         drop(stream.shutdown().await);
     }
@@ -150,7 +150,7 @@ impl Rig {
         }
     }
 
-    /// The source's own view once it says this about its last failure.
+    /// The source's snapshot once its last error contains this.
     async fn failure(&self, words: &str) -> String {
         let said = async {
             loop {

@@ -1,4 +1,4 @@
-//! What must be known of a URL to fetch it, and where a redirect leads.
+//! Parses URLs, and resolves redirects.
 
 use hyper::Uri;
 use hyper::http::uri::{Authority, InvalidUri, PathAndQuery, Scheme};
@@ -26,7 +26,7 @@ pub(super) enum UrlError {
 
 impl UrlTarget {
     pub(super) fn parse(text: &str) -> Result<UrlTarget, UrlError> {
-        // A fragment is for the reader, not for the server.
+        // A fragment is not sent to the server.
         let text = text.split('#').next().unwrap_or_default();
         let parts = text.parse::<Uri>()?.into_parts();
         let secure = match parts.scheme {
@@ -48,7 +48,7 @@ impl UrlTarget {
         })
     }
 
-    /// Where a `Location` leads from here.
+    /// The target of a `Location` relative to this URL.
     pub(super) fn redirected(&self, location: &str) -> Result<UrlTarget, UrlError> {
         let scheme = if self.secure { "https" } else { "http" };
         let folder = self
@@ -75,7 +75,7 @@ impl UrlTarget {
         UrlTarget::parse(&absolute)
     }
 
-    /// The host without brackets, as a resolver wants it.
+    /// The host without brackets, as a resolver expects it.
     pub(super) fn host(&self) -> &str {
         self.authority
             .host()

@@ -1,4 +1,4 @@
-//! What the API server is told of volumes, and what waits for it.
+//! Reports to the API server about volumes, and what waits for them.
 
 use cluster::node::pvc_resize::{self, PvcGrowth};
 use cluster::node::{self, csi_node};
@@ -14,7 +14,7 @@ use super::*;
 const CLAIM: (&str, &str) = ("data", "persistentVolumeClaim: {claimName: data}");
 const ID: &str = "kubernetes.io/csi/d.example.com^h";
 
-/// Those who pass on to the API server.
+/// Inboxes of the actors that report to the API server.
 struct FakeCluster {
     node: Inbox<node::Msg>,
     csi_node: Inbox<csi_node::Msg>,
@@ -53,7 +53,7 @@ async fn start(objects: &str, stats: Option<Duration>) -> (Rig, FakeCluster) {
 }
 
 impl FakeCluster {
-    /// The volumes that were told to be in use, in order; what is not certain yet has a question mark.
+    /// The volumes reported in use, in order; uncertain ones with a question mark.
     fn in_use(&mut self) -> Vec<String> {
         let text = |msg| {
             let node::Msg::Learned(NodeFact::VolumesInUse(in_use)) = msg else {
@@ -67,7 +67,7 @@ impl FakeCluster {
         self.node.drain().into_iter().filter_map(text).collect()
     }
 
-    /// What was told to hang.
+    /// The volumes reported as stuck.
     fn stuck(&mut self) -> Vec<Vec<String>> {
         let stuck = |msg| {
             let node::Msg::Learned(NodeFact::Stuck(stuck)) = msg else {
@@ -110,7 +110,7 @@ fn csi(ids: &BTreeSet<VolumeId>) -> String {
     names.collect::<Vec<_>>().join(",")
 }
 
-/// A claim whose volume has `size`; `claimed` is how much the claim has.
+/// A claim whose volume has `size`, with `claimed` as the capacity in its status.
 fn objects(size: &str, claimed: &str, attach: bool) -> String {
     let attachment = attachment_name("h", "d.example.com", "edge");
     format!(
@@ -242,7 +242,7 @@ fn a_volume_is_mounted_when_the_nodes_object_says_that_it_is_attached() {
         cluster.object.send_replace(Some(Arc::new(node.clone())));
         answer.await.unwrap().unwrap().unwrap();
         assert_eq!(rig.plugins.staged(), [ID]);
-        // It is a controller's word while it is not mounted, and the node's from then on.
+        // Whether it is attached only matters until it is mounted.
         node.status = None;
         cluster.object.send_replace(Some(Arc::new(node)));
         pass(SECOND).await;
@@ -363,7 +363,7 @@ fn a_driver_that_tells_of_its_room_is_asked_each_period_and_the_api_server_told(
         rig.plugins.backend_for("d.example.com", 5);
         pass(MOMENT).await;
         assert_eq!(cluster.drivers().len(), 1, "what is different is told");
-        // Another period begins anew, and the same one goes on.
+        // A changed period restarts the timer, an equal one does not.
         rig.supply(&says(600));
         pass(SECOND * 599).await;
         rig.plugins.backend_for("d.example.com", 6);
@@ -436,7 +436,7 @@ fn what_hangs_is_told_of_the_node_and_when_it_hangs_no_more() {
     });
 }
 
-/// A server that went away hangs whoever looks, long after the volume was mounted.
+/// A server that is unreachable hangs every access, long after the volume was mounted.
 #[test]
 fn a_mounted_volume_that_hangs_is_told_of_the_node_too() {
     run_paused(|| async {

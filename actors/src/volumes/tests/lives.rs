@@ -1,4 +1,4 @@
-//! From a wish to a release, through failures and restarts.
+//! From a request to its release, through failures and restarts.
 
 use super::*;
 
@@ -208,14 +208,14 @@ fn a_stuck_volume_has_its_plugin_replaced_and_others_go_on() {
             panic!("the plugin is to be replaced");
         };
         assert_eq!(generation, 0);
-        // Nothing of the process that had the thread is left: it is tried again.
+        // The process that had the stuck thread has ended: the operation is retried.
         assert_eq!(hung.await.unwrap().unwrap().unwrap().volumes.len(), 1);
         rig.assert_serial();
     });
 }
 
-/// Upstream's TestReconstructVolumesMount: what was mounted before a restart is found, kept for who wants it, and
-/// taken away from who is gone.
+/// Upstream's TestReconstructVolumesMount: volumes mounted before a restart are found, kept for pods that desire them,
+/// and unmounted for pods that are gone.
 #[test]
 fn a_new_agent_keeps_what_is_wanted_and_takes_away_what_nobody_wants() {
     run_paused(|| async {

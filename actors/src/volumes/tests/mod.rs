@@ -1,4 +1,4 @@
-//! Laws of the volume manager: storage plugins in the test's own process that only remember, on a paused clock.
+//! Invariants of the volume manager: storage plugins in the test's own process that touch no disk, on a paused clock.
 
 mod drivers;
 mod in_use;
@@ -22,7 +22,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(123);
 const NONE: [&str; 0] = [];
 
-/// The keeper, the plugins, and all other neighbours as inboxes.
+/// The volume manager, the plugins, and inboxes as all other neighbours.
 struct Rig {
     root: Supervisor,
     keeper: Addr<Msg>,
@@ -48,7 +48,7 @@ impl Rig {
         Rig::within(None, objects, stats, before).await
     }
 
-    /// With an API server behind these, or without one.
+    /// With an API server whose actors these are, or without one.
     async fn within(
         cluster: Option<ApiPeers>,
         objects: &str,
@@ -105,7 +105,7 @@ impl Rig {
         }
     }
 
-    /// Wants a pod's volumes; the answer comes by itself.
+    /// Requests a pod's volumes in a task of its own, which returns the answer.
     fn want(&self, pod: &Arc<Pod>) -> tokio::task::JoinHandle<MountReply> {
         let (keeper, pod) = (self.keeper.clone(), pod.clone());
         tokio::task::spawn_local(async move {
@@ -142,7 +142,7 @@ impl Rig {
         self.keeper.tell(Msg::Pods(uids)).unwrap();
     }
 
-    /// These are the objects from now on; what did not change is the same object.
+    /// Replaces the objects; an unchanged one keeps its `Arc`.
     fn supply(&self, text: &str) {
         let mut objects = parsed(text);
         objects.succeed(&self.supply.borrow());
@@ -162,7 +162,7 @@ impl Rig {
             .collect()
     }
 
-    /// What the plugins were asked, without what only looks.
+    /// The plugins' calls without those that only read.
     fn calls(&self) -> Vec<String> {
         let looks = ["list", "release-subpaths", "stats"];
         let mut calls = self.plugins.calls();
@@ -170,7 +170,7 @@ impl Rig {
         calls
     }
 
-    /// Reasons and messages since the last look.
+    /// Reasons and messages of the events since the last call.
     fn texts(&mut self) -> Vec<String> {
         let text = |msg| {
             let events::Msg::Record(event) = msg else {

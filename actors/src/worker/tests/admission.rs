@@ -1,4 +1,4 @@
-//! Who may begin: on a node of 4 CPUs.
+//! Admission, on a node of 4 CPUs.
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kernel::testing::run_paused;

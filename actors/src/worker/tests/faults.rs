@@ -1,5 +1,5 @@
 //! Calls of the runtime that fail, hang, or are carried out though their answer is lost: whatever happens to
-//! one pod, it comes to run and to an end, nothing of it is doubled, and its neighbour does not notice.
+//! one pod, it starts and ends, nothing of it is duplicated, and its neighbour is not affected.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ const CALLS: [&str; 12] = [
     "RemoveContainer",
 ];
 
-/// What may happen to one.
+/// What may happen to a call.
 const FAULTS: [&str; 4] = [
     r#""code": "Internal", "message": "no""#,
     r#""code": "Internal", "message": "done, and lost", "after_effect": true"#,
@@ -53,7 +53,7 @@ const FAULTS: [&str; 4] = [
     r#""hang": true"#,
 ];
 
-/// No container of a name has two instances that live.
+/// No container name has two running instances.
 fn doubled(pod: &RuntimePod) -> Option<String> {
     let alive = |name: &str| {
         let instances = pod.instances(name);

@@ -1,4 +1,4 @@
-//! Hooks and graces, in the life of a pod.
+//! Hooks and grace periods, in the life of a pod.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ spec:
     lifecycle: {preStop: {sleep: {seconds: 10}}}
 ";
 
-/// How long a pod takes to be gone.
+/// The time until a pod is gone.
 async fn gone(node: &TestNode, uid: &str) -> Duration {
     let begun = kernel::now();
     node.until_gone(uid).await;

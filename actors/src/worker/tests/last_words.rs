@@ -1,4 +1,4 @@
-//! Last words are read from files, and that takes its time: nothing that is told depends on how long.
+//! Termination messages are read from files, which takes time: no status depends on how long.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::{container, phase};
 use crate::pod_manager::Msg;
 use crate::testing::{TestNode, pod};
 
-/// More than a runtime has by default.
+/// Threads; more than a runtime has by default.
 const THREADS: usize = 512;
 
-/// Keeps every thread for blocking work until it is dropped: work that comes meanwhile waits. The clock stands still.
+/// Occupies every thread for blocking work until it is dropped: further work waits. The clock stands still.
 fn keep_threads() -> Vec<mpsc::Sender<()>> {
     let keep = |_| {
         let (held, released) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! Random lives: whatever happens to a pod, and in whatever order, its worker keeps the laws.
+//! Random lives: whatever happens to a pod, and in whatever order, its worker keeps the invariants.
 //!
 //! The decisions have a model test of their own (`logic_pods::pod_actions`); here the whole tree runs, over the fake
 //! runtime, with calls that fail or hang and an agent that is killed.
@@ -16,7 +16,7 @@ use crate::testing::{TestNode, pod};
 
 const LIVES: u32 = 24;
 const UID: &str = "life";
-/// The pod's own grace.
+/// The pod's own grace period.
 const GRACE: Duration = Duration::from_secs(8);
 
 const LIFE: &str = "
@@ -43,10 +43,10 @@ spec:
 #[derive(Debug, Clone)]
 enum Event {
     Passes(u16),
-    /// The nth running container is killed from inside.
+    /// The nth running container is killed within the container.
     Killed(usize),
     SandboxStopped,
-    /// The next calls of one name meet this.
+    /// The next calls of one name have this fault.
     Fault(&'static str, &'static str),
     WorkerPanics,
     AgentKilled,
@@ -78,7 +78,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What must hold at any time.
+/// The invariants.
 fn check(now: &RuntimePod) {
     for name in ["init", "side", "app", "deaf", "short"] {
         let alive = now
@@ -118,7 +118,7 @@ async fn happen(node: TestNode, life: &std::sync::Arc<Pod>, event: &Event) -> Te
             if let Some(container) = running.nth(*nth) {
                 let kill = ["kill", "-9", "1"].map(str::to_owned);
                 let within = Duration::from_secs(1);
-                // It may have ended, or the call may meet a fault.
+                // It may have ended, or the call may fail.
                 drop(node.runtime.exec_sync(&container.id, &kill, within).await);
             }
         }
@@ -133,7 +133,7 @@ async fn happen(node: TestNode, life: &std::sync::Arc<Pod>, event: &Event) -> Te
             node.script(&script);
         }
         Event::WorkerPanics => {
-            // None is there before the first relist.
+            // Before the first relist there is no worker.
             drop(
                 node.node
                     .root
@@ -156,7 +156,7 @@ fn deleted(pod: &Pod) -> std::sync::Arc<Pod> {
     pod.into()
 }
 
-/// Lives a life, deletes the pod, and lets more happen while it ends.
+/// Runs a random life, deletes the pod, and lets more happen while it ends.
 async fn live(before: Vec<Event>, after: Vec<Event>) {
     let mut node = TestNode::start().await;
     let life = pod(LIFE);
@@ -170,7 +170,7 @@ async fn live(before: Vec<Event>, after: Vec<Event>) {
     node.script("{}");
     let deleted = deleted(&life);
     node.desire(std::slice::from_ref(&deleted));
-    // Whatever call was under way ends; from then on nothing begins.
+    // Running calls end; from then on none begins.
     pass(Duration::from_secs(5)).await;
     let last = instances(&node).await;
     for event in &after {

@@ -1,4 +1,4 @@
-//! What cannot be done now, or was without effect, is not done again at once.
+//! An operation that fails or has no effect is not repeated at once.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ spec:
 /// Enough for dozens of plans, all of which take no time.
 const ROUND_TRIPS: usize = 300;
 
-/// Lets everybody do what they do without waiting for anything.
+/// Lets all tasks run until each of them waits, without advancing the clock.
 async fn settle(node: &TestNode) {
     for _ in 0..ROUND_TRIPS {
         node.runtime.version().await.unwrap();

@@ -1,4 +1,4 @@
-//! What probes do to a pod.
+//! The effects of probes on a pod.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn a_restarted_agent_does_not_flip_readiness() {
         let web = pod(PROBED);
         node.desire(std::slice::from_ref(&web));
         node.until("web", ready).await;
-        // The record is written a moment later.
+        // Time for the checkpoint to be written.
         pass(Duration::from_secs(1)).await;
         let node = node.restart().await;
         node.desire(&[web]);

@@ -91,7 +91,7 @@ fn a_volume_that_cannot_be_mounted_is_told_and_tried_again() {
 fn who_waits_for_longer_than_a_wish_lasts_says_what_is_missing_and_wishes_again() {
     run_paused(|| async {
         let node = TestNode::start().await;
-        // Tried again after half a second, then twice as long each time: that is longer than the wish lasts.
+        // Retried after half a second, then twice as long each time: longer than the request's deadline.
         for _ in 0..9 {
             let refused = StorageFault::Refused(Status::internal("no"));
             node.storage.fault("mount", &id("web"), refused);

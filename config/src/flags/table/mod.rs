@@ -5,7 +5,7 @@ mod own;
 
 use super::value::FlagType;
 
-/// One flag.
+/// One command-line flag.
 #[derive(Debug)]
 pub(crate) struct Flag {
     pub(crate) name: &'static str,
@@ -37,7 +37,7 @@ pub(crate) enum FlagStatus {
     Deprecated,
     /// Upstream has removed it; the last version that took it is named.
     Removed(&'static str),
-    /// Not upstream's.
+    /// A flag that the kubelet does not have.
     Ours,
 }
 

@@ -1,17 +1,17 @@
-//! What somebody wants to do, as an authorizer is asked it.
+//! The attributes of a request that an authorizer decides on.
 
 use serde_json::Value;
 
 use crate::request_info::RequestInfo;
 
-/// What somebody wants to do: to a resource, or to a path that is none.
+/// The attributes of a request: a user, a verb, and a resource or a non-resource path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessAttributes {
     /// The name of the user.
     pub user: String,
-    /// His groups.
+    /// The user's groups.
     pub groups: Vec<String>,
-    /// What he wants to do, as `get`.
+    /// The verb, as `get`.
     pub verb: String,
     /// The group of the resource; empty for the core.
     pub group: String,
@@ -27,7 +27,7 @@ pub struct AccessAttributes {
     pub path: String,
 }
 
-/// What a test says to a request; none leaves it to the usual rights.
+/// A test's decision on a request: allowed or not; none leaves it to the usual rights.
 pub(crate) type AuthorizationHook = Box<dyn Fn(&AccessAttributes) -> Option<bool> + Send>;
 
 impl AccessAttributes {

@@ -1,4 +1,4 @@
-//! What a server knows of who may come in: its authority, its TLS, its tokens, and what a test may change of that.
+//! A server's state of authentication: its authority, its TLS, its tokens, and what a test may change of that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ pub(crate) struct AuthSettings {
     pub(crate) asked: Vec<AccessAttributes>,
     /// Bearer tokens, and whose they are.
     pub(crate) tokens: BTreeMap<String, UserInfo>,
-    /// Users who are not let in any more, whatever they show.
+    /// Names of users whose requests are answered 401, whatever their credentials.
     pub(crate) refused: BTreeSet<String>,
     pub(crate) anonymous: bool,
     pub(crate) guards_nodes: bool,
@@ -122,7 +122,7 @@ impl AuthState {
         self.settings().guards_nodes
     }
 
-    /// Whether everybody may do everything.
+    /// Whether every request is allowed.
     pub(crate) fn is_open(&self) -> bool {
         self.security != AccessControl::Guarded
     }

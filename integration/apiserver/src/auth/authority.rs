@@ -1,5 +1,5 @@
-//! The certificate authority of the double: it signs the server's certificate, those of clients, and what is asked for by
-//! certificate requests. The whole cluster has one, as small clusters do.
+//! The certificate authority of the double: it signs the server's certificate, those of clients, and what is asked for
+//! by certificate requests. The whole cluster has one, as small clusters do.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -19,7 +19,8 @@ use rustls::pki_types::CertificateDer;
 use crate::clock;
 use crate::request_info::UserInfo;
 
-/// How far back a certificate begins, so that a clock which is a little late finds it good. One that is short begins at once.
+/// How far back a certificate begins, so that a clock which is a little late finds it good. One that is short begins at
+/// once.
 const BACKDATE: i64 = 300;
 const SHORT: i64 = 3600;
 const TEN_YEARS: i64 = 10 * 365 * 24 * 3600;
@@ -33,9 +34,9 @@ pub(crate) struct CertificateAuthority {
 /// A certificate with its key, both as PEM.
 #[derive(Clone)]
 pub struct CertificateWithKey {
-    /// The certificate.
+    /// The certificate, PEM.
     pub certificate: String,
-    /// Its private key, PKCS#8.
+    /// Its private key, PKCS#8 as PEM.
     pub key: String,
 }
 
@@ -93,8 +94,8 @@ impl CertificateAuthority {
         Ok((certificate, key))
     }
 
-    /// Returns a client's certificate: its name is the user, its organizations are his groups. Good for so many seconds, less than
-    /// none for one that has been good.
+    /// Returns a client's certificate: its name is the user, its organizations are the user's groups. It is valid for
+    /// so many seconds; a negative number makes one that has expired.
     pub(crate) fn client(
         &self,
         user: &UserInfo,

@@ -1,4 +1,4 @@
-//! What a test gives to clients, and how it changes who may do what.
+//! Credentials for clients, and how a test changes their rights.
 
 use anyhow::Context as _;
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
@@ -11,24 +11,24 @@ use crate::certificates::SigningPolicy;
 use crate::options::AccessControl;
 use crate::request_info::UserInfo;
 
-/// Whom a kubeconfig is for.
+/// The user of a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientIdentity {
-    /// Nobody in particular.
+    /// `system:anonymous`: no credentials.
     Anonymous,
-    /// Who has a client certificate with this name and group.
+    /// A client certificate with this name and group.
     Certificate {
         /// The name of the user.
         name: String,
-        /// His group.
+        /// The user's group.
         group: String,
     },
-    /// Who has this bearer token.
+    /// This bearer token.
     Token(String),
 }
 
 impl ClientIdentity {
-    /// Returns who may do everything.
+    /// Returns an administrator, of the group `system:masters`.
     pub fn admin() -> ClientIdentity {
         ClientIdentity::Certificate {
             name: "kubernetes-admin".to_string(),
@@ -36,7 +36,7 @@ impl ClientIdentity {
         }
     }
 
-    /// Returns a node.
+    /// Returns the identity of the node of this name: `system:node:NAME`, of the group `system:nodes`.
     pub fn node(name: &str) -> ClientIdentity {
         ClientIdentity::Certificate {
             name: format!("system:node:{name}"),
@@ -55,7 +55,7 @@ impl CertificateWithKey {
     }
 }
 
-/// Writes a kubeconfig that has all it needs in itself: where, whose signature is trusted, who asks.
+/// Writes a kubeconfig with the server, its authority and the user's credentials inline.
 pub(crate) fn write_kubeconfig(
     url: &str,
     authority: Option<&str>,
@@ -110,7 +110,7 @@ impl Server {
         write_kubeconfig(&self.url(), trusted, &user)
     }
 
-    /// Lets a bearer token be this user's.
+    /// Makes this a bearer token of a user of this name and these groups.
     pub fn token(&self, token: &str, name: &str, groups: &[&str]) {
         let groups = groups.iter().map(|group| (*group).to_string()).collect();
         let user = UserInfo {
@@ -146,7 +146,7 @@ impl Server {
         self.state.auth.issued.revoke(token);
     }
 
-    /// Lets a user in no more, or again, whatever he shows.
+    /// Answers a user 401, whatever the credentials, or no longer does.
     pub fn refuse_user(&self, name: &str, refused: bool) {
         let mut settings = self.state.auth.settings();
         if refused {
@@ -156,7 +156,7 @@ impl Server {
         }
     }
 
-    /// Lets in who shows nothing, or answers him 401.
+    /// Serves requests without credentials, or answers them 401.
     pub fn allow_anonymous(&self, allowed: bool) {
         self.state.auth.settings().anonymous = allowed;
     }
@@ -166,7 +166,7 @@ impl Server {
         self.state.auth.settings().guards_nodes = guarded;
     }
 
-    /// Lets a test say first who may do what; where it says nothing, the usual rights do.
+    /// Lets a test decide on requests first; where it returns none, the usual rights do.
     pub fn judge(&self, judge: impl Fn(&AccessAttributes) -> Option<bool> + Send + 'static) {
         self.state.auth.settings().judge = Some(Box::new(judge));
     }

@@ -1,4 +1,4 @@
-//! Who asks, and whether he may; the TLS of the server.
+//! Authentication and authorization of requests; the TLS of the server.
 
 pub(crate) mod attributes;
 pub(crate) mod auth_state;
@@ -25,13 +25,13 @@ use crate::tokens;
 const ANONYMOUS: &str = "system:anonymous";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// What is known of a connection's other end.
+/// A connection's peer: the chain of client certificates that it has shown, empty without TLS.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionPeer {
     pub(crate) certificates: Vec<CertificateDer<'static>>,
 }
 
-/// Says who asks: by his certificate, else by his token, else nobody in particular.
+/// Authenticates a request: by its client certificate, else by its token, else as anonymous.
 pub(crate) fn user(
     state: &State,
     peer: &ConnectionPeer,
@@ -68,7 +68,7 @@ pub(crate) fn user(
     })
 }
 
-/// Says whether he may: everybody everything, but nodes are kept to their own affairs where that is wanted.
+/// Authorizes a request. An open server allows all of them, except a node's where nodes are restricted.
 pub(crate) fn permit(state: &State, call: &RequestInfo) -> Result<(), StatusError> {
     let node = rights::node_of(&call.user).is_some() && state.auth.guards_nodes();
     if state.auth.is_open() && !node {

@@ -1,4 +1,5 @@
-//! Who may do what: the rights that a cluster gives to its masters, its nodes and to who wants to become one. A test may judge first.
+//! The authorizer: the rights that a cluster gives to its masters, its nodes and bootstrap users. A test may decide
+//! first.
 
 use serde_json::{Value, json};
 
@@ -25,7 +26,7 @@ pub(crate) fn node_of(user: &UserInfo) -> Option<&str> {
         .then_some(node)
 }
 
-/// Checks a call by somebody who is known.
+/// Authorizes a request of an authenticated user.
 pub(super) fn check(state: &State, call: &RequestInfo) -> Result<(), StatusError> {
     let attributes = AccessAttributes::of_call(call);
     let why = match judge(state, &attributes) {
@@ -54,7 +55,7 @@ fn judge(state: &State, attributes: &AccessAttributes) -> Option<bool> {
     judged.or_else(|| attributes.in_group(MASTERS).then_some(true))
 }
 
-/// What everybody else may do: who wants to become a node asks for its certificate.
+/// The rights of other users: a bootstrap user may request a node's certificate.
 fn usual(attributes: &AccessAttributes) -> bool {
     attributes.in_group(BOOTSTRAPPERS)
         && attributes.resource == "certificatesigningrequests"

@@ -1,4 +1,4 @@
-//! Who gets in, and what he may, by tables.
+//! Authentication and authorization, by tables.
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use http::{HeaderMap, Method, StatusCode};

@@ -1,4 +1,5 @@
-//! Certificates of clients. As upstream does, TLS takes any, and a request that comes with one that is not good is answered 401.
+//! Certificates of clients. As upstream's, the TLS handshake accepts any, and a request with an invalid one is
+//! answered 401.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use crate::{Server, StatusError, clock};
 /// A certificate is asked for at least this long, as upstream has it.
 const SHORTEST: i64 = 600;
 
-/// Hears each write of a certificate request before it is kept, and may fill in its status.
+/// Handles each write of a certificate request before it is stored, and may fill in its status.
 pub(crate) fn written(state: &State, request: &mut Value) {
     let (signing, seconds) = {
         let settings = state.auth.settings();
@@ -52,7 +52,7 @@ pub(crate) fn written(state: &State, request: &mut Value) {
     sign(&state.auth.authority, signer, request, seconds);
 }
 
-/// Approves a request that nobody has decided about, as the controller does for kubelets.
+/// Approves a request that is neither approved nor denied, as the controller does for kubelets.
 pub(crate) fn approve(request: &mut Value) {
     if !decided(request) {
         condition(

@@ -1,4 +1,4 @@
-//! What the two signers for kubelets take, with upstream's words.
+//! Validation of requests to the two signers for kubelets, with upstream's messages.
 
 use rcgen::{CertificateParams, DnType, DnValue, SanType};
 use serde_json::Value;

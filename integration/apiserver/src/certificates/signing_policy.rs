@@ -1,21 +1,21 @@
-//! What becomes of certificate requests, and how long certificates are good, as a test wants it.
+//! How certificate requests are handled, and how long certificates are valid, as a test sets it.
 
 use serde::{Deserialize, Serialize};
 
-/// What becomes of certificate requests of kubelets, or of pods: of those nobody approves.
+/// How the double's signer handles certificate requests of kubelets, or of pods (these need no approval).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SigningPolicy {
     /// They are approved and signed at once.
     #[default]
     Approve,
-    /// They wait until somebody approves or denies them; an approved one is signed.
+    /// They wait until a test approves or denies them; an approved one is signed.
     Hold,
     /// They are denied.
     Deny,
     /// They are approved, and signing them fails.
     Fail,
-    /// They are approved, and nobody signs them.
+    /// They are approved, and never signed.
     Forget,
 }
 

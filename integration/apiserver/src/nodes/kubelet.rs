@@ -1,5 +1,5 @@
-//! The server as a client of kubelets: with the certificate of a master, and content with any certificate of theirs, as API servers
-//! are by default.
+//! The server as a client of kubelets: with the certificate of a master, and content with any certificate of theirs, as
+//! API servers are by default.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Where a call is carried to: a kubelet's address, and its path for what the API calls otherwise.
+//! The location of a proxied call: a kubelet's address, and the kubelet's path for the API's.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -185,7 +185,7 @@ fn log_options(query: &QueryParameters) -> Vec<(&'static str, String)> {
     flags.chain(values).collect()
 }
 
-/// Returns the container that is meant; a pod of one need not be told which.
+/// Returns the container that is meant; a pod with one container needs no name.
 fn container<'a>(call: &'a RequestInfo, pod: &'a Value) -> Result<&'a str, StatusError> {
     let names = |field: &str| -> Vec<&'a str> {
         let containers = pod["spec"][field].as_array().into_iter().flatten();

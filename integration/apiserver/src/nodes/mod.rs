@@ -1,7 +1,7 @@
-//! What is carried to the kubelets: logs, exec, attach, port-forward, the proxy of nodes, and metrics.
+//! Calls that are proxied to the kubelets: logs, exec, attach, port-forward, the proxy of nodes, and metrics.
 //!
-//! As the API server does it: the object says which node, the node says where its kubelet listens, and an upgraded connection is
-//! carried byte for byte.
+//! As the API server does it: the object says which node, the node says where its kubelet listens, and an upgraded
+//! connection is carried byte for byte.
 
 mod kubelet;
 mod location;
@@ -127,7 +127,7 @@ async fn upgrade(
             return;
         };
         let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
-        // Whoever ends it: there is nobody to tell.
+        // Either end may close it, and an error reaches neither.
         drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
     });
     let (head, _) = answer.into_parts();

@@ -64,7 +64,7 @@ async fn rig() -> Server {
     server
 }
 
-/// Says what it was asked: after an upgrade what it is told, for the log of tail 7 a refusal.
+/// Answers with the request's line; echoes after an upgrade, and refuses the log of tail 7.
 async fn kubelet(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let head = head(&mut stream).await;
     let line = head.lines().next().unwrap_or_default().to_string();

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::strategic::ListMerge;
 
-/// Puts the items of a merged list in order; `wanted` are items, keys or values of the patch, `before` is the list as it was.
+/// Puts the items of a merged list in order; `wanted` are items, keys or values of the patch, `before` is the list as
+/// it was.
 pub(super) fn arrange(items: &mut Vec<Value>, wanted: &[Value], before: &[Value], list: ListMerge) {
     let place =
         |order: &[Value], item: &Value| order.iter().position(|other| same(other, item, list));

@@ -6,7 +6,7 @@ use super::qos;
 use crate::empty_fields::drop_nulls;
 use crate::verbs::default;
 
-/// Fills in what a pod leaves open; what is said stays. Doing it twice changes nothing.
+/// Fills in fields that a pod leaves out; the others stay. Idempotent.
 pub(crate) fn fill(pod: &mut Value) {
     let spec = &mut pod["spec"];
     let fields = [

@@ -1,4 +1,4 @@
-//! What the server knows of pods: admission, defaults, grace, subresources, and a scheduler of one thought.
+//! The server's rules for pods: admission, defaults, grace, subresources, and a minimal scheduler.
 
 pub(crate) mod admission;
 pub(crate) mod defaults;

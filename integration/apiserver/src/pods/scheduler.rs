@@ -1,4 +1,5 @@
-//! A scheduler for a cluster of one node: whatever waits is bound to the first node that is ready and fits its selector.
+//! A scheduler for a cluster of one node: whatever waits is bound to the first node that is ready and fits its
+//! selector.
 
 use std::sync::Arc;
 
@@ -78,7 +79,7 @@ fn fits(pod: &Value, node: &Value) -> bool {
         .all(|(label, value)| node["metadata"]["labels"].get(label) == Some(value))
 }
 
-/// Leaves the event that people look for in `kubectl describe pod`.
+/// Records the event `Scheduled`, which `kubectl describe pod` shows.
 fn bind(store: &mut VersionedStore, pod: &Value, node: &str) {
     let metadata = &pod["metadata"];
     let field = |name: &str| metadata[name].as_str().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Bodies in protobuf: kubectl from 1.32 on writes its typed requests so. Only the kinds that it writes by type are known;
-//! answers are always JSON, which every client takes.
+//! Bodies in protobuf: kubectl from 1.32 on writes its typed requests so. Only the kinds that it writes by type are
+//! known; answers are always JSON, which every client takes.
 
 mod messages;
 mod wire;

@@ -1,6 +1,6 @@
 //! The wire format: numbers and bytes, each with the number of its field.
 
-/// What a field holds.
+/// A field's value, by its wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WireValue<'a> {
     Number(u64),

@@ -1,5 +1,5 @@
-//! What a cluster's controllers and its scheduler do for one node: the account and the authority that every pod gets, the
-//! rights of those who join, certificates approved and signed, pods bound.
+//! What a cluster's controllers and its scheduler do for one node: the account and the authority that every pod gets,
+//! the rights of joining nodes, certificates approved and signed, pods bound.
 
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -62,7 +62,7 @@ fn made(client: &CurlClient, path: &str, object: &Value) -> anyhow::Result<()> {
     }
 }
 
-/// Whoever does the rest, as long as this is kept.
+/// The thread that stands in for controllers and scheduler; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Controllers {
     stop: Option<mpsc::Sender<()>>,

@@ -1,4 +1,4 @@
-//! How the two programs are started: rights and admission as on any cluster, nothing that needs a network.
+//! The flags of the two programs: rights and admission as on any cluster, nothing that needs a network.
 
 use super::Real;
 
@@ -23,7 +23,7 @@ pub(super) fn server(of: &Real) -> Vec<String> {
         ("etcd-servers", format!("http://127.0.0.1:{}", of.etcd_port)),
         ("secure-port", of.client.port.to_string()),
         ("bind-address", word("127.0.0.1")),
-        // Nobody calls it there: loopback is refused, and without a route there would be none.
+        // No client uses this address, but the server refuses loopback, and without a route it finds no default.
         ("advertise-address", word("192.0.2.1")),
         ("endpoint-reconciler-type", word("none")),
         ("service-cluster-ip-range", word("10.96.0.0/16")),

@@ -1,7 +1,7 @@
 //! A real cluster: `kube-apiserver` and `etcd` from the PATH, each test's own, in a folder of its own on loopback.
 //!
-//! What the controllers and the scheduler of a cluster do for one node is done by [`controllers`]: they are not on the PATH.
-//! Kubelets are called at 127.0.0.1 by their node's name, which a hosts file for this server alone gives.
+//! What the controllers and the scheduler of a cluster do for one node is done by [`controllers`]: they are not on the
+//! PATH. Kubelets are called at 127.0.0.1 by their node's name, which a hosts file for this server alone gives.
 
 mod client;
 mod controllers;
@@ -31,7 +31,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const YEAR: i64 = 365 * 24 * 3600;
 
-/// Where the two programs are.
+/// The paths of `kube-apiserver` and `etcd`.
 #[derive(Clone, Debug)]
 pub struct ServerPrograms {
     server: PathBuf,
@@ -60,7 +60,7 @@ pub struct Real {
     pub(crate) client: CurlClient,
     etcd_port: u16,
     authority: Arc<CertificateAuthority>,
-    // Ended in this order: who asks the server, the server, what it keeps, where it is kept.
+    // Dropped in this order: the controllers, the server, etcd, the folder.
     controllers: Option<Controllers>,
     server: Mutex<Option<Child>>,
     etcd: Option<Child>,
@@ -68,8 +68,8 @@ pub struct Real {
 }
 
 impl Real {
-    /// Starts etcd and a server; it answers, and the namespace `default` can be used, when this returns. The node of this name
-    /// is the one that there may be.
+    /// Starts etcd and a server; it answers, and the namespace `default` can be used, when this returns. The node of
+    /// this name is the one that there may be.
     pub fn start(programs: ServerPrograms, node: &str) -> anyhow::Result<Real> {
         let folder = tempfile::Builder::new().prefix("oxlet-").tempdir()?;
         let mut real = Real {

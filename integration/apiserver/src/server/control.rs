@@ -1,4 +1,4 @@
-//! The double's own paths: faults by hand, and what was heard.
+//! The double's own paths: `/_faults`, and `/_requests` for the journal.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The tests' own way to the objects: by path, past the wire, faults, rights and the journal; it works during an outage too.
+//! The tests' own way to the objects: by path, past the wire, faults, rights and the journal; it works during an outage
+//! too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,8 +63,8 @@ impl Server {
             .unwrap_or_default())
     }
 
-    /// Waits until an object is as wanted and returns it; none if that does not come to pass in time. The clock is the machine's,
-    /// whatever the caller's runtime thinks of time.
+    /// Waits until an object is as wanted and returns it; none if that does not come to pass in time. The clock is the
+    /// machine's, whatever the caller's runtime thinks of time.
     pub async fn wait(
         &self,
         path: &str,

@@ -64,7 +64,7 @@ impl Server {
         format!("{scheme}://{}", self.address)
     }
 
-    /// Returns where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -91,12 +91,12 @@ impl Server {
         Ok(())
     }
 
-    /// Returns what was heard so far, oldest first.
+    /// Returns the requests received so far, oldest first.
     pub fn requests(&self) -> Vec<RecordedRequest> {
         self.state.request_log().all()
     }
 
-    /// Forgets what was heard.
+    /// Clears the journal of requests.
     pub fn forget_requests(&self) {
         self.state.request_log().clear();
     }

@@ -17,7 +17,7 @@ use crate::request_log::RecordedRequest;
 use crate::state::State;
 use crate::{discovery, nodes, openapi, tables, verbs, watch};
 
-/// What etcd and the server take.
+/// The largest request body in bytes: upstream's limit for etcd and the server.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
 
 /// One connection, as its requests see it.

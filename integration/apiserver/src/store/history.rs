@@ -1,11 +1,11 @@
-//! What happened lately, for the watches.
+//! The latest changes of objects, for the watches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-/// One write.
+/// One write of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectChange {
     pub(crate) version: u64,

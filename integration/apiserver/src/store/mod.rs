@@ -47,7 +47,7 @@ impl VersionedStore {
         &self.history
     }
 
-    /// Returns what wakes whoever waits for changes.
+    /// Returns a receiver of the newest version; it wakes waiting watches.
     pub(crate) fn pulse(&self) -> watch::Receiver<u64> {
         self.pulse.subscribe()
     }
@@ -99,7 +99,7 @@ impl VersionedStore {
         object
     }
 
-    /// Takes an object away; its last state is told under the version of its removal.
+    /// Removes an object; its DELETED event has its last state, and the version of the removal.
     pub(crate) fn remove(
         &mut self,
         resource: &Resource,

@@ -1,4 +1,4 @@
-//! Spans of time as people read them: `90s`, `3m20s`, `5h`, `2d`.
+//! Durations as upstream's HumanDuration writes them: `90s`, `3m20s`, `5h`, `2d`.
 
 use serde_json::Value;
 

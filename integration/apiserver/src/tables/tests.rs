@@ -1,4 +1,4 @@
-//! What `kubectl get` prints.
+//! The tables that `kubectl get` prints.
 
 use serde_json::{Value, json};
 

@@ -13,17 +13,17 @@ use crate::clock;
 use crate::request_info::{RequestInfo, UserInfo};
 use crate::state::State;
 
-/// Whose tokens they are, and for whom where nobody says so.
+/// The issuer of the tokens, and their audience where a request names none.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// Who has a token, and for which audiences it is good.
+/// The user of a token, and the audiences for which it is valid.
 pub(crate) struct TokenOwner {
     pub(crate) user: UserInfo,
     extra: Value,
     audiences: Vec<String>,
 }
 
-/// Says who has a token that is good now, for one of the audiences wanted; none wanted means the server itself.
+/// Returns the user of a token that is valid now, for one of these audiences; no audience means the server itself.
 pub(crate) fn owner(state: &State, token: &str, wanted: &[String]) -> Option<TokenOwner> {
     let wanted = if wanted.is_empty() {
         vec![ISSUER.to_string()]

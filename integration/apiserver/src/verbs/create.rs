@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::store::VersionedStore;
 use crate::{clock, events, pods};
 
-/// What a namespace has from its birth.
+/// The ConfigMap that every new namespace gets, as upstream's controller manager creates it.
 const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";
 
 pub(super) fn create(

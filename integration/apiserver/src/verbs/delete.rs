@@ -11,7 +11,7 @@ use crate::state::State;
 use crate::store::VersionedStore;
 use crate::{clock, pods};
 
-/// What a deletion says besides what to delete.
+/// The DeleteOptions that the double knows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteOptions {
     pub(crate) grace: Option<i64>,
@@ -201,7 +201,8 @@ fn check(
     Ok(())
 }
 
-/// Does what the namespace controller does, at once: pods get their grace, the rest goes; the namespace goes when it is empty.
+/// Does what the namespace controller does, at once: pods get their grace, the rest goes; the namespace goes when it is
+/// empty.
 fn end_namespace(
     store: &mut VersionedStore,
     resource: &Resource,

@@ -1,4 +1,4 @@
-//! What is done with objects: each verb's rules, as upstream's registry has them.
+//! The verbs on objects: each with its rules, as upstream's registry has them.
 
 mod create;
 mod delete;
@@ -22,7 +22,8 @@ use crate::request_info::{RequestInfo, RequestVerb};
 use crate::state::State;
 use crate::{events, pods, protobuf, tokens};
 
-/// Does what a call asks, and returns the status and the object to answer. Watches are not for here, nor what goes to a kubelet.
+/// Does what a call asks, and returns the status and the object to answer. Watches are not for here, nor what goes to a
+/// kubelet.
 pub(crate) fn carry_out(state: &State, call: &RequestInfo) -> Result<(u16, Value), StatusError> {
     let (code, object) = match (call.verb, call.subresource()) {
         (RequestVerb::Create, Some("token")) => (201, tokens::answer(state, call, body(call)?)?),

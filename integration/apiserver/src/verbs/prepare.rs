@@ -1,4 +1,4 @@
-//! What the server makes of a new object before it keeps it, by kind.
+//! Defaults and resets of a new object before it is stored, by kind.
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ pub(super) fn for_create(state: &State, call: &RequestInfo, object: &mut Value) 
     }
 }
 
-/// A status is not for whoever creates; nodes come with theirs.
+/// A create may not set the status; only nodes come with theirs.
 fn reset_status(resource: &Resource, object: &mut Value) {
     if !resource.has_status() || resource.storage_key == "nodes" {
         return;
@@ -98,7 +98,7 @@ fn service(object: &mut Value) {
     if spec["type"] == "ExternalName" {
         return;
     }
-    // Any address of the range will do: nobody routes to it.
+    // Any address of the range will do: no packet is routed to it.
     let name = object["metadata"]["uid"].as_str().unwrap_or_default();
     let sum = name.bytes().fold(7u32, |sum, byte| {
         sum.wrapping_mul(31).wrapping_add(u32::from(byte))

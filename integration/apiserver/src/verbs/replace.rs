@@ -144,7 +144,8 @@ fn check_version(call: &RequestInfo, before: &Value, object: &Value) -> Result<(
     Err(StatusError::conflict(call.resource, call.name(), MODIFIED))
 }
 
-/// Returns the object as it becomes: the caller's, but for what the server keeps and what belongs to another subresource.
+/// Returns the object as it becomes: the caller's, but for what the server keeps and what belongs to another
+/// subresource.
 fn replaced(call: &RequestInfo, before: &Value, mut object: Value) -> Result<Value, StatusError> {
     keep_metadata(before, &mut object);
     let part = |name: &str, object: &mut Value| {

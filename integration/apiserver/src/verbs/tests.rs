@@ -1,4 +1,4 @@
-//! What verbs do to objects, past the wire.
+//! The effects of verbs on objects, without HTTP.
 
 use serde_json::{Value, json};
 

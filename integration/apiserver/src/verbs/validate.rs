@@ -1,4 +1,4 @@
-//! What the server refuses: the few rules that a node can run into.
+//! Validation: the few rules that a node's requests can break.
 
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use crate::selectors::ObjectSelector;
 use crate::store::{ChangeType, ObjectChange, VersionedStore};
 use crate::{tables, verbs};
 
-/// What a client asked to see, and how.
+/// A watch's selection, and the format of its events.
 pub(super) struct EventFormat {
     pub(super) call: RequestInfo,
     pub(super) selection: ObjectSelector,
@@ -86,7 +86,7 @@ impl WatchEvents {
 }
 
 impl EventFormat {
-    /// Returns what a change looks like from inside the selection: who leaves it is deleted, who enters it is added.
+    /// Returns a change as seen through the selection: an object that leaves it is deleted, one that enters it added.
     fn line(&self, change: &ObjectChange) -> Option<Value> {
         let inside = |object: &Value| {
             let namespace = self.call.namespace();

@@ -28,7 +28,7 @@ const BACKLOG: usize = 16;
 /// How long a watch stays open that does not say.
 const LONGEST: Duration = Duration::from_secs(45 * 60);
 
-/// Half an event has left by then, and the connection is cut behind it: nobody says so here.
+/// The time in which half an event is sent before the connection is cut without a closing chunk.
 const REQUEST_GRACE_PERIOD: Duration = Duration::from_millis(20);
 
 /// Starts to answer a watch.
@@ -83,7 +83,7 @@ pub(crate) fn open(
     Ok(response)
 }
 
-/// What a watch begins with.
+/// The first events of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WatchStart {
     /// All objects there are, as if just added.

@@ -1,4 +1,4 @@
-//! Faults on demand: each does what it says, to whom it says, as often as it says.
+//! Faults on demand: each has its effect, on the requests that it matches, as often as ordered.
 
 use apiserver::{ApiFault, Effect, Options, Server};
 use serde_json::json;

@@ -12,8 +12,8 @@ use crate::find;
 /// Folders with more of them, separated as in PATH.
 const FOLDERS: &str = "OXLET_KUBECTLS";
 
-/// Returns all that are installed, by name: `kubectl` and `kubectl.1.NN` on the PATH, beside the one that is found there, and in
-/// the folders of the environment.
+/// Returns all that are installed, by name: `kubectl` and `kubectl.1.NN` on the PATH, beside the one that is found
+/// there, and in the folders of the environment.
 fn installed() -> BTreeMap<String, PathBuf> {
     let mut folders: Vec<PathBuf> = std::env::var_os(FOLDERS)
         .iter()
@@ -57,7 +57,7 @@ struct Kubectl<'a> {
 }
 
 impl Kubectl<'_> {
-    /// Runs it; an error is what it complained of.
+    /// Runs it; the error is its standard error.
     fn run(&self, arguments: &[&str], input: &str) -> Result<String, String> {
         let manifest = self.home.path().join("manifest.json");
         std::fs::write(&manifest, input).unwrap();
@@ -120,7 +120,7 @@ fn servers() -> Vec<ApiServer> {
     servers
 }
 
-/// Runs a story with every kubectl at every server.
+/// Runs a test with every kubectl at every server.
 fn each(story: impl Fn(&Kubectl<'_>, &ApiServer)) {
     let installed = installed();
     for server in servers() {
@@ -277,7 +277,7 @@ fn objects_of_all_sorts_are_listed_by_their_short_names() {
     });
 }
 
-/// Tells a story of one pod on one node to the double alone: a real server's nodes are not written by hand.
+/// Runs a test of one pod on one node at the double only: a real server's nodes are not written by hand.
 fn on_a_node(story: impl Fn(&Kubectl<'_>, &Server)) {
     each(|kubectl, server| {
         let ApiServer::Double(server) = server else {

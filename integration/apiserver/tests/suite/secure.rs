@@ -30,7 +30,7 @@ impl SecureServer {
         }
     }
 
-    /// Runs kubectl as somebody; an error is what it complained of.
+    /// Runs kubectl as this identity; the error is its standard error.
     fn run(&self, identity: &ClientIdentity, arguments: &[&str]) -> Result<String, String> {
         let config = self.home.path().join("kubeconfig");
         std::fs::write(&config, self.server.kubeconfig(identity).unwrap()).unwrap();

@@ -112,7 +112,7 @@ pub(crate) struct TestWatch {
     text: String,
 }
 
-/// What a watch says next.
+/// The next message of a watch.
 #[derive(Debug, PartialEq)]
 pub(crate) enum WatchMessage {
     Event(Value),

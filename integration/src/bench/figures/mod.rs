@@ -9,23 +9,23 @@ use std::sync::LazyLock;
 
 use super::BenchPlan;
 
-/// The node at rest.
+/// Section: memory and processor time of a node at rest.
 pub const MEMORY: &str = "memory";
-/// One thing happens.
+/// Section: latency of single changes.
 pub const LATENCY: &str = "latency";
-/// Probes, second after second.
+/// Section: cost and punctuality of probes.
 pub const PROBES: &str = "probes";
-/// Volumes of many pods.
+/// Section: volumes of many pods.
 pub const VOLUMES: &str = "volumes";
-/// Everything happens at once.
+/// Section: many pods at once, and restarts of the agent.
 pub const BURST: &str = "burst";
-/// The kernel alone.
+/// Section: the actor kernel alone.
 pub const KERNEL: &str = "kernel";
-/// On a real runtime.
+/// Section: a node on a real containerd.
 pub const CONTAINERD: &str = "containerd";
-/// A node of a cluster.
+/// Section: a node of a cluster, on the fake runtime.
 pub const CLUSTER: &str = "cluster";
-/// A node of a cluster, on a real runtime.
+/// Section: a node of a cluster, on a real containerd.
 pub const CLUSTER_REAL: &str = "cluster-containerd";
 
 /// The sections, in the order in which they are measured.
@@ -41,19 +41,19 @@ pub const SECTIONS: [&str; 9] = [
     CLUSTER_REAL,
 ];
 
-/// What a figure should be.
+/// The goal of a figure, in the figure's unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BenchGoal {
-    /// No more than this.
+    /// The value is at most this.
     AtMost(f64),
-    /// Less than this.
+    /// The value is less than this.
     Under(f64),
-    /// It is only told.
+    /// No goal: the value is only reported.
     None,
 }
 
 impl BenchGoal {
-    /// Whether a value is as it should be; none where nothing is asked of it.
+    /// Whether a value meets the goal; none if there is no goal.
     pub fn met(self, value: f64) -> Option<bool> {
         match self {
             BenchGoal::AtMost(most) => Some(value <= most),
@@ -66,20 +66,20 @@ impl BenchGoal {
 /// One line of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// What programs call it.
+    /// The key in JSON.
     pub key: &'static str,
-    /// Where it stands.
+    /// The section, one of [`SECTIONS`].
     pub section: &'static str,
-    /// What people call it; `{many}` and the like are the plan's counts.
+    /// The text in the table; `{many}` and the like are the plan's counts.
     pub text: &'static str,
-    /// What it is counted in.
+    /// The unit, as printed.
     pub unit: &'static str,
-    /// What it should be.
+    /// The goal that it is judged by.
     pub aim: BenchGoal,
 }
 
 impl Figure {
-    /// Returns what people call it, in a run of this plan.
+    /// Returns the text in the table, with the counts of this plan.
     pub fn name(&self, plan: &BenchPlan) -> String {
         self.text
             .replace("{many}", &plan.many.to_string())
@@ -105,7 +105,7 @@ const fn figure(
     }
 }
 
-/// The table.
+/// All figures, in the order of the table.
 pub static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| {
     [
         node::FIGURES,

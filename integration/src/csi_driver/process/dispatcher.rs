@@ -1,4 +1,4 @@
-//! Where every call passes: noted, struck by its fault, one after the other for a volume.
+//! The dispatcher of all calls: it journals each, injects its fault, and serializes those of one volume.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -67,7 +67,7 @@ impl Drop for CallPermit {
     }
 }
 
-/// What the work of one call needs to know.
+/// The context of one call's work.
 pub(super) struct CallContext {
     pub(super) options: DriverOptions,
     call: &'static str,
@@ -95,12 +95,12 @@ impl CallContext {
         Status::new(error.code, error.text)
     }
 
-    /// Notes what the caller, or somebody else on the node, did error.
+    /// Journals what the caller, or another process of the node, did wrong.
     pub(super) fn complain(&self, text: &str) {
         complain(&self.options, self.call, &self.volume, text);
     }
 
-    /// Where everything is done and nothing written down.
+    /// The step after a call's work, before its record is saved: crashes if a fault orders it.
     pub(super) fn between(&self) {
         if self.between {
             crash();
@@ -125,7 +125,7 @@ fn crash() -> ! {
     std::process::abort()
 }
 
-/// What is answered for the driver's own failure.
+/// Returns the status of the driver's own failure, INTERNAL.
 pub(super) fn failed(error: anyhow::Error) -> Status {
     Status::internal(format!("{error:#}"))
 }
@@ -200,7 +200,7 @@ impl Dispatcher {
                 .as_ref()
                 .is_some_and(|fault| fault.when == FaultPoint::Between),
         };
-        // Whoever asked may be gone: the volume is free again only when the work has ended.
+        // The caller may be gone: the volume is free again only when the work has ended.
         let lock = permit.as_mut().and_then(|permit| permit.lock.take());
         let worked = tokio::task::spawn_blocking(move || {
             let answer = work(&context, request);
@@ -215,7 +215,7 @@ impl Dispatcher {
         answer
     }
 
-    /// Waits for the volume; complains of a caller who does not.
+    /// Waits for the volume; records a caller that has two calls about it at once.
     async fn permit(
         &self,
         call: &'static str,

@@ -35,7 +35,7 @@ use super::{DriverOptions, RegistrationMode};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Serves until the process is told to end; then the driver takes itself off the node's list.
+/// Serves until SIGTERM; then the driver removes its registration socket.
 pub async fn run(options: DriverOptions) -> Result<()> {
     for folder in ["backing", "blocks", "volumes"] {
         fs::create_dir_all(options.dir.join(folder))?;
@@ -68,7 +68,7 @@ pub async fn run(options: DriverOptions) -> Result<()> {
     Ok(())
 }
 
-/// Resolves when whoever started this process is gone: a test that was killed leaves no driver.
+/// Resolves when the parent process is gone: a test that was killed leaves no driver.
 async fn orphaned() {
     let parent = parent_id();
     while parent_id() == parent {

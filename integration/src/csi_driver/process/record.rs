@@ -1,4 +1,4 @@
-//! What the driver remembers of a volume, in a file, whole at every moment; and where the volume's data is.
+//! The driver's record of a volume, in a file that is replaced atomically; and the path of the volume's data.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,9 +14,9 @@ use crate::csi_driver::faults::replace;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct VolumeRecord {
     pub(super) staged: Option<StagedVolume>,
-    /// By target.
+    /// By target path.
     pub(super) published: BTreeMap<PathBuf, PublishedTarget>,
-    /// Bytes that it claims to have; 0 was never said.
+    /// The volume's capacity in bytes; 0 is unknown.
     pub(super) size: i64,
     /// It ends with its pod.
     pub(super) ephemeral: bool,
@@ -43,7 +43,7 @@ pub(super) enum OperationStep {
     Undoing,
 }
 
-/// Where a volume's data is.
+/// The data of a volume: a folder, or the file behind a block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum VolumeData {
     Folder(PathBuf),
@@ -72,7 +72,7 @@ impl VolumeRecord {
         fs::remove_file(&file).with_context(|| file.display().to_string())
     }
 
-    /// Every volume that the driver remembers.
+    /// Every volume that the driver has on record.
     pub(super) fn all(dir: &Path) -> Result<Vec<Self>> {
         let Ok(files) = fs::read_dir(dir.join("volumes")) else {
             return Ok(Vec::new());

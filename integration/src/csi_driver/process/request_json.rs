@@ -7,7 +7,7 @@ use proto::csi::volume_capability::access_mode::Mode;
 use proto::csi::{self, VolumeCapability};
 use serde_json::{Map, Value, json};
 
-/// A call that can be told.
+/// A request that the journal can show as JSON.
 pub(super) trait CsiRequest {
     /// The call's name on the wire.
     const NAME: &'static str;

@@ -1,4 +1,4 @@
-//! What the protocol asks of the caller. Whoever breaks it is refused, and complained of.
+//! What CSI requires of the caller. A call that breaks it is refused, and a complaint is journaled.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! How much of a volume is used, how it is, and how it grows.
+//! A volume's usage, condition and expansion.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,12 +17,12 @@ use super::record::{VolumeData, VolumeRecord};
 use super::rules;
 use crate::csi_driver::{DriverCapability, mount_table};
 
-/// What a volume has whose size was never said.
+/// Capacity in bytes of a volume of unknown size.
 const DEFAULT_SIZE: i64 = 64 << 20;
-/// How many files a volume bears.
+/// The inodes that a volume claims to have.
 const INODES: i64 = 10_000;
 
-/// What the driver is told to say of a volume's health.
+/// A volume's condition, as a test has set it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::csi_driver) struct Health {
     pub(in crate::csi_driver) abnormal: bool,
@@ -90,7 +90,7 @@ fn size(record: &VolumeRecord, data: Option<&VolumeData>) -> i64 {
     }
 }
 
-/// Bytes and files.
+/// Returns the used bytes and the number of files.
 fn used(data: Option<&VolumeData>) -> (i64, i64) {
     match data {
         Some(VolumeData::Folder(folder)) => walk(folder),

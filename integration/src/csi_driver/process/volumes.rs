@@ -1,5 +1,5 @@
-//! Stage, publish, unpublish, unstage, carried out. Each step is written down before it is begun and when it is done, so
-//! that whatever kills the driver, its successor knows what may be there.
+//! Stage, publish, unpublish, unstage, carried out. Each step is written down before it is begun and when it is done,
+//! so that whatever kills the driver, its successor knows what may be there.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
@@ -128,7 +128,7 @@ pub(super) fn publish(
     };
     let before = record.published.insert(target.clone(), published.clone());
     context.save(volume, &record)?;
-    // Only now: what is made must be known to whoever comes after a crash.
+    // Only after the record is saved, so that the next process finds the folder after a crash.
     if let (true, VolumeData::Folder(folder)) = (record.ephemeral, &data) {
         fs::create_dir_all(folder).map_err(|error| failed(error.into()))?;
     }

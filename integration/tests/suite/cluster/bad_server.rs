@@ -7,11 +7,11 @@ use super::*;
 
 const PODS: &str = "/api/v1/pods";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node";
-/// More than are ever struck by.
+/// More than the requests that are ever hit.
 const FAULTS: usize = 1000;
 /// How long a server stays bad once it has been so in every way.
 const BAD_FOR: Duration = Duration::from_secs(1);
-/// Requests in that time: each watch and each errand may be tried twice, the node's own status five times.
+/// Requests in that time: each watch and each sync request may be tried twice, the node's own status five times.
 const MOST: usize = 60;
 
 /// A cluster with a pod that nothing may happen to.
@@ -65,7 +65,7 @@ fn status(code: u16, retry_after: Option<u32>) -> Effect {
     Effect::Status { code, retry_after }
 }
 
-/// A server answers with these effects in turn for a while.
+/// A server answers with these effects, one after the other, for a while.
 async fn endure(what: &str, effects: &[Effect]) {
     let rig = BadServerRig::begin().await;
     let server = rig.cluster.double();
@@ -136,7 +136,7 @@ async fn a_heartbeat_that_is_never_answered_is_given_up_and_the_next_one_comes()
         .unwrap();
 }
 
-/// Each effect strikes the watch of pods once, while a pod comes and another goes.
+/// Each effect hits the watch of pods once, while a pod is added and another removed.
 async fn lose_nothing(effects: &[Effect]) -> BadServerRig {
     let rig = BadServerRig::begin().await;
     let server = rig.cluster.double();

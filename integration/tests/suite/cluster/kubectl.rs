@@ -1,4 +1,4 @@
-//! What people do with kubectl, on the fake runtime and on containerd.
+//! The common kubectl commands, on the fake runtime and on containerd.
 
 use std::path::Path;
 
@@ -248,7 +248,7 @@ async fn the_fake_runtime_runs_commands_and_forwards_ports_too() {
 
 #[tokio::test]
 async fn figures_are_had_through_the_nodes_proxy() {
-    // A real server carries nobody to a node on loopback by its proxy.
+    // A real server's proxy refuses nodes on loopback.
     let cluster = started().await;
     cluster.apply(&pod("web")).unwrap();
     cluster

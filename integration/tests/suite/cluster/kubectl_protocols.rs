@@ -112,7 +112,7 @@ async fn every_kubectl_is_served_with_websockets_where_it_comes_with_them_and_wi
             match (websockets, is_new) {
                 (true, true) => assert_eq!(after, (before.0 + 1, before.1 + 1), "{what}"),
                 (false, _) => assert_eq!(after, before, "{what}"),
-                // Between their first and their default it is the operator's wish.
+                // Between their first and their default, an environment variable selects it.
                 (true, false) => {}
             }
         }

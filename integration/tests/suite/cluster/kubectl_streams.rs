@@ -12,7 +12,7 @@ use tokio::process::Child;
 use super::kubectl::on_containerd;
 use super::*;
 
-/// A person's end of a terminal, with a program at the other.
+/// The user's end of a terminal, with a program at the other.
 struct Terminal {
     keyboard: tokio::fs::File,
     screen: tokio::fs::File,
@@ -141,7 +141,7 @@ async fn a_container_is_attached_to_and_one_is_run_for_a_while() {
             script,
         ];
         let mut once = Terminal::kubectl(cluster, &arguments);
-        // Whoever attaches late sees no more than what comes from then on.
+        // A client that attaches late sees only later output.
         once.type_in("three\n").await;
         once.until_shown("heard three").await;
         assert_eq!(once.code().await, Some(3), "{}", once.seen);

@@ -94,7 +94,7 @@ async fn ten_clients_follow_ten_thousand_lines_without_growing_memory() {
     for _ in 0..CLIENTS {
         readers.push(tokio::spawn(read(follow(port, &may).await)));
     }
-    // One that asks and does not read is nobody's burden.
+    // A client that does not read costs the agent no memory.
     let sleeper = follow(port, &may).await;
     let (before, mut most) = (memory(pid), 0.0_f64);
     for burst in 0..LINES / 250 {

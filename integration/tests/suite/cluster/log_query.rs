@@ -1,11 +1,11 @@
-//! What services of the system wrote, asked for through the API server.
+//! Logs of system services, queried through the API server.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-/// Says that it knows one service, and otherwise what it was told.
+/// A double of journalctl: it knows one service, and prints its arguments otherwise.
 const JOURNALCTL: &str = "#!/bin/sh\n[ \"$1\" = --field ] && echo web.service && exit\nfor word in \"$@\"; do echo \"[$word]\"; done\n";
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn logs_of_services_are_queried_through_the_nodes_proxy() {
     let path = std::env::var("PATH").unwrap();
     let path = format!("{}:{path}", folder.path().display());
     let node = Node::builder().environment("PATH", &path);
-    // A real server carries nobody to a node on loopback by its proxy.
+    // A real server's proxy refuses nodes on loopback.
     let cluster = start(node.config(&json!({ "enableSystemLogQuery": true }))).await;
     let raw = async |query: &str| {
         let path = format!("/api/v1/nodes/node/proxy/logs/?{query}");

@@ -47,7 +47,7 @@ async fn everywhere(builder: impl Fn() -> Builder, law: impl AsyncFn(Cluster)) {
     }
 }
 
-/// A pod that runs until it is told to end, and then ends at once.
+/// A pod that runs until SIGTERM, and then ends at once.
 fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1",

@@ -5,7 +5,7 @@ use proto::cri::ContainerState;
 
 use super::*;
 
-/// Ends with this code when it is told to.
+/// Exits with this code on SIGTERM.
 fn told_to_end(name: &str, code: u8) -> Value {
     let mut pod = pod(name);
     let script = format!("trap 'exit {code}' USR1; while true; do sleep 0.1; done");

@@ -6,7 +6,7 @@ const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/architectur
 const BEGIN: &str = "<!-- the running tree, compared by a test -->\n```\n";
 const END: &str = "```\n";
 
-/// One line a supervisor or actor, in the order in which they are started; who comes and goes is one line.
+/// One line a supervisor or actor, in the order in which they are started; all dynamic children are one line.
 fn draw(node: &Value, indent: &str, picture: &mut String) {
     let children = node["children"].as_array().cloned().unwrap_or_default();
     let is_of_pods = node["path"] == "oxlet/pods/workers";

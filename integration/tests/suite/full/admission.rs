@@ -1,4 +1,4 @@
-//! Who may run on this node, and who stays although it would be refused now.
+//! Pods that are admitted, pods that are refused, and pods that stay although they would be refused now.
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ async fn a_pod_that_does_not_fit_fails_and_says_why(on: TestRuntime) {
         ("wide", large("memory", "1000Ti")),
     ];
     pods.extend(SMALL.map(|name| (name, here.clone())));
-    // All of them are there when the agent starts: who is refused must not stand in another's way.
+    // All of them are there when the agent starts: a refused pod must not hinder another.
     let all = |mut builder: integration::agent::Builder| {
         for (name, spec) in pods {
             builder = builder.manifest(&format!("{name}.json"), &pod(name, spec).to_string());

@@ -40,10 +40,10 @@ mod resources;
 mod sandbox;
 mod security;
 
-/// Serves until it is told to end, after it has said what it has to say.
+/// Serves until SIGTERM, after it has printed its output.
 const SERVE_ON: &str = "trap 'exit 0' TERM; while true; do sleep 0.2; done";
 
-/// A pod of this name and spec. It ends within a second of being told to, unless its spec says otherwise.
+/// A pod of this name and spec. Its grace period is a second, unless its spec sets another.
 fn pod(name: &str, spec: Value) -> Value {
     let least = json!({ "terminationGracePeriodSeconds": 1 });
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": with(least, spec) })

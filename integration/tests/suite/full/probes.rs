@@ -367,7 +367,7 @@ async fn a_target_that_floods_is_cut_off(on: TestRuntime) {
     let floods = ready_by("body", SERVE_ON, get(body));
     let head = ready_by("head", SERVE_ON, get(head));
     node_rig.drop_pod(&pod("flooded", json!({ "containers": [floods, head] })));
-    // A body is read as far as it may be told; a head without an end is no answer.
+    // A body is read up to the limit of an event's message; a head without an end is no answer.
     let pod = node_rig
         .until("flooded", "takes the answer that has a head", |pod| {
             container_is_ready(pod, "body")

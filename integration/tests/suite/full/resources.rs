@@ -1,4 +1,4 @@
-//! What pods ask for, in the kernel's own files; and in their statuses.
+//! Requests and limits of pods, in the kernel's cgroup files and in their statuses.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

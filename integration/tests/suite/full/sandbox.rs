@@ -1,4 +1,4 @@
-//! What a pod's containers share: names, addresses, namespaces, kernel settings.
+//! The sandbox that a pod's containers share: names, addresses, namespaces, kernel settings.
 
 use integration::http;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Who a container's processes are, and what they may do, as the kernel says.
+//! The credentials and privileges of a container's processes, as the kernel shows them.
 
 use std::collections::BTreeMap;
 

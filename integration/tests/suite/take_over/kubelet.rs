@@ -59,7 +59,7 @@ pub(super) struct KubeletDouble<'a> {
 }
 
 impl KubeletDouble<'_> {
-    /// `ROOT/pods/UID`.
+    /// Returns a pod's folder, `ROOT/pods/UID`.
     pub(super) fn folder(&self, uid: &str) -> PathBuf {
         self.node.root().join("pods").join(uid)
     }
@@ -260,7 +260,7 @@ impl KubeletDouble<'_> {
         }
     }
 
-    /// The agent has left alone what it has no use for.
+    /// Asserts that the agent has not changed files that it does not use.
     pub(super) fn assert_others_are_untouched(&self) {
         for (name, text) in OTHERS {
             let now = fs::read_to_string(self.node.root().join(name)).unwrap();
@@ -269,7 +269,7 @@ impl KubeletDouble<'_> {
     }
 }
 
-/// Of keepers that this agent does not have, as a kubelet with the policies `none` writes them.
+/// State files of managers that this agent does not have, as a kubelet with the policies `none` writes them.
 const OTHERS: [(&str, &str); 4] = [
     (
         "cpu_manager_state",
@@ -289,7 +289,7 @@ const OTHERS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Who a pod is.
+/// A pod's metadata.
 struct Meta {
     name: String,
     namespace: String,

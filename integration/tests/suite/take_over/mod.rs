@@ -25,7 +25,7 @@ const IMAGE: &str = "localhost/oxlet/busybox:1";
 const BEGAN: &str = "2026-01-02T03:04:05Z";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// The node while it changes hands.
+/// The node while the agent takes it over from a kubelet.
 struct Handover {
     cluster: Cluster,
     rig: Containerd,
@@ -89,7 +89,7 @@ impl Handover {
         self.cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
     }
 
-    /// Waits until the agent has heard of both pods.
+    /// Waits until the agent knows both pods.
     async fn knows_both(&self) {
         let pods = async || self.cluster.node.pods().await;
         let known = async || pods().await.is_ok_and(|pods| pods.len() == 2);
@@ -242,7 +242,7 @@ async fn started(rig: &Containerd, ran: &KubeletRun) -> String {
     jiff::Timestamp::from_second(second).unwrap().to_string()
 }
 
-/// What the kubelet has told the API of a pod.
+/// Patches a pod's status into the API as the kubelet would have.
 fn tell(cluster: &Cluster, ran: &KubeletRun, ready: &str) {
     let kinds = [
         "PodReadyToStartContainers",

@@ -1,4 +1,4 @@
-//! What a container sees of a driver's volume.
+//! A driver's volume as seen in a container.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 

@@ -1,4 +1,4 @@
-//! What a driver is asked for, as its `CSIDriver` and the volume's objects say.
+//! The requests to a driver, as its `CSIDriver` and the volume's objects demand.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;

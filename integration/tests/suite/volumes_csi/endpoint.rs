@@ -1,7 +1,8 @@
-//! Any CSI driver, whoever wrote it: what a pod writes, the next one reads.
+//! Any CSI driver, our own or another: what a pod writes, the next one reads.
 //!
-//! `OXLET_CSI_ENDPOINT=/path/of/csi.sock` names one that runs on this machine, beside the one of these tests. Its volume
-//! is made by its own controller; a driver without one is told `OXLET_CSI_VOLUME`, the handle of a volume that exists.
+//! `OXLET_CSI_ENDPOINT=/path/of/csi.sock` names one that runs on this machine, beside the one of these tests. Its
+//! volume is made by its own controller; for a driver without one, `OXLET_CSI_VOLUME` is the handle of a volume that
+//! exists.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -58,7 +59,7 @@ struct Given {
     words: Vec<Word>,
 }
 
-/// Who introduces a driver that has nobody to do so.
+/// Registers a driver that runs without a node-driver-registrar.
 struct RegistrationService(PluginInfo);
 
 #[tonic::async_trait]

@@ -1,4 +1,4 @@
-//! How long a volume lives: with its pod, or beyond.
+//! Lifetimes of volumes: ephemeral with the pod, or persistent.
 
 use super::*;
 

@@ -45,7 +45,7 @@ mod sizes;
 pub(super) const DRIVER: &str = "csi.example.com";
 /// What the driver's volumes claim to have.
 const SIZE: &str = "64Mi";
-/// Ends within a fifth of a second of being told to.
+/// Ends within a fifth of a second of SIGTERM.
 const SERVE_ON: &str = "trap 'exit 0' TERM; while true; do sleep 0.2; done";
 
 /// A node with a CSI driver. Dropped in this order.
@@ -56,8 +56,8 @@ pub(super) struct CsiRig {
 }
 
 impl CsiRig {
-    /// Starts a node, then a driver with these flags whose `CSIDriver` has these fields. None where the runtime cannot be
-    /// had.
+    /// Starts a node, then a driver with these flags whose `CSIDriver` has these fields. None where the runtime cannot
+    /// be had.
     pub(super) async fn start(on: TestRuntime, flags: &[&str], spec: Value) -> Option<Self> {
         let stats = json!({ "volumeStatsAggPeriod": "2s" });
         let start = on.start_with(|builder| builder.with_objects().with_patience().config(&stats));
@@ -90,7 +90,7 @@ impl CsiRig {
             .unwrap();
     }
 
-    /// The driver's object. Nobody attaches its volumes, unless these fields say otherwise.
+    /// Creates the CSIDriver. Its volumes need no attachment, unless these fields say otherwise.
     fn drop_driver(&self, name: &str, spec: Value) {
         let driver = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": { "name": name },
@@ -175,7 +175,7 @@ impl CsiRig {
         .await;
     }
 
-    /// Waits until the driver has nothing staged nor published; it must have nothing to complain of.
+    /// Waits until the driver has nothing staged nor published; it must have recorded no breach of the protocol.
     async fn until_unused(&self) {
         until_unused(&self.driver).await;
     }

@@ -1,4 +1,4 @@
-//! Drivers that introduce themselves wrongly: refused, told, and in nobody's way.
+//! Drivers that register wrongly: refused, notified of it, and no hindrance to other drivers.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! How large volumes are, how full, how well; and how they grow.
+//! Capacity, usage and condition of volumes, and their expansion.
 
 use integration::csi_driver::{DriverFault, FaultAction, FaultPoint};
 

@@ -17,7 +17,7 @@ use super::super::volumes_csi::{CsiRig, DRIVER, claimed, pod};
 const RUNS: u64 = 40;
 const LANES: u64 = 2;
 const CLAIMS: u64 = 3;
-/// What failed is left alone for a while, and longer each time.
+/// A failed operation is retried with back-off.
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(90);
 const CALLS: [&str; 4] = [
     "NodeStageVolume",
@@ -119,7 +119,7 @@ impl AgentKillRig {
         self.bed.driver.set_faults(&faults).unwrap();
     }
 
-    /// Kills whoever it is, at a moment that nobody has chosen.
+    /// Kills one of the processes at a random moment, so often.
     async fn storm(&mut self, chaos: &mut Chaos, kills: u64) {
         for _ in 0..kills {
             chaos.moment(Duration::from_millis(500)).await;
@@ -187,7 +187,7 @@ impl AgentKillRig {
         written
     }
 
-    /// Nothing is left of any pod, and nobody complains.
+    /// Waits until nothing is left of any pod; the driver has no complaints.
     async fn until_clean(&mut self, run: u64) {
         let CsiRig {
             node_rig, driver, ..

@@ -1,4 +1,4 @@
-//! What a volume lives through, from its first call to its last, whoever is killed meanwhile.
+//! A volume's life, from its first call to its last, while plugin or driver are killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -211,7 +211,7 @@ pub(super) async fn inline(lane: Rc<KillRig>, run: u64, mut chaos: Chaos) {
     assert!(!data.exists(), "{}", data.display());
 }
 
-/// A raw device.
+/// The life of a raw block volume.
 pub(super) async fn block(lane: Rc<KillRig>, run: u64, mut chaos: Chaos) {
     let lane = &*lane;
     use std::io::{Read, Write};

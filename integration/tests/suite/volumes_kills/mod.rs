@@ -1,5 +1,5 @@
 //! Five hundred runs in which a storage plugin or a CSI driver is killed at its work, at every step of stage, publish,
-//! unpublish and unstage, and at moments that nobody has chosen. Whoever calls goes on as the agent does. Nothing may
+//! unpublish and unstage, and at random moments. The caller goes on as the agent does. Nothing may
 //! leak, be lost, or be there twice.
 //!
 //! A run that fails names its number; `OXLET_KILLS=FIRST-LAST` repeats those runs alone, and tells

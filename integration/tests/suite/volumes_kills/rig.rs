@@ -1,4 +1,4 @@
-//! A node without an agent: both storage plugins and a CSI driver, and who kills them.
+//! A node without an agent: both storage plugins and a CSI driver, and the task that kills them.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -19,7 +19,7 @@ use tonic::{Code, Status};
 use super::plugin::PluginProcess;
 
 pub(super) const DRIVER: &str = "kills.example.com";
-/// What a plugin is given for one call.
+/// `within_ms` of a plugin's call.
 pub(super) const CALL_MS: u32 = 5_000;
 /// Whatever is killed, it is back long before.
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(40);
@@ -32,7 +32,7 @@ const A_CALL: Duration = Duration::from_millis(6);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Dropped in this order: who mounts ends before what is mounted is taken away.
+/// Dropped in this order: the processes that mount end before the mounts are removed.
 pub(super) struct KillRig {
     csi: Mutex<PluginProcess>,
     local: Mutex<PluginProcess>,
@@ -59,7 +59,7 @@ impl Drop for Mounts {
     }
 }
 
-/// Whom a kill hits.
+/// The process that a kill hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Victim {
     Csi,
@@ -101,13 +101,13 @@ impl KillRig {
         ask(&*self.driver.lock().await)
     }
 
-    /// Begins a run.
+    /// Resets the rig for the next run.
     pub(super) fn begin(&self) {
         self.told.borrow_mut().clear();
         self.answered.set(Some(0));
     }
 
-    /// The lives of the run have ended: nobody needs to be killed any more.
+    /// The volume cycles of the run have ended: no process needs to be killed any more.
     pub(super) fn end(&self) {
         self.answered.set(None);
     }
@@ -221,7 +221,7 @@ impl KillRig {
         assert!(complaints.is_empty(), "{complaints:#?}");
     }
 
-    /// Nothing is left of the run, and the driver has nothing to complain of.
+    /// Asserts that nothing is left of the run, and that the driver has recorded no breach of the protocol.
     pub(super) async fn assert_clean(&self) {
         self.assert_nobody_complains().await;
         let driver = self.driver.lock().await;
@@ -249,7 +249,7 @@ impl KillRig {
         self.told.borrow().join("\n  ")
     }
 
-    /// What a person needs who looks for the reason of a failure.
+    /// Returns what helps to diagnose a failure.
     pub(super) async fn describe(&self) -> String {
         let told = self.told();
         let driver = self.driver.lock().await;

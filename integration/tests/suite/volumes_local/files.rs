@@ -1,4 +1,4 @@
-//! configMap, secret, downwardAPI and projected: what is in the files, whose they are, who may read them.
+//! configMap, secret, downwardAPI and projected: the files' content, owner and permissions.
 
 use super::*;
 

@@ -26,14 +26,14 @@ mod mounts;
 mod subpaths;
 mod updates;
 
-/// Serves until it is told to end, after it has said what it has to say.
+/// Serves until SIGTERM, after it has printed its output.
 const SERVE_ON: &str = "trap 'exit 0' TERM; while true; do sleep 0.2; done";
 
 /// Shell words for the looks at files: mode, owner and group, what is in it.
 const LOOK: &str = "look() { for f; do echo \"$f $(stat -L -c '%a %u:%g' $f) $(cat $f)\"; done; }; \
                     at() { for f; do echo \"$f $(stat -L -c '%a %u:%g' $f)\"; done; };";
 
-/// A pod of this name and spec. It ends within a second of being told to.
+/// A pod of this name and spec. Its grace period is a second.
 fn pod(name: &str, spec: &Value) -> Value {
     let mut least = json!({ "terminationGracePeriodSeconds": 1 });
     let fields = least.as_object_mut().unwrap();
@@ -49,7 +49,7 @@ fn container_of(name: &str, says: &str, mounts: &[(&str, &str)]) -> Value {
         .collect();
     json!({
         "name": name, "image": "localhost/oxlet/busybox:1", "volumeMounts": mounts,
-        // What a script complains of would come in between, now here, now there.
+        // A script's standard error would come in between, at changing places.
         "command": ["sh", "-c", format!("exec 2> /dev/null; {LOOK} {says}; echo done; {SERVE_ON}")],
     })
 }

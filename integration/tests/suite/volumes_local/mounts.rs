@@ -1,4 +1,4 @@
-//! How a container's mount behaves: read-only, recursively so, and what is mounted below it later.
+//! Properties of a container's mount: read-only, recursively so, and propagation of later mounts below it.
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 

@@ -1,4 +1,4 @@
-//! What a cluster sees of a node one of whose volumes hangs.
+//! A node one of whose volumes hangs, as the API shows it.
 
 use std::time::Duration;
 

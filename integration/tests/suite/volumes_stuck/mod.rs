@@ -1,4 +1,4 @@
-//! A mount that holds whoever looks at it, for good: one volume hangs, everything else goes on.
+//! A mount that hangs every process that accesses it, for good: one volume hangs, everything else goes on.
 
 mod cluster;
 mod node;

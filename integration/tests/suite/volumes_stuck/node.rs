@@ -1,4 +1,4 @@
-//! A whole node, one of whose pods wants a folder on a mount that answers nobody.
+//! A whole node, one of whose pods wants a folder on a mount that never answers.
 
 use std::cell::Cell;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! An endpoint that is somebody else's: it may be down for long, and may be no plugin of ours at all.
+//! An external plugin's endpoint: it may be down for long, and may be no plugin of ours at all.
 
 use std::path::Path;
 use std::time::Duration;

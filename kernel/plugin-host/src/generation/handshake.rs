@@ -77,7 +77,7 @@ impl GenerationTask {
         };
         loop {
             self.tell(GenerationEvent::Reported(report.clone())).await;
-            // A report that repeats the last one is a sign of life, but no news.
+            // A report that repeats the last one shows that it lives, but changes nothing.
             loop {
                 match pulse.beat().await {
                     Some(next) if next == report => {}
@@ -93,7 +93,7 @@ impl GenerationTask {
         }
     }
 
-    /// Asks a process of ours who it is until it answers; `said` keeps why it did not.
+    /// Calls `Info` of a managed process until it answers; `said` keeps why it did not.
     async fn introduced(&self, control: &Channel, said: &mut String) -> InfoResponse {
         loop {
             match info(control).await {

@@ -1,4 +1,4 @@
-//! The life of one generation of a plugin, from its start to its proven end, told as it goes.
+//! The life of one generation of a plugin, from its start to its proven end, with an update at each step.
 
 mod external;
 mod handshake;
@@ -43,7 +43,7 @@ pub(super) struct GenerationTask {
 }
 
 impl GenerationTask {
-    /// Lives, and brings the news of the end.
+    /// Runs the generation, and returns the message of its end.
     pub(super) async fn live(self) -> Msg {
         let end = match (&self.declaration.start, self.socket.clone()) {
             (LaunchMethod::External { endpoint }, _) => self.external(endpoint).await,
@@ -67,7 +67,7 @@ impl GenerationTask {
         };
         self.tell(GenerationEvent::Started { pid: process.pid() })
             .await;
-        // Each arm only waits; what the losing ones have heard is of no use any more.
+        // Each arm only waits; what the losing ones have received is of no use any more.
         let end = tokio::select! {
             biased;
             exit = process.dead() => {

@@ -2,7 +2,7 @@
 
 use crate::health::PluginHealth;
 
-/// What a generation of a plugin tells its host.
+/// An event of a generation, for its host.
 #[derive(Debug)]
 pub struct GenerationUpdate {
     pub(crate) generation: u64,
@@ -13,9 +13,9 @@ pub struct GenerationUpdate {
 pub(crate) enum GenerationEvent {
     /// It has a process.
     Started { pid: u32 },
-    /// It said who it is.
+    /// It answered `Info`.
     Introduced(PluginIdentity),
-    /// It said how it is. The first report makes it ready.
+    /// It reported its health. The first report makes it ready.
     Reported(PluginHealth),
     /// It cannot be reached yet.
     Unreachable { why: String },
@@ -23,7 +23,7 @@ pub(crate) enum GenerationEvent {
     Ended(GenerationExit),
 }
 
-/// Who a plugin says it is.
+/// A plugin's answer to `Info`: its program and capabilities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PluginIdentity {
     pub(crate) program: String,
@@ -33,13 +33,13 @@ pub(crate) struct PluginIdentity {
 /// How a generation ended.
 #[derive(Debug)]
 pub(crate) enum GenerationExit {
-    /// As it was ordered to.
+    /// On command of its host.
     Finished { exit: Option<String> },
-    /// By itself, or because it was of no use.
+    /// By itself, or because it did not get ready.
     Failed { why: String, exit: Option<String> },
 }
 
-/// What a host orders a generation to do.
+/// A host's command to a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GenerationCommand {
     Serve,

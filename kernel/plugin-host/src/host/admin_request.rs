@@ -12,11 +12,11 @@ use crate::declaration::Declaration;
 use crate::generation::update::GenerationCommand;
 use crate::message::{GenerationReply, HostError, Msg};
 
-/// A plugin with this need must have its folder for itself: a swap ends the old generation before
-/// it starts the new one, and calls wait meanwhile.
+/// A plugin with this need must have its directory for itself: a swap ends the old generation before it starts the new
+/// one, and calls wait meanwhile.
 const ALONE: &str = "alone";
 
-/// What is under way, and the reply that is due at its end.
+/// The request that is under way, and the reply that is due at its end.
 #[derive(Debug)]
 pub(super) enum AdminRequest {
     Restart(GenerationReply),
@@ -121,7 +121,7 @@ impl PluginHost {
         }
     }
 
-    /// Answers the operator who wanted it stopped, if nothing is left to end.
+    /// Answers the operator's stop, if nothing is left to end.
     pub(super) fn stopped(&mut self, ctx: &mut Context<Msg>) {
         if self.current.is_some() || self.next.is_some() || self.retired.is_some() {
             return;
@@ -132,7 +132,7 @@ impl PluginHost {
         }
     }
 
-    /// The new generation serves and the old one is no more: answers the operator who wanted that.
+    /// The new generation serves and the old one has ended: answers the operator's request.
     pub(super) fn swapped(&mut self, ctx: &mut Context<Msg>) {
         let Some(generation) = self.current.as_ref().map(|alive| alive.generation) else {
             return;
@@ -142,7 +142,7 @@ impl PluginHost {
             Some(AdminRequest::Replace) => {}
             other => return self.admin_request = other,
         }
-        // What was told of the new one meanwhile.
+        // A Replace of the new one may have come meanwhile.
         self.replace_stuck(ctx);
     }
 
@@ -159,7 +159,7 @@ impl PluginHost {
         }
     }
 
-    /// Whether the current generation must have its folder for itself.
+    /// Whether the current generation must have its directory for itself.
     pub(super) fn is_alone(&self) -> bool {
         let needs = |alive: &LiveGeneration| {
             alive

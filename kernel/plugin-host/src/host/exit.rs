@@ -73,7 +73,7 @@ impl PluginHost {
                     why,
                     "replacement came to nothing"
                 );
-                // Tried again when it is told again.
+                // Tried again at the next Replace.
                 self.stuck = None;
             }
             other => self.admin_request = other,
@@ -101,7 +101,7 @@ impl PluginHost {
         }
     }
 
-    /// The new generation of a swap has spoken: if it is ready, callers are led to it.
+    /// The new generation of a swap has reported its health: if it is ready, callers are led to it.
     pub(super) fn take_over(&mut self, ctx: &mut Context<Msg>) {
         let Some(next) = &self.next else { return };
         let refused = if next.ready() {

@@ -1,12 +1,12 @@
 //! The actor of one plugin.
 //!
 //! **Owns** the plugin's socket, its generations and its restart history. What must survive a panic
-//! of this actor lies in the [`PluginClient`]'s persistent state, so that its successor finds the running process and
-//! goes on with it.
-//! **Hears** news of its generations, and the operator's restart, swap and stop.
-//! **Tells** whoever follows the [`PluginClient`] where the plugin stands.
-//! **Never** starts a generation on a socket whose last generation is not proven dead or abandoned, and never
-//! leads callers of a swapped plugin to one that has not said that it is ready.
+//! of this actor lies in the [`PluginClient`]'s persistent state, so that the restarted actor finds the running
+//! process and goes on with it.
+//! **Hears** state changes of its generations, and the operator's restart, swap and stop.
+//! **Tells** the subscribers of the [`PluginClient`] the plugin's state.
+//! **Never** starts a generation on a socket whose last generation is not proven dead or abandoned, and never leads
+//! callers of a swapped plugin to one that has not reported that it is ready.
 
 mod admin_request;
 mod exit;
@@ -37,21 +37,21 @@ use crate::socket::PluginSocket;
 /// A plugin as `oxctl plugins` shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// As declared.
+    /// The declared name.
     pub name: String,
-    /// As declared.
+    /// The declared kind.
     pub kind: ServiceKind,
     /// The socket that it serves.
     pub socket: PathBuf,
-    /// Where it stands.
+    /// The plugin's state.
     pub state: PluginState,
-    /// Since when.
+    /// When the state last changed.
     pub since: SystemTime,
     /// Why it is not ready. Empty when it is.
     pub reason: String,
     /// Which process, counted from the first.
     pub generation: u64,
-    /// The process; none for an endpoint of somebody else.
+    /// The process; none for an external plugin.
     pub pid: Option<u32>,
     /// The program's own name and version, if it says.
     pub program: String,
@@ -62,10 +62,10 @@ pub struct Snapshot {
     /// Processes that were killed, do not end, and were given up.
     #[serde(default)]
     pub abandoned: Vec<Abandoned>,
-    /// What the operator should know although it is ready. Empty when there is nothing.
+    /// A warning for the operator although the plugin is ready. Empty when there is none.
     #[serde(default)]
     pub warning: String,
-    /// What it says of itself.
+    /// The attributes of its last health report.
     pub attributes: BTreeMap<String, String>,
 }
 
@@ -84,7 +84,7 @@ pub struct PluginHost {
     /// A swap's old generation, until it is dead.
     retired: Option<LiveGeneration>,
     admin_request: Option<AdminRequest>,
-    /// The generation that is said to have a stuck thread, until it is replaced.
+    /// The generation that has a stuck thread, until it is replaced.
     stuck: Option<u64>,
     /// Waits until a stuck generation may be replaced.
     room: Option<TaskId>,
@@ -92,7 +92,7 @@ pub struct PluginHost {
     since: SystemTime,
 }
 
-/// What a generation is to its host.
+/// The role of a generation in a swap.
 #[derive(Clone, Copy, Debug)]
 enum GenerationRole {
     Current,
@@ -117,8 +117,8 @@ struct LiveGeneration {
 }
 
 impl PluginHost {
-    /// Hosts the plugin as declared, unless a swap has changed that since. Sockets and the plugins'
-    /// own folders lie in `folder`.
+    /// Hosts the plugin as declared, unless a swap has changed that since. Sockets and the plugins' own directories
+    /// are in `folder`.
     pub fn new(declaration: Declaration, folder: impl Into<PathBuf>, line: PluginClient) -> Self {
         let swapped = line.persistent().declaration.clone();
         Self {
@@ -305,7 +305,7 @@ impl PluginHost {
             return;
         }
         match self.admin_request.take() {
-            // It may stay away for long; who asked for it need not wait.
+            // It may be unreachable for long; the operator's request need not wait.
             Some(AdminRequest::Restart(reply)) => reply.send(Err(self.not_ready(&why))),
             other => self.admin_request = other,
         }

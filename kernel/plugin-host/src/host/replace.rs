@@ -56,7 +56,7 @@ impl PluginHost {
         self.begin_beside(self.declaration.clone(), ctx);
     }
 
-    /// What the operator should know although the plugin is ready.
+    /// A warning for the operator although the plugin is ready; empty when there is none.
     pub(super) fn warning(&self) -> String {
         match self.stuck.filter(|stuck| self.serves(*stuck)) {
             Some(generation) if self.crowded() => format!(

@@ -1,4 +1,4 @@
-//! Endpoints of somebody else: only connected to.
+//! External endpoints: only connected to.
 
 use std::path::Path;
 use std::time::Duration;

@@ -36,7 +36,7 @@ use tower::Service;
 pub(crate) enum Manner {
     /// As the SDK makes it.
     Well,
-    /// Well, but its folder bears one process at a time.
+    /// Well, but its directory bears one process at a time.
     Alone,
     /// Well, but it does not end when it is done.
     Lingers,
@@ -131,7 +131,7 @@ fn refuses_once(dir: &Path) -> Option<String> {
     Some(why)
 }
 
-/// Leaves a note if another process that used this folder still lives.
+/// Leaves a note if another process that used this directory still lives.
 fn note_overlap(dir: &Path) {
     let pid = dir.join("pid");
     if let Ok(before) = fs::read_to_string(&pid)

@@ -1,4 +1,4 @@
-//! A host under a supervisor, with a folder of its own, and what a test asks of it.
+//! A host under a supervisor, with a directory of its own, and what a test asks of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl Rig {
         Self::start_in(tempfile::tempdir().unwrap(), declaration)
     }
 
-    /// As `start`, in a folder that an earlier agent has left.
+    /// As `start`, in a directory that an earlier agent has left.
     pub(crate) fn start_in(folder: TempDir, declaration: &Declaration) -> Self {
         let supervisor = Supervisor::root(
             "root",
@@ -70,7 +70,7 @@ impl Rig {
         rig
     }
 
-    /// The folder of the plugin itself.
+    /// The directory of the plugin itself.
     pub(crate) fn dir(&self) -> PathBuf {
         self.folder.path().join("test")
     }
@@ -148,7 +148,7 @@ impl Rig {
         fs::read_to_string(self.dir().join("made")).map_or(0, |made| made.lines().count())
     }
 
-    /// Whether a generation found another one alive in its folder.
+    /// Whether a generation found another one alive in its directory.
     pub(crate) fn overlapped(&self) -> bool {
         self.dir().join("overlap").exists()
     }
@@ -169,7 +169,7 @@ impl Rig {
     }
 }
 
-/// A pipe whose end the plugin waits for. It loses its name before it ends: whoever comes later does not wait.
+/// A FIFO whose end the plugin waits for. It is unlinked before it ends: a later process does not wait.
 pub(crate) struct Hold {
     path: PathBuf,
     _open: fs::File,
@@ -203,7 +203,7 @@ pub(crate) async fn create(line: &PluginClient) -> Result<(), CallError> {
     line.creating(LONG, make).await.map(|_| ())
 }
 
-/// Waits for a fact that nobody reports.
+/// Waits for a fact that is not reported.
 pub(crate) async fn until(what: &str, mut fact: impl FnMut() -> bool) {
     let mut look = tokio::time::interval(Duration::from_millis(2));
     let seen = async {

@@ -20,11 +20,11 @@ pub(super) struct Child {
     pub(super) restarts: u64,
     pub(super) last_exit: Option<String>,
     pub(super) degraded: Option<(SystemTime, String)>,
-    /// The restart of this child and those who share its fate, while it is under way.
+    /// The restart of this child and the siblings that are restarted with it, while it is under way.
     pub(super) regroup: Option<AbortHandle>,
 }
 
-/// What is restarted as one.
+/// An actor or a group, restarted as one.
 #[derive(Clone)]
 pub(super) enum Unit {
     Actor(Rc<ActorCell>),

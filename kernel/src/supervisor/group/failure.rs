@@ -19,7 +19,7 @@ struct Exhausted {
     why: String,
 }
 
-/// What becomes of a child that ended by itself.
+/// What the supervisor does with a child that ended by itself.
 enum ExitDecision {
     /// It leaves the tree.
     Remove,
@@ -75,7 +75,7 @@ impl ChildGroup {
         }
     }
 
-    /// Restarts a child after `pause`, and with it whoever shares its fate.
+    /// Restarts a child after `pause`, and with it the children that the group's [`Strategy`] names.
     fn restart(self: &Rc<Self>, seq: u64, pause: Duration) {
         let at = now() + pause;
         let fate = self.fate(seq);
@@ -101,8 +101,8 @@ impl ChildGroup {
         }
     }
 
-    /// Returns who shares the fate of a child, oldest first. The temporary among its siblings have
-    /// no second incarnation and are ended.
+    /// Returns the children that are restarted with a child, oldest first. The temporary among its siblings have no
+    /// second incarnation and are ended.
     fn fate(&self, seq: u64) -> Vec<Unit> {
         let (oldest, youngest) = match self.strategy {
             Strategy::OneForOne => (seq, seq),

@@ -135,7 +135,7 @@ impl ActorCell {
             TreeNodeState::Starting | TreeNodeState::Running => {
                 self.control(Control::Snapshot(asker))
             }
-            // Nobody is there to answer.
+            // There is no running child that could answer.
             TreeNodeState::BackingOff | TreeNodeState::Degraded | TreeNodeState::Stopped => {
                 drop(asker)
             }

@@ -26,14 +26,14 @@ use crate::supervisor::incarnations::live;
 /// A future of a tree, which is as deep as the tree.
 type TreeFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// A supervisor.
+/// A supervisor's children, and the rules of their restarts.
 pub(crate) struct ChildGroup {
     id: String,
     path: Arc<str>,
     strategy: Strategy,
     intensity: Intensity,
     parent: Option<Parent>,
-    /// How often the sweep of this tree looks; shared by all its groups.
+    /// The interval of this tree's sweep; shared by all its groups.
     pace: Rc<Cell<Duration>>,
 
     /// In the order of their spawning, which is the order of every restart.
@@ -44,7 +44,7 @@ pub(crate) struct ChildGroup {
     closed: Cell<bool>,
 }
 
-/// Whom a group fails to, and under which number.
+/// The group to which a group escalates, and its number there.
 struct Parent {
     group: Weak<ChildGroup>,
     seq: u64,

@@ -1,4 +1,4 @@
-//! What one check works with: clients, configurations with names of their own, and the cleaning up.
+//! The test case of one law: clients, configurations with unique names, and the cleanup.
 
 use std::collections::HashMap;
 use std::fs;

@@ -46,7 +46,7 @@ async fn life(case: &mut Case) -> CheckResult {
         ContainerEventType::ContainerDeletedEvent,
     ] {
         let mut event = next(&mut events, &id).await?;
-        // The end may be told twice: as it happened, and as the runtime records it.
+        // The end may be reported twice: as it happened, and as the runtime records it.
         while wanted == ContainerEventType::ContainerDeletedEvent
             && event.container_event_type() == ContainerEventType::ContainerStoppedEvent
         {

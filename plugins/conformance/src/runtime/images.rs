@@ -36,7 +36,7 @@ fn spec(image: &str) -> Option<ImageSpec> {
 }
 
 fn nowhere(case: &Case) -> String {
-    // Port 1 of this host: nobody serves images there, and the refusal is immediate.
+    // Port 1 of this host: no registry listens there, and the refusal is immediate.
     format!("127.0.0.1:1/{}:absent", case.name)
 }
 

@@ -26,15 +26,15 @@ pub struct Target {
     pub image: String,
     /// A folder for the logs of containers, which the runtime can write to.
     pub logs: PathBuf,
-    /// Which network sandboxes get.
+    /// The network of sandboxes.
     pub network: Network,
-    /// Whether it reports container events.
+    /// Whether it must report container events.
     pub events: Events,
     /// The cgroup that every sandbox goes under; the runtime's own choice if it is empty.
     pub cgroup_parent: String,
 }
 
-/// Which network the sandboxes of the suite get.
+/// The network of the suite's sandboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// One of their own: pod networking is set up behind the runtime.
@@ -43,10 +43,10 @@ pub enum Network {
     Node,
 }
 
-/// Whether a runtime reports container events.
+/// Whether a runtime must report container events (`GetContainerEvents`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Events {
-    /// It must.
+    /// It must report them.
     Reported,
     /// It is a real runtime of an older version, with no plugin of ours before it.
     Absent,

@@ -1,4 +1,4 @@
-//! What one check works with: a client, volumes with names of their own, and the cleaning up.
+//! The test case of one law: a client, volumes with unique names, and the cleanup.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,7 @@ pub(super) struct Asked {
     pub(super) names: Names,
     pub(super) request: MountRequest,
     pub(super) mode: Mode,
-    /// Whether Stage comes first.
+    /// Whether the volume is staged before Mount.
     pub(super) staged: bool,
 }
 
@@ -43,9 +43,9 @@ pub(super) struct Asked {
 #[derive(Clone, Debug)]
 pub(super) struct Mounted {
     pub(super) asked: Asked,
-    /// What Mount answered.
+    /// The path that Mount answered.
     pub(super) path: PathBuf,
-    /// How many mounts were at its target before.
+    /// The number of mounts at its target before.
     pub(super) before: usize,
 }
 
@@ -151,7 +151,7 @@ impl Case {
         Ok(kinds.map(|kind| (kind.kind.clone(), kind)).collect())
     }
 
-    /// What the plugin says that it can do for volumes of this one's kind.
+    /// Returns the plugin's capabilities for volumes of this kind.
     pub(super) async fn ability(&mut self, asked: &Asked) -> Result<KindCapability, CheckStop> {
         let kind = asked.kind();
         let found = self.kinds().await?.remove(&kind);
@@ -189,7 +189,7 @@ impl Case {
         Ok(())
     }
 
-    /// A new volume, mounted.
+    /// Mounts a new volume.
     pub(super) async fn mounted(&mut self, sample: &Sample) -> Result<Mounted, CheckStop> {
         let asked = self.ask(sample).await?;
         let before = layers(asked.target())?;
@@ -226,7 +226,7 @@ impl Case {
         Ok((asked, answer.into_inner()))
     }
 
-    /// What is listed of the pods of this check, and of its volumes.
+    /// Returns the listed volumes of this check's pods.
     pub(super) async fn listed(&mut self, asked: &Asked) -> Result<Vec<Found>, CheckStop> {
         let answer = self.storage.list(ListRequest { within_ms: 0 }).await?;
         let ours = |found: &Found| {
@@ -238,7 +238,7 @@ impl Case {
         Ok(found.filter(ours).collect())
     }
 
-    /// Takes away all that this check asked for. What refuses has been told by the law, or is told by the next one.
+    /// Unmounts all that this check mounted. A failure shows in this law, or in the next one.
     pub(super) async fn clean_up(&mut self) {
         for asked in std::mem::take(&mut self.made).into_iter().rev() {
             let pod = &asked.names.folder();

@@ -44,16 +44,16 @@ pub struct Target {
 /// A volume that the plugin under test can mount or map.
 #[derive(Clone)]
 pub struct Sample {
-    /// What it is called in the report: "emptyDir in memory".
+    /// Its name in the report: "emptyDir in memory".
     pub words: &'static str,
-    /// As what it is used. For [`Mode::Block`] the request's target is the link.
+    /// The volume's mode. For [`Mode::Block`] the request's target is the link.
     pub mode: Mode,
     /// Makes the request. Names that differ make different volumes of different pods; the same ones make the same
     /// volume. `within_ms` may be left 0.
     pub make: Arc<dyn Fn(&Names) -> MountRequest + Send + Sync>,
 }
 
-/// What one volume of one pod is called: unlike any other, and plain enough for every kind.
+/// Names of one volume of one pod: unique, and valid for every kind of volume.
 #[derive(Clone, Debug)]
 pub struct Names {
     /// The agent's root folder.
@@ -89,7 +89,7 @@ impl Names {
         )
     }
 
-    /// Returns the pod's own folder.
+    /// Returns the pod's folder, `ROOT/pods/UID`.
     pub fn folder(&self) -> PathBuf {
         self.root.join("pods").join(&self.pod)
     }

@@ -1,4 +1,4 @@
-//! Laws of paths within a volume: whoever may write in it leads nobody out of it.
+//! Laws of paths within a volume: a writer of the volume cannot make the plugin leave it.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};

@@ -43,7 +43,7 @@ async fn remove(case: &mut Case, folder: &Path) -> Result<Vec<String>, CheckStop
     Ok(case.storage.remove_pod(request).await?.into_inner().kept)
 }
 
-/// What an agent and a runtime leave beside volumes.
+/// Makes the files that an agent and a runtime leave beside volumes.
 fn furnish(folder: &Path) -> std::io::Result<()> {
     fs::create_dir_all(folder.join("containers/main"))?;
     fs::create_dir_all(folder.join("plugins/kubernetes.io~empty-dir/wrapped"))?;

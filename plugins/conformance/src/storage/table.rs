@@ -1,4 +1,4 @@
-//! How often something is mounted at a path, by the kernel's table.
+//! The number of mounts at a path, by the kernel's mount table.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

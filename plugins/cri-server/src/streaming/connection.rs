@@ -60,7 +60,7 @@ impl StreamWriter {
         drop(self.send(OutgoingFrame::Close(self.id)).await);
     }
 
-    /// Accepts the stream.
+    /// Accepts the stream: answers SYN_REPLY where SPDY carries it.
     pub(super) async fn reply(&self) {
         drop(self.send(OutgoingFrame::Reply(self.id)).await);
     }
@@ -120,7 +120,7 @@ pub(super) async fn run_until_closed(
         std::future::pending().await
     };
     let mut reading = pin!(reading);
-    // Everything is dropped when one arm wins, and nothing is owed to a client that is gone.
+    // Cancel-safe: everything is dropped when one arm wins, and a client that is gone needs no answer.
     tokio::select! {
         () = served => {}
         () = idle.expired() => {}

@@ -5,7 +5,8 @@
 //! forwarding, and SPDY through a tunnel. WebSocket messages are binary: base64 channels are not spoken. A URL is good
 //! once, and for a minute.
 //!
-//! Everything that belongs to a connection lives in that connection's task, and all of them end when the server is dropped.
+//! Everything that belongs to a connection lives in that connection's task, and all of them end when the server is
+//! dropped.
 
 mod connection;
 mod port_forward;
@@ -88,11 +89,12 @@ impl StreamingRequest {
     }
 }
 
-/// What the streams of a client are connected to: the containers and sandboxes of a runtime.
+/// The runtime behind the streaming server: it connects clients' streams to containers and sandboxes.
 ///
 /// A future is dropped when its client has gone or the connection's idle timeout has passed; it must end what it began.
 pub trait StreamingBackend: Send + Sync + 'static {
-    /// Runs a command in a container and returns how it ended. The streams it leaves open are closed with the connection.
+    /// Runs a command in a container and returns how it ended. The streams it leaves open are closed with the
+    /// connection.
     fn exec(
         &self,
         request: &ExecRequest,

@@ -24,17 +24,17 @@ pub(super) struct StreamOptions {
 /// The streams of a command that the client asked for.
 #[derive(Debug, Default)]
 pub struct RemoteStreams {
-    /// What the client sends to the command.
+    /// The command's standard input, sent by the client.
     pub stdin: Option<StreamReader>,
-    /// Where the command's output goes; with a terminal, all of it.
+    /// The command's standard output; with a terminal, all of its output.
     pub stdout: Option<StreamWriter>,
-    /// Where its errors go; never asked for with a terminal.
+    /// The command's standard error; always none with a terminal.
     pub stderr: Option<StreamWriter>,
     /// The sizes of the client's terminal as JSON, which [`TerminalSizeReader`](super::TerminalSizeReader) reads.
     pub resize: Option<StreamReader>,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 pub enum CommandResult {
     /// With this exit code.

@@ -9,9 +9,9 @@ const MAX_UNREAD_BYTES: usize = 4 << 10;
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "PascalCase")]
 pub struct TerminalSize {
-    /// Columns.
+    /// The width in columns.
     pub width: u16,
-    /// Lines.
+    /// The height in lines.
     pub height: u16,
 }
 

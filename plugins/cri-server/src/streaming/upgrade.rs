@@ -33,7 +33,7 @@ const COMMAND_PROTOCOLS: [&str; 4] = [
 const FORWARD_PROTOCOL: &str = "portforward.k8s.io";
 const TUNNEL_PROTOCOL: &str = "SPDY/3.1+portforward.k8s.io";
 
-/// What carries the streams.
+/// The protocol that carries the streams.
 #[derive(Clone, Copy, Debug)]
 enum Transport {
     Spdy(ProtocolVersion),

@@ -1,4 +1,4 @@
-//! RemoteStreams over a WebSocket: the first byte of each message says which one it belongs to. Also a connection
+//! A command's streams over a WebSocket: the first byte of each message says which one it belongs to. Also a connection
 //! of bytes through one, which is how SPDY is tunnelled.
 
 use std::pin::pin;

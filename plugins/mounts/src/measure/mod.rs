@@ -1,4 +1,4 @@
-//! How full a volume is: upstream's figures (pkg/volume/metrics_statfs.go, metrics_du.go, util/fs, 1.36).
+//! Usage of volumes: upstream's figures (pkg/volume/metrics_statfs.go, metrics_du.go, util/fs, 1.36).
 
 mod quota;
 #[cfg(test)]
@@ -31,7 +31,7 @@ pub fn file_system(path: &Path) -> Result<StatsResponse, Status> {
 }
 
 /// Measures a folder that shares its file system with others: by its project's quota where that has a limit, else by a
-/// slow walk. It blocks for long; [`Walks`] makes sure that nobody does it twice at once.
+/// slow walk. It blocks for long; [`Walks`] makes sure that one volume is not walked twice at once.
 pub fn folder(path: &Path) -> Result<StatsResponse, Status> {
     let figures = figures(path)?;
     if quota::counts(path, &figures) {
@@ -104,7 +104,7 @@ pub struct Walks {
 }
 
 impl Walks {
-    /// Makes an empty one.
+    /// Makes a set without walks under way.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,4 +1,4 @@
-//! Whether the figures of a folder are its project's own.
+//! Detects a folder with a project quota, whose statfs figures are the project's own.
 
 use std::path::Path;
 

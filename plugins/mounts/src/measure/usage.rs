@@ -23,7 +23,7 @@ const LINKED_MAX: usize = 1 << 16;
 /// One inode, where its names are counted as parts of it.
 const WHOLE: u64 = 1 << 20;
 
-/// What a volume takes.
+/// The disk usage of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Usage {
     pub(super) bytes: u64,
@@ -100,7 +100,7 @@ impl Count {
             self.bytes += bytes;
             self.inodes += 1;
         } else {
-            // Too many to remember: each name counts for its share.
+            // Too many inodes to keep: each name counts for its share.
             self.bytes += bytes / names;
             self.shares += WHOLE / names;
         }

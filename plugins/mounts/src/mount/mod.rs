@@ -1,7 +1,7 @@
 //! Mounting and unmounting.
 //!
 //! A target is opened before it is mounted on, without following a link at its end; a source likewise. What the
-//! kernel is given are the open files, so that nobody can exchange a path in between.
+//! kernel is given are the open files, so that no process can exchange a path in between.
 
 mod options;
 #[cfg(test)]
@@ -22,7 +22,7 @@ pub use self::unmount::{How, clean_up, unmount, unmount_with};
 use crate::answer;
 use crate::table::{self, Entry, Table};
 
-/// How a tmpfs is made; the default has the kernel's own limits.
+/// Mount options of a tmpfs; the default has the kernel's own limits.
 #[derive(Clone, Debug, Default)]
 pub struct TmpfsOptions {
     /// Bytes; 0 means the kernel's default, half of the memory.
@@ -31,39 +31,39 @@ pub struct TmpfsOptions {
     pub inodes: u64,
     /// Permissions of the root; 0 means 01777.
     pub mode: u32,
-    /// "system_u:object_r:container_file_t:s0:c1,c2"; empty means none.
+    /// The SELinux label, as "system_u:object_r:container_file_t:s0:c1,c2"; empty means none.
     pub label: String,
-    /// Whether its content may be swapped out.
+    /// Whether its pages may be swapped out.
     pub swap: Swap,
 }
 
 /// Whether a tmpfs may be swapped out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Swap {
-    /// It may not, where the kernel can say so (6.4).
+    /// `noswap`, where the kernel knows it (6.4 and later).
     #[default]
     Refused,
-    /// It may.
+    /// The kernel's default.
     Allowed,
 }
 
-/// How far a bind goes.
+/// What a bind mount includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// The one mount.
+    /// Only the source's own mount.
     Single,
-    /// With what is mounted below it.
+    /// With the mounts below it (MS_REC).
     Recursive,
 }
 
-/// What is at a target already.
+/// What is mounted at a target already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Nothing is mounted there.
     Nothing,
-    /// The same file or folder.
+    /// The source that was to be bound.
     Same,
-    /// Something else.
+    /// Another file or folder.
     Other,
 }
 
@@ -171,7 +171,7 @@ pub fn bind_fd(
     }
     .map_err(failed)?;
     limit(target, access, depth).inspect_err(|_| {
-        // Nobody may find it with more access than was asked for.
+        // The mount must not stay with more access than was requested.
         drop(unmount_with(target, How::Detach));
     })
 }

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use tonic::Status;
 
-/// What mount(2) takes.
+/// The flags and data of mount(2).
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) flags: MountFlags,

@@ -9,17 +9,17 @@ use tonic::{Code, Status};
 
 use crate::{answer, table};
 
-/// More layers at one path than anybody makes.
+/// More mounts on top of each other than any node has at one path.
 const LAYERS_MAX: usize = 1024;
 
-/// How hard an unmount tries.
+/// The force of an unmount: the flags of umount2(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Only what nobody uses.
+    /// Fails with EBUSY where the mount is in use.
     Plain,
-    /// Gives up requests under way to a server that does not answer (NFS, FUSE); fails where somebody uses it.
+    /// MNT_FORCE: aborts pending requests to a server that does not answer (NFS, FUSE); fails where it is in use.
     Force,
-    /// Takes it out of sight at once; it ends when the last user lets it go.
+    /// MNT_DETACH: removes it from the tree at once; it ends when its last user has closed it.
     Detach,
 }
 

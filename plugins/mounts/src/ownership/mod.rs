@@ -1,4 +1,4 @@
-//! Whose group a volume's files have (fsGroup): upstream's masks (pkg/volume/volume_linux.go, 1.36).
+//! The group of a volume's files (fsGroup), with upstream's masks (pkg/volume/volume_linux.go, 1.36).
 
 #[cfg(test)]
 mod tests;
@@ -25,12 +25,12 @@ const PERMISSIONS: u32 = 0o7777;
 /// A change that takes longer than this is worth a warning, see [`slow`].
 pub const SLOW: Duration = Duration::from_secs(30);
 
-/// What became of an ownership.
+/// The result of [`apply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// So many files and folders were gone through.
+    /// So many files and folders were visited.
     Changed(u64),
-    /// The root was right already, and that was enough.
+    /// The root's group and mode matched already (`OnRootMismatch`).
     Skipped,
 }
 
@@ -65,7 +65,7 @@ pub fn apply(path: &Path, ownership: &Ownership, read_only: bool) -> Result<Appl
     Ok(Applied::Changed(work.visited))
 }
 
-/// What a person should know of a change that took longer than [`SLOW`]: upstream's words.
+/// Returns the warning about a change that takes longer than [`SLOW`], in upstream's words.
 pub fn slow(path: &Path, pod_uid: &str) -> String {
     let path = path.to_string_lossy();
     let from = path.find(pod_uid).unwrap_or(0);
@@ -77,7 +77,7 @@ pub fn slow(path: &Path, pod_uid: &str) -> String {
     )
 }
 
-/// What every file is to have.
+/// The group and modes that every file is to have.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     group: u32,

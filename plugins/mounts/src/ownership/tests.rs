@@ -1,4 +1,4 @@
-//! Upstream's tables (pkg/volume/volume_linux_test.go), and what nobody may do to a walk.
+//! Upstream's tables (pkg/volume/volume_linux_test.go), and walks through trees that change meanwhile.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::sync::Arc;

@@ -94,7 +94,7 @@ fn nothing_mounted(path: &Path) -> Result<(), Status> {
     }
 }
 
-/// What is mounted at a path or below it.
+/// Returns the mounts at a path or below it.
 fn mount_points(path: &Path) -> io::Result<Vec<PathBuf>> {
     let real = match table::real(path) {
         Ok(real) => real,

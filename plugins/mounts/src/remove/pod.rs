@@ -1,6 +1,6 @@
 //! The folder of a pod that is gone, as upstream cleans an orphan's (pkg/kubelet/kubelet_volumes.go, 1.36).
 //!
-//! Volumes first. What may be a person's data is never removed here, only by Unmount. If any of it is left, so is the
+//! Volumes first. What may be a user's data is never removed here, only by Unmount. If any of it is left, so is the
 //! rest of the pod's folder.
 
 use std::ffi::OsString;
@@ -31,7 +31,7 @@ const SUBPATHS: &str = "volume-subpaths";
 pub fn pod(folder: &Path) -> Result<Vec<String>, Status> {
     let in_pods = folder.parent().is_some_and(|parent| parent.ends_with(PODS));
     if !in_pods || folder.file_name().is_none() {
-        // What is data and what is not is told by where it lies: elsewhere nothing would be safe.
+        // Only the path tells what is a pod's data: elsewhere a removal would not be safe.
         return Err(requests::invalid(format!(
             "folder {folder:?} is not ROOT/{PODS}/UID"
         )));
@@ -127,7 +127,7 @@ fn paths(folder: &Path) -> Result<Vec<PathBuf>, Status> {
     Ok(names.map(|name| folder.join(name)).collect())
 }
 
-/// What is in a folder, in order; nothing for what is no folder.
+/// Returns the names in a folder, sorted; none if the path is no folder.
 fn names(folder: &Path) -> Result<Vec<OsString>, Status> {
     if !is_folder(folder) {
         return Ok(Vec::new());

@@ -10,10 +10,10 @@ use super::{MOUNT_POINT, NOT_EMPTY};
 use crate::answer;
 use crate::walk::{self, Crossing, Spot, Visitor};
 
-/// So many lines are told; of the others the number.
+/// How many failures are listed; the others are only counted.
 const LINES_MAX: usize = 32;
 
-/// What was kept, and why.
+/// Paths that were not removed, and why.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     lines: Vec<String>,
@@ -100,7 +100,7 @@ pub(super) fn remove_empty(path: &Path, kept: &mut Kept) -> Result<(), Status> {
     }
 }
 
-/// Removes one empty folder; one that is not empty was told of before if it was this removal's.
+/// Removes one empty folder; of one that is not empty, the failure was reported before if it was this removal's.
 fn folder(path: &Path, kept: &mut Kept) {
     match unlinkat(CWD, path, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => {}

@@ -1,5 +1,5 @@
 //! The same by hand, name after name: for kernels without openat2 (before 5.6), and for paths with ".." in which
-//! openat2 gives up because somebody renames something, anywhere.
+//! openat2 gives up because something is renamed, anywhere.
 //!
 //! Every folder on the way is held open. ".." goes back to the one that we came from, whatever is its parent by now,
 //! so nothing that others do leads out.

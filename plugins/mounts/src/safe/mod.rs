@@ -1,4 +1,4 @@
-//! Opening what lies below a folder without ever leaving it, whoever changes its links meanwhile.
+//! Opening what lies below a folder without ever leaving it, even if its links change meanwhile.
 
 mod hand;
 #[cfg(test)]
@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 
 use crate::answer;
 
-/// How often openat2 is tried again while somebody renames folders.
+/// How often openat2 is tried again after EAGAIN or EINTR: folders are being renamed.
 const TRIES: usize = 32;
 
 /// A folder that nothing is opened above of.
@@ -37,12 +37,12 @@ pub enum SafeError {
         /// The folder.
         root: PathBuf,
     },
-    /// More than the caller takes.
+    /// The content is larger than the caller's limit.
     #[error("{path} is larger than {most} bytes")]
     TooLarge {
         /// The path.
         path: PathBuf,
-        /// What the caller takes.
+        /// The caller's limit, in bytes.
         most: usize,
     },
     /// No plain file, where one is needed.
@@ -51,10 +51,10 @@ pub enum SafeError {
         /// The path.
         path: PathBuf,
     },
-    /// The system says so.
+    /// A system call failed.
     #[error("{act} {path}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         act: &'static str,
         /// The path.
         path: PathBuf,
@@ -109,7 +109,7 @@ impl Root {
         })
     }
 
-    /// Returns where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -148,7 +148,7 @@ impl Root {
             match openat2(&self.folder, path, flags, mode, resolve) {
                 // A rename or a mount happened somewhere while ".." was followed.
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // No such call, or somebody's filter does not know it.
+                // The kernel, or a seccomp filter, does not know the call.
                 Err(Errno::NOSYS | Errno::PERM) => break,
                 result => return result,
             }

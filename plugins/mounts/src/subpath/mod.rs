@@ -1,4 +1,4 @@
-//! Paths within a mounted volume, bound to a place of the pod's own so that nobody can exchange them: upstream's
+//! Paths within a mounted volume, bound to a path of the pod's own so that no container can exchange them: upstream's
 //! rules (pkg/volume/util/subpath/subpath_linux.go, 1.36), with openat2 for its walk.
 
 mod release;
@@ -31,7 +31,7 @@ const PERMISSIONS: u32 = 0o7777;
 ///
 /// Links within the volume are followed as long as they stay below its root. What is bound is what was opened: it
 /// cannot be exchanged in between. Bound already, it stays; a binding of something else is replaced. A failure to make
-/// missing folders is told as `mkdir PATH: ...`.
+/// missing folders is reported as `mkdir PATH: ...`.
 pub fn bind(request: &BindSubpathRequest) -> Result<PathBuf, Status> {
     let root = requests::absolute("root", &request.root)?;
     let subpath = requests::relative("subpath", &request.subpath)?;

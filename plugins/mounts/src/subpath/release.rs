@@ -66,7 +66,7 @@ fn remove_if_empty(folder: &Path) {
     drop(fs::remove_dir(folder));
 }
 
-/// What is in a folder; nothing if it is none.
+/// Returns the names in a folder; none if the path is no folder.
 fn paths(folder: &Path) -> Result<Vec<PathBuf>, Status> {
     let read = || -> io::Result<Vec<_>> {
         fs::read_dir(folder)?

@@ -24,7 +24,7 @@ use crate::answer;
 
 /// So many folders are open at once.
 const OPEN_MAX: usize = 24;
-/// How often a walk looks whether it should end.
+/// How often a walk checks for cancellation.
 const CHECK_EACH: u32 = 64;
 
 const FOLDER: OFlags = OFlags::RDONLY
@@ -36,7 +36,7 @@ const FOLDER: OFlags = OFlags::RDONLY
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crossing {
     Allowed,
-    /// The visitor is told of a mount point as of a failure, XDEV.
+    /// The visitor gets a mount point as a failure, XDEV.
     Refused,
 }
 
@@ -47,19 +47,19 @@ pub(crate) enum Go {
     Past,
 }
 
-/// Where a walk is.
+/// The current entry of a walk.
 #[derive(Debug)]
 pub(crate) struct Spot<'a> {
     /// The folder that it is in.
     pub(crate) folder: BorrowedFd<'a>,
-    /// Its name there.
+    /// The entry's name in the folder.
     pub(crate) name: &'a CStr,
     pub(crate) stat: &'a Stat,
     /// For messages only.
     pub(crate) path: &'a Path,
 }
 
-/// What is done on the way. An error ends the walk.
+/// The visitor of a walk. An error ends the walk.
 pub(crate) trait Visitor {
     /// Something that is no folder.
     fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Status>;
@@ -77,7 +77,7 @@ pub(crate) trait Visitor {
 struct Frame {
     /// Closed while the walk is far below.
     open: Option<Dir>,
-    /// Where reading goes on.
+    /// The offset at which reading continues.
     offset: u64,
     name: CString,
     stat: Stat,

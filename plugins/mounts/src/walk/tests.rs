@@ -1,4 +1,4 @@
-//! Deep trees, wide folders, mounts on the way, and somebody who moves things meanwhile.
+//! Deep trees, wide folders, mounts on the way, and entries that are moved meanwhile.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Which socket stands for which plugin: what a scan and an introduction change, as data.
+//! The table of sockets and the plugins registered through them: changes by scans and registrations, as data.
 //!
 //! A name belongs to the socket that registered it until that socket is gone, or until another one offers a
 //! higher version (upstream's csi_plugin.go, 1.36). What a socket says counts only if it is still
@@ -19,14 +19,14 @@ use crate::{Event, Plugin};
 
 const NOT_A_SOCKET: &str = "Ignoring non socket file";
 
-/// All that is known.
+/// The state of the watcher: sockets, and registered plugins by name.
 #[derive(Debug)]
 pub(super) struct Table<P> {
     sockets: BTreeMap<PathBuf, Socket>,
     files: BTreeMap<PathBuf, FileIdentity>,
     plugins: BTreeMap<String, RegisteredPlugin<P>>,
     tickets: u64,
-    /// Those found first that have not said who they are yet; `None` before the first scan.
+    /// Sockets of the first scan that have not answered GetInfo yet; `None` before that scan.
     unsettled: Option<BTreeSet<PathBuf>>,
     settled: bool,
 }
@@ -38,7 +38,7 @@ struct RegisteredPlugin<P> {
     plugin: P,
 }
 
-/// A socket that is to be asked who it is.
+/// A socket that GetInfo is to be called on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RegistrationRequest {
     pub(super) socket: PathBuf,
@@ -98,7 +98,7 @@ impl<P: Plugin> Table<P> {
         }
     }
 
-    /// Takes an introduction; refused is whose name has been taken meanwhile. `None`: the request is out of date.
+    /// Registers a plugin; refused if its name has been taken meanwhile. `None`: the request is out of date.
     pub(super) fn registered(
         &mut self,
         now: Instant,
@@ -127,7 +127,7 @@ impl<P: Plugin> Table<P> {
         Some(Ok(events))
     }
 
-    /// Takes a refusal.
+    /// Records that a registration failed.
     pub(super) fn refused(
         &mut self,
         now: Instant,
@@ -218,7 +218,7 @@ impl<P: Plugin> Table<P> {
         again.min()
     }
 
-    /// Everything as it is.
+    /// Returns the whole state as events.
     pub(super) fn snapshot(&self) -> Vec<Event<P>> {
         let plugins = self.plugins.values();
         let plugins = plugins.map(|held| Event::Registered(held.plugin.clone()));
@@ -328,7 +328,7 @@ impl<P: Plugin> Table<P> {
         }
     }
 
-    /// Those who want a name that has become free are asked at once.
+    /// Sockets that want a name that has become free are asked at once.
     fn wake(&mut self, now: Instant, events: &[Event<P>]) {
         for event in events {
             let Event::Gone(gone) = event else {

@@ -1,4 +1,4 @@
-//! What is known of one socket.
+//! The registration state of one socket.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ pub(super) const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(122);
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) identity: FileIdentity,
-    /// Which introduction counts.
+    /// The number of the latest registration attempt; results of earlier ones are dropped.
     pub(super) ticket: u64,
     pub(super) phase: Phase,
-    /// What was told of it last, until it is taken.
+    /// The last failure that was reported of it, until it is registered.
     pub(super) refusal: Option<Refusal>,
     pub(super) failures: u32,
 }
@@ -40,7 +40,7 @@ pub(super) struct Refusal {
     pub(super) why: String,
 }
 
-/// How long after so many failures it is asked again.
+/// Returns the back-off after so many failures.
 pub(super) fn pause(failures: u32) -> Duration {
     let doubled = 1_u32 << failures.saturating_sub(1).min(8);
     (RETRY_BACKOFF_INITIAL * doubled).min(RETRY_BACKOFF_MAX)

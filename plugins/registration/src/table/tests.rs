@@ -36,7 +36,7 @@ fn words(events: &[Event<TestPlugin>]) -> Vec<String> {
     words.collect()
 }
 
-/// A table with one driver, all told.
+/// A table with one registered driver.
 pub(crate) fn with(name: &str) -> Table<TestPlugin> {
     let now = Instant::now();
     let mut table = Table::default();

@@ -1,13 +1,13 @@
-//! Work in lanes: what shares a key is done in order, one at a time; what does not, at the same time.
+//! Queues by key: jobs of one key run in order, one at a time; jobs of different keys run at the same time.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-/// Jobs `J` by lane, and the results `T` of those being done.
+/// Jobs `J` by key, and the results `T` of those that run.
 pub(crate) struct KeyedQueues<J, T> {
-    /// A lane is here while one of its jobs is being done.
+    /// A key is here while one of its jobs runs.
     waiting: BTreeMap<String, VecDeque<J>>,
     running: FuturesUnordered<BoxFuture<'static, (String, T)>>,
     jobs: usize,
@@ -22,12 +22,12 @@ impl<J, T: Send + 'static> KeyedQueues<J, T> {
         }
     }
 
-    /// Returns how many jobs are waiting or being done.
+    /// Returns how many jobs are waiting or running.
     pub(crate) fn len(&self) -> usize {
         self.jobs
     }
 
-    /// Queues a job; gives it back if its lane is free, to be [`run`](Self::run) now.
+    /// Queues a job; returns it if its key is free, to be [`run`](Self::run) now.
     pub(crate) fn push(&mut self, lane: &str, job: J) -> Option<J> {
         self.jobs += 1;
         if let Some(queue) = self.waiting.get_mut(lane) {
@@ -52,7 +52,7 @@ impl<J, T: Send + 'static> KeyedQueues<J, T> {
         }
     }
 
-    /// Ends a job; gives back the next one of its lane.
+    /// Ends a job; returns the next one of its key.
     pub(crate) fn done(&mut self, lane: &str) -> Option<J> {
         self.jobs -= 1;
         let next = self.waiting.get_mut(lane).and_then(VecDeque::pop_front);

@@ -1,4 +1,4 @@
-//! What CRI says about a container after containerd's event, which is ahead of it.
+//! Lookups of a container through CRI after containerd's event, which is ahead of CRI.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -232,8 +232,8 @@ impl Lookup {
         }
     }
 
-    /// containerd starts a task before its CRI part says "running". A start that it does not say at all is told
-    /// all the same: what becomes of it is sent in turn.
+    /// containerd starts a task before its CRI part reports "running". A start that it never reports is sent all the
+    /// same: the container's later events follow.
     async fn started(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
         if id == sandbox {
             return Ok(true);

@@ -99,7 +99,7 @@ async fn next(
     events.recv().await.unwrap_or_else(gone)
 }
 
-/// What is left of an answer whose head has been given already.
+/// The rest of an answer whose head has been sent already.
 fn rest(answer: Response<Incoming>, place: String, permit: OwnedSemaphorePermit) -> Frames {
     let (parts, body) = answer.into_parts();
     if grpc::ended(&parts.headers).is_some() {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// Many times what containerd takes; then the call goes through and containerd says what it thinks of it.
 const PENDING_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The containers, shared by those who tell and those who call.
+/// The containers, shared by the event translator and the CRI calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PendingExits {
     holds: watch::Sender<Holds>,

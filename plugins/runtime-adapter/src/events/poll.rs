@@ -1,4 +1,4 @@
-//! How long the adapter waits for CRI to show a change, and how often it asks meanwhile.
+//! Polling until CRI shows a change: the interval grows with the time waited.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl PollTimer {
         }
     }
 
-    /// Waits one step; false when there is no patience left.
+    /// Waits one step; false when the timeout has passed.
     pub(crate) async fn step(&self) -> bool {
         let waited = Instant::now() - self.since;
         if waited >= self.within {

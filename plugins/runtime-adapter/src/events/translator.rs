@@ -1,4 +1,4 @@
-//! Turns containerd's event stream into CRI's: each event is held until CRI shows it, then sent with its pod.
+//! Translates containerd's event stream into CRI's: each event is held until CRI shows it, then sent with its pod.
 //!
 //! The end of a container is sent at once, as containerd reports it, and again when CRI shows it otherwise.
 //!
@@ -28,7 +28,7 @@ pub(crate) const MAX_QUEUED_EVENTS: usize = 4096;
 /// Translated events that wait for the agent to read them; one more ends the stream.
 pub(crate) const MAX_UNREAD_EVENTS: usize = 4096;
 
-/// What the agent reads from the stream.
+/// An item of the stream that the agent reads.
 pub(crate) type EventResult = Result<ContainerEventResponse, Status>;
 /// containerd's event stream.
 pub(crate) type EnvelopeStream = BoxStream<'static, Result<Envelope, Status>>;
@@ -66,7 +66,7 @@ enum LookupResult {
 /// The state of one translated event stream.
 pub(crate) struct Translator {
     lookup: Lookup,
-    /// With a limit of its own: a first look does not queue behind those who wait for CRI.
+    /// With a limit of its own: a first lookup does not queue behind events that wait for CRI.
     quick_lookup: Lookup,
     cache: PodCache,
     unsettled: PendingExits,

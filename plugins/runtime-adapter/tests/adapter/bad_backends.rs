@@ -1,4 +1,4 @@
-//! Whatever stands where the runtime's socket should be: one sentence in the health report, and no wait for ever.
+//! Anything at the runtime's socket path: one sentence in the health report, and no wait for ever.
 
 use std::path::Path;
 use std::time::Duration;
@@ -121,7 +121,7 @@ async fn what_is_no_socket_is_named() {
     }
 }
 
-/// The clock stands still while anybody works: seconds of silence pass at once.
+/// The clock is paused while a task runs: seconds of silence pass at once.
 #[tokio::test(start_paused = true)]
 async fn a_socket_that_accepts_and_never_answers_is_given_up() {
     let (bench, place) = around(|path| {
@@ -134,7 +134,7 @@ async fn a_socket_that_accepts_and_never_answers_is_given_up() {
     );
 }
 
-/// As of a process that is stopped: the kernel accepts, nobody reads.
+/// As of a stopped process: the kernel accepts, the process does not read.
 #[tokio::test(start_paused = true)]
 async fn a_socket_that_nobody_reads_is_given_up() {
     let dir = tempfile::tempdir().unwrap();

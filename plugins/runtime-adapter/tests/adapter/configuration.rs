@@ -1,4 +1,4 @@
-//! What Configure refuses, and how.
+//! Configurations that Configure refuses, and its errors.
 
 use runtime_adapter::Flavour;
 use serde_json::json;

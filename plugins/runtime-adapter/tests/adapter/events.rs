@@ -313,7 +313,7 @@ async fn an_exit_is_told_at_once_and_only_once_when_cri_agrees() {
         ..Default::default()
     };
     scene.ends("c1", 20, &end);
-    // Seen as exited once to settle and once to be told.
+    // Seen as exited once to settle and once to be reported.
     scene.world().gone_after.insert("c1".to_owned(), 2);
     scene.exited_with("c1", 7);
     scene.changed("delete", "c1");
@@ -609,7 +609,7 @@ async fn an_envelope_that_cannot_be_read_ends_the_stream_with_unavailable() {
     assert!(status.message().contains("decode"), "{status}");
 }
 
-/// The clock stands still while anybody works: a minute of silence passes at once.
+/// The clock is paused while a task runs: a minute of silence passes at once.
 #[tokio::test(start_paused = true)]
 async fn a_question_that_cri_never_answers_loses_its_event_and_no_other() {
     let mut scene = EventScene::open().await;
@@ -619,7 +619,7 @@ async fn a_question_that_cri_never_answers_loses_its_event_and_no_other() {
     assert!(told.is_err(), "{told:?}");
     scene.exited("c2");
     assert_eq!(scene.next().await.container_id, "c2");
-    // The lane of the stuck container is free again.
+    // The queue of the stuck container is free again.
     scene.world().stuck.clear();
     scene.world().containers.remove("c1");
     scene.changed("delete", "c1");

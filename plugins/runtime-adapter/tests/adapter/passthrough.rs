@@ -1,4 +1,4 @@
-//! What goes in comes out: fields, metadata, errors; and what is said when nobody is there.
+//! Fields, metadata and errors are passed on unchanged; and the error when the backend is absent.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What clients that are connected to the node's containers see and say.
+//! Attached clients of containers: their output and their input.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const LINES: usize = 1024;
 /// A line of output.
 pub(crate) type OutputLine = (OutputStream, Arc<str>);
 
-/// What a client of a container sees.
+/// A client attached to a container: the output that it reads.
 #[derive(Debug)]
 pub(crate) struct AttachedClient {
     pub(crate) output: broadcast::Receiver<OutputLine>,

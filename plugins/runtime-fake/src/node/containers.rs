@@ -1,4 +1,4 @@
-//! What may be done with containers.
+//! Operations on containers.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What may be done with images.
+//! Operations on images.
 
 use crate::node::{CriError, SimulatedNode};
 use crate::state::{ImageRecord, JournalRecord};

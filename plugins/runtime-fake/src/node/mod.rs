@@ -42,7 +42,7 @@ const RETRY: i64 = 1_000_000_000;
 /// Wakes the task that carries programs on when the first of them is due earlier than it knew.
 pub(crate) type WakeSignal = Arc<Notify>;
 
-/// The node.
+/// The simulated node: its persistent state, and the programs of its containers.
 #[derive(Debug)]
 pub(crate) struct SimulatedNode {
     pub(crate) state: FakeState,
@@ -125,7 +125,7 @@ impl SimulatedNode {
     /// Carries on every program that is due.
     pub(crate) fn catch_up(&mut self) {
         let now = self.clock.now();
-        // One turn each: a program with no end of work must not keep the others waiting.
+        // One slice each: a program that never waits must not starve the others.
         let due: Vec<Seq> = self
             .due
             .range(..=(now, Seq::MAX))

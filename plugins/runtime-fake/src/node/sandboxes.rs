@@ -1,4 +1,4 @@
-//! What may be done with sandboxes.
+//! Operations on sandboxes.
 
 use prost::Message;
 use proto::cri::{

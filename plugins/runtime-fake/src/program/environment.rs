@@ -10,7 +10,8 @@ use cri_server::OutputStream;
 use prost::Message;
 use proto::cri::{ContainerConfig, Mount};
 
-/// The files that a container made outside its mounts, by path. They are kept in memory and in the journal, so they are few.
+/// The files that a container made outside its mounts, by path. They are kept in memory and in the journal, so they are
+/// few.
 pub(crate) type ContainerFiles = BTreeMap<String, String>;
 
 const FILES: usize = 64;

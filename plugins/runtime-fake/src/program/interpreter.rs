@@ -42,7 +42,7 @@ pub(crate) struct ProgramExit {
     pub(crate) own: bool,
 }
 
-/// So much is done at once; then others have a turn.
+/// Steps of a program in one slice; then other programs run.
 const STEPS_AT_ONCE: usize = 10_000;
 
 impl Interpreter {

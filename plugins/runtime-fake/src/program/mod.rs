@@ -1,4 +1,4 @@
-//! What a simulated container does: a program of few steps, compiled from its command line.
+//! The program of a simulated container: a few steps, compiled from its command line.
 //!
 //! [`shell`] cuts a script into words, [`compile`] makes steps of them, [`machine`] carries them out
 //! against an [`environment`]. None of them knows a clock: time is an argument.
@@ -9,7 +9,7 @@ pub(crate) mod interpreter;
 mod shell;
 pub(crate) mod signal;
 
-/// Where a line goes.
+/// The destination of a line of output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sink {
     Stdout,
@@ -18,7 +18,7 @@ pub(crate) enum Sink {
     File { path: Box<str>, append: bool },
 }
 
-/// What a program does about a signal.
+/// A program's disposition of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Reaction {
     /// Dies of it, if it is a signal to die of.

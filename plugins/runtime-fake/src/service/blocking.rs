@@ -140,7 +140,7 @@ async fn exec_timeout(seconds: i64) {
     }
 }
 
-/// Returns the events from now on. A reader that is too slow is told so, and its stream ends.
+/// Returns the events from now on. A reader that is too slow gets an error, and its stream ends.
 pub(super) fn events(
     from: broadcast::Receiver<Arc<ContainerEventResponse>>,
 ) -> ResponseStream<ContainerEventResponse> {

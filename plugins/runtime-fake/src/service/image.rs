@@ -14,7 +14,7 @@ use crate::service::list;
 use crate::shared::{FaultSubject, SharedNode};
 use crate::{convert, stats};
 
-/// ResponseStream the calls of CRI's ImageService.
+/// Serves CRI's ImageService.
 #[derive(Clone, Debug)]
 pub struct ImageCalls {
     shared: Arc<SharedNode>,

@@ -15,7 +15,7 @@ use crate::service::{blocking, list};
 use crate::shared::{FaultSubject, SharedNode};
 use crate::{convert, stats};
 
-/// ResponseStream the calls of CRI's RuntimeService.
+/// Serves CRI's RuntimeService.
 #[derive(Clone, Debug)]
 pub struct RuntimeCalls {
     shared: Arc<SharedNode>,

@@ -1,4 +1,4 @@
-//! Everything that the node knows and that outlives its process: sandboxes, containers and images.
+//! The node's persistent state: sandboxes, containers and images.
 //!
 //! State changes only by [`JournalRecord`]s, the same ones that the journal keeps, so what is read back is
 //! what was. CRI's own messages are kept encoded: a container costs its configuration's bytes.

@@ -1,4 +1,4 @@
-//! What the journal keeps: one record a change. Also how a compacted journal holds the whole state.
+//! Records of the journal: one a change. A compacted journal holds the whole state in such records too.
 
 use std::net::Ipv4Addr;
 

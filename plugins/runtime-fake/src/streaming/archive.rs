@@ -5,7 +5,7 @@ use std::io::{self, Read};
 /// A longer archive is refused.
 pub(super) const LONGEST: usize = 4 << 20;
 
-/// Which way.
+/// The direction of a copy.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TarOperation {
     Pack(String),

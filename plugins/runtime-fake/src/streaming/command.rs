@@ -1,5 +1,5 @@
 //! Commands that a client runs in a container. What ExecSync simulates is simulated here too, each output at
-//! its time; `cat` says back what it is told, `sh` is a shell for people, `tar` packs and unpacks.
+//! its time; `cat` echoes its input, `sh` is an interactive shell, `tar` packs and unpacks.
 
 use std::future::pending;
 use std::sync::Weak;
@@ -22,7 +22,7 @@ const KILLED: i32 = 137;
 const INTERRUPTED: i32 = 130;
 const PROMPT: &[u8] = b"/ # ";
 
-/// What a command line asks for.
+/// The commands that are simulated.
 enum CommandKind {
     Echo,
     Shell,
@@ -82,7 +82,7 @@ pub(super) async fn run(
             CommandKind::Pack(path) => process.pack(&path).await,
             CommandKind::Unpack(folder) => process.unpack(&folder, stdin).await,
             CommandKind::Program => {
-                // It reads nothing: what it is told goes nowhere.
+                // It reads nothing: its input is dropped.
                 drop(stdin);
                 process.execute(&request.cmd).await
             }
@@ -168,7 +168,7 @@ impl CommandSession<'_> {
         Ok((said, next))
     }
 
-    /// Says back what it is told.
+    /// Echoes its input.
     async fn echo(&self, stdin: Option<StreamReader>) -> Result<i32, CommandError> {
         drop(
             self.shared()?

@@ -1,4 +1,4 @@
-//! What clients of the streaming server are connected to: simulated commands, containers and ports.
+//! The backend of the streaming server: simulated commands, containers and ports.
 //!
 //! Everything that belongs to a connection lives in that connection's task, and all of them end with the node.
 

@@ -9,7 +9,7 @@ const INTERRUPT: u8 = 3;
 const END: u8 = 4;
 const DELETE: u8 = 0x7f;
 
-/// What a program reads.
+/// An item of a program's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Input {
     Line(String),

@@ -1,4 +1,5 @@
-//! kubectl against the streaming server: whichever versions are installed, through the smallest API server that it takes.
+//! kubectl against the streaming server: whichever versions are installed, through the smallest API server that it
+//! takes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

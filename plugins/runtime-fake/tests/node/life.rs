@@ -1,4 +1,4 @@
-//! What outlives a generation of the node.
+//! State that outlives a generation of the node.
 
 use proto::cri::*;
 use runtime_fake::{Fake, FakeSettings};

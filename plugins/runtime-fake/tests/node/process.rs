@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::rig::{RuntimeClient, container_config, create, run, sandbox_config};
 
-/// What a caller was told.
+/// The answers that a caller got.
 #[derive(Debug, Default)]
 struct ProcessReport {
     sandboxes: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! What is asked of a driver about a volume: the words of the agent as the words of CSI.
+//! CSI's VolumeCapability of a volume, from the fields of the agent's request.
 
 use proto::csi;
 use proto::csi::volume_capability::access_mode::Mode as Access;

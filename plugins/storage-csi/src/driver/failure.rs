@@ -1,4 +1,4 @@
-//! What a driver's failure means: whether the driver is done, and what the agent is answered.
+//! A driver's failure: whether it is final, and the status that the agent is answered.
 
 pub(crate) use registration::rpc::Failure;
 use tonic::{Code, Status};

@@ -1,4 +1,4 @@
-//! A CSI driver that has registered: who it is, what it can, and how it is called.
+//! A CSI driver that has registered: its name, its capabilities, and its calls.
 
 pub(crate) mod capability;
 pub(crate) mod failure;

@@ -1,4 +1,4 @@
-//! What a driver may be called: its name becomes a folder's.
+//! Validation of drivers' names, which become names of folders.
 
 /// Upstream's limit.
 const LONGEST: usize = 63;

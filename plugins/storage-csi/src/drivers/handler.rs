@@ -20,12 +20,12 @@ const VERSIONS_MAX: usize = 64;
 pub(crate) struct CsiPlugin {
     version: Version,
     pub(super) driver: Arc<Driver>,
-    /// What the agent is told of it.
+    /// What the agent is notified of: the driver and its node info.
     pub(super) backend: Backend,
 }
 
 impl CsiPlugin {
-    /// Returns whether that changed anything. What else the driver said of the node when it registered stays: the
+    /// Returns whether that changed anything. The rest of the driver's node info, from its registration, stays: the
     /// API server bears no other change either.
     pub(super) fn set_max_volumes(&mut self, driver: &Arc<Driver>, max: i64) -> bool {
         if !Arc::ptr_eq(&self.driver, driver) || self.backend.max_volumes == max {
@@ -216,7 +216,7 @@ mod tests {
         assert!(plugin.set_max_volumes(&driver, 5));
         assert_eq!(plugin.backend.max_volumes, 5);
         assert!(!plugin.set_max_volumes(&driver, 5));
-        // One that registered before is answered for by its successor alone.
+        // An earlier registration of the name is not refreshed: only its successor is.
         let before = Arc::new(Driver::clone(&driver));
         assert!(!plugin.set_max_volumes(&before, 6));
         assert_eq!(plugin.backend.max_volumes, 5);

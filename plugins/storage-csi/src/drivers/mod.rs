@@ -1,5 +1,5 @@
 //! What registering means for a CSI driver (upstream's csi_plugin.go, 1.36): [`registration`] watches the sockets, here
-//! a driver is validated, asked about this node, and told to the agent.
+//! a driver is validated, asked about this node, and reported to the agent.
 
 mod handler;
 mod version;

@@ -72,8 +72,8 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses what no driver should leave where it was to bring a volume: a link, for whoever opened it would be somewhere
-/// else, and nothing, for a runtime would make a folder there and let the pod write into it.
+/// Refuses what no driver should leave at a target path: a link, for it leads elsewhere, and nothing, for a runtime
+/// would make a folder there and let the pod write into it.
 pub(super) fn check_published(target: &Path) -> Result<(), Status> {
     // What is mounted is better not looked at.
     if is_mounted(target)? {

@@ -1,4 +1,4 @@
-//! How many volumes a driver takes on this node, asked anew (upstream's `updateCSIDriver` of csi_plugin.go, 1.36).
+//! Refreshes a driver's volume limit on this node (upstream's `updateCSIDriver` of csi_plugin.go, 1.36).
 
 use proto::storage::InquireRequest;
 use tonic::Status;
@@ -7,7 +7,7 @@ use super::{Volumes, check_driver};
 use crate::driver::failure::{CallKind, DriverFailure};
 
 impl Volumes {
-    /// Asks a driver anew; what is different is told to those who watch.
+    /// Asks a driver anew; a difference is sent to subscribers.
     pub(crate) async fn inquire(&self, request: InquireRequest) -> Result<(), Status> {
         check_driver(&request.name)?;
         let name = &request.name;

@@ -1,4 +1,4 @@
-//! What of CSI volumes is on the node, whoever brought it there: by their folders, `vol_data.json` and what is mounted
+//! The CSI volumes on the node, a kubelet's too: by their folders, `vol_data.json` and what is mounted
 //! (upstream's ConstructVolumeSpec and reconstruction, 1.36). Nothing is changed, and nothing below a volume looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::data::VolumeData;
 use crate::layout::{DATA_FILE, ESCAPED_PLUGIN, GLOBAL_MOUNT, Layout, MOUNT};
 
 impl Volumes {
-    /// Lists what is found.
+    /// Lists the volumes that are found on the node.
     pub(crate) async fn list(&self, request: ListRequest) -> Result<ListResponse, Status> {
         let layout = self.layout.clone();
         let within = requests::within(request.within_ms);

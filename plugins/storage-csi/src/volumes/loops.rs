@@ -1,5 +1,5 @@
-//! A raw device is held open by a loop device over it, as upstream holds it (volumepathhandler, 1.36): the kernel keeps it
-//! whatever becomes of this process, and a kubelet finds it. All of it blocks.
+//! A raw device is held open by a loop device over it, as upstream holds it (volumepathhandler, 1.36): the kernel keeps
+//! it whatever becomes of this process, and a kubelet finds it. All of it blocks.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ pub(super) enum Released {
     Nothing,
 }
 
-/// Lets go of it.
+/// Detaches the loop device.
 pub(super) fn release(path: &Path) -> Result<Released, Status> {
     let Some(device) = over(path)? else {
         return Ok(Released::Nothing);

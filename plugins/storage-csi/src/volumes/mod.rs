@@ -3,8 +3,8 @@
 //!
 //! The order is always the same, so that a crash between any two steps leaves something that the same call, made
 //! again, brings to the same end: folders, then `vol_data.json`, then the driver; and backwards, the driver first,
-//! then the folders, `vol_data.json` last. A driver is called again whatever is there already: its calls are idempotent,
-//! and only it knows whether the last one was carried out to its end.
+//! then the folders, `vol_data.json` last. A driver is called again whatever is there already: its calls are
+//! idempotent, and only it knows whether the last one was carried out to its end.
 
 mod block;
 mod expand;
@@ -45,9 +45,9 @@ pub(crate) struct Volumes {
     locks: KeyedLock,
 }
 
-/// One call about one volume: its guard, its time, and where it may block.
+/// One call about one volume: its lock, its deadline, and the pool on which it may block.
 ///
-/// Work that is stuck on the pool keeps the guard: no other call works on that volume beside it.
+/// Work that is stuck on the pool keeps the lock: no other call works on that volume beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     guard: Arc<KeyedGuard>,

@@ -68,7 +68,7 @@ impl Publish<'_> {
     }
 }
 
-/// One call of NodeStageVolume.
+/// Makes the request of NodeStageVolume.
 pub(super) fn stage(
     volume: &storage::Csi,
     staging: &Path,

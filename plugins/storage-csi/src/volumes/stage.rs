@@ -16,14 +16,14 @@ use crate::driver::{Ability, Driver};
 
 /// What is known of a volume that was staged.
 enum Known {
-    /// By whom, and as what.
+    /// Staged, by this driver under this handle.
     Staged { driver: String, handle: String },
     /// Nothing is left of it but perhaps empty folders.
     Nothing,
 }
 
 impl Volumes {
-    /// Stages a volume.
+    /// Stages a volume: NodeStageVolume, if the driver has the capability.
     pub(crate) async fn stage(&self, request: StageRequest) -> Result<StageResponse, Status> {
         let volume = requests::volume(request.volume.as_ref())?;
         let csi = source(volume)?;
@@ -83,7 +83,7 @@ impl Volumes {
         }
     }
 
-    /// Undoes what `stage` did.
+    /// Unstages a volume: the reverse of [`stage`](Self::stage).
     pub(crate) async fn unstage(&self, request: UnstageRequest) -> Result<(), Status> {
         check_kind(&request.kind)?;
         let volume = match &request.volume {
@@ -190,7 +190,7 @@ async fn write_down(job: &Job, staging: &Path, data: VolumeData) -> Result<(), S
     job.on_disk(&what, work).await
 }
 
-/// What can be told of a staged volume by its folder; `asked` is what the agent knows.
+/// Finds a staged volume's data by its folder; `asked` is what the agent knows.
 fn known(staging: &Path, asked: Option<(String, String)>) -> Result<Known, Status> {
     let others = folder::other_mounts(staging)?;
     if !others.is_empty() {

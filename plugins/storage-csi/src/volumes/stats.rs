@@ -1,4 +1,4 @@
-//! How full a volume is, as its driver tells it (upstream's csi_metrics.go, 1.36).
+//! Usage of a volume, from its driver's NodeGetVolumeStats (upstream's csi_metrics.go, 1.36).
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use crate::layout::{ESCAPED_PLUGIN, MOUNT};
 impl Volumes {
     /// Asks a volume's driver for its figures.
     ///
-    /// It has a line of its own: a driver that hangs over figures keeps nobody from unmounting.
+    /// Stats have a lock of their own: a driver that hangs in NodeGetVolumeStats does not block an unmount.
     pub(crate) async fn stats(&self, request: StatsRequest) -> Result<StatsResponse, Status> {
         check_kind(&request.kind)?;
         let path = requests::target("path", self.layout.root(), &request.path)?;
@@ -53,7 +53,7 @@ impl Volumes {
         }
     }
 
-    /// Who is asked, and about what: of a volume that was only found it stands beside its path.
+    /// Returns the driver and the volume's handle; where the request lacks them, from `vol_data.json` beside the path.
     async fn subject_of(
         &self,
         job: &Job,

@@ -444,7 +444,7 @@ async fn a_driver_tells_how_full_its_volume_is() {
     let mut rig = rig().await;
     rig.stage().await.unwrap();
     rig.mount("u1").await.unwrap();
-    // Who is asked can be told from what is written down.
+    // `vol_data.json` names the driver that is to be called.
     let found = StatsRequest {
         driver: String::new(),
         volume_handle: String::new(),

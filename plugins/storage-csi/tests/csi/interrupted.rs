@@ -51,7 +51,7 @@ async fn unstaging_ends_wherever_staging_was_interrupted() {
     }
 }
 
-/// The driver did it, and whoever asked is gone.
+/// The driver has published the volume, and the caller is gone.
 #[tokio::test]
 async fn publishing_goes_on_after_a_crash() {
     let mut rig = rig().await;

@@ -19,7 +19,7 @@ async fn synced() -> (Rig, crate::rig::Events) {
     (rig, events)
 }
 
-/// Has another driver, of this manner, introduce itself as `file`.
+/// Has another driver register in this way, with a socket named `file`.
 fn another(rig: &Rig, file: &str, manner: Manner) -> (Double, [crate::double::Serving; 2]) {
     let folder = rig.home.path().join(format!("of-{file}"));
     let double = Double::new(&folder, manner);

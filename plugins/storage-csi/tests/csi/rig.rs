@@ -34,7 +34,7 @@ impl Home {
         self.0.path()
     }
 
-    /// What is mounted in it.
+    /// Returns the mount points below the folder.
     pub(crate) fn mounts(&self) -> Vec<PathBuf> {
         let home = fs::canonicalize(self.path()).unwrap();
         let table = Table::read().unwrap();
@@ -104,7 +104,7 @@ async fn start(folder: &Path, root: &Path) -> sdk::testing::Plugin {
 }
 
 impl Rig {
-    /// Has the driver serve, and introduce itself.
+    /// Has the driver serve, and register.
     pub(crate) fn serve(&mut self) {
         let endpoint = self.home.path().join("d.sock");
         let registrar = self.registry.join("d-reg.sock");
@@ -206,7 +206,7 @@ impl Rig {
         self.storage.unstage(request).await.map(drop)
     }
 
-    /// What is listed: state, id, and pod.
+    /// Returns the volumes that List answers: state, id, and pod.
     pub(crate) async fn list(&mut self) -> Vec<(State, String, String)> {
         let found = self
             .storage
@@ -291,7 +291,7 @@ pub(crate) fn said<T: std::fmt::Debug>(answer: Result<T, Status>) -> (Code, Stri
     (status.code(), status.message().to_owned())
 }
 
-/// What the plugin tells of its drivers.
+/// The stream of the plugin's events about its drivers.
 #[derive(Debug)]
 pub(crate) struct Events(Streaming<Event>);
 

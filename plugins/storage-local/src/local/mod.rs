@@ -35,7 +35,7 @@ pub(crate) fn global(root: &Path, name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Brings the volume to its target; returns what a person should know.
+/// Mounts the volume at its target; returns warnings for the user.
 pub(crate) fn set_up(
     root: &Path,
     place: &Place,

@@ -32,11 +32,11 @@ use crate::tree::{self, Node};
 
 const DATA: &str = "..data";
 const DATA_NEW: &str = "..data_tmp";
-/// Upstream's, so that everybody may go through.
+/// Upstream's: every user may enter.
 const FOLDER_MODE: u32 = 0o755;
 /// What an ownership adds to a file of a volume that only the node writes to.
 const GROUP_READS: u32 = 0o440;
-/// So often a name is tried that somebody has already.
+/// How many names of a new version are tried while they exist already.
 const TRIES: usize = 16;
 const CHUNK: usize = 16 << 10;
 
@@ -54,7 +54,7 @@ pub(crate) enum Step {
     OldRemoved,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     /// The files were as they should be.
@@ -139,7 +139,7 @@ impl<'a> Writer<'a> {
             if !node.path.starts_with("..") || data || Some(node.path.as_str()) == keep {
                 continue;
             }
-            // Somebody may have mounted something in it. That must not keep the new version from being seen.
+            // A process may have mounted something in it. That must not keep the new version from being seen.
             if let Err(error) = tree::remove(&self.root, &node) {
                 let path = self.path.join(&node.path);
                 tracing::warn!(%error, path = %path.display(), "cannot remove an old version");

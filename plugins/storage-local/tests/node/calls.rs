@@ -1,4 +1,4 @@
-//! What the calls answer, beside what the contract checks of all storage plugins.
+//! Answers of the calls, beyond what the contract checks of all storage plugins.
 
 use std::fs;
 

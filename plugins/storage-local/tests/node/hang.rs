@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::rig::{Node, empty_dir, files, list, unmount};
 
-/// A mount that nobody serves; who waits for it is let go when this is dropped.
+/// A FUSE mount whose server never answers; dropping this aborts pending requests.
 struct Dead {
     _server: File,
     path: PathBuf,
@@ -93,7 +93,7 @@ async fn a_path_that_hangs_is_given_up_at_its_deadline_and_delays_no_other() {
         assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     }
     assert_eq!(abandoned(&plugin).await, "20");
-    // Nobody works on a volume beside a thread that is stuck in it.
+    // No call works on a volume beside a thread that is stuck in it.
     let mut again = hanging(0);
     again.within_ms = 100;
     let refused = client.clone().mount(again).await.unwrap_err();
@@ -122,7 +122,7 @@ async fn a_volume_that_hangs_is_listed_and_unmounted() {
     };
     let late = client.stats(stats).await.unwrap_err();
     assert_eq!(late.code(), Code::DeadlineExceeded);
-    // Mounted already, as far as anybody can see without looking at it.
+    // Mounted already, as far as the mount table shows; the volume itself is not accessed.
     client.mount(request.clone()).await.unwrap();
     let mut unmount = unmount(&request);
     unmount.within_ms = 2_000;

@@ -1,4 +1,4 @@
-//! What a kubeconfig may say, and what is said of one that leads nowhere.
+//! Kubeconfigs, and the errors of bad ones.
 
 use kernel::testing::run_paused;
 use serde_json::{Value, json};

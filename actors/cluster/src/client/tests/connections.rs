@@ -1,4 +1,4 @@
-//! One connection for all, whoever we are.
+//! One connection for all requests, whatever the client's identity.
 
 use std::sync::Arc;
 use std::time::Duration;

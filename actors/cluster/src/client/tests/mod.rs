@@ -1,4 +1,4 @@
-//! The client against servers that misbehave as told.
+//! The client against servers that misbehave by a script.
 
 mod access;
 mod asking;

@@ -1,4 +1,4 @@
-//! A list kept up to date by a server that does what it wants.
+//! A reflector, against a server that misbehaves.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn following(rig: &Rig) -> ConfigMapEvents {
     )
 }
 
-/// What comes within a while, in words; the troubles apart.
+/// The events within a while, in words; the errors apart.
 async fn told(stream: &mut ConfigMapEvents, within: Duration) -> (Vec<String>, Vec<ApiError>) {
     let (mut events, mut troubles) = (Vec::new(), Vec::new());
     let until = tokio::time::Instant::now() + within;

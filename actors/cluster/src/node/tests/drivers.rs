@@ -208,7 +208,7 @@ fn a_claim_follows_its_volume_through_conflicts_and_failures() {
             .collect();
         assert_eq!(left, ["Other"]);
         assert!(server.last_body()["metadata"]["resourceVersion"].is_string());
-        // A claim that is gone is no trouble.
+        // A claim that is gone is no error.
         server.delete(CLAIM);
         server.heard();
         claims.tell(growth(ResizeOutcome::Grown)).unwrap();

@@ -21,7 +21,7 @@ const NODE: &str = "/api/v1/nodes/edge";
 const MOMENT: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The keeper of the node's object, and its neighbours as inboxes.
+/// The node status manager, and its neighbours as inboxes.
 struct Rig {
     root: Supervisor,
     server: FakeNodeApi,
@@ -33,7 +33,7 @@ struct Rig {
     folder: Arc<TempDir>,
 }
 
-/// What a neighbour is told.
+/// A message to a neighbour.
 #[derive(Debug, strum::IntoStaticStr)]
 enum NodeNeighbourMsg {
     Reported(BTreeSet<VolumeId>),

@@ -40,7 +40,7 @@ impl FakeNodeApi {
         act(&mut self.0.lock().unwrap())
     }
 
-    /// Puts an object there as somebody else would.
+    /// Puts an object there as another client would.
     pub(super) fn put(&self, path: &str, object: Value) {
         self.with(|world| world.store(path, object));
     }
@@ -64,7 +64,7 @@ impl FakeNodeApi {
         self.with(|world| world.objects.get(path).cloned())
     }
 
-    /// What was asked since the last time, without lists and watches.
+    /// The requests since the last call, without lists and watches.
     pub(super) fn heard(&self) -> Vec<String> {
         self.with(|world| std::mem::take(&mut world.heard))
     }

@@ -1,4 +1,4 @@
-//! What is known of one thing that is wanted.
+//! The state of one requested object.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::Msg;
 use super::issuing::CertificateProgress;
 use crate::client::{ApiError, ObjectEvent};
 
-/// Whether the API server has spoken of it since it was wanted, or since somebody came who must not have an old answer.
+/// Whether the API server has answered since the object was requested, or since a pod came that needs a new answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ResponseState {
     #[default]
@@ -21,29 +21,29 @@ pub(super) enum ResponseState {
 
 type CachedObjectKey = (String, String);
 
-/// One thing that is wanted.
+/// One requested object.
 #[derive(Debug, Default)]
 pub(super) struct ObjectEntry {
     pub(super) objects: BTreeMap<CachedObjectKey, ApiObject>,
     pub(super) token: Option<StaticToken>,
-    /// Of a certificate.
+    /// Progress of a certificate.
     pub(super) course: CertificateProgress,
     pub(super) answer: ResponseState,
-    /// What is under way, and which.
+    /// The task under way.
     pub(super) asking: Option<TaskId>,
     pub(super) generation: u64,
-    /// What is under way may be too old for somebody who came meanwhile.
+    /// The task under way may answer too early for a pod that came meanwhile: ask again after it.
     pub(super) again: bool,
     pub(super) timer: Option<TimerId>,
-    /// Why there is no good answer, in the server's words where it has said any.
+    /// Why there is no answer that helps, in the server's words where it gave any.
     pub(super) trouble: Option<String>,
     pub(super) last: Option<FetchOutcome>,
-    /// How often in a row the same came of it.
+    /// How often in a row the outcome was the same.
     pub(super) times: u32,
 }
 
 impl ObjectEntry {
-    /// Takes what an earlier life left.
+    /// Takes what the checkpoint holds.
     pub(super) fn adopt(&mut self, wanted: &ObjectRequest, remembered: &StaticObjects) {
         let found = remembered.at_hand(wanted).into_iter();
         self.objects = found.map(|object| (object.key(), object)).collect();
@@ -62,7 +62,7 @@ impl ObjectEntry {
         }
     }
 
-    /// Whether what it holds now is another thing than before.
+    /// Applies an event; returns whether the object changed.
     pub(super) fn take(&mut self, event: ObjectEvent<ApiObject>) -> bool {
         match event {
             ObjectEvent::Listed(objects) => {
@@ -70,7 +70,7 @@ impl ObjectEntry {
                 let mut differs = before.len() != objects.len();
                 for object in objects {
                     let key = object.key();
-                    // What did not change is the very same object.
+                    // An unchanged object stays the same `Arc`.
                     let kept = before.remove(&key).filter(|old| *old == object);
                     differs |= kept.is_none();
                     self.objects.insert(key, kept.unwrap_or(object));
@@ -88,7 +88,7 @@ impl ObjectEntry {
         }
     }
 
-    /// Takes note of how it went, and answers how often it went so before.
+    /// Records the outcome; returns how often in a row it was the same before.
     pub(super) fn went(&mut self, outcome: FetchOutcome) -> u32 {
         self.times = match self.last == Some(outcome) {
             true => self.times.saturating_add(1),
@@ -98,7 +98,7 @@ impl ObjectEntry {
         self.times
     }
 
-    /// How it went, by what it holds.
+    /// The outcome, by what the entry holds.
     pub(super) fn outcome(&self) -> FetchOutcome {
         outcome(self.objects.values().next())
     }
@@ -108,7 +108,7 @@ impl ObjectEntry {
         objects.next().is_some_and(ApiObject::is_immutable)
     }
 
-    /// Whether it can be nothing else for who comes now.
+    /// Whether a pod that comes now can use it as it is.
     pub(super) fn is_good_for_newcomers(&self, wanted: &ObjectRequest, is_followed: bool) -> bool {
         match wanted {
             ObjectRequest::Services(_)
@@ -130,7 +130,7 @@ impl ObjectEntry {
         }
     }
 
-    /// Keeps why there is no answer, or none that helps, and tells which of the two.
+    /// Records the error, and returns its outcome.
     pub(super) fn troubled(&mut self, trouble: &ApiError) -> FetchOutcome {
         self.trouble = Some(trouble.to_string());
         match trouble {

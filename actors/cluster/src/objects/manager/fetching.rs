@@ -1,4 +1,4 @@
-//! How a thing is asked for, and what its answer changes.
+//! How an object is requested, and what the answer changes.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use super::tokens::TokenFreshness;
 use super::{Msg, ObjectManager, tokens};
 use crate::client::{ApiError, ByValue, ObjectEvent, ObjectSelector, watch};
 
-/// No request takes longer.
+/// The deadline of every request.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What the server said of one thing, and who goes on listening.
+/// The server's answer about one object, and the stream or task that goes on.
 pub struct ObjectResponse {
     wanted: ObjectRequest,
     generation: u64,
@@ -43,13 +43,13 @@ impl std::fmt::Debug for ObjectResponse {
 pub(super) enum ResponseContent {
     Objects(ObjectEvent<ApiObject>),
     Token(StaticToken),
-    /// As the API server has it; none if it has none.
+    /// As the API server has it; none if it does not exist.
     Request(Option<Box<PodCertificateRequest>>),
 }
 
 pub(super) type FetchStream = BoxStream<'static, Result<ResponseContent, ApiError>>;
 
-/// How a thing is asked for.
+/// How an object is requested.
 pub(super) enum FetchRequest {
     Follow(FetchStream),
     Fetch(LocalBoxFuture<'static, Result<ResponseContent, ApiError>>),
@@ -72,7 +72,7 @@ impl<K> WatchableResource for K where
 }
 
 impl ObjectManager {
-    /// Whether what is there, and grows old, lasts a while; then it is looked at when that is over.
+    /// Whether what is held lasts a while; then the object is requested again when that is over.
     fn rests(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) -> bool {
         if let ObjectRequest::Certificate(own) = wanted {
             return self.certificate_rests(wanted, own, ctx);
@@ -91,7 +91,7 @@ impl ObjectManager {
         true
     }
 
-    /// Leaves it as it is for so long, or for good.
+    /// Requests nothing for so long, or for good.
     pub(super) fn rest(
         &mut self,
         wanted: &ObjectRequest,
@@ -109,7 +109,7 @@ impl ObjectManager {
         }
     }
 
-    /// Looks at it again after this time.
+    /// Requests it again after this time.
     pub(super) fn ask_after(
         &mut self,
         wanted: &ObjectRequest,
@@ -139,7 +139,7 @@ impl ObjectManager {
         }
     }
 
-    /// Whether its changes come by themselves.
+    /// Whether a watch reports its changes.
     pub(super) fn is_followed(&self, wanted: &ObjectRequest) -> bool {
         match wanted {
             ObjectRequest::ConfigMap(_) | ObjectRequest::Secret(_) => {
@@ -158,7 +158,7 @@ impl ObjectManager {
         }
     }
 
-    /// Asks now; what was under way for it is given up.
+    /// Requests it now; a request under way for it is dropped.
     pub(super) fn ask(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) {
         if self.rests(wanted, ctx) {
             return;
@@ -291,7 +291,7 @@ impl ObjectManager {
         }
     }
 
-    /// Listens on, or asks again when it is time.
+    /// Goes on with the watch, or schedules the next request.
     fn go_on(
         &mut self,
         wanted: &ObjectRequest,
@@ -388,11 +388,11 @@ pub(super) fn fetched(
     FetchRequest::Fetch(Box::pin(request))
 }
 
-/// Whether whoever waits for it need not wait longer.
+/// Whether a pod that waits for the object need not wait longer.
 fn is_answer(wanted: &ObjectRequest, outcome: FetchOutcome) -> bool {
     match (wanted, outcome) {
         (_, FetchOutcome::Failed) => false,
-        // The signer has not spoken.
+        // The signer has not answered.
         (ObjectRequest::Certificate(_), FetchOutcome::Pending | FetchOutcome::Absent) => false,
         (
             _,
@@ -404,7 +404,7 @@ fn is_answer(wanted: &ObjectRequest, outcome: FetchOutcome) -> bool {
     }
 }
 
-/// An object as it is kept.
+/// The object as it is kept.
 fn whole<K: Resource + 'static>(
     kind: fn(Arc<K>) -> ApiObject,
 ) -> impl Fn(K) -> ApiObject + Send + Copy + 'static {
@@ -418,7 +418,7 @@ fn service(service: Service) -> ApiObject {
     ApiObject::Service(Arc::new(slim_service(service)))
 }
 
-/// The first answer. Only so many ask at a time, so that a thousand pods do not make ten thousand requests at once.
+/// The first answer. At most `AT_ONCE` requests run at a time: a thousand pods do not make ten thousand at once.
 async fn first(
     way: FetchRequest,
     slots: &Semaphore,
@@ -459,7 +459,7 @@ async fn next(wanted: ObjectRequest, generation: u64, mut rest: FetchStream) -> 
     }))
 }
 
-/// Anything from nought to a fifth of the wait: not all come at once.
+/// A random part of the wait, from nought to a fifth: requests do not come all at once.
 pub(super) fn spread(wait: Duration) -> Duration {
     wait.mul_f64(kernel::chance() / 5.0)
 }

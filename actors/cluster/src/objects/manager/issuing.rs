@@ -1,6 +1,6 @@
-//! Pods' certificates: a key is drawn, a certificate for it asked for, the signer waited for, and all again in time.
+//! Pods' certificates: generates a key, requests a certificate for it, waits for the signer, and renews it in time.
 //!
-//! Upstream: pkg/kubelet/podcertificate/podcertificatemanager.go (1.36). Unlike there, who starts again goes on with the
+//! Upstream: pkg/kubelet/podcertificate/podcertificatemanager.go (1.36). Unlike there, a restarted agent uses the
 //! keys that the checkpoint sealed, so that no request is made twice.
 
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use crate::events::{EventType, InvolvedObject};
 
 /// Upstream's `jitterDuration`, in milliseconds.
 const JITTER: f64 = 5.0 * 60.0 * 1000.0;
-/// How often is looked whether a certificate has grown old while the next is awaited.
+/// How often is checked whether a certificate has grown old while the next is awaited.
 const LOOK: Duration = Duration::from_secs(60);
-/// For a key that could not be made.
+/// The wait after a key could not be made.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Where a request is.
+/// The state of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum RequestState {
-    /// Perhaps nowhere.
+    /// Unknown: it may exist.
     #[default]
     Unmade,
     /// The API server has it.
@@ -41,14 +41,14 @@ enum RequestState {
     Impossible,
 }
 
-/// How far it is with a certificate, and who knows.
+/// The progress of a certificate, and which events about it were recorded.
 #[derive(Debug, Default)]
 pub(super) struct CertificateProgress {
     pub(super) issuance: Option<Arc<Issuance>>,
     request: RequestState,
-    /// How old the pod's events say that it is.
+    /// The age that the pod's events report.
     told: CertificateAge,
-    /// What they do not say yet.
+    /// Events that are not recorded yet.
     notices: Vec<CertificateEvent>,
 }
 
@@ -75,13 +75,13 @@ impl CertificateProgress {
         issuance.is_some_and(|issuance| issuance.held.is_some())
     }
 
-    /// Whether the issuance says by itself what is waited for.
+    /// Whether the issuance itself explains why the certificate is missing.
     pub(super) fn is_telling(&self) -> bool {
         let issuance = self.issuance.as_ref();
         issuance.is_some_and(|issuance| issuance.asked.is_some() || issuance.refused.is_some())
     }
 
-    /// Gives up a request whose name another one has.
+    /// Drops a request if another one has its name.
     pub(super) fn mind(&mut self, trouble: &ApiError) {
         if matches!(trouble, ApiError::Exists { .. }) {
             let mut issuance = self.issuance();
@@ -99,7 +99,7 @@ impl CertificateProgress {
 }
 
 impl ObjectEntry {
-    /// Takes in the request as the API server has it, or that it has none; whether anything is other than before.
+    /// Takes in the request as the API server has it, or that it has none; returns whether anything changed.
     pub(super) fn hear_request(
         &mut self,
         seen: Option<&PodCertificateRequest>,
@@ -142,7 +142,7 @@ impl ObjectEntry {
 }
 
 impl ObjectManager {
-    /// Whether there is nothing to ask for now; where there is, a key is at hand for it.
+    /// Whether there is nothing to request now; where there is, its key is ready.
     pub(super) fn certificate_rests(
         &mut self,
         wanted: &ObjectRequest,
@@ -178,7 +178,7 @@ impl ObjectManager {
         true
     }
 
-    /// How the API server is asked: whether it has the request already, is not known after a start.
+    /// How the request is looked up or made: after a start it is not known whether the API server has it.
     pub(super) fn certificate_way(
         &self,
         wanted: &ObjectRequest,
@@ -205,7 +205,7 @@ impl ObjectManager {
         fetched(async { Ok(ResponseContent::Request(Some(Box::new(made.await?)))) })
     }
 
-    /// Listens on, asks again when it is time, or rests.
+    /// Goes on with the watch, schedules the next request, or rests.
     pub(super) fn certificate_goes_on(
         &mut self,
         wanted: &ObjectRequest,
@@ -247,7 +247,7 @@ impl ObjectManager {
         }
     }
 
-    /// Looks how old a certificate is while the next is awaited.
+    /// Checks how old a certificate is while the next is awaited.
     pub(super) fn look_at_certificate(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) {
         let now = now(ctx);
         let (Some(entry), ObjectRequest::Certificate(own)) = (self.entries.get_mut(wanted), wanted)
@@ -270,7 +270,7 @@ impl ObjectManager {
         }
     }
 
-    /// Tells the pod's events what they do not say yet.
+    /// Records the pod's events that are not recorded yet.
     fn announce(&mut self, wanted: &ObjectRequest, own: &PodCertificateSpec, ctx: &Context<Msg>) {
         let Some(entry) = self.entries.get_mut(wanted) else {
             return;
@@ -297,7 +297,7 @@ impl ObjectManager {
         }
     }
 
-    /// Shows how many there are of each signer, and how good they are.
+    /// Sets the metrics: certificates of each signer, by state.
     pub(super) fn count_certificates(&self, ctx: &Context<Msg>) {
         let now = now(ctx);
         let states = self.entries.iter().filter_map(|(wanted, entry)| {
@@ -313,7 +313,7 @@ impl ObjectManager {
 }
 
 impl ObjectEntry {
-    /// How long until a key is tried again; none where it is no use.
+    /// How long until a key is tried again; none where another attempt is no use.
     fn lacks_key(&mut self, error: &KeyGenerationError) -> Option<Duration> {
         let text = error.to_string();
         tracing::warn!("no key for a pod's certificate: {error:?}");

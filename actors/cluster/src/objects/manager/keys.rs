@@ -17,7 +17,7 @@ const ED25519_PREFIX: [u8; 16] = [
 ];
 const ED25519_SEED: usize = 32;
 
-/// Why there is no key.
+/// Why no key could be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KeyGenerationError {
     #[error("unknown key type {0:?}")]

@@ -1,19 +1,20 @@
-//! Objects of the API that this node's pods need: fetched or followed, and put on the shelf.
+//! Objects of the API that this node's pods need: fetched or watched, and put into the object store.
 //!
 //! - **Owns** what is known of each object that a pod of this node needs, tokens and certificates among them, and the
-//!   end of the [`ObjectStore`] that objects are put in at.
+//!   [`StoreWriter`] of the store.
 //! - **Hears** which pods there are, what the API server answers, and that something is due.
-//! - **Tells** for which pods everything has been asked for once: the others had better wait. The recorder, what became
-//!   of pods' certificates.
-//! - **Never** takes "not asked yet" for "not there"; never asks without a wait after a failure; never keeps what no
-//!   pod needs.
+//! - **Tells** the subscribers for which pods every object has been requested once: the others had better wait. The
+//!   recorder, the outcome of pods' certificates.
+//! - **Never** takes "not requested yet" for "not found"; never retries without a wait after a failure; never keeps
+//!   what no pod needs.
 //!
-//! ConfigMaps and Secrets go by `configMapAndSecretChangeDetectionStrategy`; services are followed by namespace, claims,
-//! volumes and attachments are asked for by name, because a node may not list them. Which of them a pod needs says
+//! ConfigMaps and Secrets go by `configMapAndSecretChangeDetectionStrategy`; services are watched by namespace, claims,
+//! volumes and attachments are fetched by name, because a node may not list them. Which of them a pod needs says
 //! `logic_pods::needed::needed`.
 //!
-//! Upstream: pkg/kubelet/{secret,configmap,token,runtimeclass,podcertificate}, pkg/kubelet/util/manager (1.36). Unlike there, a watched
-//! object stays watched while a pod refers to it, used or not, so that no container starts with an old one.
+//! Upstream: pkg/kubelet/{secret,configmap,token,runtimeclass,podcertificate}, pkg/kubelet/util/manager (1.36). Unlike
+//! there, a watched object stays watched while a pod refers to it, used or not, so that no container starts with an
+//! old one.
 
 mod entry;
 mod fetching;
@@ -47,63 +48,63 @@ use crate::events::Recorder;
 
 /// Answers for a thousand pods at once wait in their tasks, not here.
 pub const MAILBOX: usize = 256;
-/// Requests under way at once; watches that stand are not counted.
+/// Requests under way at once; established watches are not counted.
 const AT_ONCE: usize = 32;
-/// Who could not be told is told again.
+/// The wait before a subscriber with a full mailbox is notified again.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
-/// What the keeper is told.
+/// Messages of the object manager.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Sees to what exactly these pods need.
+    /// Takes these as all pods, and requests exactly what they need.
     Pods { pods: Vec<Arc<Pod>> },
-    /// Lets go what this pod needed: all its containers have ended for good.
+    /// Drops what this pod needed: all its containers have ended for good.
     Ended { uid: PodUid },
-    /// Keeps ConfigMaps and Secrets for this long from now on: the annotation `node.alpha.kubernetes.io/ttl` of the node's
-    /// object; and asks for certificates as the node of this UID.
+    /// Keeps ConfigMaps and Secrets for this long from now on (the annotation `node.alpha.kubernetes.io/ttl` of the
+    /// node's object); and requests certificates as the node of this UID.
     Node {
         ttl: Option<Duration>,
         uid: Option<String>,
     },
     /// Takes in an answer, and waits for the next.
     Heard(Box<ObjectResponse>),
-    /// Asks for this one again.
+    /// Requests this object again.
     Due {
         wanted: Box<ObjectRequest>,
         generation: u64,
     },
-    /// Puts what has changed on the shelf, and tells who is supplied.
+    /// Puts what has changed into the store, and tells the subscribers which pods are supplied.
     Publish,
-    /// Takes note that the folder of manifests holds something else.
+    /// Takes note that the folder of manifests has changed.
     FolderChanged,
 }
 
-/// By what the keeper goes.
+/// The object manager's section of the configuration.
 #[derive(Debug, Clone)]
 pub struct SupplyRules {
     pub node_name: String,
     pub detection: ChangeDetection,
     /// `syncFrequency`.
     pub period: Duration,
-    /// Whether pods' certificates are asked for.
+    /// Whether pods' certificates are requested.
     pub asking: IssuancePolicy,
-    /// The pods that a checkpoint brought back with all they need.
+    /// The pods that a checkpoint restored with all that they need.
     pub supplied: BTreeSet<PodUid>,
 }
 
-/// With whom the keeper works.
+/// The clients and actors that the object manager works with.
 #[derive(Clone)]
 pub struct Peers {
-    /// Of the lane for work.
+    /// The client with the rate limit for work.
     pub api: kube::Client,
-    /// Its shelf holds what the checkpoint and the folder held at the start.
+    /// Its store holds what the checkpoint and the folder held at the start.
     pub supply: StoreWriter,
-    /// Objects of manifests; those of the API go before them.
+    /// Objects of manifests; objects of the API take precedence.
     pub folder: Option<ObjectStore>,
-    /// Who is told for which pods everything has been asked for.
+    /// Get the UIDs of the pods for which every object has been requested.
     pub supplied: Vec<Recipient<BTreeSet<PodUid>>>,
     recorder: Option<Recorder>,
-    /// The pods that were told last, and those of them that are over: they outlive the keeper.
+    /// The newest pods, and those of them that have ended: they outlive the actor.
     pods: watch::Sender<Vec<Arc<Pod>>>,
     over: watch::Sender<BTreeSet<PodUid>>,
 }
@@ -134,7 +135,7 @@ impl Peers {
         }
     }
 
-    /// Tells what becomes of pods' certificates.
+    /// Sets the recorder for events about pods' certificates.
     pub fn with_recorder(self, recorder: Recorder) -> Peers {
         Peers {
             recorder: Some(recorder),
@@ -143,51 +144,51 @@ impl Peers {
     }
 }
 
-/// Counted.
+/// Snapshot: numbers of objects, and errors.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pods: usize,
     pub supplied: usize,
     pub wanted: usize,
     pub answered: usize,
-    /// Followed, or a request is under way.
+    /// Watched, or a request is under way.
     pub asking: usize,
     pub tokens: usize,
-    /// At hand, whether the next is awaited or not.
+    /// Issued, whether the next is awaited or not.
     pub certificates: usize,
     pub requests: u64,
     pub published: u64,
-    /// What the API server refuses, or why it does not answer.
+    /// By object: the error of the API server, or why it does not answer.
     pub troubles: BTreeMap<String, String>,
 }
 
-/// A pod, and whether all it needs has been asked for.
+/// A pod, and whether all that it needs has been requested.
 #[derive(Debug)]
 struct Consumer {
     pod: Arc<Pod>,
     references: PodReferences,
     supplied: bool,
-    /// It needs nothing any more, whatever its definition says.
+    /// It needs nothing any more, whatever its definition refers to.
     ended: bool,
 }
 
-/// The keeper of the API's objects.
+/// Fetches and watches the objects that pods need.
 #[derive(Debug)]
 pub struct ObjectManager {
     peers: Peers,
     cadence: RefetchSchedule,
     asking: IssuancePolicy,
     node_name: String,
-    /// Of its object, once that is known.
+    /// The UID of the node's object, once that is known.
     node_uid: Option<String>,
 
     consumers: BTreeMap<PodUid, Consumer>,
     entries: BTreeMap<ObjectRequest, ObjectEntry>,
-    /// All objects of all entries.
+    /// The objects of all entries together, as the store holds them.
     held: StaticObjects,
-    /// What lay on the shelf at the start, until it is known which of it is wanted.
+    /// What the store held at the start, until it is known which of it is needed.
     remembered: Option<Arc<StaticObjects>>,
-    /// Pods of the checkpoint that have not come yet.
+    /// Pods of the checkpoint that no source has brought yet.
     awaited: BTreeSet<PodUid>,
     told: Option<BTreeSet<PodUid>>,
     slots: Rc<Semaphore>,
@@ -295,7 +296,7 @@ impl ObjectManager {
         }
         self.want(ctx);
         self.refresh(&came, asked_before, ctx);
-        // Whatever of it is wanted has its entry by now.
+        // Whatever of it is needed has its entry by now.
         self.remembered = None;
         self.publish_soon(ctx);
     }
@@ -307,7 +308,7 @@ impl ObjectManager {
         came: &mut Vec<PodUid>,
     ) -> Consumer {
         let uid = pod.uid();
-        // Of a pod that came as one that is over nothing is started any more.
+        // For a pod that had ended when it came nothing is started any more.
         let ended = match &known {
             Some(known) => known.ended,
             None => self.peers.over.borrow().contains(&uid) || is_over(&pod),
@@ -316,7 +317,7 @@ impl ObjectManager {
             true => PodReferences::default(),
             false => references(&pod),
         };
-        // Who was supplied once, and refers to more now, waits again.
+        // A pod that was supplied once, and refers to more now, waits again.
         let is_remembered = self.awaited.remove(&uid) && known.is_none();
         let same = known.filter(|known| known.references == references);
         let supplied = match &same {
@@ -344,7 +345,7 @@ impl ObjectManager {
         }
     }
 
-    /// Sees to what all pods need, as far as it shows by what is there; what nobody needs any more goes.
+    /// Requests what all pods need, as far as the held objects show it; drops what no pod needs any more.
     fn want(&mut self, ctx: &mut Context<Msg>) {
         loop {
             let mut wanted = BTreeSet::from([ObjectRequest::CsiDrivers]);
@@ -365,7 +366,7 @@ impl ObjectManager {
             for wanted in missing {
                 self.add_entry(wanted, ctx);
             }
-            // What is remembered may show that more is wanted.
+            // The restored objects may show that more is needed.
             self.gather();
         }
     }
@@ -400,8 +401,8 @@ impl ObjectManager {
         }
     }
 
-    /// A pod that comes is not given what was true before it came: a fetched object may have changed, and one that
-    /// was not there may have been made.
+    /// A new pod is not given what was true before it came: a fetched object may have changed, and one that was not
+    /// there may have been made.
     fn refresh(&mut self, came: &[PodUid], asked_before: u64, ctx: &mut Context<Msg>) {
         let consumers = came.iter().filter_map(|uid| self.consumers.get(uid));
         let stale: BTreeSet<ObjectRequest> = consumers

@@ -1,4 +1,4 @@
-//! From what is known to what lies on the shelf, and who has all it needs.
+//! From the entries to the object store, and which pods have all that they need.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl ObjectManager {
     pub(super) fn publish(&mut self, ctx: &mut Context<Msg>) {
         self.publishing = false;
         self.gather();
-        // What has come may show that more is wanted, or less.
+        // A new object may show that more is needed, or less.
         self.want(ctx);
         self.find_supplied();
         let mut shown = self.held.clone();
@@ -56,7 +56,7 @@ impl ObjectManager {
         self.tell(ctx);
     }
 
-    /// Says why nobody asks for them where that is so.
+    /// Says why certificates are not requested, where that is so.
     fn refuse_certificates(&self, shown: &mut StaticObjects) {
         if self.asking == IssuancePolicy::Always {
             return;
@@ -91,7 +91,7 @@ impl ObjectManager {
         }
     }
 
-    /// After the objects are on the shelf, and only when it has changed.
+    /// After the objects are in the store, and only when the set has changed.
     fn tell(&mut self, ctx: &mut Context<Msg>) {
         let supplied = self
             .consumers
@@ -112,7 +112,7 @@ impl ObjectManager {
     }
 }
 
-/// Why it is not there; none for what is there, and for what the server says does not exist.
+/// Why the object is missing; none if it is there, or if the server answers that it does not exist.
 fn refusal(wanted: &ObjectRequest, entry: &ObjectEntry) -> Option<String> {
     if !entry.objects.is_empty() || entry.token.is_some() || entry.course.is_held() {
         return None;

@@ -1,4 +1,4 @@
-//! PodCertificateRequests on their way to the API server, and what becomes of them there.
+//! PodCertificateRequests: submitted to the API server, and watched there.
 
 use futures_util::StreamExt;
 use k8s_openapi::ByteString;
@@ -12,16 +12,16 @@ use logic_api::objects::{PendingCertificateRequest, PodCertificateSpec};
 use super::fetching::{FetchStream, ResponseContent};
 use crate::client::{ApiError, ByValue, ObjectEvent, ObjectSelector, watch};
 
-/// What is asked for, and by whom.
+/// The certificate to request, and the pod and node that request it.
 pub(super) struct CertificateOrder {
     pub(super) wanted: PodCertificateSpec,
     pub(super) asked: PendingCertificateRequest,
     pub(super) node_name: String,
-    /// As far as it is known.
+    /// None until the node's object is known.
     pub(super) node_uid: Option<String>,
 }
 
-/// Makes the request, or finds it made already.
+/// Creates the request, or finds the one that exists already.
 pub(super) async fn submit(
     api: kube::Client,
     order: CertificateOrder,
@@ -88,7 +88,7 @@ impl CertificateOrder {
     }
 }
 
-/// What becomes of a request, for as long as somebody listens. A node may follow its own only, by this selection.
+/// Watches a request for as long as the stream is held. A node may watch its own only, by this selection.
 pub(super) fn follow(
     api: kube::Client,
     wanted: &PodCertificateSpec,

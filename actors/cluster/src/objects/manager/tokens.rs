@@ -1,4 +1,4 @@
-//! Tokens of service accounts: asked for in a pod's name, renewed before they end.
+//! Tokens of service accounts: requested for a pod, renewed before they end.
 //!
 //! Upstream: pkg/kubelet/token/token_manager.go (1.36).
 
@@ -21,17 +21,17 @@ use crate::client::ApiError;
 /// Upstream's `maxJitter`, in milliseconds.
 const JITTER: f64 = 10_000.0;
 
-/// For what is no token.
+/// The wait after an answer that is no token.
 const LOOK: Duration = Duration::from_secs(300);
 
-/// Whether a token has come just now.
+/// Whether a token has just been issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenFreshness {
     New,
     Old,
 }
 
-/// How long it is good as it is.
+/// How long the token is used before it is renewed.
 pub(super) fn wait(
     wanted: &ObjectRequest,
     token: &StaticToken,
@@ -57,7 +57,7 @@ pub(super) fn wait(
     }
 }
 
-/// Asks for a token that is bound to the pod.
+/// Requests a token that is bound to the pod.
 pub(super) async fn request(api: kube::Client, wanted: TokenSpec) -> Result<StaticToken, ApiError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(api, &wanted.namespace);
     let request = TokenRequest {

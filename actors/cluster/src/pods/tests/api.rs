@@ -114,7 +114,7 @@ fn a_list_after_an_expired_watch_disturbs_nobody() {
     });
 }
 
-/// A static pod as its source tells it.
+/// A static pod as its source sends it.
 fn fixed(hash: &str) -> Arc<Pod> {
     let mut pod = pod("web-worker-1");
     pod["metadata"]["uid"] = hash.into();

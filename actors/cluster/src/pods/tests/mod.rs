@@ -1,4 +1,4 @@
-//! What the source tells whom.
+//! What the source sends to its subscribers.
 
 mod api;
 mod gates;
@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(5);
 /// Of 20 ms each.
 const ATTEMPTS: usize = 3_000;
 
-/// A set as one of the neighbours hears it.
+/// A set as one of the neighbours gets it.
 #[derive(Debug, strum::IntoStaticStr)]
 pub(super) enum Set {
     Told(Vec<Arc<Pod>>),
@@ -86,7 +86,7 @@ impl PodsRig {
         self.pods.tell(Msg::Supplied { uids }).unwrap();
     }
 
-    /// What the directory hears next; whatever waits is supplied.
+    /// The next set that the pod manager gets; whatever waits is supplied.
     async fn run(&mut self) -> Vec<Arc<Pod>> {
         for _ in 0..ATTEMPTS {
             if let Some(Set::Told(pods)) = self.objects.drain().pop() {

@@ -68,7 +68,7 @@ impl StatusFixture {
         self.keeper.tell(Msg::Changed { uid, status }).unwrap();
     }
 
-    /// Waits until the API shows what the agent says.
+    /// Waits until the API shows the agent's status.
     async fn shows(&self, told: &PodStatus) {
         let same = |pod: Option<&Value>| {
             let pod: Pod = serde_json::from_value(pod.unwrap().clone()).unwrap();
@@ -145,7 +145,7 @@ fn what_others_add_meanwhile_stays() {
             .server
             .patch(&format!("{WEB}/status"), &theirs)
             .unwrap();
-        // The keeper has not heard of it.
+        // The status manager has not got it.
         let told = with_ready(with_addresses(status("Running"), &["10.0.0.1"]), "True");
         stage.say(&told);
         stage.shows(&told).await;

@@ -1,4 +1,4 @@
-//! Laws of the keeper of statuses.
+//! Laws of the status manager.
 
 mod double;
 mod rig;

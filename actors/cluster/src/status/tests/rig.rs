@@ -1,4 +1,4 @@
-//! An API of pods in this process, and the keeper in front of it.
+//! An API of pods in this process, and the status manager in front of it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use super::super::{MAILBOX, Msg, Peers, PodResync, StatusClient, StatusManager};
 /// How long the API takes for a request.
 pub(super) const ROUND_TRIP: Duration = Duration::from_millis(5);
 pub(super) const SOON: Duration = Duration::from_millis(50);
-/// Longer than what nobody waits for waits, shorter than the first pause after a failure.
+/// Longer than updates that are not urgent wait, shorter than the first pause after a failure.
 const REST: Duration = Duration::from_millis(150);
 
 /// What the next request gets instead of its answer.
@@ -49,7 +49,7 @@ impl FakeStatusApi {
         act(&mut self.0.lock().unwrap())
     }
 
-    /// Puts a pod there as somebody else would.
+    /// Puts a pod there as another client would.
     pub(super) fn put(&self, mut pod: Value) {
         self.with(|world| {
             world.version += 1;
@@ -87,7 +87,7 @@ impl FakeStatusApi {
         all.into_iter().map(read).collect()
     }
 
-    /// What was heard since the last time.
+    /// The requests since the last call.
     pub(super) fn heard(&self) -> Vec<String> {
         self.with(|world| std::mem::take(&mut world.heard))
     }
@@ -221,7 +221,7 @@ fn refusal(code: u16, seconds: u32) -> Response<Body> {
         .unwrap()
 }
 
-/// Who is asked to say it all again.
+/// Which actor is asked for all its facts again.
 #[derive(Debug, PartialEq, strum::IntoStaticStr)]
 pub(super) enum ResyncAsked {
     Statuses,
@@ -235,7 +235,7 @@ pub(super) struct Rig {
     root: Supervisor,
 }
 
-/// Starts a keeper that sends as `sending` says.
+/// Starts a status manager that sends as `sending` says.
 pub(super) fn keeper(
     sending: impl FnOnce(Recipient<PodResync>) -> StatusClient,
 ) -> (Supervisor, Addr<Msg>, Inbox<ResyncAsked>) {
@@ -281,7 +281,7 @@ impl Rig {
         self.keeper.tell(Msg::Forget { uid: uid.into() }).unwrap();
     }
 
-    /// What is heard from now on until everything has come to rest.
+    /// The requests from now on until none comes any more.
     pub(super) async fn settle(&self) -> Vec<String> {
         testing::pass(REST).await;
         self.api.heard()
@@ -292,7 +292,7 @@ impl Rig {
         all.await.unwrap().keys().map(ToString::to_string).collect()
     }
 
-    /// The keeper dies, and a successor begins.
+    /// The status manager ends, and a successor begins.
     pub(super) fn restart(&self) {
         self.root
             .inject("test/status", kernel::InjectedFault::Panic)

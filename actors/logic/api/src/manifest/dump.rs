@@ -1,9 +1,10 @@
 //! Upstream's debug dump of a pod, byte for byte: the text that a static pod's UID is the hash of.
 //!
-//! Upstream hashes what the Go library spew prints (`%#v`, sorted keys) for its internal Pod, so the names, types and order of
-//! all Go fields count, even of empty ones, and a [`KubeletRelease`] that adds a field gives every static pod another UID.
-//! [`core_types.txt`](core_types.txt) lists them; a walk over the pod's JSON prints them. Three things cannot be told from the JSON and are printed in a form of our own, so a manifest that holds them gets a
-//! UID that is stable but not upstream's: a timestamp that is not null (upstream prints the machine's time zone table),
+//! Upstream hashes what the Go library spew prints (`%#v`, sorted keys) for its internal Pod, so the names, types and
+//! order of all Go fields count, even of empty ones, and a [`KubeletRelease`] that adds a field gives every static pod
+//! another UID. [`core_types.txt`](core_types.txt) lists them; a walk over the pod's JSON prints them. Three things
+//! can't be derived from the JSON and are printed in a form of our own, so a manifest that holds them gets a UID that
+//! is stable but not upstream's: a timestamp that is not null (upstream prints the machine's time zone table),
 //! `metadata.managedFields[].fieldsV1`, and a number too large for [`Quantity`].
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ static TABLE: &str = include_str!("core_types.txt");
 const ROOT: &str = "core.Pod";
 /// A quantity of a resource list: the API's defaults round those.
 const ROUNDED: &str = "rounded quantity";
-/// What the internal pod keeps in its security context and the API in the spec itself.
+/// Fields that the internal pod has in its security context and the API in the spec itself.
 const HOST_FIELDS: [&str; 5] = [
     "hostNetwork",
     "hostPID",
@@ -41,7 +42,7 @@ pub(super) fn pod(pod: &Pod, release: KubeletRelease) -> String {
     page.text
 }
 
-/// What is printed, and by whose types.
+/// Prints a pod's JSON by the types of one release.
 struct DumpWriter {
     text: String,
     release: KubeletRelease,

@@ -1,10 +1,10 @@
 //! What makes a pod of a manifest a static pod of this node: UID, name, annotations, toleration.
 //!
-//! The UID is upstream's to the letter, so that a node taken over from a kubelet keeps its pods: the hash (FNV-1a, 128 bits; MD5
-//! before v1.35) of the debug dump of the defaulted pod, then of the node and the path. The path must therefore be the one upstream
-//! sees: the manifest folder without trailing slashes, a slash, the file's name. A kubelet of another release gives another UID to
-//! the same manifest: the one that is at home on this node already is kept.
-//! Mirrors `applyDefaults` of `pkg/kubelet/config/common.go` and `recordFirstSeenTime` of `config.go` (v1.36).
+//! The UID is upstream's to the letter, so that a node taken over from a kubelet keeps its pods: the hash (FNV-1a, 128
+//! bits; MD5 before v1.35) of the debug dump of the defaulted pod, then of the node and the path. The path must
+//! therefore be the one upstream sees: the manifest directory without trailing slashes, a slash, the file's name. A
+//! kubelet of another release gives another UID to the same manifest: the one that has a pod directory on this node is
+//! kept. Mirrors `applyDefaults` of `pkg/kubelet/config/common.go` and `recordFirstSeenTime` of `config.go` (v1.36).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct StaticPodContext {
     pub residents: Arc<BTreeSet<PodUid>>,
 }
 
-/// Whose kubelet gives a static pod its UID.
+/// The kubelet release with whose algorithm a static pod's UID was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KubeletRelease {
     V1_34,
@@ -148,7 +148,7 @@ pub fn static_pod(
     Ok(pod)
 }
 
-/// The UID of today's release, unless the pod lives here under that of an earlier one.
+/// The UID of the current release, unless the pod has a directory here under that of an earlier one.
 fn uid_at_home(pod: &Pod, source: &ManifestSource, ground: &StaticPodContext) -> String {
     let uid = |release| uid_of(pod, source, &ground.node_name, release);
     let is_at_home = |uid: &String| ground.residents.contains(&PodUid::from(uid.as_str()));
@@ -183,7 +183,7 @@ fn uid_of(pod: &Pod, source: &ManifestSource, node_name: &str, release: KubeletR
     release.hex(text.as_bytes())
 }
 
-/// A static pod of a file stays when its node is in trouble.
+/// A static pod of a file tolerates all NoExecute taints.
 fn tolerate_no_execute(spec: &mut PodSpec) {
     let ours = Toleration {
         operator: Some("Exists".to_owned()),

@@ -1,12 +1,13 @@
 //! Static pod manifests: from bytes to the pod that upstream's kubelet would run, with the UID that it would give.
 //!
-//! [`parse`] reads YAML or JSON (a Pod, a PodList, a v1 List of pods); [`static_pod`] applies the API's defaults, names the
-//! pod after its node, derives its UID and refuses what upstream refuses. Nothing here reads files: the caller adds the
-//! file's name to an error. Mirrors `pkg/kubelet/config/common.go` and `pkg/apis/core/{v1,validation}` (v1.36).
+//! [`parse`] reads YAML or JSON (a Pod, a PodList, a v1 List of pods); [`static_pod`] applies the API's defaults,
+//! names the pod after its node, derives its UID and refuses what upstream refuses. Nothing here reads files: the
+//! caller adds the file's name to an error. Mirrors `pkg/kubelet/config/common.go` and `pkg/apis/core/{v1,validation}`
+//! (v1.36).
 //!
-//! Deliberate differences: a file may hold a list (upstream's file source reads one pod only); one bad pod of a list does
-//! not hide the others; unknown fields are refused unless [`UnknownFields::Warn`] asks for upstream's leniency; duplicate
-//! keys are refused.
+//! Deliberate differences: a file may hold a list (upstream's file source reads one pod only); one bad pod of a list
+//! does not hide the others; unknown fields are refused unless [`UnknownFields::Warn`] asks for upstream's leniency;
+//! duplicate keys are refused.
 
 mod defaults;
 mod dump;
@@ -27,7 +28,7 @@ pub use validate::{FieldError, FieldErrorKind};
 /// The largest manifest: upstream's `maxConfigLength`. The reader stops there; [`parse`] refuses what is longer.
 pub const MAX_MANIFEST_BYTES: usize = 10 << 20;
 
-/// What becomes of a field that v1.36 does not know.
+/// What is done with a field that v1.36 does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UnknownFields {
     /// The pod is refused with an error that names the field: a misspelt field is found before it is missed.

@@ -12,7 +12,7 @@ use crate::strict_decode::decode;
 
 const EXPECTED_KIND: &str = "a v1 Pod, PodList or List";
 
-/// What a manifest holds. A bad pod of a list is an error in its place; the others stand.
+/// The pods of a manifest. A bad pod of a list is an error in its place; the others stand.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedManifest {
     pub pods: Vec<Result<ParsedPod, ManifestError>>,

@@ -1,6 +1,7 @@
 //! A static pod may not need an object of the API: it starts before there is one.
 //!
-//! Mirrors `HasAPIObjectReference` of `pkg/api/pod/util.go` (v1.36, gate PreventStaticPodAPIReferences): the same order, the same words.
+//! Mirrors `HasAPIObjectReference` of `pkg/api/pod/util.go` (v1.36, gate PreventStaticPodAPIReferences): the same
+//! order, the same words.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume, VolumeProjection};
 

@@ -1,7 +1,7 @@
-//! From the objects that were to those that are now.
+//! The difference between two sets of objects.
 //!
 //! An immutable ConfigMap or Secret keeps its content, whether a pod uses it or not: the API server would refuse the
-//! change, and upstream does not even look for one. To replace it, take it away and put another there.
+//! change, and upstream does not even check for one. To replace it, delete it and create another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +11,17 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use super::StaticObjects;
 use super::static_objects::ObjectKey;
 
-/// What came of taking another's place.
+/// What replacing a set of objects by another changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectsChange {
     /// Whether anything is not as it was.
     pub differs: bool,
-    /// What was to change and must not.
+    /// Messages about changes of immutable objects, which are not taken over.
     pub refused: Vec<String>,
 }
 
 impl StaticObjects {
-    /// Takes the place of what was known `before`: what did not change is the very same object, what must not change
-    /// stays as it was.
+    /// Replaces `before`: an unchanged object keeps its `Arc`, an immutable one its content.
     pub fn succeed(&mut self, before: &Self) -> ObjectsChange {
         let mut refused = keep("ConfigMap", &before.config_maps, &mut self.config_maps);
         refused.extend(keep("Secret", &before.secrets, &mut self.secrets));
@@ -50,7 +49,7 @@ impl StaticObjects {
 }
 
 impl StaticObjects {
-    /// What is here and not there.
+    /// The objects that `other` does not have.
     pub fn missing_in(&self, other: &Self) -> Self {
         Self {
             config_maps: less(&self.config_maps, &other.config_maps),

@@ -8,14 +8,14 @@ use k8s_openapi::api::storage::v1::TokenRequest;
 
 use crate::pod::PodView;
 
-/// The API's default life of a token.
+/// The API's default lifetime of a token.
 const DEFAULT_LIFE_SECONDS: i64 = 3600;
 /// Upstream's `maxTTL`: no token is kept longer.
 const MAX_LIFE: SignedDuration = SignedDuration::from_hours(24);
 /// The least that the API gives.
 const MIN_LIFE_SECONDS: i64 = 600;
 
-/// What a token is asked for with: the API's `TokenRequest`.
+/// The spec of the API's `TokenRequest` for one service account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenSpec {
     pub namespace: String,
@@ -62,12 +62,12 @@ impl TokenSpec {
 pub struct ServiceAccountToken {
     pub token: String,
     pub expires: Timestamp,
-    /// When it was given, as far as that is known: upstream renews at four fifths of its life.
+    /// When it was issued, if that is known: upstream renews at four fifths of its lifetime.
     pub issued: Option<Timestamp>,
 }
 
 impl ServiceAccountToken {
-    /// When it is to be renewed: after four fifths of its life, or after a day (upstream's `requiresRefresh`).
+    /// When it is to be renewed: after four fifths of its lifetime, or after a day (upstream's `requiresRefresh`).
     pub fn renew_at(&self, asked_seconds: i64, jitter: SignedDuration) -> Timestamp {
         let life = match self.issued {
             Some(issued) => self.expires.duration_since(issued),
@@ -89,7 +89,7 @@ impl fmt::Debug for ServiceAccountToken {
     }
 }
 
-/// What a certificate is asked for with: the API's `PodCertificateRequest`.
+/// The spec of the API's `PodCertificateRequest` for one pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodCertificateSpec {
     pub namespace: String,
@@ -97,7 +97,7 @@ pub struct PodCertificateSpec {
     pub pod_uid: String,
     pub service_account: String,
     pub signer_name: String,
-    /// `RSA3072`, `ED25519` ...
+    /// The key's algorithm as the API names it: `RSA3072`, `ED25519` ...
     pub key_type: String,
     pub max_expiration_seconds: Option<i32>,
     pub user_annotations: Vec<(String, String)>,
@@ -132,7 +132,7 @@ impl PodCertificateSpec {
     }
 }
 
-/// What became of a request.
+/// The state of a pod's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodCertificate {
     Issued(CertificateCredentials),
@@ -142,7 +142,7 @@ pub enum PodCertificate {
 }
 
 impl PodCertificate {
-    /// Nobody has asked for one.
+    /// A certificate that has not been requested yet.
     pub fn missing(wanted: &PodCertificateSpec) -> Self {
         let PodCertificateSpec {
             namespace,
@@ -160,7 +160,7 @@ impl PodCertificate {
 /// A key and its certificate.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CertificateCredentials {
-    /// PKCS#8.
+    /// The private key, PKCS#8 in PEM.
     pub key_pem: Vec<u8>,
     pub chain_pem: Vec<u8>,
     /// From when on a new one is due: the API's `beginRefreshAt`.

@@ -1,7 +1,7 @@
-//! The life of a pod's certificate that the API is asked for: asked, issued or refused for good, renewed in time.
+//! The state of a PodCertificateRequest: requested, issued or refused for good, renewed in time.
 //!
-//! Upstream: pkg/kubelet/podcertificate/podcertificatemanager.go (1.36). Unlike there, whoever asks chooses the name of
-//! the request by its content: who asks again, or starts again, finds the request that he made.
+//! Upstream: pkg/kubelet/podcertificate/podcertificatemanager.go (1.36). Unlike there, the request's name is chosen by
+//! its content, so a client that asks again, also after a restart, finds the request that it made.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,16 +28,16 @@ pub enum IssuancePolicy {
     Always,
 }
 
-/// Why nobody asks.
+/// Why no certificate is requested.
 pub const GATE_IS_OFF: &str = "the feature gate PodCertificateRequest is off";
 
 /// A request that is made, or about to be.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PendingCertificateRequest {
     pub name: String,
-    /// PKCS#8.
+    /// The private key, PKCS#8 in PEM.
     pub key_pem: Vec<u8>,
-    /// PKCS#10, DER.
+    /// The certificate signing request, PKCS#10 in DER.
     pub request: Vec<u8>,
 }
 
@@ -63,7 +63,7 @@ pub enum IssuanceRefusal {
     Failed { reason: String, message: String },
 }
 
-/// What is next.
+/// The next step of an issuance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IssuanceStep {
     /// A key is made, and a certificate for it asked for.
@@ -76,7 +76,7 @@ pub enum IssuanceStep {
     Over,
 }
 
-/// What a look at the request brought.
+/// The result of reading a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IssuanceVerdict {
     Pending,
@@ -188,7 +188,7 @@ impl Issuance {
         Ok(IssuanceVerdict::Issued)
     }
 
-    /// What the pod's volume gets.
+    /// The certificate for the pod's volume, or why there is none yet.
     pub fn outcome(&self, wanted: &PodCertificateSpec) -> PodCertificate {
         let refused = self.refused.clone().map(|refused| match refused {
             IssuanceRefusal::Denied { reason, message } => {
@@ -242,7 +242,7 @@ impl Issuance {
 }
 
 impl IssuanceRefusal {
-    /// What the pod's events say of it; `request` is namespace and name.
+    /// The event of a refusal; `request` is the request's namespace and name.
     pub fn notice(&self, request: &str) -> CertificateEvent {
         let (reason, what, why, message) = match self {
             IssuanceRefusal::Denied { reason, message } => {
@@ -260,7 +260,7 @@ impl IssuanceRefusal {
 }
 
 impl CertificateAge {
-    /// What the pod's events say when it has grown so old, and was told to be younger before.
+    /// The pod's events when its certificate reaches this age; `told` is the age last reported.
     pub fn notices(self, told: CertificateAge) -> Vec<CertificateEvent> {
         let overdue = CertificateEvent {
             reason: "CertificateOverdueForRefresh",

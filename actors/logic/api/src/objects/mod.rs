@@ -1,7 +1,8 @@
-//! Objects of the API that pods refer to, as far as they are at hand.
+//! Objects of the API that pods refer to, as far as they are available.
 //!
-//! A decision asks [`Objects`], whoever fills it: a folder of manifests, the API server, or both ([`StaticObjects`]).
-//! What a pod refers to says `logic_pods::references`, and what it needs in the end `logic_pods::needed`.
+//! A decision asks [`Objects`], however it is filled: from a directory of manifests, the API server, or both
+//! ([`StaticObjects`]). `logic_pods::references` lists what a pod refers to, `logic_pods::needed` what it needs in the
+//! end.
 
 mod change;
 mod credentials;
@@ -38,7 +39,7 @@ pub use refetch::{
 pub use static_objects::{BoundPod, StaticObjects, StaticToken};
 pub use wanted::ObjectRequest;
 
-/// What can be looked up. None means: there is no such object.
+/// Looks up objects. None means that there is no such object.
 pub trait Objects: fmt::Debug + Send + Sync {
     fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>>;
     fn secret(&self, namespace: &str, name: &str) -> Option<Arc<Secret>>;
@@ -54,8 +55,8 @@ pub trait Objects: fmt::Debug + Send + Sync {
     fn volume_attachment(&self, name: &str) -> Option<Arc<VolumeAttachment>>;
     /// Every bundle, in the order of their names.
     fn trust_bundles(&self) -> Vec<Arc<ClusterTrustBundle>>;
-    /// The token of a pod's service account that lasts longest, if there is one at all. Whoever fills this sees to it
-    /// that one comes in time, and tells of a change then; who asks sees whether it has expired.
+    /// The token of a pod's service account that lasts longest, if there is one at all. The implementation fetches a
+    /// new one in time and reports the change then; the caller checks whether it has expired.
     fn token(&self, wanted: &TokenSpec) -> Option<ServiceAccountToken>;
 
     /// A pod's own certificate, in the same way.
@@ -63,8 +64,8 @@ pub trait Objects: fmt::Debug + Send + Sync {
         PodCertificate::missing(wanted)
     }
 
-    /// Why what should be this object is not taken as one, for whoever waits for it. The namespace is empty for what
-    /// has none.
+    /// Why an object of this name was refused, as text for the pods that wait for it. The namespace is empty for
+    /// cluster-scoped kinds.
     fn refused(&self, kind: &str, namespace: &str, name: &str) -> Option<String> {
         let _ = (kind, namespace, name);
         None

@@ -15,7 +15,7 @@ use crate::objects::ObjectRequest;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// One object.
+/// An object of the API, of the kinds that pods refer to.
 #[derive(Clone, PartialEq)]
 pub enum ApiObject {
     ConfigMap(Arc<ConfigMap>),
@@ -61,7 +61,7 @@ impl ApiObject {
         }
     }
 
-    /// Whether nobody can change it any more.
+    /// Whether the object's `immutable` field is set.
     pub fn is_immutable(&self) -> bool {
         match self {
             Self::ConfigMap(object) => object.immutable == Some(true),
@@ -99,7 +99,8 @@ impl StaticObjects {
         }
     }
 
-    /// What is here of what is wanted; tokens are asked for with `token`, certificates are in `issuances`.
+    /// The objects that answer a request, as far as they are known; tokens come from `token`, certificates from
+    /// `issuances`.
     pub fn at_hand(&self, wanted: &ObjectRequest) -> Vec<ApiObject> {
         let one = |found: Option<ApiObject>| found.into_iter().collect();
         match wanted {
@@ -143,7 +144,7 @@ impl StaticObjects {
     }
 }
 
-/// What no pod needs of an object's metadata is dropped: it is often most of it.
+/// Drops the metadata that no pod needs: it is often most of an object.
 pub fn slim(metadata: &mut ObjectMeta) {
     metadata.managed_fields = None;
     if let Some(annotations) = &mut metadata.annotations {
@@ -154,7 +155,7 @@ pub fn slim(metadata: &mut ObjectMeta) {
     }
 }
 
-/// Of a service: what containers are told.
+/// Drops the fields of a service that containers' variables do not need.
 pub fn slim_service(service: Service) -> Service {
     let spec = service.spec.unwrap_or_default();
     let port = |port: ServicePort| ServicePort {

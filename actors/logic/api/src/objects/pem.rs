@@ -5,10 +5,10 @@ use std::fmt::Write;
 use k8s_openapi::ByteString;
 use serde_json::Value;
 
-/// One block.
+/// One block of a PEM text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PemBlock {
-    /// `CERTIFICATE`
+    /// The label between the dashes: `CERTIFICATE`.
     pub label: String,
     pub bytes: Vec<u8>,
     /// Lines such as `Proc-Type: 4,ENCRYPTED` stood before its body.
@@ -23,7 +23,7 @@ struct OpenPemBlock {
     has_headers: bool,
 }
 
-/// Reads all blocks.
+/// Reads all blocks of a PEM text.
 pub fn blocks(text: &str) -> Vec<PemBlock> {
     let mut blocks = Vec::new();
     let mut open: Option<OpenPemBlock> = None;

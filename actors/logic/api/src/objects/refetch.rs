@@ -13,11 +13,11 @@ use crate::objects::ObjectRequest;
 
 /// client-go's first wait after a request that failed, and its longest.
 const FAILED_BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));
-/// A refusal lasts until somebody changes something.
+/// A refusal lasts until its cause is changed at the API server.
 const REFUSED_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// What is about to come: upstream's first wait for an attachment, and its longest.
+/// An object that is expected soon: upstream's first and longest wait for an attachment.
 const PENDING_BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(7));
-/// A ConfigMap or Secret that somebody forgot to make.
+/// A ConfigMap or Secret that does not exist (yet).
 const ABSENT_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Upstream's `defaultTTL`, for a node that does not say its own.
 const DEFAULT_TTL: Duration = Duration::from_secs(60);
@@ -54,11 +54,11 @@ pub enum FetchOutcome {
     Pending,
     Absent,
     Refused,
-    /// No answer, or none that counts.
+    /// No response, or an invalid one.
     Failed,
 }
 
-/// What was found, as the pod needs it. Nothing found is absent.
+/// The outcome of a fetch, for the back-off. None is [`FetchOutcome::Absent`].
 pub fn outcome(found: Option<&ApiObject>) -> FetchOutcome {
     let Some(object) = found else {
         return FetchOutcome::Absent;
@@ -112,7 +112,7 @@ impl RefetchSchedule {
                 | ObjectRequest::CsiDrivers
                 | ObjectRequest::TrustBundles
                 | ObjectRequest::Token(_) => doubled(PENDING_BACKOFF, times),
-                // Somebody took the request away.
+                // The request was deleted.
                 ObjectRequest::Certificate(_) => doubled(ABSENT_BACKOFF, times),
             }),
             FetchOutcome::Found => self.found(wanted),
@@ -124,11 +124,11 @@ impl RefetchSchedule {
             ObjectRequest::ConfigMap(_) | ObjectRequest::Secret(_) => {
                 Some(self.period.max(self.keep()))
             }
-            // It may have grown.
+            // It may have been expanded.
             ObjectRequest::Claim(_) | ObjectRequest::PersistentVolume(_) => {
                 Some(self.period * 3 / 2)
             }
-            // Attached: whoever comes next asks again.
+            // Attached: the next pod that needs it asks again.
             ObjectRequest::VolumeAttachment(_)
             | ObjectRequest::RuntimeClass(_)
             | ObjectRequest::Service(_)
@@ -153,7 +153,7 @@ fn doubled((first, longest): (Duration, Duration), times: u32) -> Duration {
     first.saturating_mul(factor).min(longest)
 }
 
-/// How long until a token is looked at again; nought when a new one is due.
+/// How long until a token is checked again; zero when a new one is due.
 pub fn token_wait(
     token: &ServiceAccountToken,
     asked_seconds: i64,
@@ -221,7 +221,7 @@ mod tests {
         let wait = |detection, ttl| cadence(detection, ttl).wait(&map(), FetchOutcome::Found, 0);
         assert_eq!(wait(ChangeDetection::Cache, None), Some(MINUTE));
         assert_eq!(wait(ChangeDetection::Cache, Some(300)), Some(5 * MINUTE));
-        // Nobody looks at a pod more often than this.
+        // No pod is synced more often than this.
         assert_eq!(wait(ChangeDetection::Cache, Some(0)), Some(MINUTE));
         assert_eq!(wait(ChangeDetection::Get, Some(300)), Some(MINUTE));
     }

@@ -1,4 +1,4 @@
-//! Objects that stay as they are until somebody puts others in their place.
+//! Objects that stay as they are until they are replaced as a whole.
 //!
 //! A token is a `TokenRequest` with its status, as `kubectl create token NAME -o yaml` shows it; its name is the
 //! service account's. It answers requests for exactly its audiences, one without audiences those that name none.
@@ -25,7 +25,7 @@ use super::{
     ServiceAccountToken, TokenSpec,
 };
 
-/// Namespace and name.
+/// An object's namespace and name.
 pub(super) type ObjectKey = (String, String);
 
 /// Objects that do not change.
@@ -41,7 +41,7 @@ pub struct StaticObjects {
     pub csi_drivers: BTreeMap<String, Arc<CSIDriver>>,
     pub volume_attachments: BTreeMap<String, Arc<VolumeAttachment>>,
     pub trust_bundles: BTreeMap<String, Arc<ClusterTrustBundle>>,
-    /// From manifests.
+    /// Requests from manifests, with their status.
     pub pod_certificates: BTreeMap<ObjectKey, Arc<PodCertificateRequest>>,
     /// Asked of the API, by what they are for.
     pub issuances: BTreeMap<PodCertificateSpec, Arc<Issuance>>,
@@ -61,9 +61,9 @@ impl fmt::Debug for StaticObjects {
 /// A token from a manifest: a `TokenRequest` with its status filled in, whose name is the service account's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticToken {
-    /// Sorted.
+    /// The token's audiences, sorted.
     pub audiences: Vec<String>,
-    /// Whom alone it is for.
+    /// The only pod that may use it; none if every pod of the account may.
     pub bound_to: Option<BoundPod>,
     pub token: ServiceAccountToken,
 }
@@ -108,7 +108,7 @@ impl StaticObjects {
         self.len() == 0
     }
 
-    /// Takes over what is not known yet; answers with the names of what was.
+    /// Takes over objects that are not known yet; returns the names of those that were.
     pub fn merge(&mut self, other: Self) -> Vec<String> {
         let Self {
             config_maps,
@@ -227,7 +227,7 @@ fn better(one: &PodCertificate, other: &PodCertificate) -> Ordering {
     rank(one).cmp(&rank(other))
 }
 
-/// What an object is called.
+/// An object's name in messages.
 trait ObjectName {
     fn text(&self) -> String;
 }

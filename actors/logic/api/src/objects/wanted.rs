@@ -12,7 +12,7 @@ pub enum ObjectRequest {
     PersistentVolume(String),
     VolumeAttachment(String),
     RuntimeClass(String),
-    /// A single service.
+    /// One service, by namespace and name.
     Service(ObjectKey),
     /// Those of a namespace.
     Services(String),
@@ -24,8 +24,8 @@ pub enum ObjectRequest {
 }
 
 impl ObjectRequest {
-    /// Kind, namespace and name, as [`Objects::refused`] is asked; none where nobody asks. Trust bundles have the empty
-    /// name together.
+    /// Kind, namespace and name, as [`Objects::refused`] takes them; none for requests that are never refused that
+    /// way. All trust bundles share the empty name.
     pub fn place(&self) -> Option<(String, String, String)> {
         let (kind, namespace, name) = match self {
             Self::ConfigMap((namespace, name)) => ("ConfigMap", namespace.as_str(), name),

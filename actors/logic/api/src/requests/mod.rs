@@ -1,9 +1,9 @@
-//! What a pod asks for as a whole, and how much it may take at most.
+//! A pod's requests as a whole, and its limits.
 //!
-//! Containers add up; an init container counts only as far as it asks for more than runs beside it, and
-//! a sidecar goes on counting. Pod-level amounts stand for what containers say, overhead comes on top.
-//! Mirrors upstream's component-helpers `resource.PodRequests` and `PodLimits`, and `GetResourceRequest`
-//! of pkg/api/v1/resource, at v1.36.
+//! Containers add up; an init container counts only as far as it requests more than what runs beside it, and a sidecar
+//! goes on counting. Pod-level amounts replace the containers', overhead comes on top. Mirrors upstream's
+//! component-helpers `resource.PodRequests` and `PodLimits`, and `GetResourceRequest` of pkg/api/v1/resource, at
+//! v1.36.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -22,13 +22,13 @@ pub const MEMORY: &str = "memory";
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 pub const HUGE_PAGES: &str = "hugepages-";
 
-/// Amounts by resource.
+/// Quantities by resource name (`cpu`, `memory` ...).
 pub type ResourceAmounts = BTreeMap<String, Quantity>;
 
-/// What is believed of a pod that is being resized.
+/// By which resources a pod counts that is being resized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBasis {
-    /// The definition alone.
+    /// By its spec alone.
     Spec,
     /// The largest of what is wanted, allocated and in force; a resize that is infeasible is not wanted.
     Status,
@@ -101,7 +101,7 @@ pub fn quantity(value: i64, format: QuantityFormat) -> Quantity {
     }
 }
 
-/// What is left, and nought where it would be less.
+/// `amount` less `taken`; zero where it would be negative.
 pub fn left(amount: &Quantity, taken: &Quantity) -> Quantity {
     let negative = match taken.amount {
         QuantityValue::Small { value, scale } => QuantityValue::Small {
@@ -124,7 +124,7 @@ pub fn left(amount: &Quantity, taken: &Quantity) -> Quantity {
     }
 }
 
-/// Reads a list as the API writes it; what is no quantity was refused long before and counts as nought.
+/// Reads a list as the API writes it; an invalid quantity was refused by validation and counts as zero.
 pub fn read(list: Option<&BTreeMap<String, api::Quantity>>) -> ResourceAmounts {
     let entries = list.into_iter().flatten();
     let read = |(name, amount)| Some((String::clone(name), parse(amount)?));

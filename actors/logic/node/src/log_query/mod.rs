@@ -1,4 +1,4 @@
-//! A query of the system's logs: what is asked for, what of it is refused and why, and what journalctl is told.
+//! A query of the system's logs: its services and options, why some are refused, and journalctl's arguments.
 //!
 //! Upstream: pkg/kubelet/kubelet_server_journal.go, kubelet_server_journal_linux.go (1.36).
 
@@ -22,11 +22,11 @@ const NAME: usize = 256;
 /// Lines from the end of a log.
 const TAIL: i64 = 100_000;
 
-/// What a query asks for.
+/// A query of `/logs/?query=...` (NodeLogQuery).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogQuery {
     pub services: Vec<String>,
-    /// What has a slash of either kind is a file, not a service.
+    /// A query with a slash of either kind is a file, not a service.
     pub files: Vec<String>,
     pub options: JournalOptions,
 }
@@ -41,7 +41,7 @@ pub struct JournalOptions {
     pub pattern: String,
 }
 
-/// A time as it was written: the clock that journalctl is told is the writer's.
+/// A time as it was written: journalctl gets it in the writer's zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalTime {
     clock: DateTime,
@@ -134,7 +134,7 @@ impl LogQuery {
         wrongs
     }
 
-    /// Returns what journalctl is told, to show these services.
+    /// Returns journalctl's arguments that show these services.
     pub fn arguments(&self, services: &[String]) -> Vec<String> {
         let options = &self.options;
         let mut arguments: Vec<String> = ["--utc", "--no-pager", "--output=short-precise"]
@@ -157,10 +157,10 @@ impl LogQuery {
     }
 }
 
-/// What journalctl is told, to say which services it knows.
+/// The arguments with which journalctl lists the services that it knows.
 pub const KNOWN: [&str; 2] = ["--field", "_SYSTEMD_UNIT"];
 
-/// What a service is called where journalctl lists those it knows.
+/// The name of a service's unit in that list.
 pub fn unit(service: &str) -> String {
     format!("{service}.service")
 }

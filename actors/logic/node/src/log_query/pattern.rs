@@ -4,7 +4,7 @@
 /// The most that a repetition may count.
 const MAX_REPETITIONS: u32 = 1000;
 
-/// Says what is wrong with a pattern.
+/// Checks a pattern; the error says why it is invalid.
 pub(super) fn validate_pattern(pattern: &str) -> Result<(), String> {
     let mut reading = PatternParser {
         whole: pattern,

@@ -101,7 +101,7 @@ pub(super) fn set(
     Ok(())
 }
 
-/// A cloud provider is told which addresses the operator chose.
+/// Annotates the addresses that the operator chose, for a cloud provider.
 fn annotate(policy: &NodeStatusPolicy, given: (Option<&IpAddr>, Option<&IpAddr>), node: &mut Node) {
     let annotations = &mut node.metadata.annotations;
     match (policy.cloud, given.0) {

@@ -1,8 +1,8 @@
 //! The node's conditions.
 //!
 //! Upstream: `MemoryPressureCondition`, `DiskPressureCondition`, `PIDPressureCondition`, `ReadyCondition` of
-//! nodestatus/setters.go, pkg/kubelet/runtime.go (1.36). Two are our own, and there only once they were true:
-//! `OxletDegraded` names what works no more in the agent, `VolumesStuck` what hangs.
+//! nodestatus/setters.go, pkg/kubelet/runtime.go (1.36). Two are our own, and only set once they were true:
+//! `OxletDegraded` names the degraded parts of the agent, `VolumesStuck` the stuck volumes.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Which features the node declares, so that pods that need one come here, and which a pod needs.
 //!
-//! Upstream: component-helpers nodedeclaredfeatures, kubelet_node_declared_features.go (1.36). Its features for what this
-//! node does not do are not declared: the resize of init containers, user namespaces on the host's network.
+//! Upstream: component-helpers nodedeclaredfeatures, kubelet_node_declared_features.go (1.36). Its features for what
+//! this node does not do are not declared: the resize of init containers, user namespaces on the host's network.
 
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
@@ -28,7 +28,7 @@ pub fn declared_features(enabled: impl Fn(&str) -> bool) -> Vec<String> {
         .collect()
 }
 
-/// What a pod needs from its first moment on, in order; the others are needed by what is changed of it later.
+/// The features that a pod needs from its creation on, in order; the others are needed by later changes of it.
 pub fn needed_features(pod: &Pod) -> Vec<&'static str> {
     let restarts_all = pod.all_containers().any(|(_, container)| {
         let mut rules = container.restart_policy_rules.iter().flatten();

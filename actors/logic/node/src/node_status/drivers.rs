@@ -1,6 +1,6 @@
-//! What the node's object says of its CSI drivers: their names of the node, and labels from their topology.
+//! The node's object as its CSI drivers change it: their node ids, and labels from their topology.
 //!
-//! Upstream: pkg/volume/csi/nodeinfomanager (1.36). A driver that has not come yet is left as it was told before.
+//! Upstream: pkg/volume/csi/nodeinfomanager (1.36). The entries of a driver that has not registered yet are kept.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) fn set(facts: &NodeStatusFacts, node: &mut Node) {
     }
 }
 
-/// An annotation that nobody can read is made anew.
+/// An annotation that can't be parsed is written anew.
 fn ids(facts: &NodeStatusFacts, text: &str) -> BTreeMap<String, String> {
     let mut ids: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
     ids.retain(|name, _| !facts.left.contains(name));

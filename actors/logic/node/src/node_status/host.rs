@@ -15,9 +15,9 @@ pub struct HostFacts {
     pub boot_id: String,
     pub kernel_version: String,
     pub os_image: String,
-    /// Rust's word for it.
+    /// As Rust names it: `x86_64`.
     pub architecture: String,
-    /// Bytes.
+    /// Swap in bytes.
     pub swap: u64,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn versions(
         Some(LastRuntimeStatus { runtime, .. }) => {
             format!("{}://{}", runtime.name, runtime.version)
         }
-        // What it was before is truer than what upstream says of a runtime that does not answer.
+        // The last version is truer than upstream's value for a runtime that does not answer.
         None if !info.container_runtime_version.is_empty() => {
             info.container_runtime_version.clone()
         }

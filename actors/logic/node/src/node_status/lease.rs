@@ -1,6 +1,7 @@
-//! The node's sign of life.
+//! The node's heartbeat.
 //!
-//! Upstream: component-helpers apimachinery/lease/controller.go, `SetNodeOwnerFunc` of pkg/kubelet/util/nodelease (1.36).
+//! Upstream: component-helpers apimachinery/lease/controller.go, `SetNodeOwnerFunc` of pkg/kubelet/util/nodelease
+//! (1.36).
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ pub const NAMESPACE: &str = "kube-node-lease";
 /// Attempts in a row before the next beat.
 pub const ATTEMPTS: u32 = 5;
 
-/// Whose lease it is, and for how long each time.
+/// The node's `Lease`: its holder and duration.
 #[derive(Clone, Debug)]
 pub struct LeaseHolder {
     pub name: String,
-    /// `nodeLeaseDurationSeconds`
+    /// The lease's duration in seconds: `nodeLeaseDurationSeconds`.
     pub seconds: u32,
 }
 

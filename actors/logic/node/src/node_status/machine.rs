@@ -1,7 +1,7 @@
-//! What the node has, and what of it pods may ask for.
+//! The node's capacity, and what of it is allocatable.
 //!
-//! Upstream: `MachineInfo` of nodestatus/setters.go (1.36). What is not the agent's own stays: resources that somebody
-//! else advertises.
+//! Upstream: `MachineInfo` of nodestatus/setters.go (1.36). Resources that the agent does not manage stay: other
+//! components advertise them.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ fn identity(
     })
 }
 
-/// An amount that says the same in other words stays as it is written.
+/// An equal amount stays as it is written.
 pub(super) fn put_all(held: &mut Quantities, amounts: &ResourceAmounts) {
     for (name, amount) in amounts {
         let same = held.get(name).is_some_and(|held| equal(held, amount));

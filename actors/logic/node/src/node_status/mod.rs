@@ -1,8 +1,9 @@
-//! What the node says of itself in its object: addresses, capacity, conditions, images, versions.
+//! The node's status as the API shows it: addresses, capacity, conditions, images, versions.
 //!
-//! [`NodeStatusPolicy`] is who the node is, [`NodeStatusFacts`] what is known of it now, and [`set`] puts both into the object as it stands
-//! in the API. [`registration`] makes the first object or puts an old one right, [`patch`] tells what is to be sent,
-//! [`lease`] is the node's sign of life. Upstream: pkg/kubelet/nodestatus/setters.go, kubelet_node_status.go (1.36).
+//! [`NodeStatusPolicy`] is the node's configuration, [`NodeStatusFacts`] its observed state, and [`set`] puts both
+//! into the object as it is in the API. [`registration`] makes the first object or reconciles an old one, [`patch`]
+//! computes the patch, [`lease`] the node's heartbeat. Upstream: pkg/kubelet/nodestatus/setters.go,
+//! kubelet_node_status.go (1.36).
 
 mod addresses;
 mod conditions;
@@ -34,7 +35,7 @@ use logic_volumes::{RegisteredDriver, VolumeId};
 pub use patch::{changed, patch};
 pub use report_schedule::{ReportCause, ReportSchedule};
 
-/// Says which addresses the operator gave a node whose cloud provider tells the others.
+/// The annotation with the addresses that the operator gave a node whose cloud provider sets the others.
 pub const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 /// Until the node's `CSINode` is there, no volume of a driver can be had.
@@ -43,14 +44,14 @@ const NO_CSI_NODE: &str = "CSINode is not yet initialized";
 /// The runtime counts as gone when it has not answered for so long.
 const RUNTIME_DOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Who the node is, from its configuration.
+/// What the node's configuration says about its object and status.
 #[derive(Clone, Debug, Default)]
 pub struct NodeStatusPolicy {
     pub name: String,
     pub hostname: String,
     /// Where the agent's HTTPS API listens.
     pub port: u16,
-    /// What the agent calls its version.
+    /// The version to report as `nodeInfo.kubeletVersion`.
     pub version: String,
     /// `--node-ip`: none, one, or one of each family.
     pub node_ips: Vec<IpAddr>,
@@ -58,13 +59,13 @@ pub struct NodeStatusPolicy {
     pub provider_id: String,
     /// The node's own labels and those that the operator gives it: [`logic_resources::node::labels`].
     pub labels: BTreeMap<String, String>,
-    /// `registerWithTaints`
+    /// Taints of a new node: `registerWithTaints`.
     pub taints: Vec<Taint>,
     pub scheduling: Scheduling,
     pub attaching: AttachDetachMode,
     /// `nodeStatusMaxImages`; none for no limit.
     pub max_images: Option<usize>,
-    /// [`declared_features`]
+    /// The features to declare in the status: [`declared_features`].
     pub declared_features: Vec<String>,
     /// The feature gate `SupplementalGroupsPolicy`.
     pub supplemental_groups_policy: Support,
@@ -72,7 +73,7 @@ pub struct NodeStatusPolicy {
     pub local_storage: LocalStorage,
 }
 
-/// Who tells the node's addresses.
+/// Where the node's addresses come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CloudProvider {
     #[default]
@@ -81,7 +82,7 @@ pub enum CloudProvider {
     External,
 }
 
-/// `--register-schedulable`
+/// Whether a new node is schedulable: `--register-schedulable`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduling {
     #[default]
@@ -89,7 +90,7 @@ pub enum Scheduling {
     Closed,
 }
 
-/// `enableControllerAttachDetach`
+/// Where volumes are attached: `enableControllerAttachDetach`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttachDetachMode {
     #[default]
@@ -97,24 +98,24 @@ pub enum AttachDetachMode {
     Node,
 }
 
-/// What becomes of extended resources in an object from before.
+/// What is done with extended resources that the node's object has at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExtendedResourcePolicy {
-    /// Their devices are remembered.
+    /// They are kept until their plugins register.
     #[default]
     Kept,
-    /// The node was made anew: nought until their plugins come.
+    /// The node was created anew: their capacity is zero until their plugins register.
     Reset,
 }
 
-/// What the runtime says of itself.
+/// Name, version and conditions of the runtime: CRI's `Version` and `Status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeStatus {
     pub name: String,
     pub version: String,
-    /// `RuntimeReady`
+    /// CRI's condition `RuntimeReady`.
     pub ready: Option<RuntimeCondition>,
-    /// `NetworkReady`
+    /// CRI's condition `NetworkReady`.
     pub network: Option<RuntimeCondition>,
     pub handlers: Vec<RuntimeHandler>,
     /// Whether it keeps to `supplementalGroupsPolicy`; none where it does not tell its features.
@@ -138,7 +139,7 @@ pub struct RuntimeHandler {
     pub user_namespaces: Support,
 }
 
-/// What the node runs short of.
+/// The pressure conditions of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
     Memory,
@@ -163,7 +164,7 @@ pub struct NodeImage {
     pub bytes: u64,
 }
 
-/// What pods may use, and what there is.
+/// The node's capacity, and what of it is allocatable to pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeResources {
     pub capacity: ResourceAmounts,
@@ -178,7 +179,7 @@ pub enum VolumesInUse {
     Exactly(BTreeSet<VolumeId>),
 }
 
-/// What was found out about the node's addresses.
+/// The node's addresses as detected on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
     /// Where no address is configured: of the node's name, or of the default route.
@@ -190,7 +191,7 @@ pub struct NodeAddresses {
 /// The drivers that registered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegisteredDrivers {
-    /// By their names.
+    /// The drivers by name.
     pub there: BTreeMap<String, RegisteredDriver>,
     /// Labels of the node from their topology.
     pub labels: BTreeMap<String, String>,
@@ -199,9 +200,9 @@ pub struct RegisteredDrivers {
 /// Something that is true of the node from now on.
 #[derive(Clone, Debug)]
 pub enum NodeFact {
-    /// The runtime answered; to be told again at least every 15 seconds.
+    /// The runtime answered; repeated at least every 15 seconds.
     Runtime(Box<RuntimeStatus>),
-    /// Why the agent cannot work though the runtime answers, by what is ill: `PLEG`.
+    /// Why the agent cannot work though the runtime answers, by the failed component: `PLEG`.
     Unhealthy(BTreeMap<String, String>),
     /// Why volumes cannot be had; none where they can.
     Storage(Option<String>),
@@ -213,31 +214,31 @@ pub enum NodeFact {
     VolumesInUse(VolumesInUse),
     Drivers(Box<RegisteredDrivers>),
     Addresses(NodeAddresses),
-    /// What works no more in the agent, by its name, and why.
+    /// The degraded parts of the agent by name, each with the reason.
     Degraded(BTreeMap<String, String>),
-    /// Which volumes hang, each with its name.
+    /// The stuck volumes, each with its name.
     Stuck(Vec<String>),
 }
 
-/// When a fact is to be told.
+/// When a fact is reported to the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReportUrgency {
-    /// Nothing new.
+    /// Nothing changed.
     Never,
-    /// When the status is looked at next.
+    /// With the next periodic status update.
     Later,
     Now,
 }
 
-/// What the runtime said last.
+/// The runtime's last status.
 #[derive(Clone, Debug)]
 struct LastRuntimeStatus {
-    /// When it was last said to be ready: only then it counts as up.
+    /// When it was last ready: only then it counts as up.
     ready_at: Option<Instant>,
     runtime: RuntimeStatus,
 }
 
-/// What is known of the node.
+/// Everything that the node's status is made of.
 #[derive(Clone, Debug)]
 pub struct NodeStatusFacts {
     host: HostFacts,
@@ -291,7 +292,7 @@ impl NodeStatusFacts {
         }
     }
 
-    /// Takes in a fact; answers when it is to be told.
+    /// Takes in a fact; returns when it is to be reported.
     pub fn learn(&mut self, fact: NodeFact, now: Instant) -> ReportUrgency {
         use ReportUrgency::{Later, Now};
         match fact {
@@ -310,7 +311,7 @@ impl NodeStatusFacts {
         }
     }
 
-    /// What it can do is taken from it while it is ready, as upstream; the order of its handlers says nothing.
+    /// Its features are taken over while it is ready, as upstream; the order of its handlers does not matter.
     fn hear_runtime(&mut self, mut runtime: RuntimeStatus, now: Instant) -> ReportUrgency {
         runtime.handlers.sort_by(|a, b| a.name.cmp(&b.name));
         let before = self.runtime.take();
@@ -358,12 +359,12 @@ pub struct ClockReading {
     pub wall: Timestamp,
 }
 
-/// The object as it should be, and what a person should hear.
+/// The node's object as it should be, and events for its operator.
 #[derive(Clone, Debug)]
 pub struct NodeUpdate {
     pub node: Node,
     pub told: Vec<NodeEvent>,
-    /// What could not be set, and why.
+    /// The settings that could not be applied, each with the reason.
     pub problems: Vec<String>,
 }
 
@@ -376,7 +377,7 @@ pub struct NodeEvent {
 }
 
 impl NodeEvent {
-    /// The node takes pods again, or takes no more.
+    /// The event that the node became schedulable or unschedulable.
     pub fn scheduling(policy: &NodeStatusPolicy, closed: bool) -> Self {
         let reason = match closed {
             true => "NodeNotSchedulable",

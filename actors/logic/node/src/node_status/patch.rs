@@ -1,13 +1,13 @@
-//! What is sent of an object that is to be another one: a strategic merge patch of labels, annotations and status.
+//! The change of the node's object: a strategic merge patch of labels, annotations and status.
 //!
-//! Upstream: `PatchNodeStatus` of component-helpers node/util, `nodeStatusHasChanged` (1.36). Addresses are replaced as
-//! a whole: the API's own word for them would merge two of one type into one.
+//! Upstream: `PatchNodeStatus` of component-helpers node/util, `nodeStatusHasChanged` (1.36). Addresses are replaced
+//! as a whole: the API's merge key would merge two of one type into one.
 
 use k8s_openapi::api::core::v1::Node;
 use logic_api::strategic_patch::{difference, prune};
 use serde_json::{Map, Value, json};
 
-/// The patch; none where nothing is to be sent.
+/// The patch; none where nothing differs.
 pub fn patch(before: &Node, after: &Node) -> Option<Value> {
     let patch = difference(&parts(before), &parts(after), "");
     (!patch.is_empty()).then_some(Value::Object(patch))

@@ -17,7 +17,7 @@ use super::{
     NodeStatusPolicy, NodeUpdate, Scheduling, set,
 };
 
-/// Says that a controller attaches the node's volumes.
+/// The annotation that a controller attaches the node's volumes.
 pub const CONTROLLER_ATTACHES: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
@@ -163,7 +163,7 @@ fn reset_extended(status: &mut NodeStatus) {
     }
 }
 
-/// Sizes that the machine has no more go, the others are as it has them.
+/// Removes sizes that the machine no longer has, and sets the others as it has them.
 fn huge_pages(first: &NodeStatus, status: &mut NodeStatus) {
     let rows = [
         (&mut status.capacity, &first.capacity),

@@ -29,8 +29,9 @@ impl ReportSchedule {
         self.due.is_none_or(|due| now >= due)
     }
 
-    /// The status was sent. After a change, and after the first report of a life, the next heartbeat comes between half
-    /// and one and a half times later, so that not all nodes of a cluster keep one beat; `chance` is from 0 to 1.
+    /// The status was sent. After a change, and after the first report of a process, the next heartbeat comes between
+    /// half and one and a half times later, so that the nodes of a cluster do not report at once; `chance` is from 0
+    /// to 1.
     pub fn sent(&mut self, cause: ReportCause, now: Instant, chance: f64) {
         let share = match (cause, self.due) {
             (ReportCause::Change, _) | (ReportCause::Heartbeat, None) => {

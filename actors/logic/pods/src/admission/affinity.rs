@@ -1,7 +1,7 @@
-//! Whether the node is one that the pod's selector and required affinity ask for.
+//! Whether the node matches the pod's selector and required affinity.
 //!
-//! Mirrors upstream's component-helpers `nodeaffinity` at v1.36: terms are alternatives, what a term says
-//! holds together, an empty term matches nothing, and one that cannot be read is passed over.
+//! Mirrors upstream's component-helpers `nodeaffinity` at v1.36: terms are alternatives, the requirements of a term
+//! must all match, an empty term matches nothing, and an invalid one is ignored.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the pod wants of the node besides room: AppArmor, and features behind a gate.
+//! The pod's needs besides resources: AppArmor, and features behind a gate.
 //!
 //! Mirrors upstream's `NewAppArmorAdmitHandler`, pkg/security/apparmor, `NewPodFeaturesAdmitHandler` and
 //! `NewDeclaredFeaturesAdmitHandler` at v1.36.
@@ -65,7 +65,7 @@ pub(super) fn gates(pod: &Pod, node: &NodeFacts) -> Result<(), PodFailure> {
     }
 }
 
-/// What the pod needs, the node must have declared: others send pods here by that.
+/// The node must have declared the features that the pod needs: schedulers place pods by them.
 pub(super) fn declared(pod: &Pod, node: &NodeFacts) -> Result<(), PodFailure> {
     let Some(declared) = &node.declared_features else {
         return Ok(());

@@ -89,7 +89,7 @@ fn amount(list: &ResourceAmounts, name: &str) -> i64 {
     list.get(name).map_or(0, |amount| whole(name, amount))
 }
 
-/// A resource of somebody's own: with a slash, and not of Kubernetes.
+/// An extended resource: its name has a slash and is not of the domain kubernetes.io.
 pub(super) fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }

@@ -1,8 +1,8 @@
-//! Whether a pod may run on this node: a plain answer with upstream's reason, never a guess.
+//! Whether a pod may run on this node, with upstream's reason where it may not.
 //!
-//! [`admit`] asks in upstream's order: pressure, kernel settings, system, room and place (`fit`,
-//! `affinity`, `ports`, `taints`), AppArmor, gates, declared features, shutdown. A critical pod without room
-//! pre-empts others (`preemption`). A pod that already runs is adopted: what was admitted once is not judged again.
+//! [`admit`] checks in upstream's order: pressure, kernel settings, system, resources and placement (`fit`,
+//! `affinity`, `ports`, `taints`), AppArmor, gates, declared features, shutdown. A critical pod that does not fit
+//! preempts others (`preemption`). A pod that already runs is adopted: an admitted pod is not checked again.
 //! Mirrors upstream's pkg/kubelet/lifecycle/predicate.go, the admit handlers of kubelet.go,
 //! pkg/kubelet/preemption and the eviction and shutdown managers' `Admit` at v1.36.
 
@@ -26,22 +26,22 @@ use logic_resources::thresholds::Signal;
 use logic_volumes::resolve::event_reasons::ATTACH_LIMIT;
 pub use preemption::{is_preemptable, preempted};
 
-/// What the answer to a pod is made of.
+/// The input of an admission decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission<'a> {
     pub pod: &'a Pod,
     /// The other active pods with what they are allocated; the pod itself among them is passed over.
     pub others: &'a [&'a Pod],
-    /// What the other pods ask for together ([`total_requests`]), where the caller has counted; none counts them here.
+    /// The sum of the other pods' requests ([`total_requests`]), if the caller has computed it; none computes it here.
     pub used: Option<&'a ResourceAmounts>,
     pub node: &'a NodeFacts,
-    /// What the node runs short of.
+    /// The signals that the node is under pressure of.
     pub pressures: &'a BTreeSet<Signal>,
     pub shutting_down: NodeShutdown,
     pub standing: PodPresence,
 }
 
-/// Whether the node goes down.
+/// Whether the node shuts down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeShutdown {
     Yes,
@@ -49,7 +49,7 @@ pub enum NodeShutdown {
     No,
 }
 
-/// What the node knows of the pod.
+/// Whether the node has seen the pod before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodPresence {
     #[default]
@@ -58,7 +58,7 @@ pub enum PodPresence {
     Running,
 }
 
-/// The answer.
+/// The decision about one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdmissionDecision {
     Admit,
@@ -75,7 +75,7 @@ pub enum AdmissionDecision {
     },
 }
 
-/// What a rejected pod's status message begins with.
+/// The prefix of a rejected pod's status message.
 const REJECTED: &str = "Pod was rejected: ";
 
 /// The reasons that rejections are counted by (upstream's `admissionRejectionReasons`).
@@ -113,7 +113,7 @@ pub fn counted_reason(reason: &str) -> &'static str {
     }
 }
 
-/// What becomes of a pod whose volumes find no room on the node.
+/// The failure of a pod whose volumes exceed a limit of the node.
 pub fn no_room_for_volumes(message: &str) -> PodFailure {
     PodFailure {
         reason: ATTACH_LIMIT.to_owned(),
@@ -147,8 +147,8 @@ pub fn admit(input: &Admission<'_>) -> AdmissionDecision {
     }
 }
 
-/// The pods that have to go first, or why the pod may not run. Nobody is pre-empted for a pod that would be
-/// refused all the same, so what upstream asks after pre-emption is asked before it is carried out.
+/// The pods that have to be preempted first, or why the pod may not run. No pod is preempted for one that would be
+/// refused all the same, so what upstream checks after preemption is checked before it is carried out.
 pub(crate) fn evaluate(input: &Admission<'_>) -> Result<Vec<PodUid>, PodFailure> {
     without_pressure(input)?;
     let allowed = input.node.sysctls.admits(input.pod);
@@ -261,7 +261,7 @@ fn place(input: &Admission<'_>) -> Result<Vec<PodUid>, PodFailure> {
     }
 }
 
-/// What a pod that holds resources is counted with.
+/// The resources that a running pod counts with.
 pub fn total_requests(pod: &Pod) -> ResourceAmounts {
     requests::pod_requests(pod, RequestBasis::Status, OverheadPolicy::Counted)
 }

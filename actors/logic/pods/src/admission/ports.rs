@@ -1,4 +1,4 @@
-//! Whether the ports of the node that the pod wants are free.
+//! Whether the host ports of the pod are free.
 //!
 //! Mirrors upstream's `nodeports.Fits` and `HostPortInfo` at v1.36.
 

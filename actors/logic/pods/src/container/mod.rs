@@ -33,14 +33,14 @@ use crate::security::{
     ImageUser, Security, SecurityError, SecurityInput, container_security, verify_non_root,
 };
 
-/// CRI's `ContainerConfig`.
+/// A container to create, as CRI's `ContainerConfig`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerConfig {
     pub name: String,
     pub attempt: u32,
-    /// What the runtime resolved the image to.
+    /// The image reference that the runtime resolved the image to.
     pub image: String,
-    /// What the pod's definition calls it.
+    /// The image as the pod's spec names it.
     pub image_user_spec: String,
     pub command: Vec<String>,
     pub args: Vec<String>,
@@ -50,14 +50,14 @@ pub struct ContainerConfig {
     pub devices: Vec<Device>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
-    /// Within the sandbox's log folder.
+    /// Within the sandbox's log directory.
     pub log_path: PathBuf,
     pub stdin: bool,
     pub stdin_once: bool,
     pub tty: bool,
     pub resources: LinuxResources,
     pub security: Security,
-    /// As the definition says (`SIGUSR1`); none leaves it to the image.
+    /// As the spec names it (`SIGUSR1`); none leaves it to the image.
     pub stop_signal: Option<String>,
 }
 
@@ -109,7 +109,7 @@ pub struct ContainerInput<'a> {
     pub container: &'a core::Container,
     pub kind: ContainerKind,
     pub restart_count: u32,
-    /// What the runtime resolved the image to.
+    /// The image reference that the runtime resolved the image to.
     pub image: &'a str,
     pub image_user: &'a ImageUser,
     pub pod_ips: &'a [String],
@@ -117,13 +117,13 @@ pub struct ContainerInput<'a> {
     pub objects: &'a dyn Objects,
     /// The files that the container's variables come from.
     pub env_files: &'a EnvFiles,
-    /// What the runtime resolved the images of the pod's volumes to, by volume.
+    /// The references that the runtime resolved the image volumes' images to, by volume.
     pub image_volumes: &'a BTreeMap<String, String>,
     /// The pod's volumes as they are mounted.
     pub volumes: &'a MountedVolumes,
     /// The paths within volumes that [`subpaths`] asked for.
     pub subpaths: &'a PreparedSubpaths,
-    /// What the runtime's handler for the pod can do.
+    /// The features of the pod's runtime handler.
     pub features: HandlerFeatures,
     /// The pod's managed hosts file, if it has one.
     pub hosts_file: Option<&'a Path>,
@@ -133,7 +133,7 @@ pub struct ContainerInput<'a> {
     pub target: Option<&'a ContainerId>,
 }
 
-/// Makes the configuration in upstream's order, so that the first thing wrong is the one that is told.
+/// Makes the configuration in upstream's order, so that the same error is reported first.
 pub fn container_config(
     input: &ContainerInput<'_>,
 ) -> Result<ContainerConfig, ContainerConfigError> {
@@ -150,7 +150,7 @@ pub fn container_config(
         container: name(),
         source,
     };
-    // Devices first, as upstream: what is wrong with them is told first.
+    // Devices first, as upstream: their errors are reported first.
     let devices = mounts::devices(input).map_err(unmountable)?;
     let mounts = mounts::mounts(input, &envs).map_err(unmountable)?;
     let security = security(input).map_err(|source| ContainerConfigError::Security {
@@ -235,7 +235,7 @@ fn security(input: &ContainerInput<'_>) -> Result<Security, SecurityError> {
     Ok(security)
 }
 
-/// `ROOT/pods/UID/containers/NAME`.
+/// The directory of a container's own files: `ROOT/pods/UID/containers/NAME`.
 pub fn pod_container_directory(node: &NodePolicy, pod: &Pod, container: &str) -> PathBuf {
     let pods = node.root_dir.join("pods").join(pod.uid().as_str());
     pods.join("containers").join(container)

@@ -18,7 +18,7 @@ use crate::runtime_class::HandlerFeatures;
 
 const HOSTS: &str = "/etc/hosts";
 
-/// A file or folder of the node, or an image, inside the container.
+/// A file or directory of the node, or an image, inside the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerMount {
     /// Empty for an image.
@@ -32,19 +32,19 @@ pub struct ContainerMount {
     pub origin: MountOrigin,
 }
 
-/// What the container may do with a mount.
+/// Whether a mount is writable in the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountAccess {
     ReadWrite,
     ReadOnly,
-    /// What is mounted below is read-only as well.
+    /// Mounts below it are read-only as well.
     RecursiveReadOnly,
 }
 
-/// Who sees what is mounted below afterwards.
+/// Whether later mounts below it propagate between host and container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountPropagation {
-    /// Nobody else.
+    /// Neither to the host nor from it.
     #[default]
     Private,
     HostToContainer,
@@ -60,7 +60,7 @@ pub enum MountOrigin {
     Hosts,
     /// A mounted volume of the pod.
     Volume,
-    /// What the runtime resolved an image to, or a folder of it.
+    /// An image as the runtime resolved it, or a directory of it.
     Image { image: String, sub_path: String },
 }
 
@@ -256,7 +256,7 @@ fn is_recursively_read_only(
     }
 }
 
-/// What a mount's mode is in the status: none where the definition does not ask; upstream's
+/// A mount's recursive read-only mode in the status: none where the spec does not ask; upstream's
 /// `resolveRecursiveReadOnly` decides there too.
 pub fn recursive_read_only(mount: &VolumeMount, features: HandlerFeatures) -> Option<&'static str> {
     mount.recursive_read_only.as_ref()?;
@@ -343,5 +343,5 @@ fn last_words(input: &ContainerInput<'_>) -> Option<ContainerMount> {
     })
 }
 
-/// What was prepared of a container's mounts, by their index.
+/// The prepared subpaths of a container's mounts, by the mount's index.
 pub type PreparedSubpaths = BTreeMap<u32, PathBuf>;

@@ -18,7 +18,7 @@ pub struct LogFormatter {
     lines: Option<u64>,
 }
 
-/// What becomes of the rest of a long line.
+/// What is done with the rest of a long line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OverlongLine {
     Shown { partial: bool },
@@ -28,7 +28,7 @@ enum OverlongLine {
 /// Runtimes break lines at 16 KiB; docker's JSON makes at most six bytes of one.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// How the reading goes on.
+/// How reading continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadProgress {
     More,
@@ -96,7 +96,7 @@ impl LogFormatter {
         }
     }
 
-    /// Forgets an unfinished line: another file begins.
+    /// Drops an unfinished line: another file begins.
     pub fn another_file(&mut self) {
         self.pending = Vec::new();
         self.long = None;

@@ -1,4 +1,4 @@
-//! One line of a log: when and by which stream it was written, and what it says.
+//! One line of a log: its time, its stream and its text.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub enum LogLineStream {
     Stderr,
 }
 
-/// A line, read.
+/// A parsed log line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LogLine<'a> {
     /// As it stands in the log, with its own offset.

@@ -1,6 +1,6 @@
-//! What is shown of a container's log: whose log it is, what a line says, and which lines were asked for.
+//! How a container's log is shown: whose log it is, what a line says, and which lines were requested.
 //!
-//! Whoever reads holds one unfinished line at the most, and that is bounded.
+//! A reader holds at most one unfinished line, and its length is bounded.
 //!
 //! Upstream: staging/src/k8s.io/cri-client/pkg/logs, pkg/kubelet/kubelet_pods.go (1.36).
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Whose lines.
+/// Which of a container's streams are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamSelection {
     All,
@@ -13,7 +13,7 @@ pub enum StreamSelection {
     Stderr,
 }
 
-/// What a query says, word for word.
+/// The query parameters of a log request, unparsed.
 #[derive(Debug, Clone, Default)]
 pub struct LogQueryFields<'a> {
     pub follow: bool,
@@ -28,7 +28,7 @@ pub struct LogQueryFields<'a> {
     pub stream: Option<&'a str>,
 }
 
-/// What is shown of a log.
+/// Which lines of a log are shown, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerLogOptions {
     pub follow: bool,

@@ -88,7 +88,7 @@ fn decoded(field: &str) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
-/// Reads credentials.
+/// Reads a Docker configuration of this format.
 pub fn parse(format: DockerConfigFormat, text: &[u8]) -> Result<DockerConfig, DockerConfigError> {
     let entries = match format {
         DockerConfigFormat::ConfigJson => {
@@ -106,7 +106,7 @@ pub fn parse(format: DockerConfigFormat, text: &[u8]) -> Result<DockerConfig, Do
         .collect())
 }
 
-/// The folders that a node's own file is looked for in.
+/// The directories that are searched for a node's own file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DockerConfigDirs {
     /// The agent's root directory.

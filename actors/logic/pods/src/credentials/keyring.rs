@@ -9,7 +9,7 @@ use super::docker::DockerConfig;
 use super::matching::{ImageLocation, matches};
 use super::{Credential, CredentialSource};
 
-/// What credentials without a registry of their own stand under.
+/// The registry of credentials that name none.
 const DEFAULT_REGISTRY: &str = "index.docker.io";
 
 /// Credentials, by the place that each is for.
@@ -17,7 +17,7 @@ const DEFAULT_REGISTRY: &str = "index.docker.io";
 pub struct Keyring(BTreeMap<String, Vec<Credential>>);
 
 impl Keyring {
-    /// Adds what one file, secret or provider says. A place that cannot be read is passed over, as upstream does.
+    /// Adds the credentials of one file, secret or provider. An invalid registry name is ignored, as upstream does.
     pub fn add(&mut self, source: &CredentialSource, config: &DockerConfig) {
         for (place, auth) in config {
             let Some(key) = key(place) else { continue };
@@ -44,7 +44,7 @@ impl Keyring {
     }
 }
 
-/// A place without scheme; `/v1/` and `/v2/` are a registry's own paths and say nothing.
+/// A registry without scheme; `/v1/` and `/v2/` are a registry's own paths and are ignored.
 fn key(place: &str) -> Option<String> {
     let bare = place
         .strip_prefix("https://")

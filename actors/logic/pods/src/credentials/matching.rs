@@ -124,7 +124,7 @@ pub fn matches(pattern: &str, target: &str) -> bool {
             .all(|(label, target)| label_matches(label, target))
 }
 
-/// Whether a label is what the pattern says, each `*` standing for any text.
+/// Whether a label matches the pattern, each `*` standing for any text.
 fn label_matches(pattern: &str, label: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else {
         return pattern == label;

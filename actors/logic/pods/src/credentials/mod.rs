@@ -1,8 +1,8 @@
-//! Who we are to a registry: credentials, where they come from, and which image each is for.
+//! Registry credentials: where they come from, and which image each is for.
 //!
-//! Mirrors upstream's pkg/credentialprovider (v1.36). Read `matching` (which registry a credential is
-//! for), `keyring` (the order in which they are tried), `docker` and `secrets` (where they are
-//! written), `provider` (programs that are asked).
+//! Mirrors upstream's pkg/credentialprovider (v1.36). Read `matching` (which registry a credential is for), `keyring`
+//! (the order in which they are tried), `docker` and `secrets` (the formats), `provider` (credential provider
+//! programs).
 
 pub mod docker;
 pub mod duration;
@@ -52,14 +52,14 @@ impl AuthConfig {
     }
 }
 
-/// A credential and who brought it.
+/// A credential and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
     pub auth: AuthConfig,
     pub source: CredentialSource,
 }
 
-/// Who brought a credential.
+/// Where a credential comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialSource {
     /// A file or a provider of the node: every pod may use it.
@@ -68,7 +68,7 @@ pub enum CredentialSource {
     Secret(SecretId),
 }
 
-/// Which secret.
+/// The secret that a credential is from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SecretId {
     pub uid: String,

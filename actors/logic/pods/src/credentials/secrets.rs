@@ -14,10 +14,10 @@ use super::docker::{self, DockerConfigError, DockerConfigFormat};
 use super::keyring::Keyring;
 use super::{CredentialSource, SecretId};
 
-/// The reason of the event about secrets that are not at hand.
+/// The reason of the event about missing secrets.
 pub const MISSING: &str = "FailedToRetrieveImagePullSecret";
 
-/// What of a pod's `imagePullSecrets` is at hand, and the names of the rest.
+/// The pod's `imagePullSecrets` that are known, and the names of the missing ones.
 #[derive(Clone, Debug, Default)]
 pub struct PullSecrets {
     pub secrets: Vec<Arc<Secret>>,
@@ -25,7 +25,7 @@ pub struct PullSecrets {
 }
 
 impl PullSecrets {
-    /// Looks them up. An entry without a name is passed over: the API lets it through.
+    /// Looks them up. An entry without a name is ignored: the API lets it through.
     pub fn of(pod: &Pod, objects: &dyn Objects) -> Self {
         let named = pod
             .spec()

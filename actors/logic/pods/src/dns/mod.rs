@@ -1,4 +1,4 @@
-//! What a pod's resolver file says (upstream's pkg/kubelet/network/dns at v1.36).
+//! A pod's resolver file (upstream's pkg/kubelet/network/dns at v1.36).
 
 mod resolver;
 
@@ -25,7 +25,7 @@ pub struct PodDns {
     pub node_why: Vec<HistoryEvent>,
 }
 
-/// Whose resolver a pod uses.
+/// Which resolver a pod uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DnsSource {
     Cluster,

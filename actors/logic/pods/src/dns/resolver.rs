@@ -63,8 +63,8 @@ pub(super) fn set_option(options: &mut Vec<String>, option: &str) {
     }
 }
 
-/// What the operator should know of the node's own resolver file: the message of a warning event
-/// `CheckLimitsForResolvConf` of the node.
+/// The message of the node's warning event `CheckLimitsForResolvConf` about its resolver file; none where the file is
+/// within the limits.
 pub fn complaint(path: &str, resolver: &ResolverConfig, cluster_domain: &str) -> Option<String> {
     // A cluster puts three domains of its own before the node's.
     let most = match cluster_domain {

@@ -11,7 +11,7 @@ pub fn expand(text: &str, variables: &[(String, String)]) -> String {
     expand_by(text, |name| find(variables, name))
 }
 
-/// As [`expand`], but every name must have a value; otherwise the names that have none.
+/// As [`expand`], but every name must have a value. The error lists the names without one.
 pub fn expand_fully(
     text: &str,
     variables: &[(String, String)],

@@ -27,10 +27,10 @@ use thiserror::Error;
 
 use crate::services;
 
-/// Name and value.
+/// Environment variables in their order, each as name and value.
 pub type Variables = Vec<(String, String)>;
 
-/// What a container's environment is made of.
+/// The input of a container's environment.
 #[derive(Clone, Copy, Debug)]
 pub struct EnvironmentInput<'a> {
     pub pod: &'a Pod,
@@ -57,13 +57,13 @@ pub enum EnvironmentError {
     ConfigMap(String),
     #[error("secret {0:?} not found")]
     Secret(String),
-    /// Nobody knows whether the object is there, or it may not be read.
+    /// Whether the object exists is not known yet, or it may not be read.
     #[error("{0}")]
     Unknown(String),
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
     Key {
         key: String,
-        /// `ConfigMap` or `Secret`.
+        /// The object's kind: `ConfigMap` or `Secret`.
         kind: &'static str,
         namespace: String,
         name: String,

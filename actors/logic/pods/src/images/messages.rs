@@ -8,7 +8,7 @@ pub fn pulling(image: &str) -> String {
     format!("Pulling image {image:?}")
 }
 
-/// `waited` counts the time in the queue too; a size of nought is not known.
+/// `waited` includes the time in the queue; a size of zero is unknown.
 pub fn pulled(image: &str, took: Duration, waited: Duration, size: u64) -> String {
     let took = go_duration(whole_millis(took));
     let waited = go_duration(whole_millis(waited));
@@ -17,12 +17,12 @@ pub fn pulled(image: &str, took: Duration, waited: Duration, size: u64) -> Strin
     )
 }
 
-/// Said where access to images is not verified at all.
+/// For a node that does not verify access to images.
 pub fn present(image: &str) -> String {
     format!("Container image {image:?} already present on machine")
 }
 
-/// Said where access is verified, and this pod has it.
+/// For a node that verifies access, and a pod that has it.
 pub fn accessible(image: &str) -> String {
     format!("Container image {image:?} already present on machine and can be accessed by the pod")
 }
@@ -35,7 +35,7 @@ pub fn intent_not_recorded(image: &str, error: &str) -> String {
     format!("Failed to record image pull intent for container image {image:?}: {error}")
 }
 
-/// What a pull fails with while there were too many of late (`registryPullQPS`, `registryBurst`).
+/// The error of a pull beyond the rate limit (`registryPullQPS`, `registryBurst`).
 pub const QPS_EXCEEDED: &str = "pull QPS exceeded";
 
 /// Several errors in one line, each once: `[a, b]`.

@@ -1,7 +1,7 @@
-//! Image names, pull policies, and what is said about pulls.
+//! Image names, pull policies, and messages about pulls.
 //!
-//! Mirrors upstream's kubelet/images (image_manager.go, helpers) and util/parsers at v1.36. `verification`
-//! says who may use an image that is here, `records` how it is remembered who pulled it.
+//! Mirrors upstream's kubelet/images (image_manager.go, helpers) and util/parsers at v1.36. `verification` decides
+//! which pods may use a present image, `records` holds the pull records.
 
 pub mod messages;
 pub mod rate;
@@ -22,7 +22,7 @@ pub const IMAGE_INSPECT_ERROR: &str = "ImageInspectError";
 pub const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
 pub const SIGNATURE_VALIDATION_FAILED: &str = "SignatureValidationFailed";
 
-/// When to pull.
+/// A container's `imagePullPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PullPolicy {
     Always,
@@ -37,7 +37,7 @@ pub enum ImagePresence {
     Absent,
 }
 
-/// What to do about an image.
+/// Whether an image is pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PullDecision {
     Needed,
@@ -70,7 +70,7 @@ pub fn pull_policy(given: Option<&str>, image: &str) -> PullPolicy {
     }
 }
 
-/// `latest`, said or unsaid, is pulled each time; any other tag, and a digest, is taken as fixed.
+/// The tag `latest`, explicit or not, is always pulled; any other tag, and a digest, is taken as fixed.
 fn default_policy(image: &str) -> PullPolicy {
     match ImageReference::parse(image) {
         Ok(reference) if reference.tag.as_deref() == Some("latest") => PullPolicy::Always,

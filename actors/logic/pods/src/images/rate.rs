@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-/// `registryPullQPS` and `registryBurst`.
+/// The limit of pulls: `registryPullQPS` and `registryBurst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullRateLimit {
     pub per_second: u32,
@@ -13,7 +13,7 @@ pub struct PullRateLimit {
 }
 
 impl PullRateLimit {
-    /// No limit, where `registryPullQPS` is nought.
+    /// No limit, where `registryPullQPS` is zero.
     pub fn new(per_second: i32, burst: i32) -> Option<Self> {
         let per_second = u32::try_from(per_second).ok().filter(|rate| *rate > 0)?;
         Some(Self {
@@ -23,7 +23,7 @@ impl PullRateLimit {
     }
 }
 
-/// What may begin now.
+/// Limits the pulls that begin, in pulls a second.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
     rate: PullRateLimit,
@@ -64,7 +64,8 @@ mod tests {
 
     use super::*;
 
-    /// Upstream's "[Parallel|Serialized] image pulling with QPS exceeded" of TestParallelPuller and TestSerializedPuller.
+    /// Upstream's "[Parallel|Serialized] image pulling with QPS exceeded" of TestParallelPuller and
+    /// TestSerializedPuller.
     #[test]
     fn after_a_burst_pulls_begin_at_the_rate() {
         let mut bucket = TokenBucket::full(PullRateLimit::new(5, 3).unwrap());

@@ -11,7 +11,7 @@ use super::{PullPolicy, pull_policy};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageVolume {
     pub name: String,
-    /// As the pod names it; it may be empty, and then it is refused as any wrong name.
+    /// As the pod names it; an empty one is refused like any malformed reference.
     pub image: String,
     pub policy: PullPolicy,
 }

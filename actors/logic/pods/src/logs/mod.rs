@@ -2,8 +2,8 @@
 //!
 //! Mirrors upstream's pkg/kubelet/logs/container_log_manager.go at v1.36: `N.log` is written,
 //! `N.log.20060102-150405` was rotated, `.gz` is compressed, `.tmp` is what a compression left behind.
-//! Upstream looks at every log each `containerLogMonitorInterval`; here a log is looked at when its writer
-//! could have filled it ([`LogRotationPolicy::rest`]), so that a fast writer stays within twice the limit as well.
+//! Upstream checks every log each `containerLogMonitorInterval`; here a log is checked when its writer could have
+//! filled it ([`LogRotationPolicy::rest`]), so that a fast writer stays within twice the limit as well.
 //! Unlike upstream names are in UTC, whose order no daylight saving time upsets, and a second rotation
 //! within one second gets a name of its own instead of the first one's file.
 
@@ -38,7 +38,7 @@ pub struct LogRotationPolicy {
     pub files: usize,
     /// Compressions at a time.
     pub workers: usize,
-    /// Between looks at a log whose writes nobody reports.
+    /// Between two checks of a log for which inotify reports no writes.
     pub interval: Duration,
 }
 
@@ -80,7 +80,7 @@ impl LogRotationPolicy {
 
     /// Whether a log of this size is rotated.
     pub fn is_due(&self, size: u64) -> bool {
-        // An empty log is left alone even under a limit of nought.
+        // An empty log is left alone even under a limit of zero.
         self.limit.is_some_and(|limit| size >= limit.max(1))
     }
 
@@ -92,14 +92,14 @@ impl LogRotationPolicy {
         time_to_write(room, MAX_WRITE_RATE).clamp(MIN_POLL_INTERVAL, self.interval)
     }
 
-    /// How long news of writes may be gathered before they are acted on: an eighth of the limit.
+    /// How long write notifications may be collected before they are acted on: an eighth of the limit.
     pub fn gather(&self) -> Duration {
         let eighth = self.limit.unwrap_or(u64::MAX) / 8;
         time_to_write(eighth, MAX_WRITE_RATE).clamp(MIN_POLL_INTERVAL, self.interval)
     }
 
-    /// When to look again at a log whose writes nobody reports, if it goes on as between the last two looks,
-    /// or twice as fast.
+    /// When to check a log again for which inotify reports no writes, if it grows as between the last two checks, or
+    /// twice as fast.
     pub fn poll(&self, before: Option<LogSize>, now: LogSize) -> Duration {
         let Some((limit, before)) = self.limit.zip(before) else {
             return self.interval;
@@ -123,10 +123,10 @@ fn time_to_write(bytes: u64, a_second: u64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
 }
 
-/// The files of one log, as its folder lists them.
+/// The files of one log, as its directory lists them.
 #[derive(Clone, Copy, Debug)]
 pub struct LogFiles<'a> {
-    /// `N.log`.
+    /// The live log's file name: `N.log`.
     pub log: &'a str,
     pub names: &'a [String],
     /// Rotated too short a time ago to be compressed: under a flood they are removed before they would be.
@@ -135,17 +135,17 @@ pub struct LogFiles<'a> {
     pub compressing: Option<&'a str>,
 }
 
-/// What becomes of a log's rotated files.
+/// What is done with a log's rotated files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogCleanup {
     /// Left behind or excess, oldest first.
     pub remove: Vec<String>,
-    /// Oldest first.
+    /// Files to compress, oldest first.
     pub compress: Vec<String>,
 }
 
-/// Decides about the rotated files: leftovers go, the oldest go until the live log and the rest are as
-/// many as may be, and all but the newest are compressed.
+/// Decides about the rotated files: leftovers are removed, and the oldest until the limit of files is kept; all but
+/// the newest are compressed.
 pub fn tidy(files: &LogFiles<'_>, policy: &LogRotationPolicy) -> LogCleanup {
     let (mut used, unused) = sorted(files);
     let excess = (used.len() + 1).saturating_sub(policy.files);
@@ -195,7 +195,7 @@ fn suffix<'a>(log: &str, name: &'a str) -> Option<&'a str> {
     name.strip_prefix(log)?.strip_prefix('.')
 }
 
-/// What a file is called once it is compressed.
+/// The name of a file once it is compressed.
 pub fn compressed(name: &str) -> String {
     format!("{name}{COMPRESSED}")
 }

@@ -9,10 +9,10 @@ use logic_volumes::resolve::dependencies::{self, CsiDependencies, CsiVolumeForm}
 
 use crate::references::{PodReferences, ServiceLinks, TrustBundleUse};
 
-/// The service that every pod of every namespace is told of.
+/// The service whose variables every pod of every namespace gets.
 const MASTER: (&str, &str) = ("default", "kubernetes");
 
-/// What the pod dependencies, as far as it shows by the objects that are there.
+/// The pod's dependencies, as far as the objects that exist show them.
 pub fn needed(
     pod: &Pod,
     references: &PodReferences,

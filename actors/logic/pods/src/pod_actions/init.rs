@@ -35,7 +35,7 @@ pub(super) struct Initialisation<'a> {
     pub(super) progress: InitProgress<'a>,
     /// In the order of the list; none where it failed.
     pub(super) needs: Vec<ContainerAction<'a>>,
-    /// Whom everything else waits for, and why.
+    /// The container that everything else waits for, and why.
     pub(super) awaited: Option<(&'a str, &'static str)>,
 }
 

@@ -37,10 +37,10 @@ pub enum PreStopHooks {
     Skip,
 }
 
-/// How long a container has that is killed while its pod lives on; nought means: at once.
+/// The grace period of a container that is killed while its pod lives on; zero kills it at once.
 ///
-/// A probe that failed may shorten or lengthen what the pod's definition says. Where all containers are
-/// restarted, nobody is waited for.
+/// A failed probe's `terminationGracePeriodSeconds` overrides the pod's. Where all containers are restarted, there is
+/// no grace period.
 pub fn kill_grace(pod: &Pod, name: &str, cause: KillReason) -> Duration {
     if cause == KillReason::RestartAllContainers {
         return Duration::ZERO;
@@ -56,11 +56,10 @@ pub fn kill_grace(pod: &Pod, name: &str, cause: KillReason) -> Duration {
         .unwrap_or(defined)
 }
 
-/// How long a container has whose pod ends.
+/// The grace period of a container whose pod terminates.
 ///
-/// What was given (eviction, shutdown) and what the deletion says: the shorter of the two, and only then
-/// the definition. So a second deletion shortens the first. Where the pod is gone, the container's own
-/// annotation stands in.
+/// The shorter of the agent's own (eviction, shutdown) and the deletion's, and only without them the spec's. So a
+/// second deletion shortens the first. Where the pod's object is gone, the container's own annotation stands in.
 pub fn termination_grace(
     pod: Option<&Pod>,
     container: &RuntimeContainer,
@@ -96,7 +95,7 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or(0)).min(MAX_GRACE)
 }
 
-/// What ends a pod: every container that may run is killed, then every sandbox is stopped.
+/// The plan that terminates a pod: every container that may run is killed, then every sandbox is stopped.
 ///
 /// It is done when [`RuntimePod::is_stopped`]. Sandboxes are stopped even when they are not ready: only
 /// that gives back their addresses. `pod` is none for an orphan that only the runtime knows.
@@ -168,7 +167,7 @@ pub(super) fn kill(
 }
 
 impl PodAction {
-    /// The same kill in a later turn; who has no time at all waits for nobody.
+    /// The same kill in a later turn; without a grace period it waits for no other container.
     fn in_turn(mut self, later: u32) -> Self {
         if let Self::KillContainer {
             turn,
@@ -181,8 +180,8 @@ impl PodAction {
         self
     }
 
-    /// Whether this kill begins only when that neighbour has ended: a sidecar waits for the app containers
-    /// and for the sidecars after it, nobody for an init or ephemeral container.
+    /// Whether this kill begins only when that other kill's container has ended: a sidecar waits for the app
+    /// containers and for the sidecars after it; init and ephemeral containers are never waited for.
     pub fn waits_for(&self, neighbour: &PodAction) -> bool {
         let (Self::KillContainer { turn: mine, .. }, Self::KillContainer { turn, kind, .. }) =
             (self, neighbour)

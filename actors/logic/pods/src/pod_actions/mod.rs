@@ -1,11 +1,11 @@
-//! What a pod worker does next: the heart of the node, as plain functions.
+//! What a pod worker does next, as plain functions.
 //!
-//! [`compute_pod_actions`] compares a pod's definition with what the runtime has of it and returns a
-//! plan: what to do, in order, who waits and why, and when to look again. [`kill::termination_plan`]
-//! is its counterpart at the end of a pod's life. Neither touches anything; both mirror upstream's
-//! kuberuntime_manager.go (`computePodActions`, `killPodWithSyncResult`) at v1.36.
+//! [`compute_pod_actions`] compares a pod's spec with its runtime state and returns a plan: what to do, in order, what
+//! waits and why, and when to plan again. [`kill::termination_plan`] is its counterpart at the end of a pod's life.
+//! Neither has side effects; both mirror upstream's kuberuntime_manager.go (`computePodActions`,
+//! `killPodWithSyncResult`) at v1.36.
 //!
-//! Read [`plan`] first, then this page; [`init`], [`apps`] and [`restart_all`] judge, [`plan_builder`] collects.
+//! Read [`plan`] first, then this page; [`init`], [`apps`] and [`restart_all`] decide, [`plan_builder`] collects.
 
 mod apps;
 mod init;
@@ -31,17 +31,17 @@ use logic_api::types::{
 pub use plan::{ActionGate, BackoffUpdate, PodAction, PodPlan, RemovedLog};
 pub use rules::{restarts_after, should_start};
 
-/// What is known of a pod besides its definition.
+/// The observed state of a pod, besides its spec.
 #[derive(Clone, Copy, Debug)]
 pub struct PodObservation<'a> {
     pub runtime: &'a RuntimePod,
     /// When this agent saw each exit; an exit not listed is taken as seen just now.
     pub exits: &'a BTreeMap<ContainerId, Timestamp>,
     pub backoffs: &'a BackoffTable,
-    /// By container: the restart count that its log folder suggests
+    /// By container: the restart count that its log directory suggests
     /// ([`logic_api::labels::restart_count_from_logs`]), used where the runtime has forgotten it.
     pub log_counts: &'a BTreeMap<String, u32>,
-    /// What probes said, by instance; an instance not listed is as [`crate::probes::initial_health`] has it.
+    /// Probe results by instance; an instance not listed has [`crate::probes::initial_health`].
     pub health: &'a BTreeMap<ContainerId, ContainerHealth>,
     /// By container: the CPU and memory that were last carried out, at its start or by a resize.
     pub actuated: &'a BTreeMap<String, core::ResourceRequirements>,

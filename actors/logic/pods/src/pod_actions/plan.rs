@@ -1,4 +1,4 @@
-//! A plan's shape, and the promises that every plan keeps.
+//! A plan's shape, and the invariants that every plan keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,9 +16,8 @@ use super::kill::PreStopHooks;
 
 /// One step of a plan.
 ///
-/// Steps are carried out in order; neighbours of the same sort run side by side, as [`PodAction::beside`]
-/// has it. A failed kill, stop, removal or creation of a sandbox ends the plan; a failed start or resize
-/// keeps nothing else from being done.
+/// Steps are carried out in order; adjacent steps of the same kind run concurrently, as [`PodAction::beside`] has it.
+/// A failed kill, stop, removal or creation of a sandbox ends the plan; a failed start or resize does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PodAction {
     KillContainer {
@@ -28,8 +27,8 @@ pub enum PodAction {
         kind: Option<ContainerKind>,
         /// From the beginning of this step; running hooks and waiting for its turn count.
         grace: Duration,
-        /// Nought for all but sidecars. Begins when every neighbour that it waits for
-        /// ([`PodAction::waits_for`]) has ended, or when its own grace has passed.
+        /// Zero for all but sidecars. Begins when every container that it waits for ([`PodAction::waits_for`]) has
+        /// ended, or when its own grace period has passed.
         turn: u32,
         /// The preStop hook is run at once, before the turn has come.
         hooks: PreStopHooks,
@@ -64,7 +63,7 @@ pub enum PodAction {
     },
 }
 
-/// What becomes of the log of a removed container.
+/// What is done with the log of a removed container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RemovedLog {
     Removed,
@@ -79,7 +78,7 @@ pub struct BackoffUpdate {
     pub since: Timestamp,
 }
 
-/// What to do for a pod, and why.
+/// The actions for a pod, each with its reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodPlan {
     pub actions: Vec<PodAction>,
@@ -106,7 +105,7 @@ impl PodAction {
     }
 }
 
-/// What has to wait for its time; see [`PodPlan::due`].
+/// An action that may have to wait; see [`PodPlan::due`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActionGate<'a> {
     /// Whatever must end first: nothing at all is built on it.
@@ -120,8 +119,8 @@ pub enum ActionGate<'a> {
 impl PodPlan {
     /// Drops what has to wait. What is left has an effect, and is not planned again once it is done.
     ///
-    /// So a sandbox that is down already is stopped only on the way to its successor: that gives its addresses
-    /// back, and shows nowhere. Planned alone it would be planned, and carried out, without end.
+    /// So a sandbox that is down already is stopped only when it is replaced: that releases its addresses, and shows
+    /// nowhere. Planned alone it would be planned, and carried out, without end.
     pub fn due(mut self, runtime: &RuntimePod, waits: impl Fn(ActionGate<'_>) -> bool) -> Self {
         if waits(ActionGate::End) {
             self.actions.clear();
@@ -143,7 +142,7 @@ impl PodPlan {
         self
     }
 
-    /// Names the first promise that the plan breaks; none is the only right answer.
+    /// Names the first invariant that the plan breaks; none for a correct plan.
     pub fn broken_promise(&self, pod: &Pod, runtime: &RuntimePod) -> Option<&'static str> {
         let mut started = BTreeSet::new();
         let mut kinds = BTreeSet::new();

@@ -1,8 +1,8 @@
-//! A container's end that restarts all containers of its pod, in the sandbox that they have.
+//! The exit of a container that restarts all containers of its pod, in the same sandbox.
 //!
-//! Mirrors upstream's `getContainersToReset` (kuberuntime_manager.go) and KEP-5532 at v1.36. Upstream keeps
-//! in a pod condition that a restart is under way; here what the runtime has says it: the instance that set
-//! it off is removed last.
+//! Mirrors upstream's `getContainersToReset` (kuberuntime_manager.go) and KEP-5532 at v1.36. Upstream keeps in a pod
+//! condition that a restart is under way; here the runtime state shows it: the instance that triggered it is removed
+//! last.
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use logic_api::pod::PodView;
@@ -13,7 +13,7 @@ use super::plan::RemovedLog;
 use super::plan_builder::PlanBuilder;
 use super::rules::{RuleAction, rule_for};
 
-/// The instance whose end restarts all containers; none where the pod goes on as it is.
+/// The instance whose exit restarts all containers; none where there is no such exit.
 pub fn trigger<'a>(pod: &Pod, runtime: &'a RuntimePod) -> Option<&'a RuntimeContainer> {
     pod.all_containers().find_map(|(_, spec)| {
         let newest = runtime.newest(&spec.name)?;

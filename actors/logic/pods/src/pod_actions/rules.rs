@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{self as core, Pod};
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerState, RestartPolicy, RuntimeContainer};
 
-/// What a container's rules ask for after an exit.
+/// The action of a container's `restartPolicyRules` for an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleAction {
     Restart,
@@ -41,7 +41,7 @@ pub fn restarts_after(pod: &Pod, container: &core::Container, exit_code: i32) ->
     }
 }
 
-/// What the first rule that matches the exit code asks for.
+/// The action of the first rule that matches the exit code; none where none matches.
 pub fn rule_for(container: &core::Container, exit_code: i32) -> Option<RuleAction> {
     let rules = container.restart_policy_rules.iter().flatten();
     let matching = rules.into_iter().find(|rule| {
@@ -62,8 +62,8 @@ pub fn rule_for(container: &core::Container, exit_code: i32) -> Option<RuleActio
     }
 }
 
-/// Whether a container that is killed while it runs is started again: rules say nothing of that, for
-/// there is no exit code yet.
+/// Whether a container that is killed while it runs is started again: rules don't apply, for there is no exit code
+/// yet.
 pub(super) fn restarts_when_killed(pod: &Pod, container: &core::Container) -> bool {
     own_policy(container).unwrap_or(pod.restart_policy()) != RestartPolicy::Never
 }

@@ -111,8 +111,8 @@ impl<'a> RunningContainer<'a> {
     }
 }
 
-/// Where nobody noted what was last carried out, the runtime is told, but nothing is restarted: a pod that
-/// is taken over is adopted as it is.
+/// Without a record of the resources last actuated, the runtime is updated, but nothing is restarted: a pod that is
+/// taken over is adopted as it is.
 fn change(spec: &core::Container, observed: &PodObservation<'_>) -> ResizeAction {
     let allocated = spec.resources.clone().unwrap_or_default();
     match observed.actuated.get(&spec.name) {

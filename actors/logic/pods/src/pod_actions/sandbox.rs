@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
 use logic_api::types::{RuntimePod, RuntimeSandbox};
 
-/// The answer.
+/// Whether the pod's sandbox is kept.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SandboxDecision<'a> {
     Keep(&'a RuntimeSandbox),

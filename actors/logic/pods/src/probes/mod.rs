@@ -78,8 +78,8 @@ pub enum ProbeStage {
     Terminating,
 }
 
-/// What is taken for true of a new instance until its probes have spoken: it lives, it has not
-/// started if a startup probe must say so, and it is not ready if a readiness probe must say so.
+/// The health of a new instance before its first probe results: it lives, it has not started if it has a startup
+/// probe, and it is not ready if it has a readiness probe.
 pub fn initial_health(container: &Container) -> ContainerHealth {
     ContainerHealth {
         startup: match container.startup_probe {

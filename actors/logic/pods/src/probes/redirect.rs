@@ -1,4 +1,4 @@
-//! Where an answer to an HTTP GET leads: on, or nowhere.
+//! Whether a redirect of an HTTP probe is followed.
 //!
 //! Mirrors upstream's RedirectChecker (pkg/probe/http/http.go, v1.36), and what Go's client makes of it.
 
@@ -7,7 +7,7 @@ use super::target::{HttpTarget, authority, shown_path};
 /// Upstream's and Go's limit.
 pub const MAX_REDIRECTS: u32 = 10;
 
-/// What is done with an answer.
+/// What is done with an HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedirectDecision {
     /// It is the end, be it a redirect or not.
@@ -18,9 +18,9 @@ pub enum RedirectDecision {
     Unreadable(String),
 }
 
-/// Decides on an answer (`status`, `Location`) of `current`, to which `followed` redirects led from `first`.
+/// Decides on a response (`status`, `Location`) from `current`, to which `followed` redirects led from `first`.
 ///
-/// A redirect to another host is not followed: the node is not to be sent anywhere by a pod.
+/// A redirect to another host is not followed: a pod must not direct the node's requests elsewhere.
 pub fn next(
     first: &HttpTarget,
     current: &HttpTarget,

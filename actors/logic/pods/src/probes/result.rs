@@ -10,16 +10,16 @@ use super::schedule::ProbeTiming;
 /// How often a probe that could not be carried out is tried in one turn.
 pub const MAX_ATTEMPTS: u32 = 3;
 
-/// What one look at a container found, with what is to be said of it.
+/// The outcome of one probe of a container, with its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeOutcome {
     Success(String),
-    /// As good as a success, but somebody should know.
+    /// A success with a warning event (e.g. a redirect that was not followed).
     Warning(String),
     Failure(String),
 }
 
-/// What is done with a probe whose turn has come.
+/// Whether a probe that is due is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeGate {
     Probe,
@@ -29,10 +29,10 @@ pub enum ProbeGate {
     Hold,
 }
 
-/// Decides on a turn by what is known of the instance.
+/// Decides whether a due probe runs, by the health of the instance.
 ///
-/// A startup probe rests once it has spoken, a liveness probe once it has failed: the next instance wakes
-/// them. The others wait for the startup probe.
+/// A startup probe is not run again once it has a result, a liveness probe once it has failed: they start again with
+/// the next instance. The others wait for the startup probe.
 pub fn probe_gate(kind: ProbeKind, health: &ContainerHealth) -> ProbeGate {
     match (kind, health.startup, health.liveness) {
         (ProbeKind::Startup, ProbeResult::Success | ProbeResult::Failure, _) => ProbeGate::Hold,
@@ -51,7 +51,7 @@ pub struct ResultRun {
 }
 
 impl ResultRun {
-    /// Counts an outcome, and returns the verdict if the threshold is reached.
+    /// Counts an outcome, and returns the result if the threshold is reached.
     pub fn count(&mut self, timing: &ProbeTiming, outcome: &ProbeOutcome) -> Option<ProbeResult> {
         let (verdict, threshold) = match outcome {
             ProbeOutcome::Success(_) | ProbeOutcome::Warning(_) => {
@@ -70,8 +70,8 @@ impl ResultRun {
 
 /// Whether an outcome counts for a container that has run for `age`.
 ///
-/// The startup probe looks at once instead of after upstream's part of a period: that this early look finds
-/// nothing must not shorten the time which the container is promised, its threshold times its period.
+/// The startup probe runs at once instead of after upstream's part of a period: a failure of this early run must not
+/// shorten the container's time to start, its threshold times its period.
 pub fn counts(
     kind: ProbeKind,
     timing: &ProbeTiming,
@@ -85,9 +85,9 @@ pub fn counts(
     }
 }
 
-/// What an HTTP answer means: success below 400, with a doubt if it is a redirect that was not followed.
+/// The outcome of an HTTP probe by its status: success below 400, with a warning for a redirect that was not followed.
 ///
-/// A failure does not show the body: it may hold what is not everybody's to read.
+/// A failure does not show the body: it may be confidential.
 pub fn of_status(status: u16, body: String) -> ProbeOutcome {
     match status {
         200..=299 => ProbeOutcome::Success(body),

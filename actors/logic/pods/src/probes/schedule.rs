@@ -1,8 +1,8 @@
-//! When a probe's turn comes: its times with upstream's defaults, the first turn, and the next ones.
+//! When a probe is due: its periods with upstream's defaults, the first run, and the next ones.
 //!
-//! Upstream ticks from the moment at which it first heard of the pod, so a container's first liveness
-//! probe comes at any time within its first period. Here the periods are counted from the container's own
-//! start: what may kill a container comes as late as upstream's latest, what may only help it comes at once.
+//! Upstream ticks from the moment at which it first saw the pod, so a container's first liveness probe comes at any
+//! time within its first period. Here the periods are counted from the container's own start: a probe that may kill a
+//! container comes as late as upstream's latest, one that can only help it comes at once.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Probe;
 
 use super::ProbeKind;
 
-/// A probe's numbers.
+/// A probe's delays and thresholds, with the API's defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeTiming {
     pub initial_delay: Duration,
@@ -21,7 +21,7 @@ pub struct ProbeTiming {
 }
 
 impl ProbeTiming {
-    /// What is absent or nought has the default of the API; what makes no sense has the least that does.
+    /// An absent or zero field has the API's default; an invalid one the smallest valid value.
     pub fn of(probe: &Probe) -> Self {
         let count = |value: Option<i32>, default: u32| match value {
             None | Some(0) => default,
@@ -45,7 +45,7 @@ pub enum FirstProbe {
     New,
     /// It ran before us: many come at once, so each waits for a part of its period.
     Adopted {
-        /// From nought to one: which part.
+        /// The part of the period, from zero to one.
         part: f64,
     },
 }

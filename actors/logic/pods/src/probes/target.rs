@@ -18,7 +18,7 @@ pub enum PortError {
     Number { port: i64 },
 }
 
-/// For whom is asked; a part of the user agent's name.
+/// What a request is for; a part of the user agent's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestPurpose {
     Probe,
@@ -34,7 +34,7 @@ impl RequestPurpose {
     }
 }
 
-/// One HTTP GET.
+/// The HTTP request of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpTarget {
     /// In lower case; only `http` and `https` lead anywhere.
@@ -43,7 +43,7 @@ pub struct HttpTarget {
     pub port: u16,
     /// Path and query as they are asked for.
     pub path: String,
-    /// The whole of it, for a person.
+    /// The whole URL, for messages.
     pub url: String,
     /// The `Host` header, if another one than the host.
     pub host_header: Option<String>,
@@ -129,8 +129,8 @@ fn named_port(name: &str, container: &Container) -> Result<i64, PortError> {
     }
 }
 
-/// The command of an exec probe: `$(NAME)` stands for what the definition says literally, and for nothing
-/// where the value comes from elsewhere.
+/// The command of an exec probe: `$(NAME)` is replaced by a value that the spec holds literally, and by nothing where
+/// the value comes from elsewhere.
 pub fn command(command: &[String], container: &Container) -> Vec<String> {
     let literal = container.env.iter().flatten();
     let literal = literal.map(|env| (env.name.clone(), env.value.clone().unwrap_or_default()));
@@ -141,7 +141,7 @@ pub fn command(command: &[String], container: &Container) -> Vec<String> {
         .collect()
 }
 
-/// What HTTP's framing needs is not the definition's to say; the host is said apart.
+/// Headers of HTTP's framing can't be set by the spec; the host has a field of its own.
 const OURS: [&str; 5] = [
     "host",
     "connection",
@@ -152,7 +152,7 @@ const OURS: [&str; 5] = [
 
 fn headers(listed: &[HTTPHeader], purpose: RequestPurpose) -> Vec<(String, String)> {
     let has = |name| listed.iter().any(|h| h.name.eq_ignore_ascii_case(name));
-    // Said empty, these two are not sent at all; and there is only one user agent.
+    // Set to empty values, these two are not sent at all; and there is only one user agent.
     let agent = match has("user-agent") {
         true => first(listed, "user-agent"),
         false => Some(purpose.user_agent()),
@@ -219,7 +219,7 @@ fn taken_apart(reference: &str) -> Option<(String, Option<String>)> {
     Some((rest.to_owned(), query))
 }
 
-/// Drops scheme and host: they are said elsewhere.
+/// Drops scheme and host: they have fields of their own.
 fn without_origin(reference: &str) -> Option<&str> {
     let segment = reference.split('/').next().unwrap_or_default();
     let rest = match segment.split_once(':') {

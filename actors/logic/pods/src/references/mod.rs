@@ -12,7 +12,7 @@ use logic_api::objects::{PodCertificateSpec, TokenSpec};
 use logic_api::pod::{CONFIG_MIRROR, PodView};
 use logic_volumes::pod_volume_names;
 
-/// Names in the pod's namespace, where nothing else is said.
+/// Names of objects, in the pod's namespace unless a field says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodReferences {
     pub namespace: String,
@@ -30,7 +30,7 @@ pub struct PodReferences {
     pub trust_bundles: TrustBundleUse,
 }
 
-/// Of which services the pod is told.
+/// The services whose variables the pod gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceLinks {
     /// Of none: it has ended.
@@ -50,8 +50,8 @@ pub enum TrustBundleUse {
     Any,
 }
 
-/// What the pod refers to. A pod that has ended needs nothing more. One that mirrors a static pod, which may refer to
-/// nothing, needs services.
+/// The objects that the pod refers to. A terminal pod needs none. A mirror pod, whose static pod may not refer to
+/// objects, needs services.
 pub fn references(pod: &Pod) -> PodReferences {
     let mut found = PodReferences {
         namespace: pod.namespace().to_owned(),

@@ -1,4 +1,4 @@
-//! Whether the node promises a pod what it now wants.
+//! Whether the node allocates the resources that a pod now desires.
 //!
 //! Mirrors upstream's allocation_manager.go (`handlePodResourcesResize`, `UpdatePodFromAllocation`) and its
 //! resize admit handler at v1.36.
@@ -20,17 +20,17 @@ use super::ResizeRefusal;
 use super::change::restarts;
 use crate::admission::{self, Admission, NodeShutdown, PodPresence};
 
-/// What the node has promised a pod.
+/// The resources that the node has allocated to a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AllocatedResources {
     /// The pod-level resources.
     pub pod: Option<ResourceRequirements>,
-    /// By app container and sidecar.
+    /// By name of the app container or sidecar.
     pub containers: BTreeMap<String, ResourceRequirements>,
 }
 
 impl AllocatedResources {
-    /// Exactly what the pod wants.
+    /// Exactly the resources of the pod's spec.
     pub fn of(pod: &Pod) -> Self {
         let own = |c: &Container| (c.name.clone(), c.resources.clone().unwrap_or_default());
         Self {
@@ -39,14 +39,14 @@ impl AllocatedResources {
         }
     }
 
-    /// Whether anything is promised. A pod that asks for nothing can never ask for something: its class would change.
+    /// Whether anything is allocated. A pod without requests can never request something: its QoS class would change.
     pub fn is_some(&self) -> bool {
         let nothing = ResourceRequirements::default();
         self.pod.is_some() || self.containers.values().any(|own| *own != nothing)
     }
 }
 
-/// Everything that an answer to a wish depends on.
+/// The input of a resize decision.
 #[derive(Clone, Copy, Debug)]
 pub struct ResizeInput<'a> {
     /// The pod as its definition has it now.
@@ -55,15 +55,15 @@ pub struct ResizeInput<'a> {
     /// The other active pods with what they are allocated.
     pub others: &'a [&'a Pod],
     pub node: &'a NodeFacts,
-    /// What the node runs short of.
+    /// The signals that the node is under pressure of.
     pub pressures: &'a BTreeSet<Signal>,
     pub shutting_down: NodeShutdown,
 }
 
-/// The answer.
+/// The decision about a resize.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Allocation {
-    /// It wants what it has.
+    /// Its spec asks for what is allocated.
     Unchanged,
     Allocated(AllocatedResources),
     /// Is allocated at the price of these, which fail with `failure`.
@@ -76,7 +76,7 @@ pub enum Allocation {
     Refused(ResizeRefusal, String),
 }
 
-/// Decides whether the pod gets what it wants.
+/// Decides whether the pod gets its desired resources.
 pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
     if !pod_differs(input.wanted, input.allocated) {
         return Allocation::Unchanged;
@@ -105,7 +105,7 @@ pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
     }
 }
 
-/// The pod as it is allocated: the definition with promised resources.
+/// The pod as it is allocated: its spec with the allocated resources.
 pub fn apply(pod: &Pod, allocated: &AllocatedResources) -> Pod {
     let mut pod = pod.clone();
     let Some(spec) = pod.spec.as_mut() else {
@@ -122,7 +122,7 @@ pub fn apply(pod: &Pod, allocated: &AllocatedResources) -> Pod {
     pod
 }
 
-/// Whether the pod wants something else than it is allocated; how an amount is written does not matter.
+/// Whether the pod's spec differs from its allocation; how an amount is written does not matter.
 pub fn pod_differs(pod: &Pod, allocated: &AllocatedResources) -> bool {
     let none = ResourceRequirements::default();
     let differs = |wanted: Option<&ResourceRequirements>, has: Option<&ResourceRequirements>| {
@@ -134,14 +134,14 @@ pub fn pod_differs(pod: &Pod, allocated: &AllocatedResources) -> bool {
     ) {
         return true;
     }
-    // A container that nobody has promised anything yet has what it wants.
+    // A container without an allocation has what its spec asks for.
     resizable(pod).any(|container| {
         let has = allocated.containers.get(&container.name);
         has.is_some_and(|has| differs(container.resources.as_ref(), Some(has)))
     })
 }
 
-/// Why the wish can never be granted on this node.
+/// Why the requested resources can never be allocated on this node.
 fn infeasible(input: &ResizeInput<'_>) -> Option<String> {
     let ResizeInput { wanted, node, .. } = *input;
     if wanted.is_static() {
@@ -242,7 +242,7 @@ fn requested<'a>(resources: Option<&'a ResourceRequirements>, name: &str) -> Opt
     resources?.requests.as_ref()?.get(name)
 }
 
-/// Absent is nought.
+/// An absent amount is zero.
 fn is_same_amount(a: Option<&Quantity>, b: Option<&Quantity>) -> bool {
     let read = |quantity: Option<&Quantity>| {
         let parsed = quantity.and_then(requests::parse);

@@ -9,7 +9,7 @@ use logic_api::quantity::{bytes, milli};
 use logic_api::requests::{CPU, MEMORY};
 use serde::{Deserialize, Serialize};
 
-/// What has to be done to a running container.
+/// How a running container gets its allocated resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ResizeAction {
     None,
@@ -19,7 +19,7 @@ pub enum ResizeAction {
     Restart,
 }
 
-/// Which way a resource goes; decreases are carried out before increases.
+/// The direction of a change; decreases are carried out before increases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ResizeDirection {
     Down,
@@ -34,7 +34,7 @@ pub struct ResizeDirections {
     pub memory: ResizeDirection,
 }
 
-/// What the container needs so that it has what it is allocated.
+/// The action that gives the container its allocated resources.
 pub fn container_change(
     allocated: &ResourceRequirements,
     actuated: &ResourceRequirements,
@@ -74,8 +74,8 @@ pub fn directions(
     }
 }
 
-/// The container's resources with the pod's limits where it has none of its own: what the runtime is told
-/// where pod-level resources can be resized.
+/// The container's resources with the pod's limits where it has none of its own: the runtime gets these where
+/// pod-level resources can be resized.
 pub fn effective(
     container: &ResourceRequirements,
     pod: Option<&ResourceRequirements>,
@@ -101,7 +101,7 @@ fn direction(to: (i64, i64), from: (i64, i64)) -> ResizeDirection {
     }
 }
 
-/// Absent counts as nought, as upstream has it.
+/// An absent amount counts as zero, as upstream has it.
 struct CpuAndMemory {
     cpu_limit: i64,
     cpu_request: i64,

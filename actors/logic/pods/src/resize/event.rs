@@ -1,4 +1,4 @@
-//! What is told of a resize: the events' reasons and texts.
+//! The events of a resize: their reasons and messages.
 //!
 //! Mirrors upstream's pkg/kubelet/events/{event,pod_resize}.go at v1.36.
 
@@ -25,7 +25,7 @@ pub enum ResizeEvent {
 }
 
 impl ResizeEvent {
-    /// The event about a pod with the resources that it is allocated, or that it wants where it waits.
+    /// The event about a pod with its allocated resources, or with the desired ones while it waits.
     pub fn event(&self, pod: &Pod, generation: i64) -> HistoryEvent {
         let (weight, reason, title, error) = match self {
             Self::Started => (EventLevel::Normal, "ResizeStarted", "started", None),

@@ -1,9 +1,9 @@
-//! In-place resize: what became of a change of a running pod's CPU and memory.
+//! In-place resize: changes of a running pod's CPU and memory.
 //!
-//! A pod has what it *wants* (its definition), what it is *allocated* (what the node promised it, and
-//! counts) and what is *actuated* (what the runtime was last told). [`allocate`] answers a wish, [`apply`]
-//! is the pod as it is allocated, [`order`] says whose wish comes first, [`container_change`] what a running
-//! container needs, and [`ResizeEvent`] tells the user.
+//! A pod has *desired* resources (its spec), *allocated* ones (admitted by the node, and counted) and *actuated* ones
+//! (the runtime's last update). [`allocate`] decides about the desired resources, [`apply`] makes the pod as it is
+//! allocated, [`order`] says which pod is resized first, [`container_change`] what a running container needs, and
+//! [`ResizeEvent`] is for the user.
 //! Mirrors upstream's pkg/kubelet/allocation and the resize parts of kuberuntime_manager.go at v1.36.
 
 mod allocation;
@@ -58,7 +58,7 @@ pub struct ResizeState {
 }
 
 impl ResizeState {
-    /// Where it stood when the status was made: a worker that starts anew goes on from there.
+    /// The progress as a status shows it: a restarted worker continues from there.
     ///
     /// Upstream: `BackfillPodResizeConditions` of status_manager.go (1.36).
     pub fn told(status: Option<&PodStatus>) -> Self {
@@ -90,8 +90,8 @@ impl ResizeState {
         older.or(newest)
     }
 
-    /// Where it stands after an answer to the pod of this generation. A new allocation forgets what went
-    /// wrong with the one before.
+    /// The progress after a decision for this generation of the pod. A new allocation clears the error of the one
+    /// before.
     #[must_use]
     pub fn answered(&self, answer: &Allocation, generation: Option<i64>) -> Self {
         match answer {

@@ -14,17 +14,17 @@ use logic_resources::qos::{Qos, pod_qos};
 
 use super::allocation::{AllocatedResources, apply};
 
-/// A pod that wants something else than it has.
+/// A pod whose desired resources differ from its allocated ones.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingResize<'a> {
     pub pod: &'a Pod,
     pub allocated: &'a AllocatedResources,
-    /// Since when its condition `PodResizePending` says so.
+    /// Since when it has the condition `PodResizePending`.
     pub since: Option<Timestamp>,
 }
 
-/// First those that ask for no more than they have: they always fit. Then by priority, guaranteed pods
-/// before others, and who waits longest; the UID decides what is left.
+/// First those that ask for no more than they have: they always fit. Then by priority, guaranteed pods before others,
+/// and the longest waiting first; the UID decides ties.
 pub fn order(pending: &[PendingResize<'_>]) -> Vec<PodUid> {
     let mut pending = pending.to_vec();
     pending.sort_by_cached_key(|one| {

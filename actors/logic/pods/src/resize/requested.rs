@@ -11,18 +11,18 @@ use logic_api::requests::{CPU, MEMORY};
 
 use super::allocation::resizable;
 
-/// A resource of a container that a new definition wants otherwise.
+/// A container's resource that differs in a new spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requested {
-    /// `cpu`, `memory`
+    /// The resource's name: `cpu`, `memory`.
     pub resource: &'static str,
-    /// `limits`, `requests`
+    /// The requirement's name: `limits`, `requests`.
     pub requirement: &'static str,
     /// `add`, `remove`, `increase`, `decrease`
     pub operation: &'static str,
 }
 
-/// What a definition wants otherwise than the one before it.
+/// The resource changes from one spec to the next.
 pub fn requested(before: &Pod, after: &Pod) -> Vec<Requested> {
     let mut requested = Vec::new();
     for new in resizable(after) {

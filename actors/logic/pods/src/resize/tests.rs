@@ -1,4 +1,4 @@
-//! Wishes, promises and what is carried out.
+//! Desired, allocated and actuated resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 

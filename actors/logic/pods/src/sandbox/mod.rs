@@ -25,7 +25,7 @@ use crate::hosts::{self, HostNameError};
 use crate::runtime_class::{self, NoRuntimeClass};
 use crate::security::{GroupsPolicy, SecurityError};
 
-/// CRI's `PodSandboxConfig`.
+/// A sandbox to create, as CRI's `PodSandboxConfig`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxConfig {
     pub name: String,
@@ -50,9 +50,9 @@ pub struct SandboxConfig {
     pub run_as_group: Option<i64>,
     pub supplemental_groups: Vec<i64>,
     pub groups_policy: GroupsPolicy,
-    /// What running the pod takes beside its containers.
+    /// The pod's overhead, beside its containers.
     pub overhead: LinuxResources,
-    /// What the pod's containers may take together.
+    /// The sum of the pod's containers' resources.
     pub resources: LinuxResources,
     pub runtime_handler: String,
 }
@@ -64,14 +64,14 @@ pub struct SandboxInput<'a> {
     pub attempt: u32,
     pub node: &'a NodePolicy,
     pub objects: &'a dyn Objects,
-    /// What the node's resolver file says now.
+    /// The node's resolver file as it is now.
     pub resolver: &'a ResolverConfig,
     pub users: UserNamespace,
     /// The pod's own cgroup, where the agent made it; empty leaves it to the runtime.
     pub cgroup_parent: &'a str,
 }
 
-/// A sandbox's configuration, and what is to be said of it.
+/// A sandbox's configuration, and the events about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxRequest {
     pub config: SandboxConfig,
@@ -101,7 +101,7 @@ impl SandboxConfigError {
     }
 }
 
-/// The event of a pod whose sandbox could not be made, whoever refused it.
+/// The event of a pod whose sandbox could not be made, whichever component refused it.
 pub fn creation_failed(error: &str) -> HistoryEvent {
     HistoryEvent {
         object: None,

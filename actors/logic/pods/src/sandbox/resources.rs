@@ -22,7 +22,7 @@ pub(super) fn of_containers(pod: &Pod, node: &NodePolicy) -> LinuxResources {
     linux(request, limit, &limits, node)
 }
 
-/// Of the overhead: as much as is asked for, and no more.
+/// The pod's overhead, as request and as limit.
 pub(super) fn overhead(pod: &Pod, node: &NodePolicy) -> LinuxResources {
     let Some(overhead) = pod.spec().and_then(|spec| spec.overhead.as_ref()) else {
         return LinuxResources::default();

@@ -42,7 +42,7 @@ fn secured(change: impl FnOnce(&mut PodSecurityContext)) -> Pod {
         .spec_with(|spec| spec.security_context = Some(security))
 }
 
-/// Upstream's TestGeneratePodSandboxConfig and TestCreatePodSandbox (its log folder).
+/// Upstream's TestGeneratePodSandboxConfig and TestCreatePodSandbox (its log directory).
 #[test]
 fn a_plain_pod_gets_upstreams_sandbox() {
     let made = request(&pod("web").app("c"), |_| {}).unwrap();

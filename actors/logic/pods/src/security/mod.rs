@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::app_armor::{self, AppArmor, AppArmorError};
 use crate::sandbox::{se_linux, supplemental_groups};
 
-/// CRI's `LinuxContainerSecurityContext`.
+/// A container's security context, as CRI's `LinuxContainerSecurityContext`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Security {
     pub run_as_user: Option<i64>,
@@ -33,7 +33,7 @@ pub struct Security {
     pub app_armor: Option<AppArmor>,
     pub se_linux: Option<SeLinuxContext>,
     pub namespaces: Namespaces,
-    /// Whose process namespace it joins, where `namespaces` says so.
+    /// The container whose process namespace it joins, where `namespaces` says so.
     pub target: Option<ContainerId>,
     pub masked_paths: Vec<String>,
     pub readonly_paths: Vec<String>,
@@ -61,7 +61,7 @@ impl GroupsPolicy {
     }
 }
 
-/// Why a security context cannot be honoured.
+/// Why a security context cannot be applied.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum SecurityError {
     /// With upstream's own full stop.
@@ -98,16 +98,16 @@ pub enum SecurityError {
     },
 }
 
-/// Whom an image says to run as.
+/// The user that an image runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageUser {
     Uid(i64),
     Name(String),
-    /// The image says nothing: root.
+    /// The image names no user: root.
     Unset,
 }
 
-/// What a container's security context is made of.
+/// The input of a container's security context.
 #[derive(Clone, Copy, Debug)]
 pub struct SecurityInput<'a> {
     pub pod: &'a Pod,

@@ -60,7 +60,7 @@ mod tests {
         Some(text.strip_suffix(of).unwrap().to_owned())
     }
 
-    /// Upstream's TestVerifyRunAsNonRoot; an image that says nothing is root, as its getImageUser has it.
+    /// Upstream's TestVerifyRunAsNonRoot; an image without a user is root, as its getImageUser has it.
     #[test]
     fn root_is_refused_where_it_must_not_be() {
         use ImageUser::{Name, Uid, Unset};

@@ -90,8 +90,8 @@ impl ConditionBuilder<'_> {
         made.collect()
     }
 
-    /// As upstream: another reason is a transition too, and the last probe is when the words last changed. What is
-    /// carried out may be an older wish than what waits.
+    /// As upstream: another reason is a transition too, and the last probe is when the message last changed. The
+    /// resize that is carried out may be older than the one that is pending.
     fn make_resize(&self, kind: &str, answer: ConditionValue) -> PodCondition {
         let carried_out = self
             .input
@@ -111,7 +111,7 @@ impl ConditionBuilder<'_> {
         new
     }
 
-    /// Said once, when the node ends the pod; it stays, whatever the containers do.
+    /// Set once, when the node ends the pod; it stays, whatever the containers do.
     fn put_disruption(&self, list: &mut Vec<PodCondition>) {
         let told = self
             .input

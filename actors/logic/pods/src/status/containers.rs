@@ -15,7 +15,7 @@ use super::restart_all::{RESTARTING_ALL, removes_all};
 use super::{StatusInput, health, resources};
 use crate::pod_actions::should_start;
 
-/// The reason of an end that nobody saw.
+/// The reason of an exit that was not observed.
 pub const CONTAINER_STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
 pub const CONTAINER_CREATING: &str = "ContainerCreating";
 pub const POD_INITIALIZING: &str = "PodInitializing";
@@ -31,9 +31,9 @@ const INIT_FORGOTTEN: &str = "Unable to get init container status from container
 pub struct ContainerStatuses {
     /// In the order of the spec.
     pub inits: Vec<ContainerStatus>,
-    /// By name.
+    /// App containers' statuses, sorted by name.
     pub apps: Vec<ContainerStatus>,
-    /// By name.
+    /// Ephemeral containers' statuses, sorted by name.
     pub ephemerals: Vec<ContainerStatus>,
 }
 
@@ -214,8 +214,8 @@ impl ContainerStatusBuilder<'_> {
             .last_state
             .as_ref()
             .is_some_and(|s| s.terminated.is_some());
-        // It ran when last seen, so it ended, whoever removed it. As a mere waiting container it would put
-        // the pod back to Pending.
+        // It ran when last seen, so it ended, whatever removed it. As a mere waiting container it would put the pod
+        // back to Pending.
         if old.is_some_and(|old| state(old).running.is_some()) && !has_ended_before {
             status.last_state = Some(terminated(lost(CONTAINER_STATUS_UNKNOWN, LOST_RUNNING)));
             if self.input.pod.metadata.deletion_timestamp.is_none() {
@@ -328,7 +328,7 @@ fn carry_over(old: &ContainerStatus, status: &mut ContainerStatus) {
     status.restart_count = status.restart_count.max(old.restart_count);
     let is_other = old.container_id != status.container_id;
     let ended = state(old).terminated.filter(|_| is_other);
-    // An instance whose start failed since stands there as ended: nobody comes before itself.
+    // An instance whose start failed since stands there as ended: it is not its own predecessor.
     let before = old.last_state.as_ref().and_then(|s| s.terminated.clone());
     let before =
         before.filter(|end| end.container_id.is_none() || end.container_id != status.container_id);

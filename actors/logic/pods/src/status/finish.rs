@@ -35,7 +35,7 @@ fn has_initialized(pod: &Pod, statuses: &ContainerStatuses) -> bool {
     succeeded(state) || succeeded(last.last_state.as_ref())
 }
 
-/// Every container that should have ended, ended: one whose end nobody saw ended in error.
+/// Marks every container as terminated: one whose exit was not observed terminated in error.
 pub(super) fn close_containers(pod: &Pod, statuses: &mut ContainerStatuses) {
     let initialized = has_initialized(pod, statuses);
     let ContainerStatuses { inits, apps, .. } = statuses;
@@ -53,7 +53,7 @@ pub(super) fn close_containers(pod: &Pod, statuses: &mut ContainerStatuses) {
     }
 }
 
-/// The last status of a pod that nobody works on any more: what is known of it, and everything has ended.
+/// The last status of a pod without a worker: the known status, with all containers terminated.
 pub fn closed(pod: &Pod, known: &PodStatus) -> PodStatus {
     let mut status = known.clone();
     let mut statuses = ContainerStatuses {

@@ -29,8 +29,8 @@ pub(super) fn put(
     }
 }
 
-/// By its probes; where they have said nothing yet, what was said of the same instance stays: an agent
-/// that starts anew makes no container unready.
+/// By its probes; where they have no result yet, the last status of the same instance stays: a restart of the agent
+/// makes no container unready.
 fn probed(
     input: &StatusInput<'_>,
     spec: &core::Container,

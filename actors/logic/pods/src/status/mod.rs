@@ -1,8 +1,8 @@
 //! A pod's status as the API shows it.
 //!
 //! [`pod_status`] mirrors upstream's `generateAPIPodStatus` (kubelet_pods.go), `TerminatePod` and
-//! `updateStatusInternal` (status_manager.go) at v1.36: what the runtime says, what was said before, and
-//! why containers wait become one status. Times are whole seconds, as the API keeps them.
+//! `updateStatusInternal` (status_manager.go) at v1.36: the runtime state, the last status, and the reasons why
+//! containers wait become one status. Times are whole seconds, as the API keeps them.
 
 pub mod conditions;
 pub mod containers;
@@ -44,9 +44,9 @@ pub struct StatusInput<'a> {
     pub now: Timestamp,
     pub pod: &'a Pod,
     pub runtime: &'a RuntimePod,
-    /// What container ids are prefixed with: `containerd://...`.
+    /// The runtime's name, the prefix of container ids: `containerd://...`.
     pub runtime_name: &'a str,
-    /// What the runtime's handler for the pod can do.
+    /// The features of the pod's runtime handler.
     pub handler: HandlerFeatures,
     /// Why containers wait: the plan's reasons, and those of starts that failed.
     pub waiting: &'a BTreeMap<String, WaitingReason>,
@@ -57,7 +57,7 @@ pub struct StatusInput<'a> {
     pub stage: StatusStage,
     /// Fails the pod by decree: rejected, evicted, past its deadline.
     pub failure: Option<&'a PodFailure>,
-    /// What probes said, by instance; an instance not listed is as [`crate::probes::initial_health`] has it.
+    /// Probe results by instance; an instance not listed has [`crate::probes::initial_health`].
     pub health: &'a BTreeMap<ContainerId, ContainerHealth>,
     /// Where an in-place resize stands.
     pub resize: &'a ResizeState,

@@ -11,7 +11,7 @@ use super::StatusStage;
 use super::restart_all::RESTARTING_ALL;
 use crate::pod_actions::restarts_after;
 
-/// The phase.
+/// The API's `PodPhase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PodPhase {
     Pending,

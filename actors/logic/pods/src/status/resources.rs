@@ -23,7 +23,7 @@ const MIN_REQUEST: i64 = 2;
 
 type StatusResourceList = BTreeMap<String, Quantity>;
 
-/// What a container has: what is allocated to it, and while it runs, what is in force.
+/// A container's resources: those allocated to it, and while it runs, those that are enforced.
 pub(super) fn of_container(
     input: &StatusInput<'_>,
     spec: &core::Container,
@@ -55,14 +55,14 @@ pub(super) fn of_container(
     shown
 }
 
-/// What is enforced, in the API's units; none where the runtime says nothing or there is no limit.
+/// The enforced resources in the API's units; none where the runtime reports none or there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ActualResources {
-    /// Thousandths.
+    /// CPU request in millicores.
     cpu_request: Option<i64>,
-    /// Thousandths.
+    /// CPU limit in millicores.
     cpu_limit: Option<i64>,
-    /// Bytes.
+    /// Memory limit in bytes.
     memory_limit: Option<i64>,
 }
 
@@ -148,7 +148,7 @@ fn keep(list: &mut StatusResourceList, name: &str, before: Option<&StatusResourc
     }
 }
 
-/// What the pod as a whole may take and asks for.
+/// The pod-level resources in the status: requests and limits.
 ///
 /// Upstream reads the amounts of a running pod back from its control group, which has CPU and memory alone; here they
 /// are what is allocated, and thus what is written there.
@@ -189,7 +189,7 @@ fn enforced(
     (!shown.is_empty()).then_some(shown)
 }
 
-/// What the pod as a whole asks for.
+/// The pod's `allocatedResources`: its requests and overhead.
 pub(super) fn allocated(pod: &Pod) -> Option<StatusResourceList> {
     list(pod_requests(
         pod,

@@ -28,7 +28,7 @@ pub(super) fn json(status: &PodStatus) -> Map<String, Value> {
     }
 }
 
-/// What must be said of an object: new values, and null for what is there no more.
+/// The patch of an object: new values, and null for removed ones.
 fn difference(
     field: &str,
     old: &Map<String, Value>,
@@ -74,7 +74,7 @@ fn put(patch: &mut Map<String, Value>, key: &str, old: &Value, new: &Value) {
     }
 }
 
-/// What must be said of a list's elements: changed and new ones in their order, then those to delete.
+/// The patch of a list: changed and new elements in their order, then those to delete.
 fn changes(by: &str, old: &[Value], new: &[Value]) -> Vec<Value> {
     let of =
         |list: &[Value], item: &Value| list.iter().find(|other| other[by] == item[by]).cloned();

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 /// Where quantities are: how they are written does not matter.
 const QUANTITIES: [&str; 3] = ["limits", "requests", "allocatedResources"];
-/// Where nought, or false, is as good as absent: the API does not keep it.
+/// Fields where zero, or false, equals absent: the API does not keep it.
 const OMITTED: [&str; 3] = ["readOnly", "signal", "observedGeneration"];
 
 /// Whether nothing of what the agent says has changed; conditions and claims of others do not count, nor does since

@@ -29,7 +29,7 @@ impl Containers {
     }
 }
 
-/// What the API shall show of a pod that it shows as `shown` now.
+/// The status to write for a pod whose status in the API is that of `shown`.
 ///
 /// A terminal phase comes when nothing of the pod runs any more, and stays.
 pub fn merge(now: Timestamp, shown: &Pod, ours: &PodStatus, containers: Containers) -> PodStatus {

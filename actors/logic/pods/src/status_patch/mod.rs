@@ -1,4 +1,4 @@
-//! What of a pod's status the API must be told, and in which order.
+//! The patch of a pod's status, and the order in which patches are sent.
 //!
 //! Mirrors upstream's status_manager.go (`mergePodStatus`, `isPodStatusByKubeletEqual`, `canBeDeleted`) and
 //! pkg/util/pod (`preparePatchBytesForPodStatus`) at v1.36: the API's copy and ours are merged, and the difference
@@ -19,14 +19,14 @@ pub use merging::{Containers, merge};
 
 use crate::status::PodPhase;
 
-/// Whose turn comes first.
+/// Which patches are sent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PatchUrgency {
     /// Traffic, schedulers and controllers wait for it.
     Readiness,
     /// The pod's name is to be free.
     Ending,
-    /// Everything else.
+    /// All other changes.
     Cosmetics,
 }
 

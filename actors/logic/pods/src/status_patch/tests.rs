@@ -538,7 +538,7 @@ fn amounts_of_the_pod_are_merged_one_by_one() {
     );
 }
 
-/// What the API server returns of what it was sent: empty states are there, nought is not.
+/// What the API server returns of what it was sent: empty states are there, zero is not.
 #[test]
 fn what_the_api_adds_or_leaves_out_makes_no_patch() {
     let ours = json!({

@@ -29,10 +29,10 @@ pub fn start_time(pod: &Pod) -> Option<Timestamp> {
     Some(time.0)
 }
 
-/// What the first status of a pod goes on from that another agent has run; `started` is since when it is here.
+/// The previous status of a pod that another agent has run; `started` is the time since when this agent runs it.
 ///
-/// The mirror of a static pod is not at hand. Where its containers run, nothing is said to have changed since it began:
-/// what the API knows of later changes counts ([`crate::status_patch::merge`]).
+/// The mirror pod of a static pod is not available. Where its containers run, no condition has changed since the pod
+/// began: later changes are taken from the API ([`crate::status_patch::merge`]).
 pub fn earlier(pod: &Pod, runtime: Option<&RuntimePod>, started: Timestamp) -> PodStatus {
     let mut status = pod.status.clone().unwrap_or_default();
     status.start_time = Some(Time(started));
@@ -59,7 +59,7 @@ fn all_run(pod: &Pod, runtime: &RuntimePod) -> bool {
     pod.app_containers().iter().all(|spec| runs(&spec.name))
 }
 
-/// What probes last said of a container that runs: one that was ready stays so until a probe says otherwise.
+/// The last probe results of a running container: one that was ready stays so until a probe fails.
 pub fn health(pod: &Pod, container: &RuntimeContainer) -> Option<ContainerHealth> {
     let shown = running(pod, container)?;
     let (_, spec) = pod.container(&container.name)?;

@@ -1,7 +1,7 @@
 //! Upstream's checkpoint files: a text of data, and beside it a checksum of that text.
 //!
 //! Upstream: pkg/kubelet/checkpointmanager, pkg/kubelet/allocation/state/checkpoint.go (1.34 to 1.36; 1.37 names a
-//! version, and keeps the older data for those who are older).
+//! version, and keeps the older data for older readers).
 
 use logic_api::hash::fnv32a;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub enum CheckpointFlaw {
 }
 
 impl CheckpointFlaw {
-    /// What is written stays written.
+    /// Never: the file's content does not change.
     pub fn transient(&self) -> bool {
         match self {
             Self::Envelope(_) | Self::Version { .. } | Self::Checksum { .. } | Self::Data(_) => {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::checkpoint::{CheckpointFlaw, decode_checkpoint, encode_checkpoint};
 use crate::resize::AllocatedResources;
 
-/// What each pod has.
+/// Allocated resources by pod.
 pub type ResourcesByPod = BTreeMap<PodUid, AllocatedResources>;
 
 #[derive(Default, Serialize, Deserialize)]

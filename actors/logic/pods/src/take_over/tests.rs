@@ -1,4 +1,4 @@
-//! Files that kubelets of 1.34 to 1.36 left, and files that nobody wrote.
+//! Files that kubelets of 1.34 to 1.36 left, and malformed files.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Which ids of the node stand behind a pod's own users (upstream's pkg/kubelet/userns and
-//! `getKubeletMappings` at v1.36).
+//! The mapping of a pod's user ids to ids of the node (upstream's pkg/kubelet/userns and `getKubeletMappings` at
+//! v1.36).
 //!
-//! The node's pool of ids is cut into ranges of one size; each pod with `hostUsers: false` has one to
-//! itself, from its first sandbox to the removal of its folder.
+//! The node's pool of ids is cut into ranges of one size; each pod with `hostUsers: false` has one to itself, from its
+//! first sandbox to the removal of its directory.
 
 mod pool;
 mod record;

@@ -1,4 +1,4 @@
-//! The node's pool of ids, and who has which range of it.
+//! The node's pool of ids, and which pod has which range of it.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub struct IdPool {
     /// Ids of one range.
     length: u32,
     used: BTreeMap<PodUid, u32>,
-    /// Whom each range in use belongs to, by its first id.
+    /// The pod of each range in use, by the range's first id.
     owners: BTreeMap<u32, PodUid>,
     /// Ranges of pods that an earlier configuration gave: they stay until their pods are gone.
     foreign: BTreeMap<PodUid, IdRange>,
@@ -86,13 +86,13 @@ impl IdPool {
         })
     }
 
-    /// The pod's range.
+    /// The pod's range of ids; none if it has none.
     pub fn of(&self, pod: &PodUid) -> Option<IdRange> {
         let own = self.used.get(pod).map(|first| self.range(*first));
         own.or_else(|| self.foreign.get(pod).copied())
     }
 
-    /// Who has a range.
+    /// The pods that have a range.
     pub fn pods(&self) -> impl Iterator<Item = &PodUid> {
         self.used.keys().chain(self.foreign.keys())
     }

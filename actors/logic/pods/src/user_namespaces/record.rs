@@ -1,11 +1,11 @@
-//! A pod's range as it is written into the pod's folder: upstream's file and form, so that either agent
-//! finds what the other gave.
+//! A pod's range as it is written into the pod's directory: upstream's file and format, so that agent and kubelet can
+//! take over from each other.
 
 use logic_api::linux::IdRange;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The file's name in the pod's folder.
+/// The file's name in the pod's directory.
 pub const FILE: &str = "userns";
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub fn decode_record(text: &[u8]) -> Result<Option<IdRange>, UserNamespaceRecord
     }))
 }
 
-/// What is written for a range.
+/// The content of a range's record.
 pub fn encode_record(range: IdRange) -> String {
     let mapping = IdMapping {
         node: range.first,

@@ -34,7 +34,7 @@ const KNOWN: [&str; 14] = [
 pub enum Hierarchy {
     /// A tree of each controller, or of some together; `systemd` and `unified` carry no limits.
     V1(BTreeMap<String, PathBuf>),
-    /// One tree.
+    /// The unified tree, by its mount point.
     V2(PathBuf),
 }
 
@@ -91,7 +91,7 @@ impl Hierarchy {
     }
 }
 
-/// The shortest of several mounts is the one that everybody uses.
+/// Of several mounts the one with the shortest path is used.
 fn keep(trees: &mut BTreeMap<String, PathBuf>, name: &str, point: &Path) {
     let shorter = |known: &PathBuf| point.as_os_str().len() < known.as_os_str().len();
     if trees.get(name).is_none_or(shorter) {

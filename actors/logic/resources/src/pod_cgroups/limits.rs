@@ -22,16 +22,16 @@ const DEFAULT_PERIOD: i64 = 100_000;
 pub struct CpuQuota {
     /// Microseconds of CPU in each period; -1 for no limit.
     pub quota: i64,
-    /// Microseconds.
+    /// The CFS period in microseconds.
     pub period: i64,
 }
 
-/// What is written into a pod's cgroup; what is none is left as it is.
+/// The limits of a pod's cgroup; one that is none is not written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodLimits {
     pub cpu_shares: i64,
     pub cpu: Option<CpuQuota>,
-    /// Bytes.
+    /// Memory limit in bytes.
     pub memory: Option<i64>,
     /// Bytes of pages, by the page's size in bytes.
     pub huge_pages: BTreeMap<i64, i64>,

@@ -52,7 +52,7 @@ impl CgroupName {
         Self(parts.map(str::to_owned).collect())
     }
 
-    /// As the runtime is told it, and as it stands in the file system.
+    /// The cgroup's path, for the runtime and in the file system.
     pub fn path(&self, driver: CgroupDriver) -> String {
         match driver {
             CgroupDriver::Cgroupfs => format!("/{}", self.0.join("/")),

@@ -25,8 +25,8 @@ pub enum ResourceFieldError {
     Divisor { resource: String },
 }
 
-/// The amount over its divisor, rounded up. A limit that the container does not have is its pod's, or else
-/// what the node gives to pods; nobody stands in for a named init container, as upstream has it.
+/// The amount over its divisor, rounded up. A limit that the container does not have is its pod's, or else the node's
+/// allocatable; a named init container has no such default, as upstream has it.
 pub fn field(
     pod: &Pod,
     own: &Container,

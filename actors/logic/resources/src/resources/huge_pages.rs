@@ -10,7 +10,7 @@ use logic_api::requests::HUGE_PAGES;
 
 use super::limits as limits_of;
 
-/// Nought for every size of the node that neither the container nor its pod has a limit for.
+/// Zero for every size of the node that neither the container nor its pod has a limit for.
 pub(super) fn limits(pod: &Pod, container: &Container, sizes: &[String]) -> BTreeMap<String, u64> {
     let pod_level = pod
         .spec()

@@ -1,4 +1,4 @@
-//! What is said of a container's memory beyond its limit: swap, protection, throttling, group kill.
+//! A container's memory settings beyond its limit: swap, protection, throttling, group kill.
 //!
 //! Mirrors upstream's `configureContainerSwapResources` and the memory QoS of
 //! `generateLinuxContainerResources` (kuberuntime_container_linux.go at v1.36).
@@ -13,7 +13,7 @@ use super::{LinuxResources, NodeCgroupVersion, limits, requests};
 use crate::node_policy::NodePolicy;
 use crate::qos::{Qos, pod_qos};
 
-/// `memorySwap.swapBehavior`.
+/// The configuration's `memorySwap.swapBehavior`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SwapBehaviour {
     #[default]
@@ -30,7 +30,7 @@ pub struct SwapPolicy {
     pub capacity: u64,
 }
 
-/// Whom the kernel kills when a container of cgroup v2 is out of memory.
+/// Which processes the kernel kills when a container of cgroup v2 is out of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OomKill {
     #[default]
@@ -41,14 +41,14 @@ pub enum OomKill {
 /// The feature of that name, on cgroup v2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryQos {
-    /// `memoryThrottlingFactor` in millionths; none throttles nobody.
+    /// `memoryThrottlingFactor` in millionths; without it no `memory.high` is set.
     pub throttling: Option<u32>,
     pub reservation: MemoryReservationPolicy,
     /// Bytes of a page of the node's memory.
     pub page_size: u32,
 }
 
-/// `memoryReservationPolicy`.
+/// The configuration's `memoryReservationPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemoryReservationPolicy {
     #[default]
@@ -79,7 +79,7 @@ pub fn effective_swap_behaviour(
     }
 }
 
-/// Bytes as the container itself names them; nought for what it does not.
+/// Bytes as the container's own fields say; zero for a missing one.
 #[derive(Clone, Copy)]
 struct ContainerMemory {
     request: i64,
@@ -158,8 +158,8 @@ fn reserve(made: &mut LinuxResources, policy: MemoryReservationPolicy, class: Qo
     set(made, "memory.low", low);
 }
 
-/// From how many bytes on the kernel slows the container down: a share of the way from what it asked for
-/// to its limit, or to all that the node gives to pods. None where it can have no more than it asked for.
+/// `memory.high` in bytes: a share of the way from the request to the limit, or to the node's allocatable. None where
+/// the container can't have more than its request.
 fn throttle_from(memory: ContainerMemory, qos: MemoryQos, node: &NodePolicy) -> Option<i64> {
     let ContainerMemory { request, limit } = memory;
     if request == limit && request != 0 {

@@ -29,12 +29,12 @@ use crate::qos::oom_score_adj;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinuxResources {
     pub cpu_shares: i64,
-    /// Microseconds; nought where there is no limit.
+    /// Microseconds; zero where there is no limit.
     pub cpu_quota: i64,
     pub cpu_period: i64,
-    /// Bytes; nought where there is no limit.
+    /// Bytes; zero where there is no limit.
     pub memory_limit: i64,
-    /// Bytes of memory and swap together, on cgroup v1 only; nought leaves it to the runtime.
+    /// Bytes of memory and swap together, on cgroup v1 only; zero leaves it to the runtime.
     pub memory_swap_limit: i64,
     pub oom_score_adj: i64,
     /// Bytes by page size (`2MB`), for every size that the node has.
@@ -51,11 +51,11 @@ pub enum NodeCgroupVersion {
     V2,
 }
 
-/// What the node's kernel can enforce, and what the configuration makes of it.
+/// Which resources the node's kernel and the configuration allow to enforce.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceEnforcement {
     pub cgroups: NodeCgroupVersion,
-    /// As cgroups name them: `2MB`, `1GB`.
+    /// Sizes as cgroups name them: `2MB`, `1GB`.
     pub huge_page_sizes: Vec<String>,
     /// None where the kernel does not limit swap by cgroup.
     pub swap: Option<SwapPolicy>,
@@ -64,7 +64,7 @@ pub struct ResourceEnforcement {
     pub memory_qos: Option<MemoryQos>,
 }
 
-/// What a container of the pod may use; the pod's definition holds the allocated resources.
+/// The resources that CRI gets for a container; the pod's spec holds the allocated resources.
 pub fn linux_resources(pod: &Pod, container: &Container, node: &NodePolicy) -> LinuxResources {
     let cpu_limit = milli(limit(pod, container, CPU)).unwrap_or(0);
     let cpu_request = requests(container).and_then(|list| list.get(CPU));
@@ -95,7 +95,7 @@ pub fn cpu_shares(milli: i64) -> i64 {
     (milli.saturating_mul(1024) / 1000).clamp(LEAST, MOST)
 }
 
-/// Microseconds of CPU a period; nought means no limit, and a limit is at least one millisecond.
+/// Microseconds of CPU a period; zero means no limit, and a limit is at least one millisecond.
 pub fn cpu_quota(milli: i64, period: i64) -> i64 {
     const LEAST: i64 = 1000;
     match milli {
@@ -116,7 +116,7 @@ fn limit<'a>(pod: &'a Pod, container: &'a Container, name: &str) -> Option<&'a Q
         .or_else(|| find(pod.spec()?.resources.as_ref()))
 }
 
-/// Bytes of memory that each app container asks for; nought where it asks for none.
+/// Bytes of memory that each app container asks for; zero where it asks for none.
 pub fn memory_requests(pod: &Pod) -> BTreeMap<String, u64> {
     let asked = |container: &Container| {
         let asked = bytes(requests(container).and_then(|list| list.get(MEMORY)));

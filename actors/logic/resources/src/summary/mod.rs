@@ -1,7 +1,7 @@
-//! What the node and its pods take, in the words of `/stats/summary`.
+//! The usage of the node and its pods, as the stats API shows it (`/stats/summary`).
 //!
-//! This page holds the words: k8s.io/kubelet/pkg/apis/stats/v1alpha1 (1.36). [`pods`] puts together what the runtime,
-//! the disk and the storage plugins say of pods; [`rates`] knows how fast a counter grows.
+//! This page holds the types: k8s.io/kubelet/pkg/apis/stats/v1alpha1 (1.36). [`pods`] combines the stats of pods from
+//! the runtime, the disk and the storage plugins; [`rates`] computes the rate of a counter.
 
 pub mod pods;
 pub mod rates;
@@ -12,7 +12,7 @@ mod tests;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-/// Everything.
+/// The stats API's `Summary`: node and pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StatsSummary {
     pub node: NodeStats,
@@ -276,7 +276,8 @@ fn moment<S: Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok,
     }
 }
 
-/// A volume's plugin as metrics name it, by its kind (`csi`, `empty-dir`) and unique name; of a CSI volume with its driver.
+/// A volume's plugin as metrics name it, by its kind (`csi`, `empty-dir`) and unique name; of a CSI volume with its
+/// driver.
 pub fn plugin_name(kind: &str, id: &str) -> String {
     let driver = id
         .strip_prefix("kubernetes.io/csi/")

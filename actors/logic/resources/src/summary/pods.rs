@@ -1,5 +1,5 @@
-//! The pods' part: what the runtime lists and measures, put together. Mirrors
-//! pkg/kubelet/stats/cri_stats_provider.go (1.36) where no cAdvisor is asked.
+//! The pods' part of the summary, from the runtime's lists and stats. Mirrors pkg/kubelet/stats/cri_stats_provider.go
+//! (1.36) without cAdvisor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{
     ProcessStats, SummaryScope, SwapStats,
 };
 
-/// What the runtime measured of one container.
+/// CRI's stats of one container.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimeContainerStats {
     pub id: ContainerId,
@@ -31,12 +31,12 @@ pub struct RuntimeContainerStats {
 /// A part of a file system that the runtime keeps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WritableLayer {
-    /// Where that file system is mounted; empty where it is not said.
+    /// Where that file system is mounted; empty if unknown.
     pub mountpoint: String,
     pub used: FsStats,
 }
 
-/// What the runtime measured of one sandbox as a whole.
+/// CRI's stats of one sandbox as a whole.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimeSandboxStats {
     pub id: SandboxId,
@@ -48,7 +48,7 @@ pub struct RuntimeSandboxStats {
     pub containers: Vec<RuntimeContainerStats>,
 }
 
-/// What the runtime measured.
+/// The runtime's stats: of sandboxes, or where it has none, of containers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RuntimeMeasurements {
     /// It knows its sandboxes.
@@ -57,17 +57,17 @@ pub enum RuntimeMeasurements {
     Containers(Vec<RuntimeContainerStats>),
 }
 
-/// Bytes and inodes.
+/// Disk usage in bytes and inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
     pub bytes: u64,
     pub inodes: u64,
 }
 
-/// What a pod has on the node's disk beside its volumes.
+/// A pod's usage of the node's disk beside its volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodDiskUsage {
-    /// By container.
+    /// Logs by container name.
     pub container_logs: BTreeMap<String, DiskUsage>,
     /// Logs of the pod itself.
     pub logs: Option<DiskUsage>,
@@ -86,7 +86,7 @@ pub struct SummaryInput<'a> {
     pub disks: &'a BTreeMap<PodUid, PodDiskUsage>,
     /// By mountpoint, without what is used of them.
     pub file_systems: &'a BTreeMap<String, FsStats>,
-    /// The file system of the node's root folder.
+    /// The file system of the node's root directory.
     pub root: &'a FsStats,
 }
 

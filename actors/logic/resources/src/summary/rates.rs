@@ -1,4 +1,4 @@
-//! How fast a counter of CPU time grows: told by two looks at it.
+//! The rate of a counter of CPU time, from two samples.
 //!
 //! Mirrors `getAndUpdateContainerUsageNanoCores` of pkg/kubelet/stats/cri_stats_provider.go (1.36).
 
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::CpuStats;
 
-/// The looks before this one, by whose time it is. What was not looked at is forgotten with [`CpuRates::keep`].
+/// The last samples by owner. Owners that are gone are dropped by [`CpuRates::keep`].
 #[derive(Debug, Default)]
 pub struct CpuRates {
     looks: BTreeMap<String, CpuSample>,
@@ -22,8 +22,8 @@ struct CpuSample {
 }
 
 impl CpuRates {
-    /// Says how much CPU is used now, where nobody else does: nothing at the first look, nor after the counter began
-    /// anew. A look that is not newer than the last one repeats what that said.
+    /// Sets the CPU usage in nanocores where the provider does not report it: none at the first sample, nor after the
+    /// counter was reset. A sample that is not newer than the last one repeats its rate.
     pub fn rate(&mut self, whose: &str, cpu: &mut CpuStats) {
         let (Some(at), Some(nanoseconds)) = (cpu.time, cpu.usage_core_nano_seconds) else {
             return;
@@ -54,7 +54,7 @@ impl CpuRates {
         cpu.usage_nano_cores = rate;
     }
 
-    /// Forgets whom `exists` does not know.
+    /// Drops the samples of owners for which `exists` is false.
     pub fn keep(&mut self, exists: impl Fn(&str) -> bool) {
         self.looks.retain(|whose, _| exists(whose));
     }

@@ -1,4 +1,4 @@
-//! What a pod takes of the disk. Mirrors `calcEphemeralStorage` and volume_stat_calculator.go (1.36).
+//! A pod's disk usage. Mirrors `calcEphemeralStorage` and volume_stat_calculator.go (1.36).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use logic_api::volume_stats::{VolumeHealthState, VolumeMetrics};
 use super::pods::{DiskUsage, PodDiskUsage};
 use super::{ClaimRef, ContainerStats, FsStats, VolumeHealth, VolumeStats};
 
-/// What a container's log takes, on a file system of the node's.
+/// The stats of a container's log on one of the node's file systems.
 pub(super) fn logs(amount: DiskUsage, root: &FsStats) -> FsStats {
     FsStats {
         used_bytes: Some(amount.bytes),
@@ -18,7 +18,7 @@ pub(super) fn logs(amount: DiskUsage, root: &FsStats) -> FsStats {
     }
 }
 
-/// The file system that something lies on; how much of it that takes is not said.
+/// The stats of a file system, without a usage of one's own.
 fn on(root: &FsStats) -> FsStats {
     FsStats {
         used_bytes: None,
@@ -117,7 +117,7 @@ fn add(sum: &mut FsStats, bytes: Option<u64>, inodes: Option<u64>, at: Option<Ti
     sum.time = sum.time.max(at);
 }
 
-/// What is not known adds nothing, and two such stay unknown.
+/// The sum; an unknown amount adds nothing, and two unknown ones stay unknown.
 pub(super) fn plus(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.saturating_add(other)),

@@ -1,4 +1,4 @@
-//! What is told of pods: tables for upstream's cases.
+//! Pods in the summary: tables for upstream's cases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

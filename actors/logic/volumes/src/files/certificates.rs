@@ -1,7 +1,7 @@
 //! The pod's own certificates, from the signer that its projection names.
 //!
-//! Mirrors upstream's pkg/volume/projected and KEP-4317: who asks the signer stands behind
-//! [`Objects`](logic_api::objects::Objects).
+//! Mirrors upstream's pkg/volume/projected and KEP-4317; [`Objects`](logic_api::objects::Objects) gives the
+//! certificates.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::PodCertificateProjection;

@@ -11,7 +11,7 @@ use super::super::FileProjection;
 use super::problem::FilesProblem;
 use super::{FilesBuilder, bits};
 
-/// What of an object is wanted.
+/// Which keys of an object are projected.
 #[derive(Clone, Copy)]
 pub(super) struct KeySelection<'a> {
     pub(super) name: &'a str,
@@ -96,7 +96,7 @@ pub(super) fn secret(builder: &mut FilesBuilder<'_>, wanted: &KeySelection<'_>) 
     }
 }
 
-/// The binary entries last: as files they go over those of text, by name the text is found first.
+/// The binary entries last: as files they overwrite those of text, by name the text is found first.
 fn of_map(map: &ConfigMap) -> KeyEntries<'_> {
     let text = map.data.iter().flatten();
     let text = text.map(|(key, value)| (key.as_str(), value.as_bytes()));
@@ -161,7 +161,7 @@ impl FilesBuilder<'_> {
     fn miss(&mut self, kind: &str, resource: &'static str, wanted: &KeySelection<'_>) {
         let objects = self.context.objects;
         let refused = objects.refused(kind, self.pod.namespace(), wanted.name);
-        // What nobody could look for may be there.
+        // An object that could not be looked up may exist.
         if wanted.optional && refused.is_none() {
             return;
         }

@@ -31,12 +31,12 @@ use thiserror::Error;
 
 use super::{Dependency, FileProjection, FileSet, Medium, RetryWhen};
 
-/// Of files that say nothing else.
+/// The mode of files without one of their own.
 const DEFAULT_MODE: i32 = 0o644;
 /// All files of one volume: what a storage plugin takes at once.
 pub const MAX_VOLUME_BYTES: usize = 32 << 20;
 
-/// What files are made of, beside the pod.
+/// The input of a volume's files, beside the pod.
 #[derive(Clone, Copy, Debug)]
 pub struct FilesContext<'a> {
     pub objects: &'a dyn Objects,
@@ -44,13 +44,13 @@ pub struct FilesContext<'a> {
     pub now: Timestamp,
 }
 
-/// What a volume holds now.
+/// The files of a volume, and when to make them anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeFiles {
     pub set: FileSet,
-    /// When they have to be made again though no object changed: a token or certificate grows old.
+    /// When they have to be made again though no object changed: a token or certificate is to be renewed.
     pub refresh_at: Option<Timestamp>,
-    /// What they were made of, and what is not there and could be.
+    /// The objects that they are made of, and missing optional ones.
     pub uses: BTreeSet<Dependency>,
 }
 
@@ -60,7 +60,7 @@ pub struct VolumeFiles {
 pub struct FilesError {
     pub message: String,
     pub until: RetryWhen,
-    /// What is missing or wrong, and what else they would be made of.
+    /// The objects that are missing or wrong, and the others that the files are made of.
     pub uses: BTreeSet<Dependency>,
 }
 

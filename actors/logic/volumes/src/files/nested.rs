@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use logic_api::pod::PodView;
 
-/// The folders within this volume of the pod that its containers need; of nested ones the outermost alone, for the rest
-/// lies in another volume.
+/// The directories within this volume of the pod that its containers need; of nested ones the outermost alone, for the
+/// rest lies in another volume.
 pub(super) fn mount_points(pod: &Pod, volume: &str) -> BTreeSet<String> {
     let containers = pod.all_containers();
     containers

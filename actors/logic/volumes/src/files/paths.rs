@@ -35,7 +35,7 @@ pub(super) fn checked(
     Ok(clean)
 }
 
-/// The folders that a file lies in.
+/// The parent directories of a file.
 fn above(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(end, _)| &path[..end])
 }

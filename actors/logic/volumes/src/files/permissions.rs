@@ -1,4 +1,4 @@
-//! Who may read what is made for one pod alone: tokens, certificates, trust anchors.
+//! Permissions of files that are made for one pod alone: tokens, certificates, trust anchors.
 //!
 //! Mirrors upstream's `FsUserFrom` and how pkg/volume/projected chooses the mode of a token's file.
 
@@ -7,7 +7,7 @@ use logic_api::pod::PodView;
 
 use super::super::FileProjection;
 
-/// Who may read what is made for this pod alone.
+/// The owner and mode of files that are made for one pod alone.
 #[derive(Clone, Copy)]
 pub(super) struct FilePermissions {
     /// Of what others may read.
@@ -37,7 +37,7 @@ impl FilePermissions {
     }
 }
 
-/// The one user that all containers run as, where each says so: upstream's `FsUserFrom`.
+/// The one user that all containers run as, if all name the same: upstream's `FsUserFrom`.
 fn only_user(pod: &Pod) -> Option<u32> {
     let of_pod = pod.security().and_then(|security| security.run_as_user);
     let ephemeral = pod.ephemeral_containers();

@@ -115,7 +115,7 @@ impl FilesProblem {
     }
 }
 
-/// What all wait for: one that nothing changes is enough.
+/// When to retry: if one problem is permanent, never.
 pub(super) fn until(problems: &[FilesProblem]) -> RetryWhen {
     let lost = problems
         .iter()
@@ -127,7 +127,7 @@ pub(super) fn until(problems: &[FilesProblem]) -> RetryWhen {
     }
 }
 
-/// As upstream joins errors: each once, several in brackets.
+/// Joins the messages as upstream joins errors: each once, several in brackets.
 pub(super) fn told(problems: &[FilesProblem]) -> String {
     let mut texts: Vec<String> = Vec::new();
     for text in problems.iter().map(ToString::to_string) {

@@ -1,7 +1,7 @@
-//! Several sources in one folder.
+//! Several sources in one directory.
 //!
-//! Mirrors `collectData` of upstream's pkg/volume/projected: a later source goes over an earlier one, and all that is
-//! wrong is told at once.
+//! Mirrors `collectData` of upstream's pkg/volume/projected: a later source overwrites an earlier one, and all errors
+//! are reported together.
 
 use k8s_openapi::api::core::v1::{ProjectedVolumeSource, VolumeProjection};
 

@@ -1,4 +1,4 @@
-//! When something that grows old is looked at again.
+//! When a token or certificate is checked again.
 
 use jiff::{SignedDuration, Timestamp};
 use logic_api::hash::fnv32a;
@@ -6,10 +6,10 @@ use logic_api::pod::PodView;
 
 use super::FilesBuilder;
 
-/// What should have come and did not is asked for again so soon.
+/// How soon an overdue credential is requested again.
 const RETRY_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
 
-/// When to look again at what is to be renewed then: what is overdue is looked at soon, and when it ends.
+/// When to check again what is to be renewed then: if it is overdue, soon, and when it expires.
 pub(crate) fn look_at(now: Timestamp, renew_at: Timestamp, expires: Timestamp) -> Timestamp {
     if renew_at > now {
         return renew_at;

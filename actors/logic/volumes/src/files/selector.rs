@@ -34,7 +34,7 @@ pub(super) fn check(selector: &LabelSelector) -> Result<(), SelectorError> {
     Ok(())
 }
 
-/// Whether all that a selector says, which was checked, holds of the labels.
+/// Whether the labels match a selector, which was validated.
 pub(super) fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let mut pairs = selector.match_labels.iter().flatten();
     let mut more = selector.match_expressions.iter().flatten();

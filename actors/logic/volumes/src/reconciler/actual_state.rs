@@ -12,11 +12,11 @@ use crate::{
     VolumeMode, VolumeSource,
 };
 
-/// A pod, as far as volumes go.
+/// A pod's volumes, desired and actual.
 #[derive(Debug, Default)]
 pub(super) struct PodVolumes {
     pub(super) demand: PodDemand,
-    /// What it wants, by its own names.
+    /// The desired volumes, by the pod's names of them.
     pub(super) names: BTreeMap<String, NamedVolume>,
     /// Boxed: a map has room for eleven, and most pods have one or two.
     pub(super) mounts: BTreeMap<MountPoint, Box<PodMount>>,
@@ -25,17 +25,17 @@ pub(super) struct PodVolumes {
     /// How many are at work within its volumes: nothing is unmounted meanwhile.
     pub(super) guests: usize,
     pub(super) removal: PodRemoval,
-    /// Why its folder is still there.
+    /// Why its directory is still there.
     pub(super) why: String,
 }
 
-/// What was last heard of a pod.
+/// The last desired state of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PodDemand {
     /// Nothing: it was only found on the node.
     #[default]
     Unknown,
-    /// What it wants.
+    /// Its volumes are to be mounted.
     Wanted,
     /// That it wants nothing any more.
     Released,
@@ -51,7 +51,7 @@ pub(super) enum PodRemoval {
 /// One of a pod's own names of volumes.
 #[derive(Clone, Debug)]
 pub(super) enum NamedVolume {
-    /// Several names may lead to one place: entries that claim the same persistent volume.
+    /// Several names may have one mount point: entries that claim the same persistent volume.
     At {
         place: MountPoint,
         access: VolumeAccess,
@@ -72,18 +72,18 @@ pub(super) struct PodMount {
     pub(super) names: BTreeSet<String>,
     pub(super) want: Option<DesiredMount>,
     pub(super) actual: MountState,
-    /// What is being mounted now.
+    /// The content that is being mounted now.
     pub(super) doing: Option<MountContent>,
     /// It is to be mounted again though nothing changed.
     pub(super) again: bool,
-    /// What went wrong last.
+    /// The last error.
     pub(super) why: String,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct DesiredMount {
     pub(super) content: MountContent,
-    /// Bytes that it is to grow to.
+    /// The size in bytes that it is to be expanded to.
     pub(super) grow: Option<u64>,
 }
 
@@ -95,13 +95,13 @@ pub(super) enum MountState {
     Mounted(Box<CompletedMount>),
 }
 
-/// A mounted volume.
+/// A mounted volume, and what was mounted.
 #[derive(Debug)]
 pub(super) struct CompletedMount {
     pub(super) content: MountContent,
     pub(super) path: PathBuf,
     pub(super) relabel: Relabel,
-    /// Its pod may use it: it has grown if it had to.
+    /// Its pod may use it: it is expanded if it had to be.
     pub(super) ready: bool,
 }
 
@@ -127,19 +127,19 @@ impl PodMount {
     }
 }
 
-/// A volume, whoever uses it.
+/// A volume, independent of the pods that use it.
 #[derive(Debug, Default)]
 pub(super) struct SharedVolume {
-    /// The places that it is or may be mounted at, or that want it.
+    /// The mount points at which it is or may be mounted, or desired.
     pub(super) users: BTreeSet<MountPoint>,
     pub(super) stage: StageState,
     pub(super) staged: Option<StageRecord>,
     pub(super) busy: PendingOperation,
     pub(super) stuck: Option<StuckThread>,
     pub(super) attachment: Option<Attachment>,
-    /// Bytes that it has grown to since it was mounted first.
+    /// The size in bytes that it was expanded to since it was mounted first.
     pub(super) grown: u64,
-    /// Bytes that it will not grow to.
+    /// The size in bytes to which the driver refused to expand it.
     pub(super) refused: Option<u64>,
     pub(super) why: String,
 }
@@ -157,12 +157,12 @@ pub(super) enum StageState {
     Absent,
     /// Perhaps half staged or half unstaged.
     Uncertain,
-    /// Found, and nobody knows yet who wants it.
+    /// Found after a restart; which pods want it is not known yet.
     Found,
     Staged,
 }
 
-/// What is staged, and where.
+/// How a volume is staged, and where.
 #[derive(Clone, Debug)]
 pub(super) struct StageRecord {
     pub(super) kind: VolumeKind,

@@ -1,9 +1,9 @@
-//! How much is done at once, so that nobody takes all places.
+//! How many operations run at once, so that no backend takes all slots.
 //!
-//! A *lane* is what hangs together: a CSI driver, an NFS server, else a kind of volumes. In all, [`MAX_ACTIVE`] operations
-//! are under way, of one lane [`MAX_PER_BACKEND`] or [`MAX_PER_KIND`], for one pod [`MAX_PER_POD`]. One that takes longer
-//! than [`SLOW_AFTER`] gives its place in all to the next one, up to [`MAX_RUNNING`], but not its place in its lane: a dozen
-//! hung drivers slow down nobody but those who use them.
+//! Operations are limited by group: a CSI driver, an NFS server, else a kind of volumes. In all, [`MAX_ACTIVE`]
+//! operations run, of one group [`MAX_PER_BACKEND`] or [`MAX_PER_KIND`], for one pod [`MAX_PER_POD`]. One that takes
+//! longer than [`SLOW_AFTER`] frees its slot in all, up to [`MAX_RUNNING`], but not its slot in its group: a dozen
+//! hung drivers slow down only the pods that use them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const MAX_PER_BACKEND: usize = 8;
 const MAX_PER_POD: usize = 6;
 const SLOW_AFTER: Duration = Duration::from_secs(10);
 
-/// Who is slow together.
+/// Operations of one group may be slow together: they use the same backend.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ConcurrencyGroup {
     Kind(&'static str),
@@ -51,14 +51,14 @@ impl ConcurrencyGroup {
     }
 }
 
-/// Who asks for a place.
+/// The group and the pod that a slot is taken for.
 #[derive(Clone, Debug)]
 pub(super) struct SlotRequest {
     pub(super) lane: ConcurrencyGroup,
     pub(super) pod: Option<PodUid>,
 }
 
-/// What is under way.
+/// The running operations.
 #[derive(Debug, Default)]
 pub(super) struct RunningOperations {
     running: BTreeMap<OperationTarget, (SlotRequest, Instant)>,
@@ -66,7 +66,7 @@ pub(super) struct RunningOperations {
     pods: BTreeMap<PodUid, usize>,
 }
 
-/// The places that were free when a plan began.
+/// The slots that were free when a plan began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FreeSlots {
     left: usize,
@@ -93,7 +93,7 @@ impl RunningOperations {
         }
     }
 
-    /// Whether there is a place; taken at once.
+    /// Takes a slot if there is one; returns whether it did.
     pub(super) fn begin(
         &mut self,
         subject: &OperationTarget,

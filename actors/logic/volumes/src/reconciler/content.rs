@@ -67,7 +67,7 @@ impl MountContent {
         self.print == other.print && self.lean == other.lean
     }
 
-    /// Lets the files go.
+    /// Drops the files.
     pub(super) fn slim(&mut self) {
         self.whole = None;
     }

@@ -194,7 +194,7 @@ impl StateOfWorld {
         others.any(|place| self.mount(place).is_some_and(PodMount::is_begun))
     }
 
-    /// Says so, as often as upstream tries.
+    /// Reports the error, as often as upstream tries.
     fn reject_exclusive(&mut self, place: &MountPoint, now: Instant) -> ReconcileDecision {
         let told = event_reasons::failed(
             Operation::Publish,
@@ -217,7 +217,7 @@ impl StateOfWorld {
         until.map_or(ReconcileDecision::Rest, ReconcileDecision::Wait)
     }
 
-    /// What is left of a pod that nobody knows is removed, when its last volume is gone.
+    /// The volume directories of an unknown pod are removed when its last volume is gone.
     fn decide_pod(&mut self, uid: &PodUid, now: Instant) -> ReconcileDecision {
         let Some(pod) = self.pods.get(uid) else {
             return ReconcileDecision::Rest;
@@ -267,7 +267,7 @@ impl StateOfWorld {
 }
 
 impl PodVolumes {
-    /// Whether what it does not want may go: all that it wants is known.
+    /// Whether volumes that it does not desire may be unmounted: all that it desires are known.
     fn allows_unmount(&self) -> bool {
         match self.demand {
             PodDemand::Unknown => false,

@@ -1,4 +1,4 @@
-//! What pods want: each wish at its place, and why some are not even resolved.
+//! Desired state: which volume each pod wants at which mount point, and why some are not resolved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,14 +18,14 @@ use crate::{ResolveStep, UnresolvedVolume, Volume, VolumeAccess, VolumeId, Volum
 #[derive(Debug)]
 pub struct DesiredVolume {
     pub volume: Volume,
-    /// Bytes that it is to grow to on this node, if it is to grow.
+    /// The size in bytes that it is to be expanded to on this node; none for no expansion.
     pub grow: Option<u64>,
 }
 
-/// Who has it that a pod's volumes are looked at.
+/// Why a pod's volumes are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolveTrigger {
-    /// Its worker: what keeps it waiting is told again.
+    /// Its worker asked: the reason why it waits is reported again.
     Requested,
     /// Time, or a change somewhere.
     Resync,
@@ -79,7 +79,7 @@ impl StateOfWorld {
         self.requeue_unclaimed();
     }
 
-    /// Notes what is wanted at a place; changed content is mounted without delay.
+    /// Sets the desired volume of a mount point; changed content is mounted without delay.
     pub(super) fn want(
         &mut self,
         place: &MountPoint,
@@ -114,7 +114,7 @@ impl StateOfWorld {
         self.adopt(place, mount);
     }
 
-    /// Calls the place by the volume that is wanted there, as soon as nothing else is.
+    /// Assigns the mount point to the volume that is desired there, as soon as no other is mounted.
     pub(super) fn adopt(&mut self, place: &MountPoint, mount: &mut PodMount) {
         let Some(volume) = mount.wanted().cloned() else {
             return;
@@ -131,7 +131,7 @@ impl StateOfWorld {
         }
     }
 
-    /// The place is of another volume now.
+    /// The mount point belongs to another volume now.
     fn rename(&mut self, place: &MountPoint, mount: &mut PodMount, id: &VolumeId) {
         mount.nameless = false;
         if mount.id == *id {
@@ -272,7 +272,7 @@ impl PodMount {
     }
 }
 
-/// A pod's wishes by their places.
+/// A pod's desired mounts by mount point.
 #[derive(Debug, Default)]
 struct DesiredPodVolumes {
     names: BTreeMap<String, NamedVolume>,
@@ -301,7 +301,7 @@ impl DesiredPodVolumes {
         self.put(name, at, want);
     }
 
-    /// Of several wishes for one place the one that may write counts; a container's own mount is narrower.
+    /// Of several mounts at one mount point the writable one counts; a container's own mount may still be read-only.
     fn put(&mut self, name: String, at: NamedVolume, want: DesiredMount) {
         if let NamedVolume::At { place, .. } = &at {
             let entry = self.wants.entry(place.clone());

@@ -1,4 +1,4 @@
-//! What the reconciler is told: releases, which pods there are, and what changed about the plugins.
+//! Inputs of the reconciler: releases, the list of known pods, and changes of the plugins.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ impl StateOfWorld {
         self.release_pod(uid);
     }
 
-    /// A pod whose worker speaks is known, whatever was told before.
+    /// A pod whose worker asks is known, whatever the last list of pods says.
     pub(super) fn add_known_pod(&mut self, uid: &PodUid) {
         if let Some(known) = &mut self.known {
             known.insert(uid.clone());
@@ -59,13 +59,13 @@ impl StateOfWorld {
         self.release_orphans();
     }
 
-    /// Folders of these pods lie on the node.
+    /// The volume directories of these pods exist on the node.
     pub fn folders(&mut self, uids: impl IntoIterator<Item = PodUid>) {
         self.folders.extend(uids);
         self.release_orphans();
     }
 
-    /// Of pods that nobody knows they go, as soon as it is known who that is.
+    /// Volumes of unknown pods are released, as soon as the desired pods are known.
     fn release_orphans(&mut self) {
         let Some(known) = &self.known else { return };
         // A pod that is known may end without a word here: what is known of it from the runtime names no volumes.
@@ -80,7 +80,7 @@ impl StateOfWorld {
         }
     }
 
-    /// A plugin says which kinds it serves.
+    /// A plugin reports which kinds it serves.
     pub fn introduce(
         &mut self,
         abilities: impl IntoIterator<Item = (VolumeKind, KindCapabilities)>,
@@ -89,7 +89,7 @@ impl StateOfWorld {
         self.requeue_all();
     }
 
-    /// The node's status says these to be in use.
+    /// The node's status reports these volumes in use.
     pub fn report(&mut self, reported: BTreeSet<VolumeId>) {
         let new: Vec<VolumeId> = reported.difference(&self.reported).cloned().collect();
         self.reported = reported;
@@ -132,7 +132,7 @@ impl StateOfWorld {
         }
     }
 
-    /// Says of each process that had a thread stuck whether it is gone by now: what hung there is tried again.
+    /// `gone` is whether a process that had a stuck thread has ended: its stuck operations are then retried.
     pub fn buried(&mut self, gone: impl Fn(VolumeKind, u64) -> bool) {
         let mut free = Vec::new();
         for (id, shared) in &mut self.shared {
@@ -144,7 +144,8 @@ impl StateOfWorld {
         free.iter().for_each(|id| self.requeue_volume(id));
     }
 
-    /// Whether somebody may work within a pod's volumes; nothing of it is unmounted until they [`leave`](Self::leave).
+    /// Whether a subpath operation may work within a pod's volumes; nothing of it is unmounted until it calls
+    /// [`leave`](Self::leave).
     pub fn enter(&mut self, uid: &PodUid) -> bool {
         match self.pods.get_mut(uid) {
             Some(pod) if pod.demand == PodDemand::Wanted => {

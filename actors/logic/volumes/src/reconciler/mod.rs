@@ -1,13 +1,13 @@
-//! What is mounted, what should be, and what is done next.
+//! Actual state, desired state, and the next operations.
 //!
-//! [`StateOfWorld`] hears wishes, releases and what was found on the node; [`StateOfWorld::plan`] says what is to be begun now, and
-//! [`StateOfWorld::ended`] takes in how it ended. Nothing else moves it.
+//! [`StateOfWorld`] takes mount requests, releases and what was found on the node; [`StateOfWorld::plan`] returns the
+//! operations to start now, and [`StateOfWorld::ended`] takes their results. Nothing else changes it.
 //!
 //! **Invariants.** Of one volume at most one operation is under way. A volume is staged before it is mounted and
 //! unstaged after its last unmount. It is mounted only when it is resolved and, if a controller attaches it, reported
-//! in use, which it is from the wish on. It is unmounted only when its pod wants it no more, and nobody works within it. Whatever was found after a
-//! restart is uncertain: who wants it has it mounted again, which changes nothing if it was whole; it goes only when
-//! it is certain that nobody will want it.
+//! in use, which it is from the mount request on. It is unmounted only when its pod no longer wants it, and no subpath
+//! operation works within it. Whatever was found after a restart is uncertain: a pod that wants it has it mounted
+//! again, which changes nothing if it was whole; it is unmounted only when it is certain that no pod will want it.
 //!
 //! Upstream: pkg/kubelet/volumemanager/{reconciler,cache}, pkg/volume/util/{operationexecutor,nestedpendingoperations},
 //! pkg/util/goroutinemap/exponentialbackoff (1.36).
@@ -49,24 +49,24 @@ use super::{VolumeId, VolumeKind};
 /// The desired and the actual, and what is under way between them.
 #[derive(Debug, Default)]
 pub struct StateOfWorld {
-    /// As events name it.
+    /// The node's name, for events.
     node_name: String,
-    /// By kind, what its plugin said; of others nothing is known yet.
+    /// The capabilities of each kind's plugin; other kinds are not known yet.
     abilities: BTreeMap<VolumeKind, KindCapabilities>,
     /// The kinds of which it is known what was mounted before.
     listed: BTreeSet<VolumeKind>,
-    /// The pods that there are, as far as that was told.
+    /// The known pods; none before the first list.
     known: Option<BTreeSet<PodUid>>,
-    /// Pods whose folders lie on the node, until it is known which pods there are.
+    /// Pods whose volume directories exist on the node, until the desired pods are known.
     folders: BTreeSet<PodUid>,
-    /// What the node's status says to be in use.
+    /// The volumes that the node's status reports in use.
     reported: BTreeSet<VolumeId>,
 
     pods: BTreeMap<PodUid, PodVolumes>,
     /// By pod, what it wants and a controller is to attach before it can be resolved.
     awaited: BTreeMap<PodUid, BTreeSet<VolumeId>>,
     shared: BTreeMap<VolumeId, SharedVolume>,
-    /// What was found staged, and nobody asked for yet.
+    /// What was found staged, and no pod has asked for yet.
     found: BTreeSet<VolumeId>,
 
     queue: OperationQueue,
@@ -77,14 +77,14 @@ pub struct StateOfWorld {
     freed: BTreeSet<PodUid>,
 }
 
-/// What is to be begun, and when to ask again though nothing has happened.
+/// The operations to start, and when to plan again if nothing happens before.
 #[derive(Debug, Default)]
 pub struct ReconcilePlan {
     pub tasks: Vec<VolumeOperation>,
     pub wake: Option<Instant>,
 }
 
-/// What becomes of a subject now.
+/// The decision about one volume, mount or pod.
 #[derive(Debug)]
 enum ReconcileDecision {
     /// Nothing, until something happens.
@@ -101,7 +101,7 @@ impl StateOfWorld {
         }
     }
 
-    /// What is to be begun now. Everything in it counts as under way until its end is told.
+    /// The operations to start now. Each counts as running until its result is reported.
     pub fn plan(&mut self, now: Instant) -> ReconcilePlan {
         let mut plan = ReconcilePlan::default();
         let mut places = self.lanes.places(now);
@@ -130,7 +130,7 @@ impl StateOfWorld {
         }
     }
 
-    /// What a person should hear, since it was last asked.
+    /// Takes the events for users since the last call.
     pub fn take_events(&mut self) -> Vec<PodVolumeEvent> {
         std::mem::take(&mut self.news)
     }
@@ -145,7 +145,7 @@ impl StateOfWorld {
         std::mem::take(&mut self.freed)
     }
 
-    /// Looks at everything again at the next plan. Nothing should come of it.
+    /// Checks everything again at the next plan. It should change nothing.
     pub fn requeue_all(&mut self) {
         let places = self.pods.values().flat_map(|pod| pod.mounts.keys());
         let places: Vec<MountPoint> = places.cloned().collect();
@@ -160,7 +160,7 @@ impl StateOfWorld {
             .for_each(|uid| self.queue.push(OperationTarget::Pod(uid)));
     }
 
-    /// Looks at a volume, and all that have to do with it, again.
+    /// Checks a volume, and its mounts and pods, again.
     fn requeue_volume(&mut self, id: &VolumeId) {
         self.queue.push(OperationTarget::Volume(id.clone()));
         let users = self.shared.get(id).map(|shared| shared.users.clone());

@@ -1,4 +1,4 @@
-//! What the reconciler asks to be done, and what it is told of the end.
+//! The reconciler's operations and their results.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use logic_api::types::{EventLevel, PodUid};
 
 use crate::{Relabel, Volume, VolumeAccess, VolumeId, VolumeKind, VolumeMode};
 
-/// Where a pod has a volume, or is to have it: upstream's folder of it.
+/// Where a pod has a volume mounted, or is to have it: upstream's directory of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MountPoint {
     pub uid: PodUid,
     pub kind: VolumeKind,
     pub mode: VolumeMode,
-    /// The name of the volume's folder.
+    /// The name of the volume's directory.
     pub folder: String,
 }
 
-/// What a plugin says of a kind.
+/// A plugin's capabilities for one kind of volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindCapabilities {
     /// It is staged before it is mounted.
@@ -49,7 +49,7 @@ pub enum VolumeOperation {
         place: MountPoint,
         volume: Arc<Volume>,
         path: PathBuf,
-        /// Bytes.
+        /// The wanted size in bytes.
         size: u64,
     },
     /// Removes what is left of a pod.
@@ -65,7 +65,7 @@ pub struct UnstageOperation {
     pub mode: VolumeMode,
     /// Where it was found; empty for what was staged by this agent.
     pub path: PathBuf,
-    /// As it was staged; none for what was found.
+    /// As it was staged; none if it was found after a restart.
     pub volume: Option<Arc<Volume>>,
 }
 
@@ -90,18 +90,18 @@ pub enum OperationResult {
     },
 }
 
-/// What a failure may have left behind.
+/// What state a failed operation may have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureEffect {
-    /// Nothing was begun.
+    /// The operation was not begun.
     Nothing,
-    /// Nothing was begun, and the same will be said as long as nobody changes anything.
+    /// Nothing was begun, and the result stays the same until the pod, the volume or the node is changed.
     Refusal,
     /// It may be half done.
     Something,
 }
 
-/// What a person should hear about a pod.
+/// An event for a pod's user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodVolumeEvent {
     pub uid: PodUid,
@@ -110,7 +110,7 @@ pub struct PodVolumeEvent {
     pub message: String,
 }
 
-/// What a task is about; no two of one are under way at once.
+/// The target of an operation; there is at most one operation at a time for each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum OperationTarget {
     Volume(VolumeId),
@@ -118,7 +118,7 @@ pub(super) enum OperationTarget {
     Pod(PodUid),
 }
 
-/// What fails and succeeds by itself.
+/// The kind of an operation: back-off is counted for each by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum OperationKind {
     Stage,

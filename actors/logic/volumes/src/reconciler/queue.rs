@@ -1,7 +1,7 @@
-//! What may have to be done next, in the order in which it came up.
+//! The queue of volumes, mounts and pods to check.
 //!
-//! Only what changed is looked at. What comes up again goes behind the others, so that a volume which fails for ever
-//! never keeps one waiting that came before it.
+//! Only what changed is checked. A target that is queued again goes to the end, so that a volume which fails for ever
+//! never delays an earlier one.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) struct OperationQueue {
 }
 
 impl OperationQueue {
-    /// Whoever waits already keeps its place.
+    /// A target that is queued already keeps its place.
     pub(super) fn push(&mut self, subject: OperationTarget) {
         if self.places.contains_key(&subject) {
             return;
@@ -25,7 +25,7 @@ impl OperationQueue {
         self.order.insert(self.last, subject);
     }
 
-    /// The first one behind this place.
+    /// The first one after this position.
     pub(super) fn after(&self, place: u64) -> Option<(u64, OperationTarget)> {
         let (place, subject) = self.order.range(place + 1..).next()?;
         Some((*place, subject.clone()))

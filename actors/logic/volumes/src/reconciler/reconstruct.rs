@@ -29,7 +29,7 @@ impl StateOfWorld {
                 (ReconstructedState::StagedBlock, _) => {
                     self.reconstruct_staged(VolumeMode::Block, &found)
                 }
-                // Traces that lead to no pod are nobody's to remove.
+                // Mounts that belong to no known pod path are left alone.
                 (
                     ReconstructedState::Mounted
                     | ReconstructedState::LeftOver
@@ -90,7 +90,7 @@ impl StateOfWorld {
             return;
         };
         let id = found.id.clone().filter(|id| !id.0.is_empty());
-        // Of what cannot be told whose it is, nobody can tell that nobody needs it.
+        // A volume whose owner can't be told may be needed.
         let Some(id) = id.or_else(|| csi_id(kind, found)) else {
             return;
         };
@@ -108,7 +108,7 @@ impl StateOfWorld {
         }
     }
 
-    /// Pods were heard of: what was found staged may be nobody's now.
+    /// The desired pods changed: what was found staged may be unclaimed now.
     pub(super) fn requeue_unclaimed(&mut self) {
         let shared = &self.shared;
         let still = |id: &VolumeId| shared.get(id).is_some_and(|s| s.stage == StageState::Found);
@@ -118,7 +118,7 @@ impl StateOfWorld {
         }
     }
 
-    /// Whether every pod has said what it wants, so that what none of them named is nobody's.
+    /// Whether the volumes of every pod are resolved, so that what none of them named is unclaimed.
     pub(super) fn all_pods_resolved(&self) -> bool {
         let Some(known) = &self.known else {
             return false;

@@ -101,7 +101,7 @@ impl StateOfWorld {
     }
 
     fn unstaged(&mut self, id: &VolumeId) {
-        // Whoever was refused for its label need not wait.
+        // A pod that was refused for its label need not wait.
         let subject = OperationTarget::Volume(id.clone());
         self.backoffs.reset(&subject, OperationKind::Stage);
         if let Some(shared) = self.shared.get_mut(id) {
@@ -159,7 +159,7 @@ impl StateOfWorld {
         self.requeue_volume(&id);
     }
 
-    /// Whoever waited for a volume that only one pod may have tries at once.
+    /// Pods that wait for a volume that only one pod may have try at once.
     fn unblock_waiting(&mut self, id: &VolumeId) {
         let users = self.shared.get(id).map(|shared| shared.users.clone());
         for place in users.into_iter().flatten() {
@@ -298,7 +298,7 @@ impl StateOfWorld {
             .and_then(|mount| mount.done())
             .is_some_and(|done| !done.ready);
         match trace {
-            // As upstream: a driver that cannot grow it now keeps no pod from starting.
+            // As upstream: a driver that cannot expand it now keeps no pod from starting.
             FailureEffect::Nothing => self.accept_current_size(place),
             FailureEffect::Refusal => {
                 if let Some(shared) = self.shared.get_mut(id) {
@@ -344,7 +344,7 @@ impl StateOfWorld {
             VolumeOperation::Mount { place, .. }
             | VolumeOperation::Unmount { place, .. }
             | VolumeOperation::Expand { place, .. } => place.kind,
-            // Nothing of a pod's folder is mounted then: it is tried again in its time.
+            // Nothing of a pod's directory is mounted then: the removal is retried after its back-off.
             VolumeOperation::Remove { .. } => VolumeKind::Image,
         };
         if let Some(shared) = task.volume().and_then(|id| self.shared.get_mut(id)) {

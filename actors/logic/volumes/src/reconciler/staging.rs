@@ -42,7 +42,7 @@ impl StateOfWorld {
             None => return self.unstage(id, shared, now),
         };
         match (shared.stage, shared.label()) {
-            // Staged for somebody else's label: it goes when nobody has it any more.
+            // Staged for another label: it is unstaged when no pod has it mounted any more.
             (StageState::Staged, label) if label != Some(mount_label(&volume)) => {
                 let held = label.unwrap_or_default().to_owned();
                 let begun = |place: &MountPoint| self.mount(place).is_some_and(PodMount::is_begun);
@@ -62,7 +62,7 @@ impl StateOfWorld {
         }
     }
 
-    /// Another pod has it under another label: says so, as often as upstream tries.
+    /// Another pod has it under another label: reports the error, as often as upstream tries.
     fn refuse_label(
         &mut self,
         place: &MountPoint,
@@ -122,7 +122,7 @@ impl StateOfWorld {
             StageState::Staged | StageState::Uncertain => true,
             StageState::Found => self.all_pods_resolved(),
         };
-        // Before the plugin has listed, there may be mounts of it that nobody knows.
+        // Before the plugin has listed, it may have mounts that are not known here.
         if !sure || !self.listed.contains(&staged.kind) {
             return ReconcileDecision::Rest;
         }
@@ -142,7 +142,7 @@ impl StateOfWorld {
 }
 
 impl SharedVolume {
-    /// Nothing may be begun with it.
+    /// No operation may be started on it.
     pub(super) fn is_held(&self) -> bool {
         self.busy == PendingOperation::Yes || self.stuck.is_some()
     }

@@ -1,4 +1,4 @@
-//! What can be seen of the state of world: by a pod that waits, by an operator, by the node's status.
+//! Views of the state of world: for a pod that waits, for an operator, for the node's status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::{Attachment, MountedVolume, MountedVolumes, ResolveStep, Volume, Volu
 pub struct VolumeRow {
     pub uid: PodUid,
     pub place: Option<MountPoint>,
-    /// The pod's name of it, or its folder's.
+    /// The pod's name of it, or its directory's.
     pub name: String,
     pub id: VolumeId,
     pub state: &'static str,
@@ -27,7 +27,7 @@ pub struct VolumeRow {
     pub path: PathBuf,
 }
 
-/// A mounted volume.
+/// A mounted volume whose usage can be measured.
 #[derive(Clone, Debug)]
 pub struct MeasurableVolume {
     pub place: MountPoint,
@@ -60,7 +60,7 @@ impl StateOfWorld {
         measurable(place, pod.mounts.get(place)?)
     }
 
-    /// Bytes that a volume has grown to on this node since it was mounted first.
+    /// The size in bytes that a volume was expanded to on this node since it was mounted first.
     pub fn grown_to(&self, id: &VolumeId) -> Option<u64> {
         let grown = self.shared.get(id)?.grown;
         (grown > 0).then_some(grown)
@@ -82,7 +82,7 @@ impl StateOfWorld {
             && listed
     }
 
-    /// What a pod still has, by its own names.
+    /// The volumes that a pod still has mounted, by its own names.
     pub fn held(&self, uid: &PodUid) -> Vec<String> {
         let mounts = self
             .pods
@@ -175,7 +175,7 @@ impl StateOfWorld {
         })
     }
 
-    /// What hangs, each with its name.
+    /// The stuck operations, each with its volume's name.
     pub fn stuck(&self) -> Vec<String> {
         let stuck = self.shared.iter().filter_map(|(id, shared)| {
             let stuck = shared.stuck.as_ref()?;
@@ -184,7 +184,7 @@ impl StateOfWorld {
         stuck.collect()
     }
 
-    /// Whether a thread of some plugin's process hangs over this volume.
+    /// Whether a thread of a plugin's process is stuck in an operation on this volume.
     pub fn hangs(&self, id: &VolumeId) -> bool {
         self.shared
             .get(id)
@@ -196,20 +196,20 @@ impl StateOfWorld {
             .is_some_and(|mount| mount.done().is_some())
     }
 
-    /// The pod's own names of the volume at a place.
+    /// The pod's own names of the volume at a mount point.
     pub fn names(&self, place: &MountPoint) -> BTreeSet<String> {
         self.mount(place)
             .map(|mount| mount.names.clone())
             .unwrap_or_default()
     }
 
-    /// Every mounted volume.
+    /// All mounted volumes.
     pub fn measurable(&self) -> impl Iterator<Item = MeasurableVolume> {
         let mounts = self.pods.values().flat_map(|pod| &pod.mounts);
         mounts.filter_map(|(place, mount)| measurable(place, mount))
     }
 
-    /// Every volume of every pod, and what is staged for nobody.
+    /// Every volume of every pod, and every staged volume that no pod uses.
     pub fn rows(&self) -> Vec<VolumeRow> {
         let mut rows = Vec::new();
         for (uid, pod) in &self.pods {

@@ -90,7 +90,7 @@ fn volume_name(claim: &PersistentVolumeClaim) -> &str {
     name.unwrap_or_default()
 }
 
-/// Somebody else's claim may have the name that the pod's own would have.
+/// A claim of another owner may have the name that the pod's own would have.
 fn owned(pod: &Pod, claim: &PersistentVolumeClaim) -> Result<(), String> {
     let mut owners = claim.metadata.owner_references.iter().flatten();
     let uid = pod.uid();

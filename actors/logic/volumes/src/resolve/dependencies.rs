@@ -1,4 +1,4 @@
-//! What a volume of a CSI driver is resolved with: whoever fetches objects fetches these.
+//! The objects that a CSI driver's volume is resolved with: the object manager fetches them.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use super::migration;
 pub struct CsiDependencies {
     pub driver: String,
     pub attachment: String,
-    /// Namespace and name.
+    /// Secrets by namespace and name.
     pub secrets: BTreeSet<(String, String)>,
     pub form: CsiVolumeForm,
 }
 
-/// What the driver is asked for: a device gets no tokens.
+/// Whether the volume is a file system or a raw device: a device gets no tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsiVolumeForm {
     FileSystem,

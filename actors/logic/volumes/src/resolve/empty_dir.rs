@@ -1,4 +1,4 @@
-//! emptyDir: where its bytes lie, and how many there may be.
+//! emptyDir: its medium and its size limit.
 //!
 //! Upstream: pkg/volume/emptydir/empty_dir.go (`calculateEmptyDirMemorySize`, `getPageSizeMountOption`; 1.36).
 
@@ -38,7 +38,7 @@ pub(super) fn empty_dir(
     }
 }
 
-/// The least of the volume's limit, the pod's and what the node gives to pods; nought counts for none.
+/// The least of the volume's limit, the pod's and the node's allocatable, in bytes; zero counts as none.
 fn memory_size(limit: Option<u64>, pod: &Pod, node: &NodePolicy) -> Option<u64> {
     let of_pod = pod_limits(pod, node).memory.and_then(above_nought);
     let of_node = positive(node.allocatable.get(MEMORY));

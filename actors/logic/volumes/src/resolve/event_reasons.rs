@@ -1,4 +1,4 @@
-//! What a pod's events say of its volumes.
+//! Reasons and messages of a pod's events about its volumes.
 //!
 //! Upstream: pkg/volume/util/operationexecutor, pkg/kubelet/volumemanager/volume_manager.go, kubelet.go (1.36).
 
@@ -14,8 +14,8 @@ pub const FILE_SYSTEM_NOT_RESIZED: &str = "FileSystemResizeFailed";
 /// The node has no room for another attachment: upstream rejects the pod with this reason.
 pub const ATTACH_LIMIT: &str = "VolumeAttachmentLimitExceeded";
 
-/// What upstream's wait ends with when its time is over. It writes no event then: the operations' own events have
-/// said why.
+/// The error of upstream's wait when it times out. Upstream writes no event then: the operations' own events give the
+/// reason.
 pub const TIMED_OUT: &str = "context deadline exceeded";
 
 /// An event: its reason and its message.
@@ -82,7 +82,8 @@ impl Operation {
     }
 }
 
-/// The event of an operation that failed. `volume` is the name of its folder: the persistent volume's, or the pod's.
+/// The event of an operation that failed. `volume` is the name of its directory: the persistent volume's, or the
+/// pod's.
 pub fn failed(operation: Operation, mode: VolumeMode, volume: &str, cause: &str) -> VolumeEvent {
     let words = operation.words(mode);
     VolumeEvent {
@@ -91,7 +92,7 @@ pub fn failed(operation: Operation, mode: VolumeMode, volume: &str, cause: &str)
     }
 }
 
-/// The event that a volume was grown, told of the pod and of the claim.
+/// The event that a volume was expanded, for the pod and the claim.
 pub fn expanded(volume: &str, node_name: &str) -> VolumeEvent {
     VolumeEvent {
         reason: FILE_SYSTEM_RESIZED,
@@ -101,7 +102,7 @@ pub fn expanded(volume: &str, node_name: &str) -> VolumeEvent {
     }
 }
 
-/// The event that a volume was not grown for a pod that may only read it, told of the pod and of the claim.
+/// The event that a volume was not expanded for a pod that may only read it, for the pod and the claim.
 pub fn read_only_not_expanded(volume: &str) -> VolumeEvent {
     VolumeEvent {
         reason: FILE_SYSTEM_NOT_RESIZED,
@@ -137,7 +138,7 @@ pub fn not_mounted(missing: MissingVolumes<'_>, cause: &str) -> String {
     )
 }
 
-/// What a release says of the volumes that are still there.
+/// The message of a release while volumes are still mounted.
 pub fn not_unmounted(mounted: &[String]) -> String {
     let mut names = mounted.to_vec();
     names.sort();

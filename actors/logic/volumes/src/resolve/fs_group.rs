@@ -1,4 +1,4 @@
-//! Whose group a volume's files have.
+//! The group of a volume's files.
 //!
 //! Upstream: `supportsFSGroup` and `getFSGroupPolicy` of pkg/volume/csi/csi_mounter.go, pkg/volume/volume_linux.go
 //! (1.36).
@@ -17,7 +17,7 @@ fn group(pod: &Pod) -> Option<u32> {
     u32::try_from(pod.security()?.fs_group?).ok()
 }
 
-/// For volumes that are made anew for the pod: nothing of theirs can be right already.
+/// For volumes that are made anew for the pod: their files have no group yet.
 pub(super) fn always(pod: &Pod) -> Option<Ownership> {
     group(pod).map(|fs_group| Ownership {
         fs_group,
@@ -25,7 +25,7 @@ pub(super) fn always(pod: &Pod) -> Option<Ownership> {
     })
 }
 
-/// For volumes that outlive pods: as the pod says, unless it may only read.
+/// For volumes that outlive pods: by the pod's `fsGroupChangePolicy`, unless it may only read.
 pub(super) fn as_asked(pod: &Pod, access: VolumeAccess) -> Option<Ownership> {
     let word = pod.security()?.fs_group_change_policy.as_deref();
     let policy = match word {
@@ -36,7 +36,7 @@ pub(super) fn as_asked(pod: &Pod, access: VolumeAccess) -> Option<Ownership> {
     Some(Ownership { fs_group, policy })
 }
 
-/// What a CSI driver's word on groups is measured by.
+/// What decides whether a CSI volume's group is changed (`fsGroupPolicy`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CsiFsGroup<'a> {
     pub(super) driver: Option<&'a CSIDriver>,
@@ -48,7 +48,7 @@ pub(super) struct CsiFsGroup<'a> {
 }
 
 impl CsiFsGroup<'_> {
-    /// A driver that sets groups itself is told the group in any case, as upstream.
+    /// A driver that sets groups itself gets the group in any case, as upstream.
     pub(super) fn ownership(&self, pod: &Pod) -> Option<Ownership> {
         if self.backend.abilities.contains(MOUNT_GROUP_CAPABILITY) {
             return as_asked(pod, VolumeAccess::ReadWrite);

@@ -11,7 +11,7 @@ use crate::{
     files,
 };
 
-/// A volume that nobody attaches or stages is its pod's own.
+/// A volume that is neither attached nor staged is its pod's own.
 pub(super) fn id(pod: &Pod, kind: VolumeKind, name: &str) -> VolumeId {
     VolumeId(format!(
         "kubernetes.io/{}/{}-{name}",

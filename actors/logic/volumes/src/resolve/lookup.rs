@@ -69,7 +69,7 @@ impl<'a> ObjectLookup<'a> {
         self.context.objects.token(wanted)
     }
 
-    /// What upstream hears of an object that is not there, and why a manifest of that name gives none.
+    /// The error for a missing object, as upstream words it, and why a manifest of that name gives none.
     pub(super) fn missing(
         &self,
         (kind, resource): (&'static str, &'static str),
@@ -134,7 +134,7 @@ impl ResolveFailure {
         }
     }
 
-    /// An operation that cannot be begun.
+    /// The error of an operation that cannot be started.
     pub(super) fn failed(at: FailureSite<'_>, cause: &str, until: RetryWhen) -> Self {
         let told = event_reasons::failed(at.operation, at.mode, at.volume, cause);
         Self {

@@ -1,8 +1,8 @@
-//! One entry of a pod's `spec.volumes`, resolved into what a storage plugin is to mount.
+//! One entry of a pod's `spec.volumes`, resolved into the volume that a storage plugin mounts.
 //!
-//! [`resolve`] asks where the volume comes from: a claim (`claim`, then `persistent`), a plugin that became a CSI
-//! driver (`migration`), the pod itself (`local`, `empty_dir`), a CSI driver (`csi`). [`event_reasons`] is what events say,
-//! [`expansion`] what is grown.
+//! [`resolve`] decides where the volume comes from: a claim (`claim`, then `persistent`), a plugin that became a CSI
+//! driver (`migration`), the pod itself (`local`, `empty_dir`), a CSI driver (`csi`). [`event_reasons`] has the
+//! events' texts, [`expansion`] decides about sizes.
 
 mod claim;
 mod csi;
@@ -35,7 +35,7 @@ use super::{
     VolumeMode,
 };
 
-/// What a volume is resolved with.
+/// The input of resolving a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct ResolveContext<'a> {
     pub objects: &'a dyn Objects,
@@ -49,8 +49,8 @@ pub struct ResolveContext<'a> {
     pub now: Timestamp,
     /// Which pods have which volume: mounted, or a mount was begun. A pod that only waits has none.
     pub taken: &'a BTreeMap<VolumeId, BTreeSet<PodUid>>,
-    /// What a controller has attached, as the node's object says (`volumesAttached`); none where no controller attaches
-    /// or no object is known, and then nothing is checked.
+    /// The volumes that a controller has attached, as in the node's `volumesAttached`; none where no controller
+    /// attaches or the node's object is not known, and then the attachment is not checked.
     pub attached: Option<&'a BTreeSet<VolumeId>>,
 }
 
@@ -67,7 +67,7 @@ pub enum SeLinuxMountPolicy {
 
 type VolumeAttributes = BTreeMap<String, String>;
 
-/// What is found out of a volume.
+/// The result of resolving a volume.
 #[derive(Debug)]
 struct VolumeResolution {
     volume: Volume,

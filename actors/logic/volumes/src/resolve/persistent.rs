@@ -51,7 +51,7 @@ impl PersistentSpec {
         modes.unwrap_or_default()
     }
 
-    /// What a driver is told: the first.
+    /// The access mode that the driver gets: the first.
     pub(super) fn access_mode(&self) -> Option<AccessMode> {
         match self.access_modes().first().map(String::as_str) {
             None | Some("ReadWriteOnce") => Some(AccessMode::ReadWriteOnce),
@@ -62,12 +62,12 @@ impl PersistentSpec {
         }
     }
 
-    /// With several modes nobody knows which one a pod means.
+    /// With several modes it is ambiguous which one a pod uses.
     pub(super) fn is_for_one_pod(&self) -> bool {
         matches!(self.access_modes(), [only] if only == "ReadWriteOncePod")
     }
 
-    /// Bytes; nought where it is not known.
+    /// Bytes; zero if unknown.
     pub(super) fn size(&self) -> u64 {
         let capacity = self.spec().and_then(|spec| spec.capacity.as_ref());
         let size = bytes(capacity.and_then(|list| list.get("storage")));
@@ -79,7 +79,7 @@ impl PersistentSpec {
         options.unwrap_or_default()
     }
 
-    /// The annotation's go before the definition's; each once, in order.
+    /// The annotation's come before the spec's; each once, in order.
     fn options(&self) -> Vec<String> {
         let mut options = match self.annotation(OPTIONS) {
             Some(list) => list.split(',').map(str::to_owned).collect(),

@@ -1,8 +1,8 @@
 //! The SELinux label that a volume is mounted with, instead of a walk through its files.
 //!
-//! Upstream: pkg/volume/util/selinux.go, `AddPodToVolume` of the desired state of the world (1.36), and
-//! `InitLabels` of opencontainers/selinux. The types are those of the common policies, since a decision reads no
-//! files of the node. A pod without a level gets none: the runtime gives it one of its own that nobody knows here.
+//! Upstream: pkg/volume/util/selinux.go, `AddPodToVolume` of the desired state of the world (1.36), and `InitLabels`
+//! of opencontainers/selinux. The types are those of the common policies, since a decision reads no files of the node.
+//! A pod without a level gets none: the runtime chooses one that is not known here.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ fn labels(pod: &Pod, volume: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The container's go before the pod's, as a whole.
+/// The container's replace the pod's, as a whole.
 fn options<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a SELinuxOptions> {
     let own = container.security_context.as_ref();
     own.and_then(|own| own.se_linux_options.as_ref())

@@ -12,7 +12,7 @@ use super::KubeletHandlers;
 use crate::http::{HandlerResponse, text};
 use crate::node::KubeletHost;
 
-/// A number.
+/// The longest body in bytes: it is a number.
 const LEVEL_BYTES: usize = 64;
 const LEVEL_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -70,7 +70,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
     }
 }
 
-/// Whether a path names what is shown for its folder.
+/// Whether a path names a folder's index file.
 fn is_index(path: &str) -> bool {
     path == INDEX
         || path
@@ -78,7 +78,7 @@ fn is_index(path: &str) -> bool {
             .is_some_and(|folder| folder.ends_with('/'))
 }
 
-/// Where something is if its path has a slash at the end and should not, or the other way round.
+/// The right path of an entry whose path lacks a slash at the end, or has one too many; none if it is right.
 fn beside(path: &str, end: EntryKind) -> Option<String> {
     let name = address(path.trim_end_matches('/').rsplit('/').next()?);
     match (end, path.ends_with('/')) {
@@ -160,7 +160,7 @@ fn refused(error: &io::Error) -> HandlerResponse {
     )
 }
 
-/// As Go's file server lists.
+/// A listing, as Go's file server makes it.
 fn listed(names: &[String]) -> HandlerResponse {
     let mut page =
         "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n"
@@ -186,7 +186,7 @@ fn shown(name: &str) -> String {
 
 fn address(name: &str) -> String {
     let mut address = String::new();
-    // What looks like a scheme would lead elsewhere.
+    // A name that looks like a scheme would lead elsewhere.
     if name
         .split('/')
         .next()

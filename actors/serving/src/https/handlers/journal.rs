@@ -1,6 +1,6 @@
-//! `/logs/?query=`: what services of the system wrote, as journalctl shows it or as it lies in their own files.
+//! `/logs/?query=`: the logs of system services, from journalctl or from their own files.
 //!
-//! journalctl ends with whoever asked, or when its time is over; nothing of what it says is kept but the piece
+//! journalctl ends with its caller, or at its deadline; nothing of its output is kept but the piece
 //! under way.
 //!
 //! Upstream: pkg/kubelet/kubelet_server_journal.go (1.36).
@@ -28,24 +28,24 @@ use crate::http::{HandlerResponse, text};
 use crate::https::query::QueryPairs;
 use crate::node::{KubeletHost, NodeError};
 
-/// For one query, whatever it asks for.
+/// The deadline of one query.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Queries at a time: each is a process.
 pub(super) const QUERIES: usize = 8;
-/// Pieces under way to one reader.
+/// Pieces buffered for one reader.
 const PIECES: usize = 2;
 const PIECE: usize = 16 * 1024;
 
-/// What a request for the system's logs is about.
+/// A request for the system's logs.
 pub(super) enum SystemLogRequest {
-    /// What is at this path.
+    /// The file or folder at this path.
     Path(String),
-    /// The one file of a query.
+    /// A query for a single file.
     File(LogQuery),
     Services(LogQuery),
 }
 
-/// Returns what is asked for; a query that is wrong has its answer already.
+/// Parses the request; a bad query gets its response here.
 pub(super) fn asked(
     path: &str,
     query: &QueryPairs,
@@ -70,7 +70,7 @@ pub(super) fn asked(
 }
 
 impl<N: KubeletHost> KubeletHandlers<N> {
-    /// Shows what these services wrote.
+    /// Sends the logs of these services.
     pub(super) fn services(&self, query: LogQuery, headers: &HeaderMap) -> HandlerResponse {
         let Ok(turn) = self.queries.clone().try_acquire_owned() else {
             let why = "maximum number of in-flight requests exceeded".to_owned();
@@ -89,7 +89,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
         let packed = is_packed.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
         tokio::task::spawn_local(async move {
             let left = to.clone();
-            // Whoever asked may leave at any time, and journalctl with him.
+            // The caller may leave at any time; journalctl then ends with it.
             tokio::select! {
                 () = left.closed() => {}
                 () = search.told(ChunkWriter { to, packed }) => {}
@@ -106,14 +106,14 @@ impl<N: KubeletHost> KubeletHandlers<N> {
     }
 }
 
-/// The reader's end.
+/// The writing end of the response.
 struct ChunkWriter {
     to: mpsc::Sender<Bytes>,
     packed: Option<GzEncoder<Vec<u8>>>,
 }
 
 impl ChunkWriter {
-    /// Sends on; who has left is noticed elsewhere.
+    /// Sends a piece; that the reader has gone is noticed elsewhere.
     async fn say(&mut self, bytes: impl Into<Vec<u8>>) -> io::Result<()> {
         let mut bytes = bytes.into();
         if let Some(packed) = &mut self.packed {
@@ -191,7 +191,7 @@ impl JournalQuery {
         let known = tokio::time::timeout(self.left(), self.known(&units)).await;
         let known = match known {
             Ok(Ok(known)) => known,
-            // Who cannot be asked knows nobody.
+            // If journalctl cannot be asked, no service is known.
             Ok(Err(_)) | Err(_) => Vec::new(),
         };
         let judged = services.into_iter().enumerate();
@@ -226,7 +226,7 @@ impl JournalQuery {
         }
     }
 
-    /// Shows what journalctl has of these services, its complaints included.
+    /// Sends what journalctl prints about these services, errors included.
     async fn show(&self, services: &[String], out: &mut ChunkWriter) -> io::Result<()> {
         let Ok((mut child, mut said)) = self.run(&self.query.arguments(services)) else {
             if self.query.options.boot.unwrap_or_default() == 0 {
@@ -246,12 +246,12 @@ impl JournalQuery {
             }
             child.wait().await.map(drop)
         };
-        // Late is the end of it: dropped, it is killed.
+        // At the deadline it is dropped, and so killed.
         let shown = tokio::time::timeout(self.left(), shown).await;
         shown.unwrap_or(Ok(()))
     }
 
-    /// Starts journalctl; what it says and what it complains of come out of one pipe.
+    /// Starts journalctl; its output and its errors come out of one pipe.
     fn run(&self, arguments: &[String]) -> io::Result<(Child, Receiver)> {
         let (said, says) = io::pipe()?;
         let mut command = Command::new(&self.program);
@@ -323,7 +323,7 @@ mod tests {
             let (pid, rest) = said.split_once('\n').unwrap();
             let process = format!("/proc/{pid}/stat");
             let state = std::fs::read_to_string(process).unwrap_or_default();
-            // Killed, whether or not anybody has taken note yet.
+            // Killed, whether or not its end has been collected yet.
             assert!(state.is_empty() || !state.contains("(sleep) S"), "{state}");
             assert_eq!(rest, "\ncontext error: context deadline exceeded\n");
         });

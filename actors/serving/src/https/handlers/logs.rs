@@ -20,9 +20,9 @@ use crate::https::route::ContainerTarget;
 use crate::logs::{LogRequest, send};
 use crate::node::{KubeletHost, NodeError};
 
-/// Pieces under way to one reader.
+/// Pieces buffered for one reader.
 const PIECES: usize = 2;
-/// The longest that one log is followed, as upstream's server writes no longer.
+/// The longest that one log is followed, as upstream's server limits a write.
 const FOLLOWED: Duration = Duration::from_secs(4 * 60 * 60);
 
 impl<N: KubeletHost> KubeletHandlers<N> {
@@ -64,7 +64,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
         };
         let path = match self.node.log_path(&id).await {
             Ok(path) => path,
-            // Upstream has begun to answer by then.
+            // Upstream has begun its response by then.
             Err(_) => {
                 let why = format!("unable to retrieve container logs for {id}");
                 return Err(text(StatusCode::OK, why));
@@ -82,7 +82,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
         let (to, from) = mpsc::channel::<Bytes>(PIECES);
         let sending = send(log, Rc::clone(&self.node), self.written.clone(), to);
         tokio::task::spawn_local(async move {
-            // Whoever follows still asks again.
+            // A client that still follows requests the log again.
             drop(tokio::time::timeout(FOLLOWED, sending).await);
         });
         let mut answer = as_it_comes(from, turn);

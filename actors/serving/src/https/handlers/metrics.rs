@@ -1,7 +1,7 @@
-//! `/metrics` and what is beneath it: the text that the node has, packed for those who would rather have it so.
+//! `/metrics` and what is beneath it: the node's metrics as text, compressed for clients that prefer it.
 //!
-//! It is the text format 0.0.4 whatever else is asked for, as upstream's without OpenMetrics is; its binary form is
-//! not spoken.
+//! It is the text format 0.0.4 whatever the caller accepts, as upstream's without OpenMetrics is; its binary form is
+//! not supported.
 //!
 //! Upstream: component-base/metrics/http.go (1.36), promhttp and expfmt of client_golang.
 
@@ -63,7 +63,7 @@ fn packed(text: &str) -> io::Result<Vec<u8>> {
     packed.finish()
 }
 
-/// What the text is called. No name in it needs an escape, so whichever way of escaping is asked for is kept.
+/// The content type. No name in the text needs an escape, so the requested escaping scheme is kept.
 fn kind(headers: &HeaderMap) -> &'static str {
     let mut kind = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
     for clause in clauses(header(headers).unwrap_or_default()) {

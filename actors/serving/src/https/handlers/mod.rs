@@ -1,4 +1,4 @@
-//! What is answered to those who may ask.
+//! The handlers of authorized requests.
 
 mod debug;
 mod files;
@@ -31,10 +31,10 @@ use crate::logs::LogWatches;
 use crate::node::{ContainerCheckpointRequest, Detail, KubeletHost, NodeError, RunCommand};
 use crate::policy::{EndpointPolicy, Policy};
 
-/// Commands, terminals, forwarded ports at a time, and as many followed logs.
+/// Commands, terminals and forwarded ports at a time, and as many followed logs.
 const STREAMS: usize = 256;
 
-/// A request on its way to an answer.
+/// A request while it is handled.
 pub(crate) struct RequestContext {
     pub(crate) counted: ::metrics::http::RequestTimer,
     pub(crate) from: Option<IpAddr>,
@@ -42,14 +42,14 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
-    /// Counts until the last byte of the answer is gone.
+    /// Counts the request until the last byte of the response is sent.
     pub(crate) fn with(self, answer: HandlerResponse) -> HandlerResponse {
         let counted = self.counted;
         answer.map(|body| kept(body, counted))
     }
 }
 
-/// Answers whoever was let in.
+/// Handles authorized requests.
 #[derive(Debug)]
 pub(crate) struct KubeletHandlers<N> {
     node: Rc<N>,
@@ -240,7 +240,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
     }
 }
 
-/// Says why what a body is said to be is nothing that a body could be, in Go's words.
+/// Checks that a body's media type is well-formed; the error is in Go's words.
 fn no_media_type(kind: Option<&str>) -> Result<(), &'static str> {
     let Some(kind) = kind.filter(|kind| !kind.is_empty()) else {
         return Ok(());
@@ -275,7 +275,7 @@ fn lost_answer(lost: RouteError, query: Option<&str>) -> HandlerResponse {
     }
 }
 
-/// Sends the caller elsewhere with the query that he came with.
+/// Redirects the caller, with its query.
 fn moved(status: StatusCode, to: &str, query: Option<&str>) -> HandlerResponse {
     let to = match query {
         Some(query) => format!("{to}?{query}"),
@@ -293,12 +293,12 @@ fn json(body: impl Into<Bytes>) -> HandlerResponse {
     whole(StatusCode::OK, "application/json", body.into())
 }
 
-/// What could not be had is the server's own trouble.
+/// A failure of the node is the server's own error.
 fn failed(trouble: NodeError) -> HandlerResponse {
     text(StatusCode::INTERNAL_SERVER_ERROR, trouble.to_string())
 }
 
-/// What the runtime says of a stream has a status of its own.
+/// A refusal of a stream by the runtime has a status of its own.
 fn no_stream(trouble: &NodeError) -> HandlerResponse {
     let status = match trouble {
         NodeError::NotFound(_) => StatusCode::NOT_FOUND,
@@ -313,7 +313,7 @@ fn no_stream(trouble: &NodeError) -> HandlerResponse {
     answer
 }
 
-/// A body that is sent as it comes; something is kept until it has ended.
+/// A body that is sent as it is produced; `keep` is held until it has ended.
 fn as_it_comes<K: Send + Unpin + 'static>(from: mpsc::Receiver<Bytes>, keep: K) -> HandlerResponse {
     let pieces = futures_util::stream::unfold(from, async |mut from| {
         let piece = from.recv().await?;

@@ -15,7 +15,7 @@ use crate::http::{HandlerResponse, streamed, text};
 use crate::https::route::ContainerTarget;
 use crate::node::{KubeletHost, PodsWithStatuses};
 
-/// A list is sent in pieces of about this size.
+/// A list is sent in pieces of about this many bytes.
 const PIECE: usize = 32 * 1024;
 
 impl<N: KubeletHost> KubeletHandlers<N> {
@@ -86,7 +86,7 @@ fn list(pods: PodsWithStatuses) -> impl Stream<Item = Bytes> + Send + 'static {
     }))
 }
 
-/// A pod in a list has no kind and version of its own.
+/// An item of a list has no kind and version of its own.
 #[derive(Debug, Serialize)]
 struct Item<'a> {
     metadata: &'a ObjectMeta,
@@ -95,7 +95,7 @@ struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// The kept status is newer than what the pod came with.
+    /// The kept status is newer than that of the pod's definition.
     fn new(pod: &'a Pod, kept: Option<&'a PodStatus>) -> Self {
         Item {
             metadata: &pod.metadata,

@@ -1,4 +1,4 @@
-//! What lies beneath a folder, opened without ever leaving it.
+//! Opens files beneath a folder, without ever leaving it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -18,11 +18,11 @@ use crate::https::conditions::moment;
 
 const PIECE: usize = 32 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A folder of more entries is shown in part.
+/// The most entries of a folder that are listed.
 const ENTRIES: usize = 10_000;
-/// A file of this name is shown for its folder.
+/// A file of this name is shown in place of its folder's listing.
 pub(super) const INDEX: &str = "index.html";
-/// So much of a file says what it is.
+/// How many bytes of a file are read to detect its type.
 const SNIFFED: usize = 512;
 
 /// What a path leads to, what is shown for it, and when that changed.
@@ -32,14 +32,14 @@ pub(super) struct OpenedPath {
     pub(super) changed: Option<Timestamp>,
 }
 
-/// What is at a path's end.
+/// Whether a path leads to a file or a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryKind {
     File,
     Folder,
 }
 
-/// What is shown.
+/// The content that is shown.
 pub(super) enum PathContents {
     File {
         file: File,
@@ -92,7 +92,7 @@ fn find(root: &Path, wanted: &Path) -> io::Result<OpenedPath> {
     }
 }
 
-/// Opens what lies beneath a folder; no link may have come in between.
+/// Opens an entry beneath a folder; fails if a link has come in between.
 fn opened(folder: &File, name: &Path) -> io::Result<File> {
     let opened: OwnedFd = rustix::fs::openat2(
         folder,
@@ -119,7 +119,7 @@ fn as_file(file: File, end: EntryKind) -> io::Result<OpenedPath> {
     })
 }
 
-/// What a file is, by its first bytes.
+/// The media type of a file, by its first bytes.
 fn kind(first: &[u8]) -> &'static str {
     let is_binary = |byte: &u8| matches!(byte, 0..=8 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f);
     match () {
@@ -146,7 +146,7 @@ fn names(folder: &File) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// These bytes of a file, as far as they are there.
+/// These bytes of a file, as far as they exist.
 pub(super) fn pieces(file: File, range: Range<u64>) -> impl Stream<Item = Bytes> + Send + 'static {
     let state = (Arc::new(file), range.start);
     futures_util::stream::unfold(state, move |(file, at)| async move {

@@ -15,18 +15,18 @@ use crate::https::streams::{self, StreamForward};
 use crate::https::websockets;
 use crate::node::{Attach, Exec, KubeletHost, NodeError, RemoteCommandOptions};
 
-/// Where the runtime serves what is asked for, and how it gets there.
+/// The runtime's URL of a stream, and how its bytes get there.
 pub(super) struct StreamCall {
     url: String,
     way: StreamTransport,
 }
 
-/// What happens to the bytes under way.
+/// What happens to the bytes of a stream.
 enum StreamTransport {
     Plain,
     /// A command's streams come in a WebSocket, and go on in SPDY.
     Translated(&'static str, RemoteCommandOptions),
-    /// SPDY comes in a WebSocket; it carries one of these.
+    /// SPDY comes in a WebSocket; it carries one of these protocols.
     Tunnelled(Vec<String>),
 }
 
@@ -175,7 +175,7 @@ fn is_meant(target: &ContainerTarget, pod: &Pod) -> bool {
     uid.is_none_or(|uid| uid == pod.uid().as_str())
 }
 
-/// Which streams a query asks for, if any. A terminal has no stream of errors.
+/// The streams that a query requests; none if it requests none. A terminal has no stream of errors.
 fn wanted(query: &QueryPairs) -> Option<RemoteCommandOptions> {
     let tty = query.is_one("tty");
     let streams = RemoteCommandOptions {
@@ -194,7 +194,7 @@ fn no_streams() -> HandlerResponse {
     )
 }
 
-/// Only what becomes another protocol can be carried.
+/// Only a request to switch protocols can be carried.
 fn is_upgrade(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CONNECTION).into_iter();
     let mut texts = values.filter_map(|value| value.to_str().ok());
@@ -208,7 +208,7 @@ fn no_upgrade() -> HandlerResponse {
     )
 }
 
-/// The ports of a WebSocket stand in its query; SPDY names them later.
+/// The ports of a WebSocket are in its query; SPDY names them later.
 fn ports(query: &QueryPairs) -> Result<Vec<i32>, String> {
     let mut ports = Vec::new();
     for text in query.all("port") {

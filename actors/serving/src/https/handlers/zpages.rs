@@ -1,4 +1,4 @@
-//! `/statusz` and `/flagz`: text for people, and objects of `config.k8s.io` for those who ask for one by its name.
+//! `/statusz` and `/flagz`: text for people, and objects of `config.k8s.io` for clients that ask for one by its name.
 //!
 //! Upstream: staging/src/k8s.io/apiserver/pkg/server/statusz, flagz (1.36).
 
@@ -21,10 +21,10 @@ const CAUTION: &str = "Warning: This endpoint is not meant to be machine parseab
                        compatibility guarantees and is for debugging purposes only.";
 const COMPONENT: &str = "kubelet";
 const GROUP: &str = "config.k8s.io";
-/// This agent is no Go program, and its answer has a place for that.
+/// The `goVersion` of the answer: this agent is no Go program.
 const GO: &str = "none";
 
-/// In what form the answer is wanted.
+/// The form of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ZpageFormat {
     Text,
@@ -34,7 +34,7 @@ enum ZpageFormat {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ZpageVersion {
-    /// Deprecated.
+    /// The object of version `v1alpha1`; deprecated.
     V1Alpha1,
     V1Beta1,
 }
@@ -89,7 +89,7 @@ fn status(about: &ComponentInfo, started: Timestamp, up: u64, paths: &[&str]) ->
     )
 }
 
-/// The roots of what is served to people and is no route of the pods' own.
+/// The roots that the server serves, pods' own routes excluded.
 fn listed(paths: &EndpointPolicy) -> Vec<&'static str> {
     let roots = [
         ("/configz", true),
@@ -134,7 +134,7 @@ fn answer(headers: &HeaderMap, kind: &str, people: String, fields: Value) -> Han
     answer
 }
 
-/// Returns the form that a caller likes best; none if there is none that he takes.
+/// Returns the form that a caller prefers; none if it accepts none.
 fn form(headers: &HeaderMap, kind: &str) -> Option<ZpageFormat> {
     let Some(accept) = header(headers) else {
         return Some(ZpageFormat::Text);
@@ -167,7 +167,7 @@ fn version(clause: &Clause<'_>, kind: &str) -> Option<ZpageVersion> {
     }
 }
 
-/// Whether an object is asked for by a name, whichever.
+/// Whether the clause names an object, whichever.
 fn is_named(clause: &Clause<'_>) -> bool {
     let mut names = ["as", "g", "v"].into_iter();
     names.any(|name| clause.param(name).is_some())

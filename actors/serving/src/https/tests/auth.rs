@@ -1,4 +1,4 @@
-//! Who gets in.
+//! Authentication and authorization of callers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Nobody's bytes hurt.
+//! Hostile clients do no harm.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ fn a_crowd_that_does_nothing_keeps_nobody_out() {
         let mut crowd = Vec::new();
         for _ in 0..CONNECTIONS {
             crowd.push(rig.connect(None).await);
-            // Whoever asks from time to time is nobody who does nothing.
+            // A client that asks from time to time is not idle.
             let ask = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
             kept.write_all(ask).await.unwrap();
             let mut answer = [0; 4096];

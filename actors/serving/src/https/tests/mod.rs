@@ -1,4 +1,4 @@
-//! Laws of the server: who gets in, and what they get.
+//! Laws of the server: which callers are let in, and what they get.
 
 mod auth;
 mod files;

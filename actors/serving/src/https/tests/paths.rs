@@ -1,4 +1,4 @@
-//! What those who may ask get.
+//! What authorized callers get.
 
 use serde_json::Value;
 

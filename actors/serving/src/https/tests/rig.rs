@@ -39,7 +39,7 @@ use crate::reviews::{Attributes, AuthenticatedUser, Decision, ReviewError, Revie
 
 pub(super) const SOON: Duration = Duration::from_secs(10);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
-/// What a client says to open a WebSocket, but for what it will speak there.
+/// A request head that opens a WebSocket, without its protocols.
 pub(super) const WEBSOCKET: &str = "host: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 /// A node that answers as it is told, and remembers what it was asked.
@@ -222,7 +222,7 @@ impl Reviews for FakeReviews {
     }
 }
 
-/// Who signs certificates.
+/// Signs certificates.
 pub(super) struct TestAuthority(CertifiedIssuer<'static, KeyPair>);
 
 /// A client's certificate and key.
@@ -320,7 +320,7 @@ pub(super) fn run(change: impl FnOnce(&mut Policy), test: impl AsyncFnOnce(Rig))
     .unwrap();
 }
 
-/// Everybody is let in.
+/// Every caller is let in.
 pub(super) fn open(policy: &mut Policy) {
     policy.authentication.anonymous = true;
     policy.authorization = AuthorizationPolicy::AlwaysAllow;
@@ -508,7 +508,7 @@ pub(super) fn pod(name: &str) -> Arc<Pod> {
 }
 
 impl Rig {
-    /// A server that lets everybody in, in a test that runs its own clock.
+    /// A server that lets every caller in, in a test that runs its own clock.
     pub(super) async fn start_open() -> Rig {
         Rig::start(open).await
     }

@@ -73,7 +73,7 @@ async fn say(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) {
     to.flush().await.unwrap();
 }
 
-/// Reads a frame: what kind it is, and what it says.
+/// Reads a frame: its opcode and its content.
 async fn hear(from: &mut (impl AsyncRead + Unpin)) -> (u8, Vec<u8>) {
     let read = async {
         let kind = from.read_u8().await.unwrap() & 0xf;

@@ -1,4 +1,4 @@
-//! How a command ended: as the runtime says it, and as the caller is told.
+//! The status of a command: as the runtime writes it, and as the caller gets it.
 //!
 //! Upstream: client-go tools/remotecommand/v4.go, apiserver pkg/util/proxy/streamtranslator.go (1.36).
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const NON_ZERO: &str = "NonZeroExitCode";
 const EXIT_CODE: &str = "ExitCode";
 
-/// What stands on the error stream of a runtime.
+/// The content of a runtime's error stream.
 #[derive(Deserialize)]
 struct CommandStatus {
     #[serde(default)]
@@ -34,7 +34,7 @@ struct StatusCause {
     message: String,
 }
 
-/// Returns the status that the caller is told, from what the runtime wrote.
+/// Returns the `v1 Status` that the caller gets, from what the runtime wrote.
 pub(super) fn told(wrote: &[u8]) -> Value {
     if wrote.is_empty() {
         return success();
@@ -72,7 +72,7 @@ fn success() -> Value {
     json!({ "metadata": {}, "status": "Success" })
 }
 
-/// A trouble that is not the command's.
+/// The status of a failure that is not the command's.
 pub(super) fn failure(why: &str) -> Value {
     json!({
         "metadata": {},

@@ -31,20 +31,20 @@ use crate::http::{HandlerResponse, text};
 
 /// The remote command protocol whose streams can be closed one by one.
 const REMOTE: &str = "v5.channel.k8s.io";
-/// SPDY in a WebSocket: the protocol that SPDY carries stands behind it.
+/// SPDY in a WebSocket: the name of the inner protocol follows.
 const TUNNEL: &str = "SPDY/3.1+";
 const KUBERNETES: &str = ".k8s.io";
-/// Of one message. Clients send some tens of kilobytes.
+/// The largest message in bytes. Clients send some tens of kilobytes.
 const LONGEST: usize = 4 << 20;
 
 type CallerSocket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// Whether streams of a command come in a WebSocket that only newer servers understand.
+/// Whether a command's streams come in a WebSocket protocol that only newer servers understand.
 pub(super) fn is_remote(headers: &HeaderMap) -> bool {
     is_websocket(headers) && protocols(headers).any(|protocol| protocol == REMOTE)
 }
 
-/// What SPDY may carry in a tunnel that is asked for.
+/// The protocols that a requested SPDY tunnel may carry.
 pub(super) fn tunnelled(headers: &HeaderMap) -> Vec<String> {
     if !is_websocket(headers) {
         return Vec::new();
@@ -56,7 +56,7 @@ pub(super) fn tunnelled(headers: &HeaderMap) -> Vec<String> {
     protocols(headers).filter_map(inner).collect()
 }
 
-/// The answer that opens a WebSocket, or says why it cannot be opened.
+/// The response that opens a WebSocket, or the refusal.
 fn opening(headers: &HeaderMap, protocol: &str) -> Result<HandlerResponse, Box<HandlerResponse>> {
     let bad = |why: &'static str| Box::new(text(StatusCode::BAD_REQUEST, why));
     let version = headers.get(SEC_WEBSOCKET_VERSION);

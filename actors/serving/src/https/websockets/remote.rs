@@ -1,4 +1,4 @@
-//! A command's streams: out of the messages of a WebSocket into streams of SPDY, and back.
+//! A command's streams: from the messages of a WebSocket into streams of SPDY, and back.
 
 use std::cell::Cell;
 use std::io;
@@ -27,14 +27,14 @@ use crate::https::streams::{
 };
 use crate::node::RemoteCommandOptions;
 
-/// What every runtime speaks over SPDY.
+/// The protocol that every runtime speaks over SPDY.
 const RUNTIMES: &str = "v4.channel.k8s.io";
 const VERSIONS: &str = "x-stream-protocol-version";
-/// How a command ended, in words.
+/// The largest status of a command, in bytes.
 const STATUS_BYTES: usize = 64 * 1024;
-/// A caller may still have to read what was written before the end.
+/// How long a caller may go on reading what was written before the end.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Pings of the runtime that are not answered yet; the others are not answered.
+/// The most unanswered pings of the runtime; further ones get no reply.
 const PINGS: usize = 4;
 
 const STDIN: u8 = 0;
@@ -42,15 +42,15 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
-/// The channel that is named next has ended.
+/// The v5 protocol's message: the channel that is named next is closed.
 const ENDS: u8 = 255;
 
 type ToCaller = SplitSink<CallerSocket, Message>;
 type FromCaller = SplitStream<CallerSocket>;
 
-/// How it came to an end, other than by the command's own.
+/// Why the translation ended, other than by the command's own end.
 enum TranslationEnd {
-    /// The caller has left, or says nothing any more.
+    /// The caller has gone, or does not answer.
     Gone,
     Trouble(String),
 }
@@ -90,7 +90,7 @@ pub(in crate::https) fn translate(
 
 async fn serve(socket: CallerSocket, carried: StreamForward, streams: RemoteCommandOptions) {
     let (mut to_caller, mut from_caller) = socket.split();
-    // The caller hears at once that there is somebody.
+    // An empty message shows the caller at once that the server is there.
     let first = match () {
         () if streams.stdout => STDOUT,
         () if streams.stderr => STDERR,
@@ -122,8 +122,8 @@ async fn serve(socket: CallerSocket, carried: StreamForward, streams: RemoteComm
     drop(carried.keep);
 }
 
-/// Tells the caller how it ended, and lets him read to the end: a connection that is closed over what he still
-/// sends would take back what he has not read.
+/// Sends the caller the status, and lets it read to the end: closing a connection on which it still
+/// sends would discard what it has not read.
 async fn finish(status: Value, mut to_caller: ToCaller, mut from_caller: FromCaller) {
     let mut message = vec![ERROR];
     message.extend(status.to_string().into_bytes());
@@ -140,7 +140,7 @@ async fn finish(status: Value, mut to_caller: ToCaller, mut from_caller: FromCal
     }
 }
 
-/// The numbers of the runtime's streams.
+/// The SPDY stream ids of the command.
 #[derive(Debug, Default, Clone, Copy)]
 struct StreamIds {
     error: u32,
@@ -156,7 +156,7 @@ struct StreamTranslation<'a> {
 }
 
 impl StreamTranslation<'_> {
-    /// Carries everything until the command has ended, and returns how.
+    /// Copies everything until the command has ended, and returns its status.
     async fn held(
         &self,
         url: &str,
@@ -201,8 +201,8 @@ impl StreamTranslation<'_> {
         Ok(numbers)
     }
 
-    /// From the caller to the runtime, until the caller leaves. A runtime that hears no more may still have something
-    /// to say, the end of the command above all: that it does not hear is no trouble.
+    /// From the caller to the runtime, until the caller leaves. A runtime that reads no more may still send
+    /// output, above all the end of the command: that it does not read is no error.
     async fn up(
         &self,
         mut numbers: StreamIds,
@@ -236,7 +236,7 @@ impl StreamTranslation<'_> {
             let number = match meant {
                 STDIN => &mut numbers.stdin,
                 RESIZE => &mut numbers.resize,
-                // Nobody reads the others.
+                // Other channels are not read by the server.
                 _ => continue,
             };
             let Some(stream) = *number else { continue };
@@ -336,7 +336,7 @@ async fn write(to: &mut (impl AsyncWrite + Unpin), head: &[u8], data: &[u8]) -> 
     to.flush().await
 }
 
-/// Calls the runtime, which then speaks SPDY.
+/// Calls the runtime, and switches the connection to SPDY.
 async fn called(url: &str) -> Result<Upgraded, TranslationEnd> {
     let onward = Request::builder()
         .method(Method::POST)

@@ -1,41 +1,41 @@
-//! As much of SPDY/3.1 as a client needs that opens some streams and hears what comes.
+//! As much of SPDY/3.1 as a client needs that opens some streams and reads frames.
 //!
 //! Header blocks are sent as they are, in the form of compressed data that compresses nothing; those that come
-//! are not needed, so nobody unpacks them.
+//! are not needed, so they are not unpacked.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// A frame of control that is longer is none of ours to understand.
+/// The largest control frame that is read, in bytes.
 const CONTROL: u32 = 64 * 1024;
 const FIN: u8 = 1;
 const VERSION: u16 = 0x8003;
 
-/// What begins in what is heard.
+/// A frame, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpdyEvent {
-    /// So many bytes of this stream follow.
+    /// This many bytes of the stream follow.
     Data {
         stream: u32,
         length: u32,
         last: Last,
     },
-    /// The stream has ended, with or without a reason.
+    /// The stream has ended: closed or reset.
     Ended(u32),
-    /// To be said again.
+    /// The id of a ping, to be sent back.
     Ping(u32),
     Nothing,
 }
 
-/// Whether more comes on a stream.
+/// Whether a frame is the last of its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Last {
     Yes,
     No,
 }
 
-/// Opens streams.
+/// Numbers the client's streams and makes their SYN_STREAM frames.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
     opened: u32,
@@ -51,7 +51,7 @@ impl Opening {
             block.extend_from_slice(text.as_bytes());
         }
         let mut body = id.to_be_bytes().to_vec();
-        // No stream that it belongs to, the highest priority, no slot.
+        // No associated stream, the highest priority, no slot.
         body.extend([0; 6]);
         if self.opened == 0 {
             body.extend([0x78, 0x01]);
@@ -61,14 +61,14 @@ impl Opening {
         body.extend(length.to_le_bytes());
         body.extend((!length).to_le_bytes());
         body.extend(block);
-        // An empty block has the reader hand out what it has.
+        // An empty block makes the reader's inflater flush.
         body.extend([0, 0, 0, 0xff, 0xff]);
         self.opened += 1;
         (id, control(1, &body))
     }
 }
 
-/// The head of a frame with so many bytes of a stream.
+/// The head of a data frame of this many bytes.
 pub(super) fn data(stream: u32, length: usize, last: Last) -> [u8; 8] {
     let flags = match last {
         Last::Yes => FIN,
@@ -93,7 +93,7 @@ fn head([a, b, c, d]: [u8; 4], flags: u8, length: usize) -> [u8; 8] {
     [a, b, c, d, flags, x, y, z]
 }
 
-/// Reads on to where something begins; none at the end.
+/// Reads on to the next frame that matters; none at the end.
 pub(super) async fn hear(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<SpdyEvent>> {
     let mut head = [0; 8];
     match from.read_exact(&mut head).await {
@@ -123,7 +123,7 @@ pub(super) async fn hear(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Opti
     from.read_exact(&mut body).await?;
     let id = body.first_chunk::<4>().copied().map(u32::from_be_bytes);
     Ok(Some(match (u16::from_be_bytes([c, d]), id, last) {
-        // A reply, or more headers, with which a stream ends; and a reset.
+        // A reply or more headers with which a stream ends; and a reset.
         (2 | 8, Some(id), Last::Yes) | (3, Some(id), _) => SpdyEvent::Ended(id),
         (6, Some(id), _) => SpdyEvent::Ping(id),
         _ => SpdyEvent::Nothing,
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(frame[8..18], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
         let (second, more) = opening.next("streamtype", "stdin");
         assert_eq!(second, 3);
-        // One compressed text goes through all frames.
+        // All frames share one compressed stream.
         let packed = [&frame[20..], &more[18..], &[1, 0, 0, 0xff, 0xff]].concat();
         let mut unpacked = Vec::new();
         let mut reader = flate2::read::DeflateDecoder::new(packed.as_slice());

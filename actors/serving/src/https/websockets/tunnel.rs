@@ -25,7 +25,7 @@ use crate::https::streams::{
 const VERSIONS: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 const SPDY: &str = "SPDY/3.1";
 
-/// Has the runtime speak SPDY, and carries it in the messages of the caller.
+/// Asks the runtime for SPDY, and carries it in the messages of the caller's WebSocket.
 pub(in crate::https) async fn tunnel(
     carried: StreamForward,
     inner: Vec<String>,

@@ -1,4 +1,4 @@
-//! Images under way, as a table.
+//! Pulls of images, as a table.
 
 use actors::images::{PullState, Snapshot};
 use jiff::Timestamp;

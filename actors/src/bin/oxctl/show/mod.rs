@@ -1,4 +1,4 @@
-//! Answers of the agent, as people and programs want them.
+//! The agent's answers as tables for people and JSON for programs.
 
 pub(crate) mod images;
 pub(crate) mod volumes;
@@ -22,7 +22,7 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// The answer as it is, in lines.
+/// The answer as indented JSON.
 pub(crate) fn json(answer: &[u8]) -> Result<String, AgentError> {
     let value: Value = serde_json::from_slice(answer)?;
     Ok(format!("{value:#}\n"))
@@ -75,7 +75,7 @@ pub(crate) fn tree(answer: &[u8]) -> Result<String, AgentError> {
     Ok(table.take())
 }
 
-/// One node, drawn behind `before` its name and `beneath` its children's.
+/// One node of the tree: `before` is drawn before its name, `beneath` before its children's.
 fn branch(node: &TreeNode, before: &str, beneath: &str, table: &mut TextTable) {
     let mailbox = match node.mailbox.capacity {
         0 => String::new(),
@@ -156,7 +156,7 @@ pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, AgentErro
                     reason,
                 ]
             }
-            // A host that did not show itself: what little is known of it.
+            // A host that did not show itself: only its declaration is known.
             Err(_) => {
                 let text = |key: &str| plugin[key].as_str().unwrap_or_default().to_owned();
                 let mut row = <[String; 9]>::default();
@@ -235,7 +235,7 @@ fn object(object: &InvolvedObject) -> String {
             text.push_str(part);
         }
     }
-    // `spec.containers{web}`: the container is what a person looks for.
+    // `spec.containers{web}`: only the container's name is shown.
     if let Some((_, name)) = object.field_path.split_once('{') {
         text.push(' ');
         text.push_str(name.trim_end_matches('}'));
@@ -243,9 +243,9 @@ fn object(object: &InvolvedObject) -> String {
     text
 }
 
-/// Shows the events that are kept, then each that happens, until the agent or the reader leaves.
+/// Shows the stored events, then each new one, until the agent ends or the output is closed.
 pub(crate) async fn follow(agent: &AgentClient, output: OutputFormat) -> Result<(), AgentError> {
-    // The stream comes first: what happens meanwhile is in it, or in the list, or in both.
+    // The stream is opened first: an event in between is in the stream, in the list, or in both.
     let mut lines = agent.follow("/events?follow=true").await?;
     let listed: Vec<Value> = serde_json::from_slice(&agent.ask(Method::GET, "/events").await?)?;
     let mut table = event_table();
@@ -323,7 +323,7 @@ pub(crate) fn why(answer: &[u8], now: Timestamp) -> Result<String, AgentError> {
     ))
 }
 
-/// As kubectl: the two units that say enough.
+/// The age as kubectl prints it: the two greatest units.
 fn age(then: Timestamp, now: Timestamp) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;

@@ -1,4 +1,4 @@
-//! What people see.
+//! The tables that oxctl prints.
 
 use serde_json::json;
 

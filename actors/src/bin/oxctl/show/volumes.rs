@@ -36,7 +36,7 @@ pub(crate) fn table(answer: &[u8]) -> Result<String, AgentError> {
     Ok(text)
 }
 
-/// In the greatest unit that leaves no fraction out of sight: `1.5Gi`.
+/// A number of bytes in the greatest unit below it, with at most one decimal: `1.5Gi`.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
     let mut unit = 0;

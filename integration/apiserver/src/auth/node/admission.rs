@@ -1,4 +1,5 @@
-//! A node keeps to its own affairs: its Node and lease, the status of its pods, mirror pods, and no label that says where it may be used.
+//! The NodeRestriction admission: a node may write only its own Node and lease, the status of its pods, mirror pods,
+//! and no label that decides where pods are scheduled.
 
 use serde_json::Value;
 

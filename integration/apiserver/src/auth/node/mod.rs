@@ -1,5 +1,5 @@
-//! What a node may do: upstream's node authorizer, by the objects that its pods refer to, and the admission that keeps a node
-//! to its own affairs. Both with upstream's words.
+//! The rights of nodes: upstream's node authorizer, by the objects that a node's pods refer to, and the
+//! NodeRestriction admission. Both with upstream's messages.
 
 mod admission;
 mod certificates;

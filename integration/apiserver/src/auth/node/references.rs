@@ -1,4 +1,4 @@
-//! What the pods of a node refer to.
+//! The objects that the pods of a node refer to.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ pub(super) fn found(
     namespace: &str,
     name: &str,
 ) -> bool {
-    // A volume is of no namespace: whoever claims it does.
+    // A persistent volume has no namespace, so pods of all namespaces are searched for a claim to it.
     let pods = store.list(
         core("pods"),
         if plural == "persistentvolumes" {

@@ -189,14 +189,14 @@ pub(crate) fn check(spec: &Value) -> Result<(), (&'static str, String)> {
     Ok(())
 }
 
-/// What a request is that says no more.
+/// Fills in the defaults of a PodCertificateRequest's spec.
 pub(crate) fn fill(spec: &mut Value) {
     if spec["maxExpirationSeconds"].is_null() {
         spec["maxExpirationSeconds"] = json!(USUAL);
     }
 }
 
-/// The spec never changes, and the last word is one.
+/// Checks that the spec does not change, and that a final condition is set only once.
 pub(crate) fn check_change(before: &Value, after: &Value) -> Result<(), (&'static str, String)> {
     let immutable = || "Invalid value: field is immutable".to_string();
     if before["spec"] != after["spec"] {

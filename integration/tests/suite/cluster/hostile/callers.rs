@@ -1,4 +1,4 @@
-//! Who gets in, and who does not.
+//! Authentication at the node's ports: callers that are served, and callers that are refused.
 
 use std::sync::Arc;
 

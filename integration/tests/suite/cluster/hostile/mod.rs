@@ -1,4 +1,4 @@
-//! Whoever speaks to the node's ports gets a clear answer, and in only with a right.
+//! The node's ports answer every client clearly, and serve only the authorized.
 
 mod callers;
 mod requests;
@@ -11,7 +11,7 @@ use super::*;
 
 const SECRET: &str = "open-sesame-77";
 
-/// A node that believes nobody for longer than an instant, says all that it can in its log, and runs a pod with a secret.
+/// A node that caches decisions for an instant only, logs at the highest level, and runs a pod with a secret.
 async fn guarded() -> Cluster {
     guarded_by(ServerKind::Double).await
 }

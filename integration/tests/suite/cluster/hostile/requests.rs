@@ -1,4 +1,4 @@
-//! What is asked, however it is asked.
+//! Malformed and malicious requests of authorized callers.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -8,7 +8,7 @@ use super::*;
 /// More than a node has room for at a time.
 const CROWD: usize = 600;
 
-/// What somebody with every right asks, and what he is told: the status, and words of the rest.
+/// Requests of a caller with every right, and the answers: the status, and words of the body.
 const QUESTIONS: [(&str, u16, &str); 38] = [
     ("GET /logs/../../etc/shadow", 400, "segments"),
     ("GET /logs/%2e%2e/%2e%2e/etc/shadow", 400, "segments"),
@@ -267,7 +267,7 @@ async fn a_crowd_that_does_nothing_keeps_nobody_out_and_ends_no_work() {
         let began = tokio::time::Instant::now();
         let told = ask(&cluster, caller, "GET /healthz", "").await;
         assert_eq!(told.status, if caller.is_some() { 200 } else { 401 });
-        // Less than anybody's patience with those who do nothing.
+        // Less than the timeout of connections that send no request.
         let took = tokio::time::Instant::now() - began;
         assert!(took < Duration::from_secs(8), "{took:?}");
     }

@@ -60,7 +60,7 @@ pub enum SpdyError {
 
 const LAST: u8 = 1;
 
-/// Splits received bytes into frames.
+/// Decodes received bytes into frames.
 pub struct Decoder {
     headers: HeaderDecoder,
     held: Vec<u8>,
@@ -92,7 +92,7 @@ impl Decoder {
         }
     }
 
-    /// Takes received bytes.
+    /// Appends received bytes to the buffer.
     pub fn take(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
     }
@@ -190,14 +190,14 @@ impl Decoder {
     }
 }
 
-/// Makes bytes of frames.
+/// Encodes frames.
 #[derive(Debug, Default)]
 pub struct Encoder {
     headers: HeaderEncoder,
 }
 
 impl Encoder {
-    /// Appends a frame.
+    /// Appends the encoded frame to `out`.
     pub fn encode(&mut self, frame: &SpdyFrame, out: &mut Vec<u8>) {
         let mut body = Vec::new();
         let (kind, last) = match frame {

@@ -1,5 +1,5 @@
-//! A CSI driver: volumes are folders, or files for raw ones, bound where they are asked for. It tells what it was asked,
-//! and fails as it is told to.
+//! A CSI driver: volumes are folders, or files for raw ones, bound where they are asked for. It tells what it was
+//! asked, and fails as ordered.
 
 mod node;
 mod registrar;
@@ -22,7 +22,7 @@ use tonic::Code;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
-/// What the driver was asked.
+/// A call that the driver received.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Call {
     Stage(csi::NodeStageVolumeRequest),
@@ -48,14 +48,14 @@ impl Call {
     }
 }
 
-/// How the driver fails, once for each that it is told.
+/// How the driver fails, once for each order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// It says this, and does nothing.
     Says(Code),
     /// It does it, and says this.
     DoesAndSays(Code),
-    /// It fails with a long story.
+    /// It fails with a very long message.
     Rambles,
     /// It never answers.
     Hangs,
@@ -65,7 +65,7 @@ pub(crate) enum Fault {
     Link,
 }
 
-/// How a driver introduces itself.
+/// How a driver registers.
 #[derive(Clone, Debug)]
 pub(crate) struct Manner {
     pub(crate) name: &'static str,
@@ -151,7 +151,7 @@ impl Double {
         )
     }
 
-    /// Introduces itself at `socket`; its driver is at `endpoint`.
+    /// Registers at `socket`; its driver is at `endpoint`.
     pub(crate) fn register(&self, socket: PathBuf, endpoint: &Path) -> Serving {
         let registrar = registrar::Registrar {
             double: self.clone(),
@@ -185,7 +185,7 @@ impl Double {
         std::mem::take(&mut self.inner().calls)
     }
 
-    /// Waits until it has been told how its registration went, so many times.
+    /// Waits until it was notified of its registration's result so many times.
     pub(crate) async fn told(&self, times: usize) -> Vec<(bool, String)> {
         self.until(|inner| inner.told.len() >= times).await;
         self.inner().told.clone()

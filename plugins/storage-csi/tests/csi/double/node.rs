@@ -1,4 +1,4 @@
-//! What the driver does.
+//! The driver's services.
 
 use std::path::Path;
 use std::{fs, io};
@@ -18,7 +18,7 @@ use super::{Call, Double, Fault};
 type Answer<T> = Result<Response<T>, Status>;
 
 impl Double {
-    /// Does it, or fails as it was told to.
+    /// Does it, or fails as ordered.
     async fn does<T: Default>(
         &self,
         call: Call,

@@ -9,7 +9,7 @@ use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const REQUESTS: &str = "podcertificaterequests";
-/// One block, which is all that anybody looks at here.
+/// One block, which is all that these tests read.
 const CHAIN: &str = "-----BEGIN CERTIFICATE-----\nbGVhZg==\n-----END CERTIFICATE-----\n";
 
 fn of_type(name: &str, key_type: &str) -> Arc<Pod> {

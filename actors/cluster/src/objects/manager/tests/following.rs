@@ -198,7 +198,7 @@ fn what_the_api_refuses_is_told_in_its_words_until_it_allows_it() {
         let words = "configmaps \"settings\" is forbidden: no relationship found between node and this object";
         rig.script.refuse("configmaps", 403, words);
         rig.pods(&[&mapped("a", &["settings"])]).await;
-        // It has been asked for: the pod may go and say so itself.
+        // It has been requested: the pod may start, and reports the error itself.
         assert!(rig.is_supplied("a"));
         assert_eq!(rig.refused("settings").as_deref(), Some(words));
         rig.pass(10 * MINUTE).await;

@@ -1,4 +1,4 @@
-//! Laws of the keeper, against a server in the same thread and on a paused clock.
+//! Laws of the object manager, against a server in the same thread and on a paused clock.
 
 mod certificates;
 mod claims;
@@ -36,7 +36,7 @@ struct Rig {
     supplied: BTreeSet<String>,
 }
 
-/// How a keeper begins.
+/// How an object manager starts.
 struct RigOptions {
     detection: ChangeDetection,
     asking: IssuancePolicy,
@@ -99,7 +99,7 @@ impl Rig {
         }
     }
 
-    /// Tells which pods there are, and lets it be done.
+    /// Sends the set of pods, and waits until it is handled.
     async fn pods(&mut self, pods: &[&Arc<Pod>]) {
         let pods = pods.iter().map(|pod| Arc::clone(pod)).collect();
         self.keeper.tell(Msg::Pods { pods }).unwrap();

@@ -1,4 +1,4 @@
-//! The server is away, the keeper falls, and what was kept for such times.
+//! The server is away, the object manager restarts, and what the store keeps for such times.
 
 use super::*;
 
@@ -58,7 +58,7 @@ fn a_remembered_pod_has_all_it_needs_without_the_server() {
             .await;
         assert_eq!(rig.value("settings").as_deref(), Some("kept"));
         assert!(rig.is_supplied("a"));
-        // Nobody knows whether it may have what is remembered.
+        // Whether it may have what is remembered is not known.
         assert!(!rig.is_supplied("b"));
         rig.put_map("settings", "new");
         rig.script.come_back();

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 type ScriptedResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// What is asked of the server, and what it does.
+/// The requests to the server, and its faults.
 #[derive(Clone)]
 pub(super) struct ScriptedApi(Arc<Mutex<ScriptedApiState>>, watch::Sender<u64>);
 
@@ -75,7 +75,7 @@ impl ScriptedApi {
         self.0.lock().unwrap()
     }
 
-    /// Makes or changes an object, and tells who watches.
+    /// Makes or changes an object, and sends it to its watches.
     pub(super) fn put(&self, path: &str, mut object: Value) {
         let mut state = self.state();
         state.version += 1;
@@ -118,7 +118,7 @@ impl ScriptedApi {
         self.1.send_modify(|turn| *turn += 1);
     }
 
-    /// Nobody answers, and all watches end.
+    /// The server answers nothing, and all watches end.
     pub(super) fn go_away(&self) {
         let mut state = self.state();
         state.away = true;

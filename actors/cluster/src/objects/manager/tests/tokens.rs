@@ -1,4 +1,4 @@
-//! Tokens: asked for, renewed, kept while nobody answers, gone with the pod.
+//! Tokens: requested, renewed, kept while the server does not answer, gone with the pod.
 
 use logic_api::objects::TokenSpec;
 

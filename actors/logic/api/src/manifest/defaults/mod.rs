@@ -1,7 +1,8 @@
-//! The API's defaults for a pod: what the API server writes into a pod that leaves fields out, done here for static pods.
+//! The API's defaults for a pod: what the API server writes into a pod that leaves fields out, done here for static
+//! pods.
 //!
-//! Mirrors `pkg/apis/core/v1/defaults.go`, `zz_generated.defaults.go` and `conversion.go` (v1.36) with the feature gates that
-//! are on by default. Applied twice it changes nothing.
+//! Mirrors `pkg/apis/core/v1/defaults.go`, `zz_generated.defaults.go` and `conversion.go` (v1.36) with the feature
+//! gates that are on by default. Applied twice it changes nothing.
 
 mod resources;
 mod volumes;
@@ -125,7 +126,7 @@ fn ephemeral_container(container: &mut EphemeralContainer) {
     container.env.iter_mut().flatten().for_each(env);
 }
 
-/// `latest`, said or unsaid, is pulled each time; what is no image name at all is not `latest`.
+/// The tag `latest`, explicit or not, is always pulled; an invalid image name does not count as `latest`.
 fn pull_policy(image: &str) -> &'static str {
     match ImageReference::parse(image) {
         Ok(reference) if reference.tag.as_deref() == Some("latest") => "Always",

@@ -1,9 +1,9 @@
 //! Requests from limits, and the pod's own resources from its containers'.
 //!
-//! Upstream also rounds every resource to thousandths here. The text is left as it was written, because its readers round in
-//! the same way; the UID's dump does the rounding itself. A pod-level request summed up from several containers is written
-//! in canonical form; upstream hashes it without its text, so such a pod's UID is not upstream's.
-//! Limits of a pod summed up from its containers, a default that newer versions have, are left out.
+//! Upstream also rounds every resource to thousandths here. The text is left as it was written, because its readers
+//! round in the same way; the UID's dump does the rounding itself. A pod-level request summed up from several
+//! containers is written in canonical form; upstream hashes it without its text, so such a pod's UID is not
+//! upstream's. Limits of a pod summed up from its containers, a default that newer versions have, are left out.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ fn is_empty(list: Option<&DefaultResourceList>) -> bool {
     list.is_none_or(BTreeMap::is_empty)
 }
 
-/// Huge pages that containers are limited to, and the pod says nothing about.
+/// Defaults the pod-level limits of huge pages to the sums of the containers' limits.
 fn huge_page_limits(spec: &PodSpec, of_pod: &mut ResourceRequirements) {
     if is_empty(of_pod.limits.as_ref()) && is_empty(of_pod.requests.as_ref()) {
         return;

@@ -110,11 +110,11 @@ fn a_pod_that_lives_here_keeps_the_uid_of_the_kubelet_that_made_it() {
     for known in &uids {
         assert_eq!(uid(&[known, "d41d8cd98f00b204e9800998ecf8427e"]), *known);
     }
-    // A stranger's folder, none at all, and one that a newer agent has left as well.
+    // A stranger's directory, none at all, and one that a newer agent has left as well.
     assert_eq!(uid(&["d41d8cd98f00b204e9800998ecf8427e"]), uids[2]);
     assert_eq!(uid(&[]), uids[2]);
     assert_eq!(uid(&[&uids[0], &uids[2]]), uids[2]);
-    // A manifest that has changed is another pod, whoever ran the old one.
+    // A changed manifest is another pod, whatever ran the old one.
     let changed = static_pod_uid(
         only(LEAST).unwrap(),
         &source,

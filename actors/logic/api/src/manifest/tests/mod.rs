@@ -1,4 +1,5 @@
-//! Laws of static manifests, upstream's cases by upstream's names, and the UIDs that a Go program with upstream's types gives.
+//! Laws of static manifests, upstream's cases by upstream's names, and the UIDs that a Go program with upstream's
+//! types gives.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;

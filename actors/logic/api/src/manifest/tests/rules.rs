@@ -240,7 +240,7 @@ fn what_upstream_takes_is_taken() {
         json!({"containers": [container], "os": {"name": "linux"}})
     };
     let rows = [
-        // Addresses keep the zeros that somebody wrote.
+        // Addresses keep their leading zeros.
         (
             "/spec/hostAliases",
             json!([{"ip": "010.001.0.09", "hostnames": ["a.b"]}]),

@@ -1,4 +1,4 @@
-//! Rules of affinity: which nodes and which neighbours a pod wants.
+//! Rules of affinity: the nodes and pods that a pod selects.
 
 use std::collections::BTreeSet;
 

@@ -16,7 +16,7 @@ const ONLY_SIDECARS: &str = "may not be set for init containers without restartP
 
 type PodVolumes<'a> = BTreeMap<&'a str, &'a Volume>;
 
-/// What the pod says that its containers' rules depend on.
+/// The pod's fields that its containers' rules depend on.
 struct ContainerContext<'a> {
     hooks: LifecycleRules<'a>,
     restart_policy: &'a str,
@@ -74,7 +74,7 @@ impl ContainerContext<'_> {
             if !container.name.is_empty() && !known.insert(container.name.as_str()) {
                 report.duplicate(format!("{field}.name"), &container.name);
             }
-            // Init containers run one by one, so each has the host's ports for itself. Upstream looks at each as if it
+            // Init containers run one by one, so each has the host's ports for itself. Upstream checks each as if it
             // were the first.
             let first = "spec.initContainers[0]";
             host_port_conflicts(first, container, &mut BTreeSet::new(), report);

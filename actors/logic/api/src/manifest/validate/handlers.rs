@@ -164,7 +164,7 @@ pub(super) fn probe(
     }
 }
 
-/// What the pod says that its hooks' rules depend on.
+/// The pod's fields that its hooks' rules depend on.
 #[derive(Clone, Copy)]
 pub(super) struct LifecycleRules<'a> {
     pub(super) grace: Option<i64>,
@@ -203,7 +203,7 @@ fn stop_signal(field: String, signal: &str, os: Option<&str>, report: &mut Field
     }
 }
 
-/// What a probe or a hook does: exactly one of these.
+/// The actions of a probe or a hook: exactly one must be set.
 struct HandlerActions<'a> {
     exec: Option<&'a ExecAction>,
     http_get: Option<&'a HTTPGetAction>,

@@ -1,8 +1,8 @@
 //! Refuses what upstream refuses in a static pod, with upstream's field paths and words.
 //!
-//! Mirrors `ValidatePodCreate` of `pkg/apis/core/validation` (v1.36), asked as the kubelet asks it: with the options of a new pod.
-//! Left out: what only an object of the API can be (owner references, managed fields), and rules behind a gate that is off.
-//! A rule left out means that a pod is accepted that upstream would refuse, never the reverse.
+//! Mirrors `ValidatePodCreate` of `pkg/apis/core/validation` (v1.36), asked as the kubelet asks it: with the options
+//! of a new pod. Left out: what only an object of the API can be (owner references, managed fields), and rules behind
+//! a gate that is off. A rule left out means that a pod is accepted that upstream would refuse, never the reverse.
 
 mod affinity;
 mod annotations;

@@ -1,4 +1,4 @@
-//! The grammars of names: each rule answers with what is wrong.
+//! The grammars of names: each rule returns what is wrong.
 //!
 //! Mirrors `apimachinery/pkg/util/validation` (v1.36).
 
@@ -185,7 +185,7 @@ fn is_padded_ip(value: &str) -> bool {
     value.split('.').count() == 4 && value.split('.').all(is_byte)
 }
 
-/// A path that stays below the folder it is relative to.
+/// A path that stays below the directory it is relative to.
 pub(super) fn descending(value: &str) -> NameErrors {
     unless(!value.starts_with('/'), "must be a relative path")
         .into_iter()
@@ -251,7 +251,7 @@ pub(super) fn sysctl(value: &str) -> NameErrors {
     .collect()
 }
 
-/// `domain/path`: who signs a certificate. The answer holds the part that is wrong.
+/// A signer's name, `domain/path`. Returns the wrong parts, each with its error.
 pub(super) fn signer(value: &str) -> Vec<(String, String)> {
     let Some((domain, path)) = value
         .split_once('/')

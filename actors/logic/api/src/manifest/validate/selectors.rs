@@ -68,7 +68,7 @@ pub(super) fn nodes(field: &str, selector: &NodeSelector, report: &mut FieldErro
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Values {
     Labels,
-    /// A wish is not held to values that a label can have.
+    /// The values of a preference need not be valid label values.
     Any,
 }
 

@@ -1,4 +1,5 @@
-//! Rules of what only Windows knows. Oxlet runs no such pod; a manifest that is wrong is still refused for what is wrong.
+//! Rules of what only Windows knows. Oxlet runs no such pod; a manifest that is wrong is still refused for what is
+//! wrong.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, WindowsSecurityContextOptions};
 

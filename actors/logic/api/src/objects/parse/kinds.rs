@@ -19,7 +19,7 @@ use super::super::pem;
 use super::super::static_objects::{BoundPod, StaticObjects, StaticToken};
 use super::{DocumentNumber, MAX_OBJECT_BYTES, ObjectError, name, own_name, secretly, typed};
 
-/// What a document may be.
+/// The kinds that a document may have.
 pub(super) const EXPECTED: &str = "v1 ConfigMap, v1 Secret, v1 Service, v1 PersistentVolumeClaim, v1 PersistentVolume, \
                                    node.k8s.io/v1 RuntimeClass, storage.k8s.io/v1 StorageClass, CSIDriver or \
                                    VolumeAttachment, certificates.k8s.io/v1beta1 ClusterTrustBundle or \
@@ -89,7 +89,7 @@ fn config_map(at: DocumentNumber, document: &Value) -> ObjectResult {
     })
 }
 
-/// What is written as text goes over what is written as base64, as the API server has it.
+/// `stringData` overwrites `data`, as the API server has it.
 fn secret(at: DocumentNumber, document: &Value) -> ObjectResult {
     let mut secret: Secret = secretly(at, document)?;
     let text = secret.string_data.take().unwrap_or_default();

@@ -20,7 +20,7 @@ pub const MAX_FILE_BYTES: usize = 10 << 20;
 /// The most data of one ConfigMap or Secret: upstream's `MaxSecretSize`.
 pub const MAX_OBJECT_BYTES: usize = 1 << 20;
 
-/// What a file holds.
+/// The objects of a file, and the problems of its other documents.
 #[derive(Debug, Default)]
 pub struct ParsedObjects {
     pub objects: StaticObjects,
@@ -75,7 +75,7 @@ fn documents(data: &[u8]) -> Result<Vec<Value>, ObjectError> {
         .map_err(|error| ObjectError::Syntax(error.to_string()))
 }
 
-/// A document's number, for what is said of it.
+/// A document's number within its file, for errors.
 #[derive(Clone, Copy)]
 struct DocumentNumber(usize);
 
@@ -122,7 +122,7 @@ impl ParsedObjects {
         }
     }
 
-    /// Whoever waits for the object is told what is wrong with it.
+    /// A pod that waits for the object gets this error.
     fn refuse(&mut self, kind: String, object: Option<ObjectKey>, error: ObjectError) {
         if let Some((namespace, name)) = object.filter(|_| kinds::is_known(&kind)) {
             let namespace = if kinds::is_namespaced(&kind) {
@@ -136,7 +136,7 @@ impl ParsedObjects {
         self.problems.push(error);
     }
 
-    /// A list of lists is refused, so that nobody nests them without end.
+    /// A list of lists is refused, so that nesting is bounded.
     fn take_items(&mut self, at: DocumentNumber, mut document: Value) {
         let items = document.get_mut("items").map(Value::take);
         let Some(Value::Array(items)) = items else {
@@ -154,7 +154,7 @@ impl ParsedObjects {
     }
 }
 
-/// What is said of a field that a type does not have.
+/// The problem of a field that a type does not have.
 const UNKNOWN: &str = "unknown field";
 
 /// Into the type; a field that the type does not have is refused.
@@ -167,7 +167,7 @@ fn typed<T: DeserializeOwned>(at: DocumentNumber, document: &Value) -> Result<T,
     }
 }
 
-/// As [`typed`], for what nobody may see: what was found is not told.
+/// As [`typed`], for confidential content: the error does not show the value.
 fn secretly<T: DeserializeOwned>(at: DocumentNumber, document: &Value) -> Result<T, ObjectError> {
     typed(at, document).map_err(|error| {
         if let ObjectError::Field { field, problem, .. } = &error
@@ -206,7 +206,7 @@ fn own_name<T: Metadata<Ty = ObjectMeta>>(
     Ok(name.to_owned())
 }
 
-/// Upstream's `IsValidPathSegmentName`: folders are named after objects.
+/// Upstream's `IsValidPathSegmentName`: directories are named after objects.
 fn check_segment(at: DocumentNumber, field: &str, name: &str) -> Result<(), ObjectError> {
     const LONGEST: usize = 253;
     if name == "." || name == ".." {

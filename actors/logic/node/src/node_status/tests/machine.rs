@@ -8,7 +8,8 @@ fn listed(list: Option<&std::collections::BTreeMap<String, Quantity>>) -> Vec<St
         .collect()
 }
 
-/// Upstream's TestMachineInfo and TestUpdateNewNodeStatusTooLargeReservation: the amounts are `logic_resources::node`'s.
+/// Upstream's TestMachineInfo and TestUpdateNewNodeStatusTooLargeReservation: the amounts are
+/// `logic_resources::node`'s.
 #[test]
 fn capacity_and_allocatable_are_the_nodes_and_what_others_advertise_stays() {
     let before = Node {

@@ -194,7 +194,7 @@ fn sizes_of_huge_pages_that_the_machine_has_no_more_go_and_new_ones_come() {
     }
 }
 
-/// Upstream's TestRegisterWithApiServer waits 100 ms and doubles up to 7 s; here the first attempt waits for nobody.
+/// Upstream's TestRegisterWithApiServer waits 100 ms and doubles up to 7 s; here the first attempt does not wait.
 #[test]
 fn attempts_to_register_wait_longer_and_longer() {
     let pauses: Vec<u64> = (0..9)

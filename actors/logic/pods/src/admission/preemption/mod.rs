@@ -1,9 +1,9 @@
-//! Which pods have to go so that a critical pod has room.
+//! Which pods are preempted so that a critical pod fits.
 //!
 //! As few and as small ones as possible, best-effort pods before burstable ones before guaranteed ones.
 //! Mirrors upstream's pkg/kubelet/preemption/preemption.go at v1.36.
 //!
-//! **Invariant:** nobody goes who is as important as the pod that comes.
+//! **Invariant:** no pod is preempted that is as important as the new one.
 
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
@@ -65,7 +65,7 @@ pub(super) fn make_room(
     Ok(victims.into_iter().map(PodView::uid).collect())
 }
 
-/// The victims, or what is missing even if everybody went.
+/// The pods to preempt, or what is missing even if all candidates were preempted.
 fn victims<'a>(
     pod: &Pod,
     others: &[&'a Pod],
@@ -145,7 +145,7 @@ fn without(needs: &[PreemptionNeed], pods: Vec<&Pod>) -> Vec<PreemptionNeed> {
     left.filter(|need| need.amount > 0).collect()
 }
 
-/// Whether the first asks for no more memory, and for no more CPU where the memory is the same.
+/// Whether the first requests no more memory, and no more CPU where the memory is the same.
 fn is_smaller(first: &Pod, second: &Pod) -> bool {
     let size = |pod| (request(pod, MEMORY), request(pod, CPU));
     size(first) <= size(second)

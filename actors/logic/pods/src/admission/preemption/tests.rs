@@ -50,7 +50,7 @@ fn needs(cpu: i64, memory: i64, pods: i64) -> Vec<PreemptionNeed> {
     .collect()
 }
 
-/// Who comes, who is there, what is missing, and who has to go; none where nobody can help.
+/// The new pod, the running pods, what is missing, and the pods to preempt; none where preemption does not help.
 type Row = (
     &'static str,
     &'static [&'static str],

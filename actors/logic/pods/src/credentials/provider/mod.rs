@@ -1,5 +1,4 @@
-//! Programs that are asked for credentials: which images each is for, what it is told, what its answer
-//! means, and how long that holds.
+//! Credential providers: for which images each is called, its request, its response, and how long that is cached.
 //!
 //! Mirrors upstream's pkg/credentialprovider/plugin/plugin.go (v1.36).
 
@@ -13,9 +12,9 @@ use thiserror::Error;
 use super::docker::DockerConfig;
 use super::{AuthConfig, duration, matching};
 
-/// What a request and its answer are of.
+/// The API group of requests and responses.
 const GROUP: &str = "credentialprovider.kubelet.k8s.io";
-/// Answers kept of one provider; beyond, the one that ends first gives way.
+/// Responses cached for one provider; beyond that, the one that expires first is dropped.
 const MAX_CACHED: usize = 1024;
 
 #[derive(Serialize)]
@@ -26,7 +25,7 @@ struct ProviderRequest<'a> {
     image: &'a str,
 }
 
-/// What a provider is told on its standard input.
+/// The `CredentialProviderRequest` for a provider's standard input.
 pub fn request(api_version: &str, image: &str) -> Vec<u8> {
     let request = ProviderRequest {
         kind: "CredentialProviderRequest",
@@ -38,7 +37,7 @@ pub fn request(api_version: &str, image: &str) -> Vec<u8> {
     text
 }
 
-/// What an answer is kept under.
+/// By what a response is cached: its `cacheKeyType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum CacheKeyType {
     Image,
@@ -46,16 +45,16 @@ pub enum CacheKeyType {
     Global,
 }
 
-/// A provider's answer.
+/// A provider's `CredentialProviderResponse`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderResponse {
     pub cache_key: CacheKeyType,
-    /// None: as long as the provider's declaration says.
+    /// None: the provider's `defaultCacheDuration`.
     pub cache_for: Option<Duration>,
     pub auth: DockerConfig,
 }
 
-/// Why an answer says nothing. No text shows any of the answer, which may hold a password.
+/// Why a response is not usable. The text shows nothing of the response, which may hold a password.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ProviderResponseError {
     #[error("error reading GVK from response: it is not a JSON object with kind and apiVersion")]
@@ -160,12 +159,12 @@ enum CredentialCacheKey {
     Global,
 }
 
-/// A provider's answers, each until its time.
+/// A provider's responses, each until it expires.
 #[derive(Clone, Debug, Default)]
 pub struct ProviderCache(BTreeMap<CredentialCacheKey, (DockerConfig, Timestamp)>);
 
 impl ProviderCache {
-    /// What is known for an image: an answer for it alone, else for its registry, else for all.
+    /// The cached response for an image: one for it alone, else for its registry, else for all.
     pub fn get(&self, image: &str, now: Timestamp) -> Option<&DockerConfig> {
         let keys = [
             CredentialCacheKey::Image(image.to_owned()),
@@ -178,7 +177,7 @@ impl ProviderCache {
         })
     }
 
-    /// Keeps an answer for as long as it says; `default` where it does not. No time means: not at all.
+    /// Caches a response for its own duration; `default` where it has none. A duration of zero is not cached.
     pub fn put(
         &mut self,
         image: &str,

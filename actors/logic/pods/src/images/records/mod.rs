@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::credentials::{Credential, CredentialSource};
 
 const GROUP: &str = "kubelet.config.k8s.io/";
-/// What is written. What 1.34 and older wrote (`v1alpha1`) is read.
+/// The version that is written; `v1alpha1` of 1.34 and older is read as well.
 const VERSION: &str = "v1beta1";
 const OLDER: &str = "v1alpha1";
 const INTENT: &str = "ImagePullIntent";
@@ -27,12 +27,12 @@ pub fn file_name(subject: &str) -> String {
     format!("sha256-{}", hex(&Sha256::digest(subject.as_bytes())))
 }
 
-/// Whether a file of the folder is a record, and a whole one.
+/// Whether a file of the directory is a record, and a complete one.
 pub fn is_file_name(name: &str) -> bool {
     name.starts_with("sha256-") && !name.ends_with(".tmp")
 }
 
-/// What an image was pulled with.
+/// The credentials that an image was pulled with: upstream's `ImagePullCredentials`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct PullCredentials {
@@ -108,7 +108,7 @@ impl PullSecret {
     }
 }
 
-/// What is known of an image that was pulled: the file's content.
+/// The record of a pulled image, upstream's `ImagePulledRecord`: the file's content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct PulledRecord {
@@ -116,7 +116,7 @@ pub struct PulledRecord {
     api_version: String,
     #[serde(with = "whole_seconds", default)]
     pub last_updated_time: Option<Timestamp>,
-    /// What the runtime calls it.
+    /// The image's reference in the runtime.
     #[serde(default)]
     pub image_ref: String,
     /// By the repository that it was pulled from.
@@ -161,7 +161,7 @@ pub enum PullRecordError {
     },
 }
 
-/// The file that says: this image is being pulled.
+/// The content of an intent: the record that this image is being pulled.
 pub fn encode_intent(image: &str) -> Vec<u8> {
     encoded(&PullIntentRecord {
         kind: INTENT.to_owned(),
@@ -182,7 +182,7 @@ pub fn encode_pulled(record: &PulledRecord) -> Vec<u8> {
     encoded(record)
 }
 
-/// What is known of an image that was pulled.
+/// Reads the record of a pulled image.
 pub fn decode_pulled(text: &[u8]) -> Result<(PulledRecord, RecordFormat), PullRecordError> {
     let mut record: PulledRecord = decoded(text, PULLED)?;
     let form = form(&record.kind, &record.api_version, PULLED)?;
@@ -217,7 +217,7 @@ fn form(
 }
 
 impl PulledRecord {
-    /// The first record of an image. Without credentials it says: pulled, nobody knows by whom.
+    /// The first record of an image. Without credentials it says: pulled, with unknown credentials.
     pub fn new(image_ref: &str, now: Timestamp) -> Self {
         Self {
             kind: PULLED.to_owned(),
@@ -228,9 +228,9 @@ impl PulledRecord {
         }
     }
 
-    /// Adds that the repository's image was pulled with these; answers whether that is new.
+    /// Adds that the repository's image was pulled with these credentials; returns whether that changed the record.
     ///
-    /// What everybody may use stays so. A secret that is known gets its newest hash.
+    /// An image that every pod may use stays so. The hash of a known secret is updated.
     pub fn merge(&mut self, repository: &str, new: &PullCredentials, now: Timestamp) -> bool {
         if new.is_empty() {
             return false;

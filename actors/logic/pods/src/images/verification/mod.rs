@@ -1,4 +1,4 @@
-//! Who may use an image that is already here: the pod that can show what it was pulled with.
+//! Which pods may use a present image: those with the credentials that it was pulled with.
 //!
 //! Mirrors pkg/kubelet/images/pullmanager (v1.36): image_pull_policies.go and MustAttemptImagePull.
 
@@ -10,13 +10,13 @@ use crate::credentials::Credential;
 /// Secrets known of one image beyond which a further one is accepted but not written down.
 const MAX_RECORDED_CREDENTIALS: usize = 100;
 
-/// `imagePullCredentialsVerificationPolicy`.
+/// The configuration's `imagePullCredentialsVerificationPolicy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialVerificationPolicy {
     NeverVerify,
-    /// Images that were here before the agent pulled anything are for everybody.
+    /// Images that were present before the agent pulled any may be used by every pod.
     NeverVerifyPreloadedImages,
-    /// The images that these name are for everybody.
+    /// The images that this list names may be used by every pod.
     NeverVerifyAllowlistedImages(ImageAllowlist),
     AlwaysVerify,
 }
@@ -34,7 +34,7 @@ impl CredentialVerificationPolicy {
         }
     }
 
-    /// Whether whoever uses this image must show that it may; `tracked` where the agent has pulled it.
+    /// Whether a pod that uses this image must present valid credentials; `tracked` where the agent has pulled it.
     pub fn requires(&self, image: &str, tracked: bool) -> bool {
         match self {
             Self::NeverVerify => false,
@@ -73,12 +73,12 @@ impl ImageAllowlist {
     }
 }
 
-/// What the records say of an image that is here.
+/// The pull records of a present image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullRecordState {
     /// Nothing: it was not pulled by this agent.
     Unknown,
-    /// A pull of it was begun, now or in an earlier life.
+    /// A pull of it was begun, by this process or an earlier one.
     Begun,
     Pulled(Box<PulledRecord>),
     /// A record is there and does not read.
@@ -123,10 +123,10 @@ pub fn access(
     }
 }
 
-/// Whether a pod's credentials open an image, and what is to be remembered of it.
+/// Whether a pod's credentials give access to an image, and which record is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialMatch {
-    /// A secret that is not known as it is now is to be written down, lest it be forgotten.
+    /// A secret whose current hash is not recorded is to be written down.
     Granted {
         learn: Option<PullSecret>,
     },

@@ -1,4 +1,4 @@
-//! What is told of instances that ended, were lost or could not start.
+//! Statuses of instances that ended, were lost or could not start.
 
 use super::*;
 

@@ -174,8 +174,8 @@ fn a_started_sidecar_as_last_init_container_means_that_the_pod_was_initialized()
     );
 }
 
-/// A status by a sign: `w` waits, `r` runs, a digit has ended with it, `W` and `F` wait after an end with 0 or 2, `-` is
-/// nothing now, after an end with 0.
+/// A status by a sign: `w` waits, `r` runs, a digit has ended with it, `W` and `F` wait after an end with 0 or 2, `-`
+/// is nothing now, after an end with 0.
 fn signed(name: &str, sign: char) -> ContainerStatus {
     let ended = |exit_code| ContainerState {
         terminated: Some(ContainerStateTerminated {
@@ -208,7 +208,7 @@ fn signed(name: &str, sign: char) -> ContainerStatus {
     }
 }
 
-/// `?` has ended in a way that nobody saw.
+/// `?` has ended with an exit that was not observed.
 fn sign(status: &ContainerStatus) -> char {
     let state = status.state.clone().unwrap_or_default();
     match (&state.terminated, state.waiting) {

@@ -122,7 +122,7 @@ fn a_resize_in_progress_shows_what_is_in_force_until_it_is_done() {
     let c = app(&status, "c");
     assert_eq!(c.resources, Some(resources(ONE, ONE)));
     assert_eq!(c.allocated_resources, Some(quantities(TWO)));
-    // A runtime that says nothing leaves it at what was shown.
+    // A runtime that reports none leaves the last status.
     scene.runtime.containers[0].enforced = None;
     assert_eq!(app(&scene.step(), "c").resources, Some(resources(ONE, ONE)));
     scene.resize.in_progress = false;

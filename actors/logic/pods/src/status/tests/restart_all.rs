@@ -149,7 +149,7 @@ fn a_removed_container_waits_for_the_pod_to_start_over_and_keeps_its_count() {
         "False"
     );
 
-    // New instances begin to count at nought in the runtime; here the count goes on.
+    // New instances begin to count at zero in the runtime; here the count goes on.
     let mut again = instance(&scene.pod, "a", Seen::Running);
     again.id = "a-new".into();
     scene.runtime = scene.runtime.with(again);

@@ -203,7 +203,7 @@ fn a_secret_of_ten_megabytes_is_refused_and_whoever_waits_for_it_learns_why() {
     assert_eq!(message, format!("secret \"big\" not found: {why}"));
     assert_eq!(until, RetryWhen::Changed);
 
-    // Whoever else gives objects may be less strict.
+    // Other sources of objects may be less strict.
     let held = serde_json::from_value(
         json!({"metadata": {"name": "big"}, "data": {"k": "AAAA".repeat(400_000)}}),
     );

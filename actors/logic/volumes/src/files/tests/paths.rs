@@ -83,7 +83,7 @@ fn a_volumes_files_are_bounded() {
     );
 }
 
-/// Whoever gives objects may give keys that the API server would not.
+/// A source of objects may give keys that the API server would not.
 #[test]
 fn a_key_that_is_a_path_is_a_path_within_the_volume_or_refused() {
     let mut rig = rig(&[]);

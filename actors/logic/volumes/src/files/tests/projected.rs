@@ -1,4 +1,4 @@
-//! Several sources in one folder.
+//! Several sources in one directory.
 
 use logic_api::testing::PodBuilder;
 

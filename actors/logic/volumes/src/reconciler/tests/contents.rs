@@ -25,7 +25,7 @@ fn changed_content_is_mounted_again_at_once_even_after_a_failure() {
     );
 }
 
-/// The content of a mounted volume is not kept, so it must come with the wish that needs it.
+/// The content of a mounted volume is not kept, so it must come with the mount request that needs it.
 #[test]
 fn content_that_comes_while_it_is_mounted_is_never_lost() {
     let mut rig = Rig::clean();

@@ -1,4 +1,4 @@
-//! What went wrong: what is told of it, when it is tried again, and what is left of it.
+//! Failures: how they are reported, when they are retried, and what state they leave.
 
 use logic_api::types::EventLevel;
 

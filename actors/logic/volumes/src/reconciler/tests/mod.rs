@@ -166,7 +166,7 @@ fn failure(trace: FailureEffect) -> OperationResult {
     }
 }
 
-/// A world, its clock, and what is under way in it.
+/// A state of world, its clock, and the running operations.
 struct Rig {
     world: StateOfWorld,
     now: Instant,
@@ -270,7 +270,7 @@ impl Rig {
         self.world.mounted(&uid.into())
     }
 
-    /// Reasons and messages since the last look.
+    /// Reasons and messages since the last call.
     fn news(&mut self) -> Vec<String> {
         let news = self.world.take_events().into_iter();
         news.map(|news| format!("{} {}: {}", news.uid, news.reason, news.message))

@@ -1,4 +1,4 @@
-//! After a restart: what was found, what becomes certain, and what goes.
+//! After a restart: what was found, what becomes certain, and what is unmounted.
 
 use super::*;
 

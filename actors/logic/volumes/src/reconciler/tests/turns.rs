@@ -1,4 +1,4 @@
-//! From the wish to the mount and back: what comes before what, and what waits for whom.
+//! From the mount request to the mount and back: the order of operations, and what waits for what.
 
 use super::*;
 

@@ -19,7 +19,7 @@ use crate::{Attachment, VolumeId};
 /// gRPC's `RESOURCE_EXHAUSTED`.
 const GRPC_RESOURCE_EXHAUSTED: i32 = 8;
 
-/// What the controller said.
+/// The attachment as the controller reports it.
 #[derive(Debug)]
 pub(super) struct AttachedVolume {
     pub(super) attachment: Attachment,
@@ -32,7 +32,7 @@ pub fn attachment_name(volume_handle: &str, driver: &str, node_name: &str) -> St
     format!("csi-{}", hex(&digest))
 }
 
-/// Unless its driver says otherwise, a controller attaches a volume.
+/// A controller attaches a volume unless the `CSIDriver` sets `attachRequired: false`.
 pub(super) fn is_needed(driver: Option<&CSIDriver>) -> bool {
     driver.is_none_or(|driver| driver.spec.attach_required != Some(false))
 }
@@ -52,7 +52,7 @@ pub(super) fn attached(
     let handle = &source.volume_handle;
     let name = attachment_name(handle, &source.driver, &lookup.context.node.node_name);
     let waits = |cause: &str| ResolveFailure::attaching(volume.at(Operation::WaitForAttach), cause);
-    // Of a volume that is mounted already nobody asks: it is there.
+    // For a volume that is mounted already the attachment is not read: it is there.
     let held = lookup.context.taken.contains_key(id);
     let listed = lookup.context.attached.is_none_or(|all| all.contains(id));
     if !held && !listed {

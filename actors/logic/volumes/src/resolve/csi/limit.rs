@@ -1,7 +1,7 @@
-//! How many volumes of a driver the node takes.
+//! The limit of a driver's volumes on the node.
 //!
-//! Upstream's scheduler counts; a static pod has none, and the kubelet mounts whatever comes. Here a volume beyond
-//! the limit waits until another one is let go of. What a controller has attached has been counted already.
+//! Upstream's scheduler counts; a static pod has none, and the kubelet mounts without a check. Here a volume beyond
+//! the limit waits until another one is released. A volume that a controller has attached has been counted already.
 
 use crate::resolve::event_reasons::Operation;
 use crate::resolve::lookup::{ObjectLookup, ResolveFailure};

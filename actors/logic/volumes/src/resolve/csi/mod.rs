@@ -198,7 +198,7 @@ fn inline_secrets(
     })
 }
 
-/// What the `CSIDriver` says for all of the driver's volumes; it may be missing.
+/// The settings of the `CSIDriver` for all of the driver's volumes; it may be missing.
 fn settings(name: &str, driver: Option<&CSIDriver>) -> CsiVolume {
     let says = |of: fn(&CSIDriver) -> Option<bool>| driver.and_then(of) == Some(true);
     CsiVolume {
@@ -282,7 +282,7 @@ fn publish_secrets(
     })
 }
 
-/// Only growing needs it: one that is missing keeps no pod waiting.
+/// Only an expansion needs it: a missing one keeps no pod waiting.
 fn expand_secrets(lookup: &mut ObjectLookup<'_>, source: &CSIPersistentVolumeSource) -> Secrets {
     let Some(reference) = &source.node_expand_secret_ref else {
         return Secrets::default();
@@ -304,7 +304,7 @@ fn lives(
     }
 }
 
-/// Whether the driver takes volumes of such a life; the error is the cause as upstream words it.
+/// Whether the driver supports the lifecycle mode; the error is the cause as upstream words it.
 fn lifecycle(mode: &str, name: &str, driver: Option<&CSIDriver>) -> Result<(), String> {
     let why = match driver {
         None if mode == "Persistent" => return Ok(()),
@@ -326,7 +326,7 @@ fn lifecycle(mode: &str, name: &str, driver: Option<&CSIDriver>) -> Result<(), S
     ))
 }
 
-/// An inline volume that was migrated is as read-only as the pod says; upstream's kubelet passes that over.
+/// An inline volume that was migrated is read-only if the pod sets `readOnly`; upstream's kubelet ignores that.
 pub(super) fn inline_access(volume: &PersistentSpec) -> VolumeAccess {
     let source = volume.spec().and_then(|spec| spec.csi.as_ref());
     super::access(source.and_then(|source| source.read_only))

@@ -10,13 +10,13 @@ use super::super::lookup::ObjectLookup;
 use crate::CsiToken;
 use crate::files::refresh::look_at;
 
-/// As often as upstream looks at every pod again.
+/// As often as upstream syncs every pod's volumes again.
 const REPUBLISH_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct DriverTokens {
     pub(super) tokens: Vec<CsiToken>,
-    /// When the first of them grows old.
+    /// When the first of them is to be renewed.
     pub(super) look_at: Option<Timestamp>,
 }
 
@@ -68,7 +68,8 @@ fn missing(lookup: &ObjectLookup<'_>, wanted: &TokenSpec) -> String {
     })
 }
 
-/// A driver that wants it is told again and again, and when its tokens grow old.
+/// When a driver with `requiresRepublish` is called again: each interval, or earlier when its tokens are renewed. None
+/// for other drivers.
 pub(super) fn refresh_at(
     now: Timestamp,
     driver: Option<&CSIDriver>,

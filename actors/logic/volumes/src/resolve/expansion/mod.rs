@@ -1,4 +1,4 @@
-//! Whether a volume is grown on this node, and what becomes of its claim.
+//! Whether a volume is expanded on this node, and the status of its claim.
 //!
 //! Upstream: `expandVolumeDuringMount` and `nodeExpandVolume` of pkg/volume/util/operationexecutor, node_expander.go,
 //! pkg/volume/util/resize_util.go (1.36).
@@ -24,7 +24,7 @@ const PENDING: &str = "NodeResizePending";
 const IN_PROGRESS: &str = "NodeResizeInProgress";
 const INFEASIBLE: &str = "NodeResizeInfeasible";
 const ERROR: &str = "NodeResizeError";
-/// The conditions that speak of growing.
+/// The claim's conditions about its expansion.
 const CONDITIONS: [&str; 4] = [
     "FileSystemResizePending",
     "Resizing",
@@ -32,7 +32,7 @@ const CONDITIONS: [&str; 4] = [
     ERROR,
 ];
 
-/// What is to be done about a volume's size.
+/// Whether the volume is expanded on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expansion {
     Resize(NodeResize),
@@ -42,9 +42,9 @@ pub enum Expansion {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeResize {
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// As the claim has it written.
+    /// The size as the claim's quantity is written.
     pub quantity: String,
     pub claim: ClaimStatusUpdate,
 }
@@ -52,13 +52,13 @@ pub struct NodeResize {
 /// Whether the claim's status is to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimStatusUpdate {
-    /// [`status_after`] each step.
+    /// It is updated by [`status_after`] each step.
     Needed,
-    /// It has the size already: another node has grown the volume too.
+    /// It has the size already: another node has expanded the volume too.
     UpToDate,
 }
 
-/// What became of growing a volume.
+/// The result of an expansion on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResizeOutcome {
     Begun,
@@ -69,8 +69,8 @@ pub enum ResizeOutcome {
     Infeasible(String),
 }
 
-/// None where a volume is as large as it should be, or is not grown on nodes. `grown` is what this node has grown the
-/// volume to already, in bytes.
+/// None where a volume is as large as it should be, or is not expanded on nodes. `grown` is the size in bytes that
+/// this node has expanded the volume to already.
 pub fn expansion(
     pod: &Pod,
     volume: &core::Volume,
@@ -84,7 +84,7 @@ pub fn expansion(
     }
     let wanted = claimed.volume.size();
     let status = claimed.claim.status.as_ref()?;
-    // Without a size in the claim nobody asked for more: a manifest may leave it out.
+    // Without a size in the claim there is no expansion: a manifest may leave it out.
     let has = size(status.capacity.as_ref()?.get(STORAGE))?;
     if wanted <= has && grown.is_none_or(|grown| wanted <= grown) {
         return None;
@@ -105,7 +105,7 @@ pub fn claim_of(pod: &Pod, volume: &core::Volume) -> Option<String> {
     claim::claim_name(pod, volume).map(|(name, _)| name)
 }
 
-/// A local volume, or one of a driver that grows volumes on nodes.
+/// Whether it is a local volume, or one of a driver that expands volumes on nodes.
 fn can_grow(volume: &PersistentSpec, context: &ResolveContext<'_>) -> bool {
     let Some(spec) = volume.spec() else {
         return false;
@@ -119,7 +119,7 @@ fn size(amount: Option<&Quantity>) -> Option<u64> {
     bytes(amount).and_then(|size| u64::try_from(size).ok())
 }
 
-/// What the controller wrote into the claim.
+/// The controller's progress in the claim's status.
 enum ControllerResize<'a> {
     /// Nothing: it is too old to recover.
     Unsupported,
@@ -179,8 +179,8 @@ fn recovering(
     })
 }
 
-/// What is sent of a claim after a step: a strategic merge patch of its status, good for this version of it alone. None
-/// where nothing is to be sent.
+/// The strategic merge patch of the claim's status after a step, for this resource version of it alone. None where
+/// nothing changes.
 pub fn patch(
     claim: &PersistentVolumeClaim,
     grow: &NodeResize,

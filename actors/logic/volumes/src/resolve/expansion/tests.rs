@@ -49,7 +49,7 @@ fn a_volume_grows_when_its_claim_lags_and_it_is_the_nodes_turn() {
         ("2Gi", "", None, Some((2048, Needed))),
         ("2Gi", "", Some(2 << 30), None),
         ("512Mi", "", None, None),
-        // Another node has told the claim; this one has not grown it.
+        // Another node has updated the claim; this one has not expanded it.
         ("1Gi", "", Some(1 << 29), Some((1024, UpToDate))),
         (
             "2Gi",

@@ -1,7 +1,7 @@
 //! Volumes of plugins that became CSI drivers: translated, as if the CSI driver had been named.
 //!
-//! What only a scheduler or a controller asks for, such as topology, is left out; the node affinity goes with it,
-//! since it speaks of the old plugin's labels.
+//! What only a scheduler or a controller needs, such as topology, is left out, and so is the node affinity, since it
+//! names the old plugin's labels.
 //!
 //! Upstream: csi-translation-lib, pkg/volume/csimigration (1.36).
 
@@ -37,7 +37,7 @@ struct PluginName {
 /// A volume as the CSI driver's.
 #[derive(Debug)]
 pub(super) struct TranslatedVolume {
-    /// The in-tree plugin.
+    /// The in-tree plugin's name.
     pub(super) plugin: &'static str,
     pub(super) volume: PersistentVolume,
 }
@@ -73,10 +73,10 @@ pub(super) fn persistent(volume: &PersistentVolume) -> Result<Option<TranslatedV
     }))
 }
 
-/// The pod's own volume, as a persistent volume that nobody made.
+/// The pod's inline volume, as a persistent volume without an API object.
 #[derive(Debug)]
 struct InlineSource {
-    /// Unique for the disk: staging goes by it.
+    /// Unique for the disk: staging is by this name.
     name: String,
     access_mode: &'static str,
     source: CsiSource,

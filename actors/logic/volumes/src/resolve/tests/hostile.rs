@@ -1,4 +1,4 @@
-//! Whatever a manifest says, a volume's folder is one folder.
+//! Whatever a manifest says, a volume's directory is one directory.
 
 use proptest::prelude::*;
 

@@ -101,7 +101,7 @@ impl ResolveRig {
     }
 }
 
-/// What the driver of a volume is told.
+/// The CSI part of a volume.
 pub(super) fn csi(volume: &Volume) -> CsiVolume {
     let VolumeSource::Csi(csi) = &volume.source else {
         panic!("{:?}", volume.source);

@@ -1,4 +1,4 @@
-//! What a driver is told in confidence.
+//! Secrets that a driver gets.
 
 use super::*;
 
@@ -82,7 +82,7 @@ fn a_missing_secret_is_named_with_its_step() {
         )
     );
     assert!(raw(&["stage"]).contains("MapVolume.MapPodDevice failed for volume \"pv\" : kubernetes.io/csi: blockMapper.publishVolumeForBlock failed to get NodePublishSecretRef vault/publish"));
-    // Nobody waits for what only growing needs.
+    // No pod waits for what only an expansion needs.
     assert!(
         of(&["stage", "publish"], "")
             .resolve(&mounting(CLAIMING))

@@ -1,4 +1,4 @@
-//! Rules of claims: of storage that somebody else provides.
+//! Rules of claims: storage that is provided outside of the pod.
 
 use std::collections::BTreeSet;
 
@@ -157,7 +157,7 @@ fn size(field: String, spec: &PersistentVolumeClaimSpec, report: &mut FieldError
     }
 }
 
-/// What the storage is to hold at first: one thing, however it is said.
+/// The initial content of the storage: `dataSource` and `dataSourceRef` must agree.
 fn contents(field: &str, spec: &PersistentVolumeClaimSpec, report: &mut FieldErrors) {
     let first = spec.data_source.as_ref().map(|source| ClaimDataSource {
         group: text(source.api_group.as_ref()),

@@ -1,4 +1,4 @@
-//! Rules of what the node itself makes: folders, and files with objects and facts in them.
+//! Rules of volumes that the node itself makes: directories, and files with the content of objects and fields.
 
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume};
 

@@ -1,4 +1,4 @@
-//! Rules of projected volumes: several sources in one folder.
+//! Rules of projected volumes: several sources in one directory.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ pub(super) fn check(volume: &Volume, field: &str, report: &mut FieldErrors) {
     }
 }
 
-/// The one folder that all sources write into.
+/// The paths within a projected volume that its sources write so far.
 struct ProjectedPaths<'a> {
     field: String,
     taken: BTreeSet<&'a str>,

@@ -147,7 +147,7 @@ impl PodModel {
                     ..
                 } => {
                     self.check_grace(*grace);
-                    // Who has no time at all waits for nobody, as upstream has it.
+                    // Without a grace period a kill waits for no other, as upstream has it.
                     self.check_turn(name, ends && *hooks == PreStopHooks::Run);
                     replaced.insert(name.clone());
                     if outcome != ActionResult::Refused {
@@ -418,7 +418,7 @@ fn is_kill(action: &PodAction) -> bool {
     matches!(action, PodAction::KillContainer { .. })
 }
 
-/// The kills in an order that their turns allow: whoever waits for nobody goes first, the last such first.
+/// The kills in an order that their turns allow: those that wait for no other go first, the last such first.
 fn in_turns(mut kills: Vec<&PodAction>) -> Vec<&PodAction> {
     let mut order = Vec::new();
     while !kills.is_empty() {

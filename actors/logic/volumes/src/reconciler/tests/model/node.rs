@@ -1,4 +1,4 @@
-//! The node under the world: what the plugins have really mounted, and what the pods really want.
+//! The simulated node: what the plugins have really mounted, and what the pods really want.
 
 use super::super::*;
 
@@ -20,7 +20,7 @@ pub(super) enum ModelEvent {
     Pods,
     Bury,
     Report,
-    /// Somebody enters a pod's volumes, or leaves them.
+    /// A subpath operation enters a pod's volumes, or leaves them.
     Visit(usize),
     /// The agent dies; the number says which calls were carried out nevertheless.
     Restart(u16),
@@ -35,11 +35,11 @@ pub(super) enum ModelFault {
     No,
     /// Nothing was done.
     Refused,
-    /// Nothing was done, but nobody knows.
+    /// Nothing was done, but the result is unknown.
     Half,
-    /// It was done, but nobody knows.
+    /// It was done, but the result is unknown.
     Lost,
-    /// It hangs, and may have been done.
+    /// It is stuck, and may have been done.
     Stuck,
 }
 
@@ -144,7 +144,7 @@ impl ModelNode {
         self.plan();
     }
 
-    /// The directory knows a pod before its worker speaks.
+    /// The pod manager knows a pod before its worker asks.
     fn wish(&mut self, pod: usize, mask: u8, lost: u8) {
         let desire = &mut self.pods[pod];
         desire.is_known = true;
@@ -199,7 +199,7 @@ impl ModelNode {
         }
     }
 
-    /// Tells the world what a worker would.
+    /// Sets the desired state as a worker would.
     fn tell(&mut self, pod: usize, cause: ResolveTrigger) {
         let desire = &mut self.pods[pod];
         match &desire.wants {
@@ -365,7 +365,7 @@ impl ModelNode {
         if volume.id.0 == ONE_POD {
             let mut others = self.mounted.iter();
             let other = others.find(|(other, v)| v.id == volume.id && other.uid != place.uid);
-            // What nobody could tell yet was found by nobody.
+            // What could not be listed yet was not found.
             assert!(
                 other.is_none() || !self.is_listed,
                 "{text}: {other:?} has it"
@@ -381,7 +381,7 @@ impl ModelNode {
         &self.pods[at.unwrap()]
     }
 
-    /// What the world was told to be wanted at a place.
+    /// Whether a mount is desired at a mount point.
     fn is_wanted(&self, place: &MountPoint) -> bool {
         let pod = self.pod(&place.uid);
         match &pod.wants {
@@ -405,7 +405,7 @@ impl ModelNode {
         self.pods.iter().enumerate().any(wanted)
     }
 
-    /// Everything goes well from now on, and everybody says what there is to say.
+    /// Every operation succeeds from now on, and every listing and pod is reported.
     pub(super) fn come_to_rest(&mut self) {
         for pod in 0..3 {
             if self.pods[pod].is_visited {
