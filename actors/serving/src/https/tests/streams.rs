@@ -53,15 +53,15 @@ fn streams_are_carried_both_ways_and_ended_one_by_one() {
         for (path, asked) in [
             (
                 "POST /exec/ns/p/c?command=sh&command=a+b&input=1&output=1&tty=1&error=1",
-                "exec c [\"sh\", \"a b\"] Streams { stdin: true, stdout: true, stderr: false, tty: true }",
+                "exec c [\"sh\", \"a b\"] RemoteCommandOptions { stdin: true, stdout: true, stderr: false, tty: true }",
             ),
             (
                 "GET /exec/ns/p/uid-p/c?command=sh&error=1",
-                "exec c [\"sh\"] Streams { stdin: false, stdout: false, stderr: true, tty: false }",
+                "exec c [\"sh\"] RemoteCommandOptions { stdin: false, stdout: false, stderr: true, tty: false }",
             ),
             (
                 "POST /attach/ns/p/uid-p/c?output=1",
-                "attach c Streams { stdin: false, stdout: true, stderr: false, tty: false }",
+                "attach c RemoteCommandOptions { stdin: false, stdout: true, stderr: false, tty: false }",
             ),
             ("POST /portForward/ns/p", "forward []"),
             ("POST /portForward/ns/p/uid-p", "forward []"),
