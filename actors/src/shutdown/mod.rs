@@ -32,7 +32,7 @@ use self::logind::{InhibitorLock, LogindConnection};
 use self::record::ShutdownRecord;
 use self::recording::{LockState, RecordState};
 pub use self::steps::NodePods;
-use self::steps::RunningStep;
+use self::steps::ShutdownProgress;
 use crate::{pod_manager, volumes};
 
 /// Room for logind's signals and its own polls.
@@ -114,7 +114,7 @@ pub struct ShutdownManager {
     listening: Option<TaskId>,
     pause: Duration,
     going_down: bool,
-    step: Option<RunningStep>,
+    step: Option<ShutdownProgress>,
     steps: Option<Vec<ShutdownStep>>,
     record: ShutdownRecord,
     record_state: RecordState,

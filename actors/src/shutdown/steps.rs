@@ -28,7 +28,7 @@ pub struct NodePods {
 
 /// The step that is running.
 #[derive(Debug)]
-pub(super) struct RunningStep {
+pub(super) struct ShutdownProgress {
     until: Instant,
     pods: Vec<PodUid>,
 }
@@ -111,7 +111,7 @@ impl ShutdownManager {
                 tracing::warn!(%uid, "a pod is not told to end: the directory's mailbox is full");
             }
         }
-        self.step = Some(RunningStep {
+        self.step = Some(ShutdownProgress {
             until: now + step.within,
             pods: step.pods.into_iter().map(|(uid, _)| uid).collect(),
         });

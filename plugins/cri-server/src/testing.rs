@@ -47,6 +47,36 @@ pub struct SpdyClient {
 }
 
 impl SpdyClient {
+    /// Opens a command's streams in kubectl's order; returns error, stdin, stdout and stderr. `wanted` has a letter
+    /// for each of `i`, `o`, `e`, and `t` for a terminal; a stream that is not wanted has the id 0.
+    pub async fn open_streams(&mut self, wanted: &str) -> [u32; 4] {
+        let mut ids = [0; 4];
+        for (place, (letter, kind)) in [
+            ('x', "error"),
+            ('i', "stdin"),
+            ('o', "stdout"),
+            ('e', "stderr"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            if letter == 'x' || wanted.contains(letter) {
+                ids[place] = self.open(&[("streamtype", kind)]).await;
+            }
+        }
+        if wanted.contains('t') {
+            let resize = self.open(&[("streamtype", "resize")]).await;
+            self.write(resize, r#"{"Width":80,"Height":24}"#).await;
+        }
+        ids
+    }
+
+    /// Whether the server has ended the connection.
+    pub fn is_over(&self) -> bool {
+        let mut frames = self.others.iter();
+        frames.any(|frame| matches!(frame, SpdyFrame::GoAway { .. }))
+    }
+
     /// Connects to a URL; panics unless the server accepts the protocol.
     pub async fn connect(url: &str, protocol: &str) -> SpdyClient {
         let headers = format!(

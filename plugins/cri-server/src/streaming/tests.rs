@@ -76,36 +76,6 @@ impl Rig {
     }
 }
 
-/// Opens the streams of a command in kubectl's order; returns error, stdin, stdout and stderr.
-async fn streams(client: &mut SpdyClient, wanted: &str) -> [u32; 4] {
-    let mut ids = [0; 4];
-    for (place, (letter, kind)) in [
-        ('x', "error"),
-        ('i', "stdin"),
-        ('o', "stdout"),
-        ('e', "stderr"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        if letter == 'x' || wanted.contains(letter) {
-            ids[place] = client.open(&[("streamtype", kind)]).await;
-        }
-    }
-    if wanted.contains('t') {
-        let resize = client.open(&[("streamtype", "resize")]).await;
-        client.write(resize, r#"{"Width":80,"Height":24}"#).await;
-    }
-    ids
-}
-
-const OVER: fn(&SpdyClient) -> bool = |client| {
-    client
-        .others
-        .iter()
-        .any(|frame| matches!(frame, SpdyFrame::GoAway { .. }))
-};
-
 #[tokio::test]
 async fn success_is_a_status_in_version_4_and_silence_before_it() {
     let rig = rig().await;
@@ -115,8 +85,8 @@ async fn success_is_a_status_in_version_4_and_silence_before_it() {
         ("channel.k8s.io", ""),
     ] {
         let mut client = SpdyClient::connect(&rig.exec(&["true"], "o").await, protocol).await;
-        let [error, ..] = streams(&mut client, "o").await;
-        client.until(OVER).await;
+        let [error, ..] = client.open_streams("o").await;
+        client.until(SpdyClient::is_over).await;
         assert_eq!(client.received(error), said, "{protocol}");
     }
 }
@@ -174,7 +144,7 @@ async fn a_client_that_opens_no_streams_is_sent_away_in_half_a_minute() {
     let start = tokio::time::Instant::now();
     let mut client =
         SpdyClient::connect(&rig.exec(&["true"], "o").await, "v4.channel.k8s.io").await;
-    client.until(OVER).await;
+    client.until(SpdyClient::is_over).await;
     assert_eq!(start.elapsed(), Duration::from_secs(30));
 }
 
@@ -186,10 +156,10 @@ async fn a_connection_ends_on_which_nothing_is_said_for_four_hours() {
         "v4.channel.k8s.io",
     )
     .await;
-    streams(&mut client, "o").await;
+    client.open_streams("o").await;
     client.until(|client| client.others.len() == 2).await;
     let start = tokio::time::Instant::now();
-    client.until(OVER).await;
+    client.until(SpdyClient::is_over).await;
     assert_eq!(start.elapsed().as_secs(), 4 * 60 * 60);
 }
 

@@ -147,36 +147,6 @@ impl Rig {
     }
 }
 
-/// Opens the streams of a command in kubectl's order; returns error, stdin, stdout and stderr.
-async fn streams(client: &mut SpdyClient, wanted: &str) -> [u32; 4] {
-    let mut ids = [0; 4];
-    for (place, (letter, kind)) in [
-        ('x', "error"),
-        ('i', "stdin"),
-        ('o', "stdout"),
-        ('e', "stderr"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        if letter == 'x' || wanted.contains(letter) {
-            ids[place] = client.open(&[("streamtype", kind)]).await;
-        }
-    }
-    if wanted.contains('t') {
-        let resize = client.open(&[("streamtype", "resize")]).await;
-        client.write(resize, r#"{"Width":80,"Height":24}"#).await;
-    }
-    ids
-}
-
-const OVER: fn(&SpdyClient) -> bool = |client| {
-    client
-        .others
-        .iter()
-        .any(|frame| matches!(frame, SpdyFrame::GoAway { .. }))
-};
-
 #[tokio::test]
 async fn a_commands_outputs_and_exit_code_come_over_spdy() {
     let rig = rig("server").await;
@@ -184,8 +154,8 @@ async fn a_commands_outputs_and_exit_code_come_over_spdy() {
         .exec(&["sh", "-c", "echo out; echo err >&2; exit 3"], "oe")
         .await;
     let mut client = SpdyClient::connect(&url, "v4.channel.k8s.io").await;
-    let [error, _, stdout, stderr] = streams(&mut client, "oe").await;
-    client.until(OVER).await;
+    let [error, _, stdout, stderr] = client.open_streams("oe").await;
+    client.until(SpdyClient::is_over).await;
     assert_eq!(
         (client.received(stdout), client.received(stderr)),
         ("out\n", "err\n")
@@ -211,7 +181,7 @@ async fn cat_says_back_what_it_is_told_until_stdin_ends() {
     let rig = rig("server").await;
     let mut client =
         SpdyClient::connect(&rig.exec(&["cat"], "io").await, "v4.channel.k8s.io").await;
-    let [error, stdin, stdout, _] = streams(&mut client, "io").await;
+    let [error, stdin, stdout, _] = client.open_streams("io").await;
     client.write(stdin, "one").await;
     client
         .until(|client| client.received(stdout) == "one")
@@ -219,7 +189,7 @@ async fn cat_says_back_what_it_is_told_until_stdin_ends() {
     let long = "x".repeat(200_000);
     client.write(stdin, &long).await;
     client.close(stdin).await;
-    client.until(OVER).await;
+    client.until(SpdyClient::is_over).await;
     assert_eq!(client.received(stdout).len(), 3 + long.len());
     assert!(client.received(error).contains("Success"));
 }
@@ -229,7 +199,7 @@ async fn a_terminal_has_a_shell_a_size_and_keys() {
     let rig = rig("server").await;
     let mut client =
         SpdyClient::connect(&rig.exec(&["sh"], "iot").await, "v4.channel.k8s.io").await;
-    let [error, stdin, stdout, _] = streams(&mut client, "iot").await;
+    let [error, stdin, stdout, _] = client.open_streams("iot").await;
     client
         .until(|client| client.received(stdout).ends_with("# "))
         .await;
@@ -238,7 +208,7 @@ async fn a_terminal_has_a_shell_a_size_and_keys() {
         .until(|client| client.received(stdout).matches("# ").count() == 2)
         .await;
     client.write(stdin, "echo hi; false\rexit\r").await;
-    client.until(OVER).await;
+    client.until(SpdyClient::is_over).await;
     assert_eq!(
         client.received(stdout),
         "/ # stty size\r\n24 80\r\n/ # echo hi; false\r\nexit\r\nhi\r\n/ # "
@@ -251,10 +221,10 @@ async fn a_command_dies_with_its_container() {
     let rig = rig("server").await;
     let mut client =
         SpdyClient::connect(&rig.exec(&["sleep", "600"], "o").await, "v4.channel.k8s.io").await;
-    let [error, ..] = streams(&mut client, "o").await;
+    let [error, ..] = client.open_streams("o").await;
     client.until(|client| client.others.len() == 2).await;
     assert!(rig.fake.kill(&rig.container));
-    client.until(OVER).await;
+    client.until(SpdyClient::is_over).await;
     assert!(
         client.received(error).contains(r#""message":"137""#),
         "{}",
@@ -299,7 +269,7 @@ async fn an_attached_client_sees_what_is_written_and_the_end() {
     let script = "trap 'echo bye; exit 0' TERM; while true; do sleep 0.05; echo tick; done";
     let rig = rig(script).await;
     let mut client = SpdyClient::connect(&rig.attach("oe").await, "v4.channel.k8s.io").await;
-    let [error, _, stdout, _] = streams(&mut client, "oe").await;
+    let [error, _, stdout, _] = client.open_streams("oe").await;
     client
         .until(|client| client.received(stdout).matches("tick\n").count() > 1)
         .await;
@@ -311,7 +281,7 @@ async fn an_attached_client_sees_what_is_written_and_the_end() {
         .stop_container(Request::new(request))
         .await
         .unwrap();
-    client.until(OVER).await;
+    client.until(SpdyClient::is_over).await;
     assert!(client.received(stdout).ends_with("bye\n"));
     assert!(client.received(error).contains("Success"));
 }
@@ -323,13 +293,13 @@ async fn a_container_with_stdin_says_back_what_it_is_told_and_ends_with_it() {
     })
     .await;
     let mut client = SpdyClient::connect(&rig.attach("io").await, "v4.channel.k8s.io").await;
-    let [error, stdin, stdout, _] = streams(&mut client, "io").await;
+    let [error, stdin, stdout, _] = client.open_streams("io").await;
     client.write(stdin, "hello\n").await;
     client
         .until(|client| client.received(stdout) == "hello\n")
         .await;
     client.close(stdin).await;
-    client.until(OVER).await;
+    client.until(SpdyClient::is_over).await;
     assert!(client.received(error).contains("Success"));
 }
 
@@ -399,10 +369,10 @@ async fn files_are_copied_in_and_out() {
     let packed = String::from_utf8(packed).unwrap();
     let url = rig.exec(&["tar", "-xmf", "-", "-C", "/tmp"], "ioe").await;
     let mut client = SpdyClient::connect(&url, "v4.channel.k8s.io").await;
-    let [error, stdin, _, stderr] = streams(&mut client, "ioe").await;
+    let [error, stdin, _, stderr] = client.open_streams("ioe").await;
     client.write(stdin, &packed).await;
     client.close(stdin).await;
-    client.until(OVER).await;
+    client.until(SpdyClient::is_over).await;
     assert!(
         client.received(error).contains("Success"),
         "{}",
@@ -411,8 +381,8 @@ async fn files_are_copied_in_and_out() {
 
     let url = rig.exec(&["tar", "cf", "-", "/tmp/name"], "oe").await;
     let mut client = SpdyClient::connect(&url, "v4.channel.k8s.io").await;
-    let [_, _, stdout, _] = streams(&mut client, "oe").await;
-    client.until(OVER).await;
+    let [_, _, stdout, _] = client.open_streams("oe").await;
+    client.until(SpdyClient::is_over).await;
     let files = super::archive::unpack("/", client.received(stdout).as_bytes()).unwrap();
     assert_eq!(files, [("/tmp/name".to_owned(), "value\n".to_owned())]);
 }
