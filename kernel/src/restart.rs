@@ -21,6 +21,13 @@ impl Intensity {
         restarts: u32::MAX,
         within: Duration::from_secs(60),
     };
+
+    /// For a node's managers: one that fails more than five times in a minute is degraded, which is shown, and restarts
+    /// at the longest back-off.
+    pub const MANAGERS: Intensity = Intensity {
+        restarts: 5,
+        within: Duration::from_secs(60),
+    };
 }
 
 /// The pause before the second restart in a row; the first follows at once.

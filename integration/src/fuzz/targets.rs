@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::Duration;
 
-use actors::checkpoints::PodRecord;
 use anyhow::{Context, Result, ensure};
 use config::{CgroupVersion, HostFacts};
 use jiff::Timestamp;
@@ -31,6 +30,7 @@ use logic_pods::status::{StatusInput, StatusStage, pod_status};
 use logic_resources::node_policy::NodePolicy;
 use logic_volumes::MountedVolumes;
 use serde_json::Value;
+use state::checkpoints::PodRecord;
 
 use super::corpus::{CONFIG, DROP_IN, FLAGS, MANIFESTS, PLUGINS, SeedCorpus};
 

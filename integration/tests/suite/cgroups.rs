@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use actors::pod_cgroups::PodCgroups;
+use ::pods::pod_cgroups::PodCgroups;
 use integration::containerd::Containerd;
 use integration::pods;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use api_client::{ApiClient, RequestLane};
 use jiff::Timestamp;
 use kernel::{Actor, Context, Exit, TaskId, TimerId};
 use logic_node::certificates::{CertificateSubject, RotationPolicy, pause};
@@ -37,7 +38,6 @@ pub use self::key_pair::{PairError, TlsKeyPair};
 pub use self::request::{CertificatePurpose, RequestError};
 pub use self::self_signed::{SelfSignedError, self_signed};
 pub use self::store::{CertificateStore, StoreError, load};
-use crate::client::{ApiClient, RequestLane};
 
 /// Its own timers and requests, and changes of the node's addresses.
 pub const MAILBOX: usize = 16;

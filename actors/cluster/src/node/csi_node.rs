@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_client::{ApiClient, ApiError, ByValue, RequestLane};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSINode;
 use kernel::{Actor, Addr, Context, Exit, Recipient};
@@ -22,7 +23,6 @@ use serde::Serialize;
 use tokio::sync::watch as channel;
 
 use super::{Msg as NodeMsg, NodeResync, requests};
-use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
 
 /// Drivers register one by one.
 pub const MAILBOX: usize = 64;

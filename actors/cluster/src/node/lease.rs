@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_client::{ApiClient, ApiError, ByValue, RequestLane};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kernel::{Actor, Context, Exit};
@@ -20,7 +21,6 @@ use serde::Serialize;
 use tokio::sync::watch as channel;
 
 use super::{requests, wall};
-use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
 
 /// Its own beats and answers: never more than one of each.
 pub const MAILBOX: usize = 8;

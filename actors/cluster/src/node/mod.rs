@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_client::{ApiClient, ApiError, ByValue, RequestLane};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kernel::{Actor, Context, Exit, Recipient, TimerId};
@@ -37,11 +38,10 @@ use logic_node::node_status::{
 use logic_volumes::VolumeId;
 use serde::Serialize;
 use serde_json::Value;
+use state::events::Recorder;
 use tokio::sync::watch as channel;
 
 use self::volumes_in_use::VolumesInUseState;
-use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
-use crate::events::Recorder;
 
 /// A dozen reporters, each of which may have a fact of each kind under way, and the actor's own results.
 pub const MAILBOX: usize = 256;

@@ -11,14 +11,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api_client::{ApiClient, ApiError, ByValue, RequestLane};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kernel::{Actor, Context, Exit};
 use kube::Api;
-use logic_volumes::resolve::expansion::{self, NodeResize, ResizeOutcome};
+use logic_volumes::resolve::expansion::{self, PvcGrowth};
 use serde::Serialize;
 
 use super::{requests, wall};
-use crate::client::{ApiClient, ApiError, ByValue, RequestLane};
 
 /// As many claims as a node may have, all growing.
 pub const MAILBOX: usize = 1024;
@@ -39,15 +39,6 @@ pub enum Msg {
     Written(Box<(PvcGrowth, Result<(), ApiError>)>),
     /// Goes on after a pause.
     Again,
-}
-
-/// The outcome of expanding a claim's volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PvcGrowth {
-    pub namespace: String,
-    pub claim: String,
-    pub grow: NodeResize,
-    pub outcome: ResizeOutcome,
 }
 
 /// Snapshot: how many outcomes wait to be written.

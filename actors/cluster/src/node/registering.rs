@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use api_client::{ApiError, ObjectEvent, ObjectSelector, watch};
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kernel::Context;
 use logic_node::node_status::registration;
 
 use super::{Msg, NodeStatusManager, moment, requests};
-use crate::client::{ApiError, ObjectEvent, ObjectSelector, watch};
 
 /// The watch delivers at most a few changes a second; it waits for room in a full mailbox.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(60);

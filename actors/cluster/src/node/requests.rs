@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
+use api_client::{ApiError, ByValue};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -11,8 +12,6 @@ use logic_node::node_status::{self, NodeStatusPolicy, registration};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-use crate::client::{ApiError, ByValue};
 
 /// Makes the object, or puts the one that is there right.
 pub(super) async fn register(

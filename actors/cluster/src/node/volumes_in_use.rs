@@ -11,9 +11,9 @@ use kernel::{Context, Recipient};
 use logic_api::types::EventLevel;
 use logic_node::node_status::{NodeEvent, NodeUpdate};
 use logic_volumes::VolumeId;
+use state::events::{EventType, InvolvedObject};
 
 use super::{Msg, NodeStatusManager, wall};
-use crate::events::{EventType, InvolvedObject};
 
 /// A crash forgets at most this much; then a volume waits until it is reported again.
 const WRITE_EVERY: Duration = Duration::from_secs(1);

@@ -5,6 +5,7 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_client::RequestLane;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor, mailbox};
@@ -13,17 +14,16 @@ use logic_api::pod::PodView;
 use logic_node::node_status::lease::LeaseHolder;
 use logic_node::node_status::{self, HostFacts, NodeFact, NodeResources};
 use serde_json::{Value, json};
+use state::events::{self, EventBroadcaster, Recorder};
+use state::objects::ObjectStore;
+use state::objects::manager::{self, ObjectManager};
+use state::status::{self, StatusManager};
 use tokio::sync::watch;
 
 use self::world::OutageCluster;
-use crate::client::RequestLane;
-use crate::events::{self, EventBroadcaster, Recorder};
 use crate::node::lease::{self, Heartbeat};
 use crate::node::{self, NodeStatusManager, Registering};
-use crate::objects::ObjectStore;
-use crate::objects::manager::{self, ObjectManager};
 use crate::pods::{self, ApiPods, PodSubscribers};
-use crate::status::{self, StatusManager};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use api_client::ApiClient;
 use futures_util::stream;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -14,8 +15,6 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tower::service_fn;
-
-use crate::client::ApiClient;
 
 type OutageClusterBody = UnsyncBoxBody<Bytes, io::Error>;
 

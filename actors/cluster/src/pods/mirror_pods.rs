@@ -6,26 +6,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api_client::{ApiError, ByValue};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use logic_api::pod::PodView;
-use logic_pods::mirrors::{MirrorAction, mirror, plan};
-
-use crate::client::{ApiError, ByValue};
+use logic_pods::mirrors::{MirrorAction, StaticPodSet, mirror, plan};
 
 /// The wait between two requests for one name; doubles as long as they fail.
 const APART: Duration = Duration::from_secs(1);
 /// The longest such wait: upstream tries at each sync of the pod.
 const AT_MOST: Duration = Duration::from_secs(60);
-
-/// The static pods of the node.
-#[derive(Debug, Clone, Default)]
-pub struct StaticPodSet {
-    /// The pods that the sources desire.
-    pub pods: Vec<Arc<Pod>>,
-    /// The names (namespace/name) of those that are terminating.
-    pub ending: BTreeSet<String>,
-}
 
 /// The newest static pods and node UID. It outlives the actor: a successor need not be sent them again.
 #[derive(Debug, Clone, Default)]

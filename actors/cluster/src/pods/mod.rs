@@ -24,6 +24,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api_client::{ApiClient, ApiError, ObjectEvent, ObjectSelector, RequestLane, watch};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
@@ -31,13 +32,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Context, Exit, Full, Recipient, Reply};
 use kube::Api;
 use logic_api::types::PodUid;
+use logic_pods::mirrors::StaticPodSet;
 use serde::Serialize;
 
-pub use self::mirror_pods::{KnownStaticPods, StaticPodSet};
+pub use self::mirror_pods::KnownStaticPods;
 use self::mirror_pods::{MirrorOutcome, MirrorPods};
 use self::store::PodStore;
 use self::subscribers::Subscribers;
-use crate::client::{ApiClient, ApiError, ObjectEvent, ObjectSelector, RequestLane, watch};
 
 /// Static sets, supplied pods and its own tasks: a handful at a time, and a mirror's end for each of 100 static pods.
 pub const MAILBOX: usize = 256;

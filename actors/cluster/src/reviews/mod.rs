@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
+use api_client::{ApiClient, ApiError, RequestLane};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -23,8 +24,6 @@ use metrics::callers::ReviewKind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serving::{Attributes, AuthenticatedUser, Decision, ReviewError};
-
-use crate::client::{ApiClient, ApiError, RequestLane};
 
 /// The most attempts at one review.
 const STEPS: u32 = 5;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use api_client::plain;
 use apiserver::{ApiFault, Effect, Options, Server};
 use serving::{Attributes, AuthenticatedUser, Decision, ReviewError, Reviews as _};
 
 use super::ApiReviews;
-use crate::client::plain;
 
 async fn double() -> (Server, ApiReviews) {
     let server = Server::start(Options::default()).await.unwrap();

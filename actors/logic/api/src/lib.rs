@@ -8,6 +8,7 @@ pub mod authz_attributes;
 pub mod backoff;
 pub mod conditions;
 pub mod env_file;
+pub mod errors;
 pub mod events;
 pub mod field_path;
 pub mod hash;

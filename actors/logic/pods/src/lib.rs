@@ -35,3 +35,6 @@ pub mod take_over;
 pub mod terminal_on_arrival;
 pub mod termination;
 pub mod user_namespaces;
+mod worker_config;
+
+pub use worker_config::PodWorkerConfig;

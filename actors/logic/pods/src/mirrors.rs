@@ -10,6 +10,15 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use logic_api::pod::{CONFIG_HASH, CONFIG_MIRROR, PodView};
 
+/// The static pods of the node.
+#[derive(Debug, Clone, Default)]
+pub struct StaticPodSet {
+    /// The pods that the sources desire.
+    pub pods: Vec<Arc<Pod>>,
+    /// The names (namespace/name) of those that are terminating.
+    pub ending: BTreeSet<String>,
+}
+
 /// One change that brings the mirror pods in line with the static pods.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MirrorAction {

@@ -1,12 +1,12 @@
 //! Against the double of the API server, on the machine's clock: what it makes of what we send.
 
+use api_client::plain;
 use apiserver::{Options, Server};
 use kernel::testing::inbox;
 use logic_node::node_status::lease::LeaseHolder;
 use serde_json::Value;
 
 use super::*;
-use crate::client::plain;
 use crate::node::csi_node::{self, CsiNode};
 use crate::node::lease::{self, Heartbeat};
 

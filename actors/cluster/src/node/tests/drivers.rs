@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use logic_volumes::RegisteredDriver;
-use logic_volumes::resolve::expansion::{ClaimStatusUpdate, NodeResize, ResizeOutcome};
+use logic_volumes::resolve::expansion::{ClaimStatusUpdate, NodeResize, PvcGrowth, ResizeOutcome};
 
 use super::*;
 use crate::node::csi_node::{self, CsiNode};
-use crate::node::pvc_resize::{self, PvcGrowth, PvcResizer};
+use crate::node::pvc_resize::{self, PvcResizer};
 
 const CSI_NODE: &str = "/apis/storage.k8s.io/v1/csinodes/edge";
 const CLAIM: &str = "/api/v1/namespaces/shop/persistentvolumeclaims/data";

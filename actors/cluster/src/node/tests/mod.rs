@@ -11,11 +11,11 @@ use kernel::{Addr, ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
 use logic_api::requests;
 use logic_node::node_status::{Pressure, RuntimeCondition, RuntimeStatus};
 use serde_json::json;
+use state::events;
 use tempfile::TempDir;
 
 use self::world::FakeNodeApi;
 use super::*;
-use crate::events;
 
 const NODE: &str = "/api/v1/nodes/edge";
 const MOMENT: Duration = Duration::from_millis(50);

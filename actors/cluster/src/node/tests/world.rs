@@ -86,7 +86,7 @@ impl FakeNodeApi {
         });
     }
 
-    pub(super) fn client(&self) -> crate::client::ApiClient {
+    pub(super) fn client(&self) -> api_client::ApiClient {
         let server = self.clone();
         let service = service_fn(move |request: Request<Body>| {
             let server = server.clone();

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use api_client::plain;
 use apiserver::{ApiFault, Effect, Options, Server};
 use k8s_openapi::api::core::v1::Pod;
+use logic_pods::mirrors::StaticPodSet;
 use serde_json::{Value, json};
 
-use super::super::{Msg, StaticPodSet};
+use super::super::Msg;
 use super::{NODE, PodsRig, SOON, begin, names, pod, typed, until, wanted};
-use crate::client::plain;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 

@@ -7,13 +7,14 @@ mod outage;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_client::ApiClient;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::testing::{Inbox, inbox};
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor};
+use logic_pods::mirrors::StaticPodSet;
 use serde_json::{Value, json};
 
-use super::{ApiPods, KnownStaticPods, MAILBOX, Msg, PodSubscribers, StaticPodSet};
-use crate::client::ApiClient;
+use super::{ApiPods, KnownStaticPods, MAILBOX, Msg, PodSubscribers};
 
 const NODE: &str = "worker-1";
 const SOON: Duration = Duration::from_secs(5);

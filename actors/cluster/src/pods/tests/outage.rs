@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_client::testing::{BodyPart, ReceivedRequest, ReplyScript, Rig, ScriptedReply, event};
 use k8s_openapi::api::core::v1::Pod;
 use kernel::testing::run_paused;
 use serde_json::{Value, json};
 
 use super::super::{FIRST_TIMEOUT, Msg};
 use super::{begin, kept, names, next, typed};
-use crate::client::tests::rig::{
-    BodyPart, ReceivedRequest, ReplyScript, Rig, ScriptedReply, event,
-};
 
 fn listed(pods: &[Value]) -> ReplyScript {
     ScriptedReply::json(&json!({"metadata": {"resourceVersion": "100"}, "items": pods}))

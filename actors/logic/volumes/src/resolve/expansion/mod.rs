@@ -69,6 +69,15 @@ pub enum ResizeOutcome {
     Infeasible(String),
 }
 
+/// The outcome of expanding a claim's volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PvcGrowth {
+    pub namespace: String,
+    pub claim: String,
+    pub grow: NodeResize,
+    pub outcome: ResizeOutcome,
+}
+
 /// None where a volume is as large as it should be, or is not expanded on nodes. `grown` is the size in bytes that
 /// this node has expanded the volume to already.
 pub fn expansion(

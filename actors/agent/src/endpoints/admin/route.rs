@@ -1,0 +1,254 @@
+//! The admin socket's paths, and its errors.
+
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
+use kernel::{AskError, InjectedFault, NoSuchChild};
+use plugin_host::HostError;
+use serving::http::{decoded, query};
+
+use super::checkpoint::ContainerCheckpointError;
+
+/// A request to the admin socket.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum AdminRoute {
+    /// `GET /version`
+    Version,
+    /// `GET /tree`
+    Tree,
+    /// `GET /plugins`
+    Plugins,
+    /// `GET /pods`
+    Pods,
+    /// `GET /images`
+    Images,
+    /// `GET /volumes`
+    Volumes,
+    /// `GET /events`
+    Events,
+    /// `GET /events?follow=true`: a line of JSON each, until the client disconnects
+    EventsToCome,
+    /// `GET /why/POD`, by UID, name or namespace/name
+    Why { pod: String },
+    /// `POST /plugins/NAME/restart`
+    Restart { plugin: String },
+    /// `POST /plugins/KIND-or-NAME/swap?to=NAME`
+    Swap { plugin: String, to: String },
+    /// `POST /checkpoint/POD/CONTAINER?timeout=SECONDS`, with the pod as above
+    Checkpoint(CheckpointRequest),
+    /// `POST /faults?path=PATH&fault=panic|hang`
+    Fault { path: String, fault: InjectedFault },
+}
+
+/// A container, and the shortest timeout of its checkpoint.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CheckpointRequest {
+    pub(super) pod: String,
+    pub(super) container: String,
+    pub(super) within: Duration,
+}
+
+/// Why a request was refused.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AdminError {
+    #[error(
+        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /images, /volumes, /events, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
+    )]
+    Path { path: String },
+    #[error("expected {expected} for this path")]
+    Method { expected: &'static str },
+    #[error("query parameter {name}: found {found:?}, expected {expected}")]
+    Parameter {
+        name: &'static str,
+        found: String,
+        expected: &'static str,
+    },
+    #[error("there is no plugin {name}, expected one of {expected}")]
+    NoSuchPlugin { name: String, expected: String },
+    #[error("there is no pod {pod} on this node")]
+    NoSuchPod { pod: String },
+    #[error(transparent)]
+    NoSuchActor(#[from] NoSuchChild),
+    #[error("faults are injected only into an agent that was started with {variable}=1")]
+    NoFaults { variable: &'static str },
+    #[error(transparent)]
+    Plugin(#[from] HostError),
+    #[error(transparent)]
+    Checkpoint(#[from] ContainerCheckpointError),
+    #[error("{who} does not answer now")]
+    Silent { who: &'static str, source: AskError },
+}
+
+impl AdminError {
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            AdminError::Path { .. }
+            | AdminError::NoSuchPlugin { .. }
+            | AdminError::NoSuchPod { .. }
+            | AdminError::NoSuchActor(_) => StatusCode::NOT_FOUND,
+            AdminError::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            AdminError::Parameter { .. } => StatusCode::BAD_REQUEST,
+            AdminError::NoFaults { .. } => StatusCode::FORBIDDEN,
+            AdminError::Checkpoint(error) => error.status(),
+            AdminError::Plugin(HostError::Busy { .. }) => StatusCode::CONFLICT,
+            AdminError::Plugin(HostError::Other { .. } | HostError::Declaration(_)) => {
+                StatusCode::BAD_REQUEST
+            }
+            AdminError::Plugin(HostError::NotReady { .. }) => StatusCode::BAD_GATEWAY,
+            AdminError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl AdminRoute {
+    pub(super) fn of(request: &Request<Incoming>) -> Result<AdminRoute, AdminError> {
+        let path = request.uri().path();
+        let parts: Vec<String> = path.trim_matches('/').split('/').map(decoded).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let route = match parts.as_slice() {
+            ["version"] => AdminRoute::Version,
+            ["tree"] => AdminRoute::Tree,
+            ["plugins"] => AdminRoute::Plugins,
+            ["pods"] => AdminRoute::Pods,
+            ["images"] => AdminRoute::Images,
+            ["volumes"] => AdminRoute::Volumes,
+            ["events"] => match follows(request)? {
+                true => AdminRoute::EventsToCome,
+                false => AdminRoute::Events,
+            },
+            ["why", pod] => AdminRoute::Why {
+                pod: (*pod).to_owned(),
+            },
+            ["why", namespace, name] => AdminRoute::Why {
+                pod: format!("{namespace}/{name}"),
+            },
+            ["plugins", plugin, "restart"] => {
+                expect(request, &Method::POST)?;
+                AdminRoute::Restart {
+                    plugin: (*plugin).to_owned(),
+                }
+            }
+            ["plugins", plugin, "swap"] => {
+                expect(request, &Method::POST)?;
+                let to = needed(request, "to", "the name of a declared plugin")?;
+                AdminRoute::Swap {
+                    plugin: (*plugin).to_owned(),
+                    to,
+                }
+            }
+            ["checkpoint", pod, container] => {
+                AdminRoute::Checkpoint(checkpoint_request(request, (*pod).to_owned(), container)?)
+            }
+            ["checkpoint", namespace, name, container] => {
+                let pod = format!("{namespace}/{name}");
+                AdminRoute::Checkpoint(checkpoint_request(request, pod, container)?)
+            }
+            ["faults"] => {
+                expect(request, &Method::POST)?;
+                let path = needed(request, "path", "an actor's path, as /tree shows it")?;
+                AdminRoute::Fault {
+                    path,
+                    fault: fault(request)?,
+                }
+            }
+            _ => {
+                return Err(AdminError::Path {
+                    path: path.to_owned(),
+                });
+            }
+        };
+        expect(request, route.method())?;
+        Ok(route)
+    }
+
+    fn method(&self) -> &'static Method {
+        match self {
+            AdminRoute::Version
+            | AdminRoute::Tree
+            | AdminRoute::Plugins
+            | AdminRoute::Pods
+            | AdminRoute::Images
+            | AdminRoute::Volumes
+            | AdminRoute::Events
+            | AdminRoute::EventsToCome
+            | AdminRoute::Why { .. } => &Method::GET,
+            AdminRoute::Restart { .. }
+            | AdminRoute::Swap { .. }
+            | AdminRoute::Checkpoint(_)
+            | AdminRoute::Fault { .. } => &Method::POST,
+        }
+    }
+}
+
+fn expect(request: &Request<Incoming>, method: &Method) -> Result<(), AdminError> {
+    match request.method() == method {
+        true => Ok(()),
+        false if method == Method::POST => Err(AdminError::Method { expected: "POST" }),
+        false => Err(AdminError::Method { expected: "GET" }),
+    }
+}
+
+fn needed(
+    request: &Request<Incoming>,
+    name: &'static str,
+    expected: &'static str,
+) -> Result<String, AdminError> {
+    let found = query(request, name).next().unwrap_or_default();
+    match found.is_empty() {
+        true => Err(AdminError::Parameter {
+            name,
+            found,
+            expected,
+        }),
+        false => Ok(found),
+    }
+}
+
+fn follows(request: &Request<Incoming>) -> Result<bool, AdminError> {
+    match query(request, "follow").next().as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true" | "") => Ok(true),
+        Some(found) => Err(AdminError::Parameter {
+            name: "follow",
+            found: found.to_owned(),
+            expected: "true or false",
+        }),
+    }
+}
+
+/// Parses the query as upstream does: the last of several timeouts counts.
+fn checkpoint_request(
+    request: &Request<Incoming>,
+    pod: String,
+    container: &str,
+) -> Result<CheckpointRequest, AdminError> {
+    expect(request, &Method::POST)?;
+    let seconds: u32 = match query(request, "timeout").last() {
+        None => 0,
+        Some(found) => found.parse().map_err(|_| AdminError::Parameter {
+            name: "timeout",
+            found,
+            expected: "a number of seconds",
+        })?,
+    };
+    Ok(CheckpointRequest {
+        pod,
+        container: container.to_owned(),
+        within: Duration::from_secs(seconds.into()),
+    })
+}
+
+fn fault(request: &Request<Incoming>) -> Result<InjectedFault, AdminError> {
+    const EXPECTED: &str = "panic or hang";
+    let found = needed(request, "fault", EXPECTED)?;
+    match found.as_str() {
+        "panic" => Ok(InjectedFault::Panic),
+        "hang" => Ok(InjectedFault::Hang),
+        _ => Err(AdminError::Parameter {
+            name: "fault",
+            found,
+            expected: EXPECTED,
+        }),
+    }
+}

@@ -1,0 +1,384 @@
+//! Invariants of the admin socket.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kernel::testing::{Inbox, inbox};
+use kernel::{ChildSpec, Intensity, Strategy, mailbox, system};
+use plugin_host::{LaunchMethod, ServiceKind};
+use serde_json::{Value, json};
+use state::events::{EventBroadcaster, EventType, InvolvedObject, Recorder};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+
+use super::*;
+use crate::endpoints::MAILBOX;
+use crate::endpoints::tests::{directory_of, pod, statuses_of};
+
+struct Rig {
+    folder: TempDir,
+    root: Supervisor,
+    recorder: Recorder,
+    host: Inbox<plugin::Msg>,
+}
+
+impl Rig {
+    async fn start(faults: FaultInjection) -> Rig {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Supervisor::root("test", Intensity::UNLIMITED);
+        let (events, port) = mailbox(64);
+        root.spawn(
+            ChildSpec::permanent("events"),
+            port,
+            EventBroadcaster::default,
+        );
+        let pod_manager = directory_of(vec![pod("a"), pod("b")]);
+        let (host, orders) = inbox(8);
+        let declared = |path: &str| {
+            Declaration::new(
+                "runtime",
+                ServiceKind::Runtime,
+                LaunchMethod::External {
+                    endpoint: path.into(),
+                },
+            )
+        };
+        let plugins = Plugins {
+            group: root.supervisor("plugins", Strategy::OneForOne, Intensity::UNLIMITED),
+            hosts: [("runtime".to_owned(), host)].into(),
+            choices: [
+                ("containerd".to_owned(), declared("/c")),
+                ("fake".to_owned(), declared("/f")),
+            ]
+            .into(),
+        };
+        let statuses = statuses_of(&root, "a", &pod_manager).await;
+        let recorder = Recorder::new(events.clone());
+        let line = plugin_host::PluginClient::new("runtime");
+        let runtime = clients::runtime::RuntimeClient::new(line, Duration::from_millis(50));
+        let checkpoints = ContainerCheckpoints::new(runtime, folder.path());
+        let peers = AdminPeers {
+            root: root.clone(),
+            plugins,
+            pod_manager,
+            images: inbox(4).0,
+            volumes: inbox(4).0,
+            statuses,
+            events,
+            checkpoints,
+            faults,
+        };
+        let rig = Rig {
+            folder,
+            root,
+            recorder,
+            host: orders,
+        };
+        let (_, port) = mailbox(MAILBOX);
+        let path = rig.socket();
+        rig.root
+            .spawn(ChildSpec::permanent("admin"), port, move || {
+                Admin::new(path.clone(), peers.clone())
+            });
+        // Answers after the start.
+        rig.root.tree().await;
+        rig
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("oxlet/admin.sock")
+    }
+
+    async fn ask(&self, line: &str) -> (u16, Value) {
+        ask(&self.socket(), line).await
+    }
+
+    fn record(&self, message: &str) {
+        self.recorder.record(
+            Timestamp::UNIX_EPOCH,
+            EventType::Normal,
+            InvolvedObject::default(),
+            "Tested",
+            message.into(),
+        );
+    }
+}
+
+async fn ask(socket: &Path, line: &str) -> (u16, Value) {
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    stream
+        .write_all(format!("{line} HTTP/1.0\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (
+        head[9..12].parse().unwrap(),
+        serde_json::from_str(body).unwrap(),
+    )
+}
+
+fn rig(faults: FaultInjection, test: impl AsyncFnOnce(Rig)) {
+    system::run(async move { test(Rig::start(faults).await).await }).unwrap();
+}
+
+#[test]
+fn socket_is_for_its_owner_alone() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!(mode(&rig.socket()), 0o600);
+        assert_eq!(mode(rig.socket().parent().unwrap()), 0o700);
+        rig.root.shutdown().await;
+        assert!(!rig.socket().exists());
+    });
+}
+
+#[test]
+fn every_question_has_an_answer() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        rig.record("one");
+        let (status, version) = rig.ask("GET /version").await;
+        assert_eq!(
+            (status, &version["version"]),
+            (200, &env!("CARGO_PKG_VERSION").into())
+        );
+        let (_, tree) = rig.ask("GET /tree").await;
+        let tree: kernel::TreeNode = serde_json::from_value(tree).unwrap();
+        assert!(tree.find("test/admin").is_some() && tree.find("test/plugins").is_some());
+        assert_eq!(rig.ask("GET /plugins").await, (200, json!([])));
+        let (_, pods) = rig.ask("GET /pods").await;
+        let pods: Vec<PodRow> = serde_json::from_value(pods).unwrap();
+        let shown: Vec<_> = pods
+            .iter()
+            .map(|row| (row.name.as_str(), row.phase.as_str(), row.containers))
+            .collect();
+        assert_eq!(shown, [("a", "Running", 1), ("b", "Pending", 1)]);
+        let (_, events) = rig.ask("GET /events").await;
+        assert_eq!(events[0]["message"], "one");
+    });
+}
+
+#[test]
+fn refusals_are_sentences_with_the_right_code() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        let cases = [
+            (
+                "GET /nothing",
+                404,
+                "there is nothing at /nothing, expected one of /tree",
+            ),
+            ("GET /", 404, "there is nothing at /"),
+            ("POST /tree", 405, "expected GET for this path"),
+            (
+                "GET /plugins/runtime/restart",
+                405,
+                "expected POST for this path",
+            ),
+            (
+                "GET /events?follow=maybe",
+                400,
+                "query parameter follow: found \"maybe\", expected true or false",
+            ),
+            (
+                "GET /why/nobody",
+                404,
+                "there is no pod nobody on this node",
+            ),
+            (
+                "GET /why/default/no%62ody",
+                404,
+                "there is no pod default/nobody on this node",
+            ),
+            (
+                "POST /plugins/nope/restart",
+                404,
+                "there is no plugin nope, expected one of runtime",
+            ),
+            (
+                "POST /plugins/runtime/swap",
+                400,
+                "query parameter to: found \"\", expected the name of a declared plugin",
+            ),
+            (
+                "POST /plugins/runtime/swap?to=nope",
+                404,
+                "there is no plugin nope, expected one of containerd, fake",
+            ),
+            ("GET /checkpoint/a/c", 405, "expected POST for this path"),
+            (
+                "POST /checkpoint/a/c?timeout=1&timeout=soon",
+                400,
+                "query parameter timeout: found \"soon\", expected a number of seconds",
+            ),
+            (
+                "POST /checkpoint/nobody/c",
+                404,
+                "there is no pod nobody on this node",
+            ),
+            (
+                "POST /checkpoint/default/a/nobody",
+                404,
+                "container nobody does not exist",
+            ),
+            (
+                "POST /checkpoint/uid-a/c?timeout=1",
+                500,
+                "the runtime made no checkpoint of container c: ListPodSandbox: no answer from the runtime",
+            ),
+            (
+                "POST /faults?path=test/events&fault=panic",
+                403,
+                "started with OXLET_FAULT_INJECTION=1",
+            ),
+        ];
+        for (line, status, words) in cases {
+            let (found, body) = rig.ask(line).await;
+            let sentence = body["error"].as_str().unwrap_or_default();
+            assert!(
+                found == status && sentence.contains(words),
+                "{line}: {found} {body}"
+            );
+        }
+    });
+}
+
+#[test]
+fn restart_and_swap_are_handed_to_the_host() {
+    rig(FaultInjection::Forbidden, async |mut rig| {
+        let socket = rig.socket();
+        let soon = Duration::from_secs(5);
+        let host = async {
+            match rig.host.next(soon).await {
+                Some(plugin::Msg::Restart { reply }) => reply.send(Ok(7)),
+                other => panic!("{other:?}"),
+            }
+            match rig.host.next(soon).await {
+                Some(plugin::Msg::Swap { declaration, reply }) => {
+                    assert_eq!(
+                        declaration.start,
+                        LaunchMethod::External {
+                            endpoint: "/f".into()
+                        }
+                    );
+                    reply.send(Err(plugin::HostError::NotReady {
+                        plugin: "runtime".into(),
+                        why: "it is a test".into(),
+                    }));
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        let operator = async {
+            let done = ask(&socket, "POST /plugins/runtime/restart").await;
+            assert_eq!(done, (200, json!({ "plugin": "runtime", "generation": 7 })));
+            let (status, refused) = ask(&socket, "POST /plugins/runtime/swap?to=fake").await;
+            assert_eq!(status, 502);
+            assert!(
+                refused["error"]
+                    .as_str()
+                    .unwrap()
+                    .contains("did not get ready: it is a test"),
+                "{refused}"
+            );
+        };
+        tokio::join!(host, operator);
+    });
+}
+
+#[test]
+fn events_are_followed_as_lines_until_the_asker_leaves() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        rig.record("before");
+        let mut stream = UnixStream::connect(rig.socket()).await.unwrap();
+        stream
+            .write_all(b"GET /events?follow=true HTTP/1.0\r\n\r\n")
+            .await
+            .unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        while !lines.next_line().await.unwrap().unwrap().is_empty() {}
+        for message in ["one", "two"] {
+            rig.record(message);
+            let event: Value =
+                serde_json::from_str(&lines.next_line().await.unwrap().unwrap()).unwrap();
+            assert_eq!(event["message"], message);
+        }
+        assert_eq!(
+            rig.ask("GET /version").await.0,
+            200,
+            "others are answered meanwhile"
+        );
+    });
+}
+
+#[test]
+fn faults_reach_the_actor_where_they_are_allowed() {
+    rig(FaultInjection::Allowed, async |rig| {
+        assert_eq!(
+            rig.ask("POST /faults?path=test/nobody&fault=panic").await.0,
+            404
+        );
+        assert_eq!(
+            rig.ask("POST /faults?path=test/events&fault=explode")
+                .await
+                .0,
+            400
+        );
+        assert_eq!(
+            rig.ask("POST /faults?path=test/events&fault=panic").await.0,
+            200
+        );
+        rig.record("the message that finds it broken, or its successor");
+        assert_eq!(rig.ask("GET /events").await.0, 200);
+        assert_eq!(
+            rig.root.tree().await.find("test/events").unwrap().restarts,
+            1
+        );
+    });
+}
+
+#[test]
+fn broken_admin_server_gets_its_own_socket_back() {
+    rig(FaultInjection::Allowed, async |rig| {
+        assert_eq!(
+            rig.ask("POST /faults?path=test/admin&fault=panic").await.0,
+            200
+        );
+        // The next message of the actor is the request for its snapshot, on which it panics.
+        rig.root.tree().await;
+        rig.root.tree().await;
+        assert_eq!(rig.ask("GET /version").await.0, 200);
+    });
+}
+
+async fn binds(path: &Path) -> Result<tokio::net::UnixListener, listen::ListenError> {
+    listen::unix(path).await
+}
+
+#[test]
+fn socket_of_a_dead_agent_is_replaced_and_anything_else_is_left_alone() {
+    let run = system::run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("admin.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let listener = binds(&path).await.unwrap();
+        // A socket that the agent itself left is no other agent's.
+        drop(binds(&path).await.unwrap());
+        drop(listener);
+        let file = folder.path().join("file");
+        fs::write(&file, "precious").unwrap();
+        symlink(&file, folder.path().join("link")).unwrap();
+        for name in ["file", "link"] {
+            let error = binds(&folder.path().join(name)).await.unwrap_err();
+            assert!(
+                sentence(&error).contains("expected a socket or nothing"),
+                "{error}"
+            );
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+    });
+    run.unwrap();
+}

@@ -1,0 +1,223 @@
+//! The views of the admin socket: plugins, pods, events.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use hyper::body::Bytes;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use kernel::{Addr, AskError};
+use logic_api::pod::PodView;
+use logic_api::types::PodUid;
+use pods::pod_manager;
+use pods::worker::{self, Explanation};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use serving::http::{HandlerResponse, streamed};
+use state::events::{self, Event};
+use state::status;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::route::AdminError;
+use super::{AdminPeers, Plugins};
+
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout for a busy worker, which is then shown without its stage.
+const WORKER_TIMEOUT: Duration = Duration::from_millis(500);
+/// Workers asked at the same time.
+const MAX_WORKER_REQUESTS: usize = 32;
+
+/// The agent's version and process id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentVersion {
+    pub version: String,
+    pub pid: u32,
+}
+
+impl AgentVersion {
+    pub(super) fn this() -> Self {
+        AgentVersion {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+        }
+    }
+}
+
+/// A row of `oxctl pods`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodRow {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub phase: String,
+    /// The phase, or the waiting reason of a container, which says more.
+    pub status: String,
+    pub ready: usize,
+    pub containers: usize,
+    pub restarts: i32,
+    pub started: Option<Timestamp>,
+    pub ip: String,
+    /// The worker's state: Syncing, Terminating, Terminated; Unknown if it did not answer.
+    pub stage: String,
+}
+
+/// The snapshots of the plugins' hosts.
+pub(super) async fn plugins(plugins: &Plugins) -> Vec<Value> {
+    let tree = plugins.group.tree().await;
+    // A host without a snapshot is at least named.
+    let shown = tree.children.into_iter().map(|child| match child.snapshot.is_null() {
+        true => json!({ "name": child.id, "state": child.state, "reason": "its host does not answer" }),
+        false => child.snapshot,
+    });
+    shown.collect()
+}
+
+pub(super) async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, AdminError> {
+    let silent = |source| AdminError::Silent {
+        who: "the pod directory or the status keeper",
+        source,
+    };
+    let (pods, statuses) = known(&peers.pod_manager, &peers.statuses)
+        .await
+        .map_err(silent)?;
+    let rows = stream::iter(pods).map(|pod| {
+        let status = statuses
+            .get(&pod.uid())
+            .map(|status| PodStatus::clone(status));
+        async move {
+            let why = explanation(&peers.pod_manager, pod.uid().to_string(), WORKER_TIMEOUT).await;
+            let stage = why.ok().flatten().map(|why| why.stage);
+            let status = status.or_else(|| pod.status.clone()).unwrap_or_default();
+            row(&pod, &status, stage.unwrap_or_else(|| "Unknown".to_owned()))
+        }
+    });
+    Ok(rows.buffered(MAX_WORKER_REQUESTS).collect().await)
+}
+
+fn row(pod: &Pod, status: &PodStatus, stage: String) -> PodRow {
+    let apps: &[ContainerStatus] = status.container_statuses.as_deref().unwrap_or_default();
+    let inits: &[ContainerStatus] = status
+        .init_container_statuses
+        .as_deref()
+        .unwrap_or_default();
+    let phase = status.phase.clone().unwrap_or_else(|| "Unknown".to_owned());
+    let waiting = inits
+        .iter()
+        .chain(apps)
+        .find_map(|container| container.state.as_ref()?.waiting.as_ref()?.reason.clone());
+    let telling = status
+        .reason
+        .clone()
+        .or(waiting)
+        .filter(|reason| !reason.is_empty());
+    PodRow {
+        namespace: pod.namespace().to_owned(),
+        name: pod.name().to_owned(),
+        uid: pod.uid().to_string(),
+        status: telling.unwrap_or_else(|| phase.clone()),
+        phase,
+        ready: apps.iter().filter(|container| container.ready).count(),
+        containers: pod.app_containers().len(),
+        restarts: inits
+            .iter()
+            .chain(apps)
+            .map(|container| container.restart_count)
+            .sum(),
+        started: status.start_time.as_ref().map(|time| time.0),
+        ip: status.pod_ip.clone().unwrap_or_default(),
+        stage,
+    }
+}
+
+pub(super) async fn why(
+    pod_manager: &Addr<pod_manager::Msg>,
+    pod: String,
+) -> Result<Explanation, AdminError> {
+    let silent = |source| AdminError::Silent {
+        who: "the pod's worker",
+        source,
+    };
+    let found = explanation(pod_manager, pod.clone(), ASK_TIMEOUT)
+        .await
+        .map_err(silent)?;
+    found.ok_or(AdminError::NoSuchPod { pod })
+}
+
+async fn explanation(
+    pod_manager: &Addr<pod_manager::Msg>,
+    pod: String,
+    within: Duration,
+) -> Result<Option<Explanation>, AskError> {
+    let worker = pod_manager
+        .ask(within, |reply| pod_manager::Msg::FindWorker { pod, reply })
+        .await?;
+    let worker = match worker {
+        pod_manager::PodLookup::Worker(worker) => worker,
+        pod_manager::PodLookup::Deferred(pod, why) => {
+            return Ok(Some(Explanation::deferred(pod, why)));
+        }
+        pod_manager::PodLookup::Nobody => return Ok(None),
+    };
+    match worker.ask(within, |reply| worker::Msg::Why { reply }).await {
+        Ok(why) => Ok(Some(why)),
+        // The pod ended meanwhile.
+        Err(AskError::Gone) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) async fn events(events: &Addr<events::Msg>) -> Result<Vec<Event>, AdminError> {
+    let silent = |source| AdminError::Silent {
+        who: "the event recorder",
+        source,
+    };
+    events
+        .ask(ASK_TIMEOUT, |reply| events::Msg::List { reply })
+        .await
+        .map_err(silent)
+}
+
+/// New events, a line of JSON each; a slow client gets the number of lost ones as `{"missed": N}`.
+pub(super) async fn events_to_come(
+    events: &Addr<events::Msg>,
+) -> Result<HandlerResponse, AdminError> {
+    let silent = |source| AdminError::Silent {
+        who: "the event recorder",
+        source,
+    };
+    let receiver = events
+        .ask(ASK_TIMEOUT, |reply| events::Msg::Follow { reply })
+        .await
+        .map_err(silent)?;
+    let lines = stream::unfold(receiver, |mut receiver| async move {
+        Some((line(&mut receiver).await?, receiver))
+    });
+    Ok(streamed(lines))
+}
+
+async fn line(receiver: &mut Receiver<Event>) -> Option<Bytes> {
+    let mut line = match receiver.recv().await {
+        Ok(event) => serde_json::to_vec(&event).ok()?,
+        Err(RecvError::Lagged(missed)) => json!({ "missed": missed }).to_string().into_bytes(),
+        Err(RecvError::Closed) => return None,
+    };
+    line.push(b'\n');
+    Some(line.into())
+}
+
+/// Every pod of the node, and every status of the status manager.
+async fn known(
+    pod_manager: &Addr<pod_manager::Msg>,
+    statuses: &Addr<status::Msg>,
+) -> Result<(Vec<Arc<Pod>>, BTreeMap<PodUid, Arc<PodStatus>>), AskError> {
+    let pods = pod_manager
+        .ask(ASK_TIMEOUT, |reply| pod_manager::Msg::Pods { reply })
+        .await?;
+    let statuses = statuses
+        .ask(ASK_TIMEOUT, |reply| status::Msg::All { reply })
+        .await?;
+    Ok((pods, statuses))
+}

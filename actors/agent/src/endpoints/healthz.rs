@@ -1,0 +1,190 @@
+//! `/healthz` for systemd, kubeadm and people (`healthzPort`, 10248).
+//!
+//! - **Owns** its listener.
+//! - **Hears** nothing but its own accept loop.
+//! - **Tells** no other actor; it asks the pod manager, and reads the root supervisor.
+//! - **Never** fails for a degraded manager: restarting an agent that is not healthy would stop
+//!   what works without mending the rest. `/healthz/managers` shows it, and `/healthz/pleg` whether
+//!   relists come through (upstream: the node's Ready condition).
+//!
+//! Upstream: staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go (1.36), whose texts these are.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use kernel::{Actor, Addr, Context, Exit, Supervisor};
+use pods::{pleg, pod_manager};
+use serving::healthz::{HealthChecks, answer};
+use serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, not_found, serve};
+
+use super::{AcceptError, Msg, Snapshot, listen};
+
+/// The pod manager answers within microseconds; after this it is stuck.
+const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
+const LIMITS: Limits = Limits {
+    connections: 64,
+    life: Some(Duration::from_secs(300)),
+};
+
+const CHECKS: [HealthCheck; 5] = [
+    HealthCheck::Ping,
+    HealthCheck::Log,
+    HealthCheck::SyncLoop,
+    HealthCheck::Managers,
+    HealthCheck::Pleg,
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HealthCheck {
+    Ping,
+    /// Upstream checks that its log is flushed. This log has no buffer; the name is kept for clients.
+    Log,
+    SyncLoop,
+    Managers,
+    Pleg,
+}
+
+/// Runs the health checks.
+#[derive(Debug, Clone)]
+pub struct NodeHealth {
+    pod_manager: Addr<pod_manager::Msg>,
+    pleg: Addr<pleg::Msg>,
+    root: Supervisor,
+}
+
+impl NodeHealth {
+    pub fn new(
+        pod_manager: Addr<pod_manager::Msg>,
+        pleg: Addr<pleg::Msg>,
+        root: Supervisor,
+    ) -> Self {
+        NodeHealth {
+            pod_manager,
+            pleg,
+            root,
+        }
+    }
+
+    async fn made(&self, check: HealthCheck) -> Result<(), String> {
+        match check {
+            HealthCheck::Ping | HealthCheck::Log => Ok(()),
+            HealthCheck::SyncLoop => {
+                let answer =
+                    self.pod_manager
+                        .ask(POD_MANAGER_TIMEOUT, |reply| pod_manager::Msg::Pods {
+                            reply,
+                        });
+                answer
+                    .await
+                    .map(drop)
+                    .map_err(|error| format!("the pod directory does not answer: {error}"))
+            }
+            HealthCheck::Pleg => {
+                let answer = self
+                    .pleg
+                    .ask(POD_MANAGER_TIMEOUT, |reply| pleg::Msg::Health { reply });
+                let answer = answer.await;
+                answer.unwrap_or_else(|error| Err(format!("pleg does not answer: {error}")))
+            }
+            HealthCheck::Managers => {
+                let degraded = self.root.degraded();
+                let sentences = degraded
+                    .iter()
+                    .map(|child| format!("{} is degraded: {}", child.id, child.why));
+                let said = sentences.collect::<Vec<_>>().join("; ");
+                if said.is_empty() { Ok(()) } else { Err(said) }
+            }
+        }
+    }
+}
+
+impl HealthChecks for NodeHealth {
+    fn names(&self) -> &'static [&'static str] {
+        &["ping", "log", "syncloop"]
+    }
+
+    async fn check(&self, name: &str) -> Option<Result<(), String>> {
+        Some(self.made(HealthCheck::named(name)?).await)
+    }
+}
+
+impl HealthCheck {
+    fn named(name: &str) -> Option<HealthCheck> {
+        CHECKS.into_iter().find(|check| check.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            HealthCheck::Ping => "ping",
+            HealthCheck::Log => "log",
+            HealthCheck::SyncLoop => "syncloop",
+            HealthCheck::Managers => "managers",
+            HealthCheck::Pleg => "pleg",
+        }
+    }
+}
+
+/// The health server.
+#[derive(Debug)]
+pub struct Healthz {
+    address: SocketAddr,
+
+    server: Rc<HealthzServer>,
+
+    traffic: Rc<Traffic>,
+}
+
+#[derive(Debug)]
+struct HealthzServer {
+    health: NodeHealth,
+}
+
+impl RequestHandler for HealthzServer {
+    async fn answer(&self, request: Request<Incoming>) -> HandlerResponse {
+        let answer = answer(&self.health, &request).await;
+        answer.unwrap_or_else(not_found)
+    }
+}
+
+impl Actor for Healthz {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        let listener = listen::tcp(self.address).await?;
+        self.address = listener.local_addr().unwrap_or(self.address);
+        let (server, traffic, address) = (
+            self.server.clone(),
+            self.traffic.clone(),
+            self.address.to_string(),
+        );
+        ctx.run(async move {
+            let source = serve(listener, server, traffic, LIMITS).await;
+            Msg::Deaf(AcceptError { address, source })
+        });
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Deaf(deaf) => Err(deaf.into()),
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.address.to_string(), &self.traffic)
+    }
+}
+
+impl Healthz {
+    pub fn new(address: SocketAddr, health: NodeHealth) -> Self {
+        Healthz {
+            address,
+            server: Rc::new(HealthzServer { health }),
+            traffic: Rc::default(),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The node agent: its tree, its settings, its endpoints.
+//!
+//! Read [`tree`] first: it is the picture of the system. The actors are in the crates of the areas: `state`, `volumes`,
+//! `pods`, `resources`, `cluster`; decisions are in the crates of `logic`.
+
+pub mod endpoints;
+pub mod logging;
+pub mod settings;
+pub mod tree;

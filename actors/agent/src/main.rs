@@ -1,0 +1,42 @@
+//! `oxlet`: the node agent.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use agent::settings::AgentSettings;
+use agent::{logging, tree};
+use config::{HostFacts, Invocation};
+
+fn main() -> ExitCode {
+    let arguments = std::env::args_os().skip(1);
+    match config::load(arguments, &HostFacts::detect()) {
+        Ok(Invocation::Run(config)) => run(AgentSettings::new(config)),
+        Ok(Invocation::Print(text)) => {
+            // The reader closed the pipe: it has read enough.
+            drop(std::io::stdout().write_all(text.as_bytes()));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            drop(writeln!(
+                std::io::stderr(),
+                "oxlet: {:#}",
+                anyhow::Error::new(error)
+            ));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(settings: AgentSettings) -> ExitCode {
+    logging::start(&settings.config.kubelet.logging);
+    match kernel::system::run(tree::run(settings)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => failed(&error),
+        Err(error) => failed(&anyhow::Error::new(error)),
+    }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    tracing::error!("{error:#}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,349 @@
+//! The configuration as sections for the actors, and the facts of the machine that they need.
+
+mod api_server;
+mod enforcement;
+mod https;
+mod node;
+mod plugins;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::NodeConfig;
+use logic_api::backoff::BackoffPolicy;
+use logic_api::manifest::{ApiReferences, StaticPodContext};
+use logic_api::quantity::Quantity;
+use logic_pods::PodWorkerConfig;
+use logic_pods::credentials::docker::DockerConfigDirs;
+use logic_pods::images::rate::PullRateLimit;
+use logic_pods::images::verification;
+use logic_resources::node::NodeFacts;
+use logic_resources::node_policy::NodePolicy;
+use logic_resources::thresholds::{Signal, Threshold, ThresholdLimit};
+use logic_volumes::resolve::SeLinuxMountPolicy;
+use plugin_host::Declaration;
+use pods::area::{PodSettings, PullSettings};
+use pods::pod_manager::PodSource;
+use pods::{credentials, images};
+use state::area::StateSettings;
+use state::{take_over, user_namespaces};
+
+pub use self::api_server::{ClientCertificate, ClusterSettings, ServingCertificate};
+
+/// The name of the runtime's host, whichever declared runtime is active.
+pub const RUNTIME: &str = "runtime";
+
+/// Everything that the tree is built from.
+#[derive(Debug)]
+pub struct AgentSettings {
+    pub node: NodePolicy,
+    pub facts: Arc<NodeFacts>,
+    pub policy: logic_pods::pod_actions::PodActionPolicy,
+    /// The declared runtimes by name; each declaration has the host's name.
+    pub runtimes: BTreeMap<String, Declaration>,
+    /// The runtime that is active at start.
+    pub runtime: String,
+    pub runtime_within: Duration,
+    /// The declared storage plugins by name, under which each is hosted.
+    pub storage: BTreeMap<String, Declaration>,
+    pub pulls: PullSettings,
+    pub sources: BTreeSet<PodSource>,
+    pub eviction: logic_resources::eviction::EvictionPolicy,
+    /// The agent's own folder: checkpoints and plugins.
+    pub folder: PathBuf,
+    pub healthz: Option<SocketAddr>,
+    pub read_only: Option<SocketAddr>,
+    pub https: Option<SocketAddr>,
+    pub serving: serving::Policy,
+    pub serving_certificate: ServingCertificate,
+    /// None for a standalone node.
+    pub cluster: Option<ClusterSettings>,
+    pub shutdown: resources::shutdown::Policy,
+    /// Bytes of the machine's swap.
+    swap: u64,
+    pub admin: PathBuf,
+    pub config: Box<NodeConfig>,
+}
+
+impl AgentSettings {
+    pub fn new(config: Box<NodeConfig>) -> Self {
+        let kubelet = &config.kubelet;
+        let folder = PathBuf::from(&config.flags.root_dir).join("oxlet");
+        let mut sources = BTreeSet::new();
+        if !kubelet.static_pod_path.is_empty() {
+            sources.insert(PodSource::File);
+        }
+        if !kubelet.static_pod_url.is_empty() {
+            sources.insert(PodSource::Http);
+        }
+        if !config.flags.kubeconfig.is_empty() {
+            sources.insert(PodSource::Api);
+        }
+        let max = kubelet
+            .crash_loop_back_off
+            .max_container_restart_period
+            .map(Duration::from);
+        let machine = host::machine::read(Path::new(&config.flags.root_dir));
+        let facts = node::facts(&config, &machine);
+        AgentSettings {
+            node: node::policy(&config, &machine, &facts),
+            facts: Arc::new(facts),
+            policy: logic_pods::pod_actions::PodActionPolicy {
+                backoff: backoff(max),
+            },
+            runtimes: plugins::runtimes(&config),
+            runtime: config.plugins.runtime.clone(),
+            runtime_within: kubelet.runtime_request_timeout.into(),
+            storage: plugins::storage(&config),
+            pulls: pulls(&config),
+            sources,
+            eviction: eviction(kubelet),
+            folder,
+            healthz: address(&kubelet.healthz_bind_address, kubelet.healthz_port),
+            read_only: address(&kubelet.address, kubelet.read_only_port),
+            https: https::address(&config),
+            serving: https::policy(&config),
+            serving_certificate: api_server::serving_certificate(&config),
+            cluster: api_server::cluster(&config),
+            shutdown: shutdown(&config),
+            swap: machine.swap,
+            admin: PathBuf::from(&config.flags.admin_socket),
+            config,
+        }
+    }
+
+    /// What manifests of static pods are read with.
+    pub fn ground(&self) -> StaticPodContext {
+        StaticPodContext {
+            node_name: self.config.node_name.as_str().into(),
+            references: match self.config.gates.enabled("PreventStaticPodAPIReferences") {
+                true => ApiReferences::Refused,
+                false => ApiReferences::Allowed,
+            },
+            residents: take_over::residents(&self.node.root_dir.join("pods")),
+        }
+    }
+
+    /// The workers' rules and the node's facts.
+    pub fn rules(&self) -> Arc<PodWorkerConfig> {
+        Arc::new(PodWorkerConfig {
+            policy: self.policy,
+            node: self.node.clone(),
+            facts: self.facts.clone(),
+        })
+    }
+
+    /// The cgroups of system processes that a summary shows beside the pods.
+    pub fn system_groups(&self) -> host::stats::SystemGroups {
+        host::stats::SystemGroups {
+            kubelet: self.config.kubelet.kubelet_cgroups.clone(),
+            runtime: self.config.flags.runtime_cgroups.clone(),
+            system: self.config.kubelet.system_cgroups.clone(),
+        }
+    }
+
+    /// The state area's settings.
+    pub fn state(&self) -> StateSettings {
+        StateSettings {
+            checkpoint: self.folder.join("pods.checkpoint"),
+            root_dir: self.node.root_dir.clone(),
+            users: user_namespaces::Policy {
+                pods: self.node.root_dir.join("pods"),
+                ids_per_pod: ids_per_pod(&self.config.kubelet),
+                max_pods: u32::try_from(self.config.kubelet.max_pods).unwrap_or(0),
+            },
+        }
+    }
+
+    /// The volume manager's settings.
+    pub fn volumes(&self) -> volumes::Policy {
+        volumes::Policy {
+            resync: self.config.kubelet.sync_frequency.into(),
+            stats: period(self.config.kubelet.volume_stats_agg_period),
+            selinux: selinux(),
+        }
+    }
+
+    /// The settings of the pods' area.
+    pub fn pods(&self, rules: Arc<PodWorkerConfig>) -> PodSettings {
+        let kubelet = &self.config.kubelet;
+        PodSettings {
+            rules,
+            pulls: self.pulls.clone(),
+            logs: logic_pods::logs::LogRotationPolicy::new(
+                &kubelet.container_log_max_size,
+                kubelet.container_log_max_files,
+                kubelet.container_log_max_workers,
+                kubelet.container_log_monitor_interval.into(),
+            ),
+            sources: self.sources.clone(),
+        }
+    }
+}
+
+/// A period of the configuration; none for zero or less, which switches it off.
+fn period(given: config::GoDuration) -> Option<Duration> {
+    (given > config::GoDuration::ZERO).then(|| given.into())
+}
+
+/// As upstream: SELinux is on if its file system is mounted and not empty.
+fn selinux() -> SeLinuxMountPolicy {
+    match Path::new("/sys/fs/selinux/enforce").exists() {
+        true => SeLinuxMountPolicy::On,
+        false => SeLinuxMountPolicy::Off,
+    }
+}
+
+/// The IDs of each pod's user namespace; upstream's default if none is configured. Validation has checked it.
+fn ids_per_pod(kubelet: &config::KubeletConfiguration) -> u32 {
+    const DEFAULT_IDS_PER_POD: u32 = 65_536;
+    let section = kubelet.user_namespaces.as_ref();
+    let ids = section.and_then(|section| section.ids_per_pod);
+    ids.map_or(DEFAULT_IDS_PER_POD, |ids| {
+        u32::try_from(ids).unwrap_or(DEFAULT_IDS_PER_POD)
+    })
+}
+
+/// klog's verbosity as a level: 0 and 1 are info, 2 to 4 are for operators, above is for developers.
+pub fn log_level(verbosity: u32) -> &'static str {
+    match verbosity {
+        0..=4 => "info",
+        5..=7 => "debug",
+        _ => "trace",
+    }
+}
+
+fn pulls(config: &NodeConfig) -> PullSettings {
+    let (kubelet, root_dir) = (&config.kubelet, PathBuf::from(&config.flags.root_dir));
+    let verified = config.gates.enabled("KubeletEnsureSecretPulledImages");
+    PullSettings {
+        images: images::ImageConfig {
+            parallel: parallel_pulls(
+                kubelet.serialize_image_pulls,
+                kubelet.max_parallel_image_pulls,
+            ),
+            rate: PullRateLimit::new(kubelet.registry_pull_qps, kubelet.registry_burst),
+            verification: verified.then(|| {
+                verification::CredentialVerificationPolicy::from_name(
+                    &kubelet.image_pull_credentials_verification_policy,
+                    &kubelet.preloaded_images_verification_allowlist,
+                )
+            }),
+            root_dir: root_dir.clone(),
+        },
+        credentials: credentials::CredentialConfig {
+            folders: DockerConfigDirs {
+                root_dir,
+                working: std::env::current_dir().unwrap_or_default(),
+                home: std::env::var_os("HOME").unwrap_or_default().into(),
+            },
+            providers: config.credential_providers.clone(),
+        },
+    }
+}
+
+/// Parallel pulls, as upstream: one if serialised, else the configured limit, else none.
+fn parallel_pulls(serialize: bool, max_parallel: Option<i32>) -> Option<usize> {
+    if serialize {
+        return Some(1);
+    }
+    max_parallel.and_then(|max| usize::try_from(max).ok())
+}
+
+/// A shorter maximum also shortens the first back-off (KEP-4603).
+fn backoff(max: Option<Duration>) -> BackoffPolicy {
+    let default = BackoffPolicy::default();
+    let max = max.unwrap_or(default.max);
+    BackoffPolicy {
+        initial: default.initial.min(max),
+        max,
+        ..default
+    }
+}
+
+/// The thresholds of the supported signals; the configuration's validation has parsed the quantities.
+fn eviction(kubelet: &config::KubeletConfiguration) -> logic_resources::eviction::EvictionPolicy {
+    const SIGNAL: &str = "memory.available";
+    let reclaim = kubelet
+        .eviction_minimum_reclaim
+        .get(SIGNAL)
+        .and_then(|text| limit(text));
+    let threshold = |text: &String, grace| {
+        Some(Threshold {
+            signal: Signal::MemoryAvailable,
+            grace,
+            limit: limit(text)?,
+            min_reclaim: reclaim.unwrap_or(ThresholdLimit::Amount(0)),
+        })
+    };
+    let hard = kubelet
+        .eviction_hard
+        .iter()
+        .flatten()
+        .filter(|(signal, _)| *signal == SIGNAL);
+    let hard = hard.filter_map(|(_, text)| threshold(text, Duration::ZERO));
+    let soft = kubelet.eviction_soft.get(SIGNAL).and_then(|text| {
+        let grace: config::GoDuration = kubelet
+            .eviction_soft_grace_period
+            .get(SIGNAL)?
+            .parse()
+            .ok()?;
+        threshold(text, grace.into())
+    });
+    logic_resources::eviction::EvictionPolicy {
+        pressure: logic_resources::thresholds::ThresholdPolicy {
+            thresholds: hard.chain(soft).collect(),
+            transition: kubelet.eviction_pressure_transition_period.into(),
+        },
+        max_pod_grace: Duration::from_secs(
+            u64::try_from(kubelet.eviction_max_pod_grace_period).unwrap_or(0),
+        ),
+    }
+}
+
+/// The settings of the graceful node shutdown.
+fn shutdown(config: &NodeConfig) -> resources::shutdown::Policy {
+    let kubelet = &config.kubelet;
+    let by_priority = &kubelet.shutdown_grace_period_by_pod_priority;
+    let group =
+        |entry: &config::ShutdownGracePeriodByPodPriority| logic_node::shutdown::ShutdownGroup {
+            priority: entry.priority,
+            grace: Duration::from_secs(
+                u64::try_from(entry.shutdown_grace_period_seconds).unwrap_or(0),
+            ),
+        };
+    resources::shutdown::Policy {
+        order: logic_node::shutdown::ShutdownPolicy::new(
+            by_priority.iter().map(group).collect(),
+            kubelet.shutdown_grace_period.into(),
+            kubelet.shutdown_grace_period_critical_pods.into(),
+        ),
+        node_name: config.node_name.clone(),
+        logind_folder: PathBuf::from("/etc/systemd/logind.conf.d"),
+        record: config
+            .gates
+            .enabled("GracefulNodeShutdownBasedOnPodPriority")
+            .then(|| Path::new(&config.flags.root_dir).join(resources::shutdown::record::NAME)),
+    }
+}
+
+/// Parses a quantity, or a share such as `10%`; none for anything else.
+fn limit(text: &str) -> Option<ThresholdLimit> {
+    if let Some(percent) = text.strip_suffix('%') {
+        let thousandths = Quantity::parse(percent).ok()?.milli_value();
+        return u32::try_from(thousandths.checked_mul(10)?)
+            .ok()
+            .map(ThresholdLimit::PerMillion);
+    }
+    let bytes = Quantity::parse(text).ok()?.value();
+    u64::try_from(bytes).ok().map(ThresholdLimit::Amount)
+}
+
+fn address(host: &str, port: i32) -> Option<SocketAddr> {
+    let port = u16::try_from(port).ok().filter(|port| *port != 0)?;
+    let ip = host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    Some(SocketAddr::new(ip, port))
+}

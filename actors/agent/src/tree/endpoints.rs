@@ -1,0 +1,137 @@
+//! The servers for clients outside the agent.
+
+use std::rc::Rc;
+
+use anyhow::Context as _;
+use clients::runtime::RuntimeClient;
+use cluster::certificates;
+use cluster::reviews::ApiReviews;
+use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox};
+use resources::pod_resources::{self, PodResources};
+use resources::stats::{self, SummaryProvider};
+use serving::read_only::ReadOnly;
+use serving::{Https, NoReviews};
+
+use super::NodeHandle;
+use super::api_server::ClusterWiring;
+use super::certificates::spawn_serving;
+use crate::endpoints;
+use crate::endpoints::admin::{Admin, AdminPeers, ContainerCheckpoints, FaultInjection, Plugins};
+use crate::endpoints::healthz::{Healthz, NodeHealth};
+use crate::endpoints::node_api::{self, AgentDescription, NodeApi};
+use crate::settings::AgentSettings;
+
+/// Spawns the servers; returns the manager of the HTTPS API's certificate, if it needs the node's addresses.
+pub(super) fn spawn(
+    node: &NodeHandle,
+    runtime: RuntimeClient,
+    plugins: Plugins,
+    (settings, cluster): (&AgentSettings, Option<&ClusterWiring>),
+) -> anyhow::Result<Option<Addr<certificates::Msg>>> {
+    let group = node
+        .root
+        .supervisor("serving", Strategy::OneForOne, Intensity::MANAGERS);
+    let health = NodeHealth::new(
+        node.pod_manager.clone(),
+        node.pleg.clone(),
+        node.root.clone(),
+    );
+    if let Some(address) = settings.healthz {
+        let (_, port) = mailbox(endpoints::MAILBOX);
+        let health = health.clone();
+        group.spawn(ChildSpec::permanent("healthz"), port, move || {
+            Healthz::new(address, health.clone())
+        });
+    }
+    let checkpoints = ContainerCheckpoints::new(runtime.clone(), &settings.node.root_dir);
+    let answers = Rc::new(NodeApi(node_api::NodeApiPeers {
+        runtime: runtime.clone(),
+        pod_manager: node.pod_manager.clone(),
+        statuses: node.statuses.clone(),
+        health,
+        checkpoints: checkpoints.clone(),
+        summaries: SummaryProvider::new(stats::Peers {
+            root: node.root.clone(),
+            runtime,
+            pod_manager: node.pod_manager.clone(),
+            volumes: node.volumes.clone(),
+            rules: settings.rules(),
+            groups: settings.system_groups(),
+        }),
+        constant: Rc::new(AgentDescription {
+            config: node_api::configz(&settings.config.kubelet),
+            flags: node_api::flags(&settings.config.flags),
+            version: settings.config.version.clone(),
+            started: kernel::wall(),
+        }),
+    }));
+    if let Some(address) = settings.read_only {
+        let (_, port) = mailbox(serving::MAILBOX);
+        let (policy, answers) = (settings.serving.clone(), answers.clone());
+        group.spawn(ChildSpec::permanent("read-only"), port, move || {
+            ReadOnly::new(address, &policy, answers.clone())
+        });
+    }
+    let certificate = https(&group, answers, settings, cluster)?;
+    let (_, port) = mailbox(pod_resources::MAILBOX);
+    let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
+    group.spawn(ChildSpec::permanent("pod-resources"), port, move || {
+        PodResources::new(&root_dir, pod_manager.clone())
+    });
+    let (_, port) = mailbox(endpoints::MAILBOX);
+    let peers = AdminPeers {
+        root: node.root.clone(),
+        plugins,
+        pod_manager: node.pod_manager.clone(),
+        images: node.images.clone(),
+        volumes: node.volumes.clone(),
+        statuses: node.statuses.clone(),
+        events: node.events.clone(),
+        checkpoints,
+        faults: FaultInjection::from_environment(),
+    };
+    let path = settings.admin.clone();
+    group.spawn(ChildSpec::permanent("admin"), port, move || {
+        Admin::new(path.clone(), peers.clone())
+    });
+    Ok(certificate)
+}
+
+fn https(
+    group: &Supervisor,
+    answers: Rc<NodeApi>,
+    settings: &AgentSettings,
+    cluster: Option<&ClusterWiring>,
+) -> anyhow::Result<Option<Addr<certificates::Msg>>> {
+    if settings.https.is_none() {
+        return Ok(None);
+    }
+    let policy = settings.serving.clone();
+    let client = cluster.map(|cluster| &cluster.client);
+    let (identity, keeper) =
+        spawn_serving(group, settings, client).context("no certificate for the HTTPS API")?;
+    let (_, port) = mailbox(serving::MAILBOX);
+    let spec = ChildSpec::permanent("https");
+    match client {
+        Some(client) => {
+            let reviews = Rc::new(ApiReviews::new(client));
+            group.spawn(spec, port, move || {
+                Https::new(
+                    policy.clone(),
+                    answers.clone(),
+                    reviews.clone(),
+                    identity.clone(),
+                )
+            });
+        }
+        None => group.spawn(spec, port, move || {
+            Https::new(
+                policy.clone(),
+                answers.clone(),
+                Rc::new(NoReviews),
+                identity.clone(),
+            )
+        }),
+    }
+    Ok(keeper)
+}

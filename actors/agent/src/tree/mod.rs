@@ -1,0 +1,244 @@
+//! The supervision tree, and the peers of every actor.
+//!
+//! Mailboxes come first, so that any actor may tell any other. Then the actors, in an order that is an invariant: **an
+//! actor asks only those spawned above it**; all others it tells. So the asks form no cycle.
+
+mod api_server;
+mod certificates;
+mod endpoints;
+mod plugins;
+mod sources;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clients::runtime::RuntimeClient;
+use clients::storage::Storage;
+use cluster::node::NodeResync;
+use kernel::{Addr, ChildSpec, Intensity, Recipient, Strategy, Supervisor, mailbox};
+use pods::area::PodPeers;
+use pods::{hosts, images, pleg, pod_manager};
+use resources::eviction::{self, EvictionManager};
+use resources::shutdown::{self, ShutdownManager};
+use resources::stats::usage::UsageSampler;
+use state::area::StatePeers;
+use state::events::{self, Recorder};
+use state::objects::{self, ObjectFolder, ObjectStore, StoreWriter};
+use state::status::{self, PodResync};
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::api_server::ClusterWiring;
+use crate::settings::AgentSettings;
+
+/// The addresses that servers and the cluster's actors need.
+#[derive(Debug, Clone)]
+pub struct NodeHandle {
+    pub root: Supervisor,
+    pub pod_manager: Addr<pod_manager::Msg>,
+    pub images: Addr<images::Msg>,
+    pub volumes: Addr<volumes::Msg>,
+    pub statuses: Addr<status::Msg>,
+    pub events: Addr<events::Msg>,
+    pub pleg: Addr<pleg::Msg>,
+    pub recorder: Recorder,
+}
+
+/// Spawns the tree and runs it until the agent is told to end. Pods keep running.
+pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
+    for warning in &settings.config.warnings {
+        tracing::warn!("{warning}");
+    }
+    metrics::node::introduce(&settings.node.node_name, &settings.config.version);
+    metrics::component::features(settings.config.gates.all());
+    let root = Supervisor::root("oxlet", Intensity::MANAGERS);
+    let cluster = ClusterWiring::find(&settings)?;
+    let (lines, hosts) = plugins::spawn(&root, &settings);
+    let runtime = RuntimeClient::new(lines.runtime, settings.runtime_within);
+    let objects = objects(&root, &settings, cluster.as_ref());
+    let backends = Backends {
+        runtime: runtime.clone(),
+        storage: Storage::new(lines.local, lines.csi),
+        storage_hosts: hosts.hosts.clone(),
+    };
+    let store = objects.shelf.clone();
+    let node = pods(&root, backends, store, (&settings, cluster.as_ref()));
+    node.recorder.begin(timestamp(), &settings.node.node_name);
+    hosts::complain(&node.recorder, &settings.node).await;
+    sources::spawn(&node, &settings);
+    let tellers = spawn_resources(&node, runtime.clone(), &settings, cluster.as_ref());
+    let certificate =
+        endpoints::spawn(&node, runtime.clone(), hosts, (&settings, cluster.as_ref()))?;
+    if let Some(cluster) = cluster {
+        let inputs = api_server::ClusterInputs {
+            settings: &settings,
+            runtime,
+            supply: objects.supply,
+            shelf: objects.shelf,
+            folder: objects.folder,
+            certificate,
+            tellers,
+        };
+        api_server::spawn(&node, cluster, inputs);
+    }
+
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("ending; pods live on");
+    node.root.shutdown().await;
+    Ok(())
+}
+
+/// The object store and its writer.
+struct ObjectStores {
+    supply: StoreWriter,
+    shelf: ObjectStore,
+    /// The objects of the manifests' folder, where the store is filled from the API; none without such a folder.
+    folder: Option<ObjectStore>,
+}
+
+/// The object store: filled from the API, from a watched folder, or from both.
+fn objects(
+    root: &Supervisor,
+    settings: &AgentSettings,
+    cluster: Option<&ClusterWiring>,
+) -> ObjectStores {
+    let group = root.supervisor("objects", Strategy::OneForOne, Intensity::MANAGERS);
+    let path = PathBuf::from(&settings.config.flags.object_manifests);
+    let (filled, folder) = ObjectStore::new(objects::load(&settings.config.flags.object_manifests));
+    let is_given = !path.as_os_str().is_empty();
+    if is_given {
+        let (_, port) = mailbox(objects::MAILBOX);
+        let supply = filled.clone();
+        group.spawn(ChildSpec::permanent("folder"), port, move || {
+            ObjectFolder::new(path.clone(), supply.clone())
+        });
+    }
+    let Some(cluster) = cluster else {
+        return ObjectStores {
+            supply: filled,
+            shelf: folder,
+            folder: None,
+        };
+    };
+    let mut remembered = cluster.remembered();
+    drop(remembered.merge((*folder.snapshot()).clone()));
+    let (supply, shelf) = ObjectStore::new(remembered);
+    ObjectStores {
+        supply,
+        shelf,
+        folder: is_given.then_some(folder),
+    }
+}
+
+/// The clients of the plugins.
+#[derive(Debug)]
+struct Backends {
+    runtime: RuntimeClient,
+    storage: Storage,
+    /// The storage plugins' hosts by name; they are told which process is stuck.
+    storage_hosts: BTreeMap<String, Addr<plugin_host::Msg>>,
+}
+
+/// Spawns the state area, the volumes and the pods' area.
+fn pods(
+    root: &Supervisor,
+    backends: Backends,
+    objects: ObjectStore,
+    (settings, cluster): (&AgentSettings, Option<&ClusterWiring>),
+) -> NodeHandle {
+    let (state, state_ports) = state::area::mailboxes();
+    let (pods, pod_ports) = pods::area::mailboxes();
+    let (volumes, volumes_port) = mailbox(volumes::MAILBOX);
+    let rules = settings.rules();
+    let resync = Recipient::new(pods.pod_manager.clone(), |PodResync| {
+        pod_manager::Msg::Resync
+    });
+    let state_peers = StatePeers {
+        events: cluster.map(|cluster| cluster.events(&settings.node.node_name)),
+        statuses: status::Peers {
+            republish: resync.clone(),
+            api: cluster.map(ClusterWiring::sending),
+            kept: cluster.map(ClusterWiring::kept),
+        },
+    };
+    state::area::spawn(root, state_ports, settings.state(), state_peers);
+    let volume_peers = volumes::Peers {
+        storage: backends.storage,
+        hosts: backends.storage_hosts,
+        objects: objects.clone(),
+        resync,
+        recorder: state.recorder(),
+        rules: rules.clone(),
+        cluster: cluster.map(ClusterWiring::volumes),
+    };
+    volumes::area::spawn(root, volumes_port, settings.volumes(), volume_peers);
+    let pod_peers = PodPeers {
+        runtime: backends.runtime,
+        state: state.clone(),
+        volumes: volumes.clone(),
+        objects,
+        listeners: cluster.map(ClusterWiring::listeners).unwrap_or_default(),
+    };
+    pods::area::spawn(root, (&pods, pod_ports), settings.pods(rules), pod_peers);
+    NodeHandle {
+        root: root.clone(),
+        pod_manager: pods.pod_manager,
+        images: pods.images,
+        volumes,
+        recorder: state.recorder(),
+        statuses: state.statuses,
+        events: state.events,
+        pleg: pods.pleg,
+    }
+}
+
+/// Spawns eviction and shutdown; returns those that report facts of the node.
+fn spawn_resources(
+    node: &NodeHandle,
+    runtime: RuntimeClient,
+    settings: &AgentSettings,
+    cluster: Option<&ClusterWiring>,
+) -> Vec<Recipient<NodeResync>> {
+    let resources = node
+        .root
+        .supervisor("resources", Strategy::OneForOne, Intensity::MANAGERS);
+    let (addr, port) = mailbox(eviction::MAILBOX);
+    let mut tellers = vec![Recipient::new(addr, |NodeResync| eviction::Msg::Resync)];
+    let sampler = UsageSampler::new(runtime, node.pod_manager.clone());
+    let (policy, name) = (settings.eviction.clone(), settings.config.node_name.clone());
+    let peers = eviction::Peers {
+        pod_manager: node.pod_manager.clone(),
+        node: cluster.map(ClusterWiring::pressures),
+        recorder: node.recorder.clone(),
+    };
+    resources.spawn(ChildSpec::permanent("eviction"), port, move || {
+        EvictionManager::new(policy.clone(), sampler.clone(), peers.clone(), name.clone())
+    });
+    if settings.shutdown.order.groups.is_empty() {
+        return tellers;
+    }
+    let (addr, port) = mailbox(shutdown::MAILBOX);
+    tellers.push(Recipient::new(addr, |NodeResync| shutdown::Msg::Resync));
+    let peers = shutdown::Peers {
+        pod_manager: node.pod_manager.clone(),
+        volumes: node.volumes.clone(),
+        node: cluster.map(ClusterWiring::shutdown),
+        recorder: node.recorder.clone(),
+    };
+    let policy = settings.shutdown.clone();
+    resources.spawn(ChildSpec::permanent("shutdown"), port, move || {
+        ShutdownManager::new(policy.clone(), peers.clone())
+    });
+    tellers
+}
+
+/// The wall clock, for code outside actors.
+fn timestamp() -> jiff::Timestamp {
+    jiff::Timestamp::try_from(kernel::wall()).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+}

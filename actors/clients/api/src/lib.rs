@@ -1,0 +1,134 @@
+//! The client of the API server: one shared connection, with a rate limit for each kind of request.
+//!
+//! [`ApiClient::kube`] makes a `kube::Client`, [`watch`] follows lists, [`ApiError`] says what went wrong.
+//! Bodies are JSON, whatever contentType says.
+
+mod auth_info;
+mod backoff;
+mod body;
+mod by_value;
+mod call;
+mod client_certificate;
+mod client_config;
+mod connections;
+mod credentials;
+mod error;
+mod exec;
+mod kubeconfig;
+mod limiter;
+mod measured;
+mod reflector;
+mod server;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::sync::Arc;
+
+pub use by_value::ByValue;
+use call::Caller;
+pub use client_config::{Identity, RestConfig, RestConfigError};
+pub use error::ApiError;
+use http::Uri;
+use limiter::RequestRateLimiter;
+pub use reflector::{ObjectEvent, ObjectSelector, watch};
+use rustls::sign::CertifiedKey;
+use server::ServerEndpoint;
+use tokio::sync::watch as channel;
+
+/// The kind of a request: each has its own rate limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RequestLane {
+    /// Everything else: kubeAPIQPS and kubeAPIBurst.
+    Work,
+    /// The node's status and lease: never waits for other requests.
+    Heartbeat,
+    /// Events, by eventRecordQPS and eventBurst.
+    Events,
+}
+
+/// The client of the API server; every clone shares its connection.
+#[derive(Clone)]
+pub struct ApiClient {
+    base: Uri,
+    work: kube::Client,
+    heartbeat: kube::Client,
+    events: kube::Client,
+}
+
+impl ApiClient {
+    /// Reads the kubeconfig, without a request to the server. `identity` goes before the kubeconfig's own certificate.
+    pub fn new(
+        access: RestConfig,
+        identity: channel::Receiver<Option<Arc<CertifiedKey>>>,
+    ) -> Result<ApiClient, RestConfigError> {
+        let server = client_config::server(&access, identity)?;
+        Ok(ApiClient::of(server, &access))
+    }
+
+    /// Returns a client whose requests go by this rate limit.
+    pub fn kube(&self, lane: RequestLane) -> kube::Client {
+        match lane {
+            RequestLane::Work => self.work.clone(),
+            RequestLane::Heartbeat => self.heartbeat.clone(),
+            RequestLane::Events => self.events.clone(),
+        }
+    }
+
+    /// Returns the server's address.
+    pub fn uri(&self) -> &Uri {
+        &self.base
+    }
+
+    fn of(server: ServerEndpoint, access: &RestConfig) -> ApiClient {
+        let base = server.base.clone();
+        let server = Arc::new(server);
+        let lane = |lane, bucket: Option<RequestRateLimiter>| {
+            let caller = Caller {
+                server: Arc::clone(&server),
+                lane,
+                bucket: bucket.map(Arc::new),
+            };
+            kube::Client::new(caller, "default")
+        };
+        ApiClient {
+            work: lane(
+                RequestLane::Work,
+                RequestRateLimiter::new(access.qps, access.burst),
+            ),
+            heartbeat: lane(RequestLane::Heartbeat, None),
+            events: lane(
+                RequestLane::Events,
+                RequestRateLimiter::new(access.event_qps, access.event_burst),
+            ),
+            base,
+        }
+    }
+}
+
+impl std::fmt::Debug for ApiClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({})", self.base)
+    }
+}
+
+/// A client of a server that needs neither TLS nor credentials, without limits: for tests.
+pub fn plain(uri: Uri) -> ApiClient {
+    let access = RestConfig::unlimited();
+    ApiClient::of(client_config::open(uri), &access)
+}
+
+/// A client with the answers of a test.
+#[cfg(any(test, feature = "testing"))]
+impl From<kube::Client> for ApiClient {
+    fn from(kube: kube::Client) -> ApiClient {
+        ApiClient {
+            base: Uri::from_static("http://localhost"),
+            work: kube.clone(),
+            heartbeat: kube.clone(),
+            events: kube,
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The clients of what serves the node: the only place of the plugins' wire types.
+//!
+//! `runtime` and `storage` speak the plugins' contracts, `probe_client` asks containers how they are. They know no actor
+//! and decide nothing: what they return is in the types of `logic`.
+
+pub mod probe_client;
+pub mod runtime;
+pub mod storage;

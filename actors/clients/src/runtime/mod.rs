@@ -1,0 +1,587 @@
+//! The typed client of the runtime plugin: CRI behind, `logic_api::types` in front.
+//!
+//! The only module (with [`convert`] and [`fetch`]) that sees CRI's types. Every call has a deadline.
+//! Calls that only read or that may be repeated are retried transparently while a plugin restarts; calls that
+//! create end as `Interrupted`, and the caller lists what exists before it acts again.
+//!
+//! Deadlines are upstream's: staging/src/k8s.io/cri-client/pkg/remote_runtime.go (1.36).
+
+mod convert;
+#[cfg(any(test, feature = "testing"))]
+pub mod fake;
+mod fetch;
+mod live;
+mod measured;
+mod operations;
+mod streaming;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use logic_api::types::{ContainerId, ImageRef, PodUid, RuntimePod, SandboxId};
+use logic_pods::container::ContainerConfig;
+use logic_pods::credentials::AuthConfig;
+use logic_pods::sandbox::SandboxConfig;
+use plugin_host::{CallError, MESSAGE_LIMIT, PluginClient};
+use proto::cri;
+use proto::cri::image_service_client::ImageServiceClient;
+use proto::cri::runtime_service_client::RuntimeServiceClient;
+use thiserror::Error;
+use tokio::sync::watch;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+
+pub use self::fetch::RuntimeEvents;
+pub use self::live::{ExecOutput, Handlers};
+pub use self::measured::FileSystems;
+pub use self::streaming::{ContainerLogStatus, StreamOptions};
+
+/// A change of one pod that the runtime reported.
+#[derive(Debug)]
+pub struct PodObservation {
+    /// The part of the pod's state that the event has.
+    pub pod: RuntimePod,
+    /// The id of the sandbox or container that the event reports as removed.
+    pub removed: Option<String>,
+    /// When the agent received it.
+    pub at: Instant,
+}
+
+/// Bytes of memory in use, by pod and container.
+pub type MemoryUse = BTreeMap<PodUid, BTreeMap<String, u64>>;
+
+/// Upstream's pulls have no deadline; this one ends a pull that has certainly hung.
+const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Why a call of the runtime failed.
+#[derive(Debug, Error)]
+pub enum RuntimeError {
+    /// The runtime refused the call.
+    #[error("{call}: {message}")]
+    Refused {
+        call: &'static str,
+        code: Code,
+        message: String,
+        reason: RefusalReason,
+    },
+    /// The call's outcome is unknown: list what exists before repeating it.
+    #[error("{call} was interrupted, its outcome is unknown")]
+    Interrupted { call: &'static str },
+    /// No answer, and the call was not carried out.
+    #[error("{call}: no answer from the runtime")]
+    Unanswered {
+        call: &'static str,
+        source: CallError,
+    },
+    /// A required field of the answer is missing or invalid.
+    #[error("{call}: field {field} of the answer: expected {expected}")]
+    Malformed {
+        call: &'static str,
+        field: &'static str,
+        expected: &'static str,
+    },
+    #[error("the event stream ended")]
+    EventsEnded,
+    #[error("events came faster than they were taken")]
+    EventsLost,
+}
+
+impl RuntimeError {
+    fn new(call: &'static str, error: CallError) -> Self {
+        match error {
+            CallError::Refused(status) => RuntimeError::refused(call, &status),
+            CallError::Interrupted { .. } => RuntimeError::Interrupted { call },
+            error @ (CallError::Deadline { .. } | CallError::Unavailable { .. }) => {
+                RuntimeError::Unanswered {
+                    call,
+                    source: error,
+                }
+            }
+        }
+    }
+
+    fn refused(call: &'static str, status: &Status) -> Self {
+        RuntimeError::Refused {
+            call,
+            code: status.code(),
+            message: status.message().to_owned(),
+            reason: RefusalReason::of(status),
+        }
+    }
+
+    /// The error and its causes in one line.
+    pub fn describe(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
+    }
+
+    /// The runtime's own message, without the name of the call; for other errors as [`describe`](Self::describe).
+    pub fn message(&self) -> String {
+        match self {
+            RuntimeError::Refused { message, .. } => message.clone(),
+            RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => self.describe(),
+        }
+    }
+
+    /// The error in the form of upstream's log and events: users search for these texts.
+    pub fn as_grpc(&self) -> String {
+        match self {
+            RuntimeError::Refused {
+                code: Code::Unknown,
+                message,
+                ..
+            } => message.clone(),
+            RuntimeError::Refused { code, message, .. } => {
+                format!("rpc error: code = {code:?} desc = {message}")
+            }
+            RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => self.describe(),
+        }
+    }
+
+    /// The status code of a refusal; none for other errors.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            RuntimeError::Refused { code, .. } => Some(*code),
+            RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => None,
+        }
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(Code::NotFound)
+    }
+
+    pub fn is_unimplemented(&self) -> bool {
+        self.code() == Some(Code::Unimplemented)
+    }
+
+    /// Whether the runtime is still cleaning up after an interrupted call, and will accept this one afterwards.
+    pub fn is_clearing_up(&self) -> bool {
+        match self {
+            RuntimeError::Refused { reason, .. } => match reason {
+                RefusalReason::NameReserved | RefusalReason::ContainerStarting => true,
+                RefusalReason::Other => false,
+            },
+            RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => false,
+        }
+    }
+
+    /// Whether the same call may succeed soon, without any other change.
+    pub fn transient(&self) -> bool {
+        match self {
+            RuntimeError::Refused { code, .. } => {
+                matches!(
+                    code,
+                    Code::Unavailable | Code::ResourceExhausted | Code::Aborted
+                )
+            }
+            RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => true,
+            RuntimeError::Malformed { .. } => false,
+        }
+    }
+}
+
+/// The cause of a refusal, where CRI has no code for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// The name is reserved by another sandbox or container, or by a creation that was not cleaned up.
+    NameReserved,
+    /// The container is being started by another call.
+    ContainerStarting,
+    Other,
+}
+
+impl RefusalReason {
+    /// containerd distinguishes these by text alone (registrar.go, container_remove.go); nothing but this
+    /// client reads it.
+    fn of(status: &Status) -> Self {
+        let text = status.message();
+        if text.contains("is reserved for") {
+            Self::NameReserved
+        } else if text.contains("in starting state") {
+            Self::ContainerStarting
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// The runtime's name and version.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RuntimeVersion {
+    pub name: String,
+    pub version: String,
+    pub api: String,
+}
+
+/// An image that is present.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuntimeImage {
+    pub reference: ImageRef,
+    pub bytes: u64,
+    /// The image's user, if it sets one: its number here, or its name in `username`.
+    pub uid: Option<i64>,
+    pub username: String,
+}
+
+/// An image in the runtime's list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedImage {
+    pub reference: ImageRef,
+    /// Its digests, then its tags, each with its repository.
+    pub names: Vec<String>,
+    pub bytes: u64,
+}
+
+/// An image to pull, with its credentials and the pod's sandbox.
+#[derive(Debug, Clone, Copy)]
+pub struct ImagePull<'a> {
+    pub image: &'a str,
+    pub auth: Option<&'a AuthConfig>,
+    pub sandbox: Option<&'a SandboxConfig>,
+}
+
+/// The client of the runtime; clones share what is known of it.
+#[derive(Debug, Clone)]
+pub struct RuntimeClient {
+    line: PluginClient,
+    within: Duration,
+    known: Arc<watch::Sender<RuntimeVersion>>,
+    /// The version that has no stats of sandboxes; it is not asked for them again.
+    coarse: Arc<watch::Sender<Option<RuntimeVersion>>>,
+}
+
+fn runtime(channel: Channel) -> RuntimeServiceClient<Channel> {
+    RuntimeServiceClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT)
+}
+
+fn images(channel: Channel) -> ImageServiceClient<Channel> {
+    ImageServiceClient::new(channel).max_decoding_message_size(MESSAGE_LIMIT)
+}
+
+impl RuntimeClient {
+    /// `within` is `runtimeRequestTimeout`.
+    pub fn new(line: PluginClient, within: Duration) -> Self {
+        let known = Arc::new(watch::Sender::new(RuntimeVersion::default()));
+        RuntimeClient {
+            line,
+            within,
+            known,
+            coarse: Arc::new(watch::Sender::new(None)),
+        }
+    }
+
+    /// The runtime's name when it was last asked: the scheme of container ids.
+    pub fn name(&self) -> String {
+        self.known.borrow().name.clone()
+    }
+
+    /// The runtime's version when it was last asked.
+    fn known(&self) -> RuntimeVersion {
+        self.known.borrow().clone()
+    }
+
+    /// A call that may be repeated: retried transparently while the plugin restarts.
+    async fn idempotent<Q: Clone, T>(
+        &self,
+        call: &'static str,
+        within: Duration,
+        request: Q,
+        method: impl AsyncFn(Channel, Q) -> Result<Response<T>, Status>,
+    ) -> Result<T, RuntimeError> {
+        // Boxed: a call's future is some 13 KiB, and would be part of every future around it, twice.
+        let began = kernel::now();
+        let answer = self
+            .line
+            .idempotent(within, |channel| Box::pin(method(channel, request.clone())))
+            .await;
+        operations::count(call, began, &answer);
+        answer.map_err(|error| RuntimeError::new(call, error))
+    }
+
+    /// A call that must not be repeated transparently: its outcome may end up unknown.
+    async fn creating<T>(
+        &self,
+        call: &'static str,
+        within: Duration,
+        method: impl AsyncFnOnce(Channel) -> Result<Response<T>, Status>,
+    ) -> Result<T, RuntimeError> {
+        // Boxed as above: a thousand pods that start at once have a thousand of these futures.
+        let began = kernel::now();
+        let answer = self
+            .line
+            .creating(within, |channel| Box::pin(method(channel)))
+            .await;
+        operations::count(call, began, &answer);
+        // An adapter that lost its runtime during a call reports unavailable.
+        answer.map_err(|error| {
+            match error.outcome_unknown() || error.code() == Some(Code::Unavailable) {
+                true => RuntimeError::Interrupted { call },
+                false => RuntimeError::new(call, error),
+            }
+        })
+    }
+
+    /// Asks for the runtime's version, and stores it.
+    pub async fn version(&self) -> Result<RuntimeVersion, RuntimeError> {
+        let request = cri::VersionRequest::default();
+        let answer = self
+            .idempotent("Version", self.within, request, async |channel, request| {
+                runtime(channel).version(request).await
+            })
+            .await?;
+        let version = RuntimeVersion {
+            name: answer.runtime_name,
+            version: answer.runtime_version,
+            api: answer.runtime_api_version,
+        };
+        self.known.send_replace(version.clone());
+        Ok(version)
+    }
+
+    /// Creates and starts a sandbox; with twice the usual timeout, as upstream.
+    pub async fn run_sandbox(&self, config: &SandboxConfig) -> Result<SandboxId, RuntimeError> {
+        let request = cri::RunPodSandboxRequest {
+            runtime_handler: config.runtime_handler.clone(),
+            config: Some(convert::sandbox_config(config)),
+        };
+        let began = kernel::now();
+        let answer = self
+            .creating("RunPodSandbox", self.within * 2, async |channel| {
+                runtime(channel).run_pod_sandbox(request).await
+            })
+            .await;
+        operations::count_sandbox(&config.runtime_handler, began, &answer);
+        let answer = answer?;
+        if answer.pod_sandbox_id.is_empty() {
+            return Err(malformed("RunPodSandbox", "pod_sandbox_id", "an id"));
+        }
+        Ok(answer.pod_sandbox_id.into())
+    }
+
+    pub async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let request = cri::StopPodSandboxRequest {
+            pod_sandbox_id: id.as_str().to_owned(),
+        };
+        done(
+            self.idempotent(
+                "StopPodSandbox",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).stop_pod_sandbox(request).await,
+            )
+            .await,
+        )
+    }
+
+    pub async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let request = cri::RemovePodSandboxRequest {
+            pod_sandbox_id: id.as_str().to_owned(),
+        };
+        done(
+            self.idempotent(
+                "RemovePodSandbox",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).remove_pod_sandbox(request).await,
+            )
+            .await,
+        )
+    }
+
+    pub async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        container: &ContainerConfig,
+        pod: &SandboxConfig,
+    ) -> Result<ContainerId, RuntimeError> {
+        let request = cri::CreateContainerRequest {
+            pod_sandbox_id: sandbox.as_str().to_owned(),
+            config: Some(convert::container_config(container)),
+            sandbox_config: Some(convert::sandbox_config(pod)),
+        };
+        let answer = self
+            .creating("CreateContainer", self.within, async |channel| {
+                runtime(channel).create_container(request).await
+            })
+            .await?;
+        if answer.container_id.is_empty() {
+            return Err(malformed("CreateContainer", "container_id", "an id"));
+        }
+        Ok(answer.container_id.into())
+    }
+
+    pub async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let request = cri::StartContainerRequest {
+            container_id: id.as_str().to_owned(),
+        };
+        self.creating("StartContainer", self.within, async |channel| {
+            runtime(channel).start_container(request).await
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Stops a container: SIGTERM, and SIGKILL after `grace`.
+    pub async fn stop_container(
+        &self,
+        id: &ContainerId,
+        grace: Duration,
+    ) -> Result<(), RuntimeError> {
+        let request = cri::StopContainerRequest {
+            container_id: id.as_str().to_owned(),
+            // CRI counts whole seconds; a started second counts as one, as upstream.
+            timeout: i64::try_from(grace.as_millis().div_ceil(1000)).unwrap_or(i64::MAX),
+        };
+        let within = self.within + grace;
+        done(
+            self.idempotent(
+                "StopContainer",
+                within,
+                request,
+                async |channel, request| runtime(channel).stop_container(request).await,
+            )
+            .await,
+        )
+    }
+
+    pub async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let request = cri::RemoveContainerRequest {
+            container_id: id.as_str().to_owned(),
+        };
+        done(
+            self.idempotent(
+                "RemoveContainer",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).remove_container(request).await,
+            )
+            .await,
+        )
+    }
+
+    /// The image; none if it is not present.
+    pub async fn image(&self, name: &str) -> Result<Option<RuntimeImage>, RuntimeError> {
+        let request = cri::ImageStatusRequest {
+            image: Some(convert::image_spec(name)),
+            verbose: false,
+        };
+        let answer = self
+            .idempotent(
+                "ImageStatus",
+                self.within,
+                request,
+                async |channel, request| images(channel).image_status(request).await,
+            )
+            .await?;
+        match answer.image {
+            None => Ok(None),
+            Some(image) if image.id.is_empty() => {
+                Err(malformed("ImageStatus", "image.id", "an id"))
+            }
+            Some(image) => Ok(Some(convert::image(image))),
+        }
+    }
+
+    /// Every image that is present.
+    pub async fn images(&self) -> Result<Vec<ListedImage>, RuntimeError> {
+        let request = cri::ListImagesRequest::default();
+        let answer = self
+            .idempotent(
+                "ListImages",
+                self.within,
+                request,
+                async |channel, request| images(channel).list_images(request).await,
+            )
+            .await?;
+        Ok(answer
+            .images
+            .into_iter()
+            .map(convert::listed_image)
+            .collect())
+    }
+
+    /// Pulls an image. Idempotent, so it is repeated after the plugin's crash.
+    pub async fn pull(&self, pull: ImagePull<'_>) -> Result<ImageRef, RuntimeError> {
+        let request = convert::pull_request(pull);
+        let answer = self
+            .idempotent(
+                "PullImage",
+                PULL_TIMEOUT,
+                request,
+                async |channel, request| images(channel).pull_image(request).await,
+            )
+            .await?;
+        if answer.image_ref.is_empty() {
+            return Err(malformed("PullImage", "image_ref", "a reference"));
+        }
+        Ok(answer.image_ref.into())
+    }
+}
+
+fn malformed(call: &'static str, field: &'static str, expected: &'static str) -> RuntimeError {
+    RuntimeError::Malformed {
+        call,
+        field,
+        expected,
+    }
+}
+
+/// A refusal because the object is gone already counts as success.
+fn done<T>(answer: Result<T, RuntimeError>) -> Result<(), RuntimeError> {
+    match answer {
+        Err(error) if !error.is_not_found() => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_while_an_interrupted_call_is_cleared_up_is_known_by_its_type() {
+        let name = r#"failed to reserve sandbox name "a": name "a" is reserved for "b""#;
+        let starting = r#"container "a" is in starting state, can't be removed"#;
+        for (message, reason, clearing_up) in [
+            (name, RefusalReason::NameReserved, true),
+            (starting, RefusalReason::ContainerStarting, true),
+            ("no", RefusalReason::Other, false),
+        ] {
+            let error = RuntimeError::refused("Call", &Status::unknown(message));
+            let RuntimeError::Refused { reason: found, .. } = &error else {
+                panic!("{error}");
+            };
+            assert_eq!(*found, reason);
+            assert_eq!(error.is_clearing_up(), clearing_up);
+            assert!(!error.transient());
+        }
+    }
+}

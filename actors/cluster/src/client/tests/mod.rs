@@ -1,8 +1,0 @@
-//! The client against servers that misbehave by a script.
-
-mod access;
-mod asking;
-mod connections;
-mod credentials;
-pub(crate) mod rig;
-mod watches;

@@ -1,0 +1,17 @@
+//! The configuration that everything about a pod on this node is decided by.
+
+use std::sync::Arc;
+
+use logic_resources::node::NodeFacts;
+use logic_resources::node_policy::NodePolicy;
+
+use crate::pod_actions::PodActionPolicy;
+
+/// What the pod workers, the volume manager and the stats go by: policies of the configuration, and the node's facts.
+#[derive(Debug, Clone)]
+pub struct PodWorkerConfig {
+    pub policy: PodActionPolicy,
+    pub node: NodePolicy,
+    /// The node's capacity and features.
+    pub facts: Arc<NodeFacts>,
+}

@@ -1,0 +1,266 @@
+//! A pod's managed hosts file, and the node's resolver configuration.
+//!
+//! The contents are decided in `logic_pods::hosts` and `logic_pods::dns`; here they are read and written, in the
+//! blocking pool. Upstream: pkg/kubelet/kubelet_pods.go (`ensureHostsFile`), network/dns (1.36).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use logic_api::pod::PodView;
+use logic_pods::dns::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
+use logic_pods::hosts::{self, HostNameError};
+use logic_resources::node_policy::NodePolicy;
+use state::events::{EventType, InvolvedObject, Recorder};
+use thiserror::Error;
+
+/// Bytes of the node's hosts file; a longer one is refused.
+const LARGEST_HOSTS: u64 = 4 << 20;
+
+/// Why a hosts or resolver file could not be read or written.
+#[derive(Debug, Error)]
+pub enum NamesError {
+    #[error("open {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("write {}", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{}: larger than {most} bytes", path.display())]
+    TooLarge { path: PathBuf, most: u64 },
+    #[error(transparent)]
+    Resolver(#[from] ResolverError),
+    #[error(transparent)]
+    HostName(#[from] HostNameError),
+}
+
+impl NamesError {
+    /// Whether the same operation may succeed when repeated.
+    pub fn transient(&self) -> bool {
+        match self {
+            Self::Read { .. } | Self::Write { .. } | Self::TooLarge { .. } | Self::Resolver(_) => {
+                true
+            }
+            Self::HostName(_) => false,
+        }
+    }
+}
+
+/// Reads the node's resolver file; once for each pod, because it changes with the node's network.
+pub async fn resolver(node: &NodePolicy) -> Result<ResolverConfig, NamesError> {
+    let path = node.resolver_config.clone();
+    if path.as_os_str().is_empty() {
+        return Ok(ResolverConfig::default());
+    }
+    let text = blocking(path.clone(), move || read(&path, MAX_RESOLVER_FILE_BYTES)).await?;
+    Ok(ResolverConfig::parse(&String::from_utf8_lossy(&text))?)
+}
+
+/// Records once which entries of the node's resolver file pods do not get.
+pub async fn complain(recorder: &Recorder, node: &NodePolicy) {
+    let path = node.resolver_config.display().to_string();
+    let complaint = match resolver(node).await {
+        Ok(resolver) => complaint(&path, &resolver, &node.cluster_domain),
+        Err(error) => Some(error.to_string()),
+    };
+    let Some(message) = complaint else { return };
+    let object = InvolvedObject::node(&node.node_name);
+    let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+    let reason = "CheckLimitsForResolvConf";
+    recorder.record(now, EventType::Warning, object, reason, message);
+}
+
+/// Writes the pod's hosts file if it differs, and returns its path. The pod's folder must exist.
+pub async fn ensure(
+    pod: &Pod,
+    pod_ips: &[String],
+    node: &NodePolicy,
+) -> Result<PathBuf, NamesError> {
+    ensure_with(pod, pod_ips, node, Path::new(hosts::PATH)).await
+}
+
+async fn ensure_with(
+    pod: &Pod,
+    pod_ips: &[String],
+    node: &NodePolicy,
+    node_file: &Path,
+) -> Result<PathBuf, NamesError> {
+    let file = hosts::file(node, pod);
+    let path = file.clone();
+    let write: Box<dyn FnOnce() -> Result<(), NamesError> + Send> = if pod.host_network() {
+        let (pod, node_file) = (pod.clone(), node_file.to_owned());
+        Box::new(move || {
+            let own = read(&node_file, LARGEST_HOSTS)?;
+            write(&path, &hosts::of_node(&pod, &own))
+        })
+    } else {
+        let host = hosts::host_name(pod, &node.cluster_domain)?;
+        let text = hosts::managed(pod, &host, pod_ips);
+        Box::new(move || write(&path, text.as_bytes()))
+    };
+    blocking(file.clone(), write).await?;
+    Ok(file)
+}
+
+fn read(path: &Path, most: u64) -> Result<Vec<u8>, NamesError> {
+    let failed = |source| NamesError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(most + 1).read_to_end(&mut text).map_err(failed)?;
+    match u64::try_from(text.len()) {
+        Ok(length) if length <= most => Ok(text),
+        Ok(_) | Err(_) => Err(NamesError::TooLarge {
+            path: path.to_owned(),
+            most,
+        }),
+    }
+}
+
+/// Writes in place: running containers have this file mounted, and would never see a new one of
+/// the same name. Unchanged contents are not written.
+fn write(path: &Path, text: &[u8]) -> Result<(), NamesError> {
+    let failed = |source| NamesError::Write {
+        path: path.to_owned(),
+        source,
+    };
+    if fs::read(path).is_ok_and(|present| present == text) {
+        return fs::set_permissions(path, fs::Permissions::from_mode(hosts::MODE)).map_err(failed);
+    }
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(hosts::MODE)
+        .open(path)
+        .map_err(failed)?;
+    file.write_all(text).map_err(failed)?;
+    // The umask would clear bits of the mode given at creation.
+    file.set_permissions(fs::Permissions::from_mode(hosts::MODE))
+        .map_err(failed)
+}
+
+async fn blocking<T: Send + 'static>(
+    path: PathBuf,
+    work: impl FnOnce() -> Result<T, NamesError> + Send + 'static,
+) -> Result<T, NamesError> {
+    let outcome = tokio::task::spawn_blocking(work).await;
+    outcome.unwrap_or_else(|error| {
+        Err(NamesError::Read {
+            path,
+            source: io::Error::other(error),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use k8s_openapi::api::core::v1::PodSpec;
+
+    use super::*;
+
+    fn pod(host_network: bool) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.name = Some("web".into());
+        pod.metadata.uid = Some("u1".into());
+        pod.spec = Some(PodSpec {
+            host_network: Some(host_network),
+            ..PodSpec::default()
+        });
+        pod
+    }
+
+    fn node(root: &Path) -> NodePolicy {
+        fs::create_dir_all(root.join("pods/u1")).unwrap();
+        NodePolicy {
+            root_dir: root.to_owned(),
+            resolver_config: root.join("resolv.conf"),
+            ..NodePolicy::default()
+        }
+    }
+
+    /// The file of upstream's `ensureHostsFile`; running containers keep seeing it.
+    #[tokio::test]
+    async fn a_pods_hosts_file_is_made_and_renewed_in_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = node(folder.path());
+        let ips = |ip: &str| vec![ip.to_owned()];
+        let file = ensure(&pod(false), &ips("10.0.0.1"), &node).await.unwrap();
+        assert_eq!(file, folder.path().join("pods/u1/etc-hosts"));
+        let first = fs::metadata(&file).unwrap();
+        assert_eq!(first.mode() & 0o7777, 0o644);
+        assert!(
+            fs::read_to_string(&file)
+                .unwrap()
+                .ends_with("10.0.0.1\tweb\n")
+        );
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        ensure(&pod(false), &ips("10.0.0.2"), &node).await.unwrap();
+        let second = fs::metadata(&file).unwrap();
+        assert!(
+            fs::read_to_string(&file)
+                .unwrap()
+                .ends_with("10.0.0.2\tweb\n")
+        );
+        assert_eq!((second.ino(), second.mode() & 0o7777), (first.ino(), 0o644));
+    }
+
+    #[tokio::test]
+    async fn on_the_nodes_network_the_nodes_own_file_is_taken_if_it_is_there_and_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = node(folder.path());
+        let own = folder.path().join("hosts");
+        fs::write(&own, "127.0.0.1 here\n").unwrap();
+        let file = ensure_with(&pod(true), &[], &node, &own).await.unwrap();
+        assert_eq!(
+            fs::read_to_string(file).unwrap(),
+            "# Kubernetes-managed hosts file (host network).\n127.0.0.1 here\n"
+        );
+        let huge = File::create(&own).unwrap();
+        huge.set_len(LARGEST_HOSTS + 1).unwrap();
+        let refused = ensure_with(&pod(true), &[], &node, &own).await.unwrap_err();
+        assert!(matches!(refused, NamesError::TooLarge { .. }));
+        let missing = ensure_with(&pod(true), &[], &node, Path::new("/nowhere"))
+            .await
+            .unwrap_err();
+        assert_eq!(missing.to_string(), "open /nowhere");
+        assert!(missing.transient());
+    }
+
+    #[tokio::test]
+    async fn the_nodes_resolver_is_read_as_it_is_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = node(folder.path());
+        assert!(matches!(
+            resolver(&node).await,
+            Err(NamesError::Read { .. })
+        ));
+        for ip in ["192.0.2.1", "192.0.2.2"] {
+            fs::write(&node.resolver_config, format!("nameserver {ip}\n")).unwrap();
+            assert_eq!(resolver(&node).await.unwrap().servers, [ip]);
+        }
+        fs::write(&node.resolver_config, "nameserver\n").unwrap();
+        assert!(matches!(
+            resolver(&node).await,
+            Err(NamesError::Resolver(_))
+        ));
+        let none = NodePolicy {
+            resolver_config: PathBuf::new(),
+            ..node
+        };
+        assert_eq!(resolver(&none).await.unwrap(), ResolverConfig::default());
+    }
+}

@@ -1,0 +1,295 @@
+//! Runtime state of all pods: events make it fast, the relist makes it true.
+//!
+//! - **Owns** the last relist of the runtime, and the stream of container events.
+//! - **Hears** events and the end of their stream, relist results, and its own ticks.
+//! - **Tells** the pod manager: `PodObservation` for each event, `Relisted` after each relist.
+//! - **Never** changes a pod's state: its worker merges each observation (`PodRuntimeState`). A lost event
+//!   costs latency, never correctness.
+//!
+//! Upstream: pkg/kubelet/pleg/{generic,evented}.go (1.36): the periods are theirs.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use clients::runtime::{PodObservation, RuntimeClient, RuntimeError};
+use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
+use logic_api::types::{PodUid, RuntimePod};
+use metrics::pleg as counted;
+use serde::Serialize;
+
+use crate::pod_manager;
+
+/// Room for every event of a burst while a relist of 1,000 pods is compared.
+pub const MAILBOX: usize = 4096;
+/// Between relists while events flow; the first ones after a subscription follow at shorter periods, because
+/// what a runtime lists may lag behind the events that it sent before the stream began.
+const RELIST_PERIOD_WITH_EVENTS: Duration = Duration::from_secs(300);
+/// Between relists while the runtime sends no events.
+const RELIST_PERIOD: Duration = Duration::from_secs(1);
+/// Between attempts to get the event stream back.
+const RESUBSCRIBE_PERIOD: Duration = Duration::from_millis(500);
+/// How long one event may wait for room in the mailbox before its stream is given up and opened anew.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Messages of PLEG.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Sends one event to the pod manager.
+    Event(Box<PodObservation>),
+    /// Relists when events begin to flow: earlier changes were never sent.
+    Subscribed,
+    /// Falls back to relisting, and tries for events again.
+    Unsubscribed(RuntimeError),
+    /// Subscribes to the event stream.
+    Subscribe,
+    /// Relists now, unless one is under way.
+    Relist,
+    /// Answers with an error if relists fail or are overdue.
+    Health { reply: Reply<Result<(), String>> },
+    /// Compares with the last relist and sends the differences to the pod manager.
+    Relisted(Result<BTreeMap<PodUid, RuntimePod>, RuntimeError>),
+}
+
+/// Whether events flow, and how old the last relist is.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub events_flow: bool,
+    pub events: u64,
+    pub relists: u64,
+    pub relist_took_ms: u128,
+    pub pods: usize,
+    pub last_error: Option<String>,
+}
+
+/// The pod lifecycle event generator.
+#[derive(Debug)]
+pub struct Pleg {
+    runtime: RuntimeClient,
+    pod_manager: Addr<pod_manager::Msg>,
+
+    events_flow: bool,
+    relisting_since: Option<Instant>,
+    /// When the last relist began; none before the first.
+    relisted_last: Option<Instant>,
+    relist_again: bool,
+    next_relist: Option<TimerId>,
+    /// Between the next two relists, while events flow.
+    period: Duration,
+    last: BTreeMap<PodUid, RuntimePod>,
+    events: u64,
+    relists: u64,
+    relist_took: Duration,
+    last_good: Option<Instant>,
+    last_error: Option<String>,
+}
+
+impl Actor for Pleg {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.relist(ctx);
+        self.subscribe(ctx);
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Event(observed) => self.event(observed, ctx),
+            Msg::Subscribed => self.subscribed(ctx),
+            Msg::Unsubscribed(error) => self.unsubscribed(&error, ctx),
+            Msg::Subscribe => self.subscribe(ctx),
+            Msg::Relist => self.relist(ctx),
+            Msg::Health { reply } => reply.send(self.health(ctx)),
+            Msg::Relisted(answer) => self.relisted(answer, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            events_flow: self.events_flow,
+            events: self.events,
+            relists: self.relists,
+            relist_took_ms: self.relist_took.as_millis(),
+            pods: self.last.len(),
+            last_error: self.last_error.clone(),
+        }
+    }
+}
+
+impl Pleg {
+    pub fn new(runtime: RuntimeClient, pod_manager: Addr<pod_manager::Msg>) -> Self {
+        Pleg {
+            runtime,
+            pod_manager,
+            events_flow: false,
+            relisting_since: None,
+            relisted_last: None,
+            relist_again: false,
+            next_relist: None,
+            period: RELIST_PERIOD,
+            last: BTreeMap::new(),
+            events: 0,
+            relists: 0,
+            relist_took: Duration::ZERO,
+            last_good: None,
+            last_error: None,
+        }
+    }
+
+    fn event(&mut self, observed: Box<PodObservation>, ctx: &mut Context<Msg>) {
+        self.events += 1;
+        if let Err(full) = self.pod_manager.tell(pod_manager::Msg::Observed(observed)) {
+            counted::DISCARD_EVENTS.inc();
+            tracing::warn!("event not handed on: {full}");
+            self.start_over(ctx);
+        }
+    }
+
+    /// Relists soon, and sends the pod manager everything as if it were new.
+    fn start_over(&mut self, ctx: &mut Context<Msg>) {
+        self.last.clear();
+        self.relist_after(RELIST_PERIOD, ctx);
+    }
+
+    fn relist_after(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
+        if let Some(timer) = self.next_relist.replace(ctx.after(wait, Msg::Relist)) {
+            ctx.cancel(timer);
+        }
+    }
+
+    fn subscribed(&mut self, ctx: &mut Context<Msg>) {
+        counted::STREAMS.inc();
+        self.events_flow = true;
+        self.period = RELIST_PERIOD;
+        self.relist(ctx);
+    }
+
+    fn unsubscribed(&mut self, error: &RuntimeError, ctx: &mut Context<Msg>) {
+        counted::STREAM_ERRORS.inc();
+        if self.events_flow {
+            tracing::warn!(
+                "container events ended, relisting meanwhile: {}",
+                error.describe()
+            );
+            self.relist(ctx);
+        }
+        self.events_flow = false;
+        let wait = match error.is_unimplemented() {
+            true => RELIST_PERIOD_WITH_EVENTS,
+            false => RESUBSCRIBE_PERIOD,
+        };
+        ctx.after(wait, Msg::Subscribe);
+    }
+
+    fn health(&self, ctx: &Context<Msg>) -> Result<(), String> {
+        let ago = self.last_good.map(|at| ctx.now().duration_since(at));
+        let threshold = match self.events_flow {
+            true => logic_pods::pleg::THRESHOLD_WITH_EVENTS,
+            false => logic_pods::pleg::THRESHOLD,
+        };
+        logic_pods::pleg::health(ago, threshold)
+    }
+
+    /// Reads the event stream beside this actor until it ends.
+    fn subscribe(&mut self, ctx: &mut Context<Msg>) {
+        let (runtime, addr) = (self.runtime.clone(), ctx.addr().clone());
+        ctx.run(async move {
+            let mut events = match runtime.events().await {
+                Ok(events) => events,
+                Err(error) => return Msg::Unsubscribed(error),
+            };
+            if addr.send(Msg::Subscribed, EVENT_TIMEOUT).await.is_err() {
+                return Msg::Unsubscribed(RuntimeError::EventsLost);
+            }
+            loop {
+                match events.next().await {
+                    Ok(Some(observed)) => {
+                        let event = Msg::Event(Box::new(observed));
+                        if addr.send(event, EVENT_TIMEOUT).await.is_err() {
+                            return Msg::Unsubscribed(RuntimeError::EventsLost);
+                        }
+                    }
+                    Ok(None) => return Msg::Unsubscribed(RuntimeError::EventsEnded),
+                    Err(error) => return Msg::Unsubscribed(error),
+                }
+            }
+        });
+    }
+
+    fn relist(&mut self, ctx: &mut Context<Msg>) {
+        if self.relisting_since.is_some() {
+            self.relist_again = true;
+            return;
+        }
+        if let Some(timer) = self.next_relist.take() {
+            ctx.cancel(timer);
+        }
+        if let Some(last) = self.relisted_last.replace(ctx.now()) {
+            let interval = ctx.now().duration_since(last);
+            counted::RELIST_INTERVAL.observe(interval.as_secs_f64());
+        }
+        self.relisting_since = Some(ctx.now());
+        let runtime = self.runtime.clone();
+        ctx.run(async move {
+            // The version comes first: container ids have the runtime's name as scheme, and it may have been swapped.
+            match runtime.version().await {
+                Ok(_) => Msg::Relisted(runtime.pods().await),
+                Err(error) => Msg::Relisted(Err(error)),
+            }
+        });
+    }
+
+    fn relisted(
+        &mut self,
+        answer: Result<BTreeMap<PodUid, RuntimePod>, RuntimeError>,
+        ctx: &mut Context<Msg>,
+    ) {
+        let began = self.relisting_since.take().unwrap_or_else(|| ctx.now());
+        self.relist_took = ctx.now().duration_since(began);
+        counted::RELIST_DURATION.observe(self.relist_took.as_secs_f64());
+        if answer.is_ok() {
+            let now = ctx.wall().duration_since(SystemTime::UNIX_EPOCH);
+            counted::LAST_SEEN.set(now.unwrap_or_default().as_secs_f64().floor());
+            self.last_good = Some(ctx.now());
+        }
+        let period = match answer {
+            Ok(pods) => match self.compare(pods) && self.events_flow {
+                true => {
+                    let longer = (self.period * 2).min(RELIST_PERIOD_WITH_EVENTS);
+                    std::mem::replace(&mut self.period, longer)
+                }
+                false => RELIST_PERIOD,
+            },
+            Err(error) => {
+                tracing::warn!("relist failed: {}", error.describe());
+                self.last_error = Some(error.describe());
+                RELIST_PERIOD
+            }
+        };
+        if std::mem::take(&mut self.relist_again) {
+            self.relist(ctx);
+        } else {
+            self.relist_after(period, ctx);
+        }
+    }
+
+    /// Sends the differences; returns false if the pod manager had no room, and everything must be sent again.
+    fn compare(&mut self, pods: BTreeMap<PodUid, RuntimePod>) -> bool {
+        self.relists += 1;
+        self.last_error = None;
+        let events = logic_pods::pleg::diff(&self.last, &pods);
+        let mut changed: Vec<PodUid> = events.into_iter().map(|event| event.uid).collect();
+        changed.dedup();
+        self.last.clone_from(&pods);
+        let told = self
+            .pod_manager
+            .tell(pod_manager::Msg::Relisted { pods, changed });
+        if let Err(full) = &told {
+            tracing::warn!("relist not handed on: {full}");
+            self.last.clear();
+        }
+        told.is_ok()
+    }
+}

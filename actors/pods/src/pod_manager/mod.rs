@@ -1,0 +1,422 @@
+//! The pods that this node should run, and the worker of each.
+//!
+//! - **Owns** the desired pods by source, one worker per pod, and the name reservations.
+//! - **Hears** complete sets of desired pods from the sources, observations from PLEG, `Finished` from workers.
+//! - **Tells** each worker its pod's goal and what PLEG observed of its pod.
+//! - **Never** decides what happens inside a pod, and never ends a pod before every source has sent its pods
+//!   once: only then orphans are known.
+//!
+//! Upstream: pkg/kubelet/kubelet.go (syncLoopIteration), pkg/kubelet/pod_workers.go (UpdatePod,
+//! allowPodStart), pkg/kubelet/kubelet_pods.go (HandlePodCleanups), 1.36.
+
+mod admit;
+mod goal;
+mod listing;
+mod orphans;
+mod resize;
+#[cfg(test)]
+mod tests;
+mod workers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kernel::{Actor, Addr, Context, Exit, Recipient, Reply, TimerId};
+use logic_api::pod::PodView;
+use logic_api::types::{PodFailure, PodUid, RuntimePod};
+use logic_pods::admission::NodeShutdown;
+use logic_pods::mirrors::StaticPodSet;
+use logic_pods::terminal_on_arrival::{PodArrival, classify_arrival};
+use logic_resources::node::NodeFacts;
+use logic_resources::thresholds::Signal;
+use serde::Serialize;
+use state::checkpoints;
+
+use self::admit::DeferredPod;
+pub use self::goal::{Lifecycle, PodGoal, PodSource};
+use self::goal::{PodNameReservations, full_name, uid_of};
+pub use self::listing::PodLookup;
+use self::resize::PodResizes;
+pub use self::workers::PodWorkers;
+use crate::{pleg, worker};
+
+/// Room for an event from each of 1,000 pods starting at once, four times: PLEG sends the most.
+pub const MAILBOX: usize = 4096;
+
+/// Messages of the pod manager.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Replaces the desired pods of this source.
+    SetPods {
+        source: PodSource,
+        pods: Vec<Arc<Pod>>,
+    },
+    /// Runs these API pods from the offline checkpoint: the API has not answered yet, so no other pod is an orphan.
+    Restored { pods: Vec<Arc<Pod>> },
+    /// Sends what the runtime reported about one pod to its worker.
+    Observed(Box<clients::runtime::PodObservation>),
+    /// Has the workers of changed pods fetch again, and ends pods that no source desires.
+    Relisted {
+        pods: BTreeMap<PodUid, RuntimePod>,
+        changed: Vec<PodUid>,
+    },
+    /// Removes a pod whose worker has ended, and starts a pod that waited for its name.
+    Finished { uid: PodUid },
+    /// Frees the resources of a pod of which nothing runs any more.
+    Stopped { uid: PodUid },
+    /// Sets the pressures that the node is under, for admission.
+    PressuresChanged { pressures: BTreeSet<Signal> },
+    /// Has the pod's worker fail it: evicted, or ended with the node.
+    Fail {
+        uid: PodUid,
+        failure: Box<PodFailure>,
+        grace: Duration,
+    },
+    /// Sets whether the node is shutting down.
+    ShuttingDown(NodeShutdown),
+    /// Answers with the pods that hold resources: those of which something may still run.
+    ActivePods { reply: Reply<Vec<Arc<Pod>>> },
+    /// Tells the actors that keep files on this node which pods there are.
+    CleanUp,
+    /// Sets the node object whose labels and taints admission goes by.
+    NodeChanged { node: Option<Arc<Node>> },
+    /// Has every worker send its pod's status again.
+    Resync,
+    /// Answers with every pod on the node, sorted by name.
+    Pods { reply: Reply<Vec<Arc<Pod>>> },
+    /// Answers with the worker of the pod of this UID, name or namespace/name.
+    FindWorker {
+        pod: String,
+        reply: Reply<PodLookup>,
+    },
+}
+
+/// How many pods there are, and which are deferred.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub pods: BTreeMap<String, &'static str>,
+    pub sources: BTreeMap<PodSource, usize>,
+    pub missing_sources: Vec<PodSource>,
+    /// Deferred pods by full name, with the reason.
+    pub deferred: BTreeMap<String, String>,
+}
+
+/// The actors that the pod manager works with, besides the workers.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    pub pleg: Addr<pleg::Msg>,
+    pub checkpoints: Addr<checkpoints::Msg>,
+    /// The mirror pod manager; none on a node without an API server.
+    pub mirrors: Option<Recipient<StaticPodSet>>,
+}
+
+/// The pod manager.
+#[derive(Debug)]
+pub struct PodManager {
+    peers: Peers,
+    sources: BTreeSet<PodSource>,
+    workers: PodWorkers,
+    node: Arc<NodeFacts>,
+
+    sets: BTreeMap<PodSource, BTreeMap<PodUid, Arc<Pod>>>,
+    reservations: PodNameReservations,
+    /// Pods in the runtime without a worker; none before the first relist.
+    unmanaged: Option<BTreeMap<PodUid, Arc<Pod>>>,
+    /// The unmanaged pods of which something may still run.
+    alive: BTreeSet<PodUid>,
+    /// Deleted pods of which nothing is left on the node; their API objects still exist.
+    ended: BTreeSet<PodUid>,
+    deferred: BTreeMap<PodUid, DeferredPod>,
+    resizes: PodResizes,
+    pressures: BTreeSet<Signal>,
+    shutting_down: NodeShutdown,
+    clean_up_timer: Option<TimerId>,
+}
+
+impl Actor for PodManager {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    /// A restarted pod manager finds the workers as they are; the relist reports the other pods, and the
+    /// sources send theirs again.
+    async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.resizes.load(&self.peers.checkpoints).await;
+        for (uid, pod) in self.workers.pods() {
+            self.reservations.claim(&uid, &pod);
+        }
+        if let Err(full) = self.peers.pleg.tell(pleg::Msg::Relist) {
+            tracing::warn!("no relist for the directory yet: {full}");
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::SetPods { source, pods } => self.set(source, pods, ctx),
+            Msg::Restored { pods } => self.restored(pods, ctx),
+            Msg::Observed(observed) => self.observed(observed),
+            Msg::Relisted { pods, changed } => self.relisted(&pods, &changed, ctx),
+            Msg::Finished { uid } => self.finished(&uid, ctx),
+            Msg::Stopped { uid } => self.stopped(&uid, ctx),
+            Msg::PressuresChanged { pressures } => self.pressures = pressures,
+            Msg::Fail {
+                uid,
+                failure,
+                grace,
+            } => self.fail(&uid, *failure, grace),
+            Msg::ShuttingDown(state) => self.shutting_down = state,
+            Msg::ActivePods { reply } => reply.send(self.workers.active()),
+            Msg::CleanUp => self.clean_up(),
+            Msg::NodeChanged { node } => self.node_changed(node.as_deref()),
+            Msg::Resync => self.resync(ctx),
+            Msg::Pods { reply } => reply.send(self.all()),
+            Msg::FindWorker { pod, reply } => reply.send(self.find(&pod)),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            pods: self.workers.goals(),
+            sources: self
+                .sets
+                .iter()
+                .map(|(source, pods)| (*source, pods.len()))
+                .collect(),
+            missing_sources: self.missing_sources(),
+            deferred: self
+                .deferred
+                .values()
+                .map(|deferred| (full_name(&deferred.pod), deferred.why.clone()))
+                .collect(),
+        }
+    }
+}
+
+impl PodManager {
+    /// `sources` are those that this node is configured with: all must send their pods before orphans end.
+    pub fn new(
+        peers: Peers,
+        workers: PodWorkers,
+        sources: BTreeSet<PodSource>,
+        node: Arc<NodeFacts>,
+    ) -> Self {
+        PodManager {
+            peers,
+            sources,
+            workers,
+            node,
+            sets: BTreeMap::new(),
+            reservations: PodNameReservations::default(),
+            unmanaged: None,
+            alive: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            deferred: BTreeMap::new(),
+            resizes: PodResizes::default(),
+            pressures: BTreeSet::new(),
+            shutting_down: NodeShutdown::No,
+            clean_up_timer: None,
+        }
+    }
+
+    fn set(&mut self, source: PodSource, pods: Vec<Arc<Pod>>, ctx: &Context<Msg>) {
+        let new: BTreeMap<PodUid, Arc<Pod>> =
+            pods.into_iter().map(|pod| (uid_of(&pod), pod)).collect();
+        let old = self.sets.insert(source, new.clone()).unwrap_or_default();
+        for uid in old.keys().filter(|uid| !new.contains_key(uid)) {
+            self.ended.remove(uid);
+            self.end_pod(uid, ctx);
+        }
+        self.end_orphans(ctx);
+        for (uid, pod) in new {
+            self.set_goal(uid, pod, ctx);
+        }
+        if source != PodSource::Api {
+            self.show_static_pods();
+        }
+    }
+
+    fn restored(&mut self, pods: Vec<Arc<Pod>>, ctx: &Context<Msg>) {
+        if self.sets.contains_key(&PodSource::Api) {
+            return;
+        }
+        for pod in pods {
+            self.set_goal(uid_of(&pod), pod, ctx);
+        }
+    }
+
+    /// Has the API show the static pods. Sent with every set, so that a lost message is soon made up for.
+    fn show_static_pods(&self) {
+        let Some(mirrors) = &self.peers.mirrors else {
+            return;
+        };
+        if self
+            .missing_sources()
+            .iter()
+            .any(|source| *source != PodSource::Api)
+        {
+            return;
+        }
+        let sets = self.sets.iter();
+        let fixed = sets.filter(|(source, _)| **source != PodSource::Api);
+        let statics = StaticPodSet {
+            pods: fixed.flat_map(|(_, pods)| pods.values().cloned()).collect(),
+            ending: self.workers.ending_statics(),
+        };
+        if mirrors.tell(statics).is_err() {
+            tracing::warn!("static pods are shown in the API later: a mailbox is full");
+        }
+    }
+
+    fn node_changed(&mut self, node: Option<&Node>) {
+        let Some(node) = node else { return };
+        let mut facts = NodeFacts::clone(&self.node);
+        let labels = node.metadata.labels.iter().flatten();
+        facts.labels = labels
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        facts.taints = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.taints.clone())
+            .unwrap_or_default();
+        self.node = Arc::new(facts);
+        self.workers
+            .set_host_ips(logic_node::node_status::host_ips(node));
+    }
+
+    /// Runs the pod: now, or when the pod that holds its name or UID has ended. Before the first relist it
+    /// is unknown which names are held.
+    fn set_goal(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
+        if pod.metadata.deletion_timestamp.is_some() {
+            return self.delete(&uid, pod, ctx);
+        }
+        match self.workers.desired(&uid) {
+            Some(desired) if desired.is_end() => return self.reservations.wait(uid, pod),
+            Some(desired) if !desired.is_run() => return,
+            Some(desired) => return self.change(&uid, desired, pod, ctx),
+            None => {}
+        }
+        let may_start = self.unmanaged.is_some();
+        if may_start && classify_arrival(&pod) != PodArrival::Live {
+            self.resume(uid, pod, ctx);
+        } else if may_start && self.reservations.claim(&uid, &pod) {
+            self.admit(uid, pod, ctx);
+        } else {
+            self.reservations.wait(uid, pod);
+        }
+    }
+
+    /// Ends a pod whose object is being deleted; a second deletion may shorten its grace period.
+    fn delete(&mut self, uid: &PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
+        self.stop_waiting(uid, ctx);
+        if self.workers.desired(uid).is_some() {
+            return self.workers.set_goal(uid, PodGoal::end(pod));
+        }
+        match &self.unmanaged {
+            // Before the first relist it is unknown whether anything of it exists.
+            None => self.reservations.wait(uid.clone(), pod),
+            // Its worker reports its end, even if it never began.
+            Some(_) if !self.ended.contains(uid) => {
+                self.reservations.claim(uid, &pod);
+                self.workers.spawn(uid, PodGoal::end(pod));
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn end_pod(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
+        self.stop_waiting(uid, ctx);
+        if let Some(desired) = self.workers.desired(uid) {
+            self.workers.set_goal(uid, PodGoal::end(desired.desired));
+        }
+    }
+
+    /// A pod that waited to start no longer does; its name goes to the next one.
+    fn stop_waiting(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
+        self.reservations.stop_waiting(uid);
+        let Some(deferred) = self.deferred.remove(uid) else {
+            return;
+        };
+        for (uid, pod) in self.reservations.release(uid, &full_name(&deferred.pod)) {
+            self.set_goal(uid, pod, ctx);
+        }
+    }
+
+    fn observed(&mut self, observed: Box<clients::runtime::PodObservation>) {
+        let uid = observed.pod.uid.clone();
+        self.workers.tell(&uid, worker::Msg::Observed(observed));
+    }
+
+    fn finished(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        let Some(pod) = self.workers.remove(uid) else {
+            return;
+        };
+        if let Some(unmanaged) = &mut self.unmanaged {
+            unmanaged.remove(uid);
+        }
+        let objects = self.sets.values().filter_map(|pods| pods.get(uid));
+        if objects
+            .into_iter()
+            .any(|pod| pod.metadata.deletion_timestamp.is_some())
+        {
+            self.ended.insert(uid.clone());
+        }
+        self.resizes.forget(uid);
+        if pod.is_static() {
+            self.show_static_pods();
+        }
+        for (next, pod) in self.reservations.release(uid, &full_name(&pod)) {
+            if next == *uid {
+                count_restart(&pod);
+            }
+            self.set_goal(next, pod, ctx);
+        }
+        self.retry_deferred(ctx);
+        self.schedule_clean_up(ctx);
+    }
+
+    fn stopped(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
+        self.workers.mark_stopped(uid);
+        self.retry_deferred(ctx);
+    }
+
+    fn retry_deferred(&mut self, ctx: &Context<Msg>) {
+        self.admit_deferred(ctx);
+        self.retry_resizes(ctx);
+    }
+
+    fn fail(&mut self, uid: &PodUid, failure: PodFailure, grace: Duration) {
+        if let Some(desired) = self.workers.desired(uid).filter(PodGoal::is_run) {
+            let failed = PodGoal::fail(desired.desired, failure, Some(grace));
+            self.workers.set_goal(uid, failed);
+        }
+    }
+
+    fn resync(&mut self, ctx: &mut Context<Msg>) {
+        self.schedule_clean_up(ctx);
+        self.workers.tell_all(|| worker::Msg::Resync);
+        self.workers.tell_ended(&self.ended);
+    }
+
+    fn is_desired(&self, uid: &PodUid) -> bool {
+        self.sets.values().any(|pods| pods.contains_key(uid))
+    }
+
+    fn missing_sources(&self) -> Vec<PodSource> {
+        let spoken = |source: &&PodSource| !self.sets.contains_key(source);
+        self.sources.iter().filter(spoken).copied().collect()
+    }
+}
+
+/// Counts a pod that starts again under the same UID.
+fn count_restart(pod: &Pod) {
+    let is_static = match pod.is_static() {
+        true => metrics::pods::STATIC,
+        false => "",
+    };
+    let restarted = metrics::pods::RESTARTED.with_label_values(&[is_static]);
+    restarted.inc();
+}

@@ -1,0 +1,184 @@
+//! Desired pods, orphans, and name reservations.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use kernel::testing::{inbox, pass, run_paused};
+use kernel::{InjectedFault, Recipient};
+use logic_api::testing::yaml::pod;
+use logic_api::types::PodUid;
+use logic_pods::mirrors::StaticPodSet;
+
+use crate::area::PodListeners;
+use crate::pod_manager;
+use crate::testing::TestNode;
+
+const WEB: &str = "
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 5
+  containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
+";
+
+fn running(status: &PodStatus) -> bool {
+    status.phase.as_deref() == Some("Running")
+}
+
+#[test]
+fn a_pod_found_in_the_runtime_that_no_source_desires_is_ended() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(WEB)]);
+        node.until("web", running).await;
+        let node = node.restart().await;
+        pass(Duration::from_secs(60)).await;
+        assert!(
+            node.exists(&PodUid::from("web")).await,
+            "no source has spoken yet"
+        );
+        node.desire(&[]);
+        node.until_gone("web").await;
+    });
+}
+
+#[test]
+fn a_pod_of_a_taken_name_waits_until_the_name_is_free() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(WEB)]);
+        node.until("web", running).await;
+        let mut changed = (*pod(WEB)).clone();
+        changed.metadata.uid = Some("web-2".to_owned());
+        node.desire(&[changed.into()]);
+        node.until("web-2", running).await;
+        assert!(!node.exists(&PodUid::from("web")).await);
+    });
+}
+
+#[test]
+fn a_directory_that_dies_finds_its_workers_again_and_ends_what_was_dropped_meanwhile() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let web = pod(WEB);
+        node.desire(std::slice::from_ref(&web));
+        let before = node.until("web", running).await;
+        node.node
+            .root
+            .inject("oxlet/pods/pod-manager", InjectedFault::Panic)
+            .unwrap();
+        node.desire(&[]);
+        node.desire(std::slice::from_ref(&web));
+        pass(Duration::from_secs(5)).await;
+        let after = node.until("web", running).await;
+        assert_eq!(before.container_statuses, after.container_statuses);
+        node.desire(&[]);
+        node.until_gone("web").await;
+    });
+}
+
+#[derive(Debug, strum::IntoStaticStr)]
+enum ReceivedMessages {
+    Statics(StaticPodSet),
+    Over(PodUid),
+}
+
+const FIXED: &str = "
+metadata: {name: fixed, annotations: {kubernetes.io/config.source: file}}
+spec:
+  terminationGracePeriodSeconds: 5
+  containers: [{name: app, image: localhost/busybox, command: [sh, -c, 'trap : TERM; sleep infinity']}]
+";
+
+/// Upstream's IsPodForMirrorPodTerminatingByFullName, and what HandlePodCleanups makes of it.
+#[test]
+fn a_static_pod_that_ends_is_told_as_ending_until_it_is_over() {
+    run_paused(|| async {
+        let (addr, mut heard) = inbox(64);
+        let node = TestNode::heard_by(PodListeners {
+            mirrors: Some(Recipient::new(addr, ReceivedMessages::Statics)),
+            over: None,
+        })
+        .await;
+        node.desire(&[pod(FIXED)]);
+        node.until("fixed", running).await;
+        node.desire(&[]);
+        node.until_gone("fixed").await;
+        pass(Duration::from_secs(1)).await;
+        let told: Vec<(usize, usize)> = heard
+            .drain()
+            .into_iter()
+            .filter_map(|heard| match heard {
+                ReceivedMessages::Statics(statics) => {
+                    Some((statics.pods.len(), statics.ending.len()))
+                }
+                ReceivedMessages::Over(_) => None,
+            })
+            .collect();
+        assert_eq!(told, [(1, 0), (0, 1), (0, 0)]);
+    });
+}
+
+const DONE: &str = "
+metadata: {name: done}
+spec:
+  restartPolicy: Never
+  containers: [{name: app, image: localhost/busybox, command: ['true']}]
+";
+
+#[test]
+fn a_pod_that_has_ended_for_good_is_told_to_need_nothing_while_it_is_still_desired() {
+    run_paused(|| async {
+        let (addr, mut heard) = inbox(64);
+        let node = TestNode::heard_by(PodListeners {
+            mirrors: None,
+            over: Some(Recipient::new(addr, ReceivedMessages::Over)),
+        })
+        .await;
+        node.desire(&[pod(DONE), pod(WEB)]);
+        node.until("web", running).await;
+        let over = |status: &PodStatus| status.phase.as_deref() == Some("Succeeded");
+        node.until("done", over).await;
+        pass(Duration::from_secs(60)).await;
+        let told: Vec<PodUid> = heard
+            .drain()
+            .into_iter()
+            .filter_map(|heard| match heard {
+                ReceivedMessages::Over(uid) => Some(uid),
+                ReceivedMessages::Statics(_) => None,
+            })
+            .collect();
+        assert_eq!(told, [PodUid::from("done")]);
+    });
+}
+
+/// Upstream's `getHostIPsAnyWay`: what TestGenerateAPIPodStatusHostNetworkPodIPs is given.
+#[test]
+fn pods_are_where_the_nodes_object_says_that_the_node_is() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(WEB)]);
+        node.until("web", running).await;
+        let object = serde_json::json!({"status": {"addresses": [
+            {"type": "Hostname", "address": "node"},
+            {"type": "InternalIP", "address": "10.9.9.9"},
+            {"type": "InternalIP", "address": "fd00::9"},
+        ]}});
+        let seen = |object: serde_json::Value| pod_manager::Msg::NodeChanged {
+            node: Some(Arc::new(serde_json::from_value(object).unwrap())),
+        };
+        node.node.pod_manager.tell(seen(object)).unwrap();
+        let is_at = |status: &PodStatus| status.host_ip.as_deref() == Some("10.9.9.9");
+        let status = node.until("web", is_at).await;
+        assert_eq!(status.host_ips.as_ref().unwrap()[1].ip, "fd00::9");
+        // A node object without addresses changes nothing, and a worker that starts later gets the same ones.
+        let nothing = seen(serde_json::json!({"status": {}}));
+        node.node.pod_manager.tell(nothing).unwrap();
+        let mut other = (*pod(WEB)).clone();
+        (other.metadata.uid, other.metadata.name) = (Some("b".into()), Some("b".into()));
+        node.desire(&[pod(WEB), other.into()]);
+        node.until("b", |status| running(status) && is_at(status))
+            .await;
+        assert!(is_at(&node.statuses().await[&PodUid::from("web")]));
+    });
+}

@@ -1,0 +1,263 @@
+//! The workers of all pods. They and their list outlive a pod manager that fails.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Addr, ChildSpec, Supervisor};
+use logic_api::pod::PodView;
+use logic_api::requests::{self, ResourceAmounts};
+use logic_api::types::PodUid;
+use logic_pods::PodWorkerConfig;
+use logic_pods::admission::total_requests;
+use state::{status, user_namespaces};
+use tokio::sync::watch;
+
+use super::goal::{PodGoal, full_name};
+use crate::worker::{self, Peers};
+
+/// A worker receives messages about its own pod alone: room for a burst of events of a pod with many containers.
+const MAILBOX: usize = 64;
+
+/// The workers; clones share one list.
+#[derive(Debug, Clone)]
+pub struct PodWorkers {
+    supervisor: Supervisor,
+    peers: Peers,
+    /// Those of [`Peers::rules`], with the node's addresses as they are now.
+    rules: Rc<watch::Sender<Arc<PodWorkerConfig>>>,
+    list: Rc<RefCell<BTreeMap<PodUid, WorkerHandle>>>,
+}
+
+/// The pod manager's handle of one worker.
+#[derive(Debug)]
+struct WorkerHandle {
+    addr: Addr<worker::Msg>,
+    goal: watch::Sender<PodGoal>,
+    /// Set when a message did not fit: the worker must fetch the state itself.
+    missed: Rc<Cell<bool>>,
+    /// Set when nothing of the pod runs any more: its allocated resources are free.
+    stopped: Cell<bool>,
+    /// The pod's allocated resources: computed once, read by the admission of every other pod.
+    requested: RefCell<ResourceAmounts>,
+}
+
+impl PodWorkers {
+    pub fn new(supervisor: Supervisor, peers: Peers) -> Self {
+        PodWorkers {
+            supervisor,
+            rules: Rc::new(watch::Sender::new(peers.rules.clone())),
+            peers,
+            list: Rc::default(),
+        }
+    }
+
+    pub(super) fn spawn(&self, uid: &PodUid, desired: PodGoal) {
+        let (addr, port) = kernel::mailbox(MAILBOX);
+        let requested = RefCell::new(total_requests(&desired.allocated));
+        let (sender, receiver) = watch::channel(desired);
+        let missed = Rc::new(Cell::new(false));
+        let wish = worker::PodUpdates {
+            goal: receiver,
+            missed: missed.clone(),
+            rules: self.rules.subscribe(),
+        };
+        let (peers, owned) = (self.peers.clone(), uid.clone());
+        self.supervisor
+            .spawn(ChildSpec::transient(uid.as_str()), port, move || {
+                worker::PodWorker::new(owned.clone(), wish.clone(), peers.clone())
+            });
+        let worker = WorkerHandle {
+            addr,
+            goal: sender,
+            missed,
+            stopped: Cell::new(false),
+            requested,
+        };
+        self.list.borrow_mut().insert(uid.clone(), worker);
+    }
+
+    /// The goal of a pod that has a worker.
+    pub(super) fn desired(&self, uid: &PodUid) -> Option<PodGoal> {
+        let list = self.list.borrow();
+        Some(list.get(uid)?.goal.borrow().clone())
+    }
+
+    /// Changes the goal of a pod, and wakes its worker if it differs.
+    pub(super) fn set_goal(&self, uid: &PodUid, desired: PodGoal) {
+        let list = self.list.borrow();
+        let Some(worker) = list.get(uid) else { return };
+        let changed = worker.goal.send_if_modified(|current| {
+            let differs = *current != desired;
+            *current = desired;
+            differs
+        });
+        if changed {
+            worker
+                .requested
+                .replace(total_requests(&worker.goal.borrow().allocated));
+            worker.tell(worker::Msg::Wake);
+        }
+    }
+
+    /// Sets the node's addresses that pods' statuses show, from the node's object; while that has none, those of
+    /// the configuration count.
+    pub(super) fn set_host_ips(&self, host_ips: Vec<String>) {
+        let moved = !host_ips.is_empty() && self.rules.borrow().node.host_ips != host_ips;
+        if moved {
+            let mut rules = PodWorkerConfig::clone(&self.rules.borrow());
+            rules.node.host_ips = host_ips;
+            self.rules.send_replace(Arc::new(rules));
+            self.tell_all(|| worker::Msg::Wake);
+        }
+    }
+
+    pub(super) fn tell(&self, uid: &PodUid, msg: worker::Msg) {
+        if let Some(worker) = self.list.borrow().get(uid) {
+            worker.tell(msg);
+        }
+    }
+
+    pub(super) fn tell_all(&self, msg: impl Fn() -> worker::Msg) {
+        for worker in self.list.borrow().values() {
+            worker.tell(msg());
+        }
+    }
+
+    /// Removes a worker that has ended; returns its pod.
+    pub(super) fn remove(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        let worker = self.list.borrow_mut().remove(uid)?;
+        Some(worker.goal.borrow().allocated.clone())
+    }
+
+    pub(super) fn pods(&self) -> BTreeMap<PodUid, Arc<Pod>> {
+        let list = self.list.borrow();
+        let pods = list
+            .iter()
+            .map(|(uid, worker)| (uid.clone(), worker.goal.borrow().allocated.clone()));
+        pods.collect()
+    }
+
+    /// The full names of static pods that are ending.
+    pub(super) fn ending_statics(&self) -> BTreeSet<String> {
+        let list = self.list.borrow();
+        let ending = list.values().filter_map(|worker| {
+            let desired = worker.goal.borrow();
+            (desired.is_end() && desired.allocated.is_static())
+                .then(|| full_name(&desired.allocated))
+        });
+        ending.collect()
+    }
+
+    /// Marks that nothing of a pod runs any more.
+    pub(super) fn mark_stopped(&self, uid: &PodUid) {
+        if let Some(worker) = self.list.borrow().get(uid) {
+            worker.stopped.set(true);
+        }
+    }
+
+    /// The pods that hold resources, with their allocated resources.
+    pub(super) fn active(&self) -> Vec<Arc<Pod>> {
+        let list = self.list.borrow();
+        let active = list.values().filter(|worker| !worker.stopped.get());
+        active
+            .map(|worker| worker.goal.borrow().allocated.clone())
+            .collect()
+    }
+
+    /// Has the user namespace manager release the ids of pods of an earlier life that are unknown now.
+    pub(super) fn retain_user_namespaces<'a>(&self, unmanaged: impl Iterator<Item = &'a PodUid>) {
+        let list = self.list.borrow();
+        let mut pods: BTreeSet<PodUid> = unmanaged.cloned().collect();
+        pods.extend(list.keys().cloned());
+        // Sent again with the next clean-up; until then only ids stay in use.
+        drop(self.peers.users.tell(user_namespaces::Msg::Retain { pods }));
+    }
+
+    /// Tells the status manager again which pods have ended.
+    pub(super) fn tell_ended(&self, ended: &BTreeSet<PodUid>) {
+        for uid in ended {
+            let forget = status::Msg::Forget { uid: uid.clone() };
+            if let Err(full) = self.peers.statuses.tell(forget) {
+                tracing::warn!("the end of a pod is told later: {full}");
+            }
+        }
+    }
+
+    /// Has the volume manager remove the volumes of unknown pods.
+    pub(super) fn retain_volumes<'a>(&self, others: impl Iterator<Item = &'a PodUid>) {
+        let mut pods: BTreeSet<PodUid> = others.cloned().collect();
+        pods.extend(self.list.borrow().keys().cloned());
+        // Sent again with the next relist; until then leftovers stay.
+        drop(self.peers.volumes.tell(volumes::Msg::Pods(pods)));
+    }
+
+    /// The sum of the resources allocated to all pods but this one.
+    pub(super) fn used(&self, except: &PodUid) -> ResourceAmounts {
+        let list = self.list.borrow();
+        let others = list
+            .iter()
+            .filter(|(uid, worker)| *uid != except && !worker.stopped.get());
+        let mut used = ResourceAmounts::new();
+        for (_, worker) in others {
+            requests::add(&mut used, &worker.requested.borrow());
+        }
+        used
+    }
+
+    /// The UIDs of the pods that should run.
+    pub(super) fn running(&self) -> Vec<PodUid> {
+        let list = self.list.borrow();
+        let running = list
+            .iter()
+            .filter(|(_, worker)| !worker.goal.borrow().is_end());
+        running.map(|(uid, _)| uid.clone()).collect()
+    }
+
+    /// The worker of the pod of this UID, namespace/name or name; a static pod's name also without the
+    /// node's, as its manifest has it.
+    pub(super) fn find(&self, wanted: &str) -> Option<Addr<worker::Msg>> {
+        let list = self.list.borrow();
+        let by_name = || {
+            list.values().find(|worker| {
+                let desired = worker.goal.borrow();
+                let name = full_name(&desired.allocated);
+                let node = desired
+                    .allocated
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| spec.node_name.clone());
+                let own = name.strip_suffix(&format!("-{}", node.unwrap_or_default()));
+                let named = |full: &str| {
+                    full == wanted || full.split_once('/').is_some_and(|(_, name)| name == wanted)
+                };
+                named(&name) || own.is_some_and(named)
+            })
+        };
+        let worker = list.get(&PodUid::from(wanted)).or_else(by_name)?;
+        Some(worker.addr.clone())
+    }
+
+    /// Each pod's full name, and whether its goal is to run or to end.
+    pub(super) fn goals(&self) -> BTreeMap<String, &'static str> {
+        let list = self.list.borrow();
+        let goals = list.values().map(|worker| {
+            let desired = worker.goal.borrow();
+            (full_name(&desired.allocated), desired.word())
+        });
+        goals.collect()
+    }
+}
+
+impl WorkerHandle {
+    /// A full mailbox loses nothing: the goal is in the watch, and the worker fetches the runtime's state
+    /// when it handles the messages that did fit.
+    fn tell(&self, msg: worker::Msg) {
+        if let Err(full) = self.addr.tell(msg) {
+            tracing::warn!("pod worker is behind: {full}");
+            self.missed.set(true);
+        }
+    }
+}

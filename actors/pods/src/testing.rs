@@ -1,0 +1,325 @@
+//! A whole node in the test's process: the real tree over a runtime-fake behind real gRPC, on a paused clock.
+
+#![expect(
+    missing_debug_implementations,
+    reason = "a rig of closures and servers"
+)]
+#![expect(clippy::unwrap_used, reason = "a test fails by it")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clients::runtime::RuntimeClient;
+use clients::runtime::fake::serve;
+use clients::storage::testing::FakeStorage;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kernel::{Addr, Intensity, Recipient, Supervisor, mailbox};
+use logic_api::objects::StaticObjects;
+use logic_api::types::PodUid;
+use logic_pods::PodWorkerConfig;
+use logic_pods::credentials::docker::DockerConfigDirs;
+use logic_resources::node::{LocalStorage, MachineFacts, NodeFacts, PodLimit};
+use logic_resources::node_policy::NodePolicy;
+use logic_volumes::resolve::SeLinuxMountPolicy;
+use plugin_host::PluginClient;
+use runtime_fake::{Clock, Fake, FakeSettings};
+use state::area::{StatePeers, StateSettings};
+use state::events::{self, Event, Recorder};
+use state::objects::ObjectStore;
+use state::status::{self, PodResync};
+use state::user_namespaces;
+use tempfile::TempDir;
+
+use crate::area::{PodListeners, PodPeers, PodSettings, PullSettings};
+use crate::pod_manager::{self, PodSource};
+use crate::{credentials, images, pleg};
+
+/// Longer than any answer takes: the paused clock only advances while every task waits.
+const SOON: Duration = Duration::from_secs(10);
+
+/// The CPUs of a node for which a test sets no other number.
+const CPUS: u32 = 4;
+
+/// The addresses of the node's actors.
+#[derive(Debug, Clone)]
+pub struct TestAddrs {
+    pub root: Supervisor,
+    pub recorder: Recorder,
+    pub pod_manager: Addr<pod_manager::Msg>,
+    pub pleg: Addr<pleg::Msg>,
+    pub images: Addr<images::Msg>,
+    pub volumes: Addr<volumes::Msg>,
+    pub statuses: Addr<status::Msg>,
+    pub events: Addr<events::Msg>,
+}
+
+/// The node, its runtime and storage plugins, and their folder.
+pub struct TestNode {
+    pub fake: Fake,
+    pub storage: FakeStorage,
+    pub node: TestAddrs,
+    pub runtime: RuntimeClient,
+    pub rules: Arc<PodWorkerConfig>,
+    folder: TempDir,
+}
+
+impl TestNode {
+    /// Starts a node with an empty runtime.
+    pub async fn start() -> TestNode {
+        TestNode::heard_by(PodListeners::default()).await
+    }
+
+    /// Starts a node whose pod events go to these listeners too.
+    pub async fn heard_by(listeners: PodListeners) -> TestNode {
+        let folder = tempfile::tempdir().unwrap();
+        let fake = Fake::open_at(
+            folder.path().join("fake"),
+            FakeSettings::default(),
+            Clock::start(),
+        )
+        .unwrap();
+        let storage = FakeStorage::start(folder.path());
+        TestNode::on((fake, storage, folder), CPUS, listeners).await
+    }
+
+    /// Kills the agent, and starts a new one on the same runtime and folder.
+    pub async fn restart(self) -> TestNode {
+        self.node.root.shutdown().await;
+        let world = (self.fake, self.storage, self.folder);
+        TestNode::on(world, CPUS, PodListeners::default()).await
+    }
+
+    /// The same, on a machine with this number of CPUs.
+    pub async fn restart_with(self, cpus: u32) -> TestNode {
+        self.node.root.shutdown().await;
+        let world = (self.fake, self.storage, self.folder);
+        TestNode::on(world, cpus, PodListeners::default()).await
+    }
+
+    async fn on(
+        (fake, storage, folder): (Fake, FakeStorage, TempDir),
+        cpus: u32,
+        listeners: PodListeners,
+    ) -> TestNode {
+        let line = PluginClient::fixed("runtime", serve(&fake, folder.path()));
+        let runtime = RuntimeClient::new(line, Duration::from_secs(120));
+        let root = Supervisor::root("oxlet", Intensity::MANAGERS);
+        let rules = Arc::new(PodWorkerConfig {
+            policy: logic_pods::pod_actions::PodActionPolicy::default(),
+            facts: Arc::new(facts(cpus)),
+            node: NodePolicy {
+                node_name: "node".to_owned(),
+                root_dir: folder.path().join("root"),
+                pod_logs_dir: folder.path().join("logs"),
+                container_logs_dir: folder.path().join("links"),
+                ..NodePolicy::default()
+            },
+        });
+        let (state, state_ports) = state::area::mailboxes();
+        let (pods, pod_ports) = crate::area::mailboxes();
+        let (volumes, volumes_port) = mailbox(volumes::MAILBOX);
+        let objects = ObjectStore::fixed(StaticObjects::default());
+        let resync = Recipient::new(pods.pod_manager.clone(), |PodResync| {
+            pod_manager::Msg::Resync
+        });
+        let state_peers = StatePeers {
+            events: None,
+            statuses: resync.clone().into(),
+        };
+        state::area::spawn(
+            &root,
+            state_ports,
+            state_settings(folder.path()),
+            state_peers,
+        );
+        let volume_peers = volumes::Peers {
+            storage: storage.storage(),
+            hosts: BTreeMap::new(),
+            objects: objects.clone(),
+            resync,
+            recorder: state.recorder(),
+            rules: rules.clone(),
+            cluster: None,
+        };
+        volumes::area::spawn(&root, volumes_port, volume_policy(), volume_peers);
+        let settings = PodSettings {
+            rules: rules.clone(),
+            pulls: pulls(folder.path()),
+            logs: logic_pods::logs::LogRotationPolicy::default(),
+            sources: [PodSource::File].into(),
+        };
+        let pod_peers = PodPeers {
+            runtime: runtime.clone(),
+            state: state.clone(),
+            volumes: volumes.clone(),
+            objects,
+            listeners,
+        };
+        crate::area::spawn(&root, (&pods, pod_ports), settings, pod_peers);
+        let node = TestAddrs {
+            root,
+            recorder: state.recorder(),
+            pod_manager: pods.pod_manager,
+            pleg: pods.pleg,
+            images: pods.images,
+            volumes,
+            statuses: state.statuses,
+            events: state.events,
+        };
+        TestNode {
+            fake,
+            storage,
+            node,
+            runtime,
+            rules,
+            folder,
+        }
+    }
+
+    /// The number of files in a folder of the node: `logs/NAMESPACE_NAME_UID/CONTAINER`, `links`.
+    pub fn files(&self, folder: &str) -> usize {
+        std::fs::read_dir(self.folder.path().join(folder)).map_or(0, Iterator::count)
+    }
+
+    /// Sets the faults of the runtime's calls from now on; see `runtime_fake`.
+    pub fn script(&self, faults: &str) {
+        std::fs::write(self.folder.path().join("fake/faults.json"), faults).unwrap();
+    }
+
+    /// Sets the desired pods of the node.
+    pub fn desire(&self, pods: &[Arc<Pod>]) {
+        let set = pod_manager::Msg::SetPods {
+            source: PodSource::File,
+            pods: pods.to_vec(),
+        };
+        self.node.pod_manager.tell(set).unwrap();
+    }
+
+    /// Lets the clock run until a pod's status is as expected.
+    pub async fn until(&self, uid: &str, wanted: impl Fn(&PodStatus) -> bool) -> Arc<PodStatus> {
+        let uid = PodUid::from(uid);
+        for _ in 0..20_000 {
+            if let Some(status) = self
+                .statuses()
+                .await
+                .get(&uid)
+                .filter(|status| wanted(status))
+            {
+                return status.clone();
+            }
+            kernel::testing::pass(Duration::from_millis(50)).await;
+        }
+        let events = self
+            .events()
+            .await
+            .into_iter()
+            .map(|event| format!("{}: {}", event.reason, event.message));
+        let events: Vec<String> = events.collect();
+        panic!(
+            "pod {uid} is not as wanted: {:#?}; {events:#?}",
+            self.statuses().await.get(&uid)
+        );
+    }
+
+    /// Lets the clock run until the node has nothing left of a pod.
+    pub async fn until_gone(&self, uid: &str) {
+        let uid = PodUid::from(uid);
+        for _ in 0..20_000 {
+            if !self.statuses().await.contains_key(&uid) && !self.exists(&uid).await {
+                return;
+            }
+            kernel::testing::pass(Duration::from_millis(50)).await;
+        }
+        panic!("pod {uid} is not gone");
+    }
+
+    pub async fn exists(&self, uid: &PodUid) -> bool {
+        self.runtime.pods().await.unwrap().contains_key(uid)
+    }
+
+    pub async fn statuses(&self) -> BTreeMap<PodUid, Arc<PodStatus>> {
+        let all = self
+            .node
+            .statuses
+            .ask(SOON, |reply| state::status::Msg::All { reply });
+        all.await.unwrap()
+    }
+
+    pub async fn events(&self) -> Vec<Event> {
+        let list = self
+            .node
+            .events
+            .ask(SOON, |reply| events::Msg::List { reply });
+        list.await.unwrap()
+    }
+
+    pub async fn reasons(&self) -> Vec<String> {
+        self.events()
+            .await
+            .into_iter()
+            .map(|event| event.reason)
+            .collect()
+    }
+}
+
+fn state_settings(folder: &Path) -> StateSettings {
+    StateSettings {
+        checkpoint: folder.join("pods.checkpoint"),
+        root_dir: folder.join("root"),
+        users: user_namespaces::Policy {
+            pods: folder.join("root/pods"),
+            ids_per_pod: 65_536,
+            max_pods: 1100,
+        },
+    }
+}
+
+fn volume_policy() -> volumes::Policy {
+    volumes::Policy {
+        resync: Duration::from_secs(60),
+        stats: None,
+        selinux: SeLinuxMountPolicy::Off,
+    }
+}
+
+/// The facts of a node with this number of CPUs, 8 GiB of memory and room for 1,100 pods.
+fn facts(cpus: u32) -> NodeFacts {
+    let machine = MachineFacts {
+        cpus,
+        memory: 8 << 30,
+        ..MachineFacts::default()
+    };
+    let limit = PodLimit {
+        max: 1100,
+        per_core: 0,
+    };
+    let capacity = logic_resources::node::capacity(&machine, limit, LocalStorage::Counted);
+    NodeFacts {
+        name: "node".to_owned(),
+        allocatable: capacity.clone(),
+        allocatable_at_most: capacity.clone(),
+        capacity,
+        os: "linux".to_owned(),
+        ..NodeFacts::default()
+    }
+}
+
+/// Pulls without limits and verification, with the credentials of the node's folder alone.
+fn pulls(folder: &Path) -> PullSettings {
+    PullSettings {
+        images: images::ImageConfig {
+            root_dir: folder.join("root"),
+            ..images::ImageConfig::default()
+        },
+        credentials: credentials::CredentialConfig {
+            folders: DockerConfigDirs {
+                root_dir: folder.to_owned(),
+                working: folder.to_owned(),
+                home: folder.to_owned(),
+            },
+            providers: Vec::new(),
+        },
+    }
+}

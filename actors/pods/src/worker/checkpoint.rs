@@ -1,0 +1,141 @@
+//! The worker's side of its pod's checkpoint.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use kernel::Addr;
+use logic_api::types::{ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod};
+use logic_pods::resize::AllocatedResources;
+use logic_pods::take_over;
+use state::checkpoints::{self, PodRecord};
+
+/// The checkpoint manager answers from memory.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The pod's record, and which version of it is stored.
+#[derive(Debug, Default)]
+pub(super) struct PodCheckpoint {
+    pub(super) record: PodRecord,
+    /// Whether the record says when the pod started.
+    has_begun: bool,
+    /// The hash of the stored record; a second copy of it would take more memory than the pod's definition.
+    kept: Option<u64>,
+}
+
+impl PodCheckpoint {
+    /// Loads the record that an earlier life left.
+    pub(super) async fn load(&mut self, uid: &PodUid, checkpoints: &Addr<checkpoints::Msg>) {
+        let load = |reply| checkpoints::Msg::Load {
+            uid: uid.clone(),
+            reply,
+        };
+        match checkpoints.ask(LOAD_TIMEOUT, load).await {
+            Ok(record) => self.record = record.unwrap_or_default(),
+            Err(error) => tracing::warn!(%uid, "starting without this pod's record: {error}"),
+        }
+        self.note_kept();
+    }
+
+    /// Sets the pod's start time, unless an earlier life did: from the API's status, which another agent may have
+    /// written, else from the first sandbox, else now.
+    pub(super) fn begin(&mut self, given: &Pod, pod: Option<&RuntimePod>, now: Timestamp) {
+        if self.is_new() {
+            let containers = pod.into_iter().flat_map(|pod| &pod.containers);
+            containers.for_each(|container| self.take_over(given, container, now));
+        }
+        let sandboxes = pod.into_iter().flat_map(|pod| &pod.sandboxes);
+        let first = sandboxes.filter_map(|sandbox| sandbox.created_at).min();
+        let started = take_over::start_time(given).or(first).unwrap_or(now);
+        self.record.started.get_or_insert(started.min(now));
+    }
+
+    /// Takes over from the API's status what another agent reported about this container.
+    fn take_over(&mut self, given: &Pod, container: &RuntimeContainer, now: Timestamp) {
+        if let Some(health) = take_over::health(given, container) {
+            self.record.health.insert(container.id.clone(), health);
+        }
+        if let Some(since) = take_over::ran_since(given, container) {
+            self.record
+                .runs
+                .insert(container.id.clone(), since.min(now));
+        }
+    }
+
+    /// Whether no earlier life left a record.
+    pub(super) fn is_new(&self) -> bool {
+        !self.has_begun
+    }
+
+    /// Sets the time of exits that are seen for the first time, and forgets those of removed containers.
+    pub(super) fn note_exits(&mut self, pod: &RuntimePod, now: Timestamp) {
+        let exited = pod
+            .containers
+            .iter()
+            .filter(|container| container.state == ContainerState::Exited);
+        let noted = exited.map(|container| {
+            let at = self.record.exits.get(&container.id).copied();
+            (container.id.clone(), at.unwrap_or(now))
+        });
+        self.record.exits = noted.collect();
+        let running = pod
+            .containers
+            .iter()
+            .filter(|c| c.state == ContainerState::Running);
+        for container in running {
+            self.record.runs.entry(container.id.clone()).or_insert(now);
+        }
+    }
+
+    /// Stores the resources allocated to the pod.
+    pub(super) fn allocate(&mut self, pod: &Pod) {
+        let allocated = AllocatedResources::of(pod);
+        self.record.allocated = allocated.is_some().then_some(allocated);
+    }
+
+    /// Stores the resources that a container was started with or resized to; the default ones are not stored.
+    pub(super) fn actuate(&mut self, name: String, resources: ResourceRequirements) {
+        if resources == ResourceRequirements::default() {
+            self.record.actuated.remove(&name);
+        } else {
+            self.record.actuated.insert(name, resources);
+        }
+    }
+
+    /// Forgets the health and messages of removed instances; `pod` is the complete runtime state.
+    pub(super) fn forget_gone(&mut self, pod: &RuntimePod) {
+        let exists = |id: &ContainerId| pod.containers.iter().any(|container| container.id == *id);
+        self.record.runs.retain(|id, _| exists(id));
+        self.record.health.retain(|id, _| exists(id));
+        self.record.termination_messages.retain(|id, _| exists(id));
+    }
+
+    /// Has the record stored if it differs from the stored one.
+    pub(super) fn save(&mut self, uid: &PodUid, checkpoints: &Addr<checkpoints::Msg>) {
+        if self.kept == Some(fingerprint(&self.record)) {
+            return;
+        }
+        let keep = checkpoints::Msg::Keep {
+            uid: uid.clone(),
+            record: Box::new(self.record.clone()),
+        };
+        match checkpoints.tell(keep) {
+            Ok(()) => self.note_kept(),
+            Err(full) => tracing::warn!("record not kept: {full}"),
+        }
+    }
+
+    fn note_kept(&mut self) {
+        self.has_begun = self.record.started.is_some();
+        self.kept = Some(fingerprint(&self.record));
+    }
+}
+
+/// A hash that is equal for equal records.
+fn fingerprint(record: &PodRecord) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let text = serde_json::to_vec(record).expect("a record is texts, times and numbers");
+    hasher.write(&text);
+    hasher.finish()
+}

@@ -1,0 +1,133 @@
+//! The state that the steps of a plan share: their inputs, their progress, their results.
+//!
+//! The executor depends on the steps (kills, starts, the sandbox, resizes, removals); each of them on this file alone.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clients::runtime::RuntimeError;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, PodUid, RuntimePod, SandboxId, WaitingReason};
+use logic_pods::sandbox::SandboxConfig;
+use logic_volumes::MountedVolumes;
+use state::checkpoints::ContainerResources;
+use tokio::sync::watch;
+
+use super::metrics::PullTimings;
+use super::retries::RetryKey;
+use super::{Peers, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
+use crate::pod_manager::PodGoal;
+
+/// The result of a plan.
+#[derive(Debug)]
+pub struct SyncResult {
+    /// The failures, by what is retried.
+    pub(super) problems: Vec<(RetryKey, SyncProblem)>,
+    /// Containers that run now, with the resources that they were started with or resized to.
+    pub(super) started: Vec<(String, ResourceRequirements)>,
+    /// Kills that were begun; one is removed when its container is seen exited.
+    pub(super) kills_in_progress: KillsInProgress,
+    /// The pod's full state in the runtime after the last step.
+    pub(super) runtime: Result<RuntimePod, RuntimeError>,
+}
+
+/// Why a step was not done, and when to retry it.
+#[derive(Debug)]
+pub(super) struct SyncProblem {
+    pub(super) waiting: Option<WaitingReason>,
+    pub(super) retry_after: Duration,
+}
+
+impl SyncProblem {
+    /// Retries soon, whatever the error: for kills, and for a sandbox that came without an address.
+    pub(super) fn soon() -> Self {
+        SyncProblem {
+            waiting: None,
+            retry_after: RETRY_PERIOD,
+        }
+    }
+
+    pub(super) fn of(error: &RuntimeError) -> Self {
+        let soon = error.transient() || error.is_clearing_up();
+        SyncProblem {
+            waiting: None,
+            retry_after: if soon { RETRY_PERIOD } else { RETRY_BACKOFF },
+        }
+    }
+}
+
+/// Carries out one plan: its inputs, and its progress.
+#[derive(Debug)]
+pub(super) struct PlanExecutor {
+    pub(super) peers: Peers,
+    pub(super) uid: PodUid,
+    pub(super) pod: Arc<Pod>,
+    /// Watched for the pod's end while it syncs, and for a shorter grace period.
+    pub(super) goal: watch::Receiver<PodGoal>,
+    pub(super) stage: PodWorkerState,
+    pub(super) ips: Vec<String>,
+    pub(super) actuated: ContainerResources,
+    /// The containers that run, by name.
+    pub(super) running: BTreeMap<String, ContainerId>,
+    /// The mounted volumes of the pod; empty until all are mounted, and then no container is started.
+    pub(super) volumes: Arc<MountedVolumes>,
+    /// Reported as each pull ends, not at the end of the plan.
+    pub(super) pulls: PullTimings,
+    pub(super) progress: PlanProgress,
+}
+
+/// The progress of a plan.
+#[derive(Debug, Default)]
+pub(super) struct PlanProgress {
+    pub(super) sandbox: Option<SandboxId>,
+    /// The config of the sandbox, if this plan created it.
+    pub(super) made: Option<Arc<SandboxConfig>>,
+    pub(super) kills_in_progress: KillsInProgress,
+    pub(super) problems: Vec<(RetryKey, SyncProblem)>,
+    pub(super) started: Vec<(String, ResourceRequirements)>,
+}
+
+impl PlanExecutor {
+    /// Resolves when the pod's goal is no longer to run.
+    pub(super) async fn wait_for_end(&self) {
+        let mut desired = self.goal.clone();
+        // The pod manager's end of the goal is gone: the pod keeps running.
+        if desired.wait_for(|desired| !desired.is_run()).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// The resources allocated to a container of the pod.
+    pub(super) fn resources(&self, name: &str) -> Option<ResourceRequirements> {
+        let (_, container) = self.pod.container(name)?;
+        Some(container.resources.clone().unwrap_or_default())
+    }
+}
+
+/// The state that all containers of a pod share.
+#[derive(Debug)]
+pub(super) struct PodContext {
+    pub(super) sandbox: Arc<SandboxConfig>,
+    /// The managed hosts file, once the pod has an address.
+    pub(super) hosts: Option<PathBuf>,
+}
+
+/// The progress of killing a container.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KillProgress {
+    /// The deadline for SIGKILL. Never moves back: a new grace period can only shorten it.
+    pub(super) until: Instant,
+    pub(super) hook: PreStopState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PreStopState {
+    Due,
+    Run,
+}
+
+/// The kills under way, by instance.
+pub(super) type KillsInProgress = BTreeMap<ContainerId, KillProgress>;

@@ -1,0 +1,200 @@
+//! Carries out a plan: one step after the other, then fetches the pod's state.
+//!
+//! Runs beside the worker, which starts nothing else meanwhile. A step that fails ends the plan; the next
+//! plan starts from the state fetched at the end. A request to end the pod is checked between steps and
+//! during image pulls, never during a call that creates.
+
+use std::sync::Arc;
+
+use clients::runtime::RuntimeError;
+use futures_util::future::join_all;
+use logic_api::pod::PodView;
+use logic_pods::pod_actions::{PodAction, PodPlan, RemovedLog};
+
+use super::context::{PlanExecutor, PodContext, SyncProblem, SyncResult};
+use super::kill::KillOutcome;
+use super::retries::RetryKey;
+use super::sandbox::SandboxError;
+use super::start::{ContainerStart, StartResult};
+use super::{PodWorkerState, remove};
+use crate::hosts;
+
+/// Whether a plan goes on after a step.
+#[derive(Debug, PartialEq, Eq)]
+enum StepOutcome {
+    Done,
+    Last,
+}
+
+impl PlanExecutor {
+    pub(super) async fn execute(mut self, plan: PodPlan) -> SyncResult {
+        self.progress.sandbox = plan.sandbox;
+        for batch in batches(plan.actions) {
+            if self.is_over() || self.step(batch).await == StepOutcome::Last {
+                break;
+            }
+        }
+        SyncResult {
+            runtime: self.peers.runtime.pod(&self.uid).await,
+            problems: self.progress.problems,
+            started: self.progress.started,
+            kills_in_progress: self.progress.kills_in_progress,
+        }
+    }
+
+    /// Carries out a batch of independent steps.
+    async fn step(&mut self, batch: Vec<PodAction>) -> StepOutcome {
+        match batch.first() {
+            None => StepOutcome::Done,
+            Some(PodAction::KillContainer { .. }) => self.kills(batch).await,
+            Some(PodAction::StartContainer { .. }) => self.starts(batch).await,
+            Some(PodAction::CreateSandbox { attempt }) => self.creation(*attempt).await,
+            Some(PodAction::ResizeContainer { id, name }) => {
+                let (id, name) = (id.clone(), name.clone());
+                self.resize(&id, name).await;
+                StepOutcome::Done
+            }
+            Some(PodAction::StopSandbox { sandbox }) => {
+                let result = self.peers.runtime.stop_sandbox(sandbox).await;
+                self.ending(result)
+            }
+            Some(PodAction::RemoveContainer { instance, log }) => {
+                let result = match log {
+                    RemovedLog::Removed => remove::instance(&self.peers, &self.pod, instance).await,
+                    RemovedLog::Kept => self.peers.runtime.remove_container(&instance.id).await,
+                };
+                self.ending(result)
+            }
+        }
+    }
+
+    /// A failed kill, stop or removal ends the plan and is retried soon.
+    fn ending(&mut self, result: Result<(), RuntimeError>) -> StepOutcome {
+        let Err(error) = result else {
+            return StepOutcome::Done;
+        };
+        tracing::warn!(pod = %self.uid, "{}", error.describe());
+        self.progress
+            .problems
+            .push((RetryKey::Teardown, SyncProblem::soon()));
+        StepOutcome::Last
+    }
+
+    async fn kills(&mut self, batch: Vec<PodAction>) -> StepOutcome {
+        match self.kill(batch).await {
+            Ok(KillOutcome::Done) => StepOutcome::Done,
+            Ok(KillOutcome::Superseded) => StepOutcome::Last,
+            Err(error) => self.ending(Err(error)),
+        }
+    }
+
+    async fn creation(&mut self, attempt: u32) -> StepOutcome {
+        match self.create_sandbox(attempt).await {
+            Ok(id) => {
+                self.progress.sandbox = Some(id);
+                if self.ips.is_empty() && !self.pod.host_network() {
+                    // It must be removed again, and the next one is delayed by a back-off.
+                    self.progress
+                        .problems
+                        .push((RetryKey::Sandbox, SyncProblem::soon()));
+                }
+                StepOutcome::Done
+            }
+            Err(error) => {
+                tracing::warn!(pod = %self.uid, "{}", error.describe());
+                self.progress
+                    .problems
+                    .push((RetryKey::Sandbox, error.problem()));
+                StepOutcome::Last
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stage == PodWorkerState::Syncing && !self.goal.borrow().is_run()
+    }
+
+    /// Starts containers concurrently: none waits for another one's image.
+    async fn starts(&mut self, batch: Vec<PodAction>) -> StepOutcome {
+        let Some(sandbox) = self.progress.sandbox.clone() else {
+            return StepOutcome::Last;
+        };
+        let context = match self.pod_context().await {
+            Ok(context) => context,
+            Err(error) => {
+                tracing::warn!(pod = %self.uid, "{}", error.describe());
+                self.progress
+                    .problems
+                    .push((RetryKey::Sandbox, error.problem()));
+                return StepOutcome::Last;
+            }
+        };
+        let executor = &*self;
+        let starts = batch.iter().filter_map(|action| match action {
+            PodAction::StartContainer {
+                name,
+                restart_count,
+                ..
+            } => Some(ContainerStart {
+                executor,
+                sandbox: &sandbox,
+                context: &context,
+                name: name.clone(),
+                restart_count: *restart_count,
+            }),
+            PodAction::KillContainer { .. }
+            | PodAction::StopSandbox { .. }
+            | PodAction::RemoveContainer { .. }
+            | PodAction::CreateSandbox { .. }
+            | PodAction::ResizeContainer { .. } => None,
+        });
+        let ends = join_all(starts.map(ContainerStart::start)).await;
+        let mut failed = Vec::new();
+        for StartResult { name, result, kill } in ends {
+            failed.extend(kill.map(|id| self.post_start_kill(id, &name)));
+            match result {
+                Ok(()) => {
+                    let resources = self.resources(&name);
+                    self.progress
+                        .started
+                        .extend(resources.map(|resources| (name, resources)));
+                }
+                Err(problem) => self
+                    .progress
+                    .problems
+                    .push((RetryKey::Container(name), problem)),
+            }
+        }
+        match failed.is_empty() {
+            true => StepOutcome::Done,
+            false => self.kills(failed).await,
+        }
+    }
+
+    /// The state that all containers of the pod share.
+    async fn pod_context(&mut self) -> Result<PodContext, SandboxError> {
+        let sandbox = match &self.progress.made {
+            Some(made) => made.clone(),
+            None => Arc::new(self.sandbox_config().await?),
+        };
+        let hosts = match self.ips.is_empty() {
+            true => None,
+            false => Some(hosts::ensure(&self.pod, &self.ips, &self.peers.rules.node).await?),
+        };
+        Ok(PodContext { sandbox, hosts })
+    }
+}
+
+/// Groups consecutive independent steps of a plan.
+fn batches(actions: Vec<PodAction>) -> Vec<Vec<PodAction>> {
+    let mut batches: Vec<Vec<PodAction>> = Vec::new();
+    for action in actions {
+        match batches.last_mut() {
+            Some(batch) if batch.last().is_some_and(|last| action.beside(last)) => {
+                batch.push(action);
+            }
+            Some(_) | None => batches.push(vec![action]),
+        }
+    }
+    batches
+}

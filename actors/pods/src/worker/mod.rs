@@ -1,0 +1,530 @@
+//! One pod's worker: makes the runtime match the pod's goal, serially, until the pod is gone.
+//!
+//! - **Owns** the state of one pod: its last runtime state, its back-offs, its stage.
+//! - **Hears** that its goal changed, what PLEG observed, and the results of its own tasks.
+//! - **Tells** the status manager its pod's status, the checkpoint manager what must outlive the agent, the
+//!   pod manager when the pod is gone.
+//! - **Never** has two operations running, waits in a handler, or acts on a guess: before its first
+//!   action, and after every interrupted call, it fetches the pod from the runtime.
+//!
+//! A state machine ([`PodWorkerState`]): `Syncing` -> `Terminating` -> `Terminated`. The newest
+//! goal wins, because it is in a watch and not in the mailbox.
+//!
+//! Upstream: pkg/kubelet/pod_workers.go and kubelet.go (SyncPod, SyncTerminatingPod, SyncTerminatedPod),
+//! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic_pods::pod_actions`, `logic_pods::status`.
+
+mod checkpoint;
+mod context;
+mod executor;
+mod files;
+mod history;
+mod kill;
+mod metrics;
+mod mounts;
+mod notify;
+mod operation;
+mod remove;
+mod repeat_guard;
+mod resize;
+mod retries;
+mod sandbox;
+mod start;
+mod status;
+mod sync;
+mod termination_message;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clients::runtime::{RuntimeClient, RuntimeError};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Actor, Addr, AskError, Context, Exit, Recipient, Reply};
+use logic_api::objects::Objects;
+use logic_api::types::{ContainerId, EventLevel, HistoryEvent, PodFailure, PodUid, RuntimePod};
+use logic_pods::PodWorkerConfig;
+use logic_pods::runtime_class::HandlerFeatures;
+use logic_pods::runtime_state::PodRuntimeState;
+use serde::Serialize;
+use state::events::Recorder;
+use state::{checkpoints, status as status_manager, user_namespaces};
+use tokio::sync::watch;
+use volumes::NotReleased;
+
+use self::checkpoint::PodCheckpoint;
+use self::context::SyncResult;
+use self::history::PodHistory;
+pub use self::history::{Explanation, HistoryLine};
+use self::metrics::WorkerMetrics;
+pub(crate) use self::metrics::probe as probe_metrics;
+pub use self::operation::Activity;
+use self::operation::Operation;
+use self::retries::Retries;
+use self::status::PublishedStatus;
+use crate::pod_cgroups::PodCgroups;
+use crate::pod_manager::{Lifecycle, PodGoal};
+use crate::{images, logs, pod_manager, prober};
+
+/// Before retrying after a transient failure: a plugin that restarts, a runtime that is busy.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
+/// Before retrying after any other failure; upstream's `backOffPeriod`.
+const RETRY_BACKOFF: Duration = Duration::from_secs(10);
+
+/// Messages of the pod worker.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Reads the goal.
+    Wake,
+    /// Merges what the runtime reported, and acts on changes.
+    Observed(Box<clients::runtime::PodObservation>),
+    /// Fetches the pod again: a relist found a difference.
+    Recheck,
+    /// Takes the pod's full state in the runtime.
+    Fetched(Box<Result<FetchedPod, RuntimeError>>),
+    /// Takes the result of a plan.
+    PlanExecuted(Box<SyncResult>),
+    /// Takes a changed probe result of a container instance.
+    Probed(Box<prober::ProbeUpdate>),
+    /// Takes the termination messages of containers that exited.
+    TerminationMessages(BTreeMap<ContainerId, String>),
+    /// Takes the answer to a request for the pod's volumes.
+    Mounted(Arc<Pod>, Box<mounts::MountResult>),
+    /// Takes whether the pod's volumes are unmounted.
+    Released(Result<Result<(), NotReleased>, AskError>),
+    /// Takes the result of removing the pod.
+    Removed(Result<(), RuntimeError>),
+    /// Syncs again: a back-off or deadline has passed.
+    Retry,
+    /// Sends everything again to managers that restarted.
+    Resync,
+    /// Answers with the history of the pod.
+    Why { reply: Reply<Explanation> },
+}
+
+/// The actors and clients that a worker works with, and its rules.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    pub runtime: RuntimeClient,
+    pub images: Addr<images::Msg>,
+    pub statuses: Addr<status_manager::Msg>,
+    pub checkpoints: Addr<checkpoints::Msg>,
+    pub pod_manager: Addr<pod_manager::Msg>,
+    pub prober: Addr<prober::Msg>,
+    pub logs: Addr<logs::Msg>,
+    pub users: Addr<user_namespaces::Msg>,
+    pub volumes: Addr<volumes::Msg>,
+    pub cgroups: PodCgroups,
+    pub recorder: Recorder,
+    pub objects: Arc<dyn Objects>,
+    /// The object manager, which may drop the objects of a pod that is over; none on a node without one.
+    pub over: Option<Recipient<PodUid>>,
+    pub rules: Arc<PodWorkerConfig>,
+}
+
+/// The pod's full state in the runtime, its logs' restart counts, and its handler's features.
+#[derive(Debug)]
+pub struct FetchedPod {
+    runtime: RuntimePod,
+    log_counts: BTreeMap<String, u32>,
+    features: HandlerFeatures,
+}
+
+/// The state of the pod's worker, as upstream's `PodWorkerState`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum PodWorkerState {
+    /// The pod is made to match its spec.
+    Syncing,
+    /// The pod's containers are being stopped.
+    Terminating,
+    /// Nothing runs any more; the worker stays for the status until no source desires the pod.
+    Terminated,
+}
+
+/// The worker's state, and its current operation.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    pub pod: String,
+    pub stage: PodWorkerState,
+    pub working: Option<Activity>,
+    pub phase: Option<String>,
+    pub sandboxes: usize,
+    pub containers: usize,
+    pub held: Vec<String>,
+    #[serde(flatten)]
+    pub counts: metrics::WorkerCounts,
+}
+
+/// What the pod manager changes for the worker: always the newest, whether or not the mailbox has room.
+#[derive(Debug, Clone)]
+pub struct PodUpdates {
+    pub goal: watch::Receiver<PodGoal>,
+    /// Set when a message did not fit into the mailbox: the worker must fetch the state itself.
+    pub missed: Rc<Cell<bool>>,
+    /// The current rules: the node's addresses may change.
+    pub rules: watch::Receiver<Arc<PodWorkerConfig>>,
+}
+
+/// One pod's worker.
+#[derive(Debug)]
+pub struct PodWorker {
+    uid: PodUid,
+    updates: PodUpdates,
+    peers: Peers,
+    sync_status: PodSyncStatus,
+    observed: ObservedState,
+    checkpoint: PodCheckpoint,
+    operation: Operation,
+    retries: Retries,
+    volumes: mounts::WorkerVolumes,
+    published: PublishedStatus,
+    history: PodHistory,
+    metrics: WorkerMetrics,
+}
+
+/// How far the pod's life has come, and why it ends; upstream's `podSyncStatus`.
+#[derive(Debug)]
+struct PodSyncStatus {
+    state: PodWorkerState,
+    failure: Option<PodFailure>,
+    /// The grace period of a failed pod; none for the pod's own.
+    grace: Option<Duration>,
+}
+
+/// The observed state of the pod.
+#[derive(Debug)]
+struct ObservedState {
+    /// Whether the runtime state is missing or doubtful, and must be fetched before acting.
+    stale: bool,
+    runtime_state: Option<PodRuntimeState>,
+    log_counts: BTreeMap<String, u32>,
+    /// The features of the pod's runtime handler, as far as its status depends on them.
+    features: HandlerFeatures,
+    /// Ended containers whose termination messages are being read: the status waits for them.
+    pending_messages: BTreeSet<ContainerId>,
+}
+
+impl ObservedState {
+    fn pod(&self) -> Option<&RuntimePod> {
+        self.runtime_state.as_ref().map(PodRuntimeState::pod)
+    }
+}
+
+impl Actor for PodWorker {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.checkpoint
+            .load(&self.uid, &self.peers.checkpoints)
+            .await;
+        self.reconcile(ctx)
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Wake => self.reconcile(ctx),
+            Msg::Observed(observed) => self.observed(*observed, ctx),
+            Msg::Recheck => self.recheck(ctx),
+            Msg::Fetched(answer) => self.fetched(*answer, ctx),
+            Msg::PlanExecuted(report) => self.plan_executed(*report, ctx),
+            Msg::TerminationMessages(words) => self.termination_messages_read(words, ctx),
+            Msg::Probed(probed) => self.probed(*probed, ctx),
+            Msg::Mounted(pod, answer) => {
+                self.take_volumes(&pod, *answer, ctx);
+                self.reconcile(ctx)
+            }
+            Msg::Released(answer) => {
+                self.take_release(answer, ctx);
+                self.reconcile(ctx)
+            }
+            Msg::Removed(result) => self.removed(result, ctx),
+            Msg::Retry => self.reconcile(ctx),
+            Msg::Resync => self.resync(ctx),
+            Msg::Why { reply } => self.explain(reply).await,
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let runtime = self.observed.pod();
+        Snapshot {
+            pod: self.pod_name(),
+            stage: self.sync_status.state,
+            working: self.operation.activity,
+            phase: self
+                .published
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.clone()),
+            sandboxes: runtime.map_or(0, |pod| pod.sandboxes.len()),
+            containers: runtime.map_or(0, |pod| pod.containers.len()),
+            held: self.retries.keys(),
+            counts: self.worker_counts(),
+        }
+    }
+}
+
+impl PodWorker {
+    pub fn new(uid: PodUid, wish: PodUpdates, peers: Peers) -> Self {
+        PodWorker {
+            uid,
+            updates: wish,
+            peers,
+            sync_status: PodSyncStatus {
+                state: PodWorkerState::Syncing,
+                failure: None,
+                grace: None,
+            },
+            observed: ObservedState {
+                stale: true,
+                runtime_state: None,
+                log_counts: BTreeMap::new(),
+                features: HandlerFeatures::default(),
+                pending_messages: BTreeSet::new(),
+            },
+            checkpoint: PodCheckpoint::default(),
+            operation: Operation::default(),
+            retries: Retries::default(),
+            volumes: mounts::WorkerVolumes::default(),
+            published: PublishedStatus::default(),
+            history: PodHistory::default(),
+            metrics: WorkerMetrics::default(),
+        }
+    }
+
+    fn observed(
+        &mut self,
+        observed: clients::runtime::PodObservation,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
+        // Before the first fetch this is a part of the state, on which no plan is based yet.
+        let seen = self.observed.runtime_state.get_or_insert_default();
+        let removed = observed.removed.is_some_and(|id| seen.remove(&id));
+        let joined = seen.merge(observed.pod);
+        if removed || joined {
+            let pod = self.updates.goal.borrow().allocated.clone();
+            metrics::ends(&pod, seen.pod(), &self.checkpoint.record.exits);
+            self.checkpoint.note_exits(seen.pod(), timestamp(ctx));
+            self.read_termination_messages(ctx);
+            self.reconcile(ctx)?;
+        }
+        Ok(())
+    }
+
+    fn recheck(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.observed.stale = true;
+        self.reconcile(ctx)
+    }
+
+    /// Ends a pod as failed; the failure's reason shows in its status.
+    fn fail_by_decree(&mut self, desired: &PodGoal, ctx: &mut Context<Msg>) {
+        self.sync_status.state = PodWorkerState::Terminating;
+        let Lifecycle::Fail { failure, grace } = &desired.lifecycle else {
+            return;
+        };
+        let why = HistoryEvent {
+            object: None,
+            weight: EventLevel::Warning,
+            reason: failure.reason.clone(),
+            message: logic_pods::admission::event_message(failure).to_owned(),
+        };
+        let pod = desired.allocated.clone();
+        self.history
+            .tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
+        (self.sync_status.failure, self.sync_status.grace) = (Some(failure.clone()), *grace);
+    }
+
+    fn fetched(
+        &mut self,
+        answer: Result<FetchedPod, RuntimeError>,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
+        self.operation.activity = None;
+        match answer {
+            Ok(fetched) => {
+                self.observed.log_counts = fetched.log_counts;
+                self.observed.features = fetched.features;
+                self.update_runtime_state(fetched.runtime, ctx);
+                self.reconcile(ctx)
+            }
+            Err(error) => {
+                tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.describe());
+                self.observed.stale = true;
+                self.retry_after(RETRY_PERIOD, ctx);
+                Ok(())
+            }
+        }
+    }
+
+    fn plan_executed(&mut self, report: SyncResult, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.operation.activity = None;
+        let now = ctx.now();
+        self.metrics.end(now);
+        for (key, problem) in report.problems {
+            self.retries
+                .add(key, now + problem.retry_after, problem.waiting);
+        }
+        for (name, resources) in report.started {
+            self.retries.forget_reasons(&name);
+            self.checkpoint.actuate(name, resources);
+        }
+        self.operation.kills_in_progress = report.kills_in_progress;
+        self.operation.awaiting_post_start.clear();
+        match report.runtime {
+            Ok(runtime) => self.update_runtime_state(runtime, ctx),
+            Err(error) => {
+                tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.describe());
+                self.observed.stale = true;
+                self.retry_after(RETRY_PERIOD, ctx);
+                return Ok(());
+            }
+        }
+        self.reconcile(ctx)
+    }
+
+    fn probed(&mut self, probed: prober::ProbeUpdate, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        let exists =
+            |seen: &PodRuntimeState| seen.pod().containers.iter().any(|c| c.id == probed.id);
+        if !self.observed.runtime_state.as_ref().is_some_and(exists) {
+            return Ok(());
+        }
+        let why = termination_message::probe_why(&probed);
+        self.history.note(&why, timestamp(ctx));
+        self.checkpoint
+            .record
+            .health
+            .insert(probed.id, probed.health);
+        self.reconcile(ctx)
+    }
+
+    fn termination_messages_read(
+        &mut self,
+        words: BTreeMap<ContainerId, String>,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
+        for (id, words) in words {
+            self.observed.pending_messages.remove(&id);
+            self.checkpoint
+                .record
+                .termination_messages
+                .insert(id, words);
+        }
+        self.reconcile(ctx)
+    }
+
+    fn removed(
+        &mut self,
+        result: Result<(), RuntimeError>,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
+        self.operation.activity = None;
+        if let Err(error) = result {
+            tracing::warn!(pod = %self.pod_name(), "cannot remove what is left of the pod: {}", error.describe());
+            self.observed.stale = true;
+            self.retry_after(RETRY_PERIOD, ctx);
+            return Ok(());
+        }
+        self.metrics.end(ctx.now());
+        metrics::forget_probes(&self.updates.goal.borrow().allocated);
+        // Each of these managers has room for every pod, and these messages only clean up.
+        let uid = &self.uid;
+        let told = [
+            self.peers
+                .checkpoints
+                .tell(checkpoints::Msg::Forget { uid: uid.clone() })
+                .is_ok(),
+            self.peers
+                .statuses
+                .tell(status_manager::Msg::Forget { uid: uid.clone() })
+                .is_ok(),
+            self.peers
+                .pod_manager
+                .tell(pod_manager::Msg::Finished { uid: uid.clone() })
+                .is_ok(),
+        ];
+        if told.contains(&false) {
+            self.retry_after(RETRY_PERIOD, ctx);
+            return Ok(());
+        }
+        Err(Exit::Done)
+    }
+
+    fn update_runtime_state(&mut self, runtime: RuntimePod, ctx: &mut Context<Msg>) {
+        let seen = match &mut self.observed.runtime_state {
+            Some(seen) => {
+                seen.replace(runtime);
+                seen
+            }
+            None => self
+                .observed
+                .runtime_state
+                .insert(PodRuntimeState::new(runtime)),
+        };
+        let pod = self.updates.goal.borrow().allocated.clone();
+        metrics::ends(&pod, seen.pod(), &self.checkpoint.record.exits);
+        self.checkpoint.note_exits(seen.pod(), timestamp(ctx));
+        self.checkpoint.forget_gone(seen.pod());
+        let may_run = |id: &ContainerId| {
+            let mut all = seen.pod().containers.iter();
+            all.any(|container| container.id == *id && container.may_run())
+        };
+        self.operation.kills_in_progress.retain(|id, _| may_run(id));
+        self.read_termination_messages(ctx);
+        if self.published.status.is_none() {
+            self.begin(ctx);
+        }
+    }
+
+    fn resync(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.publish_now();
+        self.forget_notified();
+        self.volumes.invalidate();
+        self.reconcile(ctx)
+    }
+
+    async fn explain(&self, reply: Reply<Explanation>) -> Result<(), Exit> {
+        let events = self.peers.recorder.about(self.uid.as_str()).await;
+        reply.send(Explanation {
+            pod: self.pod_name(),
+            stage: format!("{:?}", self.sync_status.state),
+            phase: self
+                .published
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.clone())
+                .unwrap_or_default(),
+            containers: self
+                .published
+                .status
+                .as_deref()
+                .map(history::containers)
+                .unwrap_or_default(),
+            lines: self.history.merge_events(events),
+        });
+        Ok(())
+    }
+
+    fn pod_name(&self) -> String {
+        let desired = self.updates.goal.borrow();
+        let metadata = &desired.allocated.metadata;
+        let namespace = metadata.namespace.as_deref().unwrap_or("default");
+        format!(
+            "{namespace}/{}",
+            metadata.name.as_deref().unwrap_or_default()
+        )
+    }
+}
+
+/// The wall clock of the context, as the API's type.
+fn timestamp(ctx: &Context<Msg>) -> Timestamp {
+    Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// The wall clock, for use outside messages.
+fn timestamp_now() -> Timestamp {
+    Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+}

@@ -1,0 +1,251 @@
+//! A pod's sandbox: its configuration and its creation.
+//!
+//! Upstream: kuberuntime_sandbox.go (createPodSandbox), kubelet.go (SyncPod), 1.36.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clients::runtime::RuntimeError;
+use k8s_openapi::api::core::v1::Pod;
+use logic_api::linux::UserNamespace;
+use logic_api::pod::PodView;
+use logic_api::types::{
+    EventLevel, HistoryEvent, RuntimeSandbox, SandboxId, SandboxState, WaitingReason,
+};
+use logic_pods::sandbox::{
+    SandboxConfig, SandboxConfigError, SandboxInput, SandboxRequest, creation_failed,
+    sandbox_config,
+};
+use logic_pods::user_namespaces;
+use logic_pods::user_namespaces::UserNamespaceUnsupported;
+use metrics::pod_starts;
+use state::events::{EventType, InvolvedObject};
+use state::user_namespaces::{Msg as Users, UserNamespaceError};
+use thiserror::Error;
+
+use super::context::{PlanExecutor, SyncProblem};
+use super::{RETRY_BACKOFF, RETRY_PERIOD, files, timestamp_now};
+use crate::hosts::{self, NamesError};
+use crate::pod_cgroups::PodCgroupError;
+
+/// The user namespace manager writes a small file before it answers.
+const USER_NAMESPACE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why a sandbox could not be configured or created.
+#[derive(Debug, Error)]
+pub(super) enum SandboxError {
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Config(#[from] SandboxConfigError),
+    #[error(transparent)]
+    Names(#[from] NamesError),
+    #[error(transparent)]
+    Cgroup(#[from] PodCgroupError),
+    #[error(transparent)]
+    Users(#[from] UserNamespaceError),
+    #[error(transparent)]
+    Unsupported(#[from] UserNamespaceUnsupported),
+    #[error("the keeper of user ids does not answer")]
+    Silent(#[source] kernel::AskError),
+}
+
+impl SandboxError {
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Runtime(error) => error.describe(),
+            Self::Config(error) => error.to_string(),
+            Self::Names(error) => with_cause(error),
+            Self::Cgroup(error) => error.to_string(),
+            Self::Users(error) => error.to_string(),
+            Self::Unsupported(error) => error.to_string(),
+            Self::Silent(error) => with_cause(error),
+        }
+    }
+
+    /// The event about it, with upstream's reason and message.
+    fn event(&self) -> HistoryEvent {
+        match self {
+            Self::Cgroup(error) => HistoryEvent {
+                object: None,
+                weight: EventLevel::Warning,
+                reason: "FailedToCreatePodContainer".to_owned(),
+                message: format!("unable to ensure pod container exists: {error}"),
+            },
+            Self::Runtime(_)
+            | Self::Config(_)
+            | Self::Names(_)
+            | Self::Users(_)
+            | Self::Unsupported(_)
+            | Self::Silent(_) => creation_failed(&self.describe()),
+        }
+    }
+
+    /// When to retry.
+    pub(super) fn problem(&self) -> SyncProblem {
+        let transient = match self {
+            Self::Runtime(error) => return SyncProblem::of(error),
+            Self::Config(error) => error.transient(),
+            Self::Names(error) => error.transient(),
+            Self::Cgroup(error) => error.transient(),
+            Self::Users(error) => error.transient(),
+            Self::Unsupported(_) => false,
+            Self::Silent(_) => true,
+        };
+        SyncProblem {
+            waiting: None::<WaitingReason>,
+            retry_after: if transient {
+                RETRY_PERIOD
+            } else {
+                RETRY_BACKOFF
+            },
+        }
+    }
+}
+
+fn with_cause(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+impl PlanExecutor {
+    /// Creates the pod's sandbox, and reads its addresses.
+    pub(super) async fn create_sandbox(&mut self, attempt: u32) -> Result<SandboxId, SandboxError> {
+        let result = self.make_sandbox(attempt).await;
+        let wants_users = user_namespaces::requests_user_namespace(&self.pod);
+        pod_starts::STARTED_PODS.inc();
+        if wants_users {
+            pod_starts::STARTED_USER_NAMESPACED.inc();
+        }
+        match &result {
+            Ok(id) => self.ips = self.addresses(id).await?,
+            Err(error) => {
+                pod_starts::STARTED_PODS_ERRORS.inc();
+                if wants_users {
+                    pod_starts::STARTED_USER_NAMESPACED_ERRORS.inc();
+                }
+                self.tell(&error.event());
+            }
+        }
+        result
+    }
+
+    async fn make_sandbox(&mut self, attempt: u32) -> Result<SandboxId, SandboxError> {
+        files::make_pod_folders(&self.pod, &self.peers.rules.node).await;
+        let request = self.sandbox_request(attempt).await?;
+        for why in &request.why {
+            self.tell(why);
+        }
+        for why in &request.node_why {
+            self.notify_about(self.node(), why);
+        }
+        let id = match self.peers.runtime.run_sandbox(&request.config).await {
+            Err(error @ RuntimeError::Interrupted { .. }) => {
+                let found = self.find_sandbox(attempt).await?;
+                found.ok_or(error)?
+            }
+            answer => answer?,
+        };
+        self.progress.made = Some(Arc::new(request.config));
+        Ok(id)
+    }
+
+    /// The ready sandbox that an interrupted creation left; none if there is none.
+    async fn find_sandbox(&self, attempt: u32) -> Result<Option<SandboxId>, RuntimeError> {
+        let pod = self.peers.runtime.pod(&self.uid).await?;
+        let ready = |sandbox: &&RuntimeSandbox| {
+            sandbox.attempt == attempt && sandbox.state == SandboxState::Ready
+        };
+        Ok(pod
+            .sandboxes
+            .iter()
+            .find(ready)
+            .map(|sandbox| sandbox.id.clone()))
+    }
+
+    async fn addresses(&self, id: &SandboxId) -> Result<Vec<String>, SandboxError> {
+        let found = self.peers.runtime.sandbox_ips(id).await?;
+        let host_ips = &self.peers.rules.node.host_ips;
+        Ok(addresses(&self.pod, &found, host_ips))
+    }
+
+    /// The sandbox's configuration as the pod has it now; its containers are created with the same one.
+    pub(super) async fn sandbox_config(&self) -> Result<SandboxConfig, SandboxError> {
+        Ok(self.sandbox_request(0).await?.config)
+    }
+
+    async fn sandbox_request(&self, attempt: u32) -> Result<SandboxRequest, SandboxError> {
+        let (pod, peers) = (&self.pod, &self.peers);
+        let node = &peers.rules.node;
+        let users = self.users().await?;
+        let cgroup_parent = peers.cgroups.create(pod, node).await?;
+        let resolver = hosts::resolver(node).await?;
+        Ok(sandbox_config(&SandboxInput {
+            pod,
+            attempt,
+            node,
+            objects: &*peers.objects,
+            resolver: &resolver,
+            users,
+            cgroup_parent: &cgroup_parent,
+        })?)
+    }
+
+    /// The pod's user namespace: a range of its own if the pod wants one and the runtime supports it.
+    async fn users(&self) -> Result<UserNamespace, SandboxError> {
+        if !user_namespaces::requests_user_namespace(&self.pod) {
+            return Ok(UserNamespace::Node);
+        }
+        let handler = logic_pods::runtime_class::handler(&self.pod, &*self.peers.objects);
+        let handler = handler.map_err(SandboxConfigError::from)?;
+        let handlers = self.peers.runtime.handlers().await?;
+        user_namespaces::check_support(&handler, &handlers)?;
+        let ask = self
+            .peers
+            .users
+            .ask(USER_NAMESPACE_TIMEOUT, |reply| Users::Ensure {
+                uid: self.uid.clone(),
+                reply,
+            });
+        let range = ask.await.map_err(SandboxError::Silent)??;
+        Ok(UserNamespace::Pod(range))
+    }
+
+    /// Records an event of the pod.
+    fn tell(&self, why: &HistoryEvent) {
+        self.notify_about(InvolvedObject::pod(&self.pod, why.object.as_deref()), why);
+    }
+
+    fn notify_about(&self, object: InvolvedObject, why: &HistoryEvent) {
+        let r#type = EventType::from(why.weight);
+        let (reason, message) = (&why.reason, why.message.clone());
+        let recorder = &self.peers.recorder;
+        recorder.record(timestamp_now(), r#type, object, reason, message);
+    }
+
+    fn node(&self) -> InvolvedObject {
+        InvolvedObject::node(&self.peers.rules.node.node_name)
+    }
+}
+
+/// The pod's addresses: those of the node if the pod uses the host network.
+pub(super) fn addresses(pod: &Pod, found: &[String], host_ips: &[String]) -> Vec<String> {
+    match pod.host_network() {
+        true => host_ips.to_vec(),
+        false => logic_pods::status::pod_addresses(found, host_ips),
+    }
+}
+
+/// Removes the cgroup of a pod that is gone, and releases its id range.
+pub(super) async fn release(peers: &super::Peers, pod: &Pod) {
+    let uid = pod.uid();
+    if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
+        tracing::warn!(pod = %uid, "the pod's cgroup stays: {error}");
+    }
+    if user_namespaces::requests_user_namespace(pod) {
+        // A range that is not released now is released when the manager restarts.
+        drop(peers.users.tell(Users::Release { uid }));
+    }
+}

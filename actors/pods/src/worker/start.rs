@@ -1,0 +1,382 @@
+//! Starts one container: image, configuration, creation, start.
+//!
+//! Upstream: kuberuntime_container.go (startContainer, 1.36), for the reasons and messages.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use clients::runtime::RuntimeError;
+use futures_util::future::{Either, select};
+use k8s_openapi::api::core::v1::Container;
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, ContainerKind, ContainerState, SandboxId, WaitingReason};
+use logic_pods::container::{
+    ContainerConfig, ContainerConfigError, ContainerInput, PreparedSubpaths, container_config,
+    subpaths,
+};
+use logic_pods::images::volumes;
+use logic_pods::runtime_class::HandlerFeatures;
+use metrics::{pod_starts, volumes as counted_volumes};
+use state::events::EventType;
+
+use super::context::{PlanExecutor, PodContext, SyncProblem};
+use super::metrics::container_type;
+use super::mounts::{PrepareError, asks_for_recursive_read_only};
+use super::{RETRY_BACKOFF, RETRY_PERIOD, files, history};
+use crate::hooks::{self, HookKind, LifecycleHook};
+use crate::images;
+
+/// The timeout for the image manager; longer than any pull may take.
+const IMAGE_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
+
+/// The start of one container.
+pub(super) struct ContainerStart<'a> {
+    pub(super) executor: &'a PlanExecutor,
+    pub(super) sandbox: &'a SandboxId,
+    pub(super) context: &'a PodContext,
+    pub(super) name: String,
+    pub(super) restart_count: u32,
+}
+
+/// Ends a hook that has certainly hung; upstream waits without a limit.
+const POST_START_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// A failed start, as the container's status shows it.
+struct StartFailure {
+    reason: &'static str,
+    message: String,
+    retry_after: Duration,
+    /// The running instance that must be killed; none if none runs.
+    kill: Option<ContainerId>,
+}
+
+/// The images that a container needs.
+struct ContainerImages {
+    own: images::PresentImage,
+    /// By volume, the image reference for the runtime.
+    volumes: BTreeMap<String, String>,
+}
+
+/// The result of one start.
+pub(super) struct StartResult {
+    pub(super) name: String,
+    pub(super) result: Result<(), SyncProblem>,
+    /// The instance that runs although its start failed, because its postStart hook did.
+    pub(super) kill: Option<ContainerId>,
+}
+
+impl ContainerStart<'_> {
+    /// Starts the container; returns its name and, if it does not run, why.
+    pub(super) async fn start(self) -> StartResult {
+        let pod = self.executor.pod.clone();
+        let Some((kind, container)) = pod.container(&self.name) else {
+            return StartResult {
+                name: self.name,
+                result: Ok(()),
+                kill: None,
+            };
+        };
+        let container = container.as_ref();
+        let container_type = container_type(kind);
+        pod_starts::STARTED_CONTAINERS
+            .with_label_values(&[container_type])
+            .inc();
+        let mut kill = None;
+        let result = match self.images(container).await {
+            Ok(images) => self
+                .create_and_start(kind, container, &images)
+                .await
+                .map_err(|failed| {
+                    kill = failed.kill;
+                    self.event(
+                        EventType::Warning,
+                        "Failed",
+                        format!("Error: {}", failed.message),
+                    );
+                    SyncProblem {
+                        waiting: Some(WaitingReason {
+                            reason: failed.reason.to_owned(),
+                            message: failed.message,
+                        }),
+                        retry_after: failed.retry_after,
+                    }
+                }),
+            Err(problem) => Err(problem),
+        };
+        if let Err(SyncProblem {
+            waiting: Some(waiting),
+            ..
+        }) = &result
+        {
+            pod_starts::STARTED_CONTAINERS_ERRORS
+                .with_label_values(&[container_type, &waiting.reason])
+                .inc();
+        }
+        StartResult {
+            name: self.name,
+            result,
+            kill,
+        }
+    }
+
+    async fn images(&self, container: &Container) -> Result<ContainerImages, SyncProblem> {
+        Ok(ContainerImages {
+            volumes: self.image_volumes(container).await?,
+            own: self.image(container).await?,
+        })
+    }
+
+    /// Has the image manager make the container's image present.
+    async fn image(&self, container: &Container) -> Result<images::PresentImage, SyncProblem> {
+        let wanted = images::ImageRequest::new(&self.executor.pod, container);
+        self.present(wanted).await
+    }
+
+    /// Has the image manager make the images present that are volumes of the container.
+    async fn image_volumes(
+        &self,
+        container: &Container,
+    ) -> Result<BTreeMap<String, String>, SyncProblem> {
+        let volumes = volumes::of(&self.executor.pod).into_iter();
+        let mounted = volumes.filter(|volume| volumes::is_mounted(container, &volume.name));
+        let mut images = BTreeMap::new();
+        for volume in mounted {
+            let name = volume.name.clone();
+            let wanted = images::ImageRequest::volume(&self.executor.pod, volume);
+            counted_volumes::IMAGES_REQUESTED.inc();
+            let present = self.present(wanted).await.inspect_err(|_| {
+                counted_volumes::IMAGES_MOUNTED_ERRORS.inc();
+            })?;
+            images.insert(name, present.reference);
+        }
+        Ok(images)
+    }
+
+    /// Waits for an image; ends early when the pod is to end.
+    async fn present(
+        &self,
+        wanted: images::ImageRequest,
+    ) -> Result<images::PresentImage, SyncProblem> {
+        let wanted = Box::new(wanted.within(self.context.sandbox.clone()));
+        let images = &self.executor.peers.images;
+        let ensured = images.ask(IMAGE_TIMEOUT, |reply| images::Msg::Ensure { wanted, reply });
+        match select(pin!(ensured), pin!(self.executor.wait_for_end())).await {
+            Either::Left((Ok(Ok(image)), _)) => {
+                self.executor.pulls.borrow_mut().extend(image.pulled);
+                Ok(image)
+            }
+            Either::Left((Ok(Err(missing)), _)) => {
+                let reason = format!("Error: {}", missing.waiting.reason);
+                self.event(EventType::Warning, "Failed", reason);
+                Err(SyncProblem {
+                    waiting: Some(missing.waiting),
+                    retry_after: missing.retry_after,
+                })
+            }
+            Either::Left((Err(error), _)) => {
+                tracing::warn!(container = %self.name, "the image keeper did not answer: {error}");
+                Err(SyncProblem {
+                    waiting: None,
+                    retry_after: RETRY_PERIOD,
+                })
+            }
+            Either::Right(((), _)) => Err(SyncProblem {
+                waiting: None,
+                retry_after: Duration::ZERO,
+            }),
+        }
+    }
+
+    async fn create_and_start(
+        &self,
+        kind: ContainerKind,
+        container: &Container,
+        images: &ContainerImages,
+    ) -> Result<(), StartFailure> {
+        let (pod, peers) = (&self.executor.pod, &self.executor.peers);
+        let node = &peers.rules.node;
+        let config = self.config(kind, container, images).await?;
+        files::make_container_files(pod, &config, node).await;
+
+        let created = self.create(&config).await;
+        let of_images = u64::try_from(images.volumes.len()).unwrap_or(0);
+        match &created {
+            Ok(_) => counted_volumes::IMAGES_MOUNTED.inc_by(of_images),
+            Err(_) => counted_volumes::IMAGES_MOUNTED_ERRORS.inc_by(of_images),
+        }
+        let id = created.map_err(|error| failed("CreateContainerError", &error))?;
+        self.event(EventType::Normal, "Created", "Container created".to_owned());
+        self.run(&id)
+            .await
+            .map_err(|error| failed("RunContainerError", &error))?;
+        self.event(EventType::Normal, "Started", "Container started".to_owned());
+        files::link_legacy_log(pod, &config, &id, node).await;
+        self.post_start(container, &id).await
+    }
+
+    /// The container's configuration, after all that it refers to has been made ready.
+    async fn config(
+        &self,
+        kind: ContainerKind,
+        container: &Container,
+        images: &ContainerImages,
+    ) -> Result<ContainerConfig, StartFailure> {
+        let (executor, peers) = (self.executor, &self.executor.peers);
+        let env_files = executor.env_files(container).await.map_err(unprepared)?;
+        let features = match asks_for_recursive_read_only(&executor.pod) {
+            true => peers.runtime.features(&executor.pod, &*peers.objects).await,
+            false => HandlerFeatures::default(),
+        };
+        let nothing = PreparedSubpaths::new();
+        let input = ContainerInput {
+            pod: &executor.pod,
+            container,
+            kind,
+            restart_count: self.restart_count,
+            image: &images.own.reference,
+            image_user: &images.own.user,
+            pod_ips: &executor.ips,
+            node: &peers.rules.node,
+            objects: &*peers.objects,
+            env_files: &env_files,
+            image_volumes: &images.volumes,
+            volumes: &executor.volumes,
+            subpaths: &nothing,
+            features,
+            hosts_file: self.context.hosts.as_deref(),
+            namespaces: &self.context.sandbox.namespaces,
+            target: self.target(),
+        };
+        let prepared = executor.subpaths(container, || subpaths(&input)).await;
+        let prepared = prepared.map_err(misconfigured)?.map_err(unprepared)?;
+        let input = ContainerInput {
+            subpaths: &prepared,
+            ..input
+        };
+        container_config(&input).map_err(misconfigured)
+    }
+
+    /// The instance whose process namespace an ephemeral container joins; none if it has no target.
+    fn target(&self) -> Option<&ContainerId> {
+        let spec = self.executor.pod.spec()?;
+        let mut ephemeral = spec.ephemeral_containers.iter().flatten();
+        let own = ephemeral.find(|container| container.name == self.name)?;
+        self.executor
+            .running
+            .get(own.target_container_name.as_ref()?)
+    }
+
+    /// Runs the postStart hook. Ends early when the pod is to end: the container is killed with it.
+    async fn post_start(
+        &self,
+        container: &Container,
+        id: &ContainerId,
+    ) -> Result<(), StartFailure> {
+        let handler = container.lifecycle.as_ref();
+        let Some(handler) = handler.and_then(|lifecycle| lifecycle.post_start.as_ref()) else {
+            return Ok(());
+        };
+        let peers = &self.executor.peers;
+        let hook = LifecycleHook {
+            kind: HookKind::PostStart,
+            handler,
+            pod: &self.executor.pod,
+            container,
+            id,
+            ips: &self.executor.ips,
+        };
+        let run = hooks::run(&peers.runtime, &peers.recorder, &hook, POST_START_TIMEOUT);
+        match select(pin!(run), pin!(self.executor.wait_for_end())).await {
+            Either::Left((Err(error), _)) => Err(StartFailure {
+                reason: "PostStartHookError",
+                message: error.to_string(),
+                retry_after: Duration::ZERO,
+                kill: Some(id.clone()),
+            }),
+            Either::Left((Ok(()), _)) | Either::Right(((), _)) => Ok(()),
+        }
+    }
+
+    /// Creates the container once: after an interrupted call, its instance is looked up and used.
+    async fn create(&self, config: &ContainerConfig) -> Result<ContainerId, RuntimeError> {
+        let (peers, attempt) = (&self.executor.peers, config.attempt);
+        let sandbox = &self.context.sandbox;
+        match peers
+            .runtime
+            .create_container(self.sandbox, config, sandbox)
+            .await
+        {
+            Err(error @ RuntimeError::Interrupted { .. }) => {
+                let pod = peers.runtime.pod(&self.executor.uid).await?;
+                let made = pod.instances(&self.name).find(|made| {
+                    made.attempt == attempt
+                        && made.sandbox == *self.sandbox
+                        && made.state == ContainerState::Created
+                });
+                made.map(|made| made.id.clone()).ok_or(error)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Starts the container once: after an interrupted call, only if it is not running.
+    async fn run(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let peers = &self.executor.peers;
+        match peers.runtime.start_container(id).await {
+            Err(error @ RuntimeError::Interrupted { .. }) => {
+                let pod = peers.runtime.pod(&self.executor.uid).await?;
+                let state = pod
+                    .containers
+                    .iter()
+                    .find(|made| made.id == *id)
+                    .map(|made| made.state);
+                match state {
+                    Some(ContainerState::Created) => peers.runtime.start_container(id).await,
+                    Some(ContainerState::Running | ContainerState::Exited) => Ok(()),
+                    Some(ContainerState::Unknown) | None => Err(error),
+                }
+            }
+            answer => answer,
+        }
+    }
+
+    fn event(&self, r#type: EventType, reason: &'static str, message: String) {
+        let recorder = &self.executor.peers.recorder;
+        history::event(
+            recorder,
+            &self.executor.pod,
+            Some(&self.name),
+            r#type,
+            reason,
+            message,
+        );
+    }
+}
+
+fn misconfigured(error: ContainerConfigError) -> StartFailure {
+    StartFailure {
+        reason: ContainerConfigError::REASON,
+        message: error.message(),
+        retry_after: RETRY_BACKOFF,
+        kill: None,
+    }
+}
+
+fn unprepared(error: PrepareError) -> StartFailure {
+    StartFailure {
+        reason: ContainerConfigError::REASON,
+        message: error.message,
+        retry_after: error.retry_after,
+        kill: None,
+    }
+}
+
+fn failed(reason: &'static str, error: &RuntimeError) -> StartFailure {
+    StartFailure {
+        reason,
+        message: error.describe(),
+        retry_after: SyncProblem::of(error).retry_after,
+        kill: None,
+    }
+}

@@ -1,0 +1,344 @@
+//! The worker's next operation: one at a time, from the goal and the observed state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Context, Exit};
+use logic_api::pod::PodView;
+use logic_api::types::{ContainerId, PodFailure};
+use logic_pods::pod_actions::{
+    ActionGate, BackoffUpdate, PodAction, PodObservation, PodPlan, compute_pod_actions, kill,
+};
+use logic_pods::runtime_class::HandlerFeatures;
+
+use super::context::{PlanExecutor, PlanProgress};
+use super::mounts::asks_for_recursive_read_only;
+use super::repeat_guard::RuntimeWork;
+use super::retries::RetryKey;
+use super::sandbox::addresses;
+use super::{Activity, FetchedPod, Msg, PodWorker, PodWorkerState, files, remove, timestamp};
+
+impl PodWorker {
+    /// Begins the next operation, if none is running.
+    pub(super) fn reconcile(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.peers.rules.clone_from(&self.updates.rules.borrow());
+        if self.operation.activity.is_some() {
+            self.publish_while_executing(ctx);
+            self.notify_peers(ctx);
+            return Ok(());
+        }
+        if self.updates.goal.has_changed().unwrap_or(false) {
+            self.metrics.note_change();
+            self.operation.repeat_guard.forget();
+        }
+        let desired = self.updates.goal.borrow_and_update().clone();
+        self.observed.stale |= self.updates.missed.take();
+        if !desired.is_run() && self.sync_status.state == PodWorkerState::Syncing {
+            self.fail_by_decree(&desired, ctx);
+        }
+        if self.sync_status.state == PodWorkerState::Syncing {
+            self.want_volumes(&desired.allocated, ctx);
+        }
+        if self.observed.stale || self.observed.runtime_state.is_none() {
+            self.fetch(&desired.allocated, ctx);
+            return Ok(());
+        }
+        match self.sync_status.state {
+            PodWorkerState::Syncing => self.sync(&desired.allocated, ctx),
+            PodWorkerState::Terminating => self.terminate(&desired.allocated, ctx),
+            PodWorkerState::Terminated => {}
+        }
+        self.release_volumes(ctx);
+        let is_over =
+            self.sync_status.state == PodWorkerState::Terminated && self.volumes.is_released();
+        if is_over && desired.is_end() && self.operation.activity.is_none() {
+            self.remove(&desired.allocated, ctx);
+        }
+        self.notify_peers(ctx);
+        Ok(())
+    }
+
+    fn sync(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        if self.deadline_passed(pod, ctx) {
+            self.sync_status.state = PodWorkerState::Terminating;
+            self.terminate(pod, ctx);
+            return;
+        }
+        let Some(seen) = &self.observed.runtime_state else {
+            return;
+        };
+        let observed = PodObservation {
+            runtime: seen.pod(),
+            exits: &self.checkpoint.record.exits,
+            backoffs: &self.checkpoint.record.backoffs,
+            log_counts: &self.observed.log_counts,
+            health: &self.checkpoint.record.health,
+            actuated: &self.checkpoint.record.actuated,
+        };
+        let plan = compute_pod_actions(timestamp(ctx), pod, &observed, &self.peers.rules.policy);
+        self.history
+            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
+        let plan = self.drop_backed_off(plan, ctx.now());
+        self.published.waiting.clone_from(&plan.waiting);
+        self.publish(pod, &plan.waiting, ctx);
+        self.checkpoint.allocate(pod);
+        self.checkpoint.save(&self.uid, &self.peers.checkpoints);
+
+        let phase = self
+            .published
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        if matches!(phase, Some("Succeeded" | "Failed")) {
+            self.sync_status.state = PodWorkerState::Terminating;
+            self.terminate(pod, ctx);
+        } else if plan.actions.is_empty() {
+            self.retry_when_due(&plan, pod, ctx);
+            self.collect_garbage(pod, ctx);
+        } else {
+            self.execute(plan, pod, ctx);
+        }
+    }
+
+    fn terminate(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        let now = ctx.now();
+        self.retries.forget_due(now);
+        let Some(seen) = &self.observed.runtime_state else {
+            return;
+        };
+        if seen.pod().is_stopped() {
+            // The last status needs the termination messages, so none is published while they are read; the worker
+            // comes back here afterwards.
+            if self.observed.pending_messages.is_empty() {
+                self.sync_status.state = PodWorkerState::Terminated;
+                self.publish(pod, &BTreeMap::new(), ctx);
+            }
+            return;
+        }
+        let plan = kill::termination_plan(Some(pod), seen.pod(), self.sync_status.grace);
+        self.history
+            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
+        self.publish(pod, &BTreeMap::new(), ctx);
+        if self.retries.is_backed_off(&RetryKey::Teardown) {
+            self.retry_when_due(&plan, pod, ctx);
+        } else {
+            self.execute(plan, pod, ctx);
+        }
+    }
+
+    fn execute(&mut self, plan: PodPlan, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        if !self.may_begin(RuntimeWork::Plan(plan.actions.clone()), ctx) {
+            return;
+        }
+        self.operation.activity = Some(Activity::ExecutingPlan);
+        self.metrics.begin(self.sync_status.state, pod, ctx);
+        for step in plan.actions.iter().filter_map(backoff_step) {
+            let policy = &self.peers.rules.policy.backoff;
+            self.checkpoint
+                .record
+                .backoffs
+                .next(&step.key, step.since, timestamp(ctx), policy);
+        }
+        self.checkpoint.save(&self.uid, &self.peers.checkpoints);
+        let starts = plan.actions.iter().filter_map(started);
+        self.operation.awaiting_post_start = starts
+            .filter(|name| has_post_start(pod, name))
+            .cloned()
+            .collect();
+        let executor = PlanExecutor {
+            peers: self.peers.clone(),
+            uid: self.uid.clone(),
+            pod: pod.clone(),
+            goal: self.updates.goal.clone(),
+            stage: self.sync_status.state,
+            actuated: self.checkpoint.record.actuated.clone(),
+            ips: self.addresses(pod),
+            running: self.running_ids(),
+            volumes: self.volumes.mounted().cloned().unwrap_or_default(),
+            pulls: self.metrics.pulls.clone(),
+            progress: PlanProgress {
+                kills_in_progress: self.operation.kills_in_progress.clone(),
+                ..PlanProgress::default()
+            },
+        };
+        ctx.run(async move { Msg::PlanExecuted(Box::new(executor.execute(plan).await)) });
+    }
+
+    /// Whether this operation may begin now; if not, a timer brings the worker back when it may.
+    fn may_begin(&mut self, work: RuntimeWork, ctx: &mut Context<Msg>) -> bool {
+        let begun = self.operation.repeat_guard.begin(work, ctx.now());
+        if let Err(wait) = begun {
+            self.retry_after(wait, ctx);
+        }
+        begun.is_ok()
+    }
+
+    pub(super) fn addresses(&self, pod: &Pod) -> Vec<String> {
+        let found = self
+            .observed
+            .runtime_state
+            .as_ref()
+            .map_or(&[][..], |seen| seen.pod().ips());
+        addresses(pod, found, &self.peers.rules.node.host_ips)
+    }
+
+    fn running_ids(&self) -> BTreeMap<String, ContainerId> {
+        let running = self.running().into_iter();
+        running.map(|c| (c.name.clone(), c.id.clone())).collect()
+    }
+
+    fn collect_garbage(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        let Some(seen) = &self.observed.runtime_state else {
+            return;
+        };
+        let garbage = logic_resources::gc::garbage(seen.pod());
+        if garbage.is_empty() {
+            self.operation.repeat_guard.forget();
+            return;
+        }
+        let is_backed_off = self.retries.is_backed_off(&RetryKey::Garbage);
+        if is_backed_off || !self.may_begin(RuntimeWork::Garbage(garbage.clone()), ctx) {
+            return;
+        }
+        self.operation.activity = Some(Activity::CollectingGarbage);
+        let (peers, pod, kills_in_progress) = (
+            self.peers.clone(),
+            pod.clone(),
+            self.operation.kills_in_progress.clone(),
+        );
+        ctx.run(async move {
+            let report = remove::garbage(&peers, &pod, garbage, kills_in_progress).await;
+            Msg::PlanExecuted(Box::new(report))
+        });
+    }
+
+    fn fetch(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        // Later doubts need another fetch: this one may be older.
+        self.observed.stale = false;
+        self.operation.activity = Some(Activity::Fetching);
+        let (runtime, uid, pod) = (self.peers.runtime.clone(), self.uid.clone(), pod.clone());
+        let logs = self.peers.rules.node.pod_logs_dir.clone();
+        let objects = self.peers.objects.clone();
+        ctx.run(async move {
+            let log_counts = files::log_counts(logs, pod.clone()).await;
+            let features = match asks_for_recursive_read_only(&pod) {
+                true => runtime.features(&pod, &*objects).await,
+                false => HandlerFeatures::default(),
+            };
+            let answer = runtime.pod(&uid).await;
+            Msg::Fetched(Box::new(answer.map(|runtime| FetchedPod {
+                runtime,
+                log_counts,
+                features,
+            })))
+        });
+    }
+
+    fn remove(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+        let Some(seen) = &self.observed.runtime_state else {
+            return;
+        };
+        self.operation.activity = Some(Activity::RemovingPod);
+        self.metrics.begin(self.sync_status.state, pod, ctx);
+        let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
+        ctx.run(async move { Msg::Removed(remove::everything(&peers, &pod, &runtime).await) });
+    }
+
+    /// Drops the steps that are backed off, and the starts whose volumes are not mounted.
+    fn drop_backed_off(&mut self, plan: PodPlan, now: Instant) -> PodPlan {
+        self.retries.forget_due(now);
+        let Some(seen) = &self.observed.runtime_state else {
+            return plan;
+        };
+        let (retries, mounted) = (&self.retries, self.volumes.mounted().is_some());
+        let mut plan = plan.due(seen.pod(), |wait| match wait {
+            ActionGate::End => retries.is_backed_off(&RetryKey::Teardown),
+            ActionGate::Sandbox => retries.is_backed_off(&RetryKey::Sandbox) || !mounted,
+            ActionGate::Start(name) => retries.is_backed_off(&RetryKey::Container(name.to_owned())),
+            ActionGate::Resize(name) => retries.is_backed_off(&RetryKey::Resize(name.to_owned())),
+        });
+        for (name, waiting) in self.retries.start_reasons() {
+            plan.waiting
+                .entry(name.clone())
+                .or_insert_with(|| waiting.clone());
+        }
+        plan
+    }
+
+    fn retry_when_due(&mut self, plan: &PodPlan, pod: &Pod, ctx: &mut Context<Msg>) {
+        let now = timestamp(ctx);
+        let times = [plan.retry_at, self.deadline(pod)];
+        let waits = times
+            .into_iter()
+            .flatten()
+            .map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        let backed_off = self
+            .retries
+            .times()
+            .map(|until| until.saturating_duration_since(ctx.now()));
+        if let Some(wait) = waits.chain(backed_off).min() {
+            self.retry_after(wait, ctx);
+        }
+    }
+
+    pub(super) fn retry_after(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
+        if let Some(timer) = self.retries.timer.take() {
+            ctx.cancel(timer);
+        }
+        self.retries.timer = Some(ctx.after(wait, Msg::Retry));
+    }
+
+    /// Fails a pod that has exceeded its `activeDeadlineSeconds`.
+    fn deadline_passed(&mut self, pod: &Pod, ctx: &Context<Msg>) -> bool {
+        let Some(deadline) = self.deadline(pod) else {
+            return false;
+        };
+        if timestamp(ctx) < deadline {
+            return false;
+        }
+        self.sync_status.failure = Some(PodFailure {
+            reason: "DeadlineExceeded".to_owned(),
+            message: "Pod was active on the node longer than the specified deadline".to_owned(),
+            disruption: None,
+        });
+        true
+    }
+
+    fn deadline(&self, pod: &Pod) -> Option<Timestamp> {
+        let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
+        let started = self.checkpoint.record.started?;
+        started
+            .checked_add(jiff::SignedDuration::from_secs(seconds))
+            .ok()
+    }
+}
+
+fn backoff_step(action: &PodAction) -> Option<&BackoffUpdate> {
+    match action {
+        PodAction::StartContainer { backoff, .. } => backoff.as_ref(),
+        PodAction::KillContainer { .. }
+        | PodAction::StopSandbox { .. }
+        | PodAction::RemoveContainer { .. }
+        | PodAction::CreateSandbox { .. }
+        | PodAction::ResizeContainer { .. } => None,
+    }
+}
+
+fn started(action: &PodAction) -> Option<&String> {
+    match action {
+        PodAction::StartContainer { name, .. } => Some(name),
+        PodAction::KillContainer { .. }
+        | PodAction::StopSandbox { .. }
+        | PodAction::RemoveContainer { .. }
+        | PodAction::CreateSandbox { .. }
+        | PodAction::ResizeContainer { .. } => None,
+    }
+}
+
+fn has_post_start(pod: &Pod, name: &str) -> bool {
+    let lifecycle = pod.container(name).and_then(|(_, c)| c.lifecycle.clone());
+    lifecycle.is_some_and(|lifecycle| lifecycle.post_start.is_some())
+}

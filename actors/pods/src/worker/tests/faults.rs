@@ -1,0 +1,148 @@
+//! Calls of the runtime that fail, hang, or are carried out though their answer is lost: whatever happens to
+//! one pod, it starts and ends, nothing of it is duplicated, and its neighbour is not affected.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use kernel::testing::run_paused;
+use logic_api::testing::yaml::pod;
+use logic_api::types::{ContainerState, RuntimePod};
+
+use super::phase;
+use crate::testing::TestNode;
+
+fn struck(name: &str) -> String {
+    format!(
+        "
+metadata: {{name: {name}}}
+spec:
+  terminationGracePeriodSeconds: 2
+  initContainers:
+  - {{name: init, image: localhost/busybox, command: [sleep, '1']}}
+  - {{name: side, image: localhost/busybox, restartPolicy: Always, command: [sleep, infinity]}}
+  containers:
+  - name: app
+    image: localhost/busybox
+    command: [sleep, infinity]
+    livenessProbe: {{exec: {{command: ['true']}}, periodSeconds: 1}}
+    lifecycle: {{postStart: {{sleep: {{seconds: 0}}}}, preStop: {{exec: {{command: ['true']}}}}}}
+"
+    )
+}
+
+/// The calls of a pod's life.
+const CALLS: [&str; 12] = [
+    "RunPodSandbox",
+    "PodSandboxStatus",
+    "ListPodSandbox",
+    "ImageStatus",
+    "CreateContainer",
+    "StartContainer",
+    "ContainerStatus",
+    "ListContainers",
+    "ExecSync",
+    "StopContainer",
+    "StopPodSandbox",
+    "RemoveContainer",
+];
+
+/// What may happen to a call.
+const FAULTS: [&str; 4] = [
+    r#""code": "Internal", "message": "no""#,
+    r#""code": "Internal", "message": "done, and lost", "after_effect": true"#,
+    r#""code": "Unavailable", "message": "gone", "after_effect": true"#,
+    r#""hang": true"#,
+];
+
+/// No container name has two running instances.
+fn doubled(pod: &RuntimePod) -> Option<String> {
+    let alive = |name: &str| {
+        let instances = pod.instances(name);
+        instances
+            .filter(|c| c.state == ContainerState::Running)
+            .count()
+    };
+    let names = pod
+        .containers
+        .iter()
+        .map(|container| container.name.clone());
+    names.into_iter().find(|name| alive(name) > 1)
+}
+
+fn all_ready(status: &PodStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+#[test]
+fn whatever_call_fails_or_hangs_the_pod_comes_to_run_and_to_an_end_and_its_neighbour_is_not_delayed()
+ {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        for (turn, call) in CALLS.into_iter().enumerate() {
+            for (kind, fault) in FAULTS.into_iter().enumerate() {
+                let (name, free) = (
+                    format!("struck-{turn}-{kind}"),
+                    format!("free-{turn}-{kind}"),
+                );
+                let script = format!(
+                    r#"{{"faults": [{{"call": "{call}", "subject": "{name}", "times": 2, {fault}}}]}}"#
+                );
+                node.script(&script);
+                let begun = kernel::now();
+                node.desire(&[pod(&struck(&name)), pod(&struck(&free))]);
+                node.until(&free, all_ready).await;
+                let took = kernel::now() - begun;
+                assert!(
+                    took < Duration::from_secs(20),
+                    "{call}, {fault}: its neighbour took {took:?}"
+                );
+                node.until(&name, all_ready).await;
+                let now = node.runtime.pod(&name.as_str().into()).await.unwrap();
+                assert_eq!(doubled(&now), None, "{call}, {fault}");
+                assert_eq!(
+                    now.sandboxes.iter().filter(|s| s.is_ready()).count(),
+                    1,
+                    "{call}, {fault}"
+                );
+                node.desire(&[]);
+                node.until_gone(&free).await;
+                node.until_gone(&name).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_call_that_hangs_at_the_end_of_a_pod_hangs_that_pod_alone() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        for call in [
+            "ExecSync",
+            "StopContainer",
+            "StopPodSandbox",
+            "RemoveContainer",
+            "RemovePodSandbox",
+        ] {
+            let (name, free) = (
+                format!("struck-{call}").to_lowercase(),
+                format!("free-{call}").to_lowercase(),
+            );
+            node.desire(&[pod(&struck(&name)), pod(&struck(&free))]);
+            node.until(&free, phase("Running")).await;
+            node.until(&name, all_ready).await;
+            node.script(&format!(
+                r#"{{"faults": [{{"call": "{call}", "subject": "{name}", "times": 1, "hang": true}}]}}"#
+            ));
+            let begun = kernel::now();
+            node.desire(&[]);
+            node.until_gone(&free).await;
+            let took = kernel::now() - begun;
+            assert!(
+                took < Duration::from_secs(10),
+                "{call}: its neighbour took {took:?}"
+            );
+            node.until_gone(&name).await;
+        }
+    });
+}

@@ -1,0 +1,8 @@
+//! The node's resources: what is used, who goes when it runs short, what is healthy, and the node's end. One file or
+//! folder an actor.
+
+pub mod eviction;
+pub mod node_health;
+pub mod pod_resources;
+pub mod shutdown;
+pub mod stats;

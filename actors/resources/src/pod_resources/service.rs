@@ -1,0 +1,213 @@
+//! The gRPC service on the socket: beside the plugins' clients the only place in this crate with wire types.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kernel::Addr;
+use logic_api::pod::PodView;
+use logic_pods::images::rate::{PullRateLimit, TokenBucket};
+use metrics::pod_resources as counted;
+use pods::pod_manager;
+use proto::pod_resources as wire;
+use proto::pod_resources::pod_resources_lister_server::{
+    PodResourcesLister, PodResourcesListerServer,
+};
+use tonic::{Request, Response, Status};
+
+/// The pod manager answers from memory.
+const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Upstream's `DefaultQPS` and `DefaultBurstTokens`.
+const RATE: PullRateLimit = PullRateLimit {
+    per_second: 100,
+    burst: 10,
+};
+const VERSION: &str = "v1";
+
+/// The gRPC service. Clones share the rate limit.
+#[derive(Debug, Clone)]
+pub(super) struct PodResourcesService {
+    pod_manager: Addr<pod_manager::Msg>,
+    bucket: Arc<Mutex<TokenBucket>>,
+}
+
+impl PodResourcesService {
+    pub(super) fn new(pod_manager: Addr<pod_manager::Msg>) -> Self {
+        PodResourcesService {
+            pod_manager,
+            bucket: Arc::new(Mutex::new(TokenBucket::full(RATE))),
+        }
+    }
+
+    pub(super) fn service(self) -> PodResourcesListerServer<Self> {
+        PodResourcesListerServer::new(self)
+    }
+
+    /// Takes a token of the rate limit.
+    fn admit(&self) -> Result<(), Status> {
+        let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        match bucket.take(now) {
+            true => Ok(()),
+            false => Err(Status::resource_exhausted("rejected by rate limit")),
+        }
+    }
+
+    async fn pods(&self) -> Result<Vec<Arc<Pod>>, Status> {
+        let ask = |reply| pod_manager::Msg::Pods { reply };
+        let pods = self.pod_manager.ask(POD_MANAGER_TIMEOUT, ask).await;
+        pods.map_err(|error| Status::unavailable(format!("the pods are not known: {error}")))
+    }
+}
+
+#[tonic::async_trait]
+impl PodResourcesLister for PodResourcesService {
+    async fn list(
+        &self,
+        _: Request<wire::ListPodResourcesRequest>,
+    ) -> Result<Response<wire::ListPodResourcesResponse>, Status> {
+        self.admit()?;
+        counted::REQUESTS.with_label_values(&[VERSION]).inc();
+        counted::LISTS.with_label_values(&[VERSION]).inc();
+        let pods = self.pods().await.inspect_err(|_| {
+            counted::LIST_ERRORS.with_label_values(&[VERSION]).inc();
+        })?;
+        let active = pods.iter().filter(|pod| is_active(pod));
+        Ok(Response::new(wire::ListPodResourcesResponse {
+            pod_resources: active.map(|pod| resources(pod)).collect(),
+        }))
+    }
+
+    async fn get_allocatable_resources(
+        &self,
+        _: Request<wire::AllocatableResourcesRequest>,
+    ) -> Result<Response<wire::AllocatableResourcesResponse>, Status> {
+        self.admit()?;
+        counted::REQUESTS.with_label_values(&[VERSION]).inc();
+        counted::ALLOCATABLES.with_label_values(&[VERSION]).inc();
+        Ok(Response::new(wire::AllocatableResourcesResponse::default()))
+    }
+
+    async fn get(
+        &self,
+        request: Request<wire::GetPodResourcesRequest>,
+    ) -> Result<Response<wire::GetPodResourcesResponse>, Status> {
+        self.admit()?;
+        counted::REQUESTS.with_label_values(&[VERSION]).inc();
+        counted::GETS.with_label_values(&[VERSION]).inc();
+        let fail = |_: &Status| counted::GET_ERRORS.with_label_values(&[VERSION]).inc();
+        let wire::GetPodResourcesRequest {
+            pod_name,
+            pod_namespace,
+        } = request.into_inner();
+        let pods = self.pods().await.inspect_err(fail)?;
+        let named = |pod: &&Arc<Pod>| pod.name() == pod_name && pod.namespace() == pod_namespace;
+        let found = pods.iter().find(named).ok_or_else(|| {
+            Status::unknown(format!(
+                "pod {pod_name} in namespace {pod_namespace} not found"
+            ))
+        });
+        let pod = found.inspect_err(fail)?;
+        Ok(Response::new(wire::GetPodResourcesResponse {
+            pod_resources: Some(resources(pod)),
+        }))
+    }
+}
+
+/// Whether the pod still holds resources: one that has ended does not.
+fn is_active(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The containers that hold resources for as long as the pod lives: sidecars first, then app containers.
+fn resources(pod: &Pod) -> wire::PodResources {
+    let spec = pod.spec.as_ref();
+    let init = spec.and_then(|spec| spec.init_containers.as_deref());
+    let sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    let sidecars = init.into_iter().flatten().filter(sidecar);
+    let apps = spec.into_iter().flat_map(|spec| &spec.containers);
+    wire::PodResources {
+        name: pod.name().to_owned(),
+        namespace: pod.namespace().to_owned(),
+        containers: sidecars
+            .chain(apps)
+            .map(|container| wire::ContainerResources {
+                name: container.name.clone(),
+                ..Default::default()
+            })
+            .collect(),
+        ..Default::default()
+    }
+}
+
+/// For tests: a client of the socket.
+#[cfg(test)]
+pub(super) mod client {
+    use std::path::PathBuf;
+
+    use hyper_util::rt::TokioIo;
+    use proto::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+    use tokio::net::UnixStream;
+    use tonic::Status;
+    use tonic::transport::{Channel, Endpoint, Uri};
+
+    use super::wire;
+
+    pub(in crate::pod_resources) struct ListerClient(PodResourcesListerClient<Channel>);
+
+    impl ListerClient {
+        pub(in crate::pod_resources) fn new(socket: PathBuf) -> ListerClient {
+            let connector = tower::service_fn(move |_: Uri| {
+                let socket = socket.clone();
+                async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+            });
+            let channel =
+                Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
+            ListerClient(PodResourcesListerClient::new(channel))
+        }
+
+        /// Each pod's name, with its containers'.
+        pub(in crate::pod_resources) async fn list(
+            &mut self,
+        ) -> Result<Vec<(String, Vec<String>)>, Status> {
+            let answer = self.0.list(wire::ListPodResourcesRequest {}).await?;
+            let pods = answer.into_inner().pod_resources.into_iter();
+            Ok(pods.map(names).collect())
+        }
+
+        pub(in crate::pod_resources) async fn get(
+            &mut self,
+            namespace: &str,
+            name: &str,
+        ) -> Result<(String, Vec<String>), Status> {
+            let request = wire::GetPodResourcesRequest {
+                pod_name: name.to_owned(),
+                pod_namespace: namespace.to_owned(),
+            };
+            let answer = self.0.get(request).await?;
+            Ok(names(answer.into_inner().pod_resources.unwrap()))
+        }
+
+        /// The number of allocatable devices, CPUs and memory blocks, in this order.
+        pub(in crate::pod_resources) async fn allocatable(&mut self) -> Result<[usize; 3], Status> {
+            let request = wire::AllocatableResourcesRequest {};
+            let answer = self
+                .0
+                .get_allocatable_resources(request)
+                .await?
+                .into_inner();
+            Ok([
+                answer.devices.len(),
+                answer.cpu_ids.len(),
+                answer.memory.len(),
+            ])
+        }
+    }
+
+    fn names(pod: wire::PodResources) -> (String, Vec<String>) {
+        let containers = pod.containers.into_iter().map(|container| container.name);
+        (pod.name, containers.collect())
+    }
+}

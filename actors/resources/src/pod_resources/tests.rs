@@ -1,0 +1,92 @@
+//! The server on its real socket, with an inbox as pod manager.
+
+use std::time::Duration;
+
+use kernel::testing::{pass, run_paused};
+use kernel::{ChildSpec, mailbox};
+use logic_api::testing::yaml::pod;
+use pods::testing::TestNode;
+use tonic::Code;
+
+use super::service::client::ListerClient;
+use super::*;
+
+const WEB: &str = "
+metadata: {name: web, namespace: shop}
+spec:
+  initContainers:
+  - {name: setup, image: localhost/busybox, command: ['true']}
+  - {name: sidecar, image: localhost/busybox, command: [sleep, infinity], restartPolicy: Always}
+  containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
+";
+
+async fn start() -> (TestNode, tempfile::TempDir, ListerClient) {
+    let node = TestNode::start().await;
+    node.desire(&[pod(WEB)]);
+    let folder = tempfile::tempdir().unwrap();
+    let (_, port) = mailbox(MAILBOX);
+    let (root, pod_manager) = (folder.path().to_owned(), node.node.pod_manager.clone());
+    let spec = ChildSpec::permanent("pod-resources");
+    node.node.root.spawn(spec, port, move || {
+        PodResources::new(&root, pod_manager.clone())
+    });
+    pass(Duration::from_secs(1)).await;
+    let client = ListerClient::new(socket(folder.path()));
+    (node, folder, client)
+}
+
+/// Upstream's TestListPodResourcesV1 and TestGetPodResourcesV1, while no resource is assigned exclusively.
+#[test]
+fn pods_are_listed_with_their_sidecars_and_containers() {
+    run_paused(|| async {
+        let (_node, _folder, mut client) = start().await;
+        let expected = (
+            "web".to_owned(),
+            vec!["sidecar".to_owned(), "app".to_owned()],
+        );
+        assert_eq!(
+            client.list().await.unwrap(),
+            std::slice::from_ref(&expected)
+        );
+        assert_eq!(client.get("shop", "web").await.unwrap(), expected);
+        let missing = client.get("shop", "gone").await.unwrap_err();
+        assert_eq!(missing.code(), Code::Unknown);
+        assert_eq!(missing.message(), "pod gone in namespace shop not found");
+        let text = metrics::text();
+        for line in [
+            "kubelet_pod_resources_endpoint_requests_total{server_api_version=\"v1\"} 3",
+            "kubelet_pod_resources_endpoint_requests_list{server_api_version=\"v1\"} 1",
+            "kubelet_pod_resources_endpoint_requests_get{server_api_version=\"v1\"} 2",
+            "kubelet_pod_resources_endpoint_errors_get{server_api_version=\"v1\"} 1",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line}");
+        }
+    });
+}
+
+/// Upstream's TestAllocatableResources with the policies `none`.
+#[test]
+fn nothing_is_there_to_be_given_to_a_container_for_itself() {
+    run_paused(|| async {
+        let (_node, _folder, mut client) = start().await;
+        assert_eq!(client.allocatable().await.unwrap(), [0, 0, 0]);
+    });
+}
+
+/// Upstream's limit of requests (pkg/kubelet/apis/grpc/ratelimit.go).
+#[test]
+fn more_requests_than_the_limit_are_refused_until_time_has_passed() {
+    run_paused(|| async {
+        let (_node, _folder, mut client) = start().await;
+        for _ in 0..10 {
+            client.allocatable().await.unwrap();
+        }
+        let refused = client.allocatable().await.unwrap_err();
+        assert_eq!(
+            (refused.code(), refused.message()),
+            (Code::ResourceExhausted, "rejected by rate limit")
+        );
+        pass(Duration::from_secs(1)).await;
+        client.allocatable().await.unwrap();
+    });
+}

@@ -1,0 +1,336 @@
+//! Graceful node shutdown: pods end in order of priority, each within its grace period.
+//!
+//! - **Owns** the inhibitor lock that delays the shutdown, and the remaining steps.
+//! - **Hears** from logind that the machine is going down, or that this is cancelled.
+//! - **Tells** the pod manager which pods end and that none may start, the node status manager that it is not ready.
+//! - **Never** delays the shutdown longer than configured; never releases the lock before the last step is
+//!   over and the pods' statuses have been sent.
+//!
+//! Upstream: pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go (1.36). Decisions: `logic_node::shutdown`.
+
+mod logind;
+pub mod record;
+mod recording;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use jiff::Timestamp;
+use kernel::{Actor, Addr, Context, Exit, Recipient, TaskId};
+use logic_node::shutdown::ShutdownStep;
+use logic_pods::admission::NodeShutdown;
+use pods::pod_manager;
+use serde::Serialize;
+use state::events::{EventType, InvolvedObject, Recorder};
+
+pub use self::logind::LogindError;
+use self::logind::{InhibitorLock, LogindConnection};
+use self::record::ShutdownRecord;
+use self::recording::{LockState, RecordState};
+pub use self::steps::NodePods;
+use self::steps::ShutdownProgress;
+
+/// Room for logind's signals and its own polls.
+pub const MAILBOX: usize = 16;
+
+/// Before connecting to the bus again: upstream's `dbusReconnectPeriod`.
+const RECONNECT_PERIOD: Duration = Duration::from_secs(1);
+/// The longest such period while connecting fails: a machine may have no logind.
+const RECONNECT_MAX_PERIOD: Duration = Duration::from_secs(60);
+
+/// The section of the configuration.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub order: logic_node::shutdown::ShutdownPolicy,
+    pub node_name: String,
+    /// logind's folder for drop-in files.
+    pub logind_folder: PathBuf,
+    /// The file that records shutdowns; none where they are not measured.
+    pub record: Option<PathBuf>,
+}
+
+/// The actors that the shutdown manager works with.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    pub pod_manager: Addr<pod_manager::Msg>,
+    pub volumes: Addr<volumes::Msg>,
+    /// The node status manager; none on a node without an API server.
+    pub node: Option<Recipient<NodeShutdown>>,
+    pub recorder: Recorder,
+}
+
+/// Messages of the shutdown manager.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Connects to logind.
+    Connect,
+    /// Stores the lock, and waits for logind's signal.
+    Connected(Box<Result<(LogindConnection, InhibitorLock), LogindError>>),
+    /// Begins to end pods.
+    Down,
+    /// Lets pods begin again, and takes a new lock.
+    Cancelled,
+    /// Takes the new lock.
+    Locked(Box<Result<InhibitorLock, LogindError>>),
+    /// Polls the pods: some may have ended.
+    Observe,
+    /// Takes the pods that still run, or still have volumes mounted; none if a manager did not answer.
+    Observed(Box<Option<NodePods>>),
+    /// Connects again: logind's stream of signals ended.
+    ObserveFailed,
+    /// Releases the lock.
+    Release,
+    /// Reports the shutdown state again: the node status manager restarted.
+    Resync,
+    /// Shows the times of the last shutdown.
+    RecordLoaded(io::Result<ShutdownRecord>),
+    /// Goes on after the record was written, or failed to be.
+    RecordWritten(io::Result<()>),
+}
+
+/// The state of the shutdown.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    /// Whether the inhibitor lock is held.
+    pub locked: bool,
+    pub going_down: bool,
+    pub steps_left: usize,
+    pub trouble: Option<String>,
+}
+
+/// The shutdown manager.
+#[derive(Debug)]
+pub struct ShutdownManager {
+    policy: Policy,
+    peers: Peers,
+
+    logind: Option<LogindConnection>,
+    lock: Option<InhibitorLock>,
+    listening: Option<TaskId>,
+    pause: Duration,
+    going_down: bool,
+    step: Option<ShutdownProgress>,
+    steps: Option<Vec<ShutdownStep>>,
+    record: ShutdownRecord,
+    record_state: RecordState,
+    lock_state: LockState,
+    trouble: Option<String>,
+}
+
+impl Actor for ShutdownManager {
+    type Msg = Msg;
+    type Snapshot = Snapshot;
+
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.connect(ctx);
+        if let Some(path) = self.policy.record.clone() {
+            ctx.run(async move { Msg::RecordLoaded(record::read(path).await) });
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        match msg {
+            Msg::Connect => self.connect(ctx),
+            Msg::Connected(outcome) => self.connected(*outcome, ctx),
+            Msg::Down => self.down(ctx),
+            Msg::Cancelled => self.cancelled(ctx),
+            Msg::Locked(outcome) => self.locked(*outcome, ctx),
+            Msg::Observe => self.observe(ctx),
+            Msg::Observed(observed) => self.observed(*observed, ctx),
+            Msg::ObserveFailed => self.observe_failed(ctx),
+            Msg::Release => self.release(ctx),
+            Msg::Resync => self.report_node(),
+            Msg::RecordLoaded(record) => self.record_loaded(record),
+            Msg::RecordWritten(outcome) => self.record_written(outcome, ctx),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            locked: self.lock.is_some(),
+            going_down: self.going_down,
+            steps_left: self.steps.as_ref().map_or(0, Vec::len),
+            trouble: self.trouble.clone(),
+        }
+    }
+}
+
+impl ShutdownManager {
+    pub fn new(policy: Policy, peers: Peers) -> Self {
+        ShutdownManager {
+            policy,
+            peers,
+            logind: None,
+            lock: None,
+            listening: None,
+            pause: RECONNECT_PERIOD,
+            going_down: false,
+            step: None,
+            steps: None,
+            record: ShutdownRecord::default(),
+            record_state: RecordState::No,
+            lock_state: LockState::No,
+            trouble: None,
+        }
+    }
+
+    fn connect(&mut self, ctx: &mut Context<Msg>) {
+        let (wanted, folder) = (self.policy.order.total(), self.policy.logind_folder.clone());
+        ctx.run(async move {
+            let connect = async {
+                let logind = LogindConnection::connect(wanted, &folder).await?;
+                let lock = logind.lock().await?;
+                Ok((logind, lock))
+            };
+            Msg::Connected(Box::new(connect.await))
+        });
+    }
+
+    fn connected(
+        &mut self,
+        outcome: Result<(LogindConnection, InhibitorLock), LogindError>,
+        ctx: &mut Context<Msg>,
+    ) {
+        match outcome {
+            Ok((logind, lock)) => {
+                self.pause = RECONNECT_PERIOD;
+                self.trouble = None;
+                self.lock = Some(lock);
+                self.listen(&logind, ctx);
+                self.logind = Some(logind);
+            }
+            Err(error) => {
+                self.complain(error);
+                self.again(ctx);
+            }
+        }
+    }
+
+    fn listen(&mut self, logind: &LogindConnection, ctx: &mut Context<Msg>) {
+        if let Some(task) = self.listening.take() {
+            ctx.abort(task);
+        }
+        let (logind, addr) = (logind.clone(), ctx.addr().clone());
+        self.listening = Some(ctx.run(async move {
+            let Ok(news) = logind.news().await else {
+                return Msg::ObserveFailed;
+            };
+            let mut news = std::pin::pin!(news);
+            while let Some(starts) = news.next().await {
+                let told = match starts {
+                    true => addr.tell(Msg::Down),
+                    false => addr.tell(Msg::Cancelled),
+                };
+                if told.is_err() {
+                    break;
+                }
+            }
+            Msg::ObserveFailed
+        }));
+    }
+
+    fn observe_failed(&mut self, ctx: &mut Context<Msg>) {
+        self.listening = None;
+        tracing::warn!("logind says nothing any more");
+        self.again(ctx);
+    }
+
+    fn again(&mut self, ctx: &mut Context<Msg>) {
+        ctx.after(self.pause, Msg::Connect);
+        self.pause = (self.pause * 2).min(RECONNECT_MAX_PERIOD);
+    }
+
+    fn down(&mut self, ctx: &mut Context<Msg>) {
+        if std::mem::replace(&mut self.going_down, true) {
+            return;
+        }
+        self.event("Shutdown manager detected shutdown event", ctx);
+        self.tell(NodeShutdown::Yes);
+        self.steps = None;
+        self.note(
+            ShutdownRecord {
+                began: Some(timestamp(ctx)),
+                ended: None,
+            },
+            ctx,
+        );
+        self.observe(ctx);
+    }
+
+    /// Pods that were told to end do end; no others do.
+    fn cancelled(&mut self, ctx: &mut Context<Msg>) {
+        self.event("Shutdown manager detected shutdown cancellation", ctx);
+        self.going_down = false;
+        self.step = None;
+        self.steps = None;
+        self.lock_state = LockState::No;
+        self.end(ctx);
+        self.tell(NodeShutdown::No);
+        if let Some(logind) = self.logind.clone() {
+            ctx.run(async move { Msg::Locked(Box::new(logind.lock().await)) });
+        }
+    }
+
+    fn locked(&mut self, outcome: Result<InhibitorLock, LogindError>, ctx: &mut Context<Msg>) {
+        match outcome {
+            Ok(lock) => self.lock = Some(lock),
+            Err(error) => {
+                self.complain(error);
+                self.again(ctx);
+            }
+        }
+    }
+
+    fn tell(&self, state: NodeShutdown) {
+        let pod_manager = self
+            .peers
+            .pod_manager
+            .tell(pod_manager::Msg::ShuttingDown(state));
+        if pod_manager.is_err() {
+            tracing::warn!("not everybody knows whether the node goes down: a mailbox is full");
+        }
+        self.report_node();
+    }
+
+    fn report_node(&self) {
+        let state = match self.going_down {
+            true => NodeShutdown::Yes,
+            false => NodeShutdown::No,
+        };
+        if let Some(node) = &self.peers.node
+            && let Err(full) = node.tell(state)
+        {
+            tracing::warn!("the node's object does not show whether the node goes down: {full}");
+        }
+    }
+
+    fn event(&self, message: &str, ctx: &Context<Msg>) {
+        let node = InvolvedObject::node(&self.policy.node_name);
+        self.peers.recorder.record(
+            timestamp(ctx),
+            EventType::Normal,
+            node,
+            "NodeShutdown",
+            message.to_owned(),
+        );
+    }
+
+    fn complain(&mut self, error: LogindError) {
+        let text = format!("{:#}", anyhow::Error::new(error));
+        if self.trouble.as_ref() != Some(&text) {
+            tracing::warn!("the machine will not wait for pods to end: {text}");
+        }
+        self.trouble = Some(text);
+    }
+}
+
+fn timestamp(ctx: &Context<Msg>) -> Timestamp {
+    Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+}

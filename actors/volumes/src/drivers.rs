@@ -1,0 +1,240 @@
+//! The storage plugins: their capabilities, the volumes that they found, and the drivers behind them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Duration;
+
+use clients::storage::{DriverEvent, StorageCapabilities, StorageError, StoragePlugin};
+use kernel::Context;
+use logic_api::types::PodUid;
+use logic_volumes::csi_node::{AdmittedDrivers, admit};
+use logic_volumes::reconciler::{KindCapabilities, StateOfWorld};
+use logic_volumes::{RegisteredDriver, VolumeKind};
+
+use super::executor::StuckProcess;
+use super::{Msg, PluginListing, VolumeManager, metrics};
+
+/// For a plugin that searches all pods' folders.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between attempts to ask a plugin.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Pods' folders that are read; the next start handles the rest.
+const MAX_FOLDERS: usize = 10_000;
+/// Drivers, and refused sockets, that are kept; no node has more.
+const MAX_DRIVERS: usize = 256;
+
+/// The registered drivers.
+#[derive(Debug, Default)]
+pub(super) struct DriverRegistry {
+    all: BTreeMap<String, RegisteredDriver>,
+    admitted: AdmittedDrivers,
+    /// Sockets of refused drivers, with the reason.
+    refused: BTreeMap<String, String>,
+    /// The drivers sent since the stream of events began; none once all have been.
+    told: Option<BTreeSet<String>>,
+    /// The labels of the node's object; empty without one.
+    node_labels: BTreeMap<String, String>,
+}
+
+impl DriverRegistry {
+    pub(super) fn names(&self) -> Vec<String> {
+        self.admitted.backends.keys().cloned().collect()
+    }
+
+    pub(super) fn admitted(&self) -> &BTreeMap<String, RegisteredDriver> {
+        &self.admitted.backends
+    }
+
+    /// The node's labels from the drivers' topology.
+    pub(super) fn labels(&self) -> &BTreeMap<String, String> {
+        &self.admitted.labels
+    }
+
+    /// Sets the node's labels, and admits drivers again; returns whether the labels changed.
+    pub(super) fn look_at(&mut self, node_labels: BTreeMap<String, String>) -> bool {
+        let changed = self.node_labels != node_labels;
+        self.node_labels = node_labels;
+        if changed {
+            self.judge();
+        }
+        changed
+    }
+
+    pub(super) fn refused(&self) -> Vec<String> {
+        let refused = self.refused.iter().chain(&self.admitted.refused);
+        refused.map(|(who, why)| format!("{who}: {why}")).collect()
+    }
+
+    /// A stream of events begins, and sends all drivers first.
+    fn begin(&mut self) {
+        self.told = Some(BTreeSet::new());
+    }
+
+    fn come(&mut self, backend: RegisteredDriver) {
+        if let Some(told) = &mut self.told {
+            told.insert(backend.name.clone());
+        }
+        self.refused.remove(&backend.endpoint);
+        let room = self.all.len() < MAX_DRIVERS || self.all.contains_key(&backend.name);
+        if room {
+            self.all.insert(backend.name.clone(), backend);
+        }
+        self.judge();
+    }
+
+    fn go(&mut self, name: &str) {
+        self.all.remove(name);
+        self.judge();
+    }
+
+    fn refuse(&mut self, endpoint: String, why: String) {
+        if self.refused.len() < MAX_DRIVERS || self.refused.contains_key(&endpoint) {
+            self.refused.insert(endpoint, why);
+        }
+    }
+
+    /// Drops the drivers that were not sent again.
+    fn synced(&mut self) {
+        if let Some(told) = self.told.take() {
+            self.all.retain(|name, _| told.contains(name));
+            self.judge();
+        }
+    }
+
+    fn judge(&mut self) {
+        self.admitted = admit(&self.all, &self.node_labels);
+        for (name, why) in &self.admitted.refused {
+            tracing::warn!(driver = name, "a driver is not taken: {why}");
+        }
+    }
+}
+
+impl VolumeManager {
+    /// Asks a plugin for its capabilities and its volumes, until it answers.
+    pub(super) fn ask_plugin(
+        &self,
+        plugin: StoragePlugin,
+        after: Duration,
+        ctx: &mut Context<Msg>,
+    ) {
+        let storage = self.peers.storage.clone();
+        ctx.run(async move {
+            tokio::time::sleep(after).await;
+            let asked = async {
+                Ok(PluginListing {
+                    abilities: storage.abilities(plugin, LIST_TIMEOUT).await?,
+                    found: storage.list(plugin, LIST_TIMEOUT).await?,
+                })
+            };
+            Msg::Listed(plugin, Box::new(asked.await))
+        });
+    }
+
+    pub(super) fn listed(
+        &mut self,
+        plugin: StoragePlugin,
+        answer: Result<PluginListing, StorageError>,
+        ctx: &mut Context<Msg>,
+    ) {
+        match answer {
+            Ok(listing) => {
+                let known = |(kind, abilities): (String, StorageCapabilities)| {
+                    Some((VolumeKind::from_name(&kind)?, ability(abilities)))
+                };
+                let abilities = listing.abilities.into_iter().filter_map(known);
+                let own =
+                    |(kind, _): &(VolumeKind, KindCapabilities)| StoragePlugin::of(*kind) == plugin;
+                self.world.introduce(abilities.filter(own));
+                // A kind that the plugin does not serve counts as listed: it has no mounts either.
+                let kinds = StateOfWorld::kinds().filter(|kind| StoragePlugin::of(*kind) == plugin);
+                metrics::count_found(&listing.found);
+                self.world.listed(kinds, listing.found);
+            }
+            Err(error) => {
+                tracing::warn!(plugin = plugin.name(), "cannot be listed: {error}");
+                if let Some(worn) = StuckProcess::of(plugin, None, &error) {
+                    self.replace(worn, ctx);
+                }
+                self.ask_plugin(plugin, RETRY_INTERVAL, ctx);
+            }
+        }
+    }
+
+    /// Follows the drivers behind the CSI plugin.
+    pub(super) fn follow(&mut self, after: Duration, ctx: &mut Context<Msg>) {
+        self.drivers.begin();
+        let (storage, own) = (self.peers.storage.clone(), ctx.addr().clone());
+        let plugin = StoragePlugin::Csi;
+        ctx.run(async move {
+            tokio::time::sleep(after).await;
+            if let Ok(mut news) = storage.watch(plugin, WATCH_TIMEOUT).await {
+                while let Some(told) = news.next().await {
+                    let msg = Msg::Backends(plugin, Some(told));
+                    if own.send(msg, WATCH_TIMEOUT).await.is_err() {
+                        break;
+                    }
+                }
+            }
+            Msg::Backends(plugin, None)
+        });
+    }
+
+    pub(super) fn backend_news(&mut self, news: Option<DriverEvent>, ctx: &mut Context<Msg>) {
+        let before = self.drivers.names();
+        match news {
+            Some(DriverEvent::There(backend)) => {
+                let (name, endpoint) = (backend.name.clone(), backend.endpoint.clone());
+                tracing::info!(driver = name, endpoint, "a driver is there");
+                self.drivers.come(backend);
+                self.world.retry_driver(&name);
+                return self.drivers_changed(ctx);
+            }
+            Some(DriverEvent::Gone(name)) => {
+                tracing::info!(driver = name, "a driver is gone");
+                self.drivers.go(&name);
+            }
+            Some(DriverEvent::Refused {
+                endpoint,
+                name,
+                why,
+            }) => {
+                tracing::warn!(driver = name, endpoint, "a driver is refused: {why}");
+                self.drivers.refuse(endpoint, why);
+            }
+            Some(DriverEvent::Synced) => self.drivers.synced(),
+            None => self.follow(RETRY_INTERVAL, ctx),
+        }
+        if before != self.drivers.names() {
+            self.drivers_changed(ctx);
+        }
+    }
+
+    pub(super) fn drivers_changed(&mut self, ctx: &mut Context<Msg>) {
+        self.report_drivers();
+        self.schedule_refreshes(ctx);
+        self.resolve_all_pods(ctx);
+    }
+
+    /// Lists the pods that have folders, from the pods' folder itself.
+    pub(super) fn look_for_folders(&self, ctx: &mut Context<Msg>) {
+        let pods = self.peers.rules.node.root_dir.join("pods");
+        ctx.run(async move {
+            let read = tokio::task::spawn_blocking(move || {
+                let entries = fs::read_dir(pods).into_iter().flatten().flatten();
+                let names = entries.take(MAX_FOLDERS);
+                let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+                names.map(PodUid::from).collect()
+            });
+            Msg::Folders(read.await.unwrap_or_default())
+        });
+    }
+}
+
+fn ability(abilities: StorageCapabilities) -> KindCapabilities {
+    KindCapabilities {
+        staged: abilities.staged,
+        updates: abilities.updates,
+        expand: abilities.expand,
+    }
+}

@@ -1,0 +1,274 @@
+//! What the volume manager reports to the API server, and what it reads from the node's object.
+//!
+//! Upstream: `VolumesInUse` and `MarkVolumesAsReportedInUse` of the volume manager, `InstallCSIDriver` of
+//! nodeinfomanager, the claims' statuses of node_expander.go (1.36).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod, Volume};
+use kernel::{Context, Recipient};
+use logic_api::pod::PodView;
+use logic_node::node_status::registration::CONTROLLER_ATTACHES;
+use logic_node::node_status::{self, NodeFact, VolumesInUse};
+use logic_volumes::reconciler::{FailureEffect, OperationResult, VolumeOperation};
+use logic_volumes::resolve::expansion::{
+    self, ClaimStatusUpdate, NodeResize, PvcGrowth, ResizeOutcome, claim_of,
+};
+use logic_volumes::{RegisteredDriver, VolumeId};
+use tokio::sync::watch;
+
+use super::{Msg, VolumeManager};
+
+/// The actors that report to the API server.
+#[derive(Debug, Clone)]
+pub struct ApiPeers {
+    pub node: Recipient<NodeFact>,
+    pub csi_node: Recipient<BTreeMap<String, RegisteredDriver>>,
+    pub claims: Recipient<PvcGrowth>,
+    /// The node's object; none before it is known.
+    pub object: watch::Receiver<Option<Arc<Node>>>,
+}
+
+/// The volumes in use, which a controller must not detach, and how far they were reported.
+#[derive(Debug, Default)]
+pub(super) struct InUseReporter {
+    /// The volumes reported last, even if there was no room for the report.
+    told: Option<VolumesInUse>,
+    /// The volumes that the API server was told; none before its first confirmation.
+    known: Option<BTreeSet<VolumeId>>,
+    /// A report that found no room.
+    owed: UnsentReport,
+    /// The attached volumes of the node's object; none if no controller attaches, or there is no object.
+    attached: Option<BTreeSet<VolumeId>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum UnsentReport {
+    #[default]
+    Nothing,
+    InUse,
+}
+
+impl InUseReporter {
+    pub(super) fn attached(&self) -> Option<&BTreeSet<VolumeId>> {
+        self.attached.as_ref()
+    }
+
+    pub(super) fn in_use(&self) -> &BTreeSet<VolumeId> {
+        static NONE: BTreeSet<VolumeId> = BTreeSet::new();
+        match &self.told {
+            Some(VolumesInUse::AtLeast(ids) | VolumesInUse::Exactly(ids)) => ids,
+            None => &NONE,
+        }
+    }
+}
+
+/// The volumes that a controller attached to this node; none if no controller attaches.
+fn attached(node: &Node) -> Option<BTreeSet<VolumeId>> {
+    let annotations = node.metadata.annotations.as_ref()?;
+    if annotations.get(CONTROLLER_ATTACHES).map(String::as_str) != Some("true") {
+        return None;
+    }
+    let listed = node
+        .status
+        .as_ref()
+        .and_then(|status| status.volumes_attached.as_ref());
+    let ids = listed.into_iter().flatten();
+    Some(ids.map(|volume| VolumeId(volume.name.clone())).collect())
+}
+
+/// A claim whose volume is being expanded.
+#[derive(Debug)]
+pub(super) struct ExpandingClaim {
+    namespace: String,
+    claim: String,
+    grow: NodeResize,
+}
+
+impl VolumeManager {
+    /// Reports the volumes in use. Without an API server no controller detaches, and they count as reported at once.
+    pub(super) fn report_in_use(&mut self) {
+        let wanted = self.world.in_use();
+        let Some(cluster) = &self.peers.cluster else {
+            if wanted != *self.reporting.in_use() {
+                self.reporting.told = Some(VolumesInUse::Exactly(wanted.clone()));
+                self.world.report(wanted);
+            }
+            return;
+        };
+        let known = self.reporting.known.iter().flatten();
+        let held = known.filter(|id| self.world.may_be_present(id)).cloned();
+        let in_use: BTreeSet<VolumeId> = wanted.into_iter().chain(held).collect();
+        let whole = self.world.is_reconstructed() && self.reporting.known.is_some();
+        let in_use = match whole {
+            true => VolumesInUse::Exactly(in_use),
+            false => VolumesInUse::AtLeast(in_use),
+        };
+        let new = self.reporting.told.as_ref() != Some(&in_use);
+        if new || self.reporting.owed == UnsentReport::InUse {
+            let fact = NodeFact::VolumesInUse(in_use.clone());
+            self.reporting.told = Some(in_use);
+            self.reporting.owed = match cluster.node.tell(fact) {
+                Ok(()) => UnsentReport::Nothing,
+                Err(_) => UnsentReport::InUse,
+            };
+        }
+    }
+
+    pub(super) fn reported(&mut self, volumes: BTreeSet<VolumeId>) {
+        self.world.report(volumes.clone());
+        self.reporting.known = Some(volumes);
+    }
+
+    pub(super) fn resync(&mut self) {
+        self.reporting.told = None;
+        self.report_drivers();
+        self.report_stuck();
+    }
+
+    pub(super) fn report_drivers(&self) {
+        let Some(cluster) = &self.peers.cluster else {
+            return;
+        };
+        let (there, labels) = (
+            self.drivers.admitted().clone(),
+            self.drivers.labels().clone(),
+        );
+        let drivers = node_status::RegisteredDrivers {
+            there: there.clone(),
+            labels,
+        };
+        let fact = NodeFact::Drivers(Box::new(drivers));
+        if let Err(full) = cluster.node.tell(fact) {
+            tracing::warn!("the node's object does not name its drivers yet: {full}");
+        }
+        if let Err(full) = cluster.csi_node.tell(there) {
+            tracing::warn!("the CSINode does not name its drivers yet: {full}");
+        }
+    }
+
+    /// Reports stuck volumes for a condition of the node.
+    pub(super) fn report_stuck(&self) {
+        let Some(cluster) = &self.peers.cluster else {
+            return;
+        };
+        let fact = NodeFact::Stuck(self.stuck());
+        if let Err(full) = cluster.node.tell(fact) {
+            tracing::warn!("the node's object does not say what hangs: {full}");
+        }
+    }
+
+    fn await_node(&self, ctx: &mut Context<Msg>) {
+        let Some(cluster) = &self.peers.cluster else {
+            return;
+        };
+        // The caller has read the current object.
+        let mut object = cluster.object.clone();
+        object.mark_unchanged();
+        ctx.run(async move {
+            if object.changed().await.is_err() {
+                // The node's object has no publisher any more.
+                std::future::pending::<()>().await;
+            }
+            Msg::NodeChanged
+        });
+    }
+
+    pub(super) fn node_changed(&mut self, ctx: &mut Context<Msg>) {
+        if self.peers.cluster.is_none() {
+            return;
+        }
+        self.await_node(ctx);
+        let labels = self.labels();
+        let differs = self.drivers.look_at(labels);
+        let attached = self.update_attached();
+        if differs {
+            self.drivers_changed(ctx);
+        } else if attached {
+            self.resolve_all_pods(ctx);
+        }
+    }
+
+    /// Returns whether the attached volumes changed.
+    fn update_attached(&mut self) -> bool {
+        let Some(cluster) = &self.peers.cluster else {
+            return false;
+        };
+        let now = cluster.object.borrow().as_deref().and_then(attached);
+        let before = std::mem::replace(&mut self.reporting.attached, now);
+        before != self.reporting.attached
+    }
+
+    /// The node's labels: those of its object, or else those that it would register with.
+    pub(super) fn labels(&self) -> BTreeMap<String, String> {
+        let object = self.peers.cluster.as_ref().and_then(|cluster| {
+            let object = cluster.object.borrow();
+            object.as_ref()?.metadata.labels.clone()
+        });
+        object.unwrap_or_else(|| self.peers.rules.facts.labels.clone())
+    }
+
+    /// Records the claim of a volume that is to be expanded.
+    pub(super) fn note_growth(
+        &mut self,
+        id: &VolumeId,
+        pod: &Pod,
+        entry: &Volume,
+        grow: NodeResize,
+    ) {
+        if self.peers.cluster.is_none() || grow.claim == ClaimStatusUpdate::UpToDate {
+            return;
+        }
+        if let Some(claim) = claim_of(pod, entry) {
+            let growing = ExpandingClaim {
+                namespace: pod.namespace().to_owned(),
+                claim,
+                grow,
+            };
+            self.growing.insert(id.clone(), growing);
+        }
+    }
+
+    pub(super) fn resize_begins(&self, task: &VolumeOperation) {
+        if let VolumeOperation::Expand { volume, .. } = task {
+            self.report_resize(&volume.id, ResizeOutcome::Begun);
+        }
+    }
+
+    pub(super) fn resize_ended(&mut self, task: &VolumeOperation, ending: &OperationResult) {
+        let VolumeOperation::Expand { volume, .. } = task else {
+            return;
+        };
+        let outcome = match ending {
+            OperationResult::Done | OperationResult::Mounted { .. } => ResizeOutcome::Grown,
+            OperationResult::Failed {
+                message,
+                trace: FailureEffect::Refusal | FailureEffect::Nothing,
+            } => ResizeOutcome::Infeasible(message.clone()),
+            OperationResult::Failed { message, .. } | OperationResult::Stuck { message, .. } => {
+                ResizeOutcome::Failed(message.clone())
+            }
+        };
+        let done = outcome == expansion::ResizeOutcome::Grown;
+        self.report_resize(&volume.id, outcome);
+        if done {
+            self.growing.remove(&volume.id);
+        }
+    }
+
+    fn report_resize(&self, id: &VolumeId, outcome: ResizeOutcome) {
+        let (Some(cluster), Some(growing)) = (&self.peers.cluster, self.growing.get(id)) else {
+            return;
+        };
+        let growth = PvcGrowth {
+            namespace: growing.namespace.clone(),
+            claim: growing.claim.clone(),
+            grow: growing.grow.clone(),
+            outcome,
+        };
+        if let Err(full) = cluster.claims.tell(growth) {
+            tracing::warn!("a claim does not follow its volume's size: {full}");
+        }
+    }
+}
