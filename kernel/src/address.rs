@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::ask_order;
 use crate::gauge::Gauge;
 use crate::mail::{Control, Mail};
 use crate::message::Message;
@@ -56,12 +57,14 @@ impl<M: Message> Addr<M> {
         }
     }
 
-    /// Asks a question and waits for its answer at most `within`.
+    /// Asks a question and waits for its answer at most `within`. An actor asks only those that are started before it;
+    /// the log names one that does not.
     pub async fn ask<T: Send + 'static>(
         &self,
         within: Duration,
         msg: impl FnOnce(Reply<T>) -> M,
     ) -> Result<T, AskError> {
+        ask_order::check(&self.0.gauge);
         let (reply, answer) = oneshot::channel();
         if self.tell(msg(Reply(reply))).is_err() {
             return Err(match self.0.gauge.credits.is_closed() {

@@ -1,10 +1,12 @@
 //! The counters of a mailbox: its room, its traffic, and what its actor is busy with.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
+
+use crate::ask_order::TreePosition;
 
 /// The counters of one mailbox, shared by its addresses, its actor and the observers.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub(crate) struct Gauge {
     pub(crate) overloaded: AtomicU64,
     handled: AtomicU64,
     busy: Mutex<Option<&'static str>>,
+    /// Set when the actor is spawned.
+    position: OnceLock<TreePosition>,
 }
 
 impl Gauge {
@@ -25,6 +29,7 @@ impl Gauge {
             overloaded: AtomicU64::new(0),
             handled: AtomicU64::new(0),
             busy: Mutex::new(None),
+            position: OnceLock::new(),
         }
     }
 
@@ -49,6 +54,15 @@ impl Gauge {
 
     pub(crate) fn set_busy(&self, message: Option<&'static str>) {
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = message;
+    }
+
+    /// Notes where in the tree the mailbox's actor is spawned; a mailbox is spawned once.
+    pub(crate) fn place(&self, position: TreePosition) {
+        drop(self.position.set(position));
+    }
+
+    pub(crate) fn position(&self) -> Option<&TreePosition> {
+        self.position.get()
     }
 
     pub(crate) fn view(&self) -> MailboxView {

@@ -17,6 +17,7 @@ pub mod random;
 
 // How actors talk to each other.
 pub mod address;
+mod ask_order;
 
 pub mod mailbox;
 

@@ -15,6 +15,7 @@ use futures_util::task::noop_waker_ref;
 use tokio::runtime::Builder;
 
 use crate::address::Addr;
+use crate::ask_order;
 use crate::gauge::Gauge;
 use crate::mail::Mail;
 use crate::message::Message;
@@ -114,6 +115,10 @@ impl<M: Message> actix::Handler<Mail<M>> for Collector<M> {
 /// Runs `test` as [`system::run`](crate::system::run) would, on a clock that jumps ahead whenever
 /// every task waits: a day takes no time. The wall clock goes along, from [`SIMULATED_START`], and
 /// [`chance`](crate::chance) starts at [`SEED`].
+///
+/// # Panics
+///
+/// When an actor asked one that is started after it.
 pub fn run_paused<F: Future>(test: impl FnOnce() -> F) -> F::Output {
     let system = actix::System::with_tokio_rt(|| {
         Builder::new_current_thread()
@@ -126,8 +131,14 @@ pub fn run_paused<F: Future>(test: impl FnOnce() -> F) -> F::Output {
         let start = SystemTime::UNIX_EPOCH + SIMULATED_START;
         clock::simulate_wall(Some(start));
         random::seed(SEED);
+        drop(ask_order::take_broken());
         let output = test().await;
         clock::simulate_wall(None);
+        let broken = ask_order::take_broken();
+        assert!(
+            broken.is_empty(),
+            "an actor asks one that is started after it: {broken:?}"
+        );
         output
     })
 }

@@ -116,6 +116,15 @@ impl Thread {
     }
 }
 
+/// The gauge of the actor that this thread polls, if it polls one.
+pub(crate) fn polled_actor() -> Option<Arc<Gauge>> {
+    THREAD.with(|thread| {
+        let seat = thread.held_by.load(Ordering::Relaxed);
+        let (_, gauge) = thread.seats().get(&seat)?.clone();
+        Some(gauge)
+    })
+}
+
 /// An actor's place in the list of those that may hold the thread.
 pub(crate) struct Seat {
     number: u64,

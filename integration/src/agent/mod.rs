@@ -35,6 +35,8 @@ pub const NODE_NAME: &str = "node";
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// How much of the log a failed test shows.
+/// What the kernel logs when an actor asks one that is started after it.
+const ASKS_DOWNWARDS: &str = "the actor asks one that is started after it";
 const SHOWN_LINES: usize = 250;
 
 /// A node: the agent's process and everything that it owns.
@@ -430,6 +432,8 @@ impl Drop for Node {
         if let Err(error) = self.kill9() {
             eprintln!("agent rig: the agent is not ended: {error}");
         }
+        let log = self.log();
+        let broken = log.lines().find(|line| line.contains(ASKS_DOWNWARDS));
         leftovers::remove(&self.root(), &self.pod_logs());
         leftovers::remove_cgroups(&self.dir);
         leftovers::unmount(&self.dir);
@@ -437,6 +441,9 @@ impl Drop for Node {
             && let Err(error) = dir.close()
         {
             eprintln!("agent rig: {error}");
+        }
+        if let Some(line) = broken.filter(|_| !std::thread::panicking()) {
+            panic!("an actor asks downwards: {line}");
         }
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::actor::Actor;
+use crate::ask_order::TreePosition;
 use crate::clock::now;
 use crate::mailbox::Port;
 use crate::restart::Intensity;
@@ -113,6 +114,11 @@ impl ChildGroup {
         let postbox = addr.clone();
         let control = Box::new(move |control| postbox.control(control));
         let path = self.beneath(&spec.id);
+        let seq = self.reserve();
+        addr.gauge().place(TreePosition {
+            path: Arc::clone(&path),
+            order: self.order_of(seq),
+        });
         let actor = Rc::new(ActorCell::new(
             &spec,
             path,
@@ -121,7 +127,6 @@ impl ChildGroup {
         ));
         let shell = Shell::new(addr, Rc::clone(&actor), make);
         let engine = Box::new(context.into_future(shell));
-        let seq = self.reserve();
         let unit = Unit::Actor(Rc::clone(&actor));
         self.insert(seq, Child::new(spec.id, spec.restart, unit));
         let pace = cell::pace(spec.answer_within);
@@ -133,6 +138,15 @@ impl ChildGroup {
         let seq = self.next.get();
         self.next.set(seq + 1);
         seq
+    }
+
+    /// The order of a child: the numbers on the way from the root to it.
+    fn order_of(&self, seq: u64) -> Vec<u64> {
+        let parent = self.parent.as_ref();
+        let above = parent.and_then(|parent| Some(parent.group.upgrade()?.order_of(parent.seq)));
+        let mut order = above.unwrap_or_default();
+        order.push(seq);
+        order
     }
 
     fn beneath(&self, id: &str) -> Arc<str> {
