@@ -1,6 +1,6 @@
 //! Addresses: how actors talk to each other, and what can go wrong.
 //!
-//! An address outlives the actor behind it: what was queued before a restart is handled after it, and
+//! An address outlives the actor behind it: what others queued before a restart is handled after it, and
 //! every clone of the address stays good. The bound is real, and full is a value that the sender sees
 //! ([`Overloaded`]). Room is counted in credits by the mailbox's gauge, because actix counts none: there
 //! every clone of an address brings a free slot, and sending never waits.
@@ -79,14 +79,23 @@ impl<M: Message> Addr<M> {
         }
     }
 
-    /// Leaves the result of one of the actor's own child tasks.
+    /// Leaves the report of a task that the actor oversees.
     ///
     /// It waits for room without a deadline, because the task belongs to the actor and ends with it. A
     /// closed mailbox drops the message.
     pub async fn deliver(&self, msg: M) {
+        self.leave(Mail::User(msg)).await;
+    }
+
+    /// As [`Addr::deliver`], the result of a child task or timer of one incarnation.
+    pub(crate) async fn deliver_own(&self, incarnation: u64, msg: M) {
+        self.leave(Mail::Own { incarnation, msg }).await;
+    }
+
+    async fn leave(&self, mail: Mail<M>) {
         if let Ok(credit) = self.0.gauge.credits.acquire().await {
             credit.forget();
-            self.0.recipient.do_send(Mail::User(msg));
+            self.0.recipient.do_send(mail);
         }
     }
 

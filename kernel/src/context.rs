@@ -1,7 +1,7 @@
 //! What an actor is given while it runs: its address, time, timers and child tasks.
 //!
 //! Timers and tasks belong to one incarnation of the actor: what has not reported when it ends never
-//! will.
+//! will, and a report that is still queued then is dropped. A successor would take it for that of its own work.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,6 +23,8 @@ use crate::supervisor::cell::{ActorCell, caught};
 pub struct Context<M: Message> {
     addr: Addr<M>,
     cell: Rc<ActorCell>,
+    /// The number of the incarnation that this context belongs to.
+    incarnation: u64,
     tasks: Rc<Tasks>,
     next: u64,
 }
@@ -43,6 +45,7 @@ impl<M: Message> Context<M> {
     pub(crate) fn new(addr: Addr<M>, cell: Rc<ActorCell>) -> Context<M> {
         Context {
             addr,
+            incarnation: cell.incarnation(),
             cell,
             tasks: Rc::default(),
             next: 0,
@@ -72,10 +75,10 @@ impl<M: Message> Context<M> {
 
     /// Sends `msg` to the actor itself after `delay`, unless it restarts before.
     pub fn after(&mut self, delay: Duration, msg: M) -> TimerId {
-        let addr = self.addr.clone();
+        let (addr, incarnation) = (self.addr.clone(), self.incarnation);
         TimerId(self.spawn(async move {
             tokio::time::sleep(delay).await;
-            addr.deliver(msg).await;
+            addr.deliver_own(incarnation, msg).await;
         }))
     }
 
@@ -88,8 +91,8 @@ impl<M: Message> Context<M> {
     ///
     /// Work that panics is the actor's panic: nothing is lost silently.
     pub fn run(&mut self, work: impl Future<Output = M> + 'static) -> TaskId {
-        let addr = self.addr.clone();
-        TaskId(self.spawn(async move { addr.deliver(work.await).await }))
+        let (addr, incarnation) = (self.addr.clone(), self.incarnation);
+        TaskId(self.spawn(async move { addr.deliver_own(incarnation, work.await).await }))
     }
 
     /// Aborts a child task; one that finished already is left alone.

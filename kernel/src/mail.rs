@@ -8,7 +8,13 @@ use crate::message::Message;
 
 /// The messages that pass through actix.
 pub(crate) enum Mail<M> {
+    /// For whichever incarnation comes to it.
     User(M),
+    /// The result of a child task or timer: for the incarnation that began it alone.
+    Own {
+        incarnation: u64,
+        msg: M,
+    },
     Control(Control),
 }
 

@@ -177,6 +177,10 @@ impl<M: Message> actix::Handler<Mail<M>> for Shell<M> {
     fn handle(&mut self, mail: Mail<M>, ctx: &mut ShellContext<M>) {
         match mail {
             Mail::User(msg) => self.handle_user(msg, ctx),
+            Mail::Own { incarnation, msg } if incarnation == self.cell.incarnation() => {
+                self.handle_user(msg, ctx);
+            }
+            Mail::Own { .. } => self.cell.gauge.taken(),
             Mail::Control(control) => self.obey(control, ctx),
         }
     }

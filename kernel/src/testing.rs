@@ -106,7 +106,7 @@ impl<M: Message> actix::Handler<Mail<M>> for Collector<M> {
 
     fn handle(&mut self, mail: Mail<M>, _ctx: &mut actix::Context<Collector<M>>) {
         match mail {
-            Mail::User(msg) => self.queue.borrow_mut().push_back(msg),
+            Mail::User(msg) | Mail::Own { msg, .. } => self.queue.borrow_mut().push_back(msg),
             Mail::Control(_) => {}
         }
     }

@@ -43,6 +43,8 @@ pub(crate) struct ActorCell {
 
     order: Cell<CellCommand>,
     running: Cell<bool>,
+    /// Counts the incarnations.
+    incarnation: Cell<u64>,
     ending: Cell<Option<IncarnationEnd>>,
     started: Cell<Instant>,
     pulse: Cell<u64>,
@@ -97,6 +99,7 @@ impl ActorCell {
             control,
             order: Cell::new(CellCommand::Go(now)),
             running: Cell::new(false),
+            incarnation: Cell::new(0),
             ending: Cell::new(None),
             started: Cell::new(now),
             pulse: Cell::new(0),
@@ -134,6 +137,11 @@ impl ActorCell {
         let mut ping = self.ping.get();
         ping.since += stalled;
         self.ping.set(ping);
+    }
+
+    /// Returns the number of the present incarnation, which no other one of this actor has.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation.get()
     }
 
     pub(crate) fn running(&self) -> bool {
@@ -253,6 +261,7 @@ impl ActorCell {
             sent: false,
         });
         self.state.set(TreeNodeState::Starting);
+        self.incarnation.set(self.incarnation.get().wrapping_add(1));
         self.running.set(true);
     }
 

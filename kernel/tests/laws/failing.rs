@@ -5,7 +5,7 @@ use std::time::Duration;
 use kernel::testing::{pass, run_paused};
 use kernel::{AskError, ChildSpec, Intensity};
 
-use crate::probe::{Msg, Rig, SOON, Temper, count};
+use crate::probe::{Msg, ROOM, Rig, SOON, Temper, count};
 
 #[test]
 fn a_panic_is_one_restart_and_the_successor_handles_what_was_queued() {
@@ -70,6 +70,27 @@ fn timers_and_tasks_end_with_the_incarnation_that_began_them() {
         addr.tell(Msg::Remind(SOON * 2, "own")).unwrap();
         pass(SOON * 3).await;
         assert_eq!(rig.lines(), ["a starts", "a dies", "a starts", "a own"]);
+    });
+}
+
+#[test]
+fn a_result_that_is_queued_when_its_incarnation_ends_is_not_handled_by_the_successor() {
+    run_paused(|| async {
+        let rig = Rig::new();
+        let addr = rig.permanent("a");
+        addr.tell(Msg::Remind(SOON, "echo")).unwrap();
+        // The reminder is queued behind the end: it comes while the actor is busy.
+        addr.tell(Msg::Take(SOON * 2)).unwrap();
+        addr.tell(Msg::Boom).unwrap();
+        pass(SOON * 3).await;
+        assert_eq!(count(&addr).await, Ok(0), "the echo was for another");
+        assert_eq!(rig.lines(), ["a starts", "a dies", "a starts"]);
+        // Its room is free again.
+        for _ in 0..ROOM {
+            addr.tell(Msg::Note("own")).unwrap();
+        }
+        pass(SOON).await;
+        assert_eq!(rig.lines(), ["a own"; ROOM]);
     });
 }
 
