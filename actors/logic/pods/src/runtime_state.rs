@@ -21,6 +21,10 @@ pub struct PodRuntimeState {
     pod: RuntimePod,
     /// In the order of their removal.
     gone: VecDeque<String>,
+    /// What came since the last complete state.
+    unconfirmed: BTreeSet<String>,
+    /// Whether the last complete state lacked some of it.
+    doubtful: bool,
 }
 
 impl PodRuntimeState {
@@ -30,6 +34,7 @@ impl PodRuntimeState {
         seen.pod.name.clone_from(&pod.name);
         seen.pod.namespace.clone_from(&pod.namespace);
         seen.merge(pod);
+        seen.unconfirmed.clear();
         seen
     }
 
@@ -50,7 +55,8 @@ impl PodRuntimeState {
         self.pod != before
     }
 
-    /// Merges a complete state, read after every change that the caller made: what it lacks is gone.
+    /// Merges a complete state, read after every change that the caller made: what it lacks is gone, but for what
+    /// came since the one before. That may have come while this one was read, and shows in [`Self::is_doubtful`].
     pub fn replace(&mut self, picture: RuntimePod) -> bool {
         let sandboxes: BTreeSet<&SandboxId> = picture.sandboxes.iter().map(|s| &s.id).collect();
         let containers: BTreeSet<&ContainerId> = picture.containers.iter().map(|c| &c.id).collect();
@@ -71,11 +77,23 @@ impl PodRuntimeState {
         {
             lost.push(container.id.as_str().to_owned());
         }
+        let (came, lost): (Vec<String>, Vec<String>) = lost
+            .into_iter()
+            .partition(|id| self.unconfirmed.contains(id));
         let news = !lost.is_empty();
         for id in lost {
             self.remove(&id);
         }
-        self.merge(picture) || news
+        let merged = self.merge(picture);
+        self.unconfirmed.clear();
+        self.doubtful = !came.is_empty();
+        merged || news
+    }
+
+    /// Whether the last complete state lacked something that may have come while it was read: no decision may rest on
+    /// it, and the next complete state tells.
+    pub fn is_doubtful(&self) -> bool {
+        self.doubtful
     }
 
     /// The runtime removed the sandbox or container of this id; true if it was known.
@@ -88,6 +106,7 @@ impl PodRuntimeState {
             .containers
             .retain(|container| container.id.as_str() != id);
         self.gone.retain(|gone| gone != id);
+        self.unconfirmed.remove(id);
         if self.gone.len() == MAX_REMOVED_IDS {
             self.gone.pop_front();
         }
@@ -107,7 +126,10 @@ impl PodRuntimeState {
             Some(old)
                 if old.state == SandboxState::NotReady && new.state == SandboxState::Ready => {}
             Some(old) => *old = new,
-            None => self.pod.sandboxes.push(new),
+            None => {
+                self.unconfirmed.insert(new.id.as_str().to_owned());
+                self.pod.sandboxes.push(new);
+            }
         }
     }
 
@@ -124,7 +146,10 @@ impl PodRuntimeState {
                     ..new
                 }
             }
-            None => self.pod.containers.push(new),
+            None => {
+                self.unconfirmed.insert(new.id.as_str().to_owned());
+                self.pod.containers.push(new);
+            }
         }
     }
 }
@@ -214,6 +239,24 @@ mod tests {
         assert!(seen.replace(picture(&[("b", ContainerState::Running)])));
         assert_eq!(seen.pod().containers.len(), 1);
         assert!(!seen.replace(picture(&[("b", ContainerState::Running)])));
+    }
+
+    /// As when a call of a worker that died has its effect after its successor's list and before its statuses.
+    #[test]
+    fn what_came_while_a_complete_picture_was_taken_is_kept_until_the_next_one() {
+        let running = picture(&[("a", ContainerState::Running)]);
+        let mut seen = PodRuntimeState::default();
+        seen.merge(running.clone());
+        assert!(!seen.replace(RuntimePod::default()));
+        assert_eq!((seen.pod(), seen.is_doubtful()), (&running, true));
+        let mut gone = seen.clone();
+        assert!(!seen.replace(running.clone()));
+        assert_eq!((seen.pod(), seen.is_doubtful()), (&running, false));
+        assert!(gone.replace(RuntimePod::default()));
+        assert_eq!(
+            (gone.pod(), gone.is_doubtful()),
+            (&RuntimePod::default(), false)
+        );
     }
 
     #[test]

@@ -457,6 +457,7 @@ impl PodWorker {
         let seen = match &mut self.observed.runtime_state {
             Some(seen) => {
                 seen.replace(runtime);
+                self.observed.stale |= seen.is_doubtful();
                 seen
             }
             None => self
