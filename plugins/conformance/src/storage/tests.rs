@@ -1,6 +1,8 @@
 //! A suite that any plugin passes is worth nothing: this one nods at everything and does nothing.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::pin::Pin;
 
 use futures_util::Stream;
@@ -204,4 +206,36 @@ async fn a_plugin_that_nods_and_does_nothing_breaks_the_laws() {
         .map(|law| law.words)
         .collect();
     assert_eq!(kept, EASY.iter().copied().collect(), "{report}");
+}
+
+/// A volume of three files in upstream's layout, changed by a fault; what its reader says.
+fn look_after(fault: impl Fn(&Path) -> std::io::Result<()>) -> Result<(), String> {
+    let home = tempfile::tempdir().unwrap();
+    let volume = home.path();
+    let generation = volume.join("..one");
+    fs::create_dir_all(generation.join("folder")).unwrap();
+    for name in ["first", "folder/middle", "last"] {
+        fs::write(generation.join(name), vec![b'a'; 64 << 10]).unwrap();
+    }
+    for (link, target) in [
+        ("..data", "..one"),
+        ("first", "..data/first"),
+        ("folder", "..data/folder"),
+        ("last", "..data/last"),
+    ] {
+        symlink(target, volume.join(link)).unwrap();
+    }
+    fault(&generation).unwrap();
+    updates::look(volume)
+}
+
+#[test]
+fn a_reader_excuses_nothing_while_the_link_stays() {
+    assert_eq!(look_after(|_| Ok(())), Ok(()));
+    let missing = look_after(|generation| fs::remove_file(generation.join("first")));
+    assert!(missing.unwrap_err().contains("No such file"));
+    let half = look_after(|generation| fs::write(generation.join("folder/middle"), "aaaa"));
+    assert!(half.unwrap_err().contains("half-written"));
+    let mixed = look_after(|generation| fs::write(generation.join("last"), vec![b'b'; 64 << 10]));
+    assert!(mixed.unwrap_err().contains("several generations"));
 }

@@ -1,5 +1,6 @@
 //! Laws of volumes made of files: all of them appear at once, and change at once.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,6 +47,9 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
         },
     ),
 ];
+
+/// How often a volume is updated while it is read.
+const UPDATES: usize = 100;
 
 const SECRET: &str = "do-not-tell-this";
 
@@ -209,7 +213,7 @@ async fn atomic(case: &mut Case, sample: &Sample) -> CheckResult {
         }
     });
     let mut outcome = Ok(());
-    for letter in (b'a'..=b'z').cycle().take(100) {
+    for letter in (b'a'..=b'z').cycle().take(UPDATES) {
         outcome = update(case, &mut mounted, generation(letter)).await;
         if outcome.is_err() {
             break;
@@ -224,25 +228,51 @@ async fn atomic(case: &mut Case, sample: &Sample) -> CheckResult {
     holds(rounds > 0, || "nothing was read meanwhile".to_owned())
 }
 
-/// One look of a reader: each file is whole; within one generation's folder all files are of it.
-fn look(volume: &Path) -> Result<(), String> {
-    let whole = |path: &Path| -> Result<u8, String> {
-        let data = fs::read(path).map_err(|error| format!("{path:?}: {error}"))?;
-        match data.first() {
-            Some(letter) if data.len() == 64 << 10 && data.iter().all(|byte| byte == letter) => {
-                Ok(*letter)
-            }
-            Some(_) | None => Err(format!("{path:?} is half-written: {} bytes", data.len())),
+/// The letter of a file of one generation, if all of it is there.
+fn whole(path: &Path, data: &[u8]) -> Result<u8, String> {
+    match data.first() {
+        Some(letter) if data.len() == 64 << 10 && data.iter().all(|byte| byte == letter) => {
+            Ok(*letter)
         }
+        Some(_) | None => Err(format!("{path:?} is half-written: {} bytes", data.len())),
+    }
+}
+
+/// Reads a file through the volume's links.
+///
+/// Between the step through the link and the open, the generation may be replaced and removed: the file is then
+/// opened again at once. That is excused by an update alone, so it happens at most once an update; a file that is
+/// missing while the link stays is an error.
+fn read_through_link(volume: &Path, name: &str) -> Result<u8, String> {
+    let (path, link) = (volume.join(name), volume.join("..data"));
+    let mut missed = 0;
+    loop {
+        let before = fs::read_link(&link).ok();
+        let moved = || before.is_some() && fs::read_link(&link).ok() != before;
+        match fs::read(&path) {
+            Ok(data) => return whole(&path, &data),
+            Err(error) if error.kind() == ErrorKind::NotFound && missed < UPDATES && moved() => {
+                missed += 1;
+            }
+            Err(error) => return Err(format!("{path:?}: {error}")),
+        }
+    }
+}
+
+/// One look of a reader: each file is whole; within one generation's folder all files are of it.
+pub(super) fn look(volume: &Path) -> Result<(), String> {
+    let read = |path: &Path| -> Result<u8, String> {
+        let data = fs::read(path).map_err(|error| format!("{path:?}: {error}"))?;
+        whole(path, &data)
     };
-    whole(&volume.join("first"))?;
-    whole(&volume.join("folder/middle"))?;
+    read_through_link(volume, "first")?;
+    read_through_link(volume, "folder/middle")?;
     // Upstream's layout: one folder a generation, behind this link. It may be removed while it is read.
     let Ok(folder) = fs::canonicalize(volume.join("..data")) else {
         return Ok(());
     };
-    let read = ["first", "folder/middle", "last"].map(|name| whole(&folder.join(name)));
-    match read {
+    let generation = ["first", "folder/middle", "last"].map(|name| read(&folder.join(name)));
+    match generation {
         [Ok(first), Ok(middle), Ok(last)] if first == middle && middle == last => Ok(()),
         [Ok(_), Ok(_), Ok(_)] => Err(format!("{folder:?} has files of several generations")),
         _ if !folder.exists() => Ok(()),
