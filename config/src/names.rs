@@ -1,6 +1,8 @@
 //! Kubernetes' rules for label keys, label values and a few other names, as flags, files and taints
 //! must keep them.
 
+use logic_api::names;
+
 pub(crate) const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// The labels that a node may give itself under kubernetes.io and k8s.io.
@@ -21,64 +23,18 @@ const NODE_LABEL_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kuberne
 
 /// Checks a label key or taint key: an optional DNS prefix and a name.
 pub(crate) fn qualified_name(key: &str) -> Result<(), String> {
-    let name = match key.split_once('/') {
-        Some((prefix, name)) => {
-            dns_subdomain(prefix)?;
-            name
-        }
-        None => key,
-    };
-    if name.is_empty() {
-        return Err(format!("{key:?} has an empty name"));
-    }
-    word(name).map_err(|()| {
-        format!(
-            "{key:?} must be at most 63 letters, digits, '-', '_' or '.', beginning and ending \
-             with a letter or digit, after an optional DNS prefix and '/'"
-        )
-    })
+    first_wrong(key, names::qualified(key))
 }
 
 /// Checks a label value; an empty one is fine.
 pub(crate) fn label_value(value: &str) -> Result<(), String> {
-    if value.is_empty() {
-        return Ok(());
-    }
-    word(value).map_err(|()| {
-        format!(
-            "{value:?} must be at most 63 letters, digits, '-', '_' or '.', beginning and ending \
-             with a letter or digit"
-        )
-    })
+    first_wrong(value, names::label_value(value))
 }
 
-fn word(text: &str) -> Result<(), ()> {
-    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    let sound = bytes.len() <= 63
-        && bytes.iter().all(|b| inner(*b))
-        && edge(bytes.first())
-        && edge(bytes.last());
-    if sound { Ok(()) } else { Err(()) }
-}
-
-fn dns_subdomain(prefix: &str) -> Result<(), String> {
-    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    let part = |part: &str| {
-        let bytes = part.as_bytes();
-        edge(bytes.first())
-            && edge(bytes.last())
-            && bytes
-                .iter()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
-    };
-    if prefix.len() <= 253 && prefix.split('.').all(part) {
-        Ok(())
-    } else {
-        Err(format!(
-            "the prefix {prefix:?} must be a DNS name in lower case"
-        ))
+fn first_wrong(text: &str, wrong: Vec<String>) -> Result<(), String> {
+    match wrong.into_iter().next() {
+        Some(wrong) => Err(format!("{text:?}: {wrong}")),
+        None => Ok(()),
     }
 }
 

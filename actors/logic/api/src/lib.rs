@@ -16,6 +16,7 @@ pub mod image_reference;
 pub mod labels;
 pub mod linux;
 pub mod manifest;
+pub mod names;
 pub mod node_selector;
 pub mod objects;
 pub mod pod;

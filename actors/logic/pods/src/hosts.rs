@@ -112,7 +112,7 @@ enum HostNamePart {
 }
 
 fn check(field: &'static str, value: &str, kind: HostNamePart) -> Result<(), HostNameError> {
-    use logic_api::manifest::validate::names;
+    use logic_api::names;
     let (kind, complaints) = match kind {
         HostNamePart::Label => ("label", names::label(value)),
         HostNamePart::Subdomain => ("subdomain", names::subdomain(value)),

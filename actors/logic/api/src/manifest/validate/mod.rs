@@ -11,7 +11,6 @@ mod environment;
 mod handlers;
 mod metadata;
 mod mounts;
-pub mod names;
 mod os;
 mod resources;
 mod scheduling;
@@ -24,6 +23,8 @@ mod windows;
 use std::ops::RangeInclusive;
 
 use k8s_openapi::api::core::v1::Pod;
+
+use crate::names;
 
 /// One field that is wrong, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

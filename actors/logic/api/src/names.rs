@@ -67,7 +67,7 @@ pub fn subdomain(value: &str) -> NameErrors {
 }
 
 /// A search path of a resolver: a subdomain that may hold underscores, or the root.
-pub(super) fn search_path(value: &str) -> NameErrors {
+pub fn search_path(value: &str) -> NameErrors {
     let name = value.strip_suffix('.').unwrap_or(value).replace('_', "a");
     if value == "." {
         Vec::new()
@@ -77,7 +77,7 @@ pub(super) fn search_path(value: &str) -> NameErrors {
 }
 
 /// `name` or `prefix/name`: label keys, resource names, conditions.
-pub(super) fn qualified(value: &str) -> NameErrors {
+pub fn qualified(value: &str) -> NameErrors {
     let (prefix, name) = value
         .split_once('/')
         .map_or((None, value), |(prefix, name)| (Some(prefix), name));
@@ -109,11 +109,11 @@ pub(super) fn qualified(value: &str) -> NameErrors {
 }
 
 /// As [`qualified`]; upper case in the prefix does not matter for annotations.
-pub(super) fn annotation(value: &str) -> NameErrors {
+pub fn annotation(value: &str) -> NameErrors {
     qualified(&value.to_lowercase())
 }
 
-pub(super) fn label_value(value: &str) -> NameErrors {
+pub fn label_value(value: &str) -> NameErrors {
     let valid = value.is_empty() || is_qualified(value);
     too_long(value, 63)
         .into_iter()
@@ -122,7 +122,7 @@ pub(super) fn label_value(value: &str) -> NameErrors {
 }
 
 /// Of an environment variable, as relaxed as upstream is since v1.34.
-pub(super) fn variable(value: &str) -> NameErrors {
+pub fn variable(value: &str) -> NameErrors {
     unless(
         value
             .bytes()
@@ -133,7 +133,7 @@ pub(super) fn variable(value: &str) -> NameErrors {
     .collect()
 }
 
-pub(super) fn header(value: &str) -> NameErrors {
+pub fn header(value: &str) -> NameErrors {
     let valid = !value.is_empty()
         && value
             .bytes()
@@ -141,7 +141,7 @@ pub(super) fn header(value: &str) -> NameErrors {
     unless(valid, HEADER).into_iter().collect()
 }
 
-pub(super) fn port(value: &str) -> NameErrors {
+pub fn port(value: &str) -> NameErrors {
     let rules = [
         (value.len() > 15, "must be no more than 15 bytes"),
         (
@@ -165,7 +165,7 @@ pub(super) fn port(value: &str) -> NameErrors {
         .collect()
 }
 
-pub(super) fn ip(value: &str) -> NameErrors {
+pub fn ip(value: &str) -> NameErrors {
     let valid = value.parse::<std::net::IpAddr>().is_ok() || is_padded_ip(value);
     unless(
         valid,
@@ -186,14 +186,14 @@ fn is_padded_ip(value: &str) -> bool {
 }
 
 /// A path that stays below the directory it is relative to.
-pub(super) fn descending(value: &str) -> NameErrors {
+pub fn descending(value: &str) -> NameErrors {
     unless(!value.starts_with('/'), "must be a relative path")
         .into_iter()
         .chain(no_backsteps(value))
         .collect()
 }
 
-pub(super) fn no_backsteps(value: &str) -> NameErrors {
+pub fn no_backsteps(value: &str) -> NameErrors {
     unless(
         !value.split('/').any(|part| part == ".."),
         "must not contain '..'",
@@ -203,7 +203,7 @@ pub(super) fn no_backsteps(value: &str) -> NameErrors {
 }
 
 /// As [`descending`], and not one of the names that the writer of such files keeps for itself.
-pub(super) fn non_reserved(value: &str) -> NameErrors {
+pub fn non_reserved(value: &str) -> NameErrors {
     let reserved = value.starts_with("..") && !value.starts_with("../");
     let mut wrong = descending(value);
     wrong.extend(unless(!reserved, "must not start with '..'"));
@@ -211,7 +211,7 @@ pub(super) fn non_reserved(value: &str) -> NameErrors {
 }
 
 /// A key of a ConfigMap or a Secret: it becomes a file's name.
-pub(super) fn config_key(value: &str) -> NameErrors {
+pub fn config_key(value: &str) -> NameErrors {
     let valid = !value.is_empty()
         && value
             .bytes()
@@ -227,7 +227,7 @@ pub(super) fn config_key(value: &str) -> NameErrors {
 }
 
 /// A subdomain that may be the beginning of one, so that a dash may end it.
-pub(super) fn subdomain_beginning(value: &str) -> NameErrors {
+pub fn subdomain_beginning(value: &str) -> NameErrors {
     match value.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
             let mut end = rest.char_indices();
@@ -239,7 +239,7 @@ pub(super) fn subdomain_beginning(value: &str) -> NameErrors {
 }
 
 /// Names between dots or slashes, as the kernel's settings have them.
-pub(super) fn sysctl(value: &str) -> NameErrors {
+pub fn sysctl(value: &str) -> NameErrors {
     let part = |part: &str| is_framed(part, is_lower, |b| is_lower(b) || matches!(b, b'-' | b'_'));
     let valid = value.len() <= 253 && value.split(['.', '/']).all(part);
     unless(
@@ -252,7 +252,7 @@ pub(super) fn sysctl(value: &str) -> NameErrors {
 }
 
 /// A signer's name, `domain/path`. Returns the wrong parts, each with its error.
-pub(super) fn signer(value: &str) -> Vec<(String, String)> {
+pub fn signer(value: &str) -> Vec<(String, String)> {
     let Some((domain, path)) = value
         .split_once('/')
         .filter(|(_, path)| !path.contains('/'))
@@ -283,7 +283,7 @@ fn first_wrong(value: &str, rule: fn(&str) -> NameErrors) -> Vec<(String, String
 }
 
 /// The name of an iSCSI node, in one of its three forms.
-pub(super) fn is_iscsi_node(value: &str) -> bool {
+pub fn is_iscsi_node(value: &str) -> bool {
     let of_letters = |kind: &str, length: usize| {
         let rest = value.strip_prefix(kind).unwrap_or_default();
         rest.len() == length + 1 && rest.bytes().skip(1).all(|b| b.is_ascii_alphanumeric())
