@@ -4,13 +4,12 @@
 //! and not repeated.
 
 mod duration;
-mod quantity;
 mod sections;
 
 use std::collections::BTreeMap;
 
 pub use duration::{DurationError, GoDuration};
-pub use quantity::{Quantity, QuantityError};
+pub use logic_api::quantity::{Quantity, QuantityError};
 pub use sections::*;
 use serde::{Deserialize, Serialize};
 
