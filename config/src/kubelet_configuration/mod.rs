@@ -3,12 +3,11 @@
 //! with its defaults; an [`Option`] is one where absence means something. What the fields mean is documented upstream
 //! and not repeated.
 
-mod duration;
 mod sections;
 
 use std::collections::BTreeMap;
 
-pub use duration::{DurationError, GoDuration};
+pub use logic_api::go_duration::{DurationError, GoDuration};
 pub use logic_api::quantity::{Quantity, QuantityError};
 pub use sections::*;
 use serde::{Deserialize, Serialize};

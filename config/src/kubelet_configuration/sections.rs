@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::duration::{self, GoDuration};
+use logic_api::go_duration::{GoDuration, text_or_nanos};
 use logic_api::quantity::Quantity;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -110,7 +110,7 @@ pub struct Taint {
 #[serde(default, rename_all = "camelCase")]
 pub struct Logging {
     pub format: String,
-    #[serde(deserialize_with = "duration::text_or_nanos")]
+    #[serde(deserialize_with = "text_or_nanos")]
     pub flush_frequency: GoDuration,
     pub verbosity: u32,
     pub vmodule: Vec<VModule>,

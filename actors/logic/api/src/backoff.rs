@@ -146,35 +146,6 @@ pub fn pod_prefix(pod: &Pod) -> String {
     format!("{}_{}_{}_", pod.name(), pod.namespace(), pod.uid())
 }
 
-/// A duration as Go prints it (`10s`, `1m20s`, `5m0s`), because messages are matched on it.
-pub fn go_duration(duration: Duration) -> String {
-    let (secs, nanos) = (duration.as_secs(), duration.subsec_nanos());
-    if secs == 0 && nanos > 0 {
-        return match nanos {
-            1_000_000.. => format!("{}ms", decimal(nanos, 1_000_000)),
-            1_000.. => format!("{}µs", decimal(nanos, 1_000)),
-            _ => format!("{nanos}ns"),
-        };
-    }
-    let (hours, minutes) = (secs / 3600, secs / 60 % 60);
-    let fraction = decimal(nanos, 1_000_000_000);
-    let fraction = fraction.trim_start_matches('0');
-    let seconds = format!("{}{fraction}s", secs % 60);
-    match (hours, minutes) {
-        (0, 0) => seconds,
-        (0, _) => format!("{minutes}m{seconds}"),
-        _ => format!("{hours}h{minutes}m{seconds}"),
-    }
-}
-
-/// `value / unit` with as many decimals as it needs.
-fn decimal(value: u32, unit: u32) -> String {
-    let width = unit.ilog10() as usize;
-    let digits = format!("{}.{:0width$}", value / unit, value % unit);
-    let digits = digits.trim_end_matches('0').trim_end_matches('.');
-    digits.to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -242,25 +213,6 @@ mod tests {
         assert_eq!((table.len(), table.delay("b_x_2_c")), (1, Some(secs(10))));
         table.forget("b_x_2_");
         assert!(table.is_empty());
-    }
-
-    #[test]
-    fn durations_print_as_go_prints_them() {
-        let cases = [
-            (secs(0), "0s"),
-            (secs(10), "10s"),
-            (secs(80), "1m20s"),
-            (secs(300), "5m0s"),
-            (secs(3600), "1h0m0s"),
-            (Duration::from_millis(1500), "1.5s"),
-            (Duration::from_millis(250), "250ms"),
-            (Duration::from_micros(1234), "1.234ms"),
-            (Duration::from_nanos(1500), "1.5µs"),
-            (Duration::from_nanos(7), "7ns"),
-        ];
-        for (duration, text) in cases {
-            assert_eq!(go_duration(duration), text);
-        }
     }
 
     proptest! {

@@ -11,6 +11,7 @@ pub mod env_file;
 pub mod errors;
 pub mod events;
 pub mod field_path;
+pub mod go_duration;
 pub mod hash;
 pub mod image_reference;
 pub mod labels;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use logic_api::backoff::go_duration;
+use logic_api::go_duration::go_duration;
 use logic_api::types::{
     ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, SandboxId, SandboxState,
 };

@@ -5,7 +5,6 @@
 //! programs).
 
 pub mod docker;
-pub mod duration;
 pub mod keyring;
 pub mod matching;
 pub mod provider;

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use logic_api::go_duration::GoDuration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::docker::DockerConfig;
-use super::{AuthConfig, duration, matching};
+use super::{AuthConfig, matching};
 
 /// The API group of requests and responses.
 const GROUP: &str = "credentialprovider.kubelet.k8s.io";
@@ -116,7 +117,11 @@ pub fn response(text: &[u8], api_version: &str) -> Result<ProviderResponse, Prov
         return Err(ProviderResponseError::Undecodable);
     }
     let cache_for = match raw.cache_duration {
-        Some(text) => Some(duration::parse(&text).ok_or(ProviderResponseError::Undecodable)?),
+        Some(text) => Some(
+            text.parse::<GoDuration>()
+                .map_err(|_| ProviderResponseError::Undecodable)?
+                .as_std(),
+        ),
         None => None,
     };
     let cache_key = match raw.cache_key_type.as_str() {

@@ -49,6 +49,13 @@ impl GoDuration {
     }
 }
 
+/// The longest that Go has, where it is longer.
+impl From<Duration> for GoDuration {
+    fn from(duration: Duration) -> Self {
+        GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 impl From<GoDuration> for Duration {
     fn from(duration: GoDuration) -> Self {
         duration.as_std()
@@ -114,7 +121,6 @@ fn parse_term(text: &str) -> Option<(i128, &str)> {
         .unwrap_or(rest.len());
     let (unit, rest) = rest.split_at(end);
     let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit)?;
-    let scale = i128::from(*scale);
     let whole: i128 = if whole.is_empty() {
         0
     } else {
@@ -122,22 +128,29 @@ fn parse_term(text: &str) -> Option<(i128, &str)> {
     };
     Some((
         whole
-            .checked_mul(scale)?
-            .checked_add(fraction_of(fraction, scale))?,
+            .checked_mul(i128::from(*scale))?
+            .checked_add(fraction_of(fraction, *scale))?,
         rest,
     ))
 }
 
-/// The part after the point, in nanoseconds; digits below one nanosecond are cut off as Go does.
-fn fraction_of(digits: &str, scale: i128) -> i128 {
-    digits
-        .bytes()
-        .take(15)
-        .fold((0, scale), |(sum, scale), digit| {
-            (sum * 10 + i128::from(digit - b'0') * scale, scale)
-        })
-        .0
-        / 10_i128.pow(u32::try_from(digits.len().min(15)).unwrap_or(15))
+/// The part after the point, in nanoseconds; digits below one are cut off, with a float as Go does.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the rounding is Go's, and the result is below the unit"
+)]
+fn fraction_of(digits: &str, unit: i64) -> i128 {
+    let (mut number, mut scale) = (0_i64, 1.0);
+    for digit in digits.bytes() {
+        let longer = number.checked_mul(10);
+        let Some(longer) = longer.and_then(|longer| longer.checked_add((digit - b'0').into()))
+        else {
+            break;
+        };
+        number = longer;
+        scale *= 10.0;
+    }
+    i128::from((number as f64 * (unit as f64 / scale)) as i64)
 }
 
 impl fmt::Display for GoDuration {
@@ -177,6 +190,11 @@ fn write_decimal(f: &mut fmt::Formatter<'_>, value: u64, unit: u64, name: &str) 
     }
 }
 
+/// A duration as Go prints it (`10s`, `1m20s`, `5m0s`), because messages are matched on it.
+pub fn go_duration(duration: Duration) -> String {
+    GoDuration::from(duration).to_string()
+}
+
 impl Serialize for GoDuration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -192,9 +210,7 @@ impl<'de> Deserialize<'de> for GoDuration {
 
 /// A duration that a file may also give as a whole number of nanoseconds. Only
 /// `logging.flushFrequency` is one, for compatibility.
-pub(crate) fn text_or_nanos<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<GoDuration, D::Error> {
+pub fn text_or_nanos<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GoDuration, D::Error> {
     struct TextOrNanos;
 
     impl Visitor<'_> for TextOrNanos {
@@ -246,6 +262,43 @@ mod tests {
             ("10\u{b5}s", 10_000, "10\u{b5}s"),
             ("7ns", 7, "7ns"),
             ("0.1ns", 0, "0s"),
+            // From the tests of Go's package `time`.
+            ("-5.6s", -5_600_000_000, "-5.6s"),
+            ("10.5s4m", 250_500_000_000, "4m10.5s"),
+            ("39h9m14.425s", 140_954_425_000_000, "39h9m14.425s"),
+            ("52763797000ns", 52_763_797_000, "52.763797s"),
+            ("0.3333333333333333333h", 1200 * SECOND, "20m0s"),
+            ("0.100000000000000000000h", 360 * SECOND, "6m0s"),
+            (
+                "0.830103483285477580700h",
+                2_988_372_539_827,
+                "49m48.372539827s",
+            ),
+            (
+                "9007199254740993ns",
+                9_007_199_254_740_993,
+                "2501h59m59.254740993s",
+            ),
+            (
+                "9223372036854775.807us",
+                i64::MAX,
+                "2562047h47m16.854775807s",
+            ),
+            (
+                "9223372036s854ms775us807ns",
+                i64::MAX,
+                "2562047h47m16.854775807s",
+            ),
+            (
+                "-9223372036854775808ns",
+                i64::MIN,
+                "-2562047h47m16.854775808s",
+            ),
+            (
+                "-2562047h47m16.854775808s",
+                i64::MIN,
+                "-2562047h47m16.854775808s",
+            ),
         ] {
             let parsed: GoDuration = text.parse().unwrap();
             assert_eq!(parsed.nanos(), nanos, "{text}");
@@ -268,8 +321,35 @@ mod tests {
             "1..5s",
             "9999999999h",
             "--5s",
+            ".",
+            "-.",
+            "+.s",
+            "1e3s",
+            "9223372036854775808ns",
+            "3000000h",
+            "-9223372036854775809ns",
+            "9223372036854ms775us808ns1s1h9999999h",
         ] {
             assert!(text.parse::<GoDuration>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_print_as_go_prints_them() {
+        let cases = [
+            (Duration::from_secs(0), "0s"),
+            (Duration::from_secs(10), "10s"),
+            (Duration::from_secs(80), "1m20s"),
+            (Duration::from_secs(300), "5m0s"),
+            (Duration::from_secs(3600), "1h0m0s"),
+            (Duration::from_millis(1500), "1.5s"),
+            (Duration::from_millis(250), "250ms"),
+            (Duration::from_micros(1234), "1.234ms"),
+            (Duration::from_nanos(1500), "1.5µs"),
+            (Duration::from_nanos(7), "7ns"),
+        ];
+        for (duration, text) in cases {
+            assert_eq!(go_duration(duration), text);
         }
     }
 
@@ -277,7 +357,6 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(nanos: i64) {
             let duration = GoDuration(nanos);
-            prop_assume!(nanos != i64::MIN);
             prop_assert_eq!(duration.to_string().parse::<GoDuration>(), Ok(duration));
         }
 
