@@ -21,6 +21,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use percent_encoding::percent_decode_str;
 use rustix::io::Errno;
 use serde::Serialize;
 use tokio::task::{JoinError, JoinSet};
@@ -294,22 +295,7 @@ pub fn query<'a>(
 
 /// Undoes percent-encoding; a broken escape stays as it is.
 pub fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let escaped = escaped(after).filter(|_| *first == b'%');
-        let (byte, left) = escaped.unwrap_or((*first, after));
-        bytes.push(byte);
-        rest = left;
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The byte of an escape behind a `%`, and what follows; none if that is no escape.
-pub(crate) fn escaped(text: &[u8]) -> Option<(u8, &[u8])> {
-    let (code, rest) = text.split_first_chunk::<2>()?;
-    let digit = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();
-    Some(((digit(code[0])? << 4) | digit(code[1])?, rest))
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

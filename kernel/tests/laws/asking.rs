@@ -19,9 +19,9 @@ enum Msg {
     Answered,
 }
 
-struct Asker;
+struct AskingActor;
 
-impl Actor for Asker {
+impl Actor for AskingActor {
     type Msg = Msg;
     type Snapshot = ();
 
@@ -47,7 +47,7 @@ impl Actor for Asker {
 
 fn asker(group: &Supervisor, id: &str) -> Addr<Msg> {
     let (addr, port) = mailbox(4);
-    group.spawn(ChildSpec::permanent(id), port, || Asker);
+    group.spawn(ChildSpec::permanent(id), port, || AskingActor);
     addr
 }
 

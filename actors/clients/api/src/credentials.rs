@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use rustls::sign::CertifiedKey;
@@ -114,9 +115,8 @@ pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
 
 /// The header of a name and a password.
 pub(super) fn basic(name: &str, password: &str) -> Option<HeaderValue> {
-    let both = k8s_openapi::ByteString(format!("{name}:{password}").into_bytes());
-    let encoded = serde_json::to_value(both).ok()?;
-    secret(format!("Basic {}", encoded.as_str()?))
+    let encoded = BASE64.encode(format!("{name}:{password}"));
+    secret(format!("Basic {encoded}"))
 }
 
 fn secret(text: String) -> Option<HeaderValue> {

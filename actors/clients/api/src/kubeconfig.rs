@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use http::Uri;
-use k8s_openapi::ByteString;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -171,9 +171,9 @@ impl KubeconfigReader<'_> {
         file: Option<&str>,
     ) -> Result<Option<PemSource>, RestConfigError> {
         if let Some(data) = data.filter(|data| !data.is_empty()) {
-            let decoded = serde_json::from_value::<ByteString>(data.into());
+            let decoded = BASE64.decode(data);
             let decoded = decoded.map_err(|_| self.wrong(format!("{field}-data"), "base64"))?;
-            return Ok(Some(PemSource::Inline(decoded.0)));
+            return Ok(Some(PemSource::Inline(decoded)));
         }
         let file = file.filter(|file| !file.is_empty());
         Ok(file.map(|file| PemSource::File(self.beside(file))))

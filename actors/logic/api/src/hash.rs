@@ -4,6 +4,7 @@
 //! and image. Mirrors `pkg/kubelet/container/helpers.go`, `HashContainer` (v1.36).
 
 use k8s_openapi::api::core::v1::Container;
+use md5::{Digest, Md5};
 
 /// Returns what the annotation `io.kubernetes.container.hash` holds (there in hexadecimal).
 pub fn container_hash(container: &Container) -> u64 {
@@ -46,121 +47,8 @@ impl Fnv128a {
 
 /// MD5: what upstream named static pods by before v1.35. It protects nothing.
 pub(crate) fn md5_hex(text: &[u8]) -> String {
-    let mut padded = text.to_vec();
-    padded.push(0x80);
-    padded.resize(padded.len().next_multiple_of(64), 0);
-    if text.len() % 64 >= 56 {
-        padded.resize(padded.len() + 64, 0);
-    }
-    let end = padded.len() - 8;
-    let bits = (text.len() as u64).wrapping_mul(8);
-    padded[end..].copy_from_slice(&bits.to_le_bytes());
-    let mut state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
-    for block in padded.chunks_exact(64) {
-        md5_block(&mut state, block);
-    }
-    let bytes = state.iter().flat_map(|word: &u32| word.to_le_bytes());
-    bytes.map(|byte| format!("{byte:02x}")).collect()
+    hex(&Md5::digest(text))
 }
-
-fn md5_block(state: &mut [u32; 4], block: &[u8]) {
-    const TURNS: [[u32; 4]; 4] = [
-        [7, 12, 17, 22],
-        [5, 9, 14, 20],
-        [4, 11, 16, 23],
-        [6, 10, 15, 21],
-    ];
-    let word = |at: usize| {
-        let bytes = block[at * 4..at * 4 + 4].try_into();
-        u32::from_le_bytes(bytes.expect("four bytes are four bytes"))
-    };
-    let [mut a, mut b, mut c, mut d] = *state;
-    for (step, sine) in SINES.into_iter().enumerate() {
-        let (mixed, at) = match step / 16 {
-            0 => ((b & c) | (!b & d), step),
-            1 => ((d & b) | (!d & c), (5 * step + 1) % 16),
-            2 => (b ^ c ^ d, (3 * step + 5) % 16),
-            _ => (c ^ (b | !d), (7 * step) % 16),
-        };
-        let sum = a
-            .wrapping_add(mixed)
-            .wrapping_add(sine)
-            .wrapping_add(word(at));
-        let turned = sum.rotate_left(TURNS[step / 16][step % 4]);
-        (a, d, c, b) = (d, c, b, b.wrapping_add(turned));
-    }
-    for (held, new) in state.iter_mut().zip([a, b, c, d]) {
-        *held = held.wrapping_add(new);
-    }
-}
-
-/// MD5's table: the fractions of the sines of 1 to 64.
-const SINES: [u32; 64] = [
-    0xd76a_a478,
-    0xe8c7_b756,
-    0x2420_70db,
-    0xc1bd_ceee,
-    0xf57c_0faf,
-    0x4787_c62a,
-    0xa830_4613,
-    0xfd46_9501,
-    0x6980_98d8,
-    0x8b44_f7af,
-    0xffff_5bb1,
-    0x895c_d7be,
-    0x6b90_1122,
-    0xfd98_7193,
-    0xa679_438e,
-    0x49b4_0821,
-    0xf61e_2562,
-    0xc040_b340,
-    0x265e_5a51,
-    0xe9b6_c7aa,
-    0xd62f_105d,
-    0x0244_1453,
-    0xd8a1_e681,
-    0xe7d3_fbc8,
-    0x21e1_cde6,
-    0xc337_07d6,
-    0xf4d5_0d87,
-    0x455a_14ed,
-    0xa9e3_e905,
-    0xfcef_a3f8,
-    0x676f_02d9,
-    0x8d2a_4c8a,
-    0xfffa_3942,
-    0x8771_f681,
-    0x6d9d_6122,
-    0xfde5_380c,
-    0xa4be_ea44,
-    0x4bde_cfa9,
-    0xf6bb_4b60,
-    0xbebf_bc70,
-    0x289b_7ec6,
-    0xeaa1_27fa,
-    0xd4ef_3085,
-    0x0488_1d05,
-    0xd9d4_d039,
-    0xe6db_99e5,
-    0x1fa2_7cf8,
-    0xc4ac_5665,
-    0xf429_2244,
-    0x432a_ff97,
-    0xab94_23a7,
-    0xfc93_a039,
-    0x655b_59c3,
-    0x8f0c_cc92,
-    0xffef_f47d,
-    0x8584_5dd1,
-    0x6fa8_7e4f,
-    0xfe2c_e6e0,
-    0xa301_4314,
-    0x4e08_11a1,
-    0xf753_7e82,
-    0xbd3a_f235,
-    0x2ad7_d2bb,
-    0xeb86_d391,
-];
 
 /// Go's JSON escapes more than JSON asks for: `<`, `>`, `&` and the two line separators.
 pub fn go_json_string(text: &str, out: &mut String) {

@@ -5,7 +5,6 @@
 //! Upstream: staging/src/k8s.io/apiserver/pkg/authentication/authenticatorfactory/delegating.go,
 //! request/union, group (1.36).
 
-mod base64;
 mod certificates;
 mod tokens;
 

@@ -8,17 +8,23 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use base64::alphabet;
+use base64::engine::{Engine, GeneralPurpose, general_purpose};
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use metrics::callers::{CacheLookup, Fetch, ReviewResult};
 use sha2::{Digest, Sha256};
 
-use super::base64;
 use crate::decision_cache::DecisionCache;
 use crate::reviews::{AuthenticatedUser, ReviewError, Reviews};
 
 /// The prefix with which a browser's WebSocket carries a token among its protocols.
 const PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+/// As Go reads it, which does not mind what is left of the last letter.
+const URL: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    general_purpose::NO_PAD.with_decode_allow_trailing_bits(true),
+);
 
 /// Why a token does not authenticate.
 #[derive(Debug, thiserror::Error)]
@@ -123,9 +129,9 @@ fn in_protocols(headers: &HeaderMap) -> Result<Option<String>, TokenError> {
                 "multiple base64.bearer.authorization tokens specified",
             ));
         }
-        let decoded = base64::url(encoded).ok_or(TokenError::Malformed(
-            "invalid base64.bearer.authorization token encoding",
-        ))?;
+        let decoded = URL.decode(encoded).map_err(|_| {
+            TokenError::Malformed("invalid base64.bearer.authorization token encoding")
+        })?;
         token = Some(
             String::from_utf8(decoded)
                 .map_err(|_| TokenError::Malformed("invalid base64.bearer.authorization token"))?,
@@ -180,6 +186,21 @@ mod tests {
     }
 
     /// Upstream's TestAuthenticateRequest and its siblings (bearertoken_test.go).
+    #[test]
+    fn encoded_tokens_become_bytes_or_nothing() {
+        for (text, bytes) in [
+            ("dG9rZW4", b"token".as_slice()),
+            ("dG9rZW5", b"token"),
+            ("", b""),
+            ("_-8", &[0xff, 0xef]),
+        ] {
+            assert_eq!(URL.decode(text).unwrap(), bytes, "{text}");
+        }
+        for bad in ["a", "ab=", "a+bc", "ab/c", "a b"] {
+            assert!(URL.decode(bad).is_err(), "{bad}");
+        }
+    }
+
     #[test]
     fn bearer_tokens_are_read_as_upstream_reads_them() {
         let cases = [

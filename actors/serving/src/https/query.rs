@@ -1,6 +1,6 @@
 //! Query parameters, parsed as Go parses them.
 
-use crate::http::escaped;
+use percent_encoding::percent_decode_str;
 
 /// The pairs of a query, decoded as Go decodes them.
 #[derive(Debug, Default)]
@@ -52,19 +52,15 @@ impl QueryPairs {
 
 /// Undoes percent-encoding; none if an escape is broken, or the result is not UTF-8.
 pub(super) fn unescaped(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        if *first != b'%' {
-            bytes.push(*first);
-            rest = after;
-            continue;
-        }
-        let (byte, left) = escaped(after)?;
-        bytes.push(byte);
-        rest = left;
+    let is_escape = |after: &str| {
+        let code = after.as_bytes().first_chunk::<2>();
+        code.is_some_and(|code| code.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !text.split('%').skip(1).all(is_escape) {
+        return None;
     }
-    String::from_utf8(bytes).ok()
+    let plain = percent_decode_str(text).decode_utf8().ok()?;
+    Some(plain.into_owned())
 }
 
 #[cfg(test)]

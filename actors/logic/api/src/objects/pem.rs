@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use k8s_openapi::ByteString;
-use serde_json::Value;
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 
 /// One block of a PEM text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +57,7 @@ impl OpenPemBlock {
     }
 
     fn close(self) -> Option<PemBlock> {
-        let ByteString(bytes) = serde_json::from_value(Value::String(self.body)).ok()?;
+        let bytes = BASE64.decode(self.body).ok()?;
         Some(PemBlock {
             label: self.label,
             bytes,
@@ -72,9 +71,8 @@ pub fn certificates<'a>(all: impl IntoIterator<Item = &'a [u8]>) -> String {
     const LINE: usize = 64;
     let mut text = String::new();
     for bytes in all {
-        let encoded = serde_json::to_value(ByteString(bytes.to_vec()));
-        let encoded = encoded.expect("bytes always become base64");
-        let mut rest = encoded.as_str().unwrap_or_default();
+        let encoded = BASE64.encode(bytes);
+        let mut rest = encoded.as_str();
         text.push_str("-----BEGIN CERTIFICATE-----\n");
         while !rest.is_empty() {
             let (line, more) = rest.split_at(rest.len().min(LINE));

@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::ByteString;
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde::Deserialize;
 use serde::de::Error as _;
-use serde_json::Value;
 use thiserror::Error;
 
 use super::AuthConfig;
@@ -82,8 +81,7 @@ fn decoded(field: &str) -> Option<(String, String)> {
     if !field.ends_with('=') {
         field.extend(std::iter::repeat_n('=', (4 - field.len() % 4) % 4));
     }
-    let ByteString(bytes) = serde_json::from_value(Value::String(field)).ok()?;
-    let text = String::from_utf8(bytes).ok()?;
+    let text = String::from_utf8(BASE64.decode(field).ok()?).ok()?;
     let (user, password) = text.split_once(':')?;
     Some((user.to_owned(), password.to_owned()))
 }

@@ -3,6 +3,7 @@
 //! A pattern is a URL without its scheme. Wildcards stand for a part of one label of the host; the path
 //! must begin alike; the port must be the same. Mirrors upstream's URLsMatch (keyring.go, v1.36).
 
+use percent_encoding::percent_decode_str;
 use thiserror::Error;
 
 /// Why a text is no place of a registry.
@@ -72,26 +73,14 @@ fn check_host(host: &str) -> Result<(), LocationError> {
 }
 
 fn unescaped(path: &str) -> Result<String, LocationError> {
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        if first != b'%' {
-            bytes.push(first);
-            rest = tail;
-            continue;
-        }
-        let digits = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let value = digits
-            .filter(|two| two.bytes().all(|b| b.is_ascii_hexdigit()))
-            .and_then(|two| u8::from_str_radix(two, 16).ok());
-        let Some(value) = value else {
-            let shown = String::from_utf8_lossy(&rest[..rest.len().min(3)]);
+    for (at, _) in path.match_indices('%') {
+        let escape = &path.as_bytes()[at..path.len().min(at + 3)];
+        if escape.len() < 3 || !escape[1..].iter().all(u8::is_ascii_hexdigit) {
+            let shown = String::from_utf8_lossy(escape);
             return Err(LocationError::Escape(shown.into_owned()));
-        };
-        bytes.push(value);
-        rest = &tail[2..];
+        }
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(percent_decode_str(path).decode_utf8_lossy().into_owned())
 }
 
 /// A host and its port; what is not clearly a port belongs to the host.

@@ -5,6 +5,7 @@
 
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, HTTPHeader};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use thiserror::Error;
 
 use crate::environment::expand;
@@ -212,10 +213,7 @@ fn taken_apart(reference: &str) -> Option<(String, Option<String>)> {
         return None;
     }
     // A query is sent as it is, as far as a request line can carry it.
-    let query = query.map(|query| {
-        let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"<>".contains(&byte);
-        escaped(query, plain)
-    });
+    let query = query.map(|query| utf8_percent_encode(query, IN_QUERIES).to_string());
     Some((rest.to_owned(), query))
 }
 
@@ -248,20 +246,32 @@ fn escapes_are_whole(path: &str) -> bool {
 
 /// Writes a path so that it fits into a request line: what is escaped already stays so.
 fn escaped_path(path: &str) -> String {
-    let whole = escapes_are_whole(path);
-    escaped(path, |byte| {
-        let plain = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/[]".contains(&byte);
-        plain || (byte == b'%' && whole)
-    })
+    let set = if escapes_are_whole(path) {
+        IN_ESCAPED_PATHS
+    } else {
+        IN_PATHS
+    };
+    utf8_percent_encode(path, set).to_string()
 }
 
-fn escaped(text: &str, plain: impl Fn(u8) -> bool) -> String {
-    let write = |byte: u8| match plain(byte) {
-        true => char::from(byte).to_string(),
-        false => format!("%{byte:02X}"),
-    };
-    text.bytes().map(write).collect()
-}
+/// What is escaped in a path.
+const IN_PATHS: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+const IN_ESCAPED_PATHS: &AsciiSet = &IN_PATHS.remove(b'%');
+/// What a request line cannot carry in a query.
+const IN_QUERIES: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>');
 
 #[cfg(test)]
 mod tests {

@@ -19,6 +19,8 @@ use hyper::header::{
 };
 use hyper::{HeaderMap, Request, Response, StatusCode};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use super::journal::{self, SystemLogRequest};
 use super::safe_open::{EntryKind, INDEX, OpenedPath, PathContents, found, pieces};
 use super::{KubeletHandlers, html, moved};
@@ -184,6 +186,19 @@ fn shown(name: &str) -> String {
         .replace('\'', "&#39;")
 }
 
+/// What Go leaves as it is in a path.
+const IN_ADDRESSES: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'/')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'$')
+    .remove(b'+')
+    .remove(b'=');
+
 fn address(name: &str) -> String {
     let mut address = String::new();
     // A name that looks like a scheme would lead elsewhere.
@@ -194,15 +209,7 @@ fn address(name: &str) -> String {
     {
         address.push_str("./");
     }
-    for byte in name.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => address.push(char::from(byte)),
-            b'-' | b'_' | b'.' | b'~' | b'/' | b':' | b'@' | b'$' | b'+' | b'=' => {
-                address.push(char::from(byte));
-            }
-            other => address.push_str(&format!("%{other:02X}")),
-        }
-    }
+    address.extend(utf8_percent_encode(name, IN_ADDRESSES));
     address
 }
 
