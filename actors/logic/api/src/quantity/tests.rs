@@ -1,3 +1,5 @@
+//! What quantities read and print as, case by case, and for every text that the grammar makes.
+
 use proptest::prelude::*;
 
 use super::*;
