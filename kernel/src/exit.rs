@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::error_chain::error_chain;
+
 /// How an actor's life ended, and so what its supervisor does.
 #[derive(Debug)]
 pub enum Exit {
@@ -32,24 +34,9 @@ impl fmt::Display for Exit {
         match self {
             Exit::Done => write!(f, "done"),
             Exit::Stopped => write!(f, "stopped"),
-            Exit::Failed(error) => write!(f, "failed: {}", Chain(error.as_ref())),
+            Exit::Failed(error) => write!(f, "failed: {}", error_chain(error.as_ref())),
             Exit::Panicked(text) => write!(f, "panicked: {text}"),
             Exit::Hung { message } => write!(f, "hung in {message}"),
         }
-    }
-}
-
-/// An error followed by its causes, since no error of ours prints its own.
-struct Chain<'a>(&'a (dyn Error + 'static));
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
     }
 }

@@ -9,6 +9,8 @@ pub mod message;
 
 pub mod exit;
 
+pub mod error_chain;
+
 pub mod context;
 
 pub mod clock;
@@ -54,6 +56,7 @@ pub use actor::Actor;
 pub use address::{Addr, AskError, Full, Overloaded, Recipient, Reply};
 pub use clock::{now, wall};
 pub use context::{Context, TaskId, TimerId};
+pub use error_chain::error_chain;
 pub use exit::Exit;
 pub use fault::InjectedFault;
 pub use gauge::MailboxView;

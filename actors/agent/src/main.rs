@@ -1,11 +1,13 @@
 //! `oxlet`: the node agent.
 
+use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
 use agent::settings::AgentSettings;
 use agent::{logging, tree};
 use config::{HostFacts, Invocation};
+use kernel::error_chain;
 
 fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
@@ -19,8 +21,8 @@ fn main() -> ExitCode {
         Err(error) => {
             drop(writeln!(
                 std::io::stderr(),
-                "oxlet: {:#}",
-                anyhow::Error::new(error)
+                "oxlet: {}",
+                error_chain(&error)
             ));
             ExitCode::FAILURE
         }
@@ -31,12 +33,12 @@ fn run(settings: AgentSettings) -> ExitCode {
     logging::start(&settings.config.kubelet.logging);
     match kernel::system::run(tree::run(settings)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) => failed(&error),
-        Err(error) => failed(&anyhow::Error::new(error)),
+        Ok(Err(error)) => failed(format_args!("{error:#}")),
+        Err(error) => failed(format_args!("{}", error_chain(&error))),
     }
 }
 
-fn failed(error: &anyhow::Error) -> ExitCode {
-    tracing::error!("{error:#}");
+fn failed(error: fmt::Arguments<'_>) -> ExitCode {
+    tracing::error!("{error}");
     ExitCode::FAILURE
 }

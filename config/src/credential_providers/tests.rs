@@ -1,5 +1,6 @@
 //! Files and directories of providers, as upstream reads and checks them.
 
+use kernel::error_chain;
 use tempfile::TempDir;
 
 use super::*;
@@ -47,16 +48,6 @@ fn load_from(folder: &TempDir) -> Result<Vec<CredentialProvider>, CredentialProv
         },
         &gates(),
     )
-}
-
-fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Upstream's Test_readCredentialProviderConfig: a file, in YAML or JSON, in each version.
@@ -188,7 +179,7 @@ fn token_files() -> [(String, &'static str); 4] {
 fn what_is_wrong_ends_the_start_with_its_reason() {
     for (text, expected) in wrong_files().into_iter().chain(token_files()) {
         let folder = folder(&[("a.yaml", &text)]);
-        let error = told(&load_from(&folder).unwrap_err());
+        let error = error_chain(&load_from(&folder).unwrap_err());
         assert!(error.contains(expected), "{expected}: {error}");
     }
 }
@@ -198,7 +189,7 @@ fn the_two_flags_need_each_other() {
     let folder = folder(&[("a.yaml", FILE), ("b.yaml", FILE)]);
     let at = |name: &str| folder.path().join(name).display().to_string();
     let refused = |config: &str, bin_dir: &str| {
-        told(&load(CredentialProviderPaths { config, bin_dir }, &gates()).unwrap_err())
+        error_chain(&load(CredentialProviderPaths { config, bin_dir }, &gates()).unwrap_err())
     };
     assert!(
         load(

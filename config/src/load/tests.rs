@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
+use kernel::error_chain;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -62,22 +63,16 @@ impl Rig {
         match self.load(line) {
             Ok(Invocation::Run(config)) => *config,
             Ok(Invocation::Print(text)) => panic!("{line}: printed {text}"),
-            Err(error) => panic!("{line}: {}", chain(&error)),
+            Err(error) => panic!("{line}: {}", error_chain(&error)),
         }
     }
 
     fn refused(&self, line: &str) -> String {
         match self.load(line) {
             Ok(outcome) => panic!("{line}: {outcome:?}"),
-            Err(error) => chain(&error),
+            Err(error) => error_chain(&error),
         }
     }
-}
-
-/// The whole chain of causes, as a log prints it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let source = error.source().map(|source| format!(": {}", chain(source)));
-    format!("{error}{}", source.unwrap_or_default())
 }
 
 /// What kubeadm writes to /var/lib/kubelet/config.yaml.
@@ -600,7 +595,7 @@ proptest::proptest! {
         let other = rig.config("o.yaml", &format!("{field}: {body}\nmaxPods: {body}\n"));
         for path in [file, other] {
             if let Err(error) = rig.load(&format!("--config={path}")) {
-                proptest::prop_assert!(chain(&error).contains(&path) || matches!(error, ConfigError::Invalid(_) | ConfigError::Gates(_)));
+                proptest::prop_assert!(error_chain(&error).contains(&path) || matches!(error, ConfigError::Invalid(_) | ConfigError::Gates(_)));
             }
         }
     }

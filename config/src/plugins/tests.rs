@@ -1,5 +1,6 @@
 //! The plugin file: its fields, and how its errors are reported.
 
+use kernel::error_chain;
 use proptest::prelude::*;
 
 use super::*;
@@ -15,12 +16,6 @@ fn folders() -> PluginFolders<'static> {
 
 fn read(body: &str) -> Result<PluginFile, PluginError> {
     parse(&format!("{HEAD}{body}"), folders())
-}
-
-/// The whole chain of causes, as a log prints it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let source = error.source().map(|source| format!(": {}", chain(source)));
-    format!("{error}{}", source.unwrap_or_default())
 }
 
 #[test]
@@ -167,7 +162,7 @@ fn each_mistake_is_named_with_its_field() {
         ),
         ("runtime: a\nruntime: b\n", "a field stands twice: "),
     ] {
-        let error = chain(&read(body).unwrap_err());
+        let error = error_chain(&read(body).unwrap_err());
         assert!(error.contains(message), "{body}: {error}");
     }
 }
@@ -190,7 +185,7 @@ fn mistakes_about_storage_plugins_are_named() {
              expected another one, or kind \"storage\"",
         ),
     ] {
-        let error = chain(&read(body).unwrap_err());
+        let error = error_chain(&read(body).unwrap_err());
         assert!(error.contains(message), "{body}: {error}");
     }
 }

@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use kernel::error_chain::{error_chain, with_causes};
 use tonic::{Code, ConnectError, Status};
 
 /// A call that brought no answer, or not the wanted one.
@@ -113,17 +114,8 @@ impl ConnectionLoss {
 
 /// Puts an error and its causes into one line.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut words = match error.downcast_ref::<Status>() {
-        Some(status) => status.message().to_owned(),
-        None => error.to_string(),
-    };
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !words.ends_with(&text) {
-            words = format!("{words}: {text}");
-        }
-        cause = error.source();
+    match error.downcast_ref::<Status>() {
+        Some(status) => with_causes(status.message().to_owned(), error.source()),
+        None => error_chain(error),
     }
-    words
 }

@@ -1,12 +1,12 @@
 //! The runtime behind the plugin: connected, or absent with a reason; always one loop trying to be connected.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::{VersionRequest, VersionResponse};
+use sdk::error_chain;
 use sdk::{Health, Status as HealthStatus};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -115,7 +115,7 @@ impl RuntimeBackend {
 
 /// A reset stream keeps the code that it was reset with; all else is a lost connection.
 pub(crate) fn lost(place: &str, error: hyper::Error) -> Status {
-    let why = chain(&error);
+    let why = error_chain(&error);
     let status = Status::from_error(Box::new(error));
     if matches!(
         status.code(),
@@ -148,13 +148,15 @@ async fn keep_connected(
                     () = state.closed() => return,
                 };
                 match outcome {
-                    Ok(Err(error)) => format!("lost {}: {}", place(&configuration), chain(&error)),
+                    Ok(Err(error)) => {
+                        format!("lost {}: {}", place(&configuration), error_chain(&error))
+                    }
                     Ok(Ok(())) | Err(_) => {
                         format!("lost {}: it closed the connection", place(&configuration))
                     }
                 }
             }
-            Err(error) => format!("no {}: {}", place(&configuration), chain(&error)),
+            Err(error) => format!("no {}: {}", place(&configuration), error_chain(&error)),
         };
         if !matches!(&*state.borrow(), BackendState::Absent(_)) {
             tracing::warn!("{why}");
@@ -221,16 +223,4 @@ fn place(configuration: &AdapterConfiguration) -> String {
         configuration.flavour.name(),
         configuration.endpoint()
     )
-}
-
-/// An error with its causes after colons.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -23,6 +23,7 @@
 //! inherited socket, Info, Configure, Health and Drain, the log on standard error, the end.
 
 mod base;
+mod error_chain;
 mod gate;
 mod health;
 mod listen;
@@ -32,6 +33,7 @@ mod serve;
 mod start;
 pub mod testing;
 
+pub use error_chain::error_chain;
 pub use health::{Health, Status};
 pub use plugin::{Info, Kind, Refusal, Setup};
 pub use serve::serve;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::error_chain::error_chain;
 use crate::health::Health;
 
 /// A plugin's description: its answer to `Info`.
@@ -93,13 +94,6 @@ impl fmt::Display for Refusal {
 // Possible because Refusal is no Error itself: it is where errors end.
 impl<E: Error> From<E> for Refusal {
     fn from(error: E) -> Self {
-        let mut sentence = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            sentence.push_str(": ");
-            sentence.push_str(&error.to_string());
-            cause = error.source();
-        }
-        Self(sentence)
+        Self(error_chain(&error))
     }
 }

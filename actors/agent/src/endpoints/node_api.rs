@@ -137,7 +137,7 @@ impl KubeletHost for NodeApi {
             .take(&wanted.pod, &wanted.container, within);
         let archives = taken.await.map_err(|error| {
             let code = error.status();
-            let text = format!("{:#}", anyhow::Error::new(error));
+            let text = kernel::error_chain(&error);
             match code.as_u16() {
                 404 => NodeError::NotFound(text),
                 _ => NodeError::Failed(text),
@@ -180,7 +180,7 @@ impl KubeletHost for NodeApi {
         let summary = self.0.summaries.summary(scope);
         let summary = summary
             .await
-            .map_err(|error| NodeError::Failed(format!("{:#}", anyhow::Error::new(error))))?;
+            .map_err(|error| NodeError::Failed(kernel::error_chain(&error)))?;
         serde_json::to_vec(&*summary).map_err(|error| NodeError::Failed(error.to_string()))
     }
 

@@ -5,9 +5,10 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use kernel::error_chain;
 
 use super::connections::StreamPermit;
-use super::error::{ApiError, chain};
+use super::error::ApiError;
 use super::measured::ResponseSizeObserver;
 
 /// The largest answer that is read, in bytes.
@@ -78,7 +79,7 @@ impl Body for BoundedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, ApiError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) {
             return Poll::Ready(frame.map(|frame| {
-                let frame = frame.map_err(|error| ApiError::unreachable(chain(&error)))?;
+                let frame = frame.map_err(|error| ApiError::unreachable(error_chain(&error)))?;
                 if let Some(data) = frame.data_ref() {
                     self.admit(data)?;
                 }

@@ -12,13 +12,14 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Bytes;
+use kernel::error_chain;
 use kube::client::Body;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::Service;
 
 use super::body::{BoundedBody, Bounds};
 use super::connections::SendError;
-use super::error::{ApiError, WAIT_AT_MOST, chain};
+use super::error::{ApiError, WAIT_AT_MOST};
 use super::limiter::RequestRateLimiter;
 use super::server::ServerEndpoint;
 use super::{RequestLane, measured};
@@ -91,7 +92,7 @@ impl Caller {
     async fn ask(&self, request: Request<Body>) -> Result<Response<BoundedBody>, ApiError> {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await;
-        let body = body.map_err(|error| ApiError::unreachable(chain(&error)))?;
+        let body = body.map_err(|error| ApiError::unreachable(error_chain(&error)))?;
         let mut headers = parts.headers;
         headers.extend(self.server.headers.clone());
         let watch = is_watch(&parts.uri);

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
+use kernel::error_chain;
 use kube::config::Kubeconfig;
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
 use super::client_certificate::ClientCertificateSource;
 use super::credentials::AuthCredentials;
-use super::error::chain;
 use super::kubeconfig::KubeconfigReader;
 use super::server::ServerEndpoint;
 
@@ -136,7 +136,7 @@ pub(super) fn server(
 
 /// The place of a syntax error. The rest of the parser's message may quote the file, which holds secrets.
 fn place(error: &dyn std::error::Error) -> String {
-    let text = chain(error);
+    let text = error_chain(error);
     let words: Vec<_> = text.split_whitespace().collect();
     let mut places = words.windows(4);
     let place = places.find(|words| words[0] == "line" && words[2] == "column");

@@ -13,13 +13,14 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kernel::error_chain;
 use kube::client::Body;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, watch};
 
 use super::RequestLane;
-use super::error::{ApiError, chain};
+use super::error::ApiError;
 use super::tls::TlsContext;
 
 /// The deadline of a connect, after which the next request tries anew.
@@ -132,7 +133,7 @@ impl ConnectionPool {
         };
         Err(match error.take_message() {
             Some(request) => SendError::Unsent(request),
-            None => SendError::Broken(ApiError::unreachable(chain(error.error()))),
+            None => SendError::Broken(ApiError::unreachable(error_chain(error.error()))),
         })
     }
 
@@ -191,7 +192,7 @@ fn origin_form(mut request: Request<Body>) -> Request<Body> {
 
 async fn connect(target: &ServerAddress) -> Result<RequestSender, ApiError> {
     let no_way = |error: &dyn std::error::Error| {
-        ApiError::unreachable(format!("no connection to {target}: {}", chain(error)))
+        ApiError::unreachable(format!("no connection to {target}: {}", error_chain(error)))
     };
     let stream = TcpStream::connect((target.host.as_str(), target.port))
         .await
@@ -220,7 +221,7 @@ async fn shake<IO>(io: IO, protocol: HttpVersion) -> Result<RequestSender, ApiEr
 where
     IO: Read + Write + Unpin + Send + 'static,
 {
-    let failed = |error: hyper::Error| ApiError::unreachable(chain(&error));
+    let failed = |error: hyper::Error| ApiError::unreachable(error_chain(&error));
     match protocol {
         HttpVersion::Http2 => {
             let (sender, connection) = http2::Builder::new(TokioExecutor::new())
@@ -244,7 +245,10 @@ where
 
 fn ended(end: hyper::Result<()>) {
     if let Err(error) = end {
-        tracing::debug!("connection to the API server ended: {}", chain(&error));
+        tracing::debug!(
+            "connection to the API server ended: {}",
+            error_chain(&error)
+        );
     }
 }
 

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use kernel::error_chain;
 use kube::core::Status;
 
 /// The longest wait that the server can ask for.
@@ -150,7 +151,7 @@ impl From<kube::Error> for ApiError {
             kube::Error::LinesCodecMaxLineLengthExceeded => {
                 ApiError::nonsense("an event is too long")
             }
-            error => ApiError::unreachable(chain(&error)),
+            error => ApiError::unreachable(error_chain(&error)),
         }
     }
 }
@@ -164,18 +165,4 @@ fn ours<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ApiError> {
         return error.get_ref().and_then(|inner| ours(inner));
     }
     error.source().and_then(ours)
-}
-
-/// An error and its causes in one line; a cause that the text before it contains is left out.
-pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
+use kernel::error_chain;
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 use super::client_certificate::ClientCertificateSource;
 use super::connections::{ConnectionPool, ServerAddress};
 use super::credentials::AuthCredentials;
-use super::error::{ApiError, chain};
+use super::error::ApiError;
 use super::measured;
 use super::tls::{ClientIdentity, TlsContext, Trust};
 
@@ -84,7 +85,7 @@ impl ServerEndpoint {
         });
         let tls = tls
             .transpose()
-            .map_err(|error| ApiError::unreachable(chain(&error)))?;
+            .map_err(|error| ApiError::unreachable(error_chain(&error)))?;
         let host = self.base.host().unwrap_or_default();
         let usual = if tls.is_some() { 443 } else { 80 };
         Ok(ServerAddress {

@@ -1,6 +1,6 @@
 //! gRPC's health check, `grpc.health.v1.Health/Check`, on a plain connection: one call, one connection.
 //!
-//! The two messages have one field each, so they are written and read here, without a generated client.
+//! Not tonic's client: a probe counts the bytes and the headers of a response, and reads an HTTP status as Go's does.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,12 +14,16 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use logic_api::go_duration::go_duration;
 use logic_pods::probes::result::ProbeOutcome;
 use logic_pods::probes::target::{RequestPurpose, authority};
+use prost::Message as _;
+use prost::bytes::{BufMut as _, BytesMut};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::{DialError, ProbeClient};
 
+/// Bytes before a message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
 const PATH: &str = "/grpc.health.v1.Health/Check";
 /// Bytes of a response: enough for a status and an unknown field or two.
 const MAX_RESPONSE: usize = 4 << 10;
@@ -86,7 +90,7 @@ impl ProbeClient {
 }
 
 /// The outcome for a `ServingStatus`, in upstream's text.
-fn healthy(status: u64) -> ProbeOutcome {
+fn healthy(status: i32) -> ProbeOutcome {
     let name = match status {
         1 => return ProbeOutcome::Success("service healthy".to_owned()),
         0 => "UNKNOWN".to_owned(),
@@ -116,7 +120,7 @@ pub(super) fn said(code: Code, message: &str) -> String {
     format!("rpc error: code = {code} desc = {message}")
 }
 
-async fn check(stream: TcpStream, address: &str, service: &str) -> Result<u64, Status> {
+async fn check(stream: TcpStream, address: &str, service: &str) -> Result<i32, Status> {
     let request = request(address, service)?;
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.max_header_list_size(MAX_HEADERS);
@@ -146,34 +150,24 @@ fn request(address: &str, service: &str) -> Result<Request<Full<Bytes>>, Status>
         .header(USER_AGENT, RequestPurpose::Probe.user_agent())
         .header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
         .header(TE, HeaderValue::from_static("trailers"))
-        .body(Full::from(framed(service)));
+        .body(Full::new(framed(service)));
     asked.map_err(|error| Status::internal(error.to_string()))
 }
 
-/// The frame of `HealthCheckRequest { string service = 1 }`: gRPC's prefix (uncompressed, length) and the message.
-fn framed(service: &str) -> Vec<u8> {
-    let mut message = Vec::new();
-    if !service.is_empty() {
-        message.push(0x0a);
-        varint(service.len() as u64, &mut message);
-        message.extend_from_slice(service.as_bytes());
-    }
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
-    let mut frame = vec![0];
-    frame.extend_from_slice(&length.to_be_bytes());
-    frame.append(&mut message);
-    frame
+/// The message behind gRPC's prefix: not compressed, and its length.
+fn framed(service: &str) -> Bytes {
+    let message = CheckRequest {
+        service: service.to_owned(),
+    };
+    let length = message.encoded_len();
+    let mut frame = BytesMut::with_capacity(PREFIX + length);
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    frame.extend_from_slice(&message.encode_to_vec());
+    frame.freeze()
 }
 
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    while value > 0x7f {
-        out.push(u8::try_from(value & 0x7f).unwrap_or_default() | 0x80);
-        value >>= 7;
-    }
-    out.push(u8::try_from(value).unwrap_or_default());
-}
-
-async fn read(response: Response<Incoming>) -> Result<u64, Status> {
+async fn read(response: Response<Incoming>) -> Result<i32, Status> {
     let http = response.status();
     if let Some(status) = Status::from_header_map(response.headers())
         && status.code() != Code::Ok
@@ -218,39 +212,25 @@ fn of_http(status: StatusCode) -> Status {
     Status::new(code, text)
 }
 
-/// The `status` of a framed `HealthCheckResponse { ServingStatus status = 1 }`; none if the frame is malformed.
-fn answered(frame: &[u8]) -> Option<u64> {
-    let (prefix, message) = frame.split_at_checked(5)?;
+/// Returns the `ServingStatus` of a framed response; none if the frame is malformed.
+fn answered(frame: &[u8]) -> Option<i32> {
+    let (prefix, message) = frame.split_at_checked(PREFIX)?;
     let length = u32::from_be_bytes(prefix[1..].try_into().ok()?);
     let length = usize::try_from(length).ok()?;
-    let mut rest = message.get(..length).filter(|_| prefix[0] == 0)?;
-    let mut status = 0;
-    while !rest.is_empty() {
-        let (key, after) = taken(rest)?;
-        rest = match key & 7 {
-            0 => {
-                let (value, after) = taken(after)?;
-                if key >> 3 == 1 {
-                    status = value;
-                }
-                after
-            }
-            1 => after.get(8..)?,
-            2 => {
-                let (length, after) = taken(after)?;
-                after.get(usize::try_from(length).ok()?..)?
-            }
-            5 => after.get(4..)?,
-            _ => return None,
-        };
-    }
-    Some(status)
+    let message = message.get(..length).filter(|_| prefix[0] == 0)?;
+    Some(CheckResponse::decode(message).ok()?.status)
 }
 
-/// Takes a varint off the front; returns it and the rest.
-fn taken(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let last = bytes.iter().take(10).position(|byte| byte & 0x80 == 0)?;
-    let (number, rest) = bytes.split_at(last + 1);
-    let add = |sum: u64, byte: &u8| sum.checked_shl(7).unwrap_or_default() | u64::from(byte & 0x7f);
-    Some((number.iter().rev().fold(0, add), rest))
+/// `HealthCheckRequest` of grpc/health/v1/health.proto.
+#[derive(Clone, PartialEq, prost::Message)]
+struct CheckRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// `HealthCheckResponse` of the same file; its status stays a number, for a server may know more of them.
+#[derive(Clone, PartialEq, prost::Message)]
+struct CheckResponse {
+    #[prost(int32, tag = "1")]
+    status: i32,
 }

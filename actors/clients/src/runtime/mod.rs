@@ -18,7 +18,6 @@ mod streaming;
 pub mod testing;
 
 use std::collections::BTreeMap;
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -115,13 +114,7 @@ impl RuntimeError {
 
     /// The error and its causes in one line.
     pub fn describe(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            text = format!("{text}: {error}");
-            cause = error.source();
-        }
-        text
+        kernel::error_chain(self)
     }
 
     /// The runtime's own message, without the name of the call; for other errors as [`describe`](Self::describe).

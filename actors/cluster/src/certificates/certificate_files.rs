@@ -130,7 +130,7 @@ impl CertificateReloader {
                 }
             }
             Err(error) => {
-                let text = format!("{:#}", anyhow::Error::new(error));
+                let text = kernel::error_chain(&error);
                 if self.trouble.as_ref() != Some(&text) {
                     tracing::error!("{text}");
                     self.trouble = Some(text);

@@ -26,6 +26,7 @@ use std::time::{Duration, SystemTime};
 
 use api_client::{ApiClient, RequestLane};
 use jiff::Timestamp;
+use kernel::error_chain;
 use kernel::{Actor, Context, Exit, TaskId, TimerId};
 use logic_node::certificates::{CertificateSubject, RotationPolicy, pause};
 use rustls::sign::CertifiedKey;
@@ -142,8 +143,8 @@ impl Actor for Rotation {
         let current = tokio::task::spawn_blocking(move || store.current()).await;
         match current {
             Ok(Ok(pair)) => self.held = pair,
-            Ok(Err(error)) => self.complain(&anyhow::Error::new(error)),
-            Err(error) => self.complain(&anyhow::Error::new(error)),
+            Ok(Err(error)) => self.complain(error_chain(&error)),
+            Err(error) => self.complain(error_chain(&error)),
         }
         self.offer(ctx);
         self.plan(ctx);
@@ -322,9 +323,7 @@ impl Rotation {
                         self.plan(ctx);
                     }
                     // The signer leaves something out, and may go on doing so.
-                    Some(lack) => {
-                        self.again(&anyhow::anyhow!("what was issued does not do: {lack}"), ctx)
-                    }
+                    Some(lack) => self.again(format!("what was issued does not do: {lack}"), ctx),
                 }
             }
             Err(error) => {
@@ -332,12 +331,12 @@ impl Rotation {
                     CertificatePurpose::Client => metrics::certificates::CLIENT_RENEW_ERRORS.inc(),
                     CertificatePurpose::Server => metrics::certificates::SERVER_RENEW_ERRORS.inc(),
                 }
-                self.again(&anyhow::Error::new(error), ctx);
+                self.again(error_chain(&error), ctx);
             }
         }
     }
 
-    fn again(&mut self, error: &anyhow::Error, ctx: &mut Context<Msg>) {
+    fn again(&mut self, error: String, ctx: &mut Context<Msg>) {
         self.failures += 1;
         self.complain(error);
         self.rotate_at = None;
@@ -353,8 +352,7 @@ impl Rotation {
         }
     }
 
-    fn complain(&mut self, error: &anyhow::Error) {
-        let text = format!("{error:#}");
+    fn complain(&mut self, text: String) {
         tracing::warn!(purpose = ?self.purpose, "{text}");
         self.trouble = Some(text);
     }

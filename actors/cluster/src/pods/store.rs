@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use logic_api::pod::PodView;
+use logic_api::pod::{PodView, has_ended};
 use logic_api::types::PodUid;
 use logic_pods::api_pods::{noted, noted_as, refused, same_desired_state};
 use logic_pods::mirrors::full_name;
@@ -193,12 +193,7 @@ impl PodStore {
 
     /// A pod that only terminates needs nothing more, nor does a mirror or one that has ended.
     fn gate(&self, pod: &Pod, now: Instant) -> StartGate {
-        let phase = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_deref());
-        let ends = pod.metadata.deletion_timestamp.is_some()
-            || matches!(phase, Some("Succeeded" | "Failed"));
+        let ends = pod.metadata.deletion_timestamp.is_some() || has_ended(pod);
         match ends || pod.is_mirror() || self.supplied.contains(&pod.uid()) {
             true => StartGate::Open,
             false => StartGate::Until(now + HELD),

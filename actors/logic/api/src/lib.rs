@@ -8,7 +8,6 @@ pub mod authz_attributes;
 pub mod backoff;
 pub mod conditions;
 pub mod env_file;
-pub mod errors;
 pub mod events;
 pub mod field_path;
 pub mod go_duration;

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSecurityContext, PodSpec};
+use k8s_openapi::api::core::v1::{
+    Container, EphemeralContainer, Pod, PodSecurityContext, PodSpec, PodStatus,
+};
 
 use crate::types::{ContainerKind, PodUid, RestartPolicy};
 
@@ -16,6 +18,16 @@ pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 
 /// The priority from which a pod is critical for the node.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+
+/// Whether a pod with this status has ended: its phase is Succeeded or Failed.
+pub fn is_terminal(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
+}
+
+/// Whether the pod's status says that it has ended, as upstream's `podutil.IsPodTerminal`.
+pub fn has_ended(pod: &Pod) -> bool {
+    pod.status.as_ref().is_some_and(is_terminal)
+}
 
 /// The fields of a pod that are read most.
 pub trait PodView {

@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
-use logic_api::pod::PodView;
+use logic_api::pod::{PodView, is_terminal};
 
 /// A stretch of time in which an image was pulled for the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,9 @@ impl PodStartup {
             is_unschedulable(status),
         );
         self.tracked = match self.tracked {
-            TrackingState::NotYet | TrackingState::Yes if waits || is_over(status) => {
+            TrackingState::NotYet | TrackingState::Yes
+                if waits || status.is_some_and(is_terminal) =>
+            {
                 TrackingState::NoMore
             }
             TrackingState::NotYet if begun && new => TrackingState::NoMore,
@@ -98,11 +100,6 @@ impl PodStartup {
             },
         })
     }
-}
-
-fn is_over(status: Option<&PodStatus>) -> bool {
-    let phase = status.and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Failed" | "Succeeded"))
 }
 
 fn is_unschedulable(status: Option<&PodStatus>) -> bool {

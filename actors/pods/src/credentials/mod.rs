@@ -22,6 +22,7 @@ use config::CredentialProvider;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared, join_all};
 use jiff::Timestamp;
+use kernel::error_chain;
 use kernel::{Actor, Context, Exit, Reply};
 use logic_pods::credentials::docker::{self, DockerConfig, DockerConfigDirs, DockerConfigFormat};
 use logic_pods::credentials::keyring::Keyring;
@@ -317,16 +318,6 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     let file = fs::File::open(path).ok()?;
     file.take(MAX_FILE_SIZE).read_to_end(&mut bytes).ok()?;
     Some(bytes)
-}
-
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 fn timestamp(ctx: &Context<Msg>) -> Timestamp {

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use kernel::error_chain;
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -170,7 +170,7 @@ fn with_safe_uid(pod: Pod) -> Result<Pod, SourceError> {
 
 #[cfg(test)]
 mod tests {
-    use logic_api::errors::sentence;
+    use kernel::error_chain;
 
     use super::*;
 
@@ -205,7 +205,7 @@ mod tests {
             );
             let manifest = read(&text);
             assert!(manifest.pods.is_empty(), "{bad}");
-            let said = sentence(&manifest.problems[0]);
+            let said = error_chain(&manifest.problems[0]);
             assert!(
                 said.contains("metadata.uid") && said.contains("expected"),
                 "{bad}: {said}"

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Context, Exit};
-use logic_api::pod::PodView;
+use logic_api::pod::{PodView, is_terminal};
 use logic_api::types::{ContainerId, PodFailure};
 use logic_pods::pod_actions::{
     ActionGate, BackoffUpdate, PodAction, PodObservation, PodPlan, compute_pod_actions, kill,
@@ -87,12 +87,12 @@ impl PodWorker {
         self.checkpoint.allocate(pod);
         self.checkpoint.save(&self.uid, &self.peers.checkpoints);
 
-        let phase = self
+        if self
             .published
             .status
             .as_ref()
-            .and_then(|status| status.phase.as_deref());
-        if matches!(phase, Some("Succeeded" | "Failed")) {
+            .is_some_and(|s| is_terminal(s))
+        {
             self.sync_status.state = PodWorkerState::Terminating;
             self.terminate(pod, ctx);
         } else if plan.actions.is_empty() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::Addr;
-use logic_api::pod::PodView;
+use logic_api::pod::{PodView, has_ended};
 use logic_pods::images::rate::{PullRateLimit, TokenBucket};
 use metrics::pod_resources as counted;
 use pods::pod_manager;
@@ -73,7 +73,7 @@ impl PodResourcesLister for PodResourcesService {
         let pods = self.pods().await.inspect_err(|_| {
             counted::LIST_ERRORS.with_label_values(&[VERSION]).inc();
         })?;
-        let active = pods.iter().filter(|pod| is_active(pod));
+        let active = pods.iter().filter(|pod| !has_ended(pod));
         Ok(Response::new(wire::ListPodResourcesResponse {
             pod_resources: active.map(|pod| resources(pod)).collect(),
         }))
@@ -113,12 +113,6 @@ impl PodResourcesLister for PodResourcesService {
             pod_resources: Some(resources(pod)),
         }))
     }
-}
-
-/// Whether the pod still holds resources: one that has ended does not.
-fn is_active(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-    !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// The containers that hold resources for as long as the pod lives: sidecars first, then app containers.

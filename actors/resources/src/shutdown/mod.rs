@@ -323,7 +323,7 @@ impl ShutdownManager {
     }
 
     fn complain(&mut self, error: LogindError) {
-        let text = format!("{:#}", anyhow::Error::new(error));
+        let text = kernel::error_chain(&error);
         if self.trouble.as_ref() != Some(&text) {
             tracing::warn!("the machine will not wait for pods to end: {text}");
         }

@@ -162,7 +162,7 @@ impl FolderWatch {
             self.pause = (self.pause * 2).min(longest);
         }
         let transient = ended.transient();
-        let why = format!("{:#}", anyhow::Error::new(ended));
+        let why = kernel::error_chain(&ended);
         match (stood, transient) {
             (true, _) => tracing::warn!("{why}"),
             (false, true) => tracing::debug!("{why}"),

@@ -1,5 +1,6 @@
 //! What is remembered of one file between two readings.
 
+use kernel::error_chain;
 use logic_api::objects::StaticObjects;
 
 use super::folder_reader::FileReading;
@@ -30,7 +31,10 @@ impl ManifestFile {
                 let mut next = ManifestFile {
                     stamp,
                     objects: *objects,
-                    problems: problems.into_iter().map(sentence).collect(),
+                    problems: problems
+                        .into_iter()
+                        .map(|problem| error_chain(&problem))
+                        .collect(),
                     settled: stamp.is_some(),
                 };
                 if !next.problems.is_empty() || !next.settled {
@@ -41,7 +45,7 @@ impl ManifestFile {
             FileReading::Refused(refused) => {
                 self.stamp = None;
                 self.settled = true;
-                self.problems = vec![sentence(refused)];
+                self.problems = vec![error_chain(&refused)];
                 self
             }
         }
@@ -51,8 +55,4 @@ impl ManifestFile {
         before.refused.clear();
         drop(self.objects.merge(before));
     }
-}
-
-pub(super) fn sentence(error: impl Into<anyhow::Error>) -> String {
-    format!("{:#}", error.into())
 }

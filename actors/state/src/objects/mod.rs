@@ -22,12 +22,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kernel::error_chain;
 use kernel::{Actor, Context, Exit};
 use logic_api::objects::StaticObjects;
 use serde::Serialize;
 
 use self::folder_reader::{FolderContents, FolderReader};
-use self::manifest_file::{ManifestFile, sentence};
+use self::manifest_file::ManifestFile;
 pub use self::store::{Changes, ObjectStore, StoreWriter};
 use crate::folder::{FolderWatch, ReadGate, SETTLED_AFTER, WatchNotice, WatchPacing};
 
@@ -205,7 +206,7 @@ impl ObjectFolder {
             // What was read before stays.
             FolderContents::Unreadable(error) => {
                 let mut all: Vec<String> = self.told.iter().cloned().collect();
-                all.push(format!("{}: {}", self.path.display(), sentence(error)));
+                all.push(format!("{}: {}", self.path.display(), error_chain(&error)));
                 self.complain(all);
             }
             FolderContents::Found { place, looks } => {

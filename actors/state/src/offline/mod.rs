@@ -28,6 +28,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::checkpoint::{
     CheckpointError, CheckpointFile, CheckpointWriter, LoadOutcome, Schema, WriteResult,
 };
+use kernel::error_chain;
 use kernel::{Actor, Context, Exit, TimerId};
 use logic_api::objects::StaticObjects;
 use logic_api::pod::PodView;
@@ -78,7 +79,7 @@ fn load_on(folder: &Path, machine_id: &Path) -> OfflineState {
         },
         Ok(None) => OfflineState::default(),
         Err(error) => OfflineState {
-            trouble: Some(format!("{:#}", anyhow::Error::from(error))),
+            trouble: Some(error_chain(&error)),
             ..OfflineState::default()
         },
     }
@@ -439,7 +440,7 @@ impl OfflineCheckpoint {
 
     /// Logs an error once, until it is gone.
     fn failed(&mut self, error: &OfflineCheckpointError) {
-        let text = sentence(error);
+        let text = error_chain(error);
         if self.trouble.as_ref() != Some(&text) {
             tracing::warn!("pods cannot be kept for a time without the API server: {text}");
             self.trouble = Some(text);
@@ -460,16 +461,6 @@ fn prepare(
         mark: seal.mark(&packed),
         sealed: seal.close(packed)?,
     })
-}
-
-fn sentence(error: &OfflineCheckpointError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// The essence of a pod: a change of it is written within a second.

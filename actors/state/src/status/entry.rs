@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use api_client::ApiError;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use logic_api::pod::PodView;
+use logic_api::pod::{PodView, is_terminal};
 use logic_api::types::PodUid;
 use logic_pods::status::finish::closed;
 use logic_pods::status_patch::{self, PatchUrgency};
@@ -73,7 +73,7 @@ impl StatusEntry {
         let known = self.status.as_deref().or(pod.status.as_ref());
         let none = PodStatus::default();
         let known = known.unwrap_or(&none);
-        if !status_patch::is_terminal(known) {
+        if !is_terminal(known) {
             let closed = Arc::new(closed(pod, known));
             self.say(closed, now);
         }

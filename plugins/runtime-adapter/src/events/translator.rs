@@ -126,7 +126,7 @@ impl Translator {
             Ok(Some(event)) => event,
             Ok(None) => return Ok(()),
             Err(error) => {
-                tracing::warn!("{}", crate::backend::chain(&error));
+                tracing::warn!("{}", sdk::error_chain(&error));
                 return Ok(());
             }
         };
@@ -313,7 +313,7 @@ fn answered<T>(answer: Result<T, Status>) -> Result<Option<T>, String> {
             if status.code() == Code::Unavailable
                 || std::error::Error::source(&status).is_some() =>
         {
-            Err(crate::backend::chain(&status))
+            Err(sdk::error_chain(&status))
         }
         Err(status) => {
             tracing::warn!("an event is not told: CRI says {}", status.message());

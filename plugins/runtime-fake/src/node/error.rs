@@ -1,6 +1,5 @@
 //! Why the node does not do what it is asked: each reason has its gRPC code.
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -70,13 +69,6 @@ impl CriError {
 
 impl From<CriError> for Status {
     fn from(refusal: CriError) -> Status {
-        let mut text = refusal.to_string();
-        let mut cause = refusal.source();
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        Status::new(refusal.code(), text)
+        Status::new(refusal.code(), sdk::error_chain(&refusal))
     }
 }

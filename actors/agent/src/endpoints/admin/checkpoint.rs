@@ -159,8 +159,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::MetadataExt;
 
+    use kernel::error_chain;
     use kernel::testing::run_paused;
-    use logic_api::errors::sentence;
     use logic_api::testing::yaml::pod;
     use pods::testing::TestNode;
     use serde_json::json;
@@ -234,7 +234,7 @@ mod tests {
                     .take(&pod, container, Duration::ZERO)
                     .await
                     .unwrap_err();
-                (error.status().as_u16(), sentence(&error))
+                (error.status().as_u16(), error_chain(&error))
             };
             let (status, text) = refused("nobody").await;
             assert_eq!(

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Request, StatusCode};
+use kernel::error_chain;
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
-use logic_api::errors::sentence;
 use plugin_host::{self as plugin, Declaration};
 use pods::{images as keeper, pod_manager};
 use serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, json, refusal, serve};
@@ -189,7 +189,7 @@ impl AdminServer {
 
 impl From<AdminError> for HandlerResponse {
     fn from(refused: AdminError) -> HandlerResponse {
-        let mut answer = refusal(refused.status(), &sentence(&refused));
+        let mut answer = refusal(refused.status(), &error_chain(&refused));
         if let AdminError::Method { expected } = refused {
             answer
                 .headers_mut()

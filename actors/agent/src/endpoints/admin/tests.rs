@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kernel::testing::{Inbox, inbox};
-use kernel::{ChildSpec, Intensity, Strategy, mailbox, system};
+use kernel::{ChildSpec, Intensity, Strategy, error_chain, mailbox, system};
 use plugin_host::{LaunchMethod, ServiceKind};
 use serde_json::{Value, json};
 use state::events::{EventBroadcaster, EventType, InvolvedObject, Recorder};
@@ -374,7 +374,7 @@ fn socket_of_a_dead_agent_is_replaced_and_anything_else_is_left_alone() {
         for name in ["file", "link"] {
             let error = binds(&folder.path().join(name)).await.unwrap_err();
             assert!(
-                sentence(&error).contains("expected a socket or nothing"),
+                error_chain(&error).contains("expected a socket or nothing"),
                 "{error}"
             );
         }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
     Volume, VolumeProjection,
 };
 use logic_api::objects::{PodCertificateSpec, TokenSpec};
-use logic_api::pod::{CONFIG_MIRROR, PodView};
+use logic_api::pod::{CONFIG_MIRROR, PodView, has_ended};
 use logic_volumes::pod_volume_names;
 
 /// Names of objects, in the pod's namespace unless a field says otherwise.
@@ -80,14 +80,6 @@ pub fn references(pod: &Pod) -> PodReferences {
     }
     found.take_volumes(pod);
     found
-}
-
-fn has_ended(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 fn is_mirror(pod: &Pod) -> bool {

@@ -14,10 +14,8 @@ pub use diff::patch;
 pub use equality::equal;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use logic_api::conditions::{CONTAINERS_READY, READY};
-use logic_api::pod::PodView;
+use logic_api::pod::{PodView, is_terminal};
 pub use merging::{Containers, merge};
-
-use crate::status::PodPhase;
 
 /// Which patches are sent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,11 +50,6 @@ pub fn may_be_deleted(shown: &Pod) -> bool {
     shown.metadata.deletion_timestamp.is_some()
         && !shown.is_mirror()
         && shown.status.as_ref().is_some_and(is_terminal)
-}
-
-pub fn is_terminal(status: &PodStatus) -> bool {
-    let phase = status.phase.as_deref().and_then(PodPhase::from_name);
-    phase.is_some_and(PodPhase::is_terminal)
 }
 
 fn condition<'a>(status: Option<&'a PodStatus>, kind: &str) -> Option<&'a PodCondition> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use k8s_openapi::api::core::v1::Pod;
-use logic_api::errors::sentence;
+use kernel::error_chain;
 use state::folder::Stamp;
 
 use super::scan::ManifestRead;
@@ -63,7 +63,7 @@ impl ManifestState {
         let (version, settled) = (self.version(), self.settled);
         let problems = self.problems.iter().filter(move |_| settled);
         let refused = problems.map(move |problem| SourceProblem::Refused {
-            text: format!("{place}: {}", sentence(problem)),
+            text: format!("{place}: {}", error_chain(problem)),
             version,
         });
         let doubtful = self

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use kernel::error_chain;
 use kernel::{Actor, Addr, Context, Exit};
-use logic_api::errors::sentence;
 use logic_api::manifest::StaticPodContext;
 use serde::Serialize;
 use state::events::Recorder;
@@ -139,7 +139,7 @@ impl Actor for FileSource {
         let said = |held: &ManifestState| {
             held.problems
                 .iter()
-                .map(|refused| sentence(refused))
+                .map(|refused| error_chain(refused))
                 .collect()
         };
         Snapshot {
@@ -243,7 +243,7 @@ impl FileSource {
 
     /// The last result stands; before the first one no set is sent.
     fn unreadable(&mut self, why: &SourceError, ctx: &Context<Msg>) {
-        let text = format!("{}: {}", self.path.display(), sentence(why));
+        let text = format!("{}: {}", self.path.display(), error_chain(why));
         self.source_problems.tell(
             ctx.wall(),
             BTreeSet::from([SourceProblem::Refused { text, version: 0 }]),
@@ -278,7 +278,7 @@ impl FileSource {
             duplicates
                 .iter()
                 .map(|(place, refused)| SourceProblem::Refused {
-                    text: format!("{place}: {}", sentence(refused)),
+                    text: format!("{place}: {}", error_chain(refused)),
                     version: self.manifests.get(place).map_or(0, ManifestState::version),
                 }),
         );

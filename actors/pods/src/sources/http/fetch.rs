@@ -280,7 +280,7 @@ impl UrlClient {
     }
 
     fn bad_url(&self, why: &UrlError) -> FetchError {
-        let why = logic_api::errors::sentence(why);
+        let why = kernel::error_chain(why);
         FetchError::Url {
             url: self.name(),
             why,

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use kernel::error_chain;
 use kernel::{Actor, Addr, Context, Exit};
-use logic_api::errors::sentence;
 use logic_api::manifest;
 use logic_api::manifest::StaticPodContext;
 use serde::Serialize;
@@ -119,7 +119,7 @@ impl Actor for UrlSource {
             refused: self
                 .problems
                 .iter()
-                .map(|refused| sentence(refused))
+                .map(|refused| error_chain(refused))
                 .collect(),
         }
     }
@@ -244,7 +244,7 @@ impl UrlSource {
                 .iter()
                 .chain(&duplicates)
                 .map(|refused| SourceProblem::Refused {
-                    text: format!("{url}: {}", sentence(refused)),
+                    text: format!("{url}: {}", error_chain(refused)),
                     version,
                 });
         let doubtful = self.warnings.iter().map(|warning| SourceProblem::Doubtful {
@@ -257,7 +257,7 @@ impl UrlSource {
 
     /// As upstream: the first failures are warnings, later ones debug lines.
     fn failed(&mut self, error: &FetchError) {
-        let text = sentence(error);
+        let text = error_chain(error);
         match self.failures {
             0..LOUD_FAILURES => tracing::warn!("cannot read pods: {text}"),
             LOUD_FAILURES => {

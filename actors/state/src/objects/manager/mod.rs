@@ -34,7 +34,7 @@ use kernel::{Actor, Context, Exit, Recipient};
 use logic_api::objects::{
     ChangeDetection, IssuancePolicy, ObjectRequest, RefetchSchedule, StaticObjects,
 };
-use logic_api::pod::PodView;
+use logic_api::pod::{PodView, has_ended};
 use logic_api::types::PodUid;
 use logic_pods::needed::needed;
 use logic_pods::references::{PodReferences, references};
@@ -311,7 +311,7 @@ impl ObjectManager {
         // For a pod that had ended when it came nothing is started any more.
         let ended = match &known {
             Some(known) => known.ended,
-            None => self.peers.over.borrow().contains(&uid) || is_over(&pod),
+            None => self.peers.over.borrow().contains(&uid) || has_ended(&pod),
         };
         let references = match ended {
             true => PodReferences::default(),
@@ -445,14 +445,6 @@ impl ObjectManager {
             ctx.run(async { Msg::Publish });
         }
     }
-}
-
-fn is_over(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 #[cfg(test)]
