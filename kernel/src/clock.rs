@@ -7,6 +7,8 @@
 use std::cell::Cell;
 use std::time::{Instant, SystemTime};
 
+use jiff::Timestamp;
+
 /// Returns this moment on the clock that durations are measured with.
 pub fn now() -> Instant {
     tokio::time::Instant::now().into_std()
@@ -23,6 +25,22 @@ pub fn wall() -> SystemTime {
         return simulated;
     }
     SystemTime::now()
+}
+
+/// Returns this moment on the calendar's clock, as the API's types write it.
+pub fn timestamp() -> Timestamp {
+    timestamp_of(wall())
+}
+
+/// Returns a time of the calendar's clock as the API's types write it.
+///
+/// A clock that is set beyond the years of [`Timestamp`] reads as its first or last moment.
+pub fn timestamp_of(time: SystemTime) -> Timestamp {
+    let nearest = match time < SystemTime::UNIX_EPOCH {
+        true => Timestamp::MIN,
+        false => Timestamp::MAX,
+    };
+    Timestamp::try_from(time).unwrap_or(nearest)
 }
 
 #[cfg(feature = "testing")]

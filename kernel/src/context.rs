@@ -11,10 +11,11 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
+use jiff::Timestamp;
 use tokio::task::AbortHandle;
 
 use crate::address::Addr;
-use crate::clock::{now, wall};
+use crate::clock::{now, timestamp, wall};
 use crate::message::Message;
 use crate::random;
 use crate::supervisor::cell::{ActorCell, caught};
@@ -65,6 +66,11 @@ impl<M: Message> Context<M> {
     /// Returns this moment on the calendar's clock, which may step.
     pub fn wall(&self) -> SystemTime {
         wall()
+    }
+
+    /// Returns this moment on the calendar's clock, as the API's types write it.
+    pub fn timestamp(&self) -> Timestamp {
+        timestamp()
     }
 
     /// Returns a number from 0 up to, and not including, 1 of the thread's seeded generator, as

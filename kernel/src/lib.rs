@@ -54,7 +54,7 @@ pub mod testing;
 
 pub use actor::Actor;
 pub use address::{Addr, AskError, Full, Overloaded, Recipient, Reply};
-pub use clock::{now, wall};
+pub use clock::{now, timestamp, timestamp_of, wall};
 pub use context::{Context, TaskId, TimerId};
 pub use error_chain::error_chain;
 pub use exit::Exit;

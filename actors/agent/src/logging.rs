@@ -44,7 +44,7 @@ pub fn set_verbosity(level: u32) -> Result<(), String> {
 
 fn filter(verbosity: u32) -> EnvFilter {
     EnvFilter::new(format!(
-        "{},h2=warn,hyper=warn,tower=warn,kube_client=error,kube_runtime=warn,rustls=warn",
+        "{},h2=warn,hyper=warn,tower=warn,kube_client=error,rustls=warn",
         log_level(verbosity)
     ))
 }

@@ -74,7 +74,7 @@ pub async fn complain(recorder: &Recorder, node: &NodePolicy) {
     };
     let Some(message) = complaint else { return };
     let object = InvolvedObject::node(&node.node_name);
-    let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+    let now = kernel::timestamp();
     let reason = "CheckLimitsForResolvConf";
     recorder.record(now, EventType::Warning, object, reason, message);
 }

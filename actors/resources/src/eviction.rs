@@ -155,7 +155,7 @@ impl EvictionManager {
     }
 
     fn decide(&mut self, sample: UsageSample, ctx: &mut Context<Msg>) {
-        let now = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+        let now = ctx.timestamp();
         let decision = decide::decide(
             now,
             &self.policy,

@@ -62,7 +62,8 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     };
     let store = objects.shelf.clone();
     let node = pods(&root, backends, store, (&settings, cluster.as_ref()));
-    node.recorder.begin(timestamp(), &settings.node.node_name);
+    node.recorder
+        .begin(kernel::timestamp(), &settings.node.node_name);
     hosts::complain(&node.recorder, &settings.node).await;
     sources::spawn(&node, &settings);
     let tellers = spawn_resources(&node, runtime.clone(), &settings, cluster.as_ref());
@@ -236,9 +237,4 @@ fn spawn_resources(
         ShutdownManager::new(policy.clone(), peers.clone())
     });
     tellers
-}
-
-/// The wall clock, for code outside actors.
-fn timestamp() -> jiff::Timestamp {
-    jiff::Timestamp::try_from(kernel::wall()).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
 }

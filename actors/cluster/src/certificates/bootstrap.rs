@@ -167,7 +167,7 @@ current-context: x
         }
 
         fn prepare(&self) -> Result<(BootstrapOutcome, String), BootstrapError> {
-            let now = Timestamp::try_from(kernel::wall()).unwrap();
+            let now = kernel::timestamp();
             let (kubeconfig, bootstrap) = (self.path("kubeconfig"), self.path("bootstrap"));
             let prepared = prepare(&kubeconfig, &bootstrap, &self.path("current.pem"), now)?;
             Ok((prepared, fs::read_to_string(kubeconfig).unwrap()))

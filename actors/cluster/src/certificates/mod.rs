@@ -227,7 +227,7 @@ impl Rotation {
 
     /// Offers the held pair as long as it is valid.
     fn offer(&mut self, ctx: &mut Context<Msg>) {
-        let now = timestamp(ctx.wall());
+        let now = ctx.timestamp();
         let good = self
             .held
             .as_ref()
@@ -264,7 +264,7 @@ impl Rotation {
         let Some(wanted) = &self.wanted else {
             return;
         };
-        let now = timestamp(ctx.wall());
+        let now = ctx.timestamp();
         let held = self.held.as_ref();
         match held.map(|pair| (pair, pair.subject.lacks(wanted))) {
             Some((pair, None)) if !pair.lifetime.is_over(now) => {
@@ -284,7 +284,7 @@ impl Rotation {
         let Some(subject) = self.wanted.clone().filter(|_| self.asking.is_none()) else {
             return;
         };
-        let now = timestamp(ctx.wall());
+        let now = ctx.timestamp();
         let is_good = |pair: &TlsKeyPair| !pair.lifetime.is_over(now);
         let has_good = self.held.as_ref().is_some_and(is_good);
         if !has_good && self.over.is_some() {
@@ -345,7 +345,7 @@ impl Rotation {
 
     fn count(&mut self, before: Option<&TlsKeyPair>, ctx: &Context<Msg>) {
         self.rotations += 1;
-        let now = timestamp(ctx.wall());
+        let now = ctx.timestamp();
         if let (Some(pair), CertificatePurpose::Server) = (before, self.purpose) {
             let used = now.duration_since(pair.lifetime.not_before).as_secs_f64();
             metrics::certificates::SERVER_ROTATION_SECONDS.observe(used);
@@ -368,16 +368,12 @@ async fn obtain(
     let certificate = request::obtain(client, purpose, &draft)
         .await
         .map_err(RotationError::Request)?;
-    let now = timestamp(kernel::wall());
+    let now = kernel::timestamp();
     let keep = move || store.update(&certificate, draft.key.as_bytes(), now);
     tokio::task::spawn_blocking(keep)
         .await
         .map_err(RotationError::Broke)?
         .map_err(RotationError::Keep)
-}
-
-fn timestamp(wall: SystemTime) -> Timestamp {
-    Timestamp::try_from(wall).unwrap_or(Timestamp::MAX)
 }
 
 fn until(now: Timestamp, at: Timestamp) -> Duration {

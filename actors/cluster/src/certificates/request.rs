@@ -4,14 +4,13 @@
 
 use std::time::Duration;
 
+use api_client::{ByValue, ObjectEvent, ObjectSelector, watch};
 use futures_util::StreamExt;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestSpec,
 };
 use kube::api::{Api, ObjectMeta, PostParams};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::watch_object;
 use logic_node::certificates::CertificateSubject;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, SanType,
@@ -107,6 +106,7 @@ pub(super) async fn obtain(
     purpose: CertificatePurpose,
     draft: &SigningRequestDraft,
 ) -> Result<Vec<u8>, RequestError> {
+    let watched = Api::all(client.clone());
     let api: Api<CertificateSigningRequest> = Api::all(client);
     let wanted = CertificateSigningRequest {
         metadata: ObjectMeta {
@@ -125,32 +125,37 @@ pub(super) async fn obtain(
     let made = made.map_err(|error| RequestError::Submit(Box::new(error)))?;
     let name = made.metadata.name.clone().unwrap_or_default();
     let uid = made.metadata.uid.clone();
-    let signed = tokio::time::timeout(SIGNED_TIMEOUT, signed(api, &name, uid)).await;
+    let signed = tokio::time::timeout(SIGNED_TIMEOUT, signed(watched, &name, uid)).await;
     signed.unwrap_or(Err(RequestError::Late { name }))
 }
 
+/// Follows the one request until there is a verdict, as upstream's `WaitForCertificate`.
 async fn signed(
-    api: Api<CertificateSigningRequest>,
+    api: Api<ByValue<CertificateSigningRequest>>,
     name: &str,
     uid: Option<String>,
 ) -> Result<Vec<u8>, RequestError> {
-    let mut seen = std::pin::pin!(watch_object(api, name).default_backoff());
-    while let Some(object) = seen.next().await {
-        match object {
-            Ok(Some(request)) if request.metadata.uid != uid => {
-                return Err(RequestError::Replaced { name: name.into() });
-            }
-            Ok(Some(request)) => {
-                if let Some(certificate) = verdict(&request)? {
-                    return Ok(certificate);
-                }
-            }
-            Ok(None) => return Err(RequestError::Deleted { name: name.into() }),
+    let deleted = || RequestError::Deleted { name: name.into() };
+    let mut events = watch(api, ObjectSelector::named(name));
+    while let Some(event) = events.next().await {
+        let request = match event {
+            Ok(ObjectEvent::Listed(requests)) => requests.into_iter().next().ok_or_else(deleted)?,
+            Ok(ObjectEvent::Applied(request)) => request,
+            Ok(ObjectEvent::Deleted(_)) => return Err(deleted()),
             // The server is away: the request is still there when it is back.
-            Err(error) => tracing::debug!(%error, "a certificate signing request is not seen"),
+            Err(error) => {
+                tracing::debug!(%error, "a certificate signing request is not seen");
+                continue;
+            }
+        };
+        if request.metadata.uid != uid {
+            return Err(RequestError::Replaced { name: name.into() });
+        }
+        if let Some(certificate) = verdict(&request)? {
+            return Ok(certificate);
         }
     }
-    Err(RequestError::Deleted { name: name.into() })
+    Err(deleted())
 }
 
 /// The signed certificate, if there is one; denial and failure are final.

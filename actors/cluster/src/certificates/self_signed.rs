@@ -40,7 +40,7 @@ pub fn self_signed(
         certificate: folder.join("kubelet.crt"),
         key: folder.join("kubelet.key"),
     };
-    let at = Timestamp::try_from(now).unwrap_or(Timestamp::MIN);
+    let at = kernel::timestamp_of(now);
     let found = load(&files.certificate, &files.key);
     if found.is_ok_and(|pair| !pair.lifetime.is_over(at)) {
         return Ok(files);

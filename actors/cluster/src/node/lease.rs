@@ -20,7 +20,7 @@ use logic_node::node_status::lease::{LeaseHolder, NAMESPACE};
 use serde::Serialize;
 use tokio::sync::watch as channel;
 
-use super::{requests, wall};
+use super::requests;
 
 /// Its own beats and answers: never more than one of each.
 pub const MAILBOX: usize = 8;
@@ -203,7 +203,7 @@ impl LeaseRenewal {
     }
 
     fn lease(&self, base: Option<&Lease>) -> Lease {
-        let now = wall(kernel::wall());
+        let now = kernel::timestamp();
         self.holder.lease(base, self.owner.as_deref(), now)
     }
 }

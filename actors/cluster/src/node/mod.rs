@@ -472,10 +472,6 @@ fn is_older(new: &Node, held: &Node) -> bool {
 fn moment(ctx: &Context<Msg>) -> ClockReading {
     ClockReading {
         now: ctx.now(),
-        wall: wall(ctx.wall()),
+        wall: ctx.timestamp(),
     }
-}
-
-fn wall(time: std::time::SystemTime) -> Timestamp {
-    Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -18,7 +18,7 @@ use kube::Api;
 use logic_volumes::resolve::expansion::{self, PvcGrowth};
 use serde::Serialize;
 
-use super::{requests, wall};
+use super::requests;
 
 /// As many claims as a node may have, all growing.
 pub const MAILBOX: usize = 1024;
@@ -162,7 +162,7 @@ async fn write(
     growth: &PvcGrowth,
 ) -> Result<(), ApiError> {
     let claim = requests::get(api, &growth.claim, TIMEOUT).await?;
-    let now = wall(kernel::wall());
+    let now = kernel::timestamp();
     let patch = expansion::patch(&claim, &growth.grow, &growth.outcome, now);
     match patch {
         None => Ok(()),

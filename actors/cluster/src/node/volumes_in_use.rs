@@ -13,7 +13,7 @@ use logic_node::node_status::{NodeEvent, NodeUpdate};
 use logic_volumes::VolumeId;
 use state::events::{EventType, InvolvedObject};
 
-use super::{Msg, NodeStatusManager, wall};
+use super::{Msg, NodeStatusManager};
 
 /// A crash forgets at most this much; then a volume waits until it is reported again.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -150,7 +150,7 @@ impl NodeStatusManager {
             EventLevel::Normal | EventLevel::Note => EventType::Normal,
         };
         let object = InvolvedObject::node(&self.policy.status.name);
-        let (recorder, now) = (&self.peers.recorder, wall(ctx.wall()));
+        let (recorder, now) = (&self.peers.recorder, ctx.timestamp());
         recorder.record(now, r#type, object, told.reason, told.message.clone());
     }
 

@@ -392,7 +392,7 @@ fn ask(mut stream: PodEventStream, ctx: &mut Context<Msg>) {
 }
 
 fn seen(ctx: &Context<Msg>) -> Timestamp {
-    Timestamp::try_from(ctx.wall()).unwrap_or_default()
+    ctx.timestamp()
 }
 
 impl fmt::Debug for ApiPods {

@@ -27,6 +27,7 @@ pub mod strict_decode;
 pub mod sysctls;
 pub mod types;
 pub mod unsupported_fields;
+pub mod url;
 pub mod volume_stats;
 
 #[cfg(any(test, feature = "testing"))]

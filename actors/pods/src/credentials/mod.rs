@@ -186,7 +186,7 @@ impl DockerKeyring {
         ctx: &mut Context<Msg>,
     ) {
         let file = self.file(ctx.now());
-        let now = timestamp(ctx);
+        let now = ctx.timestamp();
         let mut answers: Vec<LocalBoxFuture<'static, Option<DockerConfig>>> = Vec::new();
         for index in 0..self.providers.len() {
             let provider = &self.providers[index];
@@ -256,7 +256,7 @@ impl DockerKeyring {
     }
 
     fn provider_finished(&mut self, provider_finished: ProviderRun, ctx: &Context<Msg>) {
-        let now = timestamp(ctx);
+        let now = ctx.timestamp();
         let Some(provider) = self.providers.get_mut(provider_finished.provider) else {
             return;
         };
@@ -318,8 +318,4 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     let file = fs::File::open(path).ok()?;
     file.take(MAX_FILE_SIZE).read_to_end(&mut bytes).ok()?;
     Some(bytes)
-}
-
-fn timestamp(ctx: &Context<Msg>) -> Timestamp {
-    Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -230,5 +230,5 @@ async fn sleep(seconds: i64, within: Duration) -> Result<(), HookFailure> {
 }
 
 fn now() -> Timestamp {
-    Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+    kernel::timestamp()
 }

@@ -233,7 +233,7 @@ impl ImageManager {
         if let Some(message) = secrets.complaint() {
             let pod = InvolvedObject::pod(&wanted.pod, None);
             self.recorder
-                .record(timestamp(ctx), EventType::Warning, pod, MISSING, message);
+                .record(ctx.timestamp(), EventType::Warning, pod, MISSING, message);
         }
         let mut request = Box::new(PullTask {
             wanted,
@@ -241,7 +241,7 @@ impl ImageManager {
             secrets,
             credentials: None,
             asked: ctx.now(),
-            queued: timestamp(ctx),
+            queued: ctx.timestamp(),
             reply,
         });
         let puller = self.puller.clone();
@@ -294,7 +294,7 @@ impl ImageManager {
         mut request: Box<PullTask>,
         ctx: &mut Context<Msg>,
     ) {
-        let (now, key) = (timestamp(ctx), request.wanted.key());
+        let (now, key) = (ctx.timestamp(), request.wanted.key());
         let Some(left) = self.backoffs.remaining_since_update(&key, now, &BACKOFF) else {
             let puller = self.puller.clone();
             // Before it takes a place, so that a provider that hangs does not hold up other pulls.
@@ -335,7 +335,7 @@ impl ImageManager {
             Ok(credentials) => request.credentials = Some(credentials),
             Err(why) => return self.no_credentials(*request, why, ctx),
         }
-        request.queued = timestamp(ctx);
+        request.queued = ctx.timestamp();
         let message = messages::pulling(&request.wanted.image);
         self.record(&request.wanted, EventType::Normal, "Pulling", message, ctx);
         self.queue.push_back(request);
@@ -355,7 +355,7 @@ impl ImageManager {
             let Some(request) = self.queue.pop_front() else {
                 return;
             };
-            let now = timestamp(ctx);
+            let now = ctx.timestamp();
             if self.bucket.as_mut().is_some_and(|bucket| !bucket.take(now)) {
                 self.failed(*request, messages::QPS_EXCEEDED.to_owned(), ctx);
                 continue;
@@ -398,7 +398,7 @@ impl ImageManager {
                     .observe(waited.as_secs_f64());
                 let pulled = PullInterval {
                     from: request.queued,
-                    to: timestamp(ctx),
+                    to: ctx.timestamp(),
                 };
                 request.reply.send(Ok(PresentImage {
                     pulled: Some(pulled),
@@ -407,14 +407,14 @@ impl ImageManager {
             }
             Err(error) => self.failed(request, error, ctx),
         }
-        self.backoffs.gc(timestamp(ctx), &BACKOFF);
+        self.backoffs.gc(ctx.timestamp(), &BACKOFF);
         let backoffs = &self.backoffs;
         self.failures.retain(|key, _| backoffs.delay(key).is_some());
         self.pull_next(ctx);
     }
 
     fn failed(&mut self, request: PullTask, error: String, ctx: &Context<Msg>) {
-        let (now, wanted, key) = (timestamp(ctx), &request.wanted, request.wanted.key());
+        let (now, wanted, key) = (ctx.timestamp(), &request.wanted, request.wanted.key());
         self.warn(
             wanted,
             "Failed",
@@ -472,7 +472,7 @@ impl ImageManager {
     ) {
         let object = InvolvedObject::pod(&wanted.pod, wanted.container());
         self.recorder
-            .record(timestamp(ctx), r#type, object, reason, message);
+            .record(ctx.timestamp(), r#type, object, reason, message);
     }
 }
 
@@ -495,8 +495,4 @@ fn count(check: &ImageCheck, policy: PullPolicy) {
     };
     let labels = [policy, present, pull];
     counted::ENSURED.with_label_values(&labels).inc();
-}
-
-fn timestamp(ctx: &Context<Msg>) -> Timestamp {
-    Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -293,5 +293,5 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 fn now() -> Timestamp {
-    Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+    kernel::timestamp()
 }

@@ -200,7 +200,7 @@ async fn rotate(
     id: ContainerId,
     path: Arc<Path>,
 ) -> Result<String, RotateError> {
-    let now = Timestamp::try_from(kernel::wall()).unwrap_or_default();
+    let now = kernel::timestamp();
     let from = path.clone();
     let moved = blocking(move || files::set_aside(&from, now)).await;
     let name = moved.map_err(RotateError::Move)?;

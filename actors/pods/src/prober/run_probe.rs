@@ -260,7 +260,7 @@ impl Prober {
             return;
         };
         if let Some((reason, message)) = messages::event(probe.kind, outcome) {
-            let now = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+            let now = ctx.timestamp();
             let object = InvolvedObject::pod(&watched.watch.pod, Some(&probe.container));
             let recorder = &self.peers.recorder;
             recorder.record(now, EventType::Warning, object, reason, message);

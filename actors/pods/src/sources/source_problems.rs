@@ -39,7 +39,7 @@ impl SourceProblems {
 
     /// Reports the problems in `all` that are new.
     pub(super) fn tell(&mut self, now: SystemTime, all: BTreeSet<SourceProblem>) {
-        let at = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
+        let at = kernel::timestamp_of(now);
         for complaint in all.difference(&self.told) {
             match complaint {
                 SourceProblem::Refused { text, .. } => {

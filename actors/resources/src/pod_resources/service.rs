@@ -46,7 +46,7 @@ impl PodResourcesService {
 
     /// Takes a token of the rate limit.
     fn admit(&self) -> Result<(), Status> {
-        let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+        let now = kernel::timestamp();
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         match bucket.take(now) {
             true => Ok(()),

@@ -256,7 +256,7 @@ impl ShutdownManager {
         self.steps = None;
         self.note(
             ShutdownRecord {
-                began: Some(timestamp(ctx)),
+                began: Some(ctx.timestamp()),
                 ended: None,
             },
             ctx,
@@ -314,7 +314,7 @@ impl ShutdownManager {
     fn event(&self, message: &str, ctx: &Context<Msg>) {
         let node = InvolvedObject::node(&self.policy.node_name);
         self.peers.recorder.record(
-            timestamp(ctx),
+            ctx.timestamp(),
             EventType::Normal,
             node,
             "NodeShutdown",
@@ -329,8 +329,4 @@ impl ShutdownManager {
         }
         self.trouble = Some(text);
     }
-}
-
-fn timestamp(ctx: &Context<Msg>) -> Timestamp {
-    Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -22,8 +22,7 @@ impl SummaryProvider {
     pub async fn metrics_text(&self) -> String {
         let tree = self.0.peers.root.tree().await;
         collectors::count(&tree);
-        let now = jiff::Timestamp::try_from(kernel::wall());
-        cluster::certificates::measure(now.unwrap_or(jiff::Timestamp::UNIX_EPOCH));
+        cluster::certificates::measure(kernel::timestamp());
         let mut text = metrics::text();
         let mut exposition = Exposition::default();
         match self.claims().await {

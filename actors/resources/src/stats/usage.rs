@@ -89,7 +89,7 @@ fn observe() -> Result<Observations, SampleError> {
     let memory = Observation {
         capacity: memory.bytes("MemTotal")?,
         available: memory.bytes("MemAvailable")?,
-        sampled_at: Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH),
+        sampled_at: kernel::timestamp(),
     };
     Ok([(Signal::MemoryAvailable, memory)].into())
 }

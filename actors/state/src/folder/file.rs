@@ -90,7 +90,7 @@ impl Stamp {
         let (seconds, nanoseconds) = self.changed;
         let nanoseconds = i32::try_from(nanoseconds).unwrap_or(0);
         let changed = Timestamp::new(seconds, nanoseconds).unwrap_or(Timestamp::UNIX_EPOCH);
-        let now = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
+        let now = kernel::timestamp_of(now);
         now.duration_since(changed).unsigned_abs()
     }
 }

@@ -76,7 +76,7 @@ impl SyncRequest {
 
     pub(super) fn patch(&self) -> Option<Value> {
         let (ours, none) = (self.ours.as_ref()?, PodStatus::default());
-        let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+        let now = kernel::timestamp();
         let merged = status_patch::merge(now, &self.pod, ours, Containers::of(ours));
         let shown = self.pod.status.as_ref().unwrap_or(&none);
         status_patch::patch(&self.pod.uid().to_string(), shown, &merged)

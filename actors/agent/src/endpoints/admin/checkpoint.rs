@@ -145,7 +145,7 @@ impl ContainerCheckpoints {
 
 /// `checkpoint-POD_NAMESPACE-CONTAINER-TIME.tar`.
 fn file_name(pod: &Pod, container: &str) -> String {
-    let now = Timestamp::try_from(kernel::wall()).unwrap_or_default();
+    let now = kernel::timestamp();
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
     format!(
         "checkpoint-{}_{}-{container}-{now}.tar",

@@ -2,6 +2,8 @@
 //!
 //! Mirrors upstream's RedirectChecker (pkg/probe/http/http.go, v1.36), and what Go's client makes of it.
 
+use logic_api::url::{self, UrlParts};
+
 use super::target::{HttpTarget, authority, shown_path};
 
 /// Upstream's and Go's limit.
@@ -44,33 +46,28 @@ pub fn next(
 
 /// Where a location leads from a target; none if that makes no sense.
 fn resolved(from: &HttpTarget, location: &str) -> Option<HttpTarget> {
-    if location.bytes().any(|byte| byte.is_ascii_control()) {
-        return None;
-    }
-    let (scheme, rest) = match location.split_once("://") {
-        Some((scheme, rest)) if is_scheme(scheme) => (Some(scheme.to_ascii_lowercase()), rest),
-        Some(_) | None => match location.strip_prefix("//") {
-            Some(rest) => (None, rest),
-            None => return Some(beside(from, location)),
-        },
+    let base = UrlParts {
+        scheme: from.scheme.clone(),
+        authority: from.authority(),
+        path: from.path.clone(),
     };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let absolute = scheme.is_some();
-    let scheme = scheme.unwrap_or_else(|| from.scheme.clone());
-    let (host, port) = host_and_port(&rest[..end], &scheme)?;
+    let next = url::resolve(&base, location)?;
+    let (host, port) = host_and_port(&next.authority, &next.scheme)?;
+    let path = shown_path(&next.path);
+    // A host that the definition names is kept only on a way that does not name another.
+    let is_relative = url::scheme(location).is_none();
     Some(HttpTarget {
-        // A host that the definition names is kept only on a way that does not name another.
-        host_header: from.host_header.clone().filter(|_| !absolute),
-        ..at(from, scheme, (host, port), &rest[end..])
+        url: format!("{}://{}{path}", next.scheme, authority(&host, port)),
+        scheme: next.scheme,
+        host,
+        port,
+        path: match path.starts_with('/') {
+            true => path,
+            false => format!("/{path}"),
+        },
+        host_header: from.host_header.clone().filter(|_| is_relative),
+        headers: from.headers.clone(),
     })
-}
-
-fn is_scheme(text: &str) -> bool {
-    let mut letters = text.bytes();
-    letters
-        .next()
-        .is_some_and(|first| first.is_ascii_alphabetic())
-        && letters.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
 fn host_and_port(authority: &str, scheme: &str) -> Option<(String, u16)> {
@@ -90,65 +87,6 @@ fn host_and_port(authority: &str, scheme: &str) -> Option<(String, u16)> {
         port => port.parse().ok()?,
     };
     Some((host.to_owned(), port))
-}
-
-/// The target of a location without a host.
-fn beside(from: &HttpTarget, location: &str) -> HttpTarget {
-    let path = from.path.split('?').next().unwrap_or_default();
-    let location = location.split('#').next().unwrap_or_default();
-    let whole = match location.chars().next() {
-        None => from.path.clone(),
-        Some('/') => without_dots(location),
-        Some('?') => format!("{path}{location}"),
-        Some(_) => {
-            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-            without_dots(&format!("{folder}/{location}"))
-        }
-    };
-    at(
-        from,
-        from.scheme.clone(),
-        (from.host.clone(), from.port),
-        &whole,
-    )
-}
-
-fn at(from: &HttpTarget, scheme: String, (host, port): (String, u16), path: &str) -> HttpTarget {
-    let shown = shown_path(path);
-    HttpTarget {
-        url: format!("{scheme}://{}{shown}", authority(&host, port)),
-        scheme,
-        host,
-        port,
-        path: match shown.starts_with('/') {
-            true => shown,
-            false => format!("/{shown}"),
-        },
-        host_header: from.host_header.clone(),
-        headers: from.headers.clone(),
-    }
-}
-
-/// Resolves `.` and `..` in the path of a reference.
-fn without_dots(reference: &str) -> String {
-    let (path, query) = match reference.split_once('?') {
-        Some((path, query)) => (path, format!("?{query}")),
-        None => (reference, String::new()),
-    };
-    let mut kept: Vec<&str> = Vec::new();
-    let last = path.rsplit('/').next().unwrap_or_default();
-    for segment in path.split('/').skip(1) {
-        match segment {
-            "." => {}
-            ".." => drop(kept.pop()),
-            segment => kept.push(segment),
-        }
-    }
-    let slash = match matches!(last, "." | "..") && !kept.is_empty() {
-        true => "/",
-        false => "",
-    };
-    format!("/{}{slash}{query}", kept.join("/"))
 }
 
 #[cfg(test)]

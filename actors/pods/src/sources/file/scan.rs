@@ -120,7 +120,7 @@ impl Scanner {
         let (file, stamp) = folder::open(path)?;
         let manifest = match contents(file, stamp.bytes()) {
             Ok(data) => {
-                let seen = Timestamp::try_from(self.now).unwrap_or(Timestamp::UNIX_EPOCH);
+                let seen = kernel::timestamp_of(self.now);
                 Manifest::read(
                     &data,
                     &ManifestSource::File(place.to_owned()),

@@ -165,7 +165,7 @@ impl UrlSource {
     fn fetch(&mut self, ctx: &mut Context<Msg>) {
         self.fetches += 1;
         let (client, ground, known) = (self.client.clone(), self.ground.clone(), self.version);
-        let seen = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+        let seen = ctx.timestamp();
         ctx.run(async move {
             let data = match client.fetch().await {
                 Ok(data) => data,

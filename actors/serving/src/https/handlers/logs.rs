@@ -104,6 +104,6 @@ fn options(query: &QueryPairs, split: bool) -> Result<ContainerLogOptions, LogOp
         limit_bytes: query.first("limitBytes"),
         stream: query.first("stream"),
     };
-    let now = Timestamp::try_from(kernel::wall()).unwrap_or_default();
+    let now = kernel::timestamp();
     ContainerLogOptions::read(&asked, now, split)
 }

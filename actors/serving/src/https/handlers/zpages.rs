@@ -44,7 +44,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
         let about = self.node.about();
         let up = kernel::wall().duration_since(about.started);
         let up = up.unwrap_or_default().as_secs();
-        let started = Timestamp::try_from(about.started).unwrap_or_default();
+        let started = kernel::timestamp_of(about.started);
         let second = Timestamp::from_second(started.as_second()).unwrap_or(started);
         let paths = listed(&self.paths);
         let fields = json!({

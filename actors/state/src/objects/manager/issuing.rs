@@ -335,7 +335,7 @@ impl ObjectEntry {
 }
 
 fn now(ctx: &Context<Msg>) -> Timestamp {
-    Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+    ctx.timestamp()
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "at most five minutes")]

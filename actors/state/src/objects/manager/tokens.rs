@@ -45,7 +45,7 @@ pub(super) fn wait(
     else {
         return LOOK;
     };
-    let now = Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+    let now = ctx.timestamp();
     let token = &token.token;
     match newness {
         #[allow(clippy::cast_possible_truncation, reason = "at most ten thousand")]

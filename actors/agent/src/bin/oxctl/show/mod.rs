@@ -19,7 +19,7 @@ use crate::agent::{AgentClient, AgentError, Method, ResponseLines};
 use crate::table::TextTable;
 
 pub(crate) fn now() -> Timestamp {
-    Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
+    kernel::timestamp()
 }
 
 /// The answer as indented JSON.

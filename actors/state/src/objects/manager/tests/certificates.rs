@@ -73,7 +73,7 @@ impl Rig {
 
     /// Signs a request, good for so long, to be renewed after `fresh`.
     fn issue(&self, path: &str, fresh: Duration, life: Duration) {
-        let now = Timestamp::try_from(kernel::wall()).unwrap();
+        let now = kernel::timestamp();
         let later = |time: Duration| now + SignedDuration::try_from(time).unwrap();
         self.answer(
             path,

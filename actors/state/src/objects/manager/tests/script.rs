@@ -299,7 +299,7 @@ impl ScriptedApiState {
             .push(json!({"path": path, "spec": request["spec"]}));
         self.tokens += 1;
         request["spec"]["expirationSeconds"] = json!(self.life);
-        let now = Timestamp::try_from(kernel::wall()).unwrap();
+        let now = kernel::timestamp();
         let end = now + SignedDuration::from_secs(self.life);
         request["status"] =
             json!({"token": format!("token-{}", self.tokens), "expirationTimestamp": end});
