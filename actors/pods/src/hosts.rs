@@ -8,7 +8,6 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
 use logic_pods::dns::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};

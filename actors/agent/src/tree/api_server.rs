@@ -185,7 +185,7 @@ fn find_kubeconfig(section: &mut settings::ClusterSettings) -> anyhow::Result<()
     };
     let (own, given) = (&section.access.kubeconfig, &bootstrap.kubeconfig);
     let current = asked.store.current_path();
-    let prepared = certificates::prepare(own, given, &current, super::timestamp())?;
+    let prepared = certificates::prepare(own, given, &current, kernel::timestamp())?;
     if (prepared, asked.renewal) == (BootstrapOutcome::Kept, RotationPolicy::Never) {
         section.access.identity = Identity::There;
         section.client_certificate = None;

@@ -22,7 +22,7 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use api_client::{ApiClient, RequestLane};
 use jiff::Timestamp;

@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_client::{ApiClient, ApiError, ByValue, RequestLane};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kernel::{Actor, Context, Exit, Recipient, TimerId};
 use kube::Api;

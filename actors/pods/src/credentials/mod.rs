@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 use config::CredentialProvider;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared, join_all};
-use jiff::Timestamp;
 use kernel::error_chain;
 use kernel::{Actor, Context, Exit, Reply};
 use logic_pods::credentials::docker::{self, DockerConfig, DockerConfigDirs, DockerConfigFormat};

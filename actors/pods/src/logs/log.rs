@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use clients::runtime::{RuntimeClient, RuntimeError};
 use inotify::WatchDescriptor;
-use jiff::Timestamp;
 use kernel::Context;
 use logic_api::types::ContainerId;
 use logic_pods::logs::{LogRotationPolicy, LogSize};

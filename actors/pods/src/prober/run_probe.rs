@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use kernel::Context;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerHealth, ProbeResult};

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use jiff::Timestamp;
 use state::events::{EventType, InvolvedObject, Recorder};
 
 /// The reason of the event about a manifest that does not run. Upstream only logs.

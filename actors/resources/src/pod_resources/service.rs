@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::Addr;
 use logic_api::pod::{PodView, has_ended};

@@ -20,7 +20,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use jiff::Timestamp;
 use kernel::{Actor, Addr, Context, Exit, Recipient, TaskId};
 use logic_node::shutdown::ShutdownStep;
 use logic_pods::admission::NodeShutdown;

@@ -5,7 +5,7 @@ use std::io;
 use kernel::Context;
 
 use super::record::{self, ShutdownRecord};
-use super::{Msg, ShutdownManager, timestamp};
+use super::{Msg, ShutdownManager};
 
 /// Whether a record is being written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl ShutdownManager {
 
     pub(super) fn end(&mut self, ctx: &mut Context<Msg>) {
         if self.record.began.is_some() && self.record.ended.is_none() {
-            let ended = Some(timestamp(ctx));
+            let ended = Some(ctx.timestamp());
             let record = self.record;
             self.note(ShutdownRecord { ended, ..record }, ctx);
         }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use clients::runtime::{RuntimeClient, RuntimeError};
 use host::meminfo::{MemInfo, MemInfoError};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, AskError};
 use logic_api::pod::PodView;

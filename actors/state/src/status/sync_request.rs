@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_client::{ApiError, ByValue};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use clients::runtime::{RuntimeClient, RuntimeError};
 use hyper::StatusCode;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, RuntimeContainer};

@@ -7,7 +7,6 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use jiff::Timestamp;
 use logic_api::manifest::{MAX_MANIFEST_BYTES, ManifestError, ManifestSource, StaticPodContext};
 use state::folder::{self, FileId, FileReadError, Stamp};
 

@@ -19,7 +19,6 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::error_chain;
 use kernel::{Actor, Addr, Context, Exit};

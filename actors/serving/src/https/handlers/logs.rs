@@ -6,7 +6,6 @@ use std::time::Duration;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use jiff::Timestamp;
 use logic_pods::container_logs::{
     ContainerLogOptions, LogOptionsError, LogQueryFields, find_instance,
 };

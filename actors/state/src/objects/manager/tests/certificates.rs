@@ -1,6 +1,6 @@
 //! Pods' certificates: asked for, awaited, renewed with a new key, refused for good, and found again after a restart.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use logic_api::objects::{
     GATE_IS_OFF, Issuance, PendingCertificateRequest, PodCertificate, PodCertificateSpec,
 };

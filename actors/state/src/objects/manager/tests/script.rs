@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, UnboundedSender};
