@@ -1,6 +1,7 @@
 //! The node's resources: what is used, who goes when it runs short, what is healthy, and the node's end. One file or
-//! folder an actor.
+//! folder an actor; `area` spawns them.
 
+pub mod area;
 pub mod eviction;
 pub mod node_health;
 pub mod pod_resources;

@@ -211,6 +211,27 @@ impl Builder {
         }
         merge(&mut config, &self.config);
         fs::write(dir.join("config.yaml"), format!("{config:#}"))?;
+        let command = self.command(&dir)?;
+        let node = Node {
+            dir,
+            temporary,
+            command,
+            environment: self.environment,
+            ports,
+            group: self.group,
+            agent: None,
+        };
+        for (name, text) in self.objects.iter().flatten() {
+            node.drop_object(name, text)?;
+        }
+        for (name, text) in &self.manifests {
+            node.drop_manifest(name, text)?;
+        }
+        Ok(node)
+    }
+
+    /// The agent's command line; writes the files that it names.
+    fn command(&self, dir: &Path) -> Result<Vec<String>> {
         let mut command = vec![
             program("oxlet")?.display().to_string(),
             format!("--config={}", dir.join("config.yaml").display()),
@@ -234,23 +255,8 @@ impl Builder {
             let folder = dir.join("objects");
             command.push(format!("--object-manifests={}", folder.display()));
         }
-        command.extend(self.flags);
-        let node = Node {
-            dir,
-            temporary,
-            command,
-            environment: self.environment,
-            ports,
-            group: self.group,
-            agent: None,
-        };
-        for (name, text) in self.objects.iter().flatten() {
-            node.drop_object(name, text)?;
-        }
-        for (name, text) in &self.manifests {
-            node.drop_manifest(name, text)?;
-        }
-        Ok(node)
+        command.extend(self.flags.iter().cloned());
+        Ok(command)
     }
 
     /// Starts the agent and waits until it is healthy.

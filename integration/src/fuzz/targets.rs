@@ -158,28 +158,7 @@ fn run_through(pod: &Pod) {
         users: UserNamespace::Node,
         cgroup_parent: "",
     });
-    for (kind, container) in pod.all_containers() {
-        let _container = container_config(&ContainerInput {
-            pod,
-            container,
-            kind,
-            restart_count: 0,
-            image: "image",
-            image_user: &ImageUser::Unset,
-            pod_ips: &ips,
-            node: &node,
-            objects: &objects,
-            env_files: &EnvFiles::default(),
-            image_volumes: &BTreeMap::new(),
-            volumes: &MountedVolumes::default(),
-            subpaths: &PreparedSubpaths::new(),
-            features: HandlerFeatures::default(),
-            hosts_file: None,
-            namespaces: &namespaces(pod),
-            target: None,
-        });
-        let _hash = logic_api::hash::container_hash(container);
-    }
+    containers_of(pod, &node, &objects, &ips);
     let status = pod_status(&StatusInput {
         now: Timestamp::UNIX_EPOCH,
         pod,
@@ -196,6 +175,31 @@ fn run_through(pod: &Pod) {
         last_words: &BTreeMap::new(),
     });
     let _shown = serde_json::to_vec(&status);
+}
+
+fn containers_of(pod: &Pod, node: &NodePolicy, objects: &StaticObjects, ips: &[String]) {
+    for (kind, container) in pod.all_containers() {
+        let _container = container_config(&ContainerInput {
+            pod,
+            container,
+            kind,
+            restart_count: 0,
+            image: "image",
+            image_user: &ImageUser::Unset,
+            pod_ips: ips,
+            node,
+            objects,
+            env_files: &EnvFiles::default(),
+            image_volumes: &BTreeMap::new(),
+            volumes: &MountedVolumes::default(),
+            subpaths: &PreparedSubpaths::new(),
+            features: HandlerFeatures::default(),
+            hosts_file: None,
+            namespaces: &namespaces(pod),
+            target: None,
+        });
+        let _hash = logic_api::hash::container_hash(container);
+    }
 }
 
 fn configs(folder: &Path) -> Result<SeedCorpus> {

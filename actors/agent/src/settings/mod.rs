@@ -28,6 +28,7 @@ use plugin_host::Declaration;
 use pods::area::{PodSettings, PullSettings};
 use pods::pod_manager::PodSource;
 use pods::{credentials, images};
+use resources::area::ResourceSettings;
 use state::area::StateSettings;
 use state::{take_over, user_namespaces};
 
@@ -164,6 +165,15 @@ impl AgentSettings {
             resync: self.config.kubelet.sync_frequency.into(),
             stats: period(self.config.kubelet.volume_stats_agg_period),
             selinux: selinux(),
+        }
+    }
+
+    /// The settings of the resources' area.
+    pub fn resources(&self) -> ResourceSettings {
+        ResourceSettings {
+            node_name: self.config.node_name.clone(),
+            eviction: self.eviction.clone(),
+            shutdown: self.shutdown.clone(),
         }
     }
 

@@ -234,7 +234,7 @@ pub(super) struct ClusterInputs<'a> {
     /// The manager of the serving certificate, which needs the node's addresses; none if it does not.
     pub certificate: Option<Addr<certificates::Msg>>,
     /// Actors spawned earlier that report facts of the node, and must report them again on a resync.
-    pub tellers: Vec<Recipient<node::NodeResync>>,
+    pub reporters: Vec<Recipient<node::NodeResync>>,
 }
 
 /// Spawns the cluster's actors.
@@ -272,7 +272,7 @@ pub(super) fn spawn(node: &NodeHandle, cluster: ClusterWiring, inputs: ClusterIn
     way.offline(ports.alone, &inputs.shelf, inputs.settings);
     way.ended(&remembered.pods);
     way.pods(ports.pods, inputs.settings, remembered.pods);
-    way.presence(ports.node, publish, (inputs.settings, inputs.tellers));
+    way.presence(ports.node, publish, (inputs.settings, inputs.reporters));
     way.volumes((ports.csi_node, ports.claims), &object, inputs.settings);
     way.life(&object, inputs.settings);
     way.node_informer(&object, inputs.certificate);
@@ -387,9 +387,9 @@ impl ClusterContext<'_> {
         &self,
         port: Port<node::Msg>,
         publish: watch::Sender<Option<Arc<v1::Node>>>,
-        (settings, mut tellers): (&AgentSettings, Vec<Recipient<node::NodeResync>>),
+        (settings, mut reporters): (&AgentSettings, Vec<Recipient<node::NodeResync>>),
     ) {
-        tellers.extend([
+        reporters.extend([
             Recipient::new(self.node.volumes.clone(), |node::NodeResync| {
                 volumes::Msg::Resync
             }),
@@ -405,7 +405,7 @@ impl ClusterContext<'_> {
             recorder: self.node.recorder.clone(),
             object: publish,
             reported: Recipient::new(self.node.volumes.clone(), volumes::Msg::Reported),
-            tellers,
+            reporters,
         };
         let policy = settings.presence();
         self.group

@@ -44,12 +44,37 @@ pub(super) fn spawn(
         });
     }
     let checkpoints = ContainerCheckpoints::new(runtime.clone(), &settings.node.root_dir);
-    let answers = Rc::new(NodeApi(node_api::NodeApiPeers {
+    let api = node_api(node, runtime, (health, checkpoints.clone()), settings);
+    if let Some(address) = settings.read_only {
+        let (_, port) = mailbox(serving::MAILBOX);
+        let (policy, api) = (settings.serving.clone(), api.clone());
+        group.spawn(ChildSpec::permanent("read-only"), port, move || {
+            ReadOnly::new(address, &policy, api.clone())
+        });
+    }
+    let certificate = https(&group, api, settings, cluster)?;
+    let (_, port) = mailbox(pod_resources::MAILBOX);
+    let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
+    group.spawn(ChildSpec::permanent("pod-resources"), port, move || {
+        PodResources::new(&root_dir, pod_manager.clone())
+    });
+    admin(&group, node, (plugins, checkpoints), settings);
+    Ok(certificate)
+}
+
+/// What the HTTPS API and the read-only port answer with.
+fn node_api(
+    node: &NodeHandle,
+    runtime: RuntimeClient,
+    (health, checkpoints): (NodeHealth, ContainerCheckpoints),
+    settings: &AgentSettings,
+) -> Rc<NodeApi> {
+    Rc::new(NodeApi(node_api::NodeApiPeers {
         runtime: runtime.clone(),
         pod_manager: node.pod_manager.clone(),
         statuses: node.statuses.clone(),
         health,
-        checkpoints: checkpoints.clone(),
+        checkpoints,
         summaries: SummaryProvider::new(stats::Peers {
             root: node.root.clone(),
             runtime,
@@ -64,21 +89,16 @@ pub(super) fn spawn(
             version: settings.config.version.clone(),
             started: kernel::wall(),
         }),
-    }));
-    if let Some(address) = settings.read_only {
-        let (_, port) = mailbox(serving::MAILBOX);
-        let (policy, answers) = (settings.serving.clone(), answers.clone());
-        group.spawn(ChildSpec::permanent("read-only"), port, move || {
-            ReadOnly::new(address, &policy, answers.clone())
-        });
-    }
-    let certificate = https(&group, answers, settings, cluster)?;
-    let (_, port) = mailbox(pod_resources::MAILBOX);
-    let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
-    group.spawn(ChildSpec::permanent("pod-resources"), port, move || {
-        PodResources::new(&root_dir, pod_manager.clone())
-    });
-    let (_, port) = mailbox(endpoints::MAILBOX);
+    }))
+}
+
+/// Spawns the server of the admin socket, for `oxctl`.
+fn admin(
+    group: &Supervisor,
+    node: &NodeHandle,
+    (plugins, checkpoints): (Plugins, ContainerCheckpoints),
+    settings: &AgentSettings,
+) {
     let peers = AdminPeers {
         root: node.root.clone(),
         plugins,
@@ -90,16 +110,17 @@ pub(super) fn spawn(
         checkpoints,
         faults: FaultInjection::from_environment(),
     };
+    let (_, port) = mailbox(endpoints::MAILBOX);
     let path = settings.admin.clone();
     group.spawn(ChildSpec::permanent("admin"), port, move || {
         Admin::new(path.clone(), peers.clone())
     });
-    Ok(certificate)
 }
 
+/// Spawns the HTTPS API, and the manager of its certificate.
 fn https(
     group: &Supervisor,
-    answers: Rc<NodeApi>,
+    api: Rc<NodeApi>,
     settings: &AgentSettings,
     cluster: Option<&ClusterWiring>,
 ) -> anyhow::Result<Option<Addr<certificates::Msg>>> {
@@ -108,7 +129,7 @@ fn https(
     }
     let policy = settings.serving.clone();
     let client = cluster.map(|cluster| &cluster.client);
-    let (identity, keeper) =
+    let (identity, certificate) =
         spawn_serving(group, settings, client).context("no certificate for the HTTPS API")?;
     let (_, port) = mailbox(serving::MAILBOX);
     let spec = ChildSpec::permanent("https");
@@ -118,7 +139,7 @@ fn https(
             group.spawn(spec, port, move || {
                 Https::new(
                     policy.clone(),
-                    answers.clone(),
+                    api.clone(),
                     reviews.clone(),
                     identity.clone(),
                 )
@@ -127,11 +148,11 @@ fn https(
         None => group.spawn(spec, port, move || {
             Https::new(
                 policy.clone(),
-                answers.clone(),
+                api.clone(),
                 Rc::new(NoReviews),
                 identity.clone(),
             )
         }),
     }
-    Ok(keeper)
+    Ok(certificate)
 }

@@ -18,9 +18,8 @@ use cluster::node::NodeResync;
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Strategy, Supervisor, mailbox};
 use pods::area::PodPeers;
 use pods::{hosts, images, pleg, pod_manager};
-use resources::eviction::{self, EvictionManager};
-use resources::shutdown::{self, ShutdownManager};
-use resources::stats::usage::UsageSampler;
+use resources::area::ResourcePeers;
+use resources::{eviction, shutdown};
 use state::area::StatePeers;
 use state::events::{self, Recorder};
 use state::objects::{self, ObjectFolder, ObjectStore, StoreWriter};
@@ -66,7 +65,7 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
         .begin(kernel::timestamp(), &settings.node.node_name);
     hosts::complain(&node.recorder, &settings.node).await;
     sources::spawn(&node, &settings);
-    let tellers = spawn_resources(&node, runtime.clone(), &settings, cluster.as_ref());
+    let reporters = resources(&node, runtime.clone(), &settings, cluster.as_ref());
     let certificate =
         endpoints::spawn(&node, runtime.clone(), hosts, (&settings, cluster.as_ref()))?;
     if let Some(cluster) = cluster {
@@ -77,7 +76,7 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
             shelf: objects.shelf,
             folder: objects.folder,
             certificate,
-            tellers,
+            reporters,
         };
         api_server::spawn(&node, cluster, inputs);
     }
@@ -199,42 +198,26 @@ fn pods(
     }
 }
 
-/// Spawns eviction and shutdown; returns those that report facts of the node.
-fn spawn_resources(
+/// Spawns the resources' area; returns the actors that report a fact of the node.
+fn resources(
     node: &NodeHandle,
     runtime: RuntimeClient,
     settings: &AgentSettings,
     cluster: Option<&ClusterWiring>,
 ) -> Vec<Recipient<NodeResync>> {
-    let resources = node
-        .root
-        .supervisor("resources", Strategy::OneForOne, Intensity::MANAGERS);
-    let (addr, port) = mailbox(eviction::MAILBOX);
-    let mut tellers = vec![Recipient::new(addr, |NodeResync| eviction::Msg::Resync)];
-    let sampler = UsageSampler::new(runtime, node.pod_manager.clone());
-    let (policy, name) = (settings.eviction.clone(), settings.config.node_name.clone());
-    let peers = eviction::Peers {
-        pod_manager: node.pod_manager.clone(),
-        node: cluster.map(ClusterWiring::pressures),
-        recorder: node.recorder.clone(),
+    let peers = ResourcePeers {
+        runtime,
+        eviction: eviction::Peers {
+            pod_manager: node.pod_manager.clone(),
+            node: cluster.map(ClusterWiring::pressures),
+            recorder: node.recorder.clone(),
+        },
+        shutdown: shutdown::Peers {
+            pod_manager: node.pod_manager.clone(),
+            volumes: node.volumes.clone(),
+            node: cluster.map(ClusterWiring::shutdown),
+            recorder: node.recorder.clone(),
+        },
     };
-    resources.spawn(ChildSpec::permanent("eviction"), port, move || {
-        EvictionManager::new(policy.clone(), sampler.clone(), peers.clone(), name.clone())
-    });
-    if settings.shutdown.order.groups.is_empty() {
-        return tellers;
-    }
-    let (addr, port) = mailbox(shutdown::MAILBOX);
-    tellers.push(Recipient::new(addr, |NodeResync| shutdown::Msg::Resync));
-    let peers = shutdown::Peers {
-        pod_manager: node.pod_manager.clone(),
-        volumes: node.volumes.clone(),
-        node: cluster.map(ClusterWiring::shutdown),
-        recorder: node.recorder.clone(),
-    };
-    let policy = settings.shutdown.clone();
-    resources.spawn(ChildSpec::permanent("shutdown"), port, move || {
-        ShutdownManager::new(policy.clone(), peers.clone())
-    });
-    tellers
+    resources::area::spawn(&node.root, settings.resources(), peers)
 }

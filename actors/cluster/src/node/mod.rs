@@ -117,7 +117,7 @@ pub struct Peers {
     /// Receives the volumes that the API server knows to be in use.
     pub reported: Recipient<BTreeSet<VolumeId>>,
     /// The actors that report facts.
-    pub tellers: Vec<Recipient<NodeResync>>,
+    pub reporters: Vec<Recipient<NodeResync>>,
 }
 
 /// Snapshot: registration, the Ready condition, failures.
@@ -192,8 +192,8 @@ impl Actor for NodeStatusManager {
 
     /// After a restart the facts are requested again; what was reported in use before is so still.
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        for teller in &self.peers.tellers {
-            if let Err(full) = teller.tell(NodeResync) {
+        for reporter in &self.peers.reporters {
+            if let Err(full) = reporter.tell(NodeResync) {
                 tracing::warn!("a fact of the node comes when it changes: {full}");
             }
         }

@@ -154,7 +154,7 @@ impl Rig {
             recorder: Recorder::new(events),
             object: object.clone(),
             reported: Recipient::new(to_others.clone(), |_| OutageMsg::Other),
-            tellers: vec![Recipient::new(to_others, |_| OutageMsg::Other)],
+            reporters: vec![Recipient::new(to_others, |_| OutageMsg::Other)],
         };
         let policy = policy(folder.path());
         root.spawn(ChildSpec::permanent("node"), node_port, move || {

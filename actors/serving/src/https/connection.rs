@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::connection_limiter::TrackedConnection;
 use crate::http::{HandlerResponse, Traffic, kept};
@@ -68,21 +69,11 @@ pub(super) async fn serve<A: AnswersPeer>(
         answers,
         traffic,
     } = host;
-    let Ok(address) = stream.peer_addr() else {
+    let Some((stream, peer)) = handshake(stream, &tls).await else {
         return;
     };
-    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!("TLS handshake with {address} failed: {error}"),
-        Err(_) => return tracing::debug!("TLS handshake with {address} took too long"),
-    };
-    let (_, session) = stream.get_ref();
-    let certificates = session.peer_certificates().unwrap_or_default().to_vec();
-    let is_http2 = session.alpn_protocol() == Some(b"h2");
-    let peer = Rc::new(TlsPeer {
-        address,
-        certificates,
-    });
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let (address, peer) = (peer.address, Rc::new(peer));
     let pulse = Arc::new(ConnectionActivity::default());
     let watched = TokioIo::new(ActivityStream {
         stream,
@@ -121,6 +112,31 @@ pub(super) async fn serve<A: AnswersPeer>(
     if let Some(Err(error)) = ended {
         tracing::debug!("a connection with {address} ended early: {error}");
     }
+}
+
+/// Shakes hands within the timeout; returns the stream and who is at its other end.
+async fn handshake(
+    stream: TcpStream,
+    tls: &TlsAcceptor,
+) -> Option<(TlsStream<TcpStream>, TlsPeer)> {
+    let address = stream.peer_addr().ok()?;
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!("TLS handshake with {address} failed: {error}");
+            return None;
+        }
+        Err(_) => {
+            tracing::debug!("TLS handshake with {address} took too long");
+            return None;
+        }
+    };
+    let certificates = stream.get_ref().1.peer_certificates();
+    let peer = TlsPeer {
+        address,
+        certificates: certificates.unwrap_or_default().to_vec(),
+    };
+    Some((stream, peer))
 }
 
 /// Drives a connection until it ends, or has been idle for too long.

@@ -1,5 +1,6 @@
 //! TokenRequest: a token of a service account, bound to a pod.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::issued::{BoundObject, IssuedToken};
@@ -33,23 +34,41 @@ pub(super) fn answer(
             &why,
         ));
     }
-    let (account, bound, claims) = {
-        let store = state.store();
-        let account = store
-            .get(accounts, call.namespace(), call.name())
-            .ok_or_else(|| StatusError::not_found(accounts, call.name()))?;
-        let pod = bound_pod(&store, call, &body["spec"]["boundObjectRef"])?;
-        admit(state, call, pod.as_deref())?;
-        let bound = pod.as_ref().map(|pod| bound_to(pod));
-        let claims = private_claims(&store, call, &account, pod.as_deref());
-        (account, bound, claims)
-    };
     let audiences = match words(&body["spec"]["audiences"]) {
         audiences if audiences.is_empty() => vec![ISSUER.to_string()],
         audiences => audiences,
     };
     let now = clock::now();
     let end = clock::later(now, asked.min(state.auth.settings().seconds));
+    let token = issue(state, call, &body["spec"], (&audiences, now, end))?;
+    body["metadata"] = json!({"name": call.name(), "namespace": call.namespace(), "creationTimestamp": clock::now_text()});
+    body["kind"] = json!("TokenRequest");
+    body["apiVersion"] = json!("authentication.k8s.io/v1");
+    body["spec"]["audiences"] = json!(audiences);
+    body["spec"]["expirationSeconds"] = json!(asked);
+    body["status"] = json!({"token": token, "expirationTimestamp": clock::text(end)});
+    Ok(body)
+}
+
+/// Signs a token for these audiences from now to the end, and remembers it.
+fn issue(
+    state: &State,
+    call: &RequestInfo,
+    spec: &Value,
+    (audiences, now, end): (&[String], Timestamp, Timestamp),
+) -> Result<String, StatusError> {
+    let accounts = core("serviceaccounts");
+    let (account, bound, claims) = {
+        let store = state.store();
+        let account = store
+            .get(accounts, call.namespace(), call.name())
+            .ok_or_else(|| StatusError::not_found(accounts, call.name()))?;
+        let pod = bound_pod(&store, call, &spec["boundObjectRef"])?;
+        admit(state, call, pod.as_deref())?;
+        let bound = pod.as_ref().map(|pod| bound_to(pod));
+        let claims = private_claims(&store, call, &account, pod.as_deref());
+        (account, bound, claims)
+    };
     let name = format!("system:serviceaccount:{}:{}", call.namespace(), call.name());
     let payload = json!({
         "aud": audiences, "exp": end.as_second(), "iat": now.as_second(), "iss": ISSUER, "jti": crate::verbs::uid(),
@@ -71,18 +90,12 @@ pub(super) fn answer(
     let issue = IssuedToken {
         user,
         extra: extra(&claims),
-        audiences: audiences.clone(),
+        audiences: audiences.to_vec(),
         end,
         bound,
     };
     state.auth.issued.keep(token.clone(), issue);
-    body["metadata"] = json!({"name": call.name(), "namespace": call.namespace(), "creationTimestamp": clock::now_text()});
-    body["kind"] = json!("TokenRequest");
-    body["apiVersion"] = json!("authentication.k8s.io/v1");
-    body["spec"]["audiences"] = json!(audiences);
-    body["spec"]["expirationSeconds"] = json!(asked);
-    body["status"] = json!({"token": token, "expirationTimestamp": clock::text(end)});
-    Ok(body)
+    Ok(token)
 }
 
 /// Returns the pod that a token shall be bound to.

@@ -141,57 +141,23 @@ async fn filtered(case: &mut Case) -> CheckResult {
     let mut both = vec![running.clone(), created.clone()];
     both.sort();
 
-    let state = |state: ContainerState| {
-        Some(ContainerStateValue {
+    let [by_id, by_sandbox, by_label, by_id_and_state] = filters(case, &sandbox.id, &running);
+    let in_state = |state: ContainerState| ContainerFilter {
+        state: Some(ContainerStateValue {
             state: state.into(),
-        })
+        }),
+        ..by_sandbox.clone()
     };
-    let in_sandbox = ContainerFilter {
-        pod_sandbox_id: sandbox.id.clone(),
-        ..Default::default()
-    };
-    let label_selector = words(&[
-        ("law", &case.name),
-        ("io.kubernetes.container.name", "second"),
-    ]);
     for (filter, expected) in [
+        (by_id, vec![running.clone()]),
+        (in_state(ContainerState::ContainerRunning), vec![running]),
         (
-            ContainerFilter {
-                id: running.clone(),
-                ..Default::default()
-            },
-            vec![running.clone()],
-        ),
-        (in_sandbox.clone(), both),
-        (
-            ContainerFilter {
-                label_selector,
-                ..Default::default()
-            },
+            in_state(ContainerState::ContainerCreated),
             vec![created.clone()],
         ),
-        (
-            ContainerFilter {
-                state: state(ContainerState::ContainerRunning),
-                ..in_sandbox.clone()
-            },
-            vec![running.clone()],
-        ),
-        (
-            ContainerFilter {
-                state: state(ContainerState::ContainerCreated),
-                ..in_sandbox
-            },
-            vec![created.clone()],
-        ),
-        (
-            ContainerFilter {
-                id: created,
-                state: state(ContainerState::ContainerRunning),
-                ..Default::default()
-            },
-            vec![],
-        ),
+        (by_sandbox.clone(), both),
+        (by_label, vec![created]),
+        (by_id_and_state, vec![]),
     ] {
         let what = format!("list by {filter:?}");
         let mut ids: Vec<_> = case
@@ -204,6 +170,32 @@ async fn filtered(case: &mut Case) -> CheckResult {
         same(&what, ids, expected)?;
     }
     Ok(())
+}
+
+/// By the running container's id, by the sandbox, by the second container's label, and by an id whose state is another.
+fn filters(case: &Case, sandbox: &str, running: &str) -> [ContainerFilter; 4] {
+    let by_id = ContainerFilter {
+        id: running.to_owned(),
+        ..Default::default()
+    };
+    let by_sandbox = ContainerFilter {
+        pod_sandbox_id: sandbox.to_owned(),
+        ..Default::default()
+    };
+    let by_label = ContainerFilter {
+        label_selector: words(&[
+            ("law", &case.name),
+            ("io.kubernetes.container.name", "second"),
+        ]),
+        ..Default::default()
+    };
+    let by_id_and_state = ContainerFilter {
+        state: Some(ContainerStateValue {
+            state: ContainerState::ContainerCreated.into(),
+        }),
+        ..by_id.clone()
+    };
+    [by_id, by_sandbox, by_label, by_id_and_state]
 }
 
 async fn stays_listed(case: &mut Case) -> CheckResult {

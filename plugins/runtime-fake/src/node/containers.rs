@@ -44,6 +44,20 @@ impl SimulatedNode {
 
     /// Makes a container; returns its id.
     pub(crate) fn create(&mut self, request: CreateContainerRequest) -> Result<String, CriError> {
+        let (sandbox, _) = self.sandbox(&request.pod_sandbox_id)?;
+        let record = self.new_container(request)?;
+        let seq = record.seq;
+        self.commit(JournalRecord::Container(record))?;
+        self.tell(
+            seq,
+            Some(sandbox),
+            ContainerEventType::ContainerCreatedEvent,
+        );
+        Ok(self.state.id(seq))
+    }
+
+    /// The record of a container that may be made.
+    fn new_container(&self, request: CreateContainerRequest) -> Result<ContainerRecord, CriError> {
         let (sandbox_seq, sandbox) = self.sandbox(&request.pod_sandbox_id)?;
         if !sandbox.ready() {
             let id = request.pod_sandbox_id;
@@ -85,9 +99,8 @@ impl SimulatedNode {
         }
         let given = request.sandbox_config.map(|config| config.log_directory);
         let log = log_path(given, sandbox_config.log_directory, &config.log_path);
-        let seq = self.state.next;
-        self.commit(JournalRecord::Container(ContainerRecord {
-            seq,
+        Ok(ContainerRecord {
+            seq: self.state.next,
             sandbox: sandbox_seq,
             created: self.stamp(),
             name: name.into(),
@@ -96,13 +109,7 @@ impl SimulatedNode {
             config: config.encode_to_vec().into(),
             files: ContainerFiles::new(),
             phase: ContainerPhase::Created,
-        }))?;
-        self.tell(
-            seq,
-            Some(sandbox_seq),
-            ContainerEventType::ContainerCreatedEvent,
-        );
-        Ok(self.state.id(seq))
+        })
     }
 
     /// Starts a container that was created and never started.

@@ -40,7 +40,7 @@ fn play<F: Future>(change: impl FnOnce(&mut Policy), act: impl FnOnce(NodeFixtur
             recorder: Recorder::new(events),
             object: object.clone(),
             reported: Recipient::new(heard.clone(), NodeNeighbourMsg::Reported),
-            tellers: vec![Recipient::new(csi_node.clone(), |NodeResync| {
+            reporters: vec![Recipient::new(csi_node.clone(), |NodeResync| {
                 csi_node::Msg::TellAgain
             })],
         };

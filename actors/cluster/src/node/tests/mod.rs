@@ -29,7 +29,7 @@ struct Rig {
     object: channel::Sender<Option<Arc<Node>>>,
     events: Inbox<events::Msg>,
     reported: Inbox<NodeNeighbourMsg>,
-    tellers: Inbox<NodeNeighbourMsg>,
+    reporters: Inbox<NodeNeighbourMsg>,
     folder: Arc<TempDir>,
 }
 
@@ -104,14 +104,14 @@ impl Rig {
         change(&mut policy);
         let (events, recorded) = inbox(256);
         let (reported_to, reported) = inbox(64);
-        let (teller, tellers) = inbox(16);
+        let (reporter, reporters) = inbox(16);
         let object = channel::Sender::new(None);
         let peers = Peers {
             client: server.client(),
             recorder: Recorder::new(events),
             object: object.clone(),
             reported: Recipient::new(reported_to, NodeNeighbourMsg::Reported),
-            tellers: vec![Recipient::new(teller, |NodeResync| {
+            reporters: vec![Recipient::new(reporter, |NodeResync| {
                 NodeNeighbourMsg::TellAgain
             })],
         };
@@ -127,7 +127,7 @@ impl Rig {
             object,
             events: recorded,
             reported,
-            tellers,
+            reporters,
             folder,
         }
     }

@@ -318,11 +318,11 @@ fn a_volume_that_was_reported_is_so_still_when_the_agent_starts_without_the_api_
 fn a_successor_asks_for_the_facts_and_goes_on() {
     run_paused(|| async {
         let mut rig = Rig::ready().await;
-        rig.tellers.drain();
+        rig.reporters.drain();
         rig.root.inject("test/node", InjectedFault::Panic).unwrap();
         pass(SECOND).await;
         assert!(matches!(
-            rig.tellers.drain()[..],
+            rig.reporters.drain()[..],
             [NodeNeighbourMsg::TellAgain]
         ));
         rig.work();

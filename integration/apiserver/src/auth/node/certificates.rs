@@ -56,21 +56,38 @@ pub(super) fn admit(
     if call.verb != RequestVerb::Create {
         return Err("unexpected operation".to_string());
     }
-    let namespace = call.namespace();
-    let text = |field: &str| request["spec"][field].as_str().unwrap_or_default();
+    let (namespace, spec) = (call.namespace(), &request["spec"]);
+    admit_node(store, node, namespace, spec)?;
+    let account = admit_pod(store, node, namespace, spec)?;
+    admit_account(store, namespace, &account, spec)
+}
+
+fn text<'a>(spec: &'a Value, field: &str) -> &'a str {
+    spec[field].as_str().unwrap_or_default()
+}
+
+fn uid(object: &Value) -> String {
+    text(&object["metadata"], "uid").to_string()
+}
+
+/// The pod's name as a message has it.
+fn place(namespace: &str, spec: &Value) -> String {
+    format!("{namespace}/{}", text(spec, "podName"))
+}
+
+fn admit_node(
+    store: &VersionedStore,
+    node: &str,
+    namespace: &str,
+    spec: &Value,
+) -> Result<(), String> {
+    let (text, place) = (|field| text(spec, field), place(namespace, spec));
     if text("nodeName") != node {
         return Err(format!(
             "PodCertificateRequest.Spec.NodeName={:?}, which is not the requesting node {node:?}",
             text("nodeName")
         ));
     }
-    let place = format!("{namespace}/{}", text("podName"));
-    let uid = |object: &Value| {
-        object["metadata"]["uid"]
-            .as_str()
-            .unwrap_or_default()
-            .to_string()
-    };
     let running = store.get(core("nodes"), "", node).ok_or_else(|| {
         format!("while retrieving node {node:?} named in the PodCertificateRequest: node {node:?} not found")
     })?;
@@ -81,6 +98,17 @@ pub(super) fn admit(
             uid(&running)
         ));
     }
+    Ok(())
+}
+
+/// Returns the name of the pod's service account.
+fn admit_pod(
+    store: &VersionedStore,
+    node: &str,
+    namespace: &str,
+    spec: &Value,
+) -> Result<String, String> {
+    let (text, place) = (|field| text(spec, field), place(namespace, spec));
     let pod = store.get(core("pods"), namespace, text("podName")).ok_or_else(|| {
         format!(
             "while retrieving pod {place:?} named in the PodCertificateRequest: pod {:?} not found",
@@ -111,6 +139,16 @@ pub(super) fn admit(
             text("serviceAccountName")
         ));
     }
+    Ok(account.to_string())
+}
+
+fn admit_account(
+    store: &VersionedStore,
+    namespace: &str,
+    account: &str,
+    spec: &Value,
+) -> Result<(), String> {
+    let (text, place) = (|field| text(spec, field), place(namespace, spec));
     let found = store.get(core("serviceaccounts"), namespace, account).ok_or_else(|| {
         format!(
             "while retrieving service account \"{namespace}/{account}\" named in the PodCertificateRequest: serviceaccount {account:?} not found"

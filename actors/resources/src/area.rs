@@ -1,0 +1,55 @@
+//! Spawns the resources' area: eviction, and the graceful node shutdown.
+
+use clients::runtime::RuntimeClient;
+use cluster::node::NodeResync;
+use kernel::{ChildSpec, Intensity, Recipient, Strategy, Supervisor, mailbox};
+use logic_resources::eviction::EvictionPolicy;
+
+use crate::eviction::{self, EvictionManager};
+use crate::shutdown::{self, ShutdownManager};
+use crate::stats::usage::UsageSampler;
+
+/// The area's section of the settings.
+#[derive(Debug, Clone)]
+pub struct ResourceSettings {
+    /// The name that the node has in the API.
+    pub node_name: String,
+    pub eviction: EvictionPolicy,
+    /// Without groups of pods there is no shutdown manager, as upstream.
+    pub shutdown: shutdown::Policy,
+}
+
+/// What the area asks and sends to.
+#[derive(Debug)]
+pub struct ResourcePeers {
+    pub runtime: RuntimeClient,
+    pub eviction: eviction::Peers,
+    pub shutdown: shutdown::Peers,
+}
+
+/// Spawns the area's actors; returns those that report a fact of the node, to be asked for it again.
+pub fn spawn(
+    root: &Supervisor,
+    settings: ResourceSettings,
+    peers: ResourcePeers,
+) -> Vec<Recipient<NodeResync>> {
+    let group = root.supervisor("resources", Strategy::OneForOne, Intensity::MANAGERS);
+    let (addr, port) = mailbox(eviction::MAILBOX);
+    let mut reporters = vec![Recipient::new(addr, |NodeResync| eviction::Msg::Resync)];
+    let sampler = UsageSampler::new(peers.runtime, peers.eviction.pod_manager.clone());
+    let (policy, name) = (settings.eviction, settings.node_name);
+    let eviction_peers = peers.eviction;
+    group.spawn(ChildSpec::permanent("eviction"), port, move || {
+        let peers = eviction_peers.clone();
+        EvictionManager::new(policy.clone(), sampler.clone(), peers, name.clone())
+    });
+    if !settings.shutdown.order.groups.is_empty() {
+        let (addr, port) = mailbox(shutdown::MAILBOX);
+        reporters.push(Recipient::new(addr, |NodeResync| shutdown::Msg::Resync));
+        let (policy, peers) = (settings.shutdown, peers.shutdown);
+        group.spawn(ChildSpec::permanent("shutdown"), port, move || {
+            ShutdownManager::new(policy.clone(), peers.clone())
+        });
+    }
+    reporters
+}
