@@ -159,12 +159,12 @@ impl PodManager {
             } => {
                 self.end_victims(&victims, &failure);
                 // Retried when they have ended.
-                self.resizes.waiting.insert(uid.clone(), now(ctx));
+                self.resizes.waiting.insert(uid.clone(), ctx.timestamp());
                 return;
             }
             Allocation::Refused(refusal, why) => {
                 let since = self.resizes.waiting.entry(uid.clone());
-                since.or_insert_with(|| now(ctx));
+                since.or_insert_with(|| ctx.timestamp());
                 if refusal == ResizeRefusal::Infeasible {
                     let detail = resize::infeasible_detail(&why);
                     resizes::INFEASIBLE.with_label_values(&[detail]).inc();
@@ -183,8 +183,4 @@ fn count_requested(requested: &[Requested]) {
         let labels = [one.resource, one.requirement, one.operation];
         resizes::REQUESTED.with_label_values(&labels).inc();
     }
-}
-
-fn now(ctx: &Context<Msg>) -> Timestamp {
-    Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }

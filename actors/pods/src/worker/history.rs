@@ -204,7 +204,7 @@ pub(super) fn event(
     reason: &str,
     message: String,
 ) {
-    let now = Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH);
+    let now = kernel::timestamp();
     recorder.record(
         now,
         r#type,

@@ -16,7 +16,7 @@ use logic_pods::probes::ProbeKind;
 use logic_pods::resize::ResizeRefusal;
 use metrics::{pod_starts, pods};
 
-use super::{Msg, PodWorker, PodWorkerState, timestamp};
+use super::{Msg, PodWorker, PodWorkerState};
 
 /// The annotation with the time at which the pod's source first saw it.
 const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
@@ -66,7 +66,7 @@ impl WorkerMetrics {
             (PodWorkerState::Terminating, _) => "kill",
             (PodWorkerState::Terminated, _) => "terminated",
             (PodWorkerState::Syncing, WorkerOrigin::New) => {
-                created(pod, timestamp(ctx));
+                created(pod, ctx.timestamp());
                 self.life = WorkerOrigin::Begun;
                 "create"
             }
@@ -216,7 +216,7 @@ pub struct WorkerCounts {
 impl PodWorker {
     pub(super) fn count_publish(&mut self, pod: &Pod, status: &PodStatus, ctx: &Context<Msg>) {
         let before = self.published.status.as_deref();
-        self.metrics.publish(pod, before, status, timestamp(ctx));
+        self.metrics.publish(pod, before, status, ctx.timestamp());
     }
 
     pub(super) fn worker_counts(&self) -> WorkerCounts {

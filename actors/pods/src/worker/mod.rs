@@ -14,6 +14,7 @@
 //! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic_pods::pod_actions`, `logic_pods::status`.
 
 mod checkpoint;
+mod completion;
 mod context;
 mod executor;
 mod files;
@@ -41,10 +42,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clients::runtime::{RuntimeClient, RuntimeError};
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use kernel::{Actor, Addr, AskError, Context, Exit, Recipient, Reply};
+use clients::runtime::RuntimeClient;
+use kernel::{Actor, Addr, Context, Exit, Recipient, Reply};
 use logic_api::objects::Objects;
 use logic_api::types::{ContainerId, EventLevel, HistoryEvent, PodFailure, PodUid, RuntimePod};
 use logic_pods::PodWorkerConfig;
@@ -54,10 +53,9 @@ use serde::Serialize;
 use state::events::Recorder;
 use state::{checkpoints, status as status_manager, user_namespaces};
 use tokio::sync::watch;
-use volumes::NotReleased;
 
 use self::checkpoint::PodCheckpoint;
-use self::context::SyncResult;
+pub use self::completion::Completion;
 use self::history::PodHistory;
 pub use self::history::{Explanation, HistoryLine};
 use self::metrics::WorkerMetrics;
@@ -84,20 +82,10 @@ pub enum Msg {
     Observed(Box<clients::runtime::PodObservation>),
     /// Fetches the pod again: a relist found a difference.
     Recheck,
-    /// Takes the pod's full state in the runtime.
-    Fetched(Box<Result<FetchedPod, RuntimeError>>),
-    /// Takes the result of a plan.
-    PlanExecuted(Box<SyncResult>),
+    /// Takes the result of a task of the worker's own.
+    Completed(Box<Completion>),
     /// Takes a changed probe result of a container instance.
     Probed(Box<prober::ProbeUpdate>),
-    /// Takes the termination messages of containers that exited.
-    TerminationMessages(BTreeMap<ContainerId, String>),
-    /// Takes the answer to a request for the pod's volumes.
-    Mounted(Arc<Pod>, Box<mounts::MountResult>),
-    /// Takes whether the pod's volumes are unmounted.
-    Released(Result<Result<(), NotReleased>, AskError>),
-    /// Takes the result of removing the pod.
-    Removed(Result<(), RuntimeError>),
     /// Syncs again: a back-off or deadline has passed.
     Retry,
     /// Sends everything again to managers that restarted.
@@ -124,14 +112,6 @@ pub struct Peers {
     /// The object manager, which may drop the objects of a pod that is over; none on a node without one.
     pub over: Option<Recipient<PodUid>>,
     pub rules: Arc<PodWorkerConfig>,
-}
-
-/// The pod's full state in the runtime, its logs' restart counts, and its handler's features.
-#[derive(Debug)]
-pub struct FetchedPod {
-    runtime: RuntimePod,
-    log_counts: BTreeMap<String, u32>,
-    features: HandlerFeatures,
 }
 
 /// The state of the pod's worker, as upstream's `PodWorkerState`.
@@ -230,19 +210,8 @@ impl Actor for PodWorker {
             Msg::Wake => self.reconcile(ctx),
             Msg::Observed(observed) => self.observed(*observed, ctx),
             Msg::Recheck => self.recheck(ctx),
-            Msg::Fetched(answer) => self.fetched(*answer, ctx),
-            Msg::PlanExecuted(report) => self.plan_executed(*report, ctx),
-            Msg::TerminationMessages(words) => self.termination_messages_read(words, ctx),
+            Msg::Completed(completion) => self.completed(*completion, ctx),
             Msg::Probed(probed) => self.probed(*probed, ctx),
-            Msg::Mounted(pod, answer) => {
-                self.take_volumes(&pod, *answer, ctx);
-                self.reconcile(ctx)
-            }
-            Msg::Released(answer) => {
-                self.take_release(answer, ctx);
-                self.reconcile(ctx)
-            }
-            Msg::Removed(result) => self.removed(result, ctx),
             Msg::Retry => self.reconcile(ctx),
             Msg::Resync => self.resync(ctx),
             Msg::Why { reply } => self.explain(reply).await,
@@ -269,10 +238,10 @@ impl Actor for PodWorker {
 }
 
 impl PodWorker {
-    pub fn new(uid: PodUid, wish: PodUpdates, peers: Peers) -> Self {
+    pub fn new(uid: PodUid, updates: PodUpdates, peers: Peers) -> Self {
         PodWorker {
             uid,
-            updates: wish,
+            updates,
             peers,
             sync_status: PodSyncStatus {
                 state: PodWorkerState::Syncing,
@@ -308,7 +277,7 @@ impl PodWorker {
         if removed || joined {
             let pod = self.updates.goal.borrow().allocated.clone();
             metrics::ends(&pod, seen.pod(), &self.checkpoint.record.exits);
-            self.checkpoint.note_exits(seen.pod(), timestamp(ctx));
+            self.checkpoint.note_exits(seen.pod(), ctx.timestamp());
             self.read_termination_messages(ctx);
             self.reconcile(ctx)?;
         }
@@ -334,56 +303,8 @@ impl PodWorker {
         };
         let pod = desired.allocated.clone();
         self.history
-            .tell(&pod, &[why], timestamp(ctx), &self.peers.recorder);
+            .tell(&pod, &[why], ctx.timestamp(), &self.peers.recorder);
         (self.sync_status.failure, self.sync_status.grace) = (Some(failure.clone()), *grace);
-    }
-
-    fn fetched(
-        &mut self,
-        answer: Result<FetchedPod, RuntimeError>,
-        ctx: &mut Context<Msg>,
-    ) -> Result<(), Exit> {
-        self.operation.activity = None;
-        match answer {
-            Ok(fetched) => {
-                self.observed.log_counts = fetched.log_counts;
-                self.observed.features = fetched.features;
-                self.update_runtime_state(fetched.runtime, ctx);
-                self.reconcile(ctx)
-            }
-            Err(error) => {
-                tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.describe());
-                self.observed.stale = true;
-                self.retry_after(RETRY_PERIOD, ctx);
-                Ok(())
-            }
-        }
-    }
-
-    fn plan_executed(&mut self, report: SyncResult, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        self.operation.activity = None;
-        let now = ctx.now();
-        self.metrics.end(now);
-        for (key, problem) in report.problems {
-            self.retries
-                .add(key, now + problem.retry_after, problem.waiting);
-        }
-        for (name, resources) in report.started {
-            self.retries.forget_reasons(&name);
-            self.checkpoint.actuate(name, resources);
-        }
-        self.operation.kills_in_progress = report.kills_in_progress;
-        self.operation.awaiting_post_start.clear();
-        match report.runtime {
-            Ok(runtime) => self.update_runtime_state(runtime, ctx),
-            Err(error) => {
-                tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.describe());
-                self.observed.stale = true;
-                self.retry_after(RETRY_PERIOD, ctx);
-                return Ok(());
-            }
-        }
-        self.reconcile(ctx)
     }
 
     fn probed(&mut self, probed: prober::ProbeUpdate, ctx: &mut Context<Msg>) -> Result<(), Exit> {
@@ -393,91 +314,12 @@ impl PodWorker {
             return Ok(());
         }
         let why = termination_message::probe_why(&probed);
-        self.history.note(&why, timestamp(ctx));
+        self.history.note(&why, ctx.timestamp());
         self.checkpoint
             .record
             .health
             .insert(probed.id, probed.health);
         self.reconcile(ctx)
-    }
-
-    fn termination_messages_read(
-        &mut self,
-        words: BTreeMap<ContainerId, String>,
-        ctx: &mut Context<Msg>,
-    ) -> Result<(), Exit> {
-        for (id, words) in words {
-            self.observed.pending_messages.remove(&id);
-            self.checkpoint
-                .record
-                .termination_messages
-                .insert(id, words);
-        }
-        self.reconcile(ctx)
-    }
-
-    fn removed(
-        &mut self,
-        result: Result<(), RuntimeError>,
-        ctx: &mut Context<Msg>,
-    ) -> Result<(), Exit> {
-        self.operation.activity = None;
-        if let Err(error) = result {
-            tracing::warn!(pod = %self.pod_name(), "cannot remove what is left of the pod: {}", error.describe());
-            self.observed.stale = true;
-            self.retry_after(RETRY_PERIOD, ctx);
-            return Ok(());
-        }
-        self.metrics.end(ctx.now());
-        metrics::forget_probes(&self.updates.goal.borrow().allocated);
-        // Each of these managers has room for every pod, and these messages only clean up.
-        let uid = &self.uid;
-        let told = [
-            self.peers
-                .checkpoints
-                .tell(checkpoints::Msg::Forget { uid: uid.clone() })
-                .is_ok(),
-            self.peers
-                .statuses
-                .tell(status_manager::Msg::Forget { uid: uid.clone() })
-                .is_ok(),
-            self.peers
-                .pod_manager
-                .tell(pod_manager::Msg::Finished { uid: uid.clone() })
-                .is_ok(),
-        ];
-        if told.contains(&false) {
-            self.retry_after(RETRY_PERIOD, ctx);
-            return Ok(());
-        }
-        Err(Exit::Done)
-    }
-
-    fn update_runtime_state(&mut self, runtime: RuntimePod, ctx: &mut Context<Msg>) {
-        let seen = match &mut self.observed.runtime_state {
-            Some(seen) => {
-                seen.replace(runtime);
-                self.observed.stale |= seen.is_doubtful();
-                seen
-            }
-            None => self
-                .observed
-                .runtime_state
-                .insert(PodRuntimeState::new(runtime)),
-        };
-        let pod = self.updates.goal.borrow().allocated.clone();
-        metrics::ends(&pod, seen.pod(), &self.checkpoint.record.exits);
-        self.checkpoint.note_exits(seen.pod(), timestamp(ctx));
-        self.checkpoint.forget_gone(seen.pod());
-        let may_run = |id: &ContainerId| {
-            let mut all = seen.pod().containers.iter();
-            all.any(|container| container.id == *id && container.may_run())
-        };
-        self.operation.kills_in_progress.retain(|id, _| may_run(id));
-        self.read_termination_messages(ctx);
-        if self.published.status.is_none() {
-            self.begin(ctx);
-        }
     }
 
     fn resync(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
@@ -518,14 +360,4 @@ impl PodWorker {
             metadata.name.as_deref().unwrap_or_default()
         )
     }
-}
-
-/// The wall clock of the context, as the API's type.
-fn timestamp(ctx: &Context<Msg>) -> Timestamp {
-    Timestamp::try_from(ctx.wall()).unwrap_or(Timestamp::UNIX_EPOCH)
-}
-
-/// The wall clock, for use outside messages.
-fn timestamp_now() -> Timestamp {
-    Timestamp::try_from(kernel::wall()).unwrap_or(Timestamp::UNIX_EPOCH)
 }

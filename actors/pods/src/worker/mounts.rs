@@ -17,8 +17,9 @@ use logic_pods::container::{PreparedSubpaths, has_subpaths};
 use logic_volumes::{MountedVolumes, Subpath};
 use volumes::{Msg as VolumesMsg, NotMounted, NotReleased, Retry, SubpathBindError};
 
+use super::completion::Completion;
 use super::context::PlanExecutor;
-use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD, timestamp};
+use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
 use crate::pod_manager;
 
 /// Upstream's `podAttachAndMountTimeout`: the deadline of one request for a pod's volumes.
@@ -94,7 +95,7 @@ impl PodWorker {
                 reply,
             };
             let answer = keeper.ask(MOUNT_TIMEOUT + REPLY_MARGIN, request).await;
-            Msg::Mounted(pod, Box::new(answer))
+            Completion::Mounted(pod, answer).into()
         });
     }
 
@@ -153,7 +154,7 @@ impl PodWorker {
             reason: reason.to_owned(),
             message: error.to_string(),
         };
-        self.history.note(&why, timestamp(ctx));
+        self.history.note(&why, ctx.timestamp());
     }
 
     /// Releases the volumes of a pod of which nothing runs any more, even if the worker stays for its status.
@@ -175,7 +176,7 @@ impl PodWorker {
                 within: RELEASE_TIMEOUT,
                 reply,
             };
-            Msg::Released(keeper.ask(RELEASE_TIMEOUT + REPLY_MARGIN, request).await)
+            Completion::Released(keeper.ask(RELEASE_TIMEOUT + REPLY_MARGIN, request).await).into()
         });
     }
 

@@ -10,7 +10,7 @@ use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, ContainerState, RuntimeContainer};
 use logic_pods::probes::{self, initial_health};
 
-use super::{Msg, PodWorker, PodWorkerState, RETRY_PERIOD, timestamp};
+use super::{Msg, PodWorker, PodWorkerState, RETRY_PERIOD};
 use crate::logs::{self, RunningLog};
 use crate::{pod_manager, prober};
 
@@ -186,7 +186,7 @@ impl PodWorker {
 
 /// Converts a time of the wall clock to the monotonic clock.
 fn since(at: Option<&Timestamp>, ctx: &Context<Msg>) -> Instant {
-    let ago = at.map(|at| timestamp(ctx).duration_since(*at));
+    let ago = at.map(|at| ctx.timestamp().duration_since(*at));
     let ago = ago.and_then(|ago| Duration::try_from(ago).ok());
     let now = ctx.now();
     now.checked_sub(ago.unwrap_or_default()).unwrap_or(now)

@@ -12,7 +12,7 @@ use logic_resources::resources::linux_resources;
 
 use super::context::{PlanExecutor, SyncProblem};
 use super::retries::RetryKey;
-use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, timestamp};
+use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF};
 
 impl PodWorker {
     /// Compares allocated with actuated resources, and records an event for each change.
@@ -51,7 +51,7 @@ impl PodWorker {
             .collect();
         for why in &events {
             self.history
-                .record(pod, why, timestamp(ctx), &self.peers.recorder);
+                .record(pod, why, ctx.timestamp(), &self.peers.recorder);
         }
         self.published.resize = next;
     }

@@ -24,7 +24,7 @@ use state::user_namespaces::{Msg as Users, UserNamespaceError};
 use thiserror::Error;
 
 use super::context::{PlanExecutor, SyncProblem};
-use super::{RETRY_BACKOFF, RETRY_PERIOD, files, timestamp_now};
+use super::{RETRY_BACKOFF, RETRY_PERIOD, files};
 use crate::hosts::{self, NamesError};
 use crate::pod_cgroups::PodCgroupError;
 
@@ -222,7 +222,7 @@ impl PlanExecutor {
         let r#type = EventType::from(why.weight);
         let (reason, message) = (&why.reason, why.message.clone());
         let recorder = &self.peers.recorder;
-        recorder.record(timestamp_now(), r#type, object, reason, message);
+        recorder.record(kernel::timestamp(), r#type, object, reason, message);
     }
 
     fn node(&self) -> InvolvedObject {

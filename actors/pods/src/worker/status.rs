@@ -16,7 +16,7 @@ use logic_pods::take_over;
 use state::status as status_manager;
 
 use super::notify::LastNotified;
-use super::{Activity, Msg, PodWorker, PodWorkerState, history, timestamp};
+use super::{Activity, Msg, PodWorker, PodWorkerState, history};
 
 /// The published status, and what the next one depends on.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl PodWorker {
         let is_new = self.checkpoint.is_new();
         let runtime = self.observed.pod();
         let given = self.updates.goal.borrow().allocated.clone();
-        self.checkpoint.begin(&given, runtime, timestamp(ctx));
+        self.checkpoint.begin(&given, runtime, ctx.timestamp());
         // Another agent may have run the pod: its last status is continued once. After an earlier life of this agent
         // only the times are.
         self.published.previous = self.checkpoint.record.started.map(|started| {
@@ -67,7 +67,7 @@ impl PodWorker {
                 message,
             };
             self.history
-                .tell(&given, &[why], timestamp(ctx), &self.peers.recorder);
+                .tell(&given, &[why], ctx.timestamp(), &self.peers.recorder);
         }
     }
 
@@ -86,7 +86,7 @@ impl PodWorker {
         };
         let earlier = self.published.previous.take();
         let input = StatusInput {
-            now: timestamp(ctx),
+            now: ctx.timestamp(),
             pod,
             runtime: &self.shown(seen.pod()),
             runtime_name: &self.peers.runtime.name(),
@@ -107,7 +107,7 @@ impl PodWorker {
         let status = status::pod_status(&input);
         if self.published.status.as_deref() != Some(&status) {
             for why in history::changes(self.published.status.as_deref(), &status) {
-                self.history.note(&why, timestamp(ctx));
+                self.history.note(&why, ctx.timestamp());
             }
             self.count_publish(pod, &status, ctx);
             self.published.status = Some(Arc::new(status));

@@ -14,12 +14,13 @@ use logic_pods::pod_actions::{
 };
 use logic_pods::runtime_class::HandlerFeatures;
 
+use super::completion::{Completion, FetchedPod};
 use super::context::{PlanExecutor, PlanProgress};
 use super::mounts::asks_for_recursive_read_only;
 use super::repeat_guard::RuntimeWork;
 use super::retries::RetryKey;
 use super::sandbox::addresses;
-use super::{Activity, FetchedPod, Msg, PodWorker, PodWorkerState, files, remove, timestamp};
+use super::{Activity, Msg, PodWorker, PodWorkerState, files, remove};
 
 impl PodWorker {
     /// Begins the next operation, if none is running.
@@ -78,9 +79,9 @@ impl PodWorker {
             health: &self.checkpoint.record.health,
             actuated: &self.checkpoint.record.actuated,
         };
-        let plan = compute_pod_actions(timestamp(ctx), pod, &observed, &self.peers.rules.policy);
+        let plan = compute_pod_actions(ctx.timestamp(), pod, &observed, &self.peers.rules.policy);
         self.history
-            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
+            .tell(pod, &plan.why, ctx.timestamp(), &self.peers.recorder);
         let plan = self.drop_backed_off(plan, ctx.now());
         self.published.waiting.clone_from(&plan.waiting);
         self.publish(pod, &plan.waiting, ctx);
@@ -120,7 +121,7 @@ impl PodWorker {
         }
         let plan = kill::termination_plan(Some(pod), seen.pod(), self.sync_status.grace);
         self.history
-            .tell(pod, &plan.why, timestamp(ctx), &self.peers.recorder);
+            .tell(pod, &plan.why, ctx.timestamp(), &self.peers.recorder);
         self.publish(pod, &BTreeMap::new(), ctx);
         if self.retries.is_backed_off(&RetryKey::Teardown) {
             self.retry_when_due(&plan, pod, ctx);
@@ -140,7 +141,7 @@ impl PodWorker {
             self.checkpoint
                 .record
                 .backoffs
-                .next(&step.key, step.since, timestamp(ctx), policy);
+                .next(&step.key, step.since, ctx.timestamp(), policy);
         }
         self.checkpoint.save(&self.uid, &self.peers.checkpoints);
         let starts = plan.actions.iter().filter_map(started);
@@ -164,7 +165,7 @@ impl PodWorker {
                 ..PlanProgress::default()
             },
         };
-        ctx.run(async move { Msg::PlanExecuted(Box::new(executor.execute(plan).await)) });
+        ctx.run(async move { Completion::PlanExecuted(executor.execute(plan).await).into() });
     }
 
     /// Whether this operation may begin now; if not, a timer brings the worker back when it may.
@@ -211,7 +212,7 @@ impl PodWorker {
         );
         ctx.run(async move {
             let report = remove::garbage(&peers, &pod, garbage, kills_in_progress).await;
-            Msg::PlanExecuted(Box::new(report))
+            Completion::PlanExecuted(report).into()
         });
     }
 
@@ -229,11 +230,12 @@ impl PodWorker {
                 false => HandlerFeatures::default(),
             };
             let answer = runtime.pod(&uid).await;
-            Msg::Fetched(Box::new(answer.map(|runtime| FetchedPod {
+            let fetched = answer.map(|runtime| FetchedPod {
                 runtime,
                 log_counts,
                 features,
-            })))
+            });
+            Completion::Fetched(fetched).into()
         });
     }
 
@@ -244,7 +246,9 @@ impl PodWorker {
         self.operation.activity = Some(Activity::RemovingPod);
         self.metrics.begin(self.sync_status.state, pod, ctx);
         let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
-        ctx.run(async move { Msg::Removed(remove::everything(&peers, &pod, &runtime).await) });
+        ctx.run(async move {
+            Completion::Removed(remove::everything(&peers, &pod, &runtime).await).into()
+        });
     }
 
     /// Drops the steps that are backed off, and the starts whose volumes are not mounted.
@@ -269,7 +273,7 @@ impl PodWorker {
     }
 
     fn retry_when_due(&mut self, plan: &PodPlan, pod: &Pod, ctx: &mut Context<Msg>) {
-        let now = timestamp(ctx);
+        let now = ctx.timestamp();
         let times = [plan.retry_at, self.deadline(pod)];
         let waits = times
             .into_iter()
@@ -296,7 +300,7 @@ impl PodWorker {
         let Some(deadline) = self.deadline(pod) else {
             return false;
         };
-        if timestamp(ctx) < deadline {
+        if ctx.timestamp() < deadline {
             return false;
         }
         self.sync_status.failure = Some(PodFailure {

@@ -12,6 +12,10 @@ mod connection;
 mod port_forward;
 mod remote_command;
 mod request_cache;
+#[cfg_attr(
+    not(feature = "testing"),
+    allow(unreachable_pub, reason = "the test clients show its frames")
+)]
 pub(crate) mod spdy;
 mod terminal_size;
 #[cfg(test)]

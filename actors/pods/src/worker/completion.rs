@@ -1,0 +1,195 @@
+//! The results of the worker's own tasks, and what it learns from them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clients::runtime::RuntimeError;
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{AskError, Context, Exit};
+use logic_api::types::{ContainerId, RuntimePod};
+use logic_pods::runtime_class::HandlerFeatures;
+use logic_pods::runtime_state::PodRuntimeState;
+use state::{checkpoints, status as status_manager};
+use volumes::NotReleased;
+
+use super::context::SyncResult;
+use super::{Msg, PodWorker, RETRY_PERIOD, metrics, mounts};
+use crate::pod_manager;
+
+/// The result of a task that the worker began.
+#[derive(Debug)]
+pub enum Completion {
+    /// The pod's full state in the runtime.
+    Fetched(Result<FetchedPod, RuntimeError>),
+    /// What a plan did.
+    PlanExecuted(SyncResult),
+    /// The termination messages of containers that exited.
+    TerminationMessages(BTreeMap<ContainerId, String>),
+    /// The answer to a request for the pod's volumes.
+    Mounted(Arc<Pod>, mounts::MountResult),
+    /// Whether the pod's volumes are unmounted.
+    Released(Result<Result<(), NotReleased>, AskError>),
+    /// Whether the pod is removed.
+    Removed(Result<(), RuntimeError>),
+}
+
+impl From<Completion> for Msg {
+    fn from(completion: Completion) -> Msg {
+        Msg::Completed(Box::new(completion))
+    }
+}
+
+/// The pod's full state in the runtime, its logs' restart counts, and its handler's features.
+#[derive(Debug)]
+pub struct FetchedPod {
+    pub(super) runtime: RuntimePod,
+    pub(super) log_counts: BTreeMap<String, u32>,
+    pub(super) features: HandlerFeatures,
+}
+
+impl PodWorker {
+    pub(super) fn completed(
+        &mut self,
+        completion: Completion,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
+        match completion {
+            Completion::Fetched(answer) => self.fetched(answer, ctx),
+            Completion::PlanExecuted(report) => self.plan_executed(report, ctx),
+            Completion::TerminationMessages(texts) => self.termination_messages_read(texts, ctx),
+            Completion::Mounted(pod, answer) => {
+                self.take_volumes(&pod, answer, ctx);
+                self.reconcile(ctx)
+            }
+            Completion::Released(answer) => {
+                self.take_release(answer, ctx);
+                self.reconcile(ctx)
+            }
+            Completion::Removed(result) => self.removed(result, ctx),
+        }
+    }
+
+    fn fetched(
+        &mut self,
+        answer: Result<FetchedPod, RuntimeError>,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
+        self.operation.activity = None;
+        match answer {
+            Ok(fetched) => {
+                self.observed.log_counts = fetched.log_counts;
+                self.observed.features = fetched.features;
+                self.update_runtime_state(fetched.runtime, ctx);
+                self.reconcile(ctx)
+            }
+            Err(error) => {
+                tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.describe());
+                self.observed.stale = true;
+                self.retry_after(RETRY_PERIOD, ctx);
+                Ok(())
+            }
+        }
+    }
+
+    fn plan_executed(&mut self, report: SyncResult, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.operation.activity = None;
+        let now = ctx.now();
+        self.metrics.end(now);
+        for (key, problem) in report.problems {
+            self.retries
+                .add(key, now + problem.retry_after, problem.waiting);
+        }
+        for (name, resources) in report.started {
+            self.retries.forget_reasons(&name);
+            self.checkpoint.actuate(name, resources);
+        }
+        self.operation.kills_in_progress = report.kills_in_progress;
+        self.operation.awaiting_post_start.clear();
+        match report.runtime {
+            Ok(runtime) => self.update_runtime_state(runtime, ctx),
+            Err(error) => {
+                tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.describe());
+                self.observed.stale = true;
+                self.retry_after(RETRY_PERIOD, ctx);
+                return Ok(());
+            }
+        }
+        self.reconcile(ctx)
+    }
+
+    fn termination_messages_read(
+        &mut self,
+        texts: BTreeMap<ContainerId, String>,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
+        for (id, text) in texts {
+            self.observed.pending_messages.remove(&id);
+            self.checkpoint.record.termination_messages.insert(id, text);
+        }
+        self.reconcile(ctx)
+    }
+
+    fn removed(
+        &mut self,
+        result: Result<(), RuntimeError>,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
+        self.operation.activity = None;
+        if let Err(error) = result {
+            tracing::warn!(pod = %self.pod_name(), "cannot remove what is left of the pod: {}", error.describe());
+            self.observed.stale = true;
+            self.retry_after(RETRY_PERIOD, ctx);
+            return Ok(());
+        }
+        self.metrics.end(ctx.now());
+        metrics::forget_probes(&self.updates.goal.borrow().allocated);
+        // Each of these managers has room for every pod, and these messages only clean up.
+        let uid = &self.uid;
+        let told = [
+            self.peers
+                .checkpoints
+                .tell(checkpoints::Msg::Forget { uid: uid.clone() })
+                .is_ok(),
+            self.peers
+                .statuses
+                .tell(status_manager::Msg::Forget { uid: uid.clone() })
+                .is_ok(),
+            self.peers
+                .pod_manager
+                .tell(pod_manager::Msg::Finished { uid: uid.clone() })
+                .is_ok(),
+        ];
+        if told.contains(&false) {
+            self.retry_after(RETRY_PERIOD, ctx);
+            return Ok(());
+        }
+        Err(Exit::Done)
+    }
+
+    fn update_runtime_state(&mut self, runtime: RuntimePod, ctx: &mut Context<Msg>) {
+        let seen = match &mut self.observed.runtime_state {
+            Some(seen) => {
+                seen.replace(runtime);
+                self.observed.stale |= seen.is_doubtful();
+                seen
+            }
+            None => self
+                .observed
+                .runtime_state
+                .insert(PodRuntimeState::new(runtime)),
+        };
+        let pod = self.updates.goal.borrow().allocated.clone();
+        metrics::ends(&pod, seen.pod(), &self.checkpoint.record.exits);
+        self.checkpoint.note_exits(seen.pod(), ctx.timestamp());
+        self.checkpoint.forget_gone(seen.pod());
+        let may_run = |id: &ContainerId| {
+            let mut all = seen.pod().containers.iter();
+            all.any(|container| container.id == *id && container.may_run())
+        };
+        self.operation.kills_in_progress.retain(|id, _| may_run(id));
+        self.read_termination_messages(ctx);
+        if self.published.status.is_none() {
+            self.begin(ctx);
+        }
+    }
+}
