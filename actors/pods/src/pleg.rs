@@ -140,7 +140,9 @@ impl Pleg {
 
     fn event(&mut self, observed: Box<PodObservation>, ctx: &mut Context<Msg>) {
         self.events += 1;
-        if let Err(full) = self.pod_manager.tell(pod_manager::Msg::Observed(observed)) {
+        if let Err(full) = self.pod_manager.tell(pod_manager::Msg::Runtime(
+            pod_manager::RuntimeReport::Observed(observed),
+        )) {
             counted::DISCARD_EVENTS.inc();
             tracing::warn!("event not handed on: {full}");
             self.start_over(ctx);
@@ -283,9 +285,9 @@ impl Pleg {
         let mut changed: Vec<PodUid> = events.into_iter().map(|event| event.uid).collect();
         changed.dedup();
         self.last.clone_from(&pods);
-        let told = self
-            .pod_manager
-            .tell(pod_manager::Msg::Relisted { pods, changed });
+        let told = self.pod_manager.tell(pod_manager::Msg::Runtime(
+            pod_manager::RuntimeReport::Relisted { pods, changed },
+        ));
         if let Err(full) = &told {
             tracing::warn!("relist not handed on: {full}");
             self.last.clear();

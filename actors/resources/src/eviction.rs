@@ -205,12 +205,9 @@ impl EvictionManager {
         if pressures == self.pressures {
             return;
         }
-        let last_reported = self
-            .peers
-            .pod_manager
-            .tell(pod_manager::Msg::PressuresChanged {
-                pressures: pressures.clone(),
-            });
+        let last_reported = self.peers.pod_manager.tell(pod_manager::Msg::Node(
+            pod_manager::NodeChange::Pressures(pressures.clone()),
+        ));
         match last_reported {
             Ok(()) => self.pressures = pressures,
             Err(full) => {

@@ -160,9 +160,7 @@ impl NodeHealthMonitor {
             let pleg = sources
                 .pleg
                 .ask(ASK_TIMEOUT, |reply| pleg::Msg::Health { reply });
-            let volumes = sources
-                .volumes
-                .ask(ASK_TIMEOUT, |reply| volumes::Msg::View { reply });
+            let volumes = sources.volumes.ask(ASK_TIMEOUT, volumes::Msg::view);
             let runtime = sources.runtime.told();
             let (pleg, volumes, runtime) =
                 futures_util::future::join3(pleg, volumes, runtime).await;

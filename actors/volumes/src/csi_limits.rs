@@ -11,7 +11,7 @@ use kernel::{Context, TimerId};
 use logic_volumes::csi_node::update_period;
 
 use super::executor::StuckProcess;
-use super::{Msg, VolumeManager};
+use super::{Completion, Msg, Timer, VolumeManager};
 
 /// Upstream's timeout for any call of a driver.
 const DRIVER_CALL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -51,7 +51,7 @@ impl VolumeManager {
 
     fn periods(&self) -> BTreeMap<String, Duration> {
         let drivers = self.drivers.admitted().keys().filter_map(|name| {
-            let object = self.objects.csi_drivers.get(name)?;
+            let object = self.resolving.objects.csi_drivers.get(name)?;
             Some((name.clone(), update_period(object)?))
         });
         drivers.collect()
@@ -81,7 +81,7 @@ impl VolumeManager {
         let storage = self.peers.storage.clone();
         ctx.run(async move {
             let answer = storage.inquire(&driver, DRIVER_CALL_TIMEOUT).await;
-            Msg::LimitsRefreshed { driver, answer }
+            Completion::LimitsRefreshed { driver, answer }.into()
         });
     }
 
@@ -103,6 +103,6 @@ impl VolumeManager {
 
 fn due(driver: &str, period: Duration, ctx: &mut Context<Msg>) -> RefreshTimer {
     let driver = driver.to_owned();
-    let timer = ctx.after(period, Msg::RefreshLimits { driver });
+    let timer = ctx.after(period, Msg::Due(Timer::RefreshLimits { driver }));
     RefreshTimer { period, timer }
 }

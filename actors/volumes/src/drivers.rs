@@ -9,10 +9,10 @@ use kernel::Context;
 use logic_api::types::PodUid;
 use logic_volumes::csi_node::{AdmittedDrivers, admit};
 use logic_volumes::reconciler::{KindCapabilities, StateOfWorld};
-use logic_volumes::{RegisteredDriver, VolumeKind};
+use logic_volumes::{ReconstructedVolume, RegisteredDriver, VolumeKind};
 
 use super::executor::StuckProcess;
-use super::{Msg, PluginListing, VolumeManager, metrics};
+use super::{Completion, Msg, VolumeManager, metrics};
 
 /// For a plugin that searches all pods' folders.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -23,6 +23,13 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_FOLDERS: usize = 10_000;
 /// Drivers, and refused sockets, that are kept; no node has more.
 const MAX_DRIVERS: usize = 256;
+
+/// The first answers of a plugin: its capabilities and its volumes.
+#[derive(Debug)]
+pub struct PluginListing {
+    abilities: Vec<(String, StorageCapabilities)>,
+    found: Vec<ReconstructedVolume>,
+}
 
 /// The registered drivers.
 #[derive(Debug, Default)]
@@ -127,7 +134,7 @@ impl VolumeManager {
                     found: storage.list(plugin, LIST_TIMEOUT).await?,
                 })
             };
-            Msg::Listed(plugin, Box::new(asked.await))
+            Completion::Listed(plugin, asked.await).into()
         });
     }
 
@@ -170,13 +177,13 @@ impl VolumeManager {
             tokio::time::sleep(after).await;
             if let Ok(mut news) = storage.watch(plugin, WATCH_TIMEOUT).await {
                 while let Some(told) = news.next().await {
-                    let msg = Msg::Backends(plugin, Some(told));
+                    let msg = Completion::Driver(Some(told)).into();
                     if own.send(msg, WATCH_TIMEOUT).await.is_err() {
                         break;
                     }
                 }
             }
-            Msg::Backends(plugin, None)
+            Completion::Driver(None).into()
         });
     }
 
@@ -226,7 +233,7 @@ impl VolumeManager {
                 let names = names.filter_map(|entry| entry.file_name().into_string().ok());
                 names.map(PodUid::from).collect()
             });
-            Msg::Folders(read.await.unwrap_or_default())
+            Completion::Folders(read.await.unwrap_or_default()).into()
         });
     }
 }

@@ -16,7 +16,7 @@ use logic_volumes::resolve::event_reasons;
 use logic_volumes::{Relabel, VolumeId, VolumeKind, VolumeMode, paths};
 use state::events::{EventType, InvolvedObject};
 
-use super::{Msg, VolumeManager, metrics};
+use super::{Completion, Msg, VolumeManager, metrics};
 
 /// The result of an operation.
 #[derive(Debug)]
@@ -36,7 +36,8 @@ struct OperationExecutor {
 
 impl VolumeManager {
     pub(super) fn begin(&self, task: VolumeOperation, ctx: &mut Context<Msg>) {
-        self.resize_begins(&task);
+        self.reporter
+            .resize_begins(self.peers.cluster.as_ref(), &task);
         let sync_request = OperationExecutor {
             storage: self.peers.storage.clone(),
             root: self.peers.rules.node.root_dir.clone(),
@@ -51,11 +52,12 @@ impl VolumeManager {
                 Err(error) => failed(error),
             };
             metrics::count(&task, &ending, began);
-            Msg::OperationFinished(Box::new(FinishedOperation {
+            let finished = FinishedOperation {
                 task,
                 ending,
                 warnings,
-            }))
+            };
+            Completion::OperationFinished(finished).into()
         });
     }
 
@@ -106,7 +108,8 @@ impl VolumeManager {
         if let (VolumeOperation::Unmount { place, .. }, OperationResult::Done) = (&task, &ending) {
             self.measures.forget(place);
         }
-        self.resize_ended(&task, &ending);
+        let cluster = self.peers.cluster.as_ref();
+        self.reporter.resize_ended(cluster, &task, &ending);
         self.world.finish(&task, ending, ctx.now());
     }
 
@@ -140,7 +143,7 @@ impl VolumeManager {
         let text = format!("{message}; plugin {} is replaced", plugin.name());
         let recorder = &self.peers.recorder;
         recorder.record(
-            super::timestamp(ctx),
+            ctx.timestamp(),
             EventType::Warning,
             node,
             "VolumeStuck",
@@ -156,7 +159,7 @@ impl VolumeManager {
             let line = self.peers.storage.line(plugin).clone();
             ctx.run(async move {
                 line.ended(generation).await;
-                Msg::ProcessReplaced(plugin, generation)
+                Completion::ProcessReplaced(plugin, generation).into()
             });
         }
         self.worn.entry(key).or_default().insert(volume, message);

@@ -14,7 +14,7 @@ use logic_volumes::{VolumeId, VolumeKind, VolumeSource};
 use state::events::EventType;
 
 use super::executor::{StuckProcess, StuckVolumes};
-use super::{Msg, VolumeManager, metrics, timestamp};
+use super::{Completion, Msg, Timer, VolumeManager, metrics};
 
 /// Volumes measured at the same time, no two of one driver or server.
 const MAX_CONCURRENT_MEASUREMENTS: usize = 2;
@@ -111,7 +111,7 @@ fn spread(place: &MountPoint, period: Duration) -> Duration {
 impl VolumeManager {
     pub(super) fn measure_later(&self, ctx: &mut Context<Msg>) {
         if let Some(period) = self.policy.stats {
-            ctx.after(period / CHECKS_PER_PERIOD, Msg::Measure);
+            ctx.after(period / CHECKS_PER_PERIOD, Msg::Due(Timer::Measure));
         }
     }
 
@@ -159,11 +159,12 @@ impl VolumeManager {
                 let began = kernel::now();
                 let figures = storage.stats(&measured, MEASURE_TIMEOUT).await;
                 metrics::measured(&source, began);
-                Msg::Measured(Box::new(MeasurementResult {
+                let result = MeasurementResult {
                     place,
                     volume: measured.id,
                     figures,
-                }))
+                };
+                Completion::Measured(result).into()
             });
         }
     }
@@ -196,7 +197,7 @@ impl VolumeManager {
         mut figures: VolumeMetrics,
         ctx: &Context<Msg>,
     ) {
-        figures.at.get_or_insert_with(|| timestamp(ctx));
+        figures.at.get_or_insert_with(|| ctx.timestamp());
         let Some(measure) = self.measures.known.get_mut(place) else {
             return;
         };

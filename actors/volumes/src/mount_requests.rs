@@ -1,6 +1,6 @@
 //! Workers' requests for volumes, and their answers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use logic_volumes::reconciler::ResolveTrigger;
 use logic_volumes::resolve::event_reasons;
 
 use super::resolving::ResolveState;
-use super::{Msg, NotMounted, NotReleased, VolumeManager, metrics};
+use super::{Msg, NotMounted, NotReleased, Timer, VolumeManager, metrics};
 
 /// A pod's request for its volumes.
 #[derive(Debug)]
@@ -30,9 +30,17 @@ struct MountWaiter {
     timer: TimerId,
 }
 
+/// The workers that wait until their pods' volumes are gone, and the last request's number.
+#[derive(Debug, Default)]
+pub(super) struct ReleaseRequests {
+    waiting: BTreeMap<PodUid, ReleaseWaiter>,
+    /// Tells the timer of a request from that of an earlier one for the same pod.
+    turn: u64,
+}
+
 /// A worker that waits until its pod's volumes are gone.
 #[derive(Debug)]
-pub(super) struct ReleaseWaiter {
+struct ReleaseWaiter {
     reply: Reply<Result<(), NotReleased>>,
     turn: u64,
     timer: TimerId,
@@ -75,7 +83,7 @@ impl VolumeManager {
         self.world.release(&uid);
         let (turn, timer) = self.start_timeout(&uid, within, ctx);
         let releaser = ReleaseWaiter { reply, turn, timer };
-        if let Some(earlier) = self.releasing.insert(uid.clone(), releaser) {
+        if let Some(earlier) = self.releases.waiting.insert(uid.clone(), releaser) {
             ctx.cancel(earlier.timer);
             let text = event_reasons::not_unmounted(&self.world.held(&uid));
             earlier.reply.send(Err(NotReleased(text)));
@@ -88,13 +96,16 @@ impl VolumeManager {
         within: Duration,
         ctx: &mut Context<Msg>,
     ) -> (u64, TimerId) {
-        self.turn += 1;
-        let (turn, uid) = (self.turn, uid.clone());
-        (turn, ctx.after(within, Msg::TimedOut { uid, turn }))
+        self.releases.turn += 1;
+        let (turn, uid) = (self.releases.turn, uid.clone());
+        (
+            turn,
+            ctx.after(within, Msg::Due(Timer::TimedOut { uid, turn })),
+        )
     }
 
     fn forget(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
-        self.stale.remove(uid);
+        self.resolving.forget(uid);
         if let Some(wanting) = self.pods.remove(uid) {
             answer_waiter(wanting.waiter, Err(NotMounted::Released), ctx);
             wanting.resolving.end(ctx);
@@ -132,8 +143,8 @@ impl VolumeManager {
             }));
         }
         let is_late = |releaser: &ReleaseWaiter| releaser.turn == turn;
-        if self.releasing.get(uid).is_some_and(is_late)
-            && let Some(releaser) = self.releasing.remove(uid)
+        if self.releases.waiting.get(uid).is_some_and(is_late)
+            && let Some(releaser) = self.releases.waiting.remove(uid)
         {
             let text = event_reasons::not_unmounted(&self.world.held(uid));
             releaser.reply.send(Err(NotReleased(text)));
@@ -148,9 +159,9 @@ impl VolumeManager {
         {
             answer_waiter(wanting.waiter.take(), Ok(mounted), ctx);
         }
-        if self.releasing.contains_key(uid)
+        if self.releases.waiting.contains_key(uid)
             && self.world.is_released(uid)
-            && let Some(releaser) = self.releasing.remove(uid)
+            && let Some(releaser) = self.releases.waiting.remove(uid)
         {
             ctx.cancel(releaser.timer);
             releaser.reply.send(Ok(()));

@@ -20,7 +20,7 @@ use logic_volumes::resolve::{self, ResolveContext, event_reasons};
 use logic_volumes::{Dependency, ResolvedVolume, UnresolvedVolume, VolumeId};
 use state::events::EventType;
 
-use super::{Msg, VolumeManager, timestamp};
+use super::{Completion, Msg, Timer, VolumeManager};
 
 /// Pods that are resolved before other messages are handled: a few milliseconds.
 const MAX_RESOLVED_AT_ONCE: usize = 64;
@@ -60,12 +60,32 @@ struct PodDesiredVolumes {
     full: BTreeSet<String>,
 }
 
+/// The pods whose volumes are resolved again, and the objects with which they were last.
+#[derive(Debug)]
+pub(super) struct ResolveQueue {
+    pub(super) objects: Arc<StaticObjects>,
+    stale: BTreeSet<PodUid>,
+}
+
+impl ResolveQueue {
+    pub(super) fn new(objects: Arc<StaticObjects>) -> Self {
+        ResolveQueue {
+            objects,
+            stale: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn forget(&mut self, uid: &PodUid) {
+        self.stale.remove(uid);
+    }
+}
+
 impl VolumeManager {
     pub(super) fn await_objects(&mut self, ctx: &mut Context<Msg>) {
         let mut changes = self.peers.objects.changes();
         ctx.run(async move {
             changes.next().await;
-            Msg::ObjectsChanged
+            Completion::ObjectsChanged.into()
         });
         self.check_objects(ctx);
     }
@@ -73,41 +93,42 @@ impl VolumeManager {
     /// Queues the pods whose volumes are made from a changed object.
     fn check_objects(&mut self, ctx: &mut Context<Msg>) {
         let now = self.peers.objects.snapshot();
-        if Arc::ptr_eq(&now, &self.objects) {
+        if Arc::ptr_eq(&now, &self.resolving.objects) {
             return;
         }
-        let before = std::mem::replace(&mut self.objects, now.clone());
+        let before = std::mem::replace(&mut self.resolving.objects, now.clone());
         self.schedule_refreshes(ctx);
         let touched = self.pods.iter().filter(|(_, wanting)| {
             let mut uses = wanting.resolving.uses.iter();
             uses.any(|uses| is_changed(uses, &before, &now))
         });
         let touched: Vec<PodUid> = touched.map(|(uid, _)| uid.clone()).collect();
-        self.stale.extend(touched);
+        self.resolving.stale.extend(touched);
         self.resolve_soon(ctx);
     }
 
     pub(super) fn resolve_all_pods(&mut self, ctx: &mut Context<Msg>) {
-        self.stale.extend(self.pods.keys().cloned());
+        self.resolving.stale.extend(self.pods.keys().cloned());
         self.resolve_soon(ctx);
     }
 
     fn resolve_soon(&self, ctx: &mut Context<Msg>) {
-        if !self.stale.is_empty() {
-            ctx.run(async { Msg::Resolve });
+        if !self.resolving.stale.is_empty() {
+            ctx.run(async { Msg::Due(Timer::Resolve) });
         }
     }
 
     /// Resolves some of the queued pods; other messages of this actor come in between.
     pub(super) fn resolve_some(&mut self, ctx: &mut Context<Msg>) {
         let some: Vec<PodUid> = self
+            .resolving
             .stale
             .iter()
             .take(MAX_RESOLVED_AT_ONCE)
             .cloned()
             .collect();
         for uid in &some {
-            self.stale.remove(uid);
+            self.resolving.stale.remove(uid);
         }
         self.resolve_all(&some, ResolveTrigger::Resync, ctx);
         self.resolve_soon(ctx);
@@ -132,7 +153,7 @@ impl VolumeManager {
             return;
         }
         self.check_objects(ctx);
-        let objects = self.objects.clone();
+        let objects = self.resolving.objects.clone();
         for uid in uids {
             let Some(pod) = self.pods.get(uid).map(|wanting| wanting.pod.clone()) else {
                 continue;
@@ -166,14 +187,14 @@ impl VolumeManager {
         ctx: &Context<Msg>,
     ) -> PodDesiredVolumes {
         let (taken, labels) = (self.taken_for(pod), self.labels());
-        let attached = self.reporting.attached();
+        let attached = self.reporter.attached();
         let context = ResolveContext {
             objects,
             node: &self.peers.rules.node,
             labels: &labels,
             backends: self.drivers.admitted(),
             selinux: self.policy.selinux,
-            now: timestamp(ctx),
+            now: ctx.timestamp(),
             taken: &taken,
             attached,
         };
@@ -292,7 +313,7 @@ impl VolumeManager {
         let half = u64::try_from(period.as_millis()).unwrap_or(u64::MAX) / 2;
         let mut wait = period + Duration::from_millis(spread % half.max(1));
         if let Some(refresh) = refresh {
-            let left = refresh.duration_since(timestamp(ctx));
+            let left = refresh.duration_since(ctx.timestamp());
             wait = wait.min(
                 Duration::try_from(left)
                     .unwrap_or_default()
@@ -300,6 +321,6 @@ impl VolumeManager {
             );
         }
         let uid = uid.clone();
-        ctx.after(wait, Msg::ResyncPod { uid })
+        ctx.after(wait, Msg::Due(Timer::ResyncPod { uid }))
     }
 }

@@ -12,7 +12,7 @@ use logic_volumes::reconciler::MeasurableVolume;
 use logic_volumes::{Subpath, paths};
 
 use super::executor::StuckProcess;
-use super::{Msg, Retry, SubpathBindError, VolumeManager};
+use super::{Completion, Msg, Retry, SubpathBindError, VolumeManager};
 
 /// For opening and binding a path: longer than any working disk takes.
 const SUBPATH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ impl VolumeManager {
         ctx.run(async move {
             let mut worn = Vec::new();
             reply.send(bound(&storage, wishes, &container, &mut worn).await);
-            Msg::AccessEnded { uid, worn }
+            Completion::AccessEnded { uid, worn }.into()
         });
     }
 
@@ -96,7 +96,7 @@ impl VolumeManager {
                 files.files.insert(place, file);
             }
             reply.send(files);
-            Msg::AccessEnded { uid, worn }
+            Completion::AccessEnded { uid, worn }.into()
         });
     }
 }

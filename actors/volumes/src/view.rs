@@ -1,9 +1,41 @@
 //! The operators' view of volumes.
 
 use logic_api::pod::PodView;
+use logic_api::volume_stats::VolumeMetrics;
 use logic_volumes::{csi_node, reconciler};
+use serde::{Deserialize, Serialize};
 
-use super::{VolumeManager, VolumeView, VolumesView};
+use super::VolumeManager;
+
+/// What operators see of volumes.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct VolumesView {
+    pub volumes: Vec<VolumeView>,
+    /// The drivers that registered: the `CSINode` object's `spec.drivers`, as JSON.
+    pub csi_node: serde_json::Value,
+    /// Refused drivers: the socket or name, a colon and a space, and the reason.
+    #[serde(default)]
+    pub refused: Vec<String>,
+    /// Upstream's `status.volumesInUse`.
+    pub in_use: Vec<String>,
+    /// The names of stuck volumes: the node condition `VolumesStuck`.
+    pub stuck: Vec<String>,
+}
+
+/// One volume of one pod.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct VolumeView {
+    pub pod: String,
+    pub volume: String,
+    pub kind: String,
+    pub id: String,
+    /// `Mounted`, `Mounting`, `Waiting`, `Unmounting`, `Stuck`, `Left over`
+    pub state: String,
+    /// Why it is not mounted; empty if it is.
+    pub why: String,
+    pub path: String,
+    pub figures: VolumeMetrics,
+}
 
 impl VolumeManager {
     pub(super) fn view(&self) -> VolumesView {
@@ -18,7 +50,7 @@ impl VolumeManager {
                 .collect(),
             csi_node: serde_json::to_value(csi_node).unwrap_or_default(),
             refused: self.drivers.refused(),
-            in_use: csi_node::volumes_in_use(self.reporting.in_use()),
+            in_use: csi_node::volumes_in_use(self.reporter.in_use()),
             stuck: self.stuck(),
         }
     }

@@ -72,11 +72,9 @@ impl NodeHealth {
         match check {
             HealthCheck::Ping | HealthCheck::Log => Ok(()),
             HealthCheck::SyncLoop => {
-                let answer =
-                    self.pod_manager
-                        .ask(POD_MANAGER_TIMEOUT, |reply| pod_manager::Msg::Pods {
-                            reply,
-                        });
+                let answer = self
+                    .pod_manager
+                    .ask(POD_MANAGER_TIMEOUT, pod_manager::Msg::all);
                 answer
                     .await
                     .map(drop)

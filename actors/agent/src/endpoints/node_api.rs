@@ -68,10 +68,7 @@ impl HealthChecks for NodeApi {
 
 impl KubeletHost for NodeApi {
     async fn pods(&self) -> Result<PodsWithStatuses, NodeError> {
-        let pods = self
-            .0
-            .pod_manager
-            .ask(ASK_TIMEOUT, |reply| pod_manager::Msg::Pods { reply });
+        let pods = self.0.pod_manager.ask(ASK_TIMEOUT, pod_manager::Msg::all);
         let statuses = self
             .0
             .statuses

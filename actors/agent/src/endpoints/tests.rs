@@ -25,9 +25,10 @@ pub(super) fn directory_of(pods: Vec<Arc<Pod>>) -> Addr<pod_manager::Msg> {
     let (addr, mut asked) = inbox(64);
     tokio::task::spawn_local(async move {
         while let Some(msg) = asked.next(Duration::from_secs(3600)).await {
-            if let pod_manager::Msg::Pods { reply } = msg {
+            if let pod_manager::Msg::Query(pod_manager::PodQuery::All { reply }) = msg {
                 reply.send(pods.clone());
-            } else if let pod_manager::Msg::FindWorker { reply, .. } = msg {
+            } else if let pod_manager::Msg::Query(pod_manager::PodQuery::Worker { reply, .. }) = msg
+            {
                 reply.send(pod_manager::PodLookup::Nobody);
             }
         }

@@ -473,7 +473,7 @@ impl ClusterContext<'_> {
                 manager::Msg::Node { ttl, uid }
             }),
             Recipient::new(self.node.pod_manager.clone(), |node| {
-                pod_manager::Msg::NodeChanged { node }
+                pod_manager::Msg::Node(pod_manager::NodeChange::Object(node))
             }),
             Recipient::new(
                 self.addrs.node_health.clone(),

@@ -32,9 +32,9 @@ impl PodManager {
             pod: &pod,
             others: &others,
             used: Some(&self.workers.used(&uid)),
-            node: &self.node,
-            pressures: &self.pressures,
-            shutting_down: self.shutting_down,
+            node: &self.node.facts,
+            pressures: &self.node.pressures,
+            shutting_down: self.node.shutting_down,
             standing: match runs {
                 true => PodPresence::Running,
                 false => PodPresence::New,

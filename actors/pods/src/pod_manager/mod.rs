@@ -12,6 +12,7 @@
 mod admit;
 mod goal;
 mod listing;
+mod messages;
 mod orphans;
 mod resize;
 #[cfg(test)]
@@ -23,9 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kernel::{Actor, Addr, Context, Exit, Recipient, Reply, TimerId};
+use kernel::{Actor, Addr, Context, Exit, Recipient, TimerId};
 use logic_api::pod::PodView;
-use logic_api::types::{PodFailure, PodUid, RuntimePod};
+use logic_api::types::{PodFailure, PodUid};
 use logic_pods::admission::NodeShutdown;
 use logic_pods::mirrors::StaticPodSet;
 use logic_pods::terminal_on_arrival::{PodArrival, classify_arrival};
@@ -38,60 +39,13 @@ use self::admit::DeferredPod;
 pub use self::goal::{Lifecycle, PodGoal, PodSource};
 use self::goal::{PodNameReservations, full_name, uid_of};
 pub use self::listing::PodLookup;
+pub use self::messages::{Msg, NodeChange, PodQuery, RuntimeReport, WorkerReport};
 use self::resize::PodResizes;
 pub use self::workers::PodWorkers;
 use crate::{pleg, worker};
 
 /// Room for an event from each of 1,000 pods starting at once, four times: PLEG sends the most.
 pub const MAILBOX: usize = 4096;
-
-/// Messages of the pod manager.
-#[derive(Debug, strum::IntoStaticStr)]
-pub enum Msg {
-    /// Replaces the desired pods of this source.
-    SetPods {
-        source: PodSource,
-        pods: Vec<Arc<Pod>>,
-    },
-    /// Runs these API pods from the offline checkpoint: the API has not answered yet, so no other pod is an orphan.
-    Restored { pods: Vec<Arc<Pod>> },
-    /// Sends what the runtime reported about one pod to its worker.
-    Observed(Box<clients::runtime::PodObservation>),
-    /// Has the workers of changed pods fetch again, and ends pods that no source desires.
-    Relisted {
-        pods: BTreeMap<PodUid, RuntimePod>,
-        changed: Vec<PodUid>,
-    },
-    /// Removes a pod whose worker has ended, and starts a pod that waited for its name.
-    Finished { uid: PodUid },
-    /// Frees the resources of a pod of which nothing runs any more.
-    Stopped { uid: PodUid },
-    /// Sets the pressures that the node is under, for admission.
-    PressuresChanged { pressures: BTreeSet<Signal> },
-    /// Has the pod's worker fail it: evicted, or ended with the node.
-    Fail {
-        uid: PodUid,
-        failure: Box<PodFailure>,
-        grace: Duration,
-    },
-    /// Sets whether the node is shutting down.
-    ShuttingDown(NodeShutdown),
-    /// Answers with the pods that hold resources: those of which something may still run.
-    ActivePods { reply: Reply<Vec<Arc<Pod>>> },
-    /// Tells the actors that keep files on this node which pods there are.
-    CleanUp,
-    /// Sets the node object whose labels and taints admission goes by.
-    NodeChanged { node: Option<Arc<Node>> },
-    /// Has every worker send its pod's status again.
-    Resync,
-    /// Answers with every pod on the node, sorted by name.
-    Pods { reply: Reply<Vec<Arc<Pod>>> },
-    /// Answers with the worker of the pod of this UID, name or namespace/name.
-    FindWorker {
-        pod: String,
-        reply: Reply<PodLookup>,
-    },
-}
 
 /// How many pods there are, and which are deferred.
 #[derive(Debug, Serialize)]
@@ -118,7 +72,7 @@ pub struct PodManager {
     peers: Peers,
     sources: BTreeSet<PodSource>,
     workers: PodWorkers,
-    node: Arc<NodeFacts>,
+    node: NodeState,
 
     sets: BTreeMap<PodSource, BTreeMap<PodUid, Arc<Pod>>>,
     reservations: PodNameReservations,
@@ -130,9 +84,15 @@ pub struct PodManager {
     ended: BTreeSet<PodUid>,
     deferred: BTreeMap<PodUid, DeferredPod>,
     resizes: PodResizes,
+    clean_up_timer: Option<TimerId>,
+}
+
+/// The node as admission sees it.
+#[derive(Debug)]
+struct NodeState {
+    facts: Arc<NodeFacts>,
     pressures: BTreeSet<Signal>,
     shutting_down: NodeShutdown,
-    clean_up_timer: Option<TimerId>,
 }
 
 impl Actor for PodManager {
@@ -156,23 +116,21 @@ impl Actor for PodManager {
         match msg {
             Msg::SetPods { source, pods } => self.set(source, pods, ctx),
             Msg::Restored { pods } => self.restored(pods, ctx),
-            Msg::Observed(observed) => self.observed(observed),
-            Msg::Relisted { pods, changed } => self.relisted(&pods, &changed, ctx),
-            Msg::Finished { uid } => self.finished(&uid, ctx),
-            Msg::Stopped { uid } => self.stopped(&uid, ctx),
-            Msg::PressuresChanged { pressures } => self.pressures = pressures,
+            Msg::Runtime(RuntimeReport::Observed(observed)) => self.observed(observed),
+            Msg::Runtime(RuntimeReport::Relisted { pods, changed }) => {
+                self.relisted(&pods, &changed, ctx);
+            }
+            Msg::Worker(WorkerReport::Stopped { uid }) => self.stopped(&uid, ctx),
+            Msg::Worker(WorkerReport::Finished { uid }) => self.finished(&uid, ctx),
+            Msg::Node(change) => self.node_changed(change),
             Msg::Fail {
                 uid,
                 failure,
                 grace,
             } => self.fail(&uid, *failure, grace),
-            Msg::ShuttingDown(state) => self.shutting_down = state,
-            Msg::ActivePods { reply } => reply.send(self.workers.active()),
             Msg::CleanUp => self.clean_up(),
-            Msg::NodeChanged { node } => self.node_changed(node.as_deref()),
             Msg::Resync => self.resync(ctx),
-            Msg::Pods { reply } => reply.send(self.all()),
-            Msg::FindWorker { pod, reply } => reply.send(self.find(&pod)),
+            Msg::Query(query) => self.answer_query(query),
         }
         Ok(())
     }
@@ -207,7 +165,11 @@ impl PodManager {
             peers,
             sources,
             workers,
-            node,
+            node: NodeState {
+                facts: node,
+                pressures: BTreeSet::new(),
+                shutting_down: NodeShutdown::No,
+            },
             sets: BTreeMap::new(),
             reservations: PodNameReservations::default(),
             unmanaged: None,
@@ -215,8 +177,6 @@ impl PodManager {
             ended: BTreeSet::new(),
             deferred: BTreeMap::new(),
             resizes: PodResizes::default(),
-            pressures: BTreeSet::new(),
-            shutting_down: NodeShutdown::No,
             clean_up_timer: None,
         }
     }
@@ -270,9 +230,17 @@ impl PodManager {
         }
     }
 
-    fn node_changed(&mut self, node: Option<&Node>) {
-        let Some(node) = node else { return };
-        let mut facts = NodeFacts::clone(&self.node);
+    fn node_changed(&mut self, change: NodeChange) {
+        match change {
+            NodeChange::Object(Some(node)) => self.set_node_object(&node),
+            NodeChange::Object(None) => {}
+            NodeChange::Pressures(pressures) => self.node.pressures = pressures,
+            NodeChange::Shutdown(state) => self.node.shutting_down = state,
+        }
+    }
+
+    fn set_node_object(&mut self, node: &Node) {
+        let mut facts = NodeFacts::clone(&self.node.facts);
         let labels = node.metadata.labels.iter().flatten();
         facts.labels = labels
             .map(|(key, value)| (key.clone(), value.clone()))
@@ -282,9 +250,17 @@ impl PodManager {
             .as_ref()
             .and_then(|spec| spec.taints.clone())
             .unwrap_or_default();
-        self.node = Arc::new(facts);
+        self.node.facts = Arc::new(facts);
         self.workers
             .set_host_ips(logic_node::node_status::host_ips(node));
+    }
+
+    fn answer_query(&self, query: PodQuery) {
+        match query {
+            PodQuery::All { reply } => reply.send(self.all()),
+            PodQuery::Active { reply } => reply.send(self.workers.active()),
+            PodQuery::Worker { pod, reply } => reply.send(self.find(&pod)),
+        }
     }
 
     /// Runs the pod: now, or when the pod that holds its name or UID has ended. Before the first relist it

@@ -141,9 +141,9 @@ impl PodManager {
             wanted: &desired.desired,
             allocated: &AllocatedResources::of(&desired.allocated),
             others: &others,
-            node: &self.node,
-            pressures: &self.pressures,
-            shutting_down: self.shutting_down,
+            node: &self.node.facts,
+            pressures: &self.node.pressures,
+            shutting_down: self.node.shutting_down,
         });
         let next = match answer {
             Allocation::Unchanged => PodGoal::run(desired.desired),

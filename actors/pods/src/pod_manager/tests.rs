@@ -164,8 +164,10 @@ fn pods_are_where_the_nodes_object_says_that_the_node_is() {
             {"type": "InternalIP", "address": "10.9.9.9"},
             {"type": "InternalIP", "address": "fd00::9"},
         ]}});
-        let seen = |object: serde_json::Value| pod_manager::Msg::NodeChanged {
-            node: Some(Arc::new(serde_json::from_value(object).unwrap())),
+        let seen = |object: serde_json::Value| {
+            pod_manager::Msg::Node(pod_manager::NodeChange::Object(Some(Arc::new(
+                serde_json::from_value(object).unwrap(),
+            ))))
         };
         node.node.pod_manager.tell(seen(object)).unwrap();
         let is_at = |status: &PodStatus| status.host_ip.as_deref() == Some("10.9.9.9");

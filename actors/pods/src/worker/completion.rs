@@ -156,7 +156,9 @@ impl PodWorker {
                 .is_ok(),
             self.peers
                 .pod_manager
-                .tell(pod_manager::Msg::Finished { uid: uid.clone() })
+                .tell(pod_manager::Msg::Worker(
+                    pod_manager::WorkerReport::Finished { uid: uid.clone() },
+                ))
                 .is_ok(),
         ];
         if told.contains(&false) {

@@ -51,7 +51,7 @@ impl PodWorker {
             && !self.published.last_notified.settled
         {
             let uid = self.uid.clone();
-            let settled = pod_manager::Msg::Stopped { uid };
+            let settled = pod_manager::Msg::Worker(pod_manager::WorkerReport::Stopped { uid });
             self.published.last_notified.settled = self.peers.pod_manager.tell(settled).is_ok();
             return self.published.last_notified.settled;
         }

@@ -54,7 +54,7 @@ impl PodResourcesService {
     }
 
     async fn pods(&self) -> Result<Vec<Arc<Pod>>, Status> {
-        let ask = |reply| pod_manager::Msg::Pods { reply };
+        let ask = pod_manager::Msg::all;
         let pods = self.pod_manager.ask(POD_MANAGER_TIMEOUT, ask).await;
         pods.map_err(|error| Status::unavailable(format!("the pods are not known: {error}")))
     }

@@ -288,10 +288,12 @@ impl ShutdownManager {
     }
 
     fn tell(&self, state: NodeShutdown) {
-        let pod_manager = self
-            .peers
-            .pod_manager
-            .tell(pod_manager::Msg::ShuttingDown(state));
+        let pod_manager =
+            self.peers
+                .pod_manager
+                .tell(pod_manager::Msg::Node(pod_manager::NodeChange::Shutdown(
+                    state,
+                )));
         if pod_manager.is_err() {
             tracing::warn!("not everybody knows whether the node goes down: a mailbox is full");
         }

@@ -40,10 +40,8 @@ impl ShutdownManager {
         }
         let (pod_manager, volumes) = (self.peers.pod_manager.clone(), self.peers.volumes.clone());
         ctx.run(async move {
-            let active = pod_manager.ask(ANSWER_TIMEOUT, |reply| pod_manager::Msg::ActivePods {
-                reply,
-            });
-            let mounted = volumes.ask(ANSWER_TIMEOUT, |reply| volumes::Msg::Stats { reply });
+            let active = pod_manager.ask(ANSWER_TIMEOUT, pod_manager::Msg::active);
+            let mounted = volumes.ask(ANSWER_TIMEOUT, volumes::Msg::stats);
             let (active, mounted) = futures_util::future::join(active, mounted).await;
             let mounted = mounted.unwrap_or_default().into_keys().collect();
             let observed = active.ok().map(|active| NodePods { active, mounted });

@@ -69,12 +69,12 @@ impl Rig {
         for _ in 0..time.as_millis() / POLL_INTERVAL.as_millis() {
             pass(POLL_INTERVAL).await;
             for msg in self.pod_manager.drain() {
-                if let pod_manager::Msg::ActivePods { reply } = msg {
+                if let pod_manager::Msg::Query(pod_manager::PodQuery::Active { reply }) = msg {
                     reply.send(Vec::new());
                 }
             }
             for msg in self.volumes.drain() {
-                if let volumes::Msg::Stats { reply } = msg {
+                if let volumes::Msg::Query(volumes::VolumeQuery::Stats { reply }) = msg {
                     reply.send(std::collections::BTreeMap::new());
                 }
             }

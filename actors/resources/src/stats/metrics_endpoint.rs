@@ -34,10 +34,7 @@ impl SummaryProvider {
             Err(error) => tracing::warn!("no metrics of logs: {}", told(&error)),
         }
         let volumes = &self.0.peers.volumes;
-        match volumes
-            .ask(ASK_TIMEOUT, |reply| volumes::Msg::View { reply })
-            .await
-        {
+        match volumes.ask(ASK_TIMEOUT, volumes::Msg::view).await {
             Ok(view) => {
                 let totals = totals(&view.volumes);
                 let totals = totals

@@ -217,13 +217,13 @@ impl SummaryProvider {
 
     async fn pods(&self) -> Result<BTreeMap<PodUid, Arc<Pod>>, AskError> {
         let pod_manager = &self.0.peers.pod_manager;
-        let ask = pod_manager.ask(ASK_TIMEOUT, |reply| pod_manager::Msg::Pods { reply });
+        let ask = pod_manager.ask(ASK_TIMEOUT, pod_manager::Msg::all);
         Ok(ask.await?.into_iter().map(|pod| (pod.uid(), pod)).collect())
     }
 
     async fn volumes(&self) -> Result<BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>, AskError> {
         let volumes = &self.0.peers.volumes;
-        let ask = volumes.ask(ASK_TIMEOUT, |reply| volumes::Msg::Stats { reply });
+        let ask = volumes.ask(ASK_TIMEOUT, volumes::Msg::stats);
         ask.await
     }
 

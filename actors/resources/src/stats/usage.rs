@@ -66,9 +66,7 @@ impl UsageSampler {
     async fn pods(&self) -> Result<Vec<PodUsage>, SampleError> {
         let pods = self
             .pod_manager
-            .ask(POD_MANAGER_TIMEOUT, |reply| pod_manager::Msg::Pods {
-                reply,
-            });
+            .ask(POD_MANAGER_TIMEOUT, pod_manager::Msg::all);
         let pods = pods.await.map_err(SampleError::Pods)?;
         let used = self
             .runtime

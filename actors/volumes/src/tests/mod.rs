@@ -5,13 +5,29 @@ mod in_use;
 mod lives;
 mod subpaths;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clients::storage::StoragePlugin;
 use clients::storage::testing::{FakeStorage, StorageFault};
+use k8s_openapi::api::core::v1::Pod;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
-use kernel::{AskError, ChildSpec, InjectedFault as ActorFault, Intensity, Supervisor, mailbox};
+use kernel::{
+    Addr, AskError, ChildSpec, InjectedFault as ActorFault, Intensity, Recipient, Supervisor,
+    mailbox,
+};
+use logic_api::objects::StaticObjects;
 use logic_api::testing::yaml::pod;
+use logic_api::types::PodUid;
+use logic_pods::PodWorkerConfig;
 use logic_resources::node_policy::NodePolicy;
-use state::events;
+use logic_volumes::resolve::SeLinuxMountPolicy;
+use logic_volumes::{MountedVolumes, Subpath, VolumeId};
+use state::events::{self, Recorder};
 use state::objects::{ObjectStore, StoreWriter};
+use state::status::PodResync;
 use tempfile::TempDir;
 use tonic::Status;
 
@@ -156,10 +172,7 @@ impl Rig {
     }
 
     async fn view(&self) -> VolumesView {
-        self.keeper
-            .ask(SECOND, |reply| Msg::View { reply })
-            .await
-            .unwrap()
+        self.keeper.ask(SECOND, Msg::view).await.unwrap()
     }
 
     async fn rows(&self) -> Vec<String> {

@@ -140,11 +140,7 @@ fn volumes_are_measured_now_and_then_two_at_a_time() {
         rig.plugins.release();
         pass(MOMENT).await;
         assert_eq!(count(), 3);
-        let stats = rig
-            .keeper
-            .ask(SECOND, |reply| Msg::Stats { reply })
-            .await
-            .unwrap();
+        let stats = rig.keeper.ask(SECOND, Msg::stats).await.unwrap();
         let of_pod = &stats[&PodUid::from("a")];
         assert_eq!(of_pod.keys().collect::<Vec<_>>(), ["e", "f", "g"]);
         assert_eq!(of_pod["e"].capacity, Some(1 << 30));
@@ -153,11 +149,7 @@ fn volumes_are_measured_now_and_then_two_at_a_time() {
         let rows = rig.view().await.volumes;
         assert_eq!(rows[0].figures.used, Some(1 << 20));
         rig.release("a").await.unwrap().unwrap().unwrap();
-        let stats = rig
-            .keeper
-            .ask(SECOND, |reply| Msg::Stats { reply })
-            .await
-            .unwrap();
+        let stats = rig.keeper.ask(SECOND, Msg::stats).await.unwrap();
         assert!(stats.is_empty());
     });
 }

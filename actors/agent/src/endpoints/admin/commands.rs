@@ -75,9 +75,7 @@ pub(super) async fn checkpoint(
     } = wanted;
     let pods = peers
         .pod_manager
-        .ask(POD_MANAGER_TIMEOUT, |reply| pod_manager::Msg::Pods {
-            reply,
-        });
+        .ask(POD_MANAGER_TIMEOUT, pod_manager::Msg::all);
     let pods = pods.await.map_err(|source| AdminError::Silent {
         who: "the pod directory",
         source,

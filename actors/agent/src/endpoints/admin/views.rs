@@ -152,7 +152,7 @@ async fn explanation(
     within: Duration,
 ) -> Result<Option<Explanation>, AskError> {
     let worker = pod_manager
-        .ask(within, |reply| pod_manager::Msg::FindWorker { pod, reply })
+        .ask(within, |reply| pod_manager::Msg::worker_of(pod, reply))
         .await?;
     let worker = match worker {
         pod_manager::PodLookup::Worker(worker) => worker,
@@ -213,9 +213,7 @@ async fn known(
     pod_manager: &Addr<pod_manager::Msg>,
     statuses: &Addr<status::Msg>,
 ) -> Result<(Vec<Arc<Pod>>, BTreeMap<PodUid, Arc<PodStatus>>), AskError> {
-    let pods = pod_manager
-        .ask(ASK_TIMEOUT, |reply| pod_manager::Msg::Pods { reply })
-        .await?;
+    let pods = pod_manager.ask(ASK_TIMEOUT, pod_manager::Msg::all).await?;
     let statuses = statuses
         .ask(ASK_TIMEOUT, |reply| status::Msg::All { reply })
         .await?;

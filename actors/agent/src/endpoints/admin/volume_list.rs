@@ -15,8 +15,5 @@ pub(super) async fn view(volumes: &Addr<Msg>) -> Result<VolumesView, AdminError>
         who: "the keeper of volumes",
         source,
     };
-    volumes
-        .ask(ASK_TIMEOUT, |reply| Msg::View { reply })
-        .await
-        .map_err(silent)
+    volumes.ask(ASK_TIMEOUT, Msg::view).await.map_err(silent)
 }

@@ -35,7 +35,7 @@ fn id(pod: &str) -> String {
 
 async fn why(node: &TestNode, pod: &str) -> Explanation {
     let pod = pod.to_owned();
-    let asked = |reply| pod_manager::Msg::FindWorker { pod, reply };
+    let asked = |reply| pod_manager::Msg::worker_of(pod, reply);
     let found = node
         .node
         .pod_manager

@@ -11,14 +11,14 @@ use kernel::{Context, Recipient};
 use logic_api::pod::PodView;
 use logic_node::node_status::registration::CONTROLLER_ATTACHES;
 use logic_node::node_status::{self, NodeFact, VolumesInUse};
-use logic_volumes::reconciler::{FailureEffect, OperationResult, VolumeOperation};
+use logic_volumes::reconciler::{FailureEffect, OperationResult, StateOfWorld, VolumeOperation};
 use logic_volumes::resolve::expansion::{
-    self, ClaimStatusUpdate, NodeResize, PvcGrowth, ResizeOutcome, claim_of,
+    ClaimStatusUpdate, NodeResize, PvcGrowth, ResizeOutcome, claim_of,
 };
 use logic_volumes::{RegisteredDriver, VolumeId};
 use tokio::sync::watch;
 
-use super::{Msg, VolumeManager};
+use super::{Completion, Msg, VolumeManager};
 
 /// The actors that report to the API server.
 #[derive(Debug, Clone)]
@@ -30,9 +30,9 @@ pub struct ApiPeers {
     pub object: watch::Receiver<Option<Arc<Node>>>,
 }
 
-/// The volumes in use, which a controller must not detach, and how far they were reported.
+/// The volumes in use, which a controller must not detach, how far they were reported, and the claims that grow.
 #[derive(Debug, Default)]
-pub(super) struct InUseReporter {
+pub(super) struct Reporter {
     /// The volumes reported last, even if there was no room for the report.
     told: Option<VolumesInUse>,
     /// The volumes that the API server was told; none before its first confirmation.
@@ -41,6 +41,8 @@ pub(super) struct InUseReporter {
     owed: UnsentReport,
     /// The attached volumes of the node's object; none if no controller attaches, or there is no object.
     attached: Option<BTreeSet<VolumeId>>,
+    /// Claims whose volumes are being expanded.
+    growing: BTreeMap<VolumeId, ExpandingClaim>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,7 +52,7 @@ enum UnsentReport {
     InUse,
 }
 
-impl InUseReporter {
+impl Reporter {
     pub(super) fn attached(&self) -> Option<&BTreeSet<VolumeId>> {
         self.attached.as_ref()
     }
@@ -60,6 +62,115 @@ impl InUseReporter {
         match &self.told {
             Some(VolumesInUse::AtLeast(ids) | VolumesInUse::Exactly(ids)) => ids,
             None => &NONE,
+        }
+    }
+
+    /// Reports the volumes in use. Without an API server no controller detaches, and they count as reported at once.
+    pub(super) fn report_in_use(&mut self, cluster: Option<&ApiPeers>, world: &mut StateOfWorld) {
+        let wanted = world.in_use();
+        let Some(cluster) = cluster else {
+            if wanted != *self.in_use() {
+                self.told = Some(VolumesInUse::Exactly(wanted.clone()));
+                world.report(wanted);
+            }
+            return;
+        };
+        let known = self.known.iter().flatten();
+        let held = known.filter(|id| world.may_be_present(id)).cloned();
+        let in_use: BTreeSet<VolumeId> = wanted.into_iter().chain(held).collect();
+        let whole = world.is_reconstructed() && self.known.is_some();
+        let in_use = match whole {
+            true => VolumesInUse::Exactly(in_use),
+            false => VolumesInUse::AtLeast(in_use),
+        };
+        let new = self.told.as_ref() != Some(&in_use);
+        if new || self.owed == UnsentReport::InUse {
+            let fact = NodeFact::VolumesInUse(in_use.clone());
+            self.told = Some(in_use);
+            self.owed = match cluster.node.tell(fact) {
+                Ok(()) => UnsentReport::Nothing,
+                Err(_) => UnsentReport::InUse,
+            };
+        }
+    }
+
+    pub(super) fn reported(&mut self, volumes: BTreeSet<VolumeId>, world: &mut StateOfWorld) {
+        world.report(volumes.clone());
+        self.known = Some(volumes);
+    }
+
+    /// Reads the attached volumes of the node's object; returns whether they changed.
+    fn update_attached(&mut self, cluster: &ApiPeers) -> bool {
+        let now = cluster.object.borrow().as_deref().and_then(attached);
+        let before = std::mem::replace(&mut self.attached, now);
+        before != self.attached
+    }
+
+    /// Records the claim of a volume that is to be expanded.
+    pub(super) fn note_growth(
+        &mut self,
+        id: &VolumeId,
+        pod: &Pod,
+        entry: &Volume,
+        grow: NodeResize,
+    ) {
+        if grow.claim == ClaimStatusUpdate::UpToDate {
+            return;
+        }
+        if let Some(claim) = claim_of(pod, entry) {
+            let growing = ExpandingClaim {
+                namespace: pod.namespace().to_owned(),
+                claim,
+                grow,
+            };
+            self.growing.insert(id.clone(), growing);
+        }
+    }
+
+    pub(super) fn resize_begins(&self, cluster: Option<&ApiPeers>, task: &VolumeOperation) {
+        if let VolumeOperation::Expand { volume, .. } = task {
+            self.report_resize(cluster, &volume.id, ResizeOutcome::Begun);
+        }
+    }
+
+    pub(super) fn resize_ended(
+        &mut self,
+        cluster: Option<&ApiPeers>,
+        task: &VolumeOperation,
+        ending: &OperationResult,
+    ) {
+        let VolumeOperation::Expand { volume, .. } = task else {
+            return;
+        };
+        let outcome = match ending {
+            OperationResult::Done | OperationResult::Mounted { .. } => ResizeOutcome::Grown,
+            OperationResult::Failed {
+                message,
+                trace: FailureEffect::Refusal | FailureEffect::Nothing,
+            } => ResizeOutcome::Infeasible(message.clone()),
+            OperationResult::Failed { message, .. } | OperationResult::Stuck { message, .. } => {
+                ResizeOutcome::Failed(message.clone())
+            }
+        };
+        let done = outcome == ResizeOutcome::Grown;
+        self.report_resize(cluster, &volume.id, outcome);
+        if done {
+            self.growing.remove(&volume.id);
+        }
+    }
+
+    fn report_resize(&self, cluster: Option<&ApiPeers>, id: &VolumeId, outcome: ResizeOutcome) {
+        let (Some(cluster), Some(growing)) = (cluster, self.growing.get(id)) else {
+            return;
+        };
+        let growth = PvcGrowth {
+            namespace: growing.namespace.clone(),
+            claim: growing.claim.clone(),
+            grow: growing.grow.clone(),
+            outcome,
+        };
+        if let Err(full) = cluster.claims.tell(growth) {
+            tracing::warn!("a claim does not follow its volume's size: {full}");
         }
     }
 }
@@ -80,49 +191,15 @@ fn attached(node: &Node) -> Option<BTreeSet<VolumeId>> {
 
 /// A claim whose volume is being expanded.
 #[derive(Debug)]
-pub(super) struct ExpandingClaim {
+struct ExpandingClaim {
     namespace: String,
     claim: String,
     grow: NodeResize,
 }
 
 impl VolumeManager {
-    /// Reports the volumes in use. Without an API server no controller detaches, and they count as reported at once.
-    pub(super) fn report_in_use(&mut self) {
-        let wanted = self.world.in_use();
-        let Some(cluster) = &self.peers.cluster else {
-            if wanted != *self.reporting.in_use() {
-                self.reporting.told = Some(VolumesInUse::Exactly(wanted.clone()));
-                self.world.report(wanted);
-            }
-            return;
-        };
-        let known = self.reporting.known.iter().flatten();
-        let held = known.filter(|id| self.world.may_be_present(id)).cloned();
-        let in_use: BTreeSet<VolumeId> = wanted.into_iter().chain(held).collect();
-        let whole = self.world.is_reconstructed() && self.reporting.known.is_some();
-        let in_use = match whole {
-            true => VolumesInUse::Exactly(in_use),
-            false => VolumesInUse::AtLeast(in_use),
-        };
-        let new = self.reporting.told.as_ref() != Some(&in_use);
-        if new || self.reporting.owed == UnsentReport::InUse {
-            let fact = NodeFact::VolumesInUse(in_use.clone());
-            self.reporting.told = Some(in_use);
-            self.reporting.owed = match cluster.node.tell(fact) {
-                Ok(()) => UnsentReport::Nothing,
-                Err(_) => UnsentReport::InUse,
-            };
-        }
-    }
-
-    pub(super) fn reported(&mut self, volumes: BTreeSet<VolumeId>) {
-        self.world.report(volumes.clone());
-        self.reporting.known = Some(volumes);
-    }
-
     pub(super) fn resync(&mut self) {
-        self.reporting.told = None;
+        self.reporter.told = None;
         self.report_drivers();
         self.report_stuck();
     }
@@ -171,33 +248,22 @@ impl VolumeManager {
                 // The node's object has no publisher any more.
                 std::future::pending::<()>().await;
             }
-            Msg::NodeChanged
+            Completion::NodeChanged.into()
         });
     }
 
     pub(super) fn node_changed(&mut self, ctx: &mut Context<Msg>) {
-        if self.peers.cluster.is_none() {
+        let Some(cluster) = &self.peers.cluster else {
             return;
-        }
+        };
         self.await_node(ctx);
-        let labels = self.labels();
-        let differs = self.drivers.look_at(labels);
-        let attached = self.update_attached();
+        let differs = self.drivers.look_at(self.labels());
+        let attached = self.reporter.update_attached(cluster);
         if differs {
             self.drivers_changed(ctx);
         } else if attached {
             self.resolve_all_pods(ctx);
         }
-    }
-
-    /// Returns whether the attached volumes changed.
-    fn update_attached(&mut self) -> bool {
-        let Some(cluster) = &self.peers.cluster else {
-            return false;
-        };
-        let now = cluster.object.borrow().as_deref().and_then(attached);
-        let before = std::mem::replace(&mut self.reporting.attached, now);
-        before != self.reporting.attached
     }
 
     /// The node's labels: those of its object, or else those that it would register with.
@@ -209,7 +275,12 @@ impl VolumeManager {
         object.unwrap_or_else(|| self.peers.rules.facts.labels.clone())
     }
 
-    /// Records the claim of a volume that is to be expanded.
+    pub(super) fn report_in_use(&mut self) {
+        let cluster = self.peers.cluster.as_ref();
+        self.reporter.report_in_use(cluster, &mut self.world);
+    }
+
+    /// Without an API server there is no claim to report to.
     pub(super) fn note_growth(
         &mut self,
         id: &VolumeId,
@@ -217,58 +288,8 @@ impl VolumeManager {
         entry: &Volume,
         grow: NodeResize,
     ) {
-        if self.peers.cluster.is_none() || grow.claim == ClaimStatusUpdate::UpToDate {
-            return;
-        }
-        if let Some(claim) = claim_of(pod, entry) {
-            let growing = ExpandingClaim {
-                namespace: pod.namespace().to_owned(),
-                claim,
-                grow,
-            };
-            self.growing.insert(id.clone(), growing);
-        }
-    }
-
-    pub(super) fn resize_begins(&self, task: &VolumeOperation) {
-        if let VolumeOperation::Expand { volume, .. } = task {
-            self.report_resize(&volume.id, ResizeOutcome::Begun);
-        }
-    }
-
-    pub(super) fn resize_ended(&mut self, task: &VolumeOperation, ending: &OperationResult) {
-        let VolumeOperation::Expand { volume, .. } = task else {
-            return;
-        };
-        let outcome = match ending {
-            OperationResult::Done | OperationResult::Mounted { .. } => ResizeOutcome::Grown,
-            OperationResult::Failed {
-                message,
-                trace: FailureEffect::Refusal | FailureEffect::Nothing,
-            } => ResizeOutcome::Infeasible(message.clone()),
-            OperationResult::Failed { message, .. } | OperationResult::Stuck { message, .. } => {
-                ResizeOutcome::Failed(message.clone())
-            }
-        };
-        let done = outcome == expansion::ResizeOutcome::Grown;
-        self.report_resize(&volume.id, outcome);
-        if done {
-            self.growing.remove(&volume.id);
-        }
-    }
-
-    fn report_resize(&self, id: &VolumeId, outcome: ResizeOutcome) {
-        let (Some(cluster), Some(growing)) = (&self.peers.cluster, self.growing.get(id)) else {
-            return;
-        };
-        let growth = PvcGrowth {
-            namespace: growing.namespace.clone(),
-            claim: growing.claim.clone(),
-            grow: growing.grow.clone(),
-            outcome,
-        };
-        if let Err(full) = cluster.claims.tell(growth) {
-            tracing::warn!("a claim does not follow its volume's size: {full}");
+        if self.peers.cluster.is_some() {
+            self.reporter.note_growth(id, pod, entry, grow);
         }
     }
 }

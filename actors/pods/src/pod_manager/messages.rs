@@ -1,0 +1,106 @@
+//! The messages of the pod manager.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kernel::Reply;
+use logic_api::types::{PodFailure, PodUid, RuntimePod};
+use logic_pods::admission::NodeShutdown;
+use logic_resources::thresholds::Signal;
+
+use super::{PodLookup, PodSource};
+
+/// Messages of the pod manager.
+#[derive(Debug, strum::IntoStaticStr)]
+pub enum Msg {
+    /// Replaces the desired pods of this source.
+    SetPods {
+        source: PodSource,
+        pods: Vec<Arc<Pod>>,
+    },
+    /// Runs these API pods from the offline checkpoint: the API has not answered yet, so no other pod is an orphan.
+    Restored { pods: Vec<Arc<Pod>> },
+    /// Takes what PLEG found in the runtime.
+    Runtime(RuntimeReport),
+    /// Takes what a pod's worker has come to.
+    Worker(WorkerReport),
+    /// Takes a change of the node, for admission.
+    Node(NodeChange),
+    /// Has the pod's worker fail it: evicted, or ended with the node.
+    Fail {
+        uid: PodUid,
+        failure: Box<PodFailure>,
+        grace: Duration,
+    },
+    /// Tells the actors that keep files on this node which pods there are.
+    CleanUp,
+    /// Has every worker send its pod's status again.
+    Resync,
+    /// Answers a question about the pods.
+    Query(PodQuery),
+}
+
+/// What PLEG found in the runtime.
+#[derive(Debug)]
+pub enum RuntimeReport {
+    /// What the runtime reported about one pod, for its worker.
+    Observed(Box<clients::runtime::PodObservation>),
+    /// All pods of the runtime: the workers of changed ones fetch again, and pods that no source desires end.
+    Relisted {
+        pods: BTreeMap<PodUid, RuntimePod>,
+        changed: Vec<PodUid>,
+    },
+}
+
+/// What a pod's worker has come to.
+#[derive(Debug)]
+pub enum WorkerReport {
+    /// Nothing of the pod runs any more: its resources are free.
+    Stopped { uid: PodUid },
+    /// The worker has ended: the pod is gone, and its name is free.
+    Finished { uid: PodUid },
+}
+
+/// A change of the node that admission goes by.
+#[derive(Debug)]
+pub enum NodeChange {
+    /// The node object, with its labels, taints and addresses; none leaves everything as it is.
+    Object(Option<Arc<Node>>),
+    /// The pressures that the node is under.
+    Pressures(BTreeSet<Signal>),
+    /// Whether the node is shutting down.
+    Shutdown(NodeShutdown),
+}
+
+/// A question about the pods of this node.
+#[derive(Debug)]
+pub enum PodQuery {
+    /// Every pod, sorted by name.
+    All { reply: Reply<Vec<Arc<Pod>>> },
+    /// The pods that hold resources: those of which something may still run.
+    Active { reply: Reply<Vec<Arc<Pod>>> },
+    /// The worker of the pod of this UID, name or namespace/name.
+    Worker {
+        pod: String,
+        reply: Reply<PodLookup>,
+    },
+}
+
+impl Msg {
+    /// Asks for every pod, sorted by name.
+    pub fn all(reply: Reply<Vec<Arc<Pod>>>) -> Msg {
+        Msg::Query(PodQuery::All { reply })
+    }
+
+    /// Asks for the pods that hold resources.
+    pub fn active(reply: Reply<Vec<Arc<Pod>>>) -> Msg {
+        Msg::Query(PodQuery::Active { reply })
+    }
+
+    /// Asks for the worker of the pod of this UID, name or namespace/name.
+    pub fn worker_of(pod: String, reply: Reply<PodLookup>) -> Msg {
+        Msg::Query(PodQuery::Worker { pod, reply })
+    }
+}

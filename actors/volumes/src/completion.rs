@@ -1,0 +1,64 @@
+//! The results of the volume manager's own tasks.
+
+use clients::storage::{DriverEvent, StorageError, StoragePlugin};
+use kernel::Context;
+use logic_api::types::PodUid;
+
+use super::drivers::PluginListing;
+use super::executor::{FinishedOperation, StuckProcess};
+use super::measurements::MeasurementResult;
+use super::{Msg, VolumeManager};
+
+/// The result of a task that the volume manager began.
+#[derive(Debug)]
+pub enum Completion {
+    /// A plugin's capabilities and volumes.
+    Listed(StoragePlugin, Result<PluginListing, StorageError>),
+    /// The pods that have folders on the node.
+    Folders(Vec<PodUid>),
+    /// An event of the CSI plugin's drivers; none: the stream ended.
+    Driver(Option<DriverEvent>),
+    /// The result of an operation.
+    OperationFinished(FinishedOperation),
+    /// The end of work within a pod's volumes, with the plugin processes that got stuck over it.
+    AccessEnded {
+        uid: PodUid,
+        worn: Vec<StuckProcess>,
+    },
+    /// A plugin's process has ended, which was stuck: by the plugin and its generation.
+    ProcessReplaced(StoragePlugin, u64),
+    /// The answer of a driver that was asked for its limit; the limit itself comes as an event of the driver.
+    LimitsRefreshed {
+        driver: String,
+        answer: Result<(), StorageError>,
+    },
+    /// The result of a measurement.
+    Measured(MeasurementResult),
+    /// The node object changed: its labels, which drivers' topology must match, or its attached volumes.
+    NodeChanged,
+    /// Objects changed, from which volumes are made.
+    ObjectsChanged,
+}
+
+impl From<Completion> for Msg {
+    fn from(completion: Completion) -> Msg {
+        Msg::Completed(Box::new(completion))
+    }
+}
+
+impl VolumeManager {
+    pub(super) fn completed(&mut self, completion: Completion, ctx: &mut Context<Msg>) {
+        match completion {
+            Completion::Listed(plugin, answer) => self.listed(plugin, answer, ctx),
+            Completion::Folders(uids) => self.world.folders(uids),
+            Completion::Driver(event) => self.backend_news(event, ctx),
+            Completion::OperationFinished(finished) => self.ended(finished, ctx),
+            Completion::AccessEnded { uid, worn } => self.left(&uid, worn, ctx),
+            Completion::ProcessReplaced(plugin, generation) => self.buried(plugin, generation),
+            Completion::LimitsRefreshed { driver, answer } => self.inquired(&driver, answer, ctx),
+            Completion::Measured(measured) => self.measured(measured, ctx),
+            Completion::NodeChanged => self.node_changed(ctx),
+            Completion::ObjectsChanged => self.await_objects(ctx),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What the volume manager does later.
+
+use kernel::Context;
+use logic_api::types::PodUid;
+
+use super::{Msg, VolumeManager};
+
+/// What a timer of the volume manager is for.
+#[derive(Debug)]
+pub enum Timer {
+    /// Resolves the next queued pods.
+    Resolve,
+    /// Resolves a pod's volumes again: a token must be renewed, or the sync period has passed.
+    ResyncPod { uid: PodUid },
+    /// Plans again: a delay has passed.
+    Plan,
+    /// Answers a request whose deadline has passed.
+    TimedOut { uid: PodUid, turn: u64 },
+    /// Asks a driver again how many volumes it takes on this node: its period has passed.
+    RefreshLimits { driver: String },
+    /// Measures the due volumes.
+    Measure,
+}
+
+impl VolumeManager {
+    pub(super) fn due(&mut self, timer: Timer, ctx: &mut Context<Msg>) {
+        match timer {
+            Timer::Resolve => self.resolve_some(ctx),
+            Timer::ResyncPod { uid } => self.again(&uid, ctx),
+            // The manager plans after every message.
+            Timer::Plan => self.wake = None,
+            Timer::TimedOut { uid, turn } => self.late(&uid, turn),
+            Timer::RefreshLimits { driver } => self.inquire(driver, ctx),
+            Timer::Measure => self.measure(ctx),
+        }
+    }
+}
