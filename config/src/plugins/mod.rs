@@ -2,6 +2,7 @@
 //! ours, not upstream's; without one, the kubelet's own `containerRuntimeEndpoint` decides. The storage
 //! plugins are there whether the file names them or not.
 
+mod shipped;
 mod storage;
 
 use std::collections::BTreeSet;
@@ -248,6 +249,9 @@ fn check_start(
     folders: PluginFolders<'_>,
 ) -> Result<PluginStart, (&'static str, String)> {
     match (command, endpoint) {
+        (Some(command), None) if shipped::NAMES.contains(&command.as_str()) => {
+            Ok(shipped::start(&command, args, folders.program))
+        }
         (Some(command), None) if !command.is_empty() => Ok(PluginStart::Managed {
             command: locate(&command, folders),
             args,
@@ -303,15 +307,9 @@ pub fn from_endpoint(endpoint: &str, program: &Path) -> Result<PluginFile, Plugi
         .find(|name| endpoint.contains(name));
     let (start, configuration) = match name {
         Some(name) => {
-            let command = program.join(format!("runtime-{name}"));
+            let start = shipped::start(&format!("runtime-{name}"), Vec::new(), program);
             let endpoint = format!("unix://{}", path.display());
-            (
-                PluginStart::Managed {
-                    command,
-                    args: Vec::new(),
-                },
-                json!({ "endpoint": endpoint }),
-            )
+            (start, json!({ "endpoint": endpoint }))
         }
         None => (PluginStart::External { endpoint: path }, Value::Null),
     };

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::{PluginConfig, PluginKind, PluginStart};
+use super::{PluginConfig, PluginKind, shipped};
 
-/// Each is named as its program.
+/// Each is named as its command.
 const NAMES: [&str; 2] = ["storage-local", "storage-csi"];
 
 /// Volumes are assigned to plugins by these names, so they are reserved for storage plugins.
@@ -29,10 +29,7 @@ pub(super) fn with_defaults(mut plugins: Vec<PluginConfig>, program: &Path) -> V
         if plugins.iter().any(|plugin| plugin.name == name) {
             continue;
         }
-        let start = PluginStart::Managed {
-            command: program.join(name),
-            args: Vec::new(),
-        };
+        let start = shipped::start(name, Vec::new(), program);
         plugins.push(PluginConfig::new(name, PluginKind::Storage, start));
     }
     plugins

@@ -63,7 +63,7 @@ fn a_plugin_file_is_read_with_its_defaults() {
             (plugin.name.as_str(), plugin.kind),
             (name, PluginKind::Storage)
         );
-        assert_eq!(plugin.start, managed(&format!("/opt/oxlet/{name}"), &[]));
+        assert_eq!(plugin.start, managed("/opt/oxlet/oxlet-plugins", &[name]));
         assert_eq!(plugin.configuration, Value::Null);
     }
 }
@@ -208,30 +208,26 @@ fn another_kind_of_document_is_refused() {
 #[test]
 fn a_kubelets_endpoint_tells_the_plugin() {
     let program = Path::new("/opt/oxlet");
-    for (endpoint, name, command) in [
+    for (endpoint, name, plugin) in [
         (
             "unix:///run/containerd/containerd.sock",
             "containerd",
-            "/opt/oxlet/runtime-containerd",
+            "runtime-containerd",
         ),
         (
             "/run/containerd/containerd.sock",
             "containerd",
-            "/opt/oxlet/runtime-containerd",
+            "runtime-containerd",
         ),
-        (
-            "unix:///var/run/crio/crio.sock",
-            "crio",
-            "/opt/oxlet/runtime-crio",
-        ),
+        ("unix:///var/run/crio/crio.sock", "crio", "runtime-crio"),
     ] {
         let file = from_endpoint(endpoint, program).unwrap();
         assert_eq!((file.runtime.as_str(), file.plugins.len()), (name, 3));
         assert_eq!(
             file.plugins[0].start,
             PluginStart::Managed {
-                command: command.into(),
-                args: vec![]
+                command: "/opt/oxlet/oxlet-plugins".into(),
+                args: vec![plugin.to_owned()]
             }
         );
         let told = file.plugins[0].configuration["endpoint"].as_str().unwrap();
@@ -245,6 +241,26 @@ fn a_kubelets_endpoint_tells_the_plugin() {
         }
     );
     assert!(from_endpoint("tcp://127.0.0.1:1", program).is_err());
+}
+
+#[test]
+fn a_shipped_plugin_is_a_name_of_one_program_and_a_path_is_any_other() {
+    let start = |command: &str| {
+        let body = format!(
+            "runtime: a\nplugins:\n- {{name: a, kind: runtime, command: {command}, args: [-x]}}\n"
+        );
+        read(&body).unwrap().plugins[0].start.clone()
+    };
+    let managed = |command: &str, args: &[&str]| PluginStart::Managed {
+        command: command.into(),
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+    };
+    let shipped = managed("/opt/oxlet/oxlet-plugins", &["runtime-crio", "-x"]);
+    assert_eq!(start("runtime-crio"), shipped);
+    let other = managed("/etc/oxlet/./runtime-crio", &["-x"]);
+    assert_eq!(start("./runtime-crio"), other);
+    let fake = managed("/opt/oxlet/runtime-fake", &["-x"]);
+    assert_eq!(start("runtime-fake"), fake);
 }
 
 #[test]

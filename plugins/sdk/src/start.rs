@@ -41,7 +41,10 @@ impl Start {
         if env::var_os("LISTEN_FDS").is_some() {
             return Self::inherited(info);
         }
-        let arguments = Arguments::read(env::args_os().skip(1))?;
+        // A program of several plugins is told first which of them it is to be.
+        let mut given = env::args_os().skip(1).peekable();
+        given.next_if(|first| first.as_os_str() == info.name);
+        let arguments = Arguments::read(given)?;
         match arguments.socket {
             Some(ref socket) => Self::by_hand(info, socket.clone(), arguments),
             None => Err(Refusal::new(format!("no socket was handed over; {USAGE}"))),

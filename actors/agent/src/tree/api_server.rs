@@ -119,7 +119,7 @@ impl ClusterWiring {
 
     /// The client that patches pods' statuses.
     pub(super) fn sending(&self) -> status::StatusClient {
-        let pods = Recipient::new(self.addrs.pods.clone(), |PodResync| api_pods::Msg::Again);
+        let pods = Recipient::new(self.addrs.pods.clone(), |PodResync| api_pods::Msg::Resync);
         status::StatusClient::new(&self.client, pods)
     }
 
@@ -459,14 +459,10 @@ impl ClusterContext<'_> {
         certificate: Option<Addr<certificates::Msg>>,
     ) {
         let mut listeners = vec![
-            Recipient::new(
-                self.addrs.pods.clone(),
-                |node: Option<Arc<v1::Node>>| match node.and_then(|node| node.metadata.uid.clone())
-                {
-                    Some(uid) => api_pods::Msg::Node { uid },
-                    None => api_pods::Msg::NodeGone,
-                },
-            ),
+            Recipient::new(self.addrs.pods.clone(), |node: Option<Arc<v1::Node>>| {
+                let uid = node.and_then(|node| node.metadata.uid.clone());
+                api_pods::Msg::Node { uid }
+            }),
             Recipient::new(self.addrs.keeper.clone(), |node: Option<Arc<v1::Node>>| {
                 let ttl = node.as_deref().and_then(object_ttl);
                 let uid = node.and_then(|node| node.metadata.uid.clone());

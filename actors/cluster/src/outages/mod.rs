@@ -135,7 +135,7 @@ impl Rig {
         root.spawn(ChildSpec::permanent("objects"), keeper_port, move || {
             ObjectManager::new(peers.clone(), rules.clone())
         });
-        let again = Recipient::new(pods, |status::PodResync| pods::Msg::Again);
+        let again = Recipient::new(pods, |status::PodResync| pods::Msg::Resync);
         let peers = status::Peers {
             republish: Recipient::new(to_others.clone(), |_| OutageMsg::Other),
             api: Some(status::StatusClient::new(&client, again)),

@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 use api_client::{ApiClient, ApiError, ObjectEvent, ObjectSelector, RequestLane, watch};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Context, Exit, Full, Recipient, Reply};
 use kube::Api;
@@ -60,26 +59,32 @@ pub enum Msg {
     Supplied { uids: BTreeSet<PodUid> },
     /// Sees to it that exactly these static pods have mirrors; those that end keep theirs until they are over.
     Static(StaticPodSet),
-    /// Takes note of the node's UID in the API: mirrors belong to it.
-    Node { uid: String },
-    /// Makes no more mirrors: the node is no longer in the API.
-    NodeGone,
+    /// Takes note of the node's UID in the API, to which mirrors belong; none: the node is no longer in the API, and no
+    /// more mirrors are made.
+    Node { uid: Option<String> },
     /// Answers with every pod that the API gives this node, mirrors included.
     All { reply: Reply<Vec<Arc<Pod>>> },
     /// Takes in events of the watch.
-    Came(WatchBatch),
-    /// Goes by the checkpoint: the API did not give its first answer in time.
-    Late,
-    /// Notifies subscribers of what has changed.
-    Tell,
+    Watched(WatchBatch),
     /// Sends the status manager everything again: it has restarted.
-    Again,
-    /// Lets pods go on that have waited long enough.
-    Release,
+    Resync,
     /// Takes note of how the making or deleting of a mirror ended.
     Mirrored(Box<MirrorOutcome>),
+    /// Does what a timer is for.
+    Due(Timer),
+}
+
+/// What a timer of this actor is for.
+#[derive(Debug)]
+pub enum Timer {
+    /// Goes by the checkpoint: the API did not give its first answer in time.
+    FirstAnswerLate,
+    /// Notifies subscribers of what has changed.
+    Notify,
+    /// Lets pods go on that have waited long enough.
+    Release,
     /// Looks again at mirrors that could not be made or deleted.
-    MirrorAgain,
+    RetryMirrors,
 }
 
 type PodEventStream = BoxStream<'static, Vec<Result<ObjectEvent<Pod>, ApiError>>>;
@@ -146,13 +151,13 @@ pub struct ApiPods {
     held: PodStore,
     mirroring: MirrorPods,
     trouble: Option<String>,
-    telling: Timer,
+    telling: TimerState,
     told_at: Option<Instant>,
-    releasing: Timer,
+    releasing: TimerState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Timer {
+enum TimerState {
     Off,
     On,
 }
@@ -166,7 +171,7 @@ impl Actor for ApiPods {
         let ours = ObjectSelector::fields(format!("spec.nodeName={}", self.held.node()));
         let stream = watch::<Pod>(api, ours).ready_chunks(AT_ONCE).boxed();
         ask(stream, ctx);
-        ctx.after(FIRST_TIMEOUT, Msg::Late);
+        ctx.after(FIRST_TIMEOUT, Msg::Due(Timer::FirstAnswerLate));
         Ok(())
     }
 
@@ -174,19 +179,18 @@ impl Actor for ApiPods {
         match msg {
             Msg::Supplied { uids } => self.supplied(&uids, ctx),
             Msg::Static(statics) => self.fixed(statics, ctx),
-            Msg::Node { uid } => self.node(Some(uid), ctx),
-            Msg::NodeGone => self.node(None, ctx),
+            Msg::Node { uid } => self.node(uid, ctx),
             Msg::All { reply } => reply.send(self.held.everything()),
-            Msg::Came(news) => self.came(news, ctx),
-            Msg::Again => self.again(ctx),
-            Msg::Late => self.late(ctx),
-            Msg::Tell => {
-                self.telling = Timer::Off;
+            Msg::Watched(batch) => self.watched(batch, ctx),
+            Msg::Resync => self.resync(ctx),
+            Msg::Due(Timer::FirstAnswerLate) => self.late(ctx),
+            Msg::Due(Timer::Notify) => {
+                self.telling = TimerState::Off;
                 self.tell(ctx);
             }
-            Msg::Release => self.release(ctx),
+            Msg::Due(Timer::Release) => self.release(ctx),
             Msg::Mirrored(end) => self.mirrored(*end, ctx),
-            Msg::MirrorAgain => self.mirror(ctx),
+            Msg::Due(Timer::RetryMirrors) => self.mirror(ctx),
         }
         Ok(())
     }
@@ -223,9 +227,9 @@ impl ApiPods {
             from: PodOrigin::Nobody,
             held: PodStore::new(node, remembered),
             trouble: None,
-            telling: Timer::Off,
+            telling: TimerState::Off,
             told_at: None,
-            releasing: Timer::Off,
+            releasing: TimerState::Off,
         }
     }
 
@@ -245,25 +249,25 @@ impl ApiPods {
         self.mirror(ctx);
     }
 
-    fn came(&mut self, news: WatchBatch, ctx: &mut Context<Msg>) {
-        for event in news.events {
+    fn watched(&mut self, batch: WatchBatch, ctx: &mut Context<Msg>) {
+        for event in batch.events {
             match event {
-                Ok(event) => self.heard(event, ctx),
+                Ok(event) => self.apply(event, ctx),
                 Err(trouble) => self.troubled(&trouble, ctx),
             }
         }
-        if let Some(stream) = news.stream {
+        if let Some(stream) = batch.stream {
             ask(stream, ctx);
         }
         self.mirror(ctx);
         self.tell_now(ctx);
     }
 
-    fn heard(&mut self, event: ObjectEvent<Pod>, ctx: &mut Context<Msg>) {
+    fn apply(&mut self, event: ObjectEvent<Pod>, ctx: &mut Context<Msg>) {
         if let Some(trouble) = self.trouble.take() {
             tracing::info!("pods come from the API server again, after: {trouble}");
         }
-        let (now, seen) = (ctx.now(), seen(ctx));
+        let (now, seen) = (ctx.now(), ctx.timestamp());
         match event {
             ObjectEvent::Listed(pods) => {
                 self.from = PodOrigin::Api;
@@ -283,7 +287,7 @@ impl ApiPods {
         self.late(ctx);
     }
 
-    fn again(&mut self, ctx: &mut Context<Msg>) {
+    fn resync(&mut self, ctx: &mut Context<Msg>) {
         self.told.statuses.forget();
         self.tell(ctx);
     }
@@ -312,9 +316,9 @@ impl ApiPods {
     }
 
     fn tell_soon(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
-        if self.telling == Timer::Off {
-            self.telling = Timer::On;
-            ctx.after(wait, Msg::Tell);
+        if self.telling == TimerState::Off {
+            self.telling = TimerState::On;
+            ctx.after(wait, Msg::Due(Timer::Notify));
         }
     }
 
@@ -330,10 +334,13 @@ impl ApiPods {
             self.tell_soon(TOLD_AGAIN, ctx);
         }
         if let Some(at) = self.held.next_release()
-            && self.releasing == Timer::Off
+            && self.releasing == TimerState::Off
         {
-            self.releasing = Timer::On;
-            ctx.after(at.saturating_duration_since(ctx.now()), Msg::Release);
+            self.releasing = TimerState::On;
+            ctx.after(
+                at.saturating_duration_since(ctx.now()),
+                Msg::Due(Timer::Release),
+            );
         }
     }
 
@@ -351,7 +358,7 @@ impl ApiPods {
     }
 
     fn release(&mut self, ctx: &mut Context<Msg>) {
-        self.releasing = Timer::Off;
+        self.releasing = TimerState::Off;
         self.held.release(ctx.now());
         self.tell(ctx);
     }
@@ -373,10 +380,10 @@ impl ApiPods {
             self.held.delete(gone);
         }
         if let Some(made) = end.made.clone() {
-            self.held.apply(made, ctx.now(), seen(ctx));
+            self.held.apply(made, ctx.now(), ctx.timestamp());
         }
         let wait = self.mirroring.ended(&end, ctx.now());
-        ctx.after(wait, Msg::MirrorAgain);
+        ctx.after(wait, Msg::Due(Timer::RetryMirrors));
         self.tell_now(ctx);
     }
 }
@@ -387,12 +394,8 @@ fn ask(mut stream: PodEventStream, ctx: &mut Context<Msg>) {
         let events = stream.next().await;
         let stream = events.is_some().then_some(stream);
         let events = events.unwrap_or_default();
-        Msg::Came(WatchBatch { events, stream })
+        Msg::Watched(WatchBatch { events, stream })
     });
-}
-
-fn seen(ctx: &Context<Msg>) -> Timestamp {
-    ctx.timestamp()
 }
 
 impl fmt::Debug for ApiPods {

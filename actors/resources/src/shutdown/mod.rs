@@ -68,28 +68,40 @@ pub struct Peers {
 pub enum Msg {
     /// Connects to logind.
     Connect,
-    /// Stores the lock, and waits for logind's signal.
-    Connected(Box<Result<(LogindConnection, InhibitorLock), LogindError>>),
-    /// Begins to end pods.
-    Down,
-    /// Lets pods begin again, and takes a new lock.
-    Cancelled,
-    /// Takes the new lock.
-    Locked(Box<Result<InhibitorLock, LogindError>>),
+    /// Takes what logind says.
+    Logind(LogindEvent),
     /// Polls the pods: some may have ended.
     Observe,
     /// Takes the pods that still run, or still have volumes mounted; none if a manager did not answer.
     Observed(Box<Option<NodePods>>),
-    /// Connects again: logind's stream of signals ended.
-    ObserveFailed,
     /// Releases the lock.
     Release,
     /// Reports the shutdown state again: the node status manager restarted.
     Resync,
-    /// Shows the times of the last shutdown.
-    RecordLoaded(io::Result<ShutdownRecord>),
-    /// Goes on after the record was written, or failed to be.
-    RecordWritten(io::Result<()>),
+    /// Takes how the record of the last shutdown was read or written.
+    Record(RecordEvent),
+}
+
+/// What logind says.
+#[derive(Debug)]
+pub enum LogindEvent {
+    /// The connection, and the lock on it.
+    Connected(Box<Result<(LogindConnection, InhibitorLock), LogindError>>),
+    /// The new lock after a cancelled shutdown.
+    Locked(Box<Result<InhibitorLock, LogindError>>),
+    /// The machine goes down: pods end.
+    Down,
+    /// The shutdown is cancelled: pods may begin again, and a new lock is taken.
+    Cancelled,
+    /// The stream of signals ended: the manager connects again.
+    Ended,
+}
+
+/// How the record of the last shutdown was read or written.
+#[derive(Debug)]
+pub enum RecordEvent {
+    Loaded(io::Result<ShutdownRecord>),
+    Written(io::Result<()>),
 }
 
 /// The state of the shutdown.
@@ -128,7 +140,7 @@ impl Actor for ShutdownManager {
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.connect(ctx);
         if let Some(path) = self.policy.record.clone() {
-            ctx.run(async move { Msg::RecordLoaded(record::read(path).await) });
+            ctx.run(async move { Msg::Record(RecordEvent::Loaded(record::read(path).await)) });
         }
         Ok(())
     }
@@ -136,17 +148,13 @@ impl Actor for ShutdownManager {
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
             Msg::Connect => self.connect(ctx),
-            Msg::Connected(outcome) => self.connected(*outcome, ctx),
-            Msg::Down => self.down(ctx),
-            Msg::Cancelled => self.cancelled(ctx),
-            Msg::Locked(outcome) => self.locked(*outcome, ctx),
+            Msg::Logind(event) => self.logind_event(event, ctx),
             Msg::Observe => self.observe(ctx),
             Msg::Observed(observed) => self.observed(*observed, ctx),
-            Msg::ObserveFailed => self.observe_failed(ctx),
             Msg::Release => self.release(ctx),
             Msg::Resync => self.report_node(),
-            Msg::RecordLoaded(record) => self.record_loaded(record),
-            Msg::RecordWritten(outcome) => self.record_written(outcome, ctx),
+            Msg::Record(RecordEvent::Loaded(record)) => self.record_loaded(record),
+            Msg::Record(RecordEvent::Written(outcome)) => self.record_written(outcome, ctx),
         }
         Ok(())
     }
@@ -180,6 +188,16 @@ impl ShutdownManager {
         }
     }
 
+    fn logind_event(&mut self, event: LogindEvent, ctx: &mut Context<Msg>) {
+        match event {
+            LogindEvent::Connected(outcome) => self.connected(*outcome, ctx),
+            LogindEvent::Locked(outcome) => self.locked(*outcome, ctx),
+            LogindEvent::Down => self.down(ctx),
+            LogindEvent::Cancelled => self.cancelled(ctx),
+            LogindEvent::Ended => self.logind_ended(ctx),
+        }
+    }
+
     fn connect(&mut self, ctx: &mut Context<Msg>) {
         let (wanted, folder) = (self.policy.order.total(), self.policy.logind_folder.clone());
         ctx.run(async move {
@@ -188,7 +206,7 @@ impl ShutdownManager {
                 let lock = logind.lock().await?;
                 Ok((logind, lock))
             };
-            Msg::Connected(Box::new(connect.await))
+            Msg::Logind(LogindEvent::Connected(Box::new(connect.await)))
         });
     }
 
@@ -207,7 +225,7 @@ impl ShutdownManager {
             }
             Err(error) => {
                 self.complain(error);
-                self.again(ctx);
+                self.reconnect_later(ctx);
             }
         }
     }
@@ -219,29 +237,29 @@ impl ShutdownManager {
         let (logind, addr) = (logind.clone(), ctx.addr().clone());
         self.listening = Some(ctx.run(async move {
             let Ok(news) = logind.news().await else {
-                return Msg::ObserveFailed;
+                return Msg::Logind(LogindEvent::Ended);
             };
             let mut news = std::pin::pin!(news);
             while let Some(starts) = news.next().await {
                 let told = match starts {
-                    true => addr.tell(Msg::Down),
-                    false => addr.tell(Msg::Cancelled),
+                    true => addr.tell(Msg::Logind(LogindEvent::Down)),
+                    false => addr.tell(Msg::Logind(LogindEvent::Cancelled)),
                 };
                 if told.is_err() {
                     break;
                 }
             }
-            Msg::ObserveFailed
+            Msg::Logind(LogindEvent::Ended)
         }));
     }
 
-    fn observe_failed(&mut self, ctx: &mut Context<Msg>) {
+    fn logind_ended(&mut self, ctx: &mut Context<Msg>) {
         self.listening = None;
         tracing::warn!("logind says nothing any more");
-        self.again(ctx);
+        self.reconnect_later(ctx);
     }
 
-    fn again(&mut self, ctx: &mut Context<Msg>) {
+    fn reconnect_later(&mut self, ctx: &mut Context<Msg>) {
         ctx.after(self.pause, Msg::Connect);
         self.pause = (self.pause * 2).min(RECONNECT_MAX_PERIOD);
     }
@@ -273,7 +291,7 @@ impl ShutdownManager {
         self.end(ctx);
         self.tell(NodeShutdown::No);
         if let Some(logind) = self.logind.clone() {
-            ctx.run(async move { Msg::Locked(Box::new(logind.lock().await)) });
+            ctx.run(async move { Msg::Logind(LogindEvent::Locked(Box::new(logind.lock().await))) });
         }
     }
 
@@ -282,7 +300,7 @@ impl ShutdownManager {
             Ok(lock) => self.lock = Some(lock),
             Err(error) => {
                 self.complain(error);
-                self.again(ctx);
+                self.reconnect_later(ctx);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use kernel::Context;
 
 use super::record::{self, ShutdownRecord};
-use super::{Msg, ShutdownManager};
+use super::{Msg, RecordEvent, ShutdownManager};
 
 /// Whether a record is being written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,7 +46,9 @@ impl ShutdownManager {
         record.show();
         if self.record_state == RecordState::No {
             self.record_state = RecordState::Now(record);
-            ctx.run(async move { Msg::RecordWritten(record::write(path, record).await) });
+            ctx.run(
+                async move { Msg::Record(RecordEvent::Written(record::write(path, record).await)) },
+            );
         }
     }
 

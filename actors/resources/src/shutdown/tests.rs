@@ -96,7 +96,7 @@ impl Rig {
 fn when_the_node_went_down_is_noted_and_known_to_the_next_life() {
     run_paused(|| async {
         let mut rig = Rig::new(tempfile::tempdir().unwrap());
-        rig.shutdown.tell(Msg::Down).unwrap();
+        rig.shutdown.tell(Msg::Logind(LogindEvent::Down)).unwrap();
         rig.pass(POLL_INTERVAL * 3).await;
         assert!(
             rig.record()
@@ -128,7 +128,7 @@ fn whoever_asks_again_is_told_whether_the_node_goes_down() {
         rig.shutdown.tell(Msg::Resync).unwrap();
         rig.pass(POLL_INTERVAL).await;
         assert_eq!(rig.told(), [NodeShutdown::No]);
-        rig.shutdown.tell(Msg::Down).unwrap();
+        rig.shutdown.tell(Msg::Logind(LogindEvent::Down)).unwrap();
         rig.pass(POLL_INTERVAL).await;
         assert_eq!(rig.told(), [NodeShutdown::Yes]);
         rig.shutdown.tell(Msg::Resync).unwrap();

@@ -54,8 +54,9 @@ impl PluginProcess {
             .create(true)
             .append(true)
             .open(self.dir.join("plugin.log"))?;
-        let mut command = Command::new(program(self.program)?);
+        let mut command = Command::new(program("oxlet-plugins")?);
         command
+            .arg(self.program)
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .env("LISTEN_FDS", "1")

@@ -45,13 +45,13 @@ impl Rig {
     async fn start_with(dir: &Path, abandon_within: Duration) -> Self {
         let root = dir.join("root");
         fs::create_dir_all(&root).unwrap();
-        let command = program("storage-local").unwrap();
+        let command = program("oxlet-plugins").unwrap();
         let mut declaration = Declaration::new(
             "storage-local",
             ServiceKind::Storage,
             LaunchMethod::Managed {
                 command,
-                args: vec![],
+                args: vec!["storage-local".to_owned()],
             },
         );
         declaration.configuration = json!({ "rootDir": root });

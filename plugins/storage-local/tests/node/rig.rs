@@ -148,6 +148,13 @@ pub(crate) async fn list(client: &mut Client) -> Vec<Found> {
 /// The real process.
 pub(crate) struct Process(Child);
 
+/// The plugin alone, as a program: Cargo builds examples beside the tests.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let target = test.parent().and_then(Path::parent).unwrap();
+    target.join("examples/storage-local")
+}
+
 impl Process {
     pub(crate) async fn start(node: &Node) -> (Self, Client) {
         Self::start_at(node, "plugin.sock").await
@@ -160,7 +167,7 @@ impl Process {
             node.configuration().to_string(),
         )
         .unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_storage-local"))
+        let child = Command::new(program())
             .args(["--socket", socket, "--dir", "state"])
             .args(["--configuration", "configuration.json"])
             .current_dir(node.path(""))

@@ -157,7 +157,12 @@ fn a_mirror_is_made_renewed_and_deleted_with_its_static_pod() {
             "not before the node is there"
         );
         let uid = node(server);
-        scene.pods.tell(Msg::Node { uid: uid.clone() }).unwrap();
+        scene
+            .pods
+            .tell(Msg::Node {
+                uid: Some(uid.clone()),
+            })
+            .unwrap();
         let made = mirror(server, |_| true).await;
         assert_eq!(hash(&made), "one");
         assert_eq!(made["metadata"]["ownerReferences"][0]["uid"], uid);
@@ -198,7 +203,7 @@ fn a_mirror_that_is_refused_is_tried_again() {
             },
         ));
         let uid = node(server);
-        scene.pods.tell(Msg::Node { uid }).unwrap();
+        scene.pods.tell(Msg::Node { uid: Some(uid) }).unwrap();
         scene.pods.tell(wanted(vec![fixed("one")])).unwrap();
         scene.run().await;
         mirror(server, |_| true).await;
@@ -217,7 +222,7 @@ fn a_mirror_stays_until_its_static_pod_has_ended() {
     play(|mut stage| async move {
         let PodsFixture { server, scene } = &mut stage;
         let uid = node(server);
-        scene.pods.tell(Msg::Node { uid }).unwrap();
+        scene.pods.tell(Msg::Node { uid: Some(uid) }).unwrap();
         scene.pods.tell(wanted(vec![fixed("one")])).unwrap();
         scene.run().await;
         let made = mirror(server, |_| true).await;
@@ -253,7 +258,12 @@ fn a_successor_knows_static_pods_and_the_node_without_being_told() {
     play(|mut stage| async move {
         let PodsFixture { server, scene } = &mut stage;
         let uid = node(server);
-        scene.pods.tell(Msg::Node { uid: uid.clone() }).unwrap();
+        scene
+            .pods
+            .tell(Msg::Node {
+                uid: Some(uid.clone()),
+            })
+            .unwrap();
         scene.pods.tell(wanted(vec![fixed("one")])).unwrap();
         scene.run().await;
         let made = mirror(server, |_| true).await;

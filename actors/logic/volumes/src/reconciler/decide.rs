@@ -101,7 +101,7 @@ impl StateOfWorld {
         want: &DesiredMount,
         done: &CompletedMount,
     ) -> Option<VolumeOperation> {
-        let ability = self.abilities.get(&place.kind)?;
+        let ability = self.plugins.capabilities.get(&place.kind)?;
         let changed = ability.updates && !done.content.is_same(&want.content);
         if let Some(volume) = want.content.whole().filter(|_| changed || mount.again) {
             return Some(VolumeOperation::Mount {
@@ -139,7 +139,7 @@ impl StateOfWorld {
             done.content = want.content.clone();
             if !done.ready {
                 done.ready = true;
-                self.touched.insert(place.uid.clone());
+                self.output.touched.insert(place.uid.clone());
             }
         }
         ReconcileDecision::Rest
@@ -150,7 +150,8 @@ impl StateOfWorld {
             return ReconcileDecision::Rest;
         };
         let whole = mount.want.as_ref().and_then(|want| want.content.whole());
-        let (Some(volume), Some(ability)) = (whole, self.abilities.get(&place.kind)) else {
+        let (Some(volume), Some(ability)) = (whole, self.plugins.capabilities.get(&place.kind))
+        else {
             return ReconcileDecision::Rest;
         };
         if !self.is_reported(&volume) {
@@ -161,7 +162,7 @@ impl StateOfWorld {
             return ReconcileDecision::Wait(until);
         }
         if is_exclusive(&volume) {
-            if !self.listed.contains(&place.kind) {
+            if !self.plugins.listed.contains(&place.kind) {
                 return ReconcileDecision::Rest;
             }
             if self.is_taken(&mount.id, &place.uid) {
@@ -202,7 +203,7 @@ impl StateOfWorld {
             &place.folder,
             IN_USE_BY_ANOTHER_POD,
         );
-        self.news.push(PodVolumeEvent {
+        self.output.events.push(PodVolumeEvent {
             uid: place.uid.clone(),
             weight: EventLevel::Warning,
             reason: told.reason,
@@ -223,6 +224,7 @@ impl StateOfWorld {
             return ReconcileDecision::Rest;
         };
         let unknown = self
+            .pods_on_node
             .known
             .as_ref()
             .is_some_and(|known| !known.contains(uid));
@@ -230,7 +232,7 @@ impl StateOfWorld {
             && pod.mounts.is_empty()
             && pod.guests == 0
             && pod.removal == PodRemoval::No;
-        let served = |kind: &VolumeKind| self.listed.contains(kind);
+        let served = |kind: &VolumeKind| self.plugins.listed.contains(kind);
         if !unknown || !over || !Self::kinds().all(|kind| served(&kind)) {
             return ReconcileDecision::Rest;
         }
@@ -262,7 +264,7 @@ impl StateOfWorld {
         }
         self.requeue_volume(&mount.id);
         self.queue.push(OperationTarget::Pod(place.uid.clone()));
-        self.touched.insert(place.uid.clone());
+        self.output.touched.insert(place.uid.clone());
     }
 }
 

@@ -74,7 +74,7 @@ impl StateOfWorld {
         }
         self.pods.insert(uid.clone(), pod);
         self.complain(uid, complaints);
-        self.touched.insert(uid.clone());
+        self.output.touched.insert(uid.clone());
         self.queue.push(OperationTarget::Pod(uid.clone()));
         self.requeue_unclaimed();
     }
@@ -159,10 +159,13 @@ impl StateOfWorld {
         };
         if !complaints.causes.is_empty() {
             let message = self.not_mounted(uid, &complaints.causes.join("; "));
-            self.news.push(news(event_reasons::FAILED_MOUNT, message));
+            self.output
+                .events
+                .push(news(event_reasons::FAILED_MOUNT, message));
         }
         let told = complaints.told.into_iter();
-        self.news
+        self.output
+            .events
             .extend(told.map(|(reason, message)| news(reason, message)));
     }
 }

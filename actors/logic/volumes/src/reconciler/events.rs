@@ -19,7 +19,7 @@ impl StateOfWorld {
 
     /// A pod whose worker asks is known, whatever the last list of pods says.
     pub(super) fn add_known_pod(&mut self, uid: &PodUid) {
-        if let Some(known) = &mut self.known {
+        if let Some(known) = &mut self.pods_on_node.known {
             known.insert(uid.clone());
         }
     }
@@ -33,7 +33,7 @@ impl StateOfWorld {
             self.want(place, mount, None);
         }
         self.pods.insert(uid.clone(), pod);
-        self.touched.insert(uid.clone());
+        self.output.touched.insert(uid.clone());
         self.queue.push(OperationTarget::Pod(uid.clone()));
         self.requeue_unclaimed();
     }
@@ -49,7 +49,7 @@ impl StateOfWorld {
             .filter(gone)
             .map(|(uid, _)| uid.clone())
             .collect();
-        self.known = Some(known);
+        self.pods_on_node.known = Some(known);
         gone.iter().for_each(|uid| self.release_pod(uid));
         let uids: Vec<PodUid> = self.pods.keys().cloned().collect();
         for uid in uids {
@@ -61,18 +61,20 @@ impl StateOfWorld {
 
     /// The volume directories of these pods exist on the node.
     pub fn folders(&mut self, uids: impl IntoIterator<Item = PodUid>) {
-        self.folders.extend(uids);
+        self.pods_on_node.folders.extend(uids);
         self.release_orphans();
     }
 
     /// Volumes of unknown pods are released, as soon as the desired pods are known.
     fn release_orphans(&mut self) {
-        let Some(known) = &self.known else { return };
+        let Some(known) = &self.pods_on_node.known else {
+            return;
+        };
         // A pod that is known may end without a word here: what is known of it from the runtime names no volumes.
-        let folders = std::mem::take(&mut self.folders);
+        let folders = std::mem::take(&mut self.pods_on_node.folders);
         let (known, strange): (BTreeSet<PodUid>, BTreeSet<PodUid>) =
             folders.into_iter().partition(|uid| known.contains(uid));
-        self.folders = known;
+        self.pods_on_node.folders = known;
         for uid in strange {
             if !self.pods.contains_key(&uid) {
                 self.release_pod(&uid);
@@ -85,7 +87,7 @@ impl StateOfWorld {
         &mut self,
         abilities: impl IntoIterator<Item = (VolumeKind, KindCapabilities)>,
     ) {
-        self.abilities.extend(abilities);
+        self.plugins.capabilities.extend(abilities);
         self.requeue_all();
     }
 

@@ -51,14 +51,8 @@ use super::{VolumeId, VolumeKind};
 pub struct StateOfWorld {
     /// The node's name, for events.
     node_name: String,
-    /// The capabilities of each kind's plugin; other kinds are not known yet.
-    abilities: BTreeMap<VolumeKind, KindCapabilities>,
-    /// The kinds of which it is known what was mounted before.
-    listed: BTreeSet<VolumeKind>,
-    /// The known pods; none before the first list.
-    known: Option<BTreeSet<PodUid>>,
-    /// Pods whose volume directories exist on the node, until the desired pods are known.
-    folders: BTreeSet<PodUid>,
+    plugins: PluginKnowledge,
+    pods_on_node: PodsOnNode,
     /// The volumes that the node's status reports in use.
     reported: BTreeSet<VolumeId>,
 
@@ -72,9 +66,36 @@ pub struct StateOfWorld {
     queue: OperationQueue,
     lanes: RunningOperations,
     backoffs: OperationBackoffs,
-    news: Vec<PodVolumeEvent>,
+    output: ReconcileOutput,
+}
+
+/// What the storage plugins said of themselves.
+#[derive(Debug, Default)]
+struct PluginKnowledge {
+    /// The capabilities of each kind's plugin; other kinds are not known yet.
+    capabilities: BTreeMap<VolumeKind, KindCapabilities>,
+    /// The kinds of which it is known what was mounted before.
+    listed: BTreeSet<VolumeKind>,
+}
+
+/// The pods that may have volumes on this node.
+#[derive(Debug, Default)]
+struct PodsOnNode {
+    /// The pods of the pod manager; none before its first list.
+    known: Option<BTreeSet<PodUid>>,
+    /// Pods whose volume directories exist on the node, until the desired pods are known.
+    folders: BTreeSet<PodUid>,
+}
+
+/// What others are to be told since they last asked.
+#[derive(Debug, Default)]
+struct ReconcileOutput {
+    /// Events for users.
+    events: Vec<PodVolumeEvent>,
+    /// Pods whose volumes may all be there now, or all gone.
     touched: BTreeSet<PodUid>,
-    freed: BTreeSet<PodUid>,
+    /// Pods that waited for a volume which another pod left.
+    unblocked: BTreeSet<PodUid>,
 }
 
 /// The operations to start, and when to plan again if nothing happens before.
@@ -132,17 +153,17 @@ impl StateOfWorld {
 
     /// Takes the events for users since the last call.
     pub fn take_events(&mut self) -> Vec<PodVolumeEvent> {
-        std::mem::take(&mut self.news)
+        std::mem::take(&mut self.output.events)
     }
 
     /// The pods whose volumes may all be there now, or all gone, since it was last asked.
     pub fn take_touched_pods(&mut self) -> BTreeSet<PodUid> {
-        std::mem::take(&mut self.touched)
+        std::mem::take(&mut self.output.touched)
     }
 
     /// The pods that wait for a volume which another pod left, since it was last asked: they are to be resolved again.
     pub fn take_unblocked_pods(&mut self) -> BTreeSet<PodUid> {
-        std::mem::take(&mut self.freed)
+        std::mem::take(&mut self.output.unblocked)
     }
 
     /// Checks everything again at the next plan. It should change nothing.

@@ -38,8 +38,8 @@ impl StateOfWorld {
                 ) => {}
             }
         }
-        self.listed.extend(kinds);
-        self.touched.extend(self.pods.keys().cloned());
+        self.plugins.listed.extend(kinds);
+        self.output.touched.extend(self.pods.keys().cloned());
         self.requeue_all();
     }
 
@@ -58,7 +58,7 @@ impl StateOfWorld {
             Some(id) => (id, false),
             None => (placeholder_id(&place), true),
         };
-        let known = self.known.as_ref();
+        let known = self.pods_on_node.known.as_ref();
         let strange = known.is_some_and(|known| !known.contains(&place.uid));
         let pod = self.pods.entry(place.uid.clone()).or_default();
         if strange && pod.demand == PodDemand::Unknown {
@@ -120,7 +120,7 @@ impl StateOfWorld {
 
     /// Whether the volumes of every pod are resolved, so that what none of them named is unclaimed.
     pub(super) fn all_pods_resolved(&self) -> bool {
-        let Some(known) = &self.known else {
+        let Some(known) = &self.pods_on_node.known else {
             return false;
         };
         let heard = |uid: &PodUid| {

@@ -142,7 +142,7 @@ impl StateOfWorld {
             relabel,
             ready,
         }));
-        self.touched.insert(place.uid.clone());
+        self.output.touched.insert(place.uid.clone());
     }
 
     fn unmounted(&mut self, place: &MountPoint) {
@@ -154,7 +154,7 @@ impl StateOfWorld {
         let id = mount.id.clone();
         self.adopt(place, &mut mount);
         self.put_mount(place, mount);
-        self.touched.insert(place.uid.clone());
+        self.output.touched.insert(place.uid.clone());
         self.unblock_waiting(&id);
         self.requeue_volume(&id);
     }
@@ -167,7 +167,9 @@ impl StateOfWorld {
                 .reset(&OperationTarget::Mount(place), OperationKind::Mount);
         }
         let waits = self.pods.iter().filter(|(_, pod)| pod.is_unresolved());
-        self.freed.extend(waits.map(|(uid, _)| uid.clone()));
+        self.output
+            .unblocked
+            .extend(waits.map(|(uid, _)| uid.clone()));
     }
 
     fn grown(&mut self, place: &MountPoint, id: &VolumeId, size: u64) {
@@ -187,10 +189,10 @@ impl StateOfWorld {
         let places: Vec<MountPoint> = pod.mounts.keys().cloned().collect();
         if pod.demand == PodDemand::Released && places.is_empty() {
             self.pods.remove(uid);
-            self.folders.remove(uid);
+            self.pods_on_node.folders.remove(uid);
             self.backoffs.forget(&OperationTarget::Pod(uid.clone()));
         }
-        self.touched.insert(uid.clone());
+        self.output.touched.insert(uid.clone());
         for place in places {
             self.queue.push(OperationTarget::Mount(place));
         }
@@ -321,7 +323,7 @@ impl StateOfWorld {
         {
             done.ready = true;
         }
-        self.touched.insert(place.uid.clone());
+        self.output.touched.insert(place.uid.clone());
     }
 
     fn remove_failed(&mut self, uid: &PodUid, message: &str) {
@@ -333,7 +335,7 @@ impl StateOfWorld {
                 self.queue.push(OperationTarget::Mount(place));
             }
         }
-        self.touched.insert(uid.clone());
+        self.output.touched.insert(uid.clone());
     }
 
     /// A thread was given up over a volume: it is left alone until that thread is gone.
@@ -357,7 +359,7 @@ impl StateOfWorld {
     }
 
     fn tell(&mut self, uid: &PodUid, weight: EventLevel, told: VolumeEvent) {
-        self.news.push(PodVolumeEvent {
+        self.output.events.push(PodVolumeEvent {
             uid: uid.clone(),
             weight,
             reason: told.reason,

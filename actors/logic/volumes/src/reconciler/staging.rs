@@ -77,7 +77,7 @@ impl StateOfWorld {
         let wanted = mount_label(volume);
         let cause = event_reasons::conflicting_labels(&place.folder, held, wanted);
         let message = self.not_mounted(&place.uid, &cause);
-        self.news.push(PodVolumeEvent {
+        self.output.events.push(PodVolumeEvent {
             uid: place.uid.clone(),
             weight: EventLevel::Warning,
             reason: event_reasons::FAILED_MOUNT,
@@ -94,7 +94,7 @@ impl StateOfWorld {
     /// The first user that cannot be mounted until the volume is staged.
     fn waiting_for<'a>(&self, shared: &'a SharedVolume) -> Option<(Arc<Volume>, &'a MountPoint)> {
         shared.users.iter().find_map(|place| {
-            let ability = self.abilities.get(&place.kind)?;
+            let ability = self.plugins.capabilities.get(&place.kind)?;
             let pod = self.pods.get(&place.uid)?;
             let mount = pod.mounts.get(place)?;
             let volume = mount.want.as_ref()?.content.whole()?;
@@ -123,7 +123,7 @@ impl StateOfWorld {
             StageState::Found => self.all_pods_resolved(),
         };
         // Before the plugin has listed, it may have mounts that are not known here.
-        if !sure || !self.listed.contains(&staged.kind) {
+        if !sure || !self.plugins.listed.contains(&staged.kind) {
             return ReconcileDecision::Rest;
         }
         let task = VolumeOperation::Unstage(Box::new(UnstageOperation {

@@ -68,7 +68,7 @@ impl StateOfWorld {
 
     /// Whether surely nothing of a pod's is mounted.
     pub fn is_released(&self, uid: &PodUid) -> bool {
-        let listed = |kind: &VolumeKind| self.listed.contains(kind);
+        let listed = |kind: &VolumeKind| self.plugins.listed.contains(kind);
         let Some(pod) = self.pods.get(uid) else {
             return Self::kinds().all(|kind| listed(&kind));
         };
@@ -164,7 +164,8 @@ impl StateOfWorld {
 
     /// Whether all that was mounted before is known: what is not in use is not.
     pub fn is_reconstructed(&self) -> bool {
-        self.known.is_some() && Self::kinds().all(|kind| self.listed.contains(&kind))
+        self.pods_on_node.known.is_some()
+            && Self::kinds().all(|kind| self.plugins.listed.contains(&kind))
     }
 
     /// Whether something of the volume is, or may be, on the node.
