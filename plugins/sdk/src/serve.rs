@@ -1,5 +1,6 @@
 //! The life of a plugin process: its socket, its service, its end.
 
+use std::ffi::CString;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::parent_id;
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ where
     Fut: Future<Output = Result<Routes, Refusal>> + Send + 'static,
 {
     heap::set_up();
+    // For ps and pidof, which cut it off after 15 letters: a program may be several plugins.
+    rustix::thread::set_name(&CString::new(info.name)?)?;
     let start = Start::read(&info)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
