@@ -17,6 +17,8 @@ pub mod clock;
 
 pub mod random;
 
+pub mod blocking;
+
 // How actors talk to each other.
 pub mod address;
 mod ask_order;
@@ -54,6 +56,7 @@ pub mod testing;
 
 pub use actor::Actor;
 pub use address::{Addr, AskError, Full, Overloaded, Recipient, Reply};
+pub use blocking::spawn_blocking;
 pub use clock::{now, timestamp, timestamp_of, wall};
 pub use context::{Context, TaskId, TimerId};
 pub use error_chain::error_chain;

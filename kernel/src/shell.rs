@@ -109,6 +109,8 @@ impl<M: Message> Shell<M> {
             ctx.wait(tokio::task::yield_now().into_actor(self));
         }
         let name = msg.name();
+        #[cfg(feature = "testing")]
+        crate::testing::handled(&self.cell.path, name);
         let step = self.take().handle(msg);
         self.begin(name, step, ctx);
     }

@@ -19,7 +19,7 @@ use crate::ask_order;
 use crate::gauge::Gauge;
 use crate::mail::Mail;
 use crate::message::Message;
-use crate::{clock, random};
+use crate::{blocking, clock, random};
 
 /// Where the wall clock of a paused test starts: 2026-01-01T00:00:00Z.
 pub const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);
@@ -30,6 +30,27 @@ pub const SEED: u64 = 0;
 /// Begins this thread's sequence of [`chance`](crate::chance) anew, at `seed`.
 pub fn seed(seed: u64) {
     random::seed(seed);
+}
+
+/// Hears of a message: the path of its actor in the tree, and its name.
+pub type Observer = Box<dyn FnMut(&str, &'static str)>;
+
+thread_local! {
+    static OBSERVER: RefCell<Option<Observer>> = const { RefCell::new(None) };
+}
+
+/// Has `observer` hear of each message that an actor of this thread is about to handle, until there is another one or none.
+pub fn observe(observer: Option<Observer>) {
+    OBSERVER.set(observer);
+}
+
+/// Tells the observer, if there is one.
+pub(crate) fn handled(actor: &str, message: &'static str) {
+    OBSERVER.with_borrow_mut(|observer| {
+        if let Some(observer) = observer {
+            observer(actor, message);
+        }
+    });
 }
 
 /// Makes an address whose messages the test reads itself. The mailbox is as bounded as a real
@@ -120,6 +141,23 @@ impl<M: Message> actix::Handler<Mail<M>> for Collector<M> {
 ///
 /// When an actor asked one that is started after it.
 pub fn run_paused<F: Future>(test: impl FnOnce() -> F) -> F::Output {
+    run_simulated(SEED, test)
+}
+
+/// As [`run_paused`], with [`chance`](crate::chance) from `seed` on, and with blocking work done in turn on this
+/// thread: everything that happens follows from the seed. Work that blocks for ever blocks the test.
+///
+/// # Panics
+///
+/// When an actor asked one that is started after it.
+pub fn run_seeded<F: Future>(seed: u64, test: impl FnOnce() -> F) -> F::Output {
+    blocking::in_turn(true);
+    let output = run_simulated(seed, test);
+    blocking::in_turn(false);
+    output
+}
+
+fn run_simulated<F: Future>(seed: u64, test: impl FnOnce() -> F) -> F::Output {
     let system = actix::System::with_tokio_rt(|| {
         Builder::new_current_thread()
             .enable_all()
@@ -130,7 +168,7 @@ pub fn run_paused<F: Future>(test: impl FnOnce() -> F) -> F::Output {
     system.block_on(async {
         let start = SystemTime::UNIX_EPOCH + SIMULATED_START;
         clock::simulate_wall(Some(start));
-        random::seed(SEED);
+        random::seed(seed);
         drop(ask_order::take_broken());
         let output = test().await;
         clock::simulate_wall(None);

@@ -154,7 +154,7 @@ async fn blocking<T: Send + 'static>(
     path: PathBuf,
     work: impl FnOnce() -> Result<T, NamesError> + Send + 'static,
 ) -> Result<T, NamesError> {
-    let outcome = tokio::task::spawn_blocking(work).await;
+    let outcome = kernel::spawn_blocking(work).await;
     outcome.unwrap_or_else(|error| {
         Err(NamesError::Read {
             path,

@@ -227,7 +227,7 @@ impl VolumeManager {
     pub(super) fn look_for_folders(&self, ctx: &mut Context<Msg>) {
         let pods = self.peers.rules.node.root_dir.join("pods");
         ctx.run(async move {
-            let read = tokio::task::spawn_blocking(move || {
+            let read = kernel::spawn_blocking(move || {
                 let entries = fs::read_dir(pods).into_iter().flatten().flatten();
                 let names = entries.take(MAX_FOLDERS);
                 let names = names.filter_map(|entry| entry.file_name().into_string().ok());

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::blocking::spawn_blocking;
 use crate::checkpoint::pending_write::PendingWrite;
 use crate::checkpoint::{CheckpointError, CheckpointFile, Saved, Stats};
 
@@ -103,7 +104,7 @@ impl WriteTask {
     /// Writes, in the pool for blocking work.
     pub async fn run(self) -> WriteResult {
         let WriteTask(pending) = self;
-        let written = tokio::task::spawn_blocking(move || {
+        let written = spawn_blocking(move || {
             let result = pending.write();
             WriteResult { pending, result }
         });

@@ -153,7 +153,7 @@ fn other_threads_send_through_the_same_address() {
         let sent =
             std::thread::spawn(move || (1..ROOM).all(|_| sender.tell(Msg::Note("x")).is_ok()));
         assert!(
-            tokio::task::spawn_blocking(|| sent.join())
+            kernel::spawn_blocking(|| sent.join())
                 .await
                 .unwrap()
                 .unwrap()

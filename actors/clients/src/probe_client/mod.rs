@@ -108,7 +108,7 @@ impl ProbeClient {
         let room = Arc::clone(&self.lookups).acquire_owned().await;
         let room = room.map_err(|closed| failed(closed.to_string()))?;
         let name = host.to_owned();
-        let found = tokio::task::spawn_blocking(move || {
+        let found = kernel::spawn_blocking(move || {
             let found = (name, port).to_socket_addrs();
             drop(room);
             found.map(Iterator::collect::<Vec<_>>)

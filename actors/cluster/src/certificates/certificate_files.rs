@@ -106,7 +106,7 @@ impl CertificateReloader {
     fn look(&mut self, ctx: &mut Context<Msg>) {
         let CertificateFiles { certificate, key } = self.files.clone();
         ctx.run(async move {
-            let read = tokio::task::spawn_blocking(move || load(&certificate, &key)).await;
+            let read = kernel::spawn_blocking(move || load(&certificate, &key)).await;
             let broke = |error| {
                 Err(StoreError::Read {
                     path: PathBuf::new(),

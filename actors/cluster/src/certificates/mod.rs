@@ -140,7 +140,7 @@ impl Actor for Rotation {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         let store = self.store.clone();
-        let current = tokio::task::spawn_blocking(move || store.current()).await;
+        let current = kernel::spawn_blocking(move || store.current()).await;
         match current {
             Ok(Ok(pair)) => self.held = pair,
             Ok(Err(error)) => self.complain(error_chain(&error)),
@@ -370,7 +370,7 @@ async fn obtain(
         .map_err(RotationError::Request)?;
     let now = kernel::timestamp();
     let keep = move || store.update(&certificate, draft.key.as_bytes(), now);
-    tokio::task::spawn_blocking(keep)
+    kernel::spawn_blocking(keep)
         .await
         .map_err(RotationError::Broke)?
         .map_err(RotationError::Keep)

@@ -284,7 +284,7 @@ impl DockerKeyring {
         }
         let places = docker::search(&self.folders);
         let read = async move {
-            let read = tokio::task::spawn_blocking(move || first_readable(places));
+            let read = kernel::spawn_blocking(move || first_readable(places));
             let found = tokio::time::timeout(FILE_TIMEOUT, read).await;
             let (path, config) = found.ok().and_then(Result::ok).flatten().unzip();
             (path, Arc::new(config.unwrap_or_default()))

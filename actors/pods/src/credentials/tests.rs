@@ -200,7 +200,7 @@ async fn a_provider_that_hangs_is_killed_with_all_that_it_started() {
         // The process has ended already.
         Err(error) => return assert_eq!(error, Errno::SRCH),
     };
-    let ended = tokio::task::spawn_blocking(move || {
+    let ended = kernel::spawn_blocking(move || {
         let mut watched = [PollFd::new(&child, PollFlags::IN)];
         let within = Timespec::try_from(TEST_TIMEOUT).unwrap();
         poll(&mut watched, Some(&within)).unwrap()

@@ -119,7 +119,7 @@ impl PullRecords {
         work: impl FnOnce(&mut PullRecordStore) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let books = self.0.clone();
-        let work = tokio::task::spawn_blocking(move || {
+        let work = kernel::spawn_blocking(move || {
             work(&mut books.lock().unwrap_or_else(PoisonError::into_inner))
         });
         work.await.map_err(io::Error::other)?

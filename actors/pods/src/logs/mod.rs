@@ -318,7 +318,7 @@ impl ContainerLogManager {
                 self.looks += 1;
                 let watches = self.watches.clone();
                 ctx.run(async move {
-                    let check = tokio::task::spawn_blocking(move || watch::check(due, watches));
+                    let check = kernel::spawn_blocking(move || watch::check(due, watches));
                     Msg::Checked(check.await.expect("looking does not panic"))
                 });
             }

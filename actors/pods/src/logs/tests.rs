@@ -210,7 +210,7 @@ fn a_flood_from_another_thread_stays_within_twice_the_limit() {
             credit.send(()).unwrap();
         }
         drop(credit);
-        let largest = tokio::task::spawn_blocking(|| flood.join().unwrap())
+        let largest = kernel::spawn_blocking(|| flood.join().unwrap())
             .await
             .unwrap();
         assert!(largest < 20 * MIB, "{largest}");

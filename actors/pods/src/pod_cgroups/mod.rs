@@ -201,7 +201,7 @@ impl PodCgroups {
         work: impl FnOnce(&CgroupManager) -> Result<(), PodCgroupError> + Send + 'static,
     ) -> Result<(), PodCgroupError> {
         let machine = self.0.clone();
-        let outcome = tokio::task::spawn_blocking(move || work(&machine)).await;
+        let outcome = kernel::spawn_blocking(move || work(&machine)).await;
         outcome.unwrap_or_else(|error| Err(failed(Path::new("/"))(io::Error::other(error))))
     }
 }

@@ -29,7 +29,7 @@ pub async fn last_words(pod: &Pod, container: &RuntimeContainer, node: &NodePoli
     let message = termination::has_message_file(&spec)
         .then(|| termination::message_file(pod, &container.name, container.attempt, node));
     let log = termination::falls_back_to_log(&spec, container).then(|| log(pod, container, node));
-    let read = tokio::task::spawn_blocking(move || read(message.as_deref(), log.as_deref())).await;
+    let read = kernel::spawn_blocking(move || read(message.as_deref(), log.as_deref())).await;
     read.unwrap_or_else(|error| termination::unreadable_log(&error.to_string()))
 }
 

@@ -182,7 +182,7 @@ fn absent(result: io::Result<()>) -> io::Result<()> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    match tokio::task::spawn_blocking(work).await {
+    match kernel::spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(io::Error::other(error)),
     }

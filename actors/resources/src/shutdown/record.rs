@@ -90,7 +90,7 @@ pub(super) async fn write(path: PathBuf, record: ShutdownRecord) -> io::Result<(
 async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    match tokio::time::timeout(WRITE_TIMEOUT, tokio::task::spawn_blocking(work)).await {
+    match tokio::time::timeout(WRITE_TIMEOUT, kernel::spawn_blocking(work)).await {
         Ok(done) => done.map_err(io::Error::other)?,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }

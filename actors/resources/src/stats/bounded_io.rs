@@ -79,7 +79,7 @@ impl BoundedIo {
         let turn = self.turn.clone().acquire_owned().await;
         let turn = turn.expect("nobody closes it");
         self.began.set(Some(kernel::now()));
-        let look = tokio::task::spawn_blocking(move || {
+        let look = kernel::spawn_blocking(move || {
             let seen = work();
             drop(turn);
             seen

@@ -165,7 +165,7 @@ fn count(certificate: &CertificateDer<'_>, now: UnixTime) {
 }
 
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    let work = tokio::task::spawn_blocking(work);
+    let work = kernel::spawn_blocking(work);
     match tokio::time::timeout(LOOK_TIMEOUT, work).await {
         Ok(done) => done.map_err(io::Error::other),
         Err(_) => Err(io::ErrorKind::TimedOut.into()),

@@ -100,7 +100,7 @@ pub(super) fn folder(path: &Path) -> &Path {
 async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let work = tokio::task::spawn_blocking(work);
+    let work = kernel::spawn_blocking(work);
     match tokio::time::timeout(TIMEOUT, work).await {
         Ok(Ok(done)) => done,
         Ok(Err(error)) => Err(io::Error::other(error)),

@@ -181,7 +181,7 @@ async fn watched<M: Message + From<WatchNotice>>(
     addr: Addr<M>,
 ) -> WatchEnded {
     let name = path.display().to_string();
-    let begun = tokio::task::spawn_blocking(move || begin(&path)).await;
+    let begun = kernel::spawn_blocking(move || begin(&path)).await;
     let (inotify, only, place) =
         match begun.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
             Ok(begun) => begun,

@@ -190,7 +190,7 @@ impl ObjectFolder {
             now: ctx.wall(),
         };
         ctx.run(async move {
-            let read = tokio::task::spawn_blocking(move || reader.read()).await;
+            let read = kernel::spawn_blocking(move || reader.read()).await;
             let broke = |panicked| FolderContents::Unreadable(std::io::Error::other(panicked));
             Msg::Read(Box::new(Findings(read.unwrap_or_else(broke))))
         });

@@ -365,7 +365,7 @@ impl OfflineCheckpoint {
         let (folder, machine_id) = (self.folder.clone(), self.machine_id.clone());
         ctx.run(async move {
             let work = move || prepare(&stock, &folder, &machine_id);
-            let prepared = tokio::task::spawn_blocking(work).await;
+            let prepared = kernel::spawn_blocking(work).await;
             let broke = |error| Err(OfflineCheckpointError::Content(io::Error::other(error)));
             Msg::Prepared(Box::new(SealOutcome(prepared.unwrap_or_else(broke))))
         });

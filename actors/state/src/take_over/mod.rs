@@ -200,7 +200,7 @@ impl AllocationWrites {
         if self.0.is_empty() {
             return;
         }
-        let written = tokio::task::spawn_blocking(move || self.write_now()).await;
+        let written = kernel::spawn_blocking(move || self.write_now()).await;
         if let Err(error) = written {
             tracing::error!("what pods are allocated could not be written: {error}");
         }

@@ -105,6 +105,6 @@ pub(super) async fn remove(pods: PathBuf, uids: Vec<PodUid>) {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let outcome = tokio::task::spawn_blocking(work).await;
+    let outcome = kernel::spawn_blocking(work).await;
     outcome.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

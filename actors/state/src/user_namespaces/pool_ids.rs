@@ -38,7 +38,7 @@ pub enum IdsError {
 /// The operator's range of ids; none if there is no such user or tool: then all ids but the node's own
 /// may be used.
 pub(super) async fn of_node() -> Result<Option<IdRange>, IdsError> {
-    let listed = tokio::task::spawn_blocking(|| {
+    let listed = kernel::spawn_blocking(|| {
         let file = File::open(PASSWD).map_err(IdsError::Users)?;
         lists_user(file)
     });

@@ -202,7 +202,7 @@ impl Dispatcher {
         };
         // The caller may be gone: the volume is free again only when the work has ended.
         let lock = permit.as_mut().and_then(|permit| permit.lock.take());
-        let worked = tokio::task::spawn_blocking(move || {
+        let worked = kernel::spawn_blocking(move || {
             let answer = work(&context, request);
             drop(lock);
             answer

@@ -110,7 +110,7 @@ impl GenerationTask {
         };
         let line = self.line.clone();
         let spawning = self.line.spawning().await;
-        let spawned = tokio::task::spawn_blocking(move || {
+        let spawned = kernel::spawn_blocking(move || {
             private_folder(&birth.dir)?;
             let process = PluginProcess::spawn(&birth)?;
             record.write(process.pid());

@@ -133,7 +133,7 @@ impl ContainerCheckpoints {
     async fn make_folder(&self) -> Result<(), ContainerCheckpointError> {
         let path = self.folder.clone();
         let make = move || DirBuilder::new().recursive(true).mode(0o700).create(path);
-        let made = tokio::task::spawn_blocking(make).await;
+        let made = kernel::spawn_blocking(make).await;
         made.unwrap_or_else(|error| Err(io::Error::other(error)))
             .map_err(|source| ContainerCheckpointError::Folder {
                 path: self.folder.clone(),

@@ -206,7 +206,7 @@ impl FileSource {
             now: ctx.wall(),
         };
         ctx.run(async move {
-            let scan = tokio::task::spawn_blocking(move || scanner.scan()).await;
+            let scan = kernel::spawn_blocking(move || scanner.scan()).await;
             let broke = |_| Scan::Unreadable(SourceError::Broke);
             Msg::Scanned(Box::new(Scanned(scan.unwrap_or_else(broke))))
         });

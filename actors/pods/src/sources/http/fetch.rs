@@ -261,7 +261,7 @@ impl UrlClient {
             return Ok(config.clone());
         }
         let roots = match &self.tls.roots {
-            Roots::OfTheSystem => tokio::task::spawn_blocking(system_roots)
+            Roots::OfTheSystem => kernel::spawn_blocking(system_roots)
                 .await
                 .unwrap_or_else(|_| RootCertStore::empty()),
             #[cfg(test)]

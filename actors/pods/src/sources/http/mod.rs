@@ -179,7 +179,7 @@ impl UrlSource {
             }
             let source = manifest::ManifestSource::Url(client.url().to_owned());
             let read = move || Manifest::read(&data, &source, &ground, seen);
-            let manifest = tokio::task::spawn_blocking(read)
+            let manifest = kernel::spawn_blocking(read)
                 .await
                 .unwrap_or_else(|_| SourceError::Broke.into());
             Msg::Fetched(Ok(Box::new(FetchedManifest {

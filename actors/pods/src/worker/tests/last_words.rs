@@ -19,7 +19,7 @@ const THREADS: usize = 512;
 fn keep_threads() -> Vec<mpsc::Sender<()>> {
     let keep = |_| {
         let (held, released) = mpsc::channel();
-        drop(tokio::task::spawn_blocking(move || released.recv()));
+        drop(kernel::spawn_blocking(move || released.recv()));
         held
     };
     (0..THREADS).map(keep).collect()

@@ -53,7 +53,7 @@ pub(super) enum PathContents {
 
 /// Opens what a path beneath a folder leads to.
 pub(super) async fn found(root: PathBuf, wanted: PathBuf) -> io::Result<OpenedPath> {
-    let found = tokio::task::spawn_blocking(move || find(&root, &wanted));
+    let found = kernel::spawn_blocking(move || find(&root, &wanted));
     match tokio::time::timeout(TIMEOUT, found).await {
         Ok(Ok(found)) => found,
         Ok(Err(_)) | Err(_) => Err(ErrorKind::TimedOut.into()),
@@ -155,7 +155,7 @@ pub(super) fn pieces(file: File, range: Range<u64>) -> impl Stream<Item = Bytes>
             return None;
         }
         let reader = Arc::clone(&file);
-        let read = tokio::task::spawn_blocking(move || {
+        let read = kernel::spawn_blocking(move || {
             let mut piece = vec![0; PIECE.min(left)];
             let read = reader.read_at(&mut piece, at)?;
             piece.truncate(read);

@@ -231,7 +231,7 @@ fn journalctl_ends_with_whoever_asked_and_there_are_not_too_many() {
         assert_eq!(rig.ask("GET /logs/?query=foo").await.status, 429);
         for (caller, alive) in callers {
             drop(caller);
-            let ended = tokio::task::spawn_blocking(move || {
+            let ended = kernel::spawn_blocking(move || {
                 let mut watched = [PollFd::new(&alive, PollFlags::IN)];
                 let within = Timespec::try_from(SOON).unwrap();
                 poll(&mut watched, Some(&within)).unwrap()
