@@ -2,12 +2,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::simulation;
+
 #[allow(
     clippy::disallowed_methods,
     reason = "the double's only clock, in one place"
 )]
 pub(crate) fn now() -> Timestamp {
-    Timestamp::now()
+    simulation::now().unwrap_or_else(Timestamp::now)
 }
 
 /// Returns the time as `metav1.Time` writes it: whole seconds.

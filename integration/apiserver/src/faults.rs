@@ -4,8 +4,10 @@
 //! `{"expireHistory": true}`; `DELETE /_faults` clears all; `GET /_faults` lists the pending ones;
 //! `GET /_requests` lists the journal.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// A fault, and the requests that it hits.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -86,7 +88,8 @@ pub(crate) struct WatchControls {
 #[derive(Debug, Default)]
 pub(crate) struct FaultQueue {
     waiting: Vec<ApiFault>,
-    controls: watch::Sender<WatchControls>,
+    controls: WatchControls,
+    ordered: Arc<Notify>,
 }
 
 impl FaultQueue {
@@ -96,7 +99,7 @@ impl FaultQueue {
 
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
-        self.controls.send_modify(|controls| controls.muted = false);
+        self.mute_watches(false);
     }
 
     pub(crate) fn waiting(&self) -> &[ApiFault] {
@@ -118,16 +121,23 @@ impl FaultQueue {
         Some(effect)
     }
 
-    pub(crate) fn controls(&self) -> watch::Receiver<WatchControls> {
-        self.controls.subscribe()
+    pub(crate) fn controls(&self) -> WatchControls {
+        self.controls
     }
 
-    pub(crate) fn close_watches(&self) {
-        self.controls.send_modify(|controls| controls.closings += 1);
+    /// Returns what each order wakes. A `notified()` that is made before a look misses no order after it.
+    pub(crate) fn ordered(&self) -> Arc<Notify> {
+        Arc::clone(&self.ordered)
     }
 
-    pub(crate) fn mute_watches(&self, muted: bool) {
-        self.controls.send_modify(|controls| controls.muted = muted);
+    pub(crate) fn close_watches(&mut self) {
+        self.controls.closings += 1;
+        self.ordered.notify_waiters();
+    }
+
+    pub(crate) fn mute_watches(&mut self, muted: bool) {
+        self.controls.muted = muted;
+        self.ordered.notify_waiters();
     }
 }
 

@@ -12,7 +12,8 @@
 //!
 //! Beside it, `real` starts a real server with its etcd where the PATH has them, and `api_server` is whichever of both.
 //!
-//! A server lives on a thread of its own, so that the tests' runtime may have a paused clock, or be killed.
+//! A server lives on a thread of its own, so that the tests' runtime may have a paused clock, or be killed. A simulated one
+//! (`Server::simulated`) lives on the caller's: all that it does follows from its seed and from what it is asked.
 
 mod answer;
 mod api_server;
@@ -33,6 +34,7 @@ mod request_info;
 mod request_log;
 mod selectors;
 mod server;
+mod simulation;
 mod state;
 mod store;
 mod tables;

@@ -1,6 +1,7 @@
 //! The requests that were received: one record each, the newest 100,000.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -26,10 +27,20 @@ pub struct RecordedRequest {
     pub connection: u64,
 }
 
-#[derive(Debug, Default)]
+/// Hears of each request, its body and its answer, as lines.
+pub(crate) type Observer = Box<dyn FnMut(String) + Send>;
+
+#[derive(Default)]
 pub(crate) struct RequestLog {
     request: VecDeque<RecordedRequest>,
     dropped: usize,
+    observer: Option<Observer>,
+}
+
+impl fmt::Debug for RequestLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RequestLog({} requests)", self.request.len())
+    }
 }
 
 impl RequestLog {
@@ -39,14 +50,38 @@ impl RequestLog {
             self.request.pop_front();
             self.dropped += 1;
         }
+        let number = self.dropped + self.request.len();
+        self.tell(|| {
+            format!(
+                "{number} {} {}?{}",
+                request.method, request.path, request.query
+            )
+        });
         self.request.push_back(request);
-        self.dropped + self.request.len() - 1
+        number
+    }
+
+    pub(crate) fn read(&mut self, number: usize, body: &[u8]) {
+        if !body.is_empty() {
+            self.tell(|| format!("{number} body {}", String::from_utf8_lossy(body)));
+        }
     }
 
     pub(crate) fn answered(&mut self, number: usize, status: u16) {
+        self.tell(|| format!("{number} answer {status}"));
         let at = number.checked_sub(self.dropped);
         if let Some(request) = at.and_then(|at| self.request.get_mut(at)) {
             request.status = status;
+        }
+    }
+
+    pub(crate) fn observe(&mut self, observer: Observer) {
+        self.observer = Some(observer);
+    }
+
+    fn tell(&mut self, line: impl FnOnce() -> String) {
+        if let Some(observer) = &mut self.observer {
+            observer(line());
         }
     }
 

@@ -1,5 +1,6 @@
 //! The state that all parts of a server share.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::auth::auth_state::AuthState;
@@ -16,6 +17,8 @@ pub(crate) struct State {
     faults: Mutex<FaultQueue>,
     request_log: Mutex<RequestLog>,
     pub(crate) auth: AuthState,
+    /// The number of connections so far.
+    connections: AtomicU64,
 }
 
 impl State {
@@ -28,7 +31,13 @@ impl State {
             faults: Mutex::default(),
             request_log: Mutex::default(),
             auth,
+            connections: AtomicU64::new(0),
         }))
+    }
+
+    /// Returns the number of a new connection, from 1 on.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(crate) fn store(&self) -> MutexGuard<'_, VersionedStore> {

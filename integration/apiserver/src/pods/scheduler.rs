@@ -13,14 +13,13 @@ use crate::store::VersionedStore;
 
 /// Binds pods as long as the server runs; without the option it only waits.
 pub(crate) async fn run(state: Arc<State>) {
-    let mut pulse = state.store().pulse();
+    let pulse = state.store().pulse();
     loop {
+        let change = pulse.notified();
         if state.options.scheduler {
             bind_all(&mut state.store());
         }
-        if pulse.changed().await.is_err() {
-            return;
-        }
+        change.await;
     }
 }
 

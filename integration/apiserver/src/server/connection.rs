@@ -6,7 +6,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
@@ -17,7 +17,8 @@ use crate::state::State;
 /// The start of HTTP/2 without TLS.
 const PREFACE: &[u8; 4] = b"PRI ";
 
-pub(super) async fn serve(state: Arc<State>, stream: TcpStream, number: u64) {
+pub(super) async fn serve(state: Arc<State>, stream: TcpStream) {
+    let number = state.next_connection();
     stream.set_nodelay(true).unwrap_or_default();
     let Some(tls) = state.auth.tls() else {
         let mut start = [0; PREFACE.len()];
@@ -54,6 +55,16 @@ pub(super) async fn serve(state: Arc<State>, stream: TcpStream, number: u64) {
         second,
     )
     .await;
+}
+
+/// Serves HTTP/2 in clear on one end of a pipe.
+pub(super) async fn serve_pipe(state: Arc<State>, stream: DuplexStream) {
+    let context = RequestContext {
+        number: state.next_connection(),
+        state,
+        peer: ConnectionPeer::default(),
+    };
+    speak(context, stream, true).await;
 }
 
 async fn speak(

@@ -79,16 +79,16 @@ impl Server {
                 alarm.notify_one();
             }
         });
-        let mut pulse = self.state.store().pulse();
+        let pulse = self.state.store().pulse();
         loop {
-            pulse.mark_unchanged();
+            let change = pulse.notified();
             let object = self.get(path).ok();
             if wanted(object.as_ref()) {
                 drop(cancel);
                 return Some(object);
             }
             tokio::select! {
-                changed = pulse.changed() => changed.expect("the store outlives its server"),
+                () = change => {}
                 () = late.notified() => return None,
             }
         }

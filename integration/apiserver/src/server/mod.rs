@@ -4,21 +4,22 @@ mod connection;
 mod control;
 mod direct;
 mod routes;
+mod simulated;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::faults::ApiFault;
 use crate::options::{AccessControl, Options};
 use crate::pods::scheduler;
 use crate::request_log::RecordedRequest;
 use crate::state::State;
-use crate::{certificates, verbs};
+use crate::{certificates, simulation, verbs};
 
 /// A server on 127.0.0.1; it ends when it is dropped.
 #[derive(Debug)]
@@ -29,9 +30,14 @@ pub struct Server {
 }
 
 #[derive(Debug)]
-struct RunningServer {
-    stop: oneshot::Sender<()>,
-    thread: JoinHandle<()>,
+enum RunningServer {
+    /// On a thread of its own, with its own runtime.
+    Threaded {
+        stop: oneshot::Sender<()>,
+        thread: JoinHandle<()>,
+    },
+    /// On the caller's runtime: its tasks and connections, which end with the set.
+    Simulated(JoinSet<()>),
 }
 
 impl Server {
@@ -76,7 +82,7 @@ impl Server {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(RunningServer { stop, thread }) = running {
+        if let Some(RunningServer::Threaded { stop, thread }) = running {
             stop.send(()).unwrap_or_default();
             thread.join().unwrap_or_default();
         }
@@ -134,6 +140,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if self.is_simulated() {
+            simulation::end();
+        }
         self.stop();
     }
 }
@@ -170,18 +179,16 @@ fn run(state: Arc<State>, listener: TcpListener) -> anyhow::Result<RunningServer
         .name("apiserver".to_string())
         .spawn(serve)
         .context("cannot start a thread")?;
-    Ok(RunningServer { stop, thread })
+    Ok(RunningServer::Threaded { stop, thread })
 }
 
 async fn accept(state: Arc<State>, listener: tokio::net::TcpListener) {
-    static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
     loop {
         // An error is of one connection that went away, or of too many files: the next one may do.
         let Ok((stream, _)) = listener.accept().await else {
             tokio::task::yield_now().await;
             continue;
         };
-        let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-        tokio::spawn(connection::serve(state.clone(), stream, number));
+        tokio::spawn(connection::serve(state.clone(), stream));
     }
 }

@@ -28,6 +28,10 @@ pub(super) struct RequestContext {
     pub(super) number: u64,
 }
 
+/// A request's number in the request log.
+#[derive(Clone, Copy)]
+struct LogNumber(usize);
+
 /// The connection is cut instead of an answer.
 #[derive(Debug)]
 pub(super) struct CutOff;
@@ -42,7 +46,7 @@ impl std::error::Error for CutOff {}
 
 pub(super) async fn answer(
     context: Arc<RequestContext>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Result<Response, CutOff> {
     if let Some(control) = control::ControlRequest::parse(&request) {
         return Ok(control::answer(&context.state, control, request).await);
@@ -51,6 +55,7 @@ pub(super) async fn answer(
         .state
         .request_log()
         .add(recorded(&request, context.number));
+    request.extensions_mut().insert(LogNumber(written));
     let answer = answer_with_faults(&context, request).await;
     if let Ok(response) = &answer {
         context
@@ -238,7 +243,11 @@ async fn routed(
     if call.verb == RequestVerb::Watch {
         return watch::open(state, &call, order);
     }
+    let number = request.extensions().get::<LogNumber>().copied();
     call.body = body_of(request).await?;
+    if let Some(LogNumber(number)) = number {
+        state.request_log().read(number, &call.body);
+    }
     let (code, value) = verbs::carry_out(state, &call)?;
     let value = tables::shaped(&call, value)?;
     Ok(json_response(code, &value))

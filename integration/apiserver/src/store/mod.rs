@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub(crate) use history::{ChangeHistory, ChangeType, ObjectChange};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::kinds::Resource;
 
@@ -21,8 +21,8 @@ pub(crate) struct VersionedStore {
     version: u64,
     shelves: BTreeMap<&'static str, ObjectMap>,
     history: ChangeHistory,
-    /// Wakes the watches: the newest version.
-    pulse: watch::Sender<u64>,
+    /// Wakes the watches in the order in which they began to wait, which tokio's own `watch` does not.
+    pulse: Arc<Notify>,
     names: u64,
 }
 
@@ -34,7 +34,7 @@ impl VersionedStore {
             version,
             shelves: BTreeMap::new(),
             history: ChangeHistory::new(history, version),
-            pulse: watch::Sender::new(version),
+            pulse: Arc::default(),
             names: 0,
         }
     }
@@ -47,9 +47,9 @@ impl VersionedStore {
         &self.history
     }
 
-    /// Returns a receiver of the newest version; it wakes waiting watches.
-    pub(crate) fn pulse(&self) -> watch::Receiver<u64> {
-        self.pulse.subscribe()
+    /// Returns what each change wakes. A `notified()` that is made before a look misses no change after it.
+    pub(crate) fn pulse(&self) -> Arc<Notify> {
+        Arc::clone(&self.pulse)
     }
 
     pub(crate) fn get(
@@ -127,7 +127,7 @@ impl VersionedStore {
         // The version moves on, as it does in a cluster where others write.
         let version = self.next();
         self.history.expire(version);
-        self.pulse.send_replace(version);
+        self.pulse.notify_waiters();
     }
 
     /// Returns five letters for a generated name, never the same twice.
@@ -149,9 +149,8 @@ impl VersionedStore {
     }
 
     fn publish(&mut self, change: ObjectChange) {
-        let version = change.version;
         self.history.add(change);
-        self.pulse.send_replace(version);
+        self.pulse.notify_waiters();
     }
 }
 

@@ -13,7 +13,7 @@ use crate::kinds::{self, Resource};
 use crate::request_info::{QueryParameters, RequestInfo, RequestVerb, UserInfo};
 use crate::state::State;
 use crate::store::VersionedStore;
-use crate::{clock, events, pods};
+use crate::{clock, events, pods, simulation};
 
 /// The ConfigMap that every new namespace gets, as upstream's controller manager creates it.
 const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";
@@ -202,7 +202,8 @@ fn stamp(resource: &Resource, object: &mut Value) {
 
 /// Returns a random UUID.
 pub(crate) fn uid() -> String {
-    let random = || RandomState::new().build_hasher().finish();
+    let chance = || RandomState::new().build_hasher().finish();
+    let random = || simulation::random().unwrap_or_else(chance);
     let (high, low) = (random(), random());
     let parts = [
         high >> 32,

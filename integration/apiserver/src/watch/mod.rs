@@ -12,11 +12,11 @@ use http::{HeaderValue, header};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, sleep_until};
 
 use crate::answer::{Body, Response, StatusError};
-use crate::faults::{Effect, WatchControls};
+use crate::faults::Effect;
 use crate::request_info::RequestInfo;
 use crate::selectors::ObjectSelector;
 use crate::state::State;
@@ -55,9 +55,7 @@ pub(crate) fn open(
         .and_then(|seconds| u64::try_from(seconds).ok())
         .filter(|seconds| *seconds > 0);
     let (sender, receiver) = mpsc::channel(BACKLOG);
-    let mut controls = state.faults().controls();
-    let closings = controls.borrow_and_update().closings;
-    let pulse = state.store().pulse();
+    let closings = state.faults().controls().closings;
     let watched = OpenWatch {
         state: state.clone(),
         lines,
@@ -67,11 +65,7 @@ pub(crate) fn open(
         bookmarks,
         waiting: VecDeque::new(),
     };
-    tokio::spawn(watched.run(
-        controls,
-        pulse,
-        timeout.map_or(LONGEST, Duration::from_secs),
-    ));
+    tokio::spawn(watched.run(timeout.map_or(LONGEST, Duration::from_secs)));
     let frames = stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|frame| (frame, receiver))
     });
@@ -152,29 +146,26 @@ struct OpenWatch {
 struct WatchEnded;
 
 impl OpenWatch {
-    async fn run(
-        mut self,
-        mut controls: watch::Receiver<WatchControls>,
-        mut pulse: watch::Receiver<u64>,
-        open: Duration,
-    ) {
+    async fn run(mut self, open: Duration) {
+        let (ordered, pulse) = (self.state.faults().ordered(), self.state.store().pulse());
         let end = in_future(open);
         let mut marks = self.marks();
         loop {
-            let now = *controls.borrow_and_update();
-            pulse.mark_unchanged();
+            let (order, change) = (ordered.notified(), pulse.notified());
+            let now = self.state.faults().controls();
             if now.closings != self.closings || (!now.muted && self.send_events().await.is_err()) {
                 return;
             }
             tokio::select! {
-                _ = pulse.changed() => {}
-                _ = controls.changed() => {}
+                biased;
+                () = self.sender.closed() => return,
+                () = sleep_until(end) => return,
+                () = order => {}
                 _ = marks.tick(), if self.bookmarks && !now.muted => {
                     let mark = self.lines.bookmark();
                     self.waiting.push_back(mark);
                 }
-                () = self.sender.closed() => return,
-                () = sleep_until(end) => return,
+                () = change => {}
             }
         }
     }

@@ -31,12 +31,11 @@ pub(crate) fn resource() -> &'static Resource {
 
 /// Signs as long as the server runs.
 pub(crate) async fn run(state: Arc<State>) {
-    let mut pulse = state.store().pulse();
+    let pulse = state.store().pulse();
     loop {
+        let change = pulse.notified();
         decide_all(&state);
-        if pulse.changed().await.is_err() {
-            return;
-        }
+        change.await;
     }
 }
 
