@@ -20,19 +20,21 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// Returns a clock that shows `wall` now.
+    pub fn at(wall: SystemTime) -> Clock {
+        Clock {
+            base: nanos(wall.duration_since(UNIX_EPOCH).unwrap_or_default()),
+            began: Instant::now(),
+        }
+    }
+
     /// Returns a clock that shows the machine's wall time now.
     #[allow(
         clippy::disallowed_methods,
         reason = "the one place where this plugin reads the wall"
     )]
     pub fn start() -> Clock {
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        Clock {
-            base: nanos(wall),
-            began: Instant::now(),
-        }
+        Clock::at(SystemTime::now())
     }
 
     /// Returns this clock, put forward if it is behind `floor`: what is recorded never lies ahead.

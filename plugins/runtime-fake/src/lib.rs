@@ -192,6 +192,11 @@ impl Fake {
         self.shared.faults().calls(rpc)
     }
 
+    /// Has `observer` hear of each call and of its end, as lines.
+    pub fn observe(&self, observer: impl FnMut(String) + Send + 'static) {
+        self.shared.observe(Box::new(observer));
+    }
+
     /// Kills a container, as SIGKILL to its process would; returns whether it ran.
     pub fn kill(&self, container_id: &str) -> bool {
         let mut node = self.shared.node();

@@ -1,5 +1,6 @@
 //! The state that all calls share: the node behind its lock, the faults, and the task that runs programs.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -15,10 +16,13 @@ use crate::rpc::Rpc;
 use crate::settings::FakeSettings;
 use crate::streaming::FakeStreams;
 
+/// Hears of each call and of its end, as lines.
+pub(crate) type Observer = Box<dyn FnMut(String) + Send>;
+
 /// One node and its script.
-#[derive(Debug)]
 pub(crate) struct SharedNode {
     node: Mutex<SimulatedNode>,
+    observer: Mutex<Option<Observer>>,
     faults: Mutex<FaultInjector>,
     wake: WakeSignal,
     streaming: OnceCell<StreamingServer>,
@@ -53,6 +57,7 @@ impl SharedNode {
         let mountpoint = dir.display().to_string();
         let shared = SharedNode {
             node: Mutex::new(node),
+            observer: Mutex::default(),
             faults: Mutex::new(faults),
             wake,
             streaming: OnceCell::new(),
@@ -94,7 +99,40 @@ impl SharedNode {
         subject: FaultSubject,
         work: impl Future<Output = Result<T, Status>> + Send,
     ) -> Result<Response<T>, Status> {
-        let decision = self.faults().meet(rpc, || self.name(&subject));
+        self.tell(|| format!("{} {}", rpc.name(), self.name(&subject)));
+        let done = self.met(rpc, &subject, work).await;
+        self.tell(|| {
+            let end = match &done {
+                Ok(_) => "ok".to_owned(),
+                Err(status) => format!("{:?}: {}", status.code(), status.message()),
+            };
+            format!("{} {} {end}", rpc.name(), self.name(&subject))
+        });
+        done.map(Response::new)
+    }
+
+    /// Has `observer` hear of each call and of its end.
+    pub(crate) fn observe(&self, observer: Observer) {
+        *self.observer() = Some(observer);
+    }
+
+    fn observer(&self) -> MutexGuard<'_, Option<Observer>> {
+        self.observer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, line: impl FnOnce() -> String) {
+        if let Some(observer) = self.observer().as_mut() {
+            observer(line());
+        }
+    }
+
+    async fn met<T>(
+        &self,
+        rpc: Rpc,
+        subject: &FaultSubject,
+        work: impl Future<Output = Result<T, Status>> + Send,
+    ) -> Result<T, Status> {
+        let decision = self.faults().meet(rpc, || self.name(subject));
         if !decision.delay.is_zero() {
             tokio::time::sleep(decision.delay).await;
         }
@@ -105,7 +143,7 @@ impl SharedNode {
         if let Some(action) = decision.after {
             action.happen().await?;
         }
-        done.map(Response::new)
+        done
     }
 
     /// Returns `namespace/pod` or `namespace/pod/container`.
@@ -133,6 +171,14 @@ impl SharedNode {
     }
 }
 
+impl fmt::Debug for SharedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedNode")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Drop for SharedNode {
     fn drop(&mut self) {
         self.wake.notify_one();
@@ -152,6 +198,7 @@ async fn carry_on(shared: Weak<SharedNode>, wake: WakeSignal) {
         // Both arms only wait; whichever wins, the loop looks at everything again.
         match next {
             Some(at) => tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(at) => {}
                 () = wake.notified() => {}
             },

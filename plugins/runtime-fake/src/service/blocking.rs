@@ -108,6 +108,7 @@ pub(super) async fn exec(
             _ = ending => Ok(killed),
         },
         None => tokio::select! {
+            biased;
             () = exec_timeout(request.timeout) => Err(CriError::TooSlow(request.timeout).into()),
             _ = ending => Ok(killed),
         },
