@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use std::{fmt, io};
 
 use http::{HeaderMap, Uri};
 use kernel::error_chain;
 use kube::config::Kubeconfig;
 use rustls::sign::CertifiedKey;
+use tokio::io::DuplexStream;
 use tokio::sync::watch;
 
 use super::client_certificate::ClientCertificateSource;
@@ -35,6 +37,26 @@ pub struct RestConfig {
     /// `contentType`. Bodies are JSON all the same.
     pub content_type: String,
     pub identity: Identity,
+    pub dial: Dial,
+}
+
+/// How a connection to the server is made: client-go's `rest.Config.Dial`.
+#[derive(Clone, Default)]
+pub enum Dial {
+    /// By TCP to the kubeconfig's address.
+    #[default]
+    Tcp,
+    /// By this function: a pipe within the process, at whose other end HTTP/2 is spoken in clear.
+    Pipe(Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>),
+}
+
+impl fmt::Debug for Dial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Dial::Tcp => "Tcp",
+            Dial::Pipe(_) => "Pipe",
+        })
+    }
 }
 
 /// Whether the client certificate must exist at the start.
@@ -58,6 +80,7 @@ impl RestConfig {
             user_agent: String::new(),
             content_type: String::new(),
             identity: Identity::There,
+            dial: Dial::Tcp,
         }
     }
 }
@@ -108,6 +131,7 @@ pub(super) fn open(base: Uri) -> ServerEndpoint {
         secured: None,
         identity: watch::channel(None).1,
         own: ClientCertificateSource::default(),
+        dial: Dial::Tcp,
         open: Mutex::default(),
     }
 }

@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex, watch};
 
 use super::RequestLane;
+use super::client_config::Dial;
 use super::error::ApiError;
 use super::tls::TlsContext;
 
@@ -42,6 +43,7 @@ pub(super) struct ServerAddress {
     pub(super) host: String,
     pub(super) port: u16,
     pub(super) tls: Option<TlsContext>,
+    pub(super) dial: Dial,
 }
 
 /// The connections of one identity.
@@ -194,6 +196,10 @@ async fn connect(target: &ServerAddress) -> Result<RequestSender, ApiError> {
     let no_way = |error: &dyn std::error::Error| {
         ApiError::unreachable(format!("no connection to {target}: {}", error_chain(error)))
     };
+    if let Dial::Pipe(dial) = &target.dial {
+        let stream = dial().map_err(|error| no_way(&error))?;
+        return shake(TokioIo::new(stream), HttpVersion::Http2).await;
+    }
     let stream = TcpStream::connect((target.host.as_str(), target.port))
         .await
         .map_err(|error| no_way(&error))?;

@@ -48,6 +48,7 @@ impl KubeconfigReader<'_> {
             secured,
             identity,
             own,
+            dial: access.dial.clone(),
             open: Mutex::default(),
             base,
         })

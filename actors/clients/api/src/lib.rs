@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 pub use by_value::ByValue;
 use call::Caller;
-pub use client_config::{Identity, RestConfig, RestConfigError};
+pub use client_config::{Dial, Identity, RestConfig, RestConfigError};
 pub use error::ApiError;
 use http::Uri;
 use limiter::RequestRateLimiter;

@@ -10,6 +10,7 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
 use super::client_certificate::ClientCertificateSource;
+use super::client_config::Dial;
 use super::connections::{ConnectionPool, ServerAddress};
 use super::credentials::AuthCredentials;
 use super::error::ApiError;
@@ -29,6 +30,7 @@ pub(super) struct ServerEndpoint {
     /// Set by the certificate manager; it goes before the kubeconfig's own.
     pub(super) identity: watch::Receiver<Option<Arc<CertifiedKey>>>,
     pub(super) own: ClientCertificateSource,
+    pub(super) dial: Dial,
     pub(super) open: Mutex<Option<Generation>>,
 }
 
@@ -95,6 +97,7 @@ impl ServerEndpoint {
                 .to_owned(),
             port: self.base.port_u16().unwrap_or(usual),
             tls,
+            dial: self.dial.clone(),
         })
     }
 }
