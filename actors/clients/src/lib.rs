@@ -3,6 +3,8 @@
 //! `runtime` and `storage` speak the plugins' contracts, `probe_client` asks containers how they are. They know no actor
 //! and decide nothing: what they return is in the types of `logic`.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod in_process;
 pub mod probe_client;
 pub mod runtime;
 pub mod storage;

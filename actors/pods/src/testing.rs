@@ -80,7 +80,7 @@ impl TestNode {
             Clock::start(),
         )
         .unwrap();
-        let storage = FakeStorage::start(folder.path());
+        let storage = FakeStorage::start();
         TestNode::on((fake, storage, folder), CPUS, listeners).await
     }
 
@@ -103,7 +103,7 @@ impl TestNode {
         cpus: u32,
         listeners: PodListeners,
     ) -> TestNode {
-        let line = PluginClient::fixed("runtime", serve(&fake, folder.path()));
+        let line = PluginClient::fixed("runtime", serve(&fake));
         let runtime = RuntimeClient::new(line, Duration::from_secs(120));
         let root = Supervisor::root("oxlet", Intensity::MANAGERS);
         let rules = Arc::new(PodWorkerConfig {

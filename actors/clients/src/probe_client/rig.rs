@@ -32,7 +32,7 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("fake");
         let fake = Fake::open_at(path, FakeSettings::default(), Clock::start()).unwrap();
-        let channel = serve(&fake, folder.path());
+        let channel = serve(&fake);
         let id = running_container(channel.clone(), &folder.path().join("logs")).await;
         let line = PluginClient::fixed("runtime", channel);
         Rig {

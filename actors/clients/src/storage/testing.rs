@@ -4,20 +4,19 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use plugin_host::PluginClient;
 use proto::storage as wire;
 use proto::storage::storage_server::{Storage as Contract, StorageServer};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
-use tonic::transport::{Channel, Endpoint, Server, Uri};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::Storage;
 use super::error::ABANDONED;
+use crate::in_process;
 
 /// How a call fails.
 #[derive(Clone, Debug)]
@@ -51,39 +50,23 @@ pub struct FakeStorage {
     state: Arc<Mutex<FakeStorageState>>,
     released: watch::Sender<u64>,
     news: watch::Sender<usize>,
-    channel: Channel,
 }
 
 impl FakeStorage {
-    /// Serves in this process, on a socket in `folder`.
-    pub fn start(folder: &Path) -> Self {
-        let number = std::fs::read_dir(folder).unwrap().count();
-        let socket = folder.join(format!("storage-{number}.sock"));
-        let listener = UnixListener::bind(&socket).unwrap();
-        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
-            tower::service_fn(move |_: Uri| {
-                let socket = socket.clone();
-                async move {
-                    UnixStream::connect(socket)
-                        .await
-                        .map(hyper_util::rt::TokioIo::new)
-                }
-            }),
-        );
-        let double = Self {
+    /// A plugin without volumes.
+    pub fn start() -> Self {
+        Self {
             state: Arc::default(),
             released: watch::Sender::new(0),
             news: watch::Sender::new(0),
-            channel,
-        };
-        let service = StorageServer::new(double.clone());
-        let server = Server::builder().add_service(service);
-        tokio::task::spawn_local(server.serve_with_incoming(UnixListenerStream::new(listener)));
-        double
+        }
     }
 
+    /// Serves in this process; the client.
     pub fn storage(&self) -> Storage {
-        let line = |name: &str| PluginClient::fixed(name, self.channel.clone());
+        let service = StorageServer::new(self.clone());
+        let channel = in_process::serve(Server::builder().add_service(service));
+        let line = |name: &str| PluginClient::fixed(name, channel.clone());
         Storage::new(line("storage-local"), line("storage-csi"))
     }
 

@@ -88,7 +88,7 @@ impl TestOptions {
     }
 
     fn over(mut self, fake: Fake, folder: TempDir) -> Rig {
-        let line = PluginClient::fixed("runtime", serve(&fake, folder.path()));
+        let line = PluginClient::fixed("runtime", serve(&fake));
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (events, port) = mailbox(events::MAILBOX);
         root.spawn(

@@ -40,7 +40,7 @@ impl Rig {
             Clock::start(),
         )
         .unwrap();
-        let channel = serve(&fake, folder.path());
+        let channel = serve(&fake);
         let id = running_container(channel.clone(), &folder.path().join("logs")).await;
         let runtime = RuntimeClient::new(
             PluginClient::fixed("runtime", channel),

@@ -78,7 +78,7 @@ impl Rig {
         before: impl FnOnce(&FakeStorage),
     ) -> Rig {
         let folder = tempfile::tempdir().unwrap();
-        let plugins = FakeStorage::start(folder.path());
+        let plugins = FakeStorage::start();
         before(&plugins);
         let (supply, objects) = ObjectStore::new(parsed(objects));
         let (events, recorded) = inbox(4096);
