@@ -25,6 +25,8 @@ mod ask_order;
 
 pub mod mailbox;
 
+pub mod watch;
+
 mod gauge;
 
 mod mail;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Volume};
+use kernel::watch;
 use kernel::{Context, Recipient};
 use logic_api::pod::PodView;
 use logic_node::node_status::registration::CONTROLLER_ATTACHES;
@@ -16,7 +17,6 @@ use logic_volumes::resolve::expansion::{
     ClaimStatusUpdate, NodeResize, PvcGrowth, ResizeOutcome, claim_of,
 };
 use logic_volumes::{RegisteredDriver, VolumeId};
-use tokio::sync::watch;
 
 use super::{Completion, Msg, VolumeManager};
 

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use kernel::watch;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tonic::transport::Channel;
 use tonic::{Response, Status};

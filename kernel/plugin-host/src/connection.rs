@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
+use kernel::watch;
 use nix::sys::socket::{Shutdown, shutdown};
 use tokio::net::UnixStream;
-use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 

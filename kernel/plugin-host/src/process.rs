@@ -10,10 +10,10 @@ use std::time::Duration;
 use std::{env, io, thread};
 
 use command_fds::{CommandFdExt, FdMapping};
+use kernel::watch;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::declaration::{Declaration, LaunchMethod};

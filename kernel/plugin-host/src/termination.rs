@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use kernel::watch;
 
 use crate::client::PluginClient;
 use crate::declaration::TerminationTimeouts;

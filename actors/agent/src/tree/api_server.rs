@@ -17,6 +17,7 @@ use cluster::node::pvc_resize::{self, PvcResizer};
 use cluster::node::{self, NodeStatusManager};
 use cluster::pods::{self as api_pods, ApiPods};
 use k8s_openapi::api::core::v1;
+use kernel::watch;
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic_api::objects::StaticObjects;
 use logic_api::pod::PodView;
@@ -34,7 +35,6 @@ use state::objects::manager::{self, ObjectManager};
 use state::objects::{ObjectStore, StoreWriter};
 use state::offline::{self, OfflineCheckpoint, OfflineState};
 use state::status::{self, PodResync};
-use tokio::sync::watch;
 
 use super::NodeHandle;
 use super::certificates::{CertificateSender, identities, spawn_client};

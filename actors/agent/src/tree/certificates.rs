@@ -5,10 +5,10 @@ use std::sync::Arc;
 use api_client::ApiClient;
 use cluster::certificates::{self, CertificatePurpose, IdentityReceiver, Rotation};
 use k8s_openapi::api::core::v1;
+use kernel::watch;
 use kernel::{Addr, ChildSpec, Supervisor, mailbox};
 use logic_node::certificates::CertificateSubject;
 use rustls::sign::CertifiedKey;
-use tokio::sync::watch;
 
 use crate::settings::{AgentSettings, ClientCertificate, ServingCertificate};
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use http::{HeaderMap, Uri};
-use kernel::error_chain;
+use kernel::{error_chain, watch};
 use kube::config::Kubeconfig;
 use rustls::sign::CertifiedKey;
 use tokio::io::DuplexStream;
-use tokio::sync::watch;
 
 use super::client_certificate::ClientCertificateSource;
 use super::credentials::AuthCredentials;

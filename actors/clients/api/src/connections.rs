@@ -13,11 +13,11 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use kernel::error_chain;
+use kernel::{error_chain, watch};
 use kube::client::Body;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 
 use super::RequestLane;
 use super::client_config::Dial;

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use http::Uri;
+use kernel::watch;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::CertifiedKey;
-use tokio::sync::watch;
 
 use super::client_certificate::PemSource;
 use super::client_config::{Identity, RestConfig, RestConfigError};

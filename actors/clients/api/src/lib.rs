@@ -32,11 +32,11 @@ use call::Caller;
 pub use client_config::{Dial, Identity, RestConfig, RestConfigError};
 pub use error::ApiError;
 use http::Uri;
+use kernel::watch as channel;
 use limiter::RequestRateLimiter;
 pub use reflector::{ObjectEvent, ObjectSelector, watch};
 use rustls::sign::CertifiedKey;
 use server::ServerEndpoint;
-use tokio::sync::watch as channel;
 
 /// The kind of a request: each has its own rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,10 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
-use kernel::error_chain;
+use kernel::{error_chain, watch};
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
-use tokio::sync::watch;
 
 use super::client_certificate::ClientCertificateSource;
 use super::client_config::Dial;

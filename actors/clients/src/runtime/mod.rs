@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kernel::watch;
 use logic_api::types::{ContainerId, ImageRef, PodUid, RuntimePod, SandboxId};
 use logic_pods::container::ContainerConfig;
 use logic_pods::credentials::AuthConfig;
@@ -30,7 +31,6 @@ use proto::cri;
 use proto::cri::image_service_client::ImageServiceClient;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use thiserror::Error;
-use tokio::sync::watch;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use kernel::watch;
 use plugin_host::PluginClient;
 use proto::storage as wire;
 use proto::storage::storage_server::{Storage as Contract, StorageServer};
-use tokio::sync::watch;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};

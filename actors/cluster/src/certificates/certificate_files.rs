@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kernel::watch;
 use kernel::{Actor, Context, Exit};
 use rustls::sign::CertifiedKey;
 use serde::Serialize;
-use tokio::sync::watch;
 
 use super::key_pair::TlsKeyPair;
 use super::store::{StoreError, load};

@@ -26,12 +26,11 @@ use std::time::Duration;
 
 use api_client::{ApiClient, RequestLane};
 use jiff::Timestamp;
-use kernel::error_chain;
+use kernel::{error_chain, watch};
 use kernel::{Actor, Context, Exit, TaskId, TimerId};
 use logic_node::certificates::{CertificateSubject, RotationPolicy, pause};
 use rustls::sign::CertifiedKey;
 use serde::Serialize;
-use tokio::sync::watch;
 
 pub use self::bootstrap::{BootstrapError, BootstrapOutcome, prepare};
 pub use self::certificate_files::{CertificateFiles, CertificateReloader};

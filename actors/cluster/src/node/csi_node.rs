@@ -15,12 +15,12 @@ use std::time::Duration;
 use api_client::{ApiClient, ApiError, ByValue, RequestLane};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSINode;
+use kernel::watch as channel;
 use kernel::{Actor, Addr, Context, Exit, Recipient};
 use kube::Api;
 use logic_node::node_status::NodeFact;
 use logic_volumes::{RegisteredDriver, csi_node};
 use serde::Serialize;
-use tokio::sync::watch as channel;
 
 use super::{Msg as NodeMsg, NodeResync, requests};
 

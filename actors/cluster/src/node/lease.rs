@@ -13,12 +13,12 @@ use std::time::Duration;
 use api_client::{ApiClient, ApiError, ByValue, RequestLane};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
+use kernel::watch as channel;
 use kernel::{Actor, Context, Exit};
 use kube::Api;
 use logic_node::node_status::lease as decide;
 use logic_node::node_status::lease::{LeaseHolder, NAMESPACE};
 use serde::Serialize;
-use tokio::sync::watch as channel;
 
 use super::requests;
 

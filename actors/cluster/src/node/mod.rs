@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use api_client::{ApiClient, ApiError, ByValue, RequestLane};
 use k8s_openapi::api::core::v1::Node;
+use kernel::watch as channel;
 use kernel::{Actor, Context, Exit, Recipient, TimerId};
 use kube::Api;
 use logic_node::node_status::{
@@ -38,7 +39,6 @@ use logic_volumes::VolumeId;
 use serde::Serialize;
 use serde_json::Value;
 use state::events::Recorder;
-use tokio::sync::watch as channel;
 
 use self::volumes_in_use::VolumesInUseState;
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
+use kernel::watch as channel;
 use kernel::{Actor, Context, Exit, Recipient};
 use serde::Serialize;
-use tokio::sync::watch as channel;
 
 /// Its own messages alone.
 pub const MAILBOX: usize = 4;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use api_client::RequestLane;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
+use kernel::watch;
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor, mailbox};
 use logic_api::objects::{ChangeDetection, IssuancePolicy, Objects, StaticObjects};
 use logic_api::pod::PodView;
@@ -18,7 +19,6 @@ use state::events::{self, EventBroadcaster, Recorder};
 use state::objects::ObjectStore;
 use state::objects::manager::{self, ObjectManager};
 use state::status::{self, StatusManager};
-use tokio::sync::watch;
 
 use self::world::OutageCluster;
 use crate::node::lease::{self, Heartbeat};

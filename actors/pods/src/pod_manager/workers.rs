@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use kernel::watch;
 use kernel::{Addr, ChildSpec, Supervisor};
 use logic_api::pod::PodView;
 use logic_api::requests::{self, ResourceAmounts};
@@ -13,7 +14,6 @@ use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_pods::admission::total_requests;
 use state::{status, user_namespaces};
-use tokio::sync::watch;
 
 use super::goal::{PodGoal, full_name};
 use crate::worker::{self, Peers};

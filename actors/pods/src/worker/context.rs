@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use clients::runtime::RuntimeError;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use kernel::watch;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, PodUid, RuntimePod, SandboxId, WaitingReason};
 use logic_pods::sandbox::SandboxConfig;
 use logic_volumes::MountedVolumes;
 use state::checkpoints::ContainerResources;
-use tokio::sync::watch;
 
 use super::metrics::PullTimings;
 use super::retries::RetryKey;

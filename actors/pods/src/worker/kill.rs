@@ -11,12 +11,12 @@ use std::time::Duration;
 use clients::runtime::RuntimeError;
 use futures_util::future::{Either, join_all, select};
 use k8s_openapi::api::core::v1::Pod;
+use kernel::watch;
 use logic_api::pod::PodView;
 use logic_api::types::ContainerId;
 use logic_pods::pod_actions::PodAction;
 use logic_pods::pod_actions::kill::{KillReason, MINIMUM_GRACE, PreStopHooks, kill_grace};
 use state::events::EventType;
-use tokio::sync::watch;
 
 use super::context::{KillProgress, PlanExecutor, PreStopState};
 use super::{PodWorkerState, history};

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clients::runtime::RuntimeClient;
+use kernel::watch;
 use kernel::{Actor, Addr, Context, Exit, Recipient, Reply};
 use logic_api::objects::Objects;
 use logic_api::types::{ContainerId, EventLevel, HistoryEvent, PodFailure, PodUid, RuntimePod};
@@ -52,7 +53,6 @@ use logic_pods::runtime_state::PodRuntimeState;
 use serde::Serialize;
 use state::events::Recorder;
 use state::{checkpoints, status as status_manager, user_namespaces};
-use tokio::sync::watch;
 
 use self::checkpoint::PodCheckpoint;
 pub use self::completion::Completion;

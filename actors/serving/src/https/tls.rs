@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use kernel::watch;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
@@ -17,7 +18,6 @@ use rustls::{
     CipherSuite, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
     SupportedCipherSuite, SupportedProtocolVersion,
 };
-use tokio::sync::watch;
 
 use super::PolicyError;
 use crate::policy::TlsPolicy;

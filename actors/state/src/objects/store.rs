@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass, VolumeAttachment};
+use kernel::watch;
 use logic_api::objects::{
     Objects, PodCertificate, PodCertificateSpec, ServiceAccountToken, StaticObjects, TokenSpec,
 };
-use tokio::sync::watch;
 
 /// The writing end of a store.
 pub type StoreWriter = watch::Sender<Arc<StaticObjects>>;

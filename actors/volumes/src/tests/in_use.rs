@@ -1,12 +1,12 @@
 //! Reports to the API server about volumes, and what waits for them.
 
 use k8s_openapi::api::core::v1::{AttachedVolume, Node};
+use kernel::watch;
 use logic_node::node_status::registration::CONTROLLER_ATTACHES;
 use logic_node::node_status::{NodeFact, VolumesInUse};
 use logic_volumes::RegisteredDriver;
 use logic_volumes::resolve::attachment_name;
 use logic_volumes::resolve::expansion::{PvcGrowth, ResizeOutcome};
-use tokio::sync::watch;
 
 use super::*;
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::Addr;
+use kernel::watch;
 use proto::plugin::DrainRequest;
 use proto::plugin::plugin_client::PluginClient as BaseClient;
-use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kernel::Context;
 use kernel::restart::{LONGEST_PAUSE, RestartDecision, decide};
-use tokio::sync::watch;
+use kernel::watch;
 
 use super::{LiveGeneration, PluginHost};
 use crate::client::PluginState;

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use kernel::restart::RestartHistory;
+use kernel::watch;
 use kernel::{Actor, Context, Exit, TaskId, TimerId, wall};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
 use self::admin_request::AdminRequest;
 use crate::client::{PluginClient, PluginState, PluginStatus};

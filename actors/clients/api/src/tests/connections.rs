@@ -7,9 +7,9 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kernel::testing::{pass, run_paused};
+use kernel::watch as channel;
 use kube::Api;
 use serde_json::json;
-use tokio::sync::watch as channel;
 
 use crate::testing::{
     BodyPart, ReceivedRequest, ReplyScript, Rig, ScriptedReply, access, list, map, maps,

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, EphemeralContainer, Pod,
     PodSpec, PodStatus,
 };
+use kernel::watch;
 use kernel::{ChildSpec, Intensity, Supervisor, mailbox, system};
 use logic_api::types::{ContainerId, PodUid};
 use rcgen::{
@@ -24,7 +25,6 @@ use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 

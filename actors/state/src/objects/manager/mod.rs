@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use kernel::watch;
 use kernel::{Actor, Context, Exit, Recipient};
 use logic_api::objects::{
     ChangeDetection, IssuancePolicy, ObjectRequest, RefetchSchedule, StaticObjects,
@@ -39,7 +40,7 @@ use logic_api::types::PodUid;
 use logic_pods::needed::needed;
 use logic_pods::references::{PodReferences, references};
 use serde::Serialize;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use self::entry::{ObjectEntry, ResponseState};
 pub use self::fetching::ObjectResponse;

@@ -12,10 +12,10 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use jiff::SignedDuration;
+use kernel::watch;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, UnboundedSender};
-use tokio::sync::watch;
 
 type ScriptedResponse = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
