@@ -32,6 +32,11 @@ pub(crate) fn end() {
     SIMULATION.set(None);
 }
 
+/// Tells whether this thread has a simulation: what is not its clock's then has no place in an answer.
+pub(crate) fn is_on() -> bool {
+    SIMULATION.get().is_some()
+}
+
 /// Returns the simulated time of day; none on a thread without a simulation.
 pub(crate) fn now() -> Option<Timestamp> {
     let simulation = SIMULATION.get()?;

@@ -3,16 +3,15 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use std::{fmt, io};
 
 use http::{HeaderMap, Uri};
 use kernel::{error_chain, watch};
 use kube::config::Kubeconfig;
 use rustls::sign::CertifiedKey;
-use tokio::io::DuplexStream;
 
 use super::client_certificate::ClientCertificateSource;
 use super::credentials::AuthCredentials;
+use super::dial::Dial;
 use super::kubeconfig::KubeconfigReader;
 use super::server::ServerEndpoint;
 
@@ -37,25 +36,6 @@ pub struct RestConfig {
     pub content_type: String,
     pub identity: Identity,
     pub dial: Dial,
-}
-
-/// How a connection to the server is made: client-go's `rest.Config.Dial`.
-#[derive(Clone, Default)]
-pub enum Dial {
-    /// By TCP to the kubeconfig's address.
-    #[default]
-    Tcp,
-    /// By this function: a pipe within the process, at whose other end HTTP/2 is spoken in clear.
-    Pipe(Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>),
-}
-
-impl fmt::Debug for Dial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Dial::Tcp => "Tcp",
-            Dial::Pipe(_) => "Pipe",
-        })
-    }
 }
 
 /// Whether the client certificate must exist at the start.

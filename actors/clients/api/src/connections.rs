@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use super::RequestLane;
-use super::client_config::Dial;
+use super::dial::Dial;
 use super::error::ApiError;
 use super::tls::TlsContext;
 
@@ -198,7 +198,8 @@ async fn connect(target: &ServerAddress) -> Result<RequestSender, ApiError> {
     };
     if let Dial::Pipe(dial) = &target.dial {
         let stream = dial().map_err(|error| no_way(&error))?;
-        return shake(TokioIo::new(stream), HttpVersion::Http2).await;
+        // h2 remembers a stream that was reset for a second of the machine's clock, which is not the pipe's.
+        return http2(TokioIo::new(stream), Some(0)).await;
     }
     let stream = TcpStream::connect((target.host.as_str(), target.port))
         .await
@@ -227,26 +228,36 @@ async fn shake<IO>(io: IO, protocol: HttpVersion) -> Result<RequestSender, ApiEr
 where
     IO: Read + Write + Unpin + Send + 'static,
 {
-    let failed = |error: hyper::Error| ApiError::unreachable(error_chain(&error));
     match protocol {
-        HttpVersion::Http2 => {
-            let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .keep_alive_interval(PING_AFTER)
-                .keep_alive_timeout(PING_TIMEOUT)
-                .keep_alive_while_idle(true)
-                .handshake(io)
-                .await
-                .map_err(failed)?;
-            tokio::spawn(async move { ended(connection.await) });
-            Ok(RequestSender::Shared(sender))
-        }
+        HttpVersion::Http2 => http2(io, None).await,
         HttpVersion::Http1 => {
-            let (sender, connection) = http1::handshake(io).await.map_err(failed)?;
+            let (sender, connection) = http1::handshake(io)
+                .await
+                .map_err(|error| ApiError::unreachable(error_chain(&error)))?;
             tokio::spawn(async move { ended(connection.await) });
             Ok(RequestSender::Own(sender))
         }
     }
+}
+
+/// Begins HTTP/2; h2 remembers at most so many streams that were reset, or its own number.
+async fn http2<IO>(io: IO, resets: Option<usize>) -> Result<RequestSender, ApiError>
+where
+    IO: Read + Write + Unpin + Send + 'static,
+{
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_AFTER)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true);
+    if let Some(resets) = resets {
+        builder.max_concurrent_reset_streams(resets);
+    }
+    let shaken = builder.handshake(io).await;
+    let (sender, connection) = shaken.map_err(|error| ApiError::unreachable(error_chain(&error)))?;
+    tokio::spawn(async move { ended(connection.await) });
+    Ok(RequestSender::Shared(sender))
 }
 
 fn ended(end: hyper::Result<()>) {

@@ -12,6 +12,7 @@ mod client_certificate;
 mod client_config;
 mod connections;
 mod credentials;
+mod dial;
 mod error;
 mod exec;
 mod kubeconfig;
@@ -29,7 +30,8 @@ use std::sync::Arc;
 
 pub use by_value::ByValue;
 use call::Caller;
-pub use client_config::{Dial, Identity, RestConfig, RestConfigError};
+pub use client_config::{Identity, RestConfig, RestConfigError};
+pub use dial::Dial;
 pub use error::ApiError;
 use http::Uri;
 use kernel::watch as channel;

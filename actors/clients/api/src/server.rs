@@ -9,9 +9,9 @@ use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 
 use super::client_certificate::ClientCertificateSource;
-use super::client_config::Dial;
 use super::connections::{ConnectionPool, ServerAddress};
 use super::credentials::AuthCredentials;
+use super::dial::Dial;
 use super::error::ApiError;
 use super::measured;
 use super::tls::{ClientIdentity, TlsContext, Trust};

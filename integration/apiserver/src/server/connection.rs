@@ -12,6 +12,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::routes::{self, RequestContext};
 use crate::auth::ConnectionPeer;
+use crate::simulation;
 use crate::state::State;
 
 /// The start of HTTP/2 without TLS.
@@ -80,6 +81,7 @@ async fn speak(
     if second {
         let server = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
+            .auto_date_header(!simulation::is_on())
             .serve_connection(TokioIo::new(stream), service);
         server.await.unwrap_or_default();
     } else {
