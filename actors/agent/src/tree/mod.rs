@@ -8,6 +8,8 @@ mod certificates;
 mod endpoints;
 mod plugins;
 mod sources;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,6 +29,7 @@ use state::status::{self, PodResync};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::api_server::ClusterWiring;
+use crate::endpoints::admin::Plugins;
 use crate::settings::AgentSettings;
 
 /// The addresses that servers and the cluster's actors need.
@@ -52,34 +55,12 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     let root = Supervisor::root("oxlet", Intensity::MANAGERS);
     let cluster = ClusterWiring::find(&settings)?;
     let (lines, hosts) = plugins::spawn(&root, &settings);
-    let runtime = RuntimeClient::new(lines.runtime, settings.runtime_within);
-    let objects = objects(&root, &settings, cluster.as_ref());
     let backends = Backends {
-        runtime: runtime.clone(),
+        runtime: RuntimeClient::new(lines.runtime, settings.runtime_within),
         storage: Storage::new(lines.local, lines.csi),
         storage_hosts: hosts.hosts.clone(),
     };
-    let store = objects.shelf.clone();
-    let node = pods(&root, backends, store, (&settings, cluster.as_ref()));
-    node.recorder
-        .begin(kernel::timestamp(), &settings.node.node_name);
-    hosts::complain(&node.recorder, &settings.node).await;
-    sources::spawn(&node, &settings);
-    let reporters = resources(&node, runtime.clone(), &settings, cluster.as_ref());
-    let certificate =
-        endpoints::spawn(&node, runtime.clone(), hosts, (&settings, cluster.as_ref()))?;
-    if let Some(cluster) = cluster {
-        let inputs = api_server::ClusterInputs {
-            settings: &settings,
-            runtime,
-            supply: objects.supply,
-            shelf: objects.shelf,
-            folder: objects.folder,
-            certificate,
-            reporters,
-        };
-        api_server::spawn(&node, cluster, inputs);
-    }
+    spawn(&root, &settings, backends, (cluster, Some(hosts))).await?;
 
     let (mut terminate, mut interrupt) = (
         signal(SignalKind::terminate())?,
@@ -90,8 +71,45 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     tracing::info!("ending; pods live on");
-    node.root.shutdown().await;
+    root.shutdown().await;
     Ok(())
+}
+
+/// Spawns the areas on the plugins' clients; the servers only where there are hosts, which they show.
+async fn spawn(
+    root: &Supervisor,
+    settings: &AgentSettings,
+    backends: Backends,
+    (cluster, hosts): (Option<ClusterWiring>, Option<Plugins>),
+) -> anyhow::Result<NodeHandle> {
+    let runtime = backends.runtime.clone();
+    let objects = objects(root, settings, cluster.as_ref());
+    let store = objects.shelf.clone();
+    let node = pods(root, backends, store, (settings, cluster.as_ref()));
+    node.recorder
+        .begin(kernel::timestamp(), &settings.node.node_name);
+    hosts::complain(&node.recorder, &settings.node).await;
+    sources::spawn(&node, settings);
+    let reporters = resources(&node, runtime.clone(), settings, cluster.as_ref());
+    let certificate = match hosts {
+        Some(hosts) => {
+            endpoints::spawn(&node, runtime.clone(), hosts, (settings, cluster.as_ref()))?
+        }
+        None => None,
+    };
+    if let Some(cluster) = cluster {
+        let inputs = api_server::ClusterInputs {
+            settings,
+            runtime,
+            supply: objects.supply,
+            shelf: objects.shelf,
+            folder: objects.folder,
+            certificate,
+            reporters,
+        };
+        api_server::spawn(&node, cluster, inputs);
+    }
+    Ok(node)
 }
 
 /// The object store and its writer.

@@ -255,7 +255,8 @@ where
         builder.max_concurrent_reset_streams(resets);
     }
     let shaken = builder.handshake(io).await;
-    let (sender, connection) = shaken.map_err(|error| ApiError::unreachable(error_chain(&error)))?;
+    let (sender, connection) =
+        shaken.map_err(|error| ApiError::unreachable(error_chain(&error)))?;
     tokio::spawn(async move { ended(connection.await) });
     Ok(RequestSender::Shared(sender))
 }

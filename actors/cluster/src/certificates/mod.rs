@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use api_client::{ApiClient, RequestLane};
 use jiff::Timestamp;
-use kernel::{error_chain, watch};
 use kernel::{Actor, Context, Exit, TaskId, TimerId};
+use kernel::{error_chain, watch};
 use logic_node::certificates::{CertificateSubject, RotationPolicy, pause};
 use rustls::sign::CertifiedKey;
 use serde::Serialize;
