@@ -119,7 +119,9 @@ impl PodWorker {
                 self.volumes.invalidate();
                 self.reject(&error, ctx);
             }
-            Ok(Err(NotMounted::Superseded | NotMounted::Released)) => self.volumes.invalidate(),
+            // The request that superseded this one is the worker's own: to ask again would supersede that one, for ever.
+            Ok(Err(NotMounted::Superseded)) => {}
+            Ok(Err(NotMounted::Released)) => self.volumes.invalidate(),
             Err(error) => {
                 tracing::warn!(pod = %self.pod_name(), "the keeper of volumes does not answer: {error}");
                 self.volumes.invalidate();

@@ -1,10 +1,13 @@
 //! A pod's volumes: before its containers, with them, after them.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clients::storage::testing::StorageFault;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kernel::testing::observe;
 use tonic::Status;
 
 use super::*;
@@ -66,6 +69,36 @@ fn nothing_starts_before_every_volume_is_there() {
         node.storage.release();
         node.until("web", running).await;
         assert_eq!(node.storage.mounted().len(), 2);
+    });
+}
+
+#[test]
+fn a_resync_while_volumes_are_awaited_requests_them_once_more() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.storage.fault("mount", &id("web"), StorageFault::Held);
+        node.desire(&[with_volume("web")]);
+        node.until("web", waits_for("app", "ContainerCreating"))
+            .await;
+        let requests = Rc::new(Cell::new(0));
+        let counted = requests.clone();
+        observe(Some(Box::new(move |actor, message| {
+            if (actor, message) == ("oxlet/volumes/volumes", "Mount") {
+                counted.set(counted.get() + 1);
+            }
+        })));
+        node.node
+            .pod_manager
+            .tell(pod_manager::Msg::Resync)
+            .unwrap();
+        // The clock stands still, so that nothing but messages can lead to others.
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        observe(None);
+        assert_eq!(requests.get(), 1);
+        node.storage.release();
+        node.until("web", running).await;
     });
 }
 
