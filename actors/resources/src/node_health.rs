@@ -108,14 +108,14 @@ impl Actor for NodeHealthMonitor {
     type Snapshot = Snapshot;
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        self.look(ctx);
+        self.check(ctx);
         self.list_images(ctx);
         Ok(())
     }
 
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
-            Msg::Check => self.look(ctx),
+            Msg::Check => self.check(ctx),
             Msg::Checked(found) => self.found(*found, ctx),
             Msg::ListImages => self.list_images(ctx),
             Msg::Images(images) => self.images_listed(images, ctx),
@@ -153,7 +153,7 @@ impl NodeHealthMonitor {
         }
     }
 
-    fn look(&mut self, ctx: &mut Context<Msg>) {
+    fn check(&mut self, ctx: &mut Context<Msg>) {
         self.looks += 1;
         let sources = self.sources.clone();
         ctx.run(async move {
@@ -161,7 +161,7 @@ impl NodeHealthMonitor {
                 .pleg
                 .ask(ASK_TIMEOUT, |reply| pleg::Msg::Health { reply });
             let volumes = sources.volumes.ask(ASK_TIMEOUT, volumes::Msg::view);
-            let runtime = sources.runtime.told();
+            let runtime = sources.runtime.reported_status();
             let (pleg, volumes, runtime) =
                 futures_util::future::join3(pleg, volumes, runtime).await;
             let mut unhealthy = BTreeMap::new();

@@ -75,7 +75,7 @@ impl Traffic {
         self.requests.get()
     }
 
-    pub(crate) fn asked(&self) {
+    pub(crate) fn count_request(&self) {
         self.requests.set(self.requests.get() + 1);
     }
 }
@@ -155,11 +155,11 @@ where
     A: RequestHandler,
 {
     let service = service_fn(move |request| {
-        service.traffic.asked();
+        service.traffic.count_request();
         let (answers, served) = (Rc::clone(&service.answers), service.guest.begin());
         async move {
             let answer = answers.answer(request).await;
-            Ok::<_, Infallible>(answer.map(|body| kept(body, served)))
+            Ok::<_, Infallible>(answer.map(|body| with_guard(body, served)))
         }
     });
     let serving = http1::Builder::new()
@@ -252,7 +252,7 @@ fn with_type(status: StatusCode, content_type: &'static str, body: HttpBody) -> 
 }
 
 /// Keeps a value for as long as the body is being sent.
-pub(crate) fn kept<K: Send + Unpin + 'static>(body: HttpBody, keep: K) -> HttpBody {
+pub(crate) fn with_guard<K: Send + Unpin + 'static>(body: HttpBody, keep: K) -> HttpBody {
     BodyWithGuard { body, _keep: keep }.boxed_unsync()
 }
 

@@ -23,7 +23,7 @@ pub enum Completion {
     /// The end of work within a pod's volumes, with the plugin processes that got stuck over it.
     AccessEnded {
         uid: PodUid,
-        worn: Vec<StuckProcess>,
+        stuck: Vec<StuckProcess>,
     },
     /// A plugin's process has ended, which was stuck: by the plugin and its generation.
     ProcessReplaced(StoragePlugin, u64),
@@ -49,14 +49,18 @@ impl From<Completion> for Msg {
 impl VolumeManager {
     pub(super) fn completed(&mut self, completion: Completion, ctx: &mut Context<Msg>) {
         match completion {
-            Completion::Listed(plugin, answer) => self.listed(plugin, answer, ctx),
+            Completion::Listed(plugin, answer) => self.on_listed(plugin, answer, ctx),
             Completion::Folders(uids) => self.world.folders(uids),
-            Completion::Driver(event) => self.backend_news(event, ctx),
-            Completion::OperationFinished(finished) => self.ended(finished, ctx),
-            Completion::AccessEnded { uid, worn } => self.left(&uid, worn, ctx),
-            Completion::ProcessReplaced(plugin, generation) => self.buried(plugin, generation),
-            Completion::LimitsRefreshed { driver, answer } => self.inquired(&driver, answer, ctx),
-            Completion::Measured(measured) => self.measured(measured, ctx),
+            Completion::Driver(event) => self.on_driver_event(event, ctx),
+            Completion::OperationFinished(finished) => self.on_operation_finished(finished, ctx),
+            Completion::AccessEnded { uid, stuck: worn } => self.on_access_ended(&uid, worn, ctx),
+            Completion::ProcessReplaced(plugin, generation) => {
+                self.on_process_replaced(plugin, generation)
+            }
+            Completion::LimitsRefreshed { driver, answer } => {
+                self.on_limits_refreshed(&driver, answer, ctx)
+            }
+            Completion::Measured(measured) => self.on_measured(measured, ctx),
             Completion::NodeChanged => self.node_changed(ctx),
             Completion::ObjectsChanged => self.await_objects(ctx),
         }

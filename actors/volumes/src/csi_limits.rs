@@ -57,7 +57,7 @@ impl VolumeManager {
         drivers.collect()
     }
 
-    pub(super) fn inquire(&mut self, driver: String, ctx: &mut Context<Msg>) {
+    pub(super) fn refresh_due_limits(&mut self, driver: String, ctx: &mut Context<Msg>) {
         let Some(held) = self.inquiries.due.get_mut(&driver) else {
             return;
         };
@@ -85,7 +85,7 @@ impl VolumeManager {
         });
     }
 
-    pub(super) fn inquired(
+    pub(super) fn on_limits_refreshed(
         &mut self,
         driver: &str,
         answer: Result<(), StorageError>,

@@ -63,7 +63,7 @@ impl DriverRegistry {
         let changed = self.node_labels != node_labels;
         self.node_labels = node_labels;
         if changed {
-            self.judge();
+            self.admit_all();
         }
         changed
     }
@@ -78,7 +78,7 @@ impl DriverRegistry {
         self.told = Some(BTreeSet::new());
     }
 
-    fn come(&mut self, backend: RegisteredDriver) {
+    fn add(&mut self, backend: RegisteredDriver) {
         if let Some(told) = &mut self.told {
             told.insert(backend.name.clone());
         }
@@ -87,12 +87,12 @@ impl DriverRegistry {
         if room {
             self.all.insert(backend.name.clone(), backend);
         }
-        self.judge();
+        self.admit_all();
     }
 
-    fn go(&mut self, name: &str) {
+    fn remove(&mut self, name: &str) {
         self.all.remove(name);
-        self.judge();
+        self.admit_all();
     }
 
     fn refuse(&mut self, endpoint: String, why: String) {
@@ -105,11 +105,11 @@ impl DriverRegistry {
     fn synced(&mut self) {
         if let Some(told) = self.told.take() {
             self.all.retain(|name, _| told.contains(name));
-            self.judge();
+            self.admit_all();
         }
     }
 
-    fn judge(&mut self) {
+    fn admit_all(&mut self) {
         self.admitted = admit(&self.all, &self.node_labels);
         for (name, why) in &self.admitted.refused {
             tracing::warn!(driver = name, "a driver is not taken: {why}");
@@ -138,7 +138,7 @@ impl VolumeManager {
         });
     }
 
-    pub(super) fn listed(
+    pub(super) fn on_listed(
         &mut self,
         plugin: StoragePlugin,
         answer: Result<PluginListing, StorageError>,
@@ -187,19 +187,19 @@ impl VolumeManager {
         });
     }
 
-    pub(super) fn backend_news(&mut self, news: Option<DriverEvent>, ctx: &mut Context<Msg>) {
+    pub(super) fn on_driver_event(&mut self, news: Option<DriverEvent>, ctx: &mut Context<Msg>) {
         let before = self.drivers.names();
         match news {
             Some(DriverEvent::There(backend)) => {
                 let (name, endpoint) = (backend.name.clone(), backend.endpoint.clone());
                 tracing::info!(driver = name, endpoint, "a driver is there");
-                self.drivers.come(backend);
+                self.drivers.add(backend);
                 self.world.retry_driver(&name);
                 return self.drivers_changed(ctx);
             }
             Some(DriverEvent::Gone(name)) => {
                 tracing::info!(driver = name, "a driver is gone");
-                self.drivers.go(&name);
+                self.drivers.remove(&name);
             }
             Some(DriverEvent::Refused {
                 endpoint,

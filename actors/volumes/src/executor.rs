@@ -81,7 +81,11 @@ impl VolumeManager {
         }
     }
 
-    pub(super) fn ended(&mut self, ended: FinishedOperation, ctx: &mut Context<Msg>) {
+    pub(super) fn on_operation_finished(
+        &mut self,
+        ended: FinishedOperation,
+        ctx: &mut Context<Msg>,
+    ) {
         let FinishedOperation {
             task,
             ending,
@@ -155,20 +159,23 @@ impl VolumeManager {
             tracing::warn!(plugin = plugin.name(), "the worn process stays: {full}");
         }
         let key = (plugin, generation);
-        if !self.worn.contains_key(&key) {
+        if !self.stuck_processes.contains_key(&key) {
             let line = self.peers.storage.line(plugin).clone();
             ctx.run(async move {
                 line.ended(generation).await;
                 Completion::ProcessReplaced(plugin, generation).into()
             });
         }
-        self.worn.entry(key).or_default().insert(volume, message);
+        self.stuck_processes
+            .entry(key)
+            .or_default()
+            .insert(volume, message);
         self.report_stuck();
     }
 
     /// The stuck volumes with their errors: over an operation, or over work within the volume.
     pub(super) fn stuck(&self) -> Vec<String> {
-        let over = self.worn.values().flatten();
+        let over = self.stuck_processes.values().flatten();
         let over = over.map(|(volume, message)| match volume {
             Some(id) => format!("{id}: {message}"),
             None => message.clone(),
@@ -177,11 +184,12 @@ impl VolumeManager {
         stuck.into_iter().collect()
     }
 
-    pub(super) fn buried(&mut self, plugin: StoragePlugin, generation: u64) {
-        self.worn.remove(&(plugin, generation));
+    pub(super) fn on_process_replaced(&mut self, plugin: StoragePlugin, generation: u64) {
+        self.stuck_processes.remove(&(plugin, generation));
         let storage = &self.peers.storage;
-        self.world
-            .buried(|kind, generation| !storage.line(StoragePlugin::of(kind)).exists(generation));
+        self.world.process_gone(|kind, generation| {
+            !storage.line(StoragePlugin::of(kind)).exists(generation)
+        });
         self.report_stuck();
     }
 }

@@ -84,7 +84,7 @@ pub struct VolumeManager {
     pub(super) drivers: DriverRegistry,
     pub(super) resolving: ResolveQueue,
     /// Plugins' processes with a stuck thread that have not ended yet, with the volumes they are stuck over.
-    pub(super) worn: BTreeMap<(StoragePlugin, u64), StuckVolumes>,
+    pub(super) stuck_processes: BTreeMap<(StoragePlugin, u64), StuckVolumes>,
     pub(super) measures: VolumeMeasurements,
     pub(super) inquiries: LimitRefreshes,
     pub(super) reporter: Reporter,
@@ -114,8 +114,8 @@ impl Actor for VolumeManager {
 
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
-            Msg::Mount { pod, within, reply } => self.wanted(pod, within, reply, ctx),
-            Msg::Release { uid, within, reply } => self.released(uid, within, reply, ctx),
+            Msg::Mount { pod, within, reply } => self.request_mount(pod, within, reply, ctx),
+            Msg::Release { uid, within, reply } => self.request_release(uid, within, reply, ctx),
             Msg::Bind {
                 uid,
                 container,
@@ -123,7 +123,7 @@ impl Actor for VolumeManager {
                 reply,
             } => self.bind(uid, container, subpaths, reply, ctx),
             Msg::Read { uid, files, reply } => self.read(uid, files, reply, ctx),
-            Msg::Pods(known) => self.known(known, ctx),
+            Msg::Pods(known) => self.set_known_pods(known, ctx),
             Msg::Reported(volumes) => self.reporter.reported(volumes, &mut self.world),
             Msg::Resync => self.resync(),
             Msg::Query(VolumeQuery::View { reply }) => reply.send(self.view()),
@@ -156,7 +156,7 @@ impl VolumeManager {
             pods: BTreeMap::new(),
             releases: ReleaseRequests::default(),
             drivers: DriverRegistry::default(),
-            worn: BTreeMap::new(),
+            stuck_processes: BTreeMap::new(),
             measures: VolumeMeasurements::default(),
             inquiries: LimitRefreshes::default(),
             reporter: Reporter::default(),

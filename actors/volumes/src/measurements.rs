@@ -71,11 +71,12 @@ impl VolumeMeasurements {
             return None;
         }
         let taken: BTreeSet<&MeasurementGroup> = self.running.values().collect();
-        let free =
-            |volume: &MeasurableVolume| !taken.contains(&lane(volume)) && !busy(&volume.volume.id);
+        let free = |volume: &MeasurableVolume| {
+            !taken.contains(&group_of(volume)) && !busy(&volume.volume.id)
+        };
         let at = self.due.iter().position(free)?;
         let volume = self.due.remove(at)?;
-        let lane = lane(&volume);
+        let lane = group_of(&volume);
         Some((volume, lane))
     }
 }
@@ -85,7 +86,7 @@ fn is_measured(volume: &MeasurableVolume) -> bool {
     volume.place.kind != VolumeKind::HostPath
 }
 
-fn lane(volume: &MeasurableVolume) -> MeasurementGroup {
+fn group_of(volume: &MeasurableVolume) -> MeasurementGroup {
     let backend = match &volume.volume.source {
         VolumeSource::Csi(csi) => csi.driver.clone(),
         VolumeSource::Nfs { server, .. } => server.clone(),
@@ -145,7 +146,7 @@ impl VolumeManager {
     }
 
     fn measure_next(&mut self, ctx: &mut Context<Msg>) {
-        let (world, worn) = (&self.world, &self.worn);
+        let (world, worn) = (&self.world, &self.stuck_processes);
         let hangs = |id: &VolumeId| {
             let mut over = worn.values().flat_map(StuckVolumes::keys).flatten();
             world.hangs(id) || over.any(|held| held == id)
@@ -169,7 +170,7 @@ impl VolumeManager {
         }
     }
 
-    pub(super) fn measured(&mut self, measured: MeasurementResult, ctx: &mut Context<Msg>) {
+    pub(super) fn on_measured(&mut self, measured: MeasurementResult, ctx: &mut Context<Msg>) {
         let MeasurementResult {
             place,
             volume,

@@ -47,7 +47,7 @@ struct ReleaseWaiter {
 }
 
 impl VolumeManager {
-    pub(super) fn wanted(
+    pub(super) fn request_mount(
         &mut self,
         pod: Arc<Pod>,
         within: Duration,
@@ -72,7 +72,7 @@ impl VolumeManager {
         self.resolve_all(&[uid], ResolveTrigger::Requested, ctx);
     }
 
-    pub(super) fn released(
+    pub(super) fn request_release(
         &mut self,
         uid: PodUid,
         within: Duration,
@@ -85,7 +85,7 @@ impl VolumeManager {
         let releaser = ReleaseWaiter { reply, turn, timer };
         if let Some(earlier) = self.releases.waiting.insert(uid.clone(), releaser) {
             ctx.cancel(earlier.timer);
-            let text = event_reasons::not_unmounted(&self.world.held(&uid));
+            let text = event_reasons::not_unmounted(&self.world.mounted_volumes(&uid));
             earlier.reply.send(Err(NotReleased(text)));
         }
     }
@@ -113,7 +113,7 @@ impl VolumeManager {
     }
 
     /// Drops the requests of pods that the pod manager does not know.
-    pub(super) fn known(&mut self, known: BTreeSet<PodUid>, ctx: &mut Context<Msg>) {
+    pub(super) fn set_known_pods(&mut self, known: BTreeSet<PodUid>, ctx: &mut Context<Msg>) {
         let gone = self.pods.keys().filter(|uid| !known.contains(*uid));
         let gone: Vec<PodUid> = gone.cloned().collect();
         gone.iter().for_each(|uid| self.forget(uid, ctx));
@@ -121,7 +121,7 @@ impl VolumeManager {
         self.world.pods(known);
     }
 
-    pub(super) fn late(&mut self, uid: &PodUid, turn: u64) {
+    pub(super) fn on_timeout(&mut self, uid: &PodUid, turn: u64) {
         let waiter = self.pods.get_mut(uid).and_then(|wanting| {
             let late = |waiter: &mut MountWaiter| waiter.turn == turn;
             wanting.waiter.take_if(late)
@@ -146,7 +146,7 @@ impl VolumeManager {
         if self.releases.waiting.get(uid).is_some_and(is_late)
             && let Some(releaser) = self.releases.waiting.remove(uid)
         {
-            let text = event_reasons::not_unmounted(&self.world.held(uid));
+            let text = event_reasons::not_unmounted(&self.world.mounted_volumes(uid));
             releaser.reply.send(Err(NotReleased(text)));
         }
     }

@@ -134,7 +134,7 @@ impl VolumeManager {
         self.resolve_soon(ctx);
     }
 
-    pub(super) fn again(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+    pub(super) fn resync_pod(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
         if let Some(wanting) = self.pods.get_mut(uid) {
             wanting.resolving.again = None;
             self.world.refresh(uid);
@@ -158,7 +158,7 @@ impl VolumeManager {
             let Some(pod) = self.pods.get(uid).map(|wanting| wanting.pod.clone()) else {
                 continue;
             };
-            let wishes = self.wishes_of(&pod, &objects, ctx);
+            let wishes = self.desired_volumes(&pod, &objects, ctx);
             for (id, entry, grow) in wishes.growths {
                 self.note_growth(&id, &pod, &entry, grow);
             }
@@ -180,7 +180,7 @@ impl VolumeManager {
         }
     }
 
-    fn wishes_of(
+    fn desired_volumes(
         &self,
         pod: &Pod,
         objects: &StaticObjects,
@@ -212,7 +212,7 @@ impl VolumeManager {
                     wishes.uses.extend(resolved.uses.iter().cloned());
                     let refresh = wishes.refresh_at.into_iter().chain(resolved.refresh_at);
                     wishes.refresh_at = refresh.min();
-                    Ok(self.wish(pod, &name, resolved, (&context, &mut wishes)))
+                    Ok(self.desired_volume(pod, &name, resolved, (&context, &mut wishes)))
                 }
                 Err(unresolved) => {
                     wishes.uses.extend(unresolved.uses.iter().cloned());
@@ -248,7 +248,7 @@ impl VolumeManager {
         }
     }
 
-    fn wish(
+    fn desired_volume(
         &self,
         pod: &Pod,
         name: &str,

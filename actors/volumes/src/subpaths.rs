@@ -30,7 +30,7 @@ impl VolumeManager {
             .into_iter()
             .map(|subpath| {
                 let volume = self.world.volume(&uid, &subpath.volume)?;
-                Some(self.subpath_wish(&uid, &container, subpath, &volume))
+                Some(self.subpath_spec(&uid, &container, subpath, &volume))
             })
             .collect();
         let Some(wishes) = wishes.filter(|_| self.world.enter(&uid)) else {
@@ -43,16 +43,21 @@ impl VolumeManager {
         ctx.run(async move {
             let mut worn = Vec::new();
             reply.send(bound(&storage, wishes, &container, &mut worn).await);
-            Completion::AccessEnded { uid, worn }.into()
+            Completion::AccessEnded { uid, stuck: worn }.into()
         });
     }
 
-    pub(super) fn left(&mut self, uid: &PodUid, worn: Vec<StuckProcess>, ctx: &mut Context<Msg>) {
+    pub(super) fn on_access_ended(
+        &mut self,
+        uid: &PodUid,
+        worn: Vec<StuckProcess>,
+        ctx: &mut Context<Msg>,
+    ) {
         self.world.leave(uid);
         worn.into_iter().for_each(|worn| self.replace(worn, ctx));
     }
 
-    fn subpath_wish(
+    fn subpath_spec(
         &self,
         uid: &PodUid,
         container: &str,
@@ -96,7 +101,7 @@ impl VolumeManager {
                 files.files.insert(place, file);
             }
             reply.send(files);
-            Completion::AccessEnded { uid, worn }.into()
+            Completion::AccessEnded { uid, stuck: worn }.into()
         });
     }
 }

@@ -26,11 +26,11 @@ impl VolumeManager {
     pub(super) fn due(&mut self, timer: Timer, ctx: &mut Context<Msg>) {
         match timer {
             Timer::Resolve => self.resolve_some(ctx),
-            Timer::ResyncPod { uid } => self.again(&uid, ctx),
+            Timer::ResyncPod { uid } => self.resync_pod(&uid, ctx),
             // The manager plans after every message.
             Timer::Plan => self.wake = None,
-            Timer::TimedOut { uid, turn } => self.late(&uid, turn),
-            Timer::RefreshLimits { driver } => self.inquire(driver, ctx),
+            Timer::TimedOut { uid, turn } => self.on_timeout(&uid, turn),
+            Timer::RefreshLimits { driver } => self.refresh_due_limits(driver, ctx),
             Timer::Measure => self.measure(ctx),
         }
     }

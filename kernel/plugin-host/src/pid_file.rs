@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(living.len(), 2);
         // They are this process's children: their end is seen although they are not yet reaped.
         for process in living {
-            assert_eq!(process.asked(LONG).await.as_deref(), Some("unknown"));
+            assert_eq!(process.terminate(LONG).await.as_deref(), Some("unknown"));
         }
         assert!(record.living().unwrap().is_empty(), "what ended was found");
         for child in &mut children {

@@ -119,7 +119,7 @@ impl PluginProcess {
     }
 
     /// Asks the process to end; returns how it did, if it does within `grace`.
-    pub(super) async fn asked(&self, grace: Duration) -> Option<String> {
+    pub(super) async fn terminate(&self, grace: Duration) -> Option<String> {
         self.signal(Signal::TERM);
         timeout(grace, self.dead()).await.ok()
     }

@@ -70,7 +70,7 @@ impl PluginClient {
         process: &PluginProcess,
         timeouts: TerminationTimeouts,
     ) -> String {
-        match process.asked(timeouts.term).await {
+        match process.terminate(timeouts.term).await {
             Some(exit) => {
                 self.forget(generation);
                 exit

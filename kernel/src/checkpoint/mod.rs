@@ -229,7 +229,7 @@ impl CheckpointFile {
     }
 
     fn set_aside<T>(&self, why: Flaw) -> Result<LoadOutcome<T>, CheckpointError> {
-        let word = why.word();
+        let word = why.label();
         let aside = |n: u32| self.beside(&format!(".{word}-{n}"));
         for n in (1..KEPT_ASIDE).rev() {
             if aside(n).symlink_metadata().is_ok() {
@@ -284,7 +284,7 @@ impl CheckpointFile {
 
 impl Flaw {
     /// The word in the name of a file set aside.
-    fn word(&self) -> &'static str {
+    fn label(&self) -> &'static str {
         match self {
             Flaw::Newer { .. } => "newer",
             Flaw::Older { .. } => "older",

@@ -23,13 +23,13 @@ pub(super) async fn sweep(root: Rc<ChildGroup>) {
         let stalled = now.saturating_duration_since(before + pace);
         root.each_actor(&mut |cell| {
             cell.forgive(stalled);
-            look(cell, now);
+            check(cell, now);
         });
         root.recover(now);
     }
 }
 
-fn look(cell: &ActorCell, now: Instant) {
+fn check(cell: &ActorCell, now: Instant) {
     if !cell.running() {
         return;
     }

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 /// Makes the answer `WHAT: CAUSE`, with the contract's code for the cause.
 pub fn failed(what: impl Display, cause: impl Into<io::Error>) -> Status {
     let cause = cause.into();
-    Status::new(code(&cause), format!("{what}: {}", words(&cause)))
+    Status::new(code(&cause), format!("{what}: {}", os_error_text(&cause)))
 }
 
 /// Returns the contract's code for an error of the operating system.
@@ -37,7 +37,7 @@ pub fn code(cause: &io::Error) -> Code {
 }
 
 /// The cause as upstream's messages have it: the system's own words in lower case, without a number.
-pub fn words(cause: &io::Error) -> String {
+pub fn os_error_text(cause: &io::Error) -> String {
     let text = cause.to_string();
     let text = match text.find(" (os error ") {
         Some(end) => &text[..end],

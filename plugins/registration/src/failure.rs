@@ -60,12 +60,12 @@ impl From<Status> for Failure {
 /// As Go's gRPC prints it.
 impl fmt::Display for Failure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (code, message) = (word(self.code), &self.message);
+        let (code, message) = (code_name(self.code), &self.message);
         write!(out, "rpc error: code = {code} desc = {message}")
     }
 }
 
-fn word(code: Code) -> &'static str {
+fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "Canceled",

@@ -32,7 +32,7 @@ pub enum ConnectRetry {
 /// Connects to what serves gRPC at a socket; its caller has the deadline.
 pub async fn connect(socket: &Path, patience: ConnectRetry) -> Result<Channel, Failure> {
     let stream = open(socket, patience).await.map_err(|error| {
-        let (socket, words) = (socket.display(), mounts::answer::words(&error));
+        let (socket, words) = (socket.display(), mounts::answer::os_error_text(&error));
         Failure::unreachable(format!(
             "Error while dialing: dial unix {socket}: connect: {words}"
         ))

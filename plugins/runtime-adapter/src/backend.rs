@@ -197,7 +197,7 @@ async fn open(configuration: &AdapterConfiguration) -> Result<OpenedBackend, Bac
         ("backend".to_owned(), backend),
         (
             "container-events".to_owned(),
-            quirks.events.word().to_owned(),
+            quirks.events.name().to_owned(),
         ),
         ("endpoint".to_owned(), configuration.endpoint()),
     ]);

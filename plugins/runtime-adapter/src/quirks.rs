@@ -15,7 +15,7 @@ pub enum EventSource {
 
 impl EventSource {
     /// Returns the word of the health attribute `container-events`.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
             Self::FromContainerd => "from containerd's events",

@@ -120,7 +120,7 @@ impl VolumeData {
                 return Err(DataError::Missing { path });
             }
             Err(error) => {
-                let words = mounts::answer::words(&error);
+                let words = mounts::answer::os_error_text(&error);
                 return Err(DataError::Unreadable { path, words });
             }
         };

@@ -32,7 +32,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    fn hold(&self, target: &Path, device: File) {
+    fn keep_open(&self, target: &Path, device: File) {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         devices.insert(target.to_owned(), device);
     }
@@ -52,7 +52,7 @@ pub(crate) fn map(
 ) -> Result<PathBuf, Status> {
     let device = Path::new("/").join(&local.path);
     let what = |error| failed(format!("stat {}", device.display()), error);
-    if host_path::look(&device).map_err(what)? != Found::BlockDevice {
+    if host_path::probe(&device).map_err(what)? != Found::BlockDevice {
         return Err(Status::failed_precondition(format!(
             "{} is not a block device",
             device.display()
@@ -65,7 +65,7 @@ pub(crate) fn map(
         .map_err(|error| failed(format!("open {}", device.display()), error))?;
     bind(root, place, &device)?;
     link(place, &device)?;
-    held.hold(&place.target, opened);
+    held.keep_open(&place.target, opened);
     Ok(place.target.clone())
 }
 

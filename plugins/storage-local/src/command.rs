@@ -60,7 +60,7 @@ impl Ended {
     }
 
     /// "exit status 32", as Go says it.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn exit_text(&self) -> String {
         use std::os::unix::process::ExitStatusExt;
         match (self.status.code(), self.status.signal()) {
             (Some(code), _) => format!("exit status {code}"),
@@ -96,7 +96,7 @@ pub(crate) fn run(
     match end(&mut child, limit).map_err(cannot)? {
         Some(status) => Ok(Ended {
             status,
-            output: said(&mut output).map_err(cannot)?,
+            output: read_output(&mut output).map_err(cannot)?,
         }),
         None => Err(RunError::Late { program: name() }),
     }
@@ -107,7 +107,7 @@ fn output() -> io::Result<File> {
     Ok(File::from(memfd_create("output", MemfdFlags::CLOEXEC)?))
 }
 
-fn said(output: &mut File) -> io::Result<String> {
+fn read_output(output: &mut File) -> io::Result<String> {
     output.rewind()?;
     let mut bytes = Vec::new();
     output.take(OUTPUT_MAX).read_to_end(&mut bytes)?;
@@ -148,9 +148,9 @@ mod tests {
             (ended.code(), ended.output.as_str()),
             (Some(3), "out\nerr\n")
         );
-        assert_eq!(ended.words(), "exit status 3");
+        assert_eq!(ended.exit_text(), "exit status 3");
         let killed = shell("kill -9 $$", None).unwrap();
-        assert_eq!(killed.words(), "signal: 9");
+        assert_eq!(killed.exit_text(), "signal: 9");
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn format(device: &Path) -> Result<String, Status> {
             return Err(Status::internal(format!(
                 "failed to get disk format of disk {}: {}",
                 device.display(),
-                ended.words()
+                ended.exit_text()
             )));
         }
     }
@@ -104,7 +104,7 @@ fn make_file_system(
         device.display().to_string(),
         target.display().to_string(),
         options.join(","),
-        ended.words(),
+        ended.exit_text(),
         ended.output
     )))
 }

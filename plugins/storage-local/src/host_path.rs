@@ -57,7 +57,7 @@ pub(crate) enum Found {
 }
 
 /// Looks at a path of the node.
-pub(crate) fn look(path: &Path) -> io::Result<Found> {
+pub(crate) fn probe(path: &Path) -> io::Result<Found> {
     let kind = fs::metadata(path)?.file_type();
     Ok(match kind {
         _ if kind.is_dir() => Found::Folder,
@@ -70,11 +70,11 @@ pub(crate) fn look(path: &Path) -> io::Result<Found> {
 }
 
 fn exists(path: &Path) -> bool {
-    look(path).is_ok()
+    probe(path).is_ok()
 }
 
 fn expect(path: &Path, kind: Found, words: &str) -> Result<(), Status> {
-    match look(path) {
+    match probe(path) {
         Ok(found) if found == kind => Ok(()),
         Ok(_) | Err(_) => Err(Status::failed_precondition(format!(
             "hostPath type check failed: {} is not {words}",
@@ -124,7 +124,11 @@ mod tests {
 
     fn loop_device() -> &'static Path {
         let device = Path::new("/dev/loop0");
-        assert_eq!(look(device).unwrap(), Found::BlockDevice, "no block device");
+        assert_eq!(
+            probe(device).unwrap(),
+            Found::BlockDevice,
+            "no block device"
+        );
         device
     }
 

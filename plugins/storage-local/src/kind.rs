@@ -36,7 +36,7 @@ pub(crate) enum Backing {
 
 impl Kind {
     /// Upstream's plugin name without "kubernetes.io/".
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::EmptyDir => "empty-dir",
             Self::HostPath => "host-path",
@@ -50,7 +50,7 @@ impl Kind {
     }
 
     pub(crate) fn from_word(word: &str) -> Option<Self> {
-        ALL.into_iter().find(|kind| kind.word() == word)
+        ALL.into_iter().find(|kind| kind.name() == word)
     }
 
     /// As [`Kind::from_word`]; another word is refused.
@@ -82,7 +82,7 @@ impl Kind {
 /// Returns the plugin's answer to Capabilities.
 pub(crate) fn capabilities() -> Vec<KindCapability> {
     let capability = |kind: Kind| KindCapability {
-        kind: kind.word().to_owned(),
+        kind: kind.name().to_owned(),
         block: kind == Kind::Local,
         updates: kind.is_files(),
         ..KindCapability::default()

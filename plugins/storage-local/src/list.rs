@@ -95,12 +95,12 @@ impl Search<'_> {
             tracing::warn!(path = %path.display(), "a volume's name is not UTF-8");
             return;
         };
-        let Ok(place) = Place::new(self.root, base, kind.word(), text) else {
+        let Ok(place) = Place::new(self.root, base, kind.name(), text) else {
             return;
         };
         let found = Found {
             state: state(&place).into(),
-            kind: kind.word().to_owned(),
+            kind: kind.name().to_owned(),
             pod_uid: place.uid,
             name: place.name,
             path: text.to_owned(),

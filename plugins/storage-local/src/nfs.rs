@@ -101,7 +101,7 @@ impl Programs {
         match ended.code() {
             Some(0) => Ok(()),
             Some(_) | None => Err(Status::internal(refused(
-                &ended.words(),
+                &ended.exit_text(),
                 &words,
                 &ended.output,
             ))),

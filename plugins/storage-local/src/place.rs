@@ -62,7 +62,7 @@ impl Place {
     pub(crate) fn subject(&self, kind: Kind) -> String {
         match kind {
             // Pods share it, and its disk is mounted once.
-            Kind::Local => format!("{} {}", kind.word(), self.name),
+            Kind::Local => format!("{} {}", kind.name(), self.name),
             Kind::EmptyDir
             | Kind::HostPath
             | Kind::ConfigMap

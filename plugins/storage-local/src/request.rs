@@ -55,7 +55,7 @@ impl Order {
         };
         let volume = request.volume.unwrap_or_default();
         let kind = Kind::read(&volume.kind)?;
-        let place = || Place::new(root, VOLUMES, kind.word(), &request.target);
+        let place = || Place::new(root, VOLUMES, kind.name(), &request.target);
         let what = match (kind, volume.source) {
             (Kind::EmptyDir, Some(Source::EmptyDir(source))) => What::EmptyDir(place()?, source),
             (Kind::HostPath, Some(Source::HostPath(source))) => What::HostPath(source),
@@ -86,7 +86,7 @@ impl Order {
     }
 
     /// Returns a description of the call for messages.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         match &self.what {
             What::EmptyDir(place, _)
             | What::Files(place, _)

@@ -62,7 +62,7 @@ impl Storage for Service {
         let within = within(request.within_ms);
         let order = Order::read(&self.executor.root, request)?;
         let task = Task {
-            what: order.words(),
+            what: order.description(),
             subject: Some(order.subject()),
             backing: order.backing(),
             within,
@@ -80,7 +80,7 @@ impl Storage for Service {
         if kind == Kind::HostPath {
             return Ok(Response::new(UnmountResponse {}));
         }
-        let place = Place::new(&self.executor.root, VOLUMES, kind.word(), &request.target)?;
+        let place = Place::new(&self.executor.root, VOLUMES, kind.name(), &request.target)?;
         let within = within(request.within_ms);
         let task = Task {
             what: format!("unmounting {}", request.target),
@@ -109,7 +109,7 @@ impl Storage for Service {
         let request = request.into_inner();
         let volume = requests::volume(request.volume.as_ref())?;
         let kind = block_kind(&volume.kind)?;
-        let place = Place::new(&self.executor.root, DEVICES, kind.word(), &request.target)?;
+        let place = Place::new(&self.executor.root, DEVICES, kind.name(), &request.target)?;
         let Some(Source::Local(source)) = volume.source.clone() else {
             return Err(requests::missing("volume.local"));
         };
@@ -130,7 +130,7 @@ impl Storage for Service {
     async fn unmap_block(&self, request: Request<UnmapBlockRequest>) -> Answer<UnmapBlockResponse> {
         let request = request.into_inner();
         let kind = block_kind(&request.kind)?;
-        let place = Place::new(&self.executor.root, DEVICES, kind.word(), &request.target)?;
+        let place = Place::new(&self.executor.root, DEVICES, kind.name(), &request.target)?;
         let task = Task {
             what: format!("unmapping {}", request.target),
             subject: Some(place.subject(kind)),

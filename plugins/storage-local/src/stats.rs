@@ -35,7 +35,7 @@ pub(crate) fn figures(kind: Kind, path: &Path) -> Result<Figures, Status> {
             }
         }
         Kind::Nfs => measure::file_system(path).map(Figures::Known),
-        Kind::Local => match host_path::look(path) {
+        Kind::Local => match host_path::probe(path) {
             Ok(Found::BlockDevice) => device(path).map(Figures::Known),
             Ok(_) | Err(_) => measure::file_system(path).map(Figures::Known),
         },

@@ -80,7 +80,7 @@ impl KubeletHost for NodeApi {
     }
 
     async fn running_pods(&self) -> Result<Vec<Pod>, NodeError> {
-        let pods = self.0.runtime.pods().await.map_err(told)?;
+        let pods = self.0.runtime.pods().await.map_err(node_error)?;
         let running = pods.values().filter(|pod| !pod.is_stopped());
         Ok(running.map(as_seen).collect())
     }
@@ -89,7 +89,7 @@ impl KubeletHost for NodeApi {
         let id = self.called(&wanted.pod, &wanted.container).await?;
         let streams = streams(wanted.streams);
         let url = self.0.runtime.exec(&id, &wanted.command, streams);
-        url.await.map_err(told)
+        url.await.map_err(node_error)
     }
 
     async fn attach(&self, wanted: Attach) -> Result<String, NodeError> {
@@ -100,24 +100,24 @@ impl KubeletHost for NodeApi {
             NodeError::Failed(format!("container {container} not found in pod {pod}"))
         })?;
         let url = self.0.runtime.attach(&id, streams(wanted.streams));
-        url.await.map_err(told)
+        url.await.map_err(node_error)
     }
 
     async fn port_forward(&self, pod: &Pod, ports: Vec<i32>) -> Result<String, NodeError> {
-        let seen = self.0.runtime.pod(&pod.uid()).await.map_err(told)?;
+        let seen = self.0.runtime.pod(&pod.uid()).await.map_err(node_error)?;
         let sandbox = seen.newest_sandbox().filter(|sandbox| sandbox.is_ready());
         let sandbox = sandbox.ok_or_else(|| {
             let name = format!("{}_{}({})", pod.name(), pod.namespace(), pod.uid());
             NodeError::Failed(format!("failed to find sandboxID for pod {name}"))
         })?;
         let url = self.0.runtime.port_forward(&sandbox.id, &ports);
-        url.await.map_err(told)
+        url.await.map_err(node_error)
     }
 
     async fn run(&self, wanted: RunCommand) -> Result<Vec<u8>, NodeError> {
         let id = self.called(&wanted.pod, &wanted.container).await?;
         let output = self.0.runtime.exec_sync(&id, &wanted.command, RUN_TIMEOUT);
-        let output = output.await.map_err(told)?;
+        let output = output.await.map_err(node_error)?;
         let mut both = output.stdout;
         both.extend_from_slice(&output.stderr);
         match output.exit_code {
@@ -148,12 +148,12 @@ impl KubeletHost for NodeApi {
 
     async fn log_path(&self, container: &ContainerId) -> Result<PathBuf, NodeError> {
         let log_status = self.0.runtime.log_status(container).await;
-        Ok(log_status.map_err(told)?.log_path)
+        Ok(log_status.map_err(node_error)?.log_path)
     }
 
     async fn is_running(&self, container: &ContainerId) -> Result<bool, NodeError> {
         let log_status = self.0.runtime.log_status(container).await;
-        Ok(log_status.map_err(told)?.is_running)
+        Ok(log_status.map_err(node_error)?.is_running)
     }
 
     async fn metrics(&self, which: Metrics) -> Result<String, NodeError> {
@@ -213,7 +213,7 @@ impl NodeApi {
 
     /// The id of the container that runs now, if it does.
     async fn running(&self, pod: &Pod, container: &str) -> Result<Option<ContainerId>, NodeError> {
-        let seen = self.0.runtime.pod(&pod.uid()).await.map_err(told)?;
+        let seen = self.0.runtime.pod(&pod.uid()).await.map_err(node_error)?;
         let running = seen
             .newest(container)
             .filter(|one| one.state == ContainerState::Running);
@@ -230,7 +230,7 @@ fn streams(wanted: RemoteCommandOptions) -> runtime::StreamOptions {
     }
 }
 
-fn told(error: RuntimeError) -> NodeError {
+fn node_error(error: RuntimeError) -> NodeError {
     match error.is_not_found() {
         true => NodeError::NotFound(error.describe()),
         false => NodeError::Failed(error.describe()),

@@ -117,7 +117,7 @@ impl AgentSettings {
     }
 
     /// What manifests of static pods are read with.
-    pub fn ground(&self) -> StaticPodContext {
+    pub fn static_pod_context(&self) -> StaticPodContext {
         StaticPodContext {
             node_name: self.config.node_name.as_str().into(),
             references: match self.config.gates.enabled("PreventStaticPodAPIReferences") {

@@ -34,7 +34,7 @@ pub(super) fn storage(config: &NodeConfig) -> BTreeMap<String, Declaration> {
         .map(|plugin| {
             let name = &plugin.name;
             let hosted = Declaration {
-                configuration: told(plugin, config),
+                configuration: plugin_configuration(plugin, config),
                 drain_within: Duration::from_secs(2),
                 term_within: Duration::from_millis(500),
                 abandon_within: Some(Duration::from_secs(1)),
@@ -51,7 +51,7 @@ fn of(config: &NodeConfig, kind: PluginKind) -> impl Iterator<Item = &config::Pl
 }
 
 /// A storage plugin's section of the plugin file, with defaults from the node's configuration.
-fn told(plugin: &config::PluginConfig, config: &NodeConfig) -> Value {
+fn plugin_configuration(plugin: &config::PluginConfig, config: &NodeConfig) -> Value {
     let root = &config.flags.root_dir;
     let mut fields = Map::from_iter([("rootDir".to_owned(), root.as_str().into())]);
     if plugin.name == LOCAL {

@@ -59,7 +59,7 @@ pub(super) struct ClusterWiring {
 #[derive(Debug, Clone)]
 pub(super) struct ClusterAddrs {
     pub pods: Addr<api_pods::Msg>,
-    pub keeper: Addr<manager::Msg>,
+    pub object_manager: Addr<manager::Msg>,
     pub alone: Addr<offline::Msg>,
     pub node: Addr<node::Msg>,
     pub csi_node: Addr<csi_node::Msg>,
@@ -70,7 +70,7 @@ pub(super) struct ClusterAddrs {
 #[derive(Debug)]
 struct ClusterPorts {
     pods: Port<api_pods::Msg>,
-    keeper: Port<manager::Msg>,
+    object_manager: Port<manager::Msg>,
     alone: Port<offline::Msg>,
     node: Port<node::Msg>,
     csi_node: Port<csi_node::Msg>,
@@ -124,7 +124,7 @@ impl ClusterWiring {
     }
 
     /// The offline checkpoint, which keeps every pod's newest status while the API server is away.
-    pub(super) fn kept(&self) -> Recipient<(PodUid, Arc<v1::PodStatus>)> {
+    pub(super) fn status_checkpoint(&self) -> Recipient<(PodUid, Arc<v1::PodStatus>)> {
         Recipient::new(self.addrs.alone.clone(), |(uid, status)| {
             offline::Msg::Status { uid, status }
         })
@@ -144,7 +144,7 @@ impl ClusterWiring {
 
     /// The actors that are told what happens to pods.
     pub(super) fn listeners(&self) -> PodListeners {
-        let (pods, keeper) = (self.addrs.pods.clone(), self.addrs.keeper.clone());
+        let (pods, keeper) = (self.addrs.pods.clone(), self.addrs.object_manager.clone());
         PodListeners {
             mirrors: Some(Recipient::new(pods, api_pods::Msg::Static)),
             over: Some(Recipient::new(keeper, |uid| manager::Msg::Ended { uid })),
@@ -203,7 +203,7 @@ fn mailboxes() -> (ClusterAddrs, ClusterPorts) {
     let (node_health, vitals_port) = mailbox(node_health::MAILBOX);
     let addrs = ClusterAddrs {
         pods,
-        keeper,
+        object_manager: keeper,
         alone,
         node,
         csi_node,
@@ -212,7 +212,7 @@ fn mailboxes() -> (ClusterAddrs, ClusterPorts) {
     };
     let ports = ClusterPorts {
         pods: pods_port,
-        keeper: keeper_port,
+        object_manager: keeper_port,
         alone: alone_port,
         node: node_port,
         csi_node: csi_node_port,
@@ -227,8 +227,8 @@ fn mailboxes() -> (ClusterAddrs, ClusterPorts) {
 pub(super) struct ClusterInputs<'a> {
     pub settings: &'a AgentSettings,
     pub runtime: RuntimeClient,
-    pub supply: StoreWriter,
-    pub shelf: ObjectStore,
+    pub writer: StoreWriter,
+    pub store: ObjectStore,
     /// The objects of the manifests' folder; none without such a folder.
     pub folder: Option<ObjectStore>,
     /// The manager of the serving certificate, which needs the node's addresses; none if it does not.
@@ -268,11 +268,11 @@ pub(super) fn spawn(node: &NodeHandle, cluster: ClusterWiring, inputs: ClusterIn
         addrs: &addrs,
     };
     let supplied = remembered.supplied.clone();
-    way.object_manager(ports.keeper, &inputs, supplied);
-    way.offline(ports.alone, &inputs.shelf, inputs.settings);
+    way.object_manager(ports.object_manager, &inputs, supplied);
+    way.offline(ports.alone, &inputs.store, inputs.settings);
     way.ended(&remembered.pods);
     way.pods(ports.pods, inputs.settings, remembered.pods);
-    way.presence(ports.node, publish, (inputs.settings, inputs.reporters));
+    way.node_status(ports.node, publish, (inputs.settings, inputs.reporters));
     way.volumes((ports.csi_node, ports.claims), &object, inputs.settings);
     way.life(&object, inputs.settings);
     way.node_informer(&object, inputs.certificate);
@@ -314,7 +314,7 @@ impl ClusterContext<'_> {
             }),
         ];
         let api = self.client.kube(RequestLane::Work);
-        let peers = manager::Peers::new(api, inputs.supply.clone(), inputs.folder.clone(), told)
+        let peers = manager::Peers::new(api, inputs.writer.clone(), inputs.folder.clone(), told)
             .with_recorder(self.node.recorder.clone());
         let rules = inputs.settings.keeping(supplied);
         self.group
@@ -361,8 +361,8 @@ impl ClusterContext<'_> {
             remembered: Recipient::new(self.node.pod_manager.clone(), |pods| {
                 pod_manager::Msg::Restored { pods }
             }),
-            objects: Recipient::new(self.addrs.keeper.clone(), |pods| manager::Msg::Pods {
-                pods,
+            objects: Recipient::new(self.addrs.object_manager.clone(), |pods| {
+                manager::Msg::Pods { pods }
             }),
             alone: Recipient::new(self.addrs.alone.clone(), |pods| offline::Msg::Pods { pods }),
             statuses: Recipient::new(self.node.statuses.clone(), |pods| status::Msg::Pods {
@@ -383,7 +383,7 @@ impl ClusterContext<'_> {
             });
     }
 
-    fn presence(
+    fn node_status(
         &self,
         port: Port<node::Msg>,
         publish: watch::Sender<Option<Arc<v1::Node>>>,
@@ -463,11 +463,14 @@ impl ClusterContext<'_> {
                 let uid = node.and_then(|node| node.metadata.uid.clone());
                 api_pods::Msg::Node { uid }
             }),
-            Recipient::new(self.addrs.keeper.clone(), |node: Option<Arc<v1::Node>>| {
-                let ttl = node.as_deref().and_then(object_ttl);
-                let uid = node.and_then(|node| node.metadata.uid.clone());
-                manager::Msg::Node { ttl, uid }
-            }),
+            Recipient::new(
+                self.addrs.object_manager.clone(),
+                |node: Option<Arc<v1::Node>>| {
+                    let ttl = node.as_deref().and_then(object_ttl);
+                    let uid = node.and_then(|node| node.metadata.uid.clone());
+                    manager::Msg::Node { ttl, uid }
+                },
+            ),
             Recipient::new(self.node.pod_manager.clone(), |node| {
                 pod_manager::Msg::Node(pod_manager::NodeChange::Object(node))
             }),

@@ -84,7 +84,7 @@ async fn spawn(
 ) -> anyhow::Result<NodeHandle> {
     let runtime = backends.runtime.clone();
     let objects = objects(root, settings, cluster.as_ref());
-    let store = objects.shelf.clone();
+    let store = objects.store.clone();
     let node = pods(root, backends, store, (settings, cluster.as_ref()));
     node.recorder
         .begin(kernel::timestamp(), &settings.node.node_name);
@@ -101,8 +101,8 @@ async fn spawn(
         let inputs = api_server::ClusterInputs {
             settings,
             runtime,
-            supply: objects.supply,
-            shelf: objects.shelf,
+            writer: objects.writer,
+            store: objects.store,
             folder: objects.folder,
             certificate,
             reporters,
@@ -114,8 +114,8 @@ async fn spawn(
 
 /// The object store and its writer.
 struct ObjectStores {
-    supply: StoreWriter,
-    shelf: ObjectStore,
+    writer: StoreWriter,
+    store: ObjectStore,
     /// The objects of the manifests' folder, where the store is filled from the API; none without such a folder.
     folder: Option<ObjectStore>,
 }
@@ -139,8 +139,8 @@ fn objects(
     }
     let Some(cluster) = cluster else {
         return ObjectStores {
-            supply: filled,
-            shelf: folder,
+            writer: filled,
+            store: folder,
             folder: None,
         };
     };
@@ -148,8 +148,8 @@ fn objects(
     drop(remembered.merge((*folder.snapshot()).clone()));
     let (supply, shelf) = ObjectStore::new(remembered);
     ObjectStores {
-        supply,
-        shelf,
+        writer: supply,
+        store: shelf,
         folder: is_given.then_some(folder),
     }
 }
@@ -182,7 +182,7 @@ fn pods(
         statuses: status::Peers {
             republish: resync.clone(),
             api: cluster.map(ClusterWiring::sending),
-            kept: cluster.map(ClusterWiring::kept),
+            kept: cluster.map(ClusterWiring::status_checkpoint),
         },
     };
     state::area::spawn(root, state_ports, settings.state(), state_peers);

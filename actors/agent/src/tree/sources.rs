@@ -16,7 +16,7 @@ pub(super) fn spawn(node: &NodeHandle, settings: &AgentSettings) {
         .root
         .supervisor("sources", Strategy::OneForOne, Intensity::MANAGERS);
     let kubelet = &settings.config.kubelet;
-    let ground = settings.ground();
+    let ground = settings.static_pod_context();
     if settings.sources.contains(&PodSource::File) {
         let (_, port) = mailbox(file::MAILBOX);
         let (path, period) = (

@@ -172,7 +172,7 @@ impl Rig {
         }
     }
 
-    pub fn heard(&self) -> Vec<ReceivedRequest> {
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.heard.borrow().clone()
     }
 
@@ -185,7 +185,11 @@ impl Rig {
     }
 
     pub fn connections(&self) -> usize {
-        let mut all: Vec<_> = self.heard().iter().map(|heard| heard.connection).collect();
+        let mut all: Vec<_> = self
+            .requests()
+            .iter()
+            .map(|heard| heard.connection)
+            .collect();
         all.sort_unstable();
         all.dedup();
         all.len()

@@ -65,7 +65,7 @@ fn failed(error: &RuntimeError, command: &[String], within: Duration) -> ProbeEx
             ..
         } => ProbeExecError::Timeout(messages::timed_out(command, within)),
         RuntimeError::Refused { code, message, .. } => {
-            ProbeExecError::Runtime(super::grpc::said(*code, message))
+            ProbeExecError::Runtime(super::grpc::rpc_error_text(*code, message))
         }
         RuntimeError::Interrupted { .. }
         | RuntimeError::Unanswered { .. }

@@ -107,12 +107,15 @@ fn failed(status: &Status) -> ProbeOutcome {
         true => format!(
             "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {message}"
         ),
-        false => format!("error: health rpc probe failed: {}", said(code, message)),
+        false => format!(
+            "error: health rpc probe failed: {}",
+            rpc_error_text(code, message)
+        ),
     })
 }
 
 /// An error status as Go's gRPC prints it.
-pub(super) fn said(code: Code, message: &str) -> String {
+pub(super) fn rpc_error_text(code: Code, message: &str) -> String {
     let code = match code == Code::Cancelled {
         true => "Canceled".to_owned(),
         false => format!("{code:?}"),

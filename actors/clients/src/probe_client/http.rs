@@ -271,6 +271,6 @@ fn io_cause(error: &hyper::Error) -> Option<String> {
     let cause = cause.downcast_ref::<io::Error>()?;
     Some(match cause.kind() == io::ErrorKind::UnexpectedEof {
         true => "unexpected EOF".to_owned(),
-        false => format!("read: {}", super::words(cause)),
+        false => format!("read: {}", super::go_error_text(cause)),
     })
 }

@@ -93,7 +93,7 @@ impl ProbeClient {
         let stream = TcpStream::connect(addresses.as_slice()).await;
         let stream = stream.map_err(|error| DialError::Refused {
             address: authority(host, port),
-            why: words(&error),
+            why: go_error_text(&error),
         })?;
         // As Go; without it small packets only wait a little.
         drop(stream.set_nodelay(true));
@@ -116,14 +116,14 @@ impl ProbeClient {
         match found.await {
             Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
             Ok(Ok(_)) => Err(failed("no such host".to_owned())),
-            Ok(Err(error)) => Err(failed(words(&error))),
+            Ok(Err(error)) => Err(failed(go_error_text(&error))),
             Err(error) => Err(failed(error.to_string())),
         }
     }
 }
 
 /// The system's text of an error, as Go prints it: `connection refused`.
-fn words(error: &io::Error) -> String {
+fn go_error_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();

@@ -44,7 +44,7 @@ impl ProbeTls {
             .await
             .map_err(|(error, heard)| match heard.first == *b"HTTP/" {
                 true => TlsError::SpeaksHttp,
-                false => broken(super::words(&error)),
+                false => broken(super::go_error_text(&error)),
             })
     }
 }

@@ -105,7 +105,7 @@ impl RuntimeClient {
     }
 
     /// The runtime's conditions, its version, and the features of its handlers.
-    pub async fn told(&self) -> Result<RuntimeStatus, RuntimeError> {
+    pub async fn reported_status(&self) -> Result<RuntimeStatus, RuntimeError> {
         let version = match self.name().is_empty() {
             true => self.version().await?,
             false => self.known(),

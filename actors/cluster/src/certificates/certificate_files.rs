@@ -67,13 +67,13 @@ impl Actor for CertificateReloader {
     type Snapshot = Snapshot;
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        self.look(ctx);
+        self.reload(ctx);
         Ok(())
     }
 
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
-            Msg::Look => self.look(ctx),
+            Msg::Look => self.reload(ctx),
             Msg::Read(found) => self.read(found.0, ctx),
         }
         Ok(())
@@ -103,7 +103,7 @@ impl CertificateReloader {
         }
     }
 
-    fn look(&mut self, ctx: &mut Context<Msg>) {
+    fn reload(&mut self, ctx: &mut Context<Msg>) {
         let CertificateFiles { certificate, key } = self.files.clone();
         ctx.run(async move {
             let read = kernel::spawn_blocking(move || load(&certificate, &key)).await;

@@ -142,8 +142,8 @@ impl Actor for Rotation {
         let current = kernel::spawn_blocking(move || store.current()).await;
         match current {
             Ok(Ok(pair)) => self.held = pair,
-            Ok(Err(error)) => self.complain(error_chain(&error)),
-            Err(error) => self.complain(error_chain(&error)),
+            Ok(Err(error)) => self.warn(error_chain(&error)),
+            Err(error) => self.warn(error_chain(&error)),
         }
         self.offer(ctx);
         self.plan(ctx);
@@ -155,7 +155,7 @@ impl Actor for Rotation {
             Msg::Wanted { subject } => self.want(subject, ctx),
             Msg::Due => self.ask(ctx),
             Msg::Over => self.offer(ctx),
-            Msg::Came(outcome) => self.came(outcome.0, ctx),
+            Msg::Came(outcome) => self.on_obtained(outcome.0, ctx),
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ impl Rotation {
         };
         let now = ctx.timestamp();
         let held = self.held.as_ref();
-        match held.map(|pair| (pair, pair.subject.lacks(wanted))) {
+        match held.map(|pair| (pair, pair.subject.difference_from(wanted))) {
             Some((pair, None)) if !pair.lifetime.is_over(now) => {
                 self.rotate_at = pair.lifetime.rotation(self.renewal, kernel::chance());
                 let wait = self.rotate_at.map(|at| until(now, at));
@@ -304,14 +304,14 @@ impl Rotation {
         self.asking = Some((task, subject));
     }
 
-    fn came(&mut self, outcome: Result<TlsKeyPair, RotationError>, ctx: &mut Context<Msg>) {
+    fn on_obtained(&mut self, outcome: Result<TlsKeyPair, RotationError>, ctx: &mut Context<Msg>) {
         self.asking = None;
         match outcome {
             Ok(pair) => {
                 let lack = self
                     .wanted
                     .as_ref()
-                    .and_then(|wanted| pair.subject.lacks(wanted));
+                    .and_then(|wanted| pair.subject.difference_from(wanted));
                 let before = self.held.replace(pair);
                 self.count(before.as_ref(), ctx);
                 self.trouble = None;
@@ -322,7 +322,9 @@ impl Rotation {
                         self.plan(ctx);
                     }
                     // The signer leaves something out, and may go on doing so.
-                    Some(lack) => self.again(format!("what was issued does not do: {lack}"), ctx),
+                    Some(lack) => {
+                        self.retry_later(format!("what was issued does not do: {lack}"), ctx)
+                    }
                 }
             }
             Err(error) => {
@@ -330,14 +332,14 @@ impl Rotation {
                     CertificatePurpose::Client => metrics::certificates::CLIENT_RENEW_ERRORS.inc(),
                     CertificatePurpose::Server => metrics::certificates::SERVER_RENEW_ERRORS.inc(),
                 }
-                self.again(error_chain(&error), ctx);
+                self.retry_later(error_chain(&error), ctx);
             }
         }
     }
 
-    fn again(&mut self, error: String, ctx: &mut Context<Msg>) {
+    fn retry_later(&mut self, error: String, ctx: &mut Context<Msg>) {
         self.failures += 1;
-        self.complain(error);
+        self.warn(error);
         self.rotate_at = None;
         self.due = Some(ctx.after(pause(self.failures), Msg::Due));
     }
@@ -351,7 +353,7 @@ impl Rotation {
         }
     }
 
-    fn complain(&mut self, text: String) {
+    fn warn(&mut self, text: String) {
         tracing::warn!(purpose = ?self.purpose, "{text}");
         self.trouble = Some(text);
     }

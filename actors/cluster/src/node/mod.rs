@@ -209,12 +209,12 @@ impl Actor for NodeStatusManager {
             Msg::Found(addresses) => self.found(addresses, ctx),
             Msg::Register => self.register(ctx),
             Msg::Registered(answer) => self.registered(*answer, ctx),
-            Msg::Seen(node) => self.seen(*node, ctx),
-            Msg::Look => self.look(ctx),
+            Msg::Seen(node) => self.on_node(*node, ctx),
+            Msg::Look => self.update_status(ctx),
             Msg::Written(answer) => self.written(*answer, ctx),
             Msg::Fetched(answer) => self.fetched(*answer, ctx),
             Msg::Keep => self.keep(ctx),
-            Msg::Kept(written) => self.kept(written, ctx),
+            Msg::Kept(written) => self.on_checkpointed(written, ctx),
         }
         Ok(())
     }
@@ -303,7 +303,7 @@ impl NodeStatusManager {
         }
     }
 
-    fn seen(&mut self, node: Option<Node>, ctx: &mut Context<Msg>) {
+    fn on_node(&mut self, node: Option<Node>, ctx: &mut Context<Msg>) {
         let older = |new: &Node| self.node.as_ref().is_some_and(|held| is_older(new, held));
         if node.as_ref().is_some_and(older) {
             return;
@@ -313,7 +313,7 @@ impl NodeStatusManager {
         match (&self.node, known) {
             (None, _) => {}
             (Some(_), true) => self.look_soon(ctx),
-            (Some(_), false) => self.look(ctx),
+            (Some(_), false) => self.update_status(ctx),
         }
     }
 
@@ -354,12 +354,12 @@ impl NodeStatusManager {
     fn look_soon(&mut self, ctx: &mut Context<Msg>) {
         match self.again {
             PendingLook::Yes => {}
-            PendingLook::No if self.work == NodeWriteState::Idle => self.look(ctx),
+            PendingLook::No if self.work == NodeWriteState::Idle => self.update_status(ctx),
             PendingLook::No => self.again = PendingLook::Yes,
         }
     }
 
-    fn look(&mut self, ctx: &mut Context<Msg>) {
+    fn update_status(&mut self, ctx: &mut Context<Msg>) {
         self.look_in(self.policy.look_every, ctx);
         self.reported.tell_again(&self.peers.reported);
         if self.work != NodeWriteState::Idle {
@@ -439,7 +439,7 @@ impl NodeStatusManager {
         match answer {
             Ok(node) => {
                 self.take(Some(node), ctx);
-                self.look(ctx);
+                self.update_status(ctx);
             }
             Err(ApiError::NotFound { .. }) => {
                 self.again = PendingLook::No;

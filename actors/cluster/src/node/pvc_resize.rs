@@ -76,7 +76,7 @@ impl Actor for PvcResizer {
         match msg {
             Msg::Grew(growth) => self.grew(*growth, ctx),
             Msg::Written(written) => self.written(*written, ctx),
-            Msg::Again => self.again(ctx),
+            Msg::Again => self.on_pause_ended(ctx),
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl PvcResizer {
         ctx.after(doubled.unwrap_or(LONGEST).min(LONGEST), Msg::Again);
     }
 
-    fn again(&mut self, ctx: &mut Context<Msg>) {
+    fn on_pause_ended(&mut self, ctx: &mut Context<Msg>) {
         if self.state == PvcPatchState::Pausing {
             self.next(ctx);
         }

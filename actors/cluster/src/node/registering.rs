@@ -35,7 +35,7 @@ impl NodeStatusManager {
                 self.last_error = None;
                 self.take(Some(node), ctx);
                 self.follow(ctx);
-                self.look(ctx);
+                self.update_status(ctx);
             }
             Err(trouble) => {
                 self.attempts += 1;

@@ -110,7 +110,7 @@ impl NodeStatusManager {
         }
     }
 
-    pub(super) fn kept(&mut self, written: WriteResult, ctx: &mut Context<Msg>) {
+    pub(super) fn on_checkpointed(&mut self, written: WriteResult, ctx: &mut Context<Msg>) {
         if let Err(error) = self.reported.writer.finish(written) {
             tracing::warn!("what is reported in use is not kept: {error}");
         }

@@ -46,7 +46,7 @@ struct Rig {
     node: Addr<node::Msg>,
     directory: Inbox<OutageMsg>,
     others: Inbox<OutageMsg>,
-    shelf: ObjectStore,
+    store: ObjectStore,
     _folder: tempfile::TempDir,
 }
 
@@ -127,7 +127,7 @@ impl Rig {
         root.spawn(ChildSpec::permanent("pods"), pods_port, move || {
             ApiPods::new(asked.clone(), "edge".into(), Vec::new(), told.clone())
         });
-        let (supply, shelf) = ObjectStore::new(StaticObjects::default());
+        let (supply, store) = ObjectStore::new(StaticObjects::default());
         let supplied = Recipient::new(pods.clone(), |uids| pods::Msg::Supplied { uids });
         let peers =
             manager::Peers::new(client.kube(RequestLane::Work), supply, None, vec![supplied]);
@@ -175,7 +175,7 @@ impl Rig {
             node,
             directory,
             others,
-            shelf,
+            store,
             _folder: folder,
         }
     }
@@ -213,7 +213,7 @@ impl Rig {
     }
 
     fn value(&self) -> Option<String> {
-        let map = self.shelf.config_map("default", "settings")?;
+        let map = self.store.config_map("default", "settings")?;
         map.data.as_ref()?.get("k").cloned()
     }
 
@@ -247,7 +247,7 @@ fn an_hour_without_a_server_is_asked_through_with_patience_and_all_is_told_once_
         assert_eq!(names(&before), NAMES);
         let beat = rig.world.get(LEASE)["spec"]["renewTime"].clone();
         assert!(beat.is_string(), "{beat}");
-        rig.world.heard();
+        rig.world.requests();
 
         rig.world.go_away();
         rig.world.put(MAP, map("after"));
@@ -256,7 +256,7 @@ fn an_hour_without_a_server_is_asked_through_with_patience_and_all_is_told_once_
         let mut all = 0;
         for minute in 1..=60 {
             rig.live(minute).await;
-            let heard = rig.world.heard();
+            let heard = rig.world.requests();
             // Five lists at client-go's back-off, the lease every 7 s, the node every 10 s, five statuses as often.
             let most = if minute == 1 { 120 } else { 70 };
             assert!(heard.len() < most, "minute {minute}: {heard:#?}");
@@ -271,7 +271,7 @@ fn an_hour_without_a_server_is_asked_through_with_patience_and_all_is_told_once_
 
         rig.world.come_back();
         pass(2 * MINUTE).await;
-        let heard = rig.world.heard();
+        let heard = rig.world.requests();
         for name in ["a", "b", "c", "d"] {
             let patch = format!("PATCH {PODS}/{name}/status");
             let told = heard.iter().filter(|one| **one == patch).count();

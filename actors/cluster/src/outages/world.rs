@@ -106,7 +106,7 @@ impl OutageCluster {
     }
 
     /// The requests since the last call.
-    pub(super) fn heard(&self) -> Vec<String> {
+    pub(super) fn requests(&self) -> Vec<String> {
         self.with(|state| std::mem::take(&mut state.heard))
     }
 

@@ -26,7 +26,7 @@ pub(super) struct PodStore {
 
 struct PodStoreEntry {
     /// The desired pod; changes when a user changes it.
-    wish: Arc<Pod>,
+    desired: Arc<Pod>,
     /// What the API shows; changes with every write, and has no spec of its own where the desired one is the same.
     shown: Arc<Pod>,
     gate: StartGate,
@@ -42,7 +42,7 @@ enum StartGate {
 impl PodStore {
     pub(super) fn new(node: Arc<str>, remembered: Vec<Arc<Pod>>) -> PodStore {
         let entry = |pod: Arc<Pod>| PodStoreEntry {
-            wish: Arc::clone(&pod),
+            desired: Arc::clone(&pod),
             shown: pod,
             gate: StartGate::Open,
         };
@@ -83,14 +83,21 @@ impl PodStore {
             return;
         }
         self.refused.remove(&name);
-        let same = |entry: &&mut PodStoreEntry| entry.wish.metadata.uid == pod.metadata.uid;
+        let same = |entry: &&mut PodStoreEntry| entry.desired.metadata.uid == pod.metadata.uid;
         match self.pods.get_mut(&name).filter(same) {
             Some(entry) => entry.renew(pod),
             None => {
                 let gate = self.gate(&pod, now);
                 let wish = Arc::new(noted(pod, seen));
                 let shown = Arc::clone(&wish);
-                self.pods.insert(name, PodStoreEntry { wish, shown, gate });
+                self.pods.insert(
+                    name,
+                    PodStoreEntry {
+                        desired: wish,
+                        shown,
+                        gate,
+                    },
+                );
             }
         }
     }
@@ -100,7 +107,7 @@ impl PodStore {
         let name = full_name(pod);
         self.refused.remove(&name);
         let held = self.pods.get(&name);
-        if held.is_some_and(|entry| entry.wish.metadata.uid == pod.metadata.uid) {
+        if held.is_some_and(|entry| entry.desired.metadata.uid == pod.metadata.uid) {
             self.pods.remove(&name);
         }
         self.supplied.remove(&pod.uid());
@@ -110,7 +117,7 @@ impl PodStore {
     pub(super) fn supplied(&mut self, uids: &BTreeSet<PodUid>) -> bool {
         let mut waited = false;
         for entry in self.pods.values_mut() {
-            if entry.gate != StartGate::Open && uids.contains(&entry.wish.uid()) {
+            if entry.gate != StartGate::Open && uids.contains(&entry.desired.uid()) {
                 entry.gate = StartGate::Open;
                 waited = true;
             }
@@ -155,7 +162,7 @@ impl PodStore {
     pub(super) fn mirrors(&self) -> Vec<Arc<Pod>> {
         let entries = self.pods.values();
         entries
-            .filter(|entry| entry.wish.is_mirror())
+            .filter(|entry| entry.desired.is_mirror())
             .map(wish)
             .collect()
     }
@@ -188,7 +195,7 @@ impl PodStore {
 
     fn of_users(&self) -> impl Iterator<Item = &PodStoreEntry> {
         let entries = self.pods.values();
-        entries.filter(|entry| !entry.wish.is_mirror())
+        entries.filter(|entry| !entry.desired.is_mirror())
     }
 
     /// A pod that only terminates needs nothing more, nor does a mirror or one that has ended.
@@ -206,21 +213,21 @@ impl PodStoreEntry {
         if pod.metadata.resource_version == self.shown.metadata.resource_version {
             return;
         }
-        let mut pod = noted_as(pod, &self.wish);
-        let same = same_desired_state(&self.wish, &pod);
+        let mut pod = noted_as(pod, &self.desired);
+        let same = same_desired_state(&self.desired, &pod);
         if same {
             pod.spec = None;
         }
         self.shown = Arc::new(pod);
         if !same {
-            self.wish = Arc::clone(&self.shown);
+            self.desired = Arc::clone(&self.shown);
         }
-        if self.wish.metadata.deletion_timestamp.is_some() {
+        if self.desired.metadata.deletion_timestamp.is_some() {
             self.gate = StartGate::Open;
         }
     }
 }
 
 fn wish(entry: &PodStoreEntry) -> Arc<Pod> {
-    Arc::clone(&entry.wish)
+    Arc::clone(&entry.desired)
 }

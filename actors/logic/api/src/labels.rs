@@ -199,13 +199,13 @@ mod tests {
     #[test]
     fn sandboxes_and_containers_carry_upstreams_labels() {
         let mut pod = pod("web").app("main");
-        pod.metadata.labels = Some(words(&[("app", "web")]));
+        pod.metadata.labels = Some(string_map(&[("app", "web")]));
         let identity = [
             (POD_NAME, "web"),
             (POD_NAMESPACE, "default"),
             (POD_UID, "web-uid"),
         ];
-        let mut expected = words(&identity);
+        let mut expected = string_map(&identity);
         let container = container_labels(&pod, &pod.app_containers()[0]);
         let owner = owner(&container).unwrap();
         assert_eq!(
@@ -246,7 +246,7 @@ mod tests {
         let container = &pod.app_containers()[0];
         let annotations = container_annotations(&pod, container, 3);
         let hash = format!("{:x}", container_hash(container));
-        let expected = words(&[
+        let expected = string_map(&[
             ("io.kubernetes.container.hash", &hash),
             (
                 "io.kubernetes.container.ports",
@@ -280,13 +280,13 @@ mod tests {
 
     #[test]
     fn malformed_annotations_read_as_absent() {
-        let notes = container_notes(&words(&[
+        let notes = container_notes(&string_map(&[
             (CONTAINER_HASH, "xyz"),
             (RESTART_COUNT, "-1"),
             (POD_TERMINATION_GRACE, "-3"),
         ]));
         assert_eq!(notes, ContainerNotes::default());
-        assert_eq!(owner(&words(&[(POD_UID, "u")])), None);
+        assert_eq!(owner(&string_map(&[(POD_UID, "u")])), None);
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl CertificateSubject {
 
     /// What this subject lacks of the wanted one, as text for an operator; none if it satisfies. More than wanted does
     /// no harm.
-    pub fn lacks(&self, wanted: &CertificateSubject) -> Option<String> {
+    pub fn difference_from(&self, wanted: &CertificateSubject) -> Option<String> {
         if self.common_name != wanted.common_name {
             let (has, wants) = (&self.common_name, &wanted.common_name);
             return Some(format!("its common name is {has:?}, expected {wants:?}"));
@@ -163,17 +163,26 @@ mod tests {
         has.names.insert("n".into());
         has.addresses.insert("10.0.0.1".parse().unwrap());
         let mut wanted = CertificateSubject::node("n");
-        assert_eq!(has.lacks(&wanted), None);
+        assert_eq!(has.difference_from(&wanted), None);
         wanted.names.insert("m".into());
-        assert_eq!(has.lacks(&wanted).unwrap(), "it lacks the names m");
+        assert_eq!(
+            has.difference_from(&wanted).unwrap(),
+            "it lacks the names m"
+        );
         wanted = CertificateSubject::node("n");
         wanted.addresses.insert("::1".parse().unwrap());
-        assert_eq!(has.lacks(&wanted).unwrap(), "it lacks the addresses ::1");
+        assert_eq!(
+            has.difference_from(&wanted).unwrap(),
+            "it lacks the addresses ::1"
+        );
         wanted = CertificateSubject::node("n");
         wanted.organizations.insert("x".into());
-        assert_eq!(has.lacks(&wanted).unwrap(), "it lacks the organizations x");
+        assert_eq!(
+            has.difference_from(&wanted).unwrap(),
+            "it lacks the organizations x"
+        );
         let other = CertificateSubject::node("o");
-        assert!(has.lacks(&other).unwrap().contains("common name"));
+        assert!(has.difference_from(&other).unwrap().contains("common name"));
     }
 
     /// Upstream's TestAddressesToHostnamesAndIPs.

@@ -172,7 +172,7 @@ mod tests {
                 });
             });
         let key = format!("{ANNOTATION_PREFIX}c");
-        pod.metadata.annotations = annotation.map(|word| words(&[(key.as_str(), word)]));
+        pod.metadata.annotations = annotation.map(|word| string_map(&[(key.as_str(), word)]));
         pod
     }
 

@@ -51,7 +51,7 @@ const MAX_PULLS: usize = 64;
 impl PodStartup {
     /// Takes note of the pod as its source gives it: one that had started already, or waited to be scheduled, does not
     /// count.
-    pub fn seen(&mut self, pod: &Pod) {
+    pub fn observe(&mut self, pod: &Pod) {
         let status = pod.status.as_ref();
         let begun = status.is_some_and(|status| status.start_time.is_some());
         let (new, waits) = (
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_pull_does_not_count() {
         let (mut start, pod) = (PodStartup::default(), simple());
-        start.seen(&pod);
+        start.observe(&pod);
         start.pulled(pulled(0, 100));
         let none = Value::Null;
         assert_eq!(start.running(&pod, &PodStatus::default(), at(2000)), None);
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn pulls_that_overlap_count_once() {
         let (mut start, pod) = (PodStartup::default(), simple());
-        start.seen(&pod);
+        start.observe(&pod);
         for pull in [(14, 20), (10, 16), (11, 18)] {
             start.pulled(pulled(pull.0 * 1000, pull.1 * 1000));
         }
@@ -266,7 +266,7 @@ mod tests {
             ended("sidecar", 0, 9000),
         ]);
         let mut start = PodStartup::default();
-        start.seen(&pod);
+        start.observe(&pod);
         for (from, to) in [(500, 1500), (4200, 5200), (7200, 8200), (7300, 8500)] {
             start.pulled(pulled(from, to));
         }
@@ -285,9 +285,9 @@ mod tests {
             json!({"phase": "Succeeded"}),
         ] {
             let mut start = PodStartup::default();
-            start.seen(&pod(&spec, &status));
+            start.observe(&pod(&spec, &status));
             // What becomes of it later changes nothing.
-            start.seen(&simple());
+            start.observe(&simple());
             let started = start.running(&simple(), &running(&Value::Null), at(3000));
             assert_eq!(started, None, "{status}");
         }
@@ -313,7 +313,7 @@ mod tests {
         for (volume, own) in cases {
             let pod = volumes(volume.clone());
             let mut start = PodStartup::default();
-            start.seen(&pod);
+            start.observe(&pod);
             let started = start.running(&pod, &running(&Value::Null), at(3000));
             assert_eq!(
                 started.map(|started| started.network),

@@ -249,7 +249,7 @@ fn bytes(value: u64) -> Quantity {
 
 #[cfg(test)]
 mod tests {
-    use logic_api::testing::{quantities, words};
+    use logic_api::testing::{quantities, string_map};
 
     use super::*;
 
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn the_nodes_own_labels_stay_true() {
-        let given = words(&[("disk", "ssd"), (OS, "windows"), (HOSTNAME, "other")]);
+        let given = string_map(&[("disk", "ssd"), (OS, "windows"), (HOSTNAME, "other")]);
         let labels = labels("edge", "aarch64", &given);
         let expected = [
             ("beta.kubernetes.io/arch", "arm64"),
@@ -357,6 +357,6 @@ mod tests {
             (HOSTNAME, "other"),
             (OS, "linux"),
         ];
-        assert_eq!(labels, words(&expected));
+        assert_eq!(labels, string_map(&expected));
     }
 }

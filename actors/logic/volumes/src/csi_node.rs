@@ -173,7 +173,7 @@ mod tests {
         RegisteredDriver {
             name: name.into(),
             node_id: format!("{name}/node"),
-            topology: words(topology),
+            topology: string_map(topology),
             max_volumes,
             ..RegisteredDriver::default()
         }
@@ -246,10 +246,13 @@ mod tests {
                 ..RegisteredDriver::default()
             },
         ]);
-        let admitted = admit(&drivers, &words(&[("disk", "ssd")]));
+        let admitted = admit(&drivers, &string_map(&[("disk", "ssd")]));
         let taken: Vec<&String> = admitted.backends.keys().collect();
         assert_eq!(taken, ["a", "c"]);
-        assert_eq!(admitted.labels, words(&[("zone", "1"), ("disk", "ssd")]));
+        assert_eq!(
+            admitted.labels,
+            string_map(&[("zone", "1"), ("disk", "ssd")])
+        );
         assert_eq!(
             admitted.refused["b"],
             "error updating Node object with CSI driver node info: detected topology value collision: driver reported \"zone\":\"2\" but existing label is \"zone\":\"1\""

@@ -224,7 +224,7 @@ impl Prober {
         outcome: &Result<ProbeOutcome, String>,
         ctx: &mut Context<Msg>,
     ) {
-        *self.attempts.entry(word(outcome)).or_default() += 1;
+        *self.attempts.entry(metric_result(outcome)).or_default() += 1;
         let Some(probe) = self.probes.get(&id) else {
             return;
         };
@@ -372,7 +372,7 @@ impl Prober {
     }
 }
 
-fn word(outcome: &Result<ProbeOutcome, String>) -> &'static str {
+fn metric_result(outcome: &Result<ProbeOutcome, String>) -> &'static str {
     match outcome {
         Ok(ProbeOutcome::Success(_)) => "success",
         Ok(ProbeOutcome::Warning(_)) => "warning",

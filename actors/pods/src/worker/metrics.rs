@@ -49,7 +49,7 @@ enum WorkerOrigin {
 impl WorkerMetrics {
     /// Records at the first sync whether the pod is new.
     pub(super) fn register(&mut self, pod: &Pod, is_new: bool) {
-        self.start.seen(pod);
+        self.start.observe(pod);
         if is_new {
             self.life = WorkerOrigin::New;
         }

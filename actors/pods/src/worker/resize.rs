@@ -22,7 +22,9 @@ impl PodWorker {
         };
         let before = match &self.published.status {
             Some(_) => self.published.resize.clone(),
-            None => ResizeState::told(self.published.previous.as_deref().or(pod.status.as_ref())),
+            None => {
+                ResizeState::from_status(self.published.previous.as_deref().or(pod.status.as_ref()))
+            }
         };
         let syncing = self.sync_status.state == PodWorkerState::Syncing;
         let pending = self.updates.goal.borrow().pending.clone();

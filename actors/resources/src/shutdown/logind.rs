@@ -94,7 +94,7 @@ impl LogindConnection {
     }
 
     /// A stream of `PrepareForShutdown`: true when the machine is going down, false when that is cancelled.
-    pub async fn news(&self) -> Result<impl Stream<Item = bool> + use<>, LogindError> {
+    pub async fn shutdown_signals(&self) -> Result<impl Stream<Item = bool> + use<>, LogindError> {
         let signals = soon(self.login.receive_prepare_for_shutdown()).await?;
         Ok(signals.filter_map(|signal| async move {
             let read = signal.args().map(|args| args.start);

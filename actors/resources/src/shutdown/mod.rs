@@ -236,7 +236,7 @@ impl ShutdownManager {
         }
         let (logind, addr) = (logind.clone(), ctx.addr().clone());
         self.listening = Some(ctx.run(async move {
-            let Ok(news) = logind.news().await else {
+            let Ok(news) = logind.shutdown_signals().await else {
                 return Msg::Logind(LogindEvent::Ended);
             };
             let mut news = std::pin::pin!(news);

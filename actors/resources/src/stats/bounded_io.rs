@@ -51,7 +51,7 @@ impl Default for BoundedIo {
 
 impl BoundedIo {
     /// Runs a blocking read after the one that is running; fails if either exceeds the timeout.
-    pub(super) async fn look<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, BoundedIoError> {
@@ -109,13 +109,13 @@ mod tests {
         run_paused(|| async {
             let (eye, (hang, held)) = (BoundedIo::default(), hanging());
             let began = Instant::now();
-            let mut first = Box::pin(eye.look(hang));
+            let mut first = Box::pin(eye.run(hang));
             assert!(first.as_mut().now_or_never().is_none());
             advance(IO_TIMEOUT).await;
             assert!(matches!(first.await, Err(BoundedIoError::Timeout(_))));
             for late in [1, 100] {
                 advance(Duration::from_secs(late)).await;
-                let second = eye.look(|| -> u8 { unreachable!("the first still hangs") });
+                let second = eye.run(|| -> u8 { unreachable!("the first still hangs") });
                 let told = second.now_or_never().expect("it is told at once");
                 assert!(matches!(told, Err(BoundedIoError::Timeout(_))));
             }
@@ -124,7 +124,7 @@ mod tests {
             drop(held);
             let free = eye.turn.acquire().await.unwrap();
             drop(free);
-            assert_eq!(eye.look(|| 7).await.unwrap(), 7);
+            assert_eq!(eye.run(|| 7).await.unwrap(), 7);
         });
     }
 
@@ -132,9 +132,9 @@ mod tests {
     fn looks_that_come_together_are_made_one_after_the_other() {
         run_paused(|| async {
             let (eye, (hang, held)) = (BoundedIo::default(), hanging());
-            let mut first = Box::pin(eye.look(hang));
+            let mut first = Box::pin(eye.run(hang));
             assert!(first.as_mut().now_or_never().is_none());
-            let mut second = Box::pin(eye.look(|| 7));
+            let mut second = Box::pin(eye.run(|| 7));
             assert!(second.as_mut().now_or_never().is_none());
             drop(held);
             let (first, second) = futures_util::future::join(first, second).await;
@@ -147,7 +147,7 @@ mod tests {
     fn a_look_that_nobody_waits_for_any_more_holds_its_turn_until_it_ends() {
         run_paused(|| async {
             let (eye, (hang, held)) = (BoundedIo::default(), hanging());
-            assert!(eye.look(hang).now_or_never().is_none());
+            assert!(eye.run(hang).now_or_never().is_none());
             assert_eq!(eye.turn.available_permits(), 0);
             drop(held);
             drop(eye.turn.acquire().await.unwrap());

@@ -12,7 +12,7 @@ use metrics::volumes::{write_stats, write_totals};
 use pods::collectors;
 
 use super::disk::DiskScan;
-use super::{ASK_TIMEOUT, SummaryError, SummaryProvider, told};
+use super::{ASK_TIMEOUT, SummaryError, SummaryProvider, error_text};
 
 /// The number of volumes by plugin and state (`desired_state_of_world`, `actual_state_of_world`).
 type Totals = BTreeMap<(String, &'static str), usize>;
@@ -31,7 +31,7 @@ impl SummaryProvider {
         }
         match self.logs().await {
             Ok(all) => logs::write(&all, &mut exposition),
-            Err(error) => tracing::warn!("no metrics of logs: {}", told(&error)),
+            Err(error) => tracing::warn!("no metrics of logs: {}", error_text(&error)),
         }
         let volumes = &self.0.peers.volumes;
         match volumes.ask(ASK_TIMEOUT, volumes::Msg::view).await {
@@ -63,7 +63,7 @@ impl SummaryProvider {
             pods: names.collect(),
         };
         let at = kernel::wall();
-        let read = self.0.disk_io.look(move || look.logs(at)).await;
+        let read = self.0.disk_io.run(move || look.logs(at)).await;
         read.map_err(SummaryError::Machine)
     }
 }

@@ -143,7 +143,7 @@ impl SummaryProvider {
                 }
             });
         }
-        let summary = Rc::new(self.look(scope).await?);
+        let summary = Rc::new(self.summarize(scope).await?);
         *last = Some(CachedSummary {
             at: kernel::now(),
             scope,
@@ -157,7 +157,7 @@ impl SummaryProvider {
         match self.summary(SummaryScope::CpuAndMemory).await {
             Ok(summary) => resource::text(Some(&summary)),
             Err(error) => {
-                tracing::warn!("no resource metrics: {}", told(&error));
+                tracing::warn!("no resource metrics: {}", error_text(&error));
                 resource::text(None)
             }
         }
@@ -170,7 +170,7 @@ impl SummaryProvider {
         Ok(claims.into_iter().map(claimed).collect())
     }
 
-    async fn look(&self, scope: SummaryScope) -> Result<StatsSummary, SummaryError> {
+    async fn summarize(&self, scope: SummaryScope) -> Result<StatsSummary, SummaryError> {
         let told = self.ask(scope).await?;
         let (node, seen) = self.see(scope, &told).await?;
         let root = seen.root.clone().unwrap_or_default();
@@ -234,7 +234,7 @@ impl SummaryProvider {
         told: &SummaryInputs,
     ) -> Result<(NodeFigures, DiskStats), SummaryError> {
         let (machine, at) = (self.0.machine.clone(), kernel::wall());
-        let figures = self.0.machine_io.look(move || machine.read(scope, at));
+        let figures = self.0.machine_io.run(move || machine.read(scope, at));
         let (figures, seen) =
             futures_util::future::join(figures, self.see_disks(scope, told)).await;
         Ok((figures.map_err(SummaryError::Machine)?, seen))
@@ -256,7 +256,7 @@ impl SummaryProvider {
                 .collect(),
         };
         let at = kernel::wall();
-        let seen = self.0.disk_io.look(move || look.see(at)).await;
+        let seen = self.0.disk_io.run(move || look.see(at)).await;
         seen.unwrap_or_else(|error| {
             tracing::warn!("no figures of file systems: {error}");
             DiskStats::default()
@@ -382,7 +382,7 @@ fn claimed(
 }
 
 /// The error and its causes in one line.
-fn told(error: &SummaryError) -> String {
+fn error_text(error: &SummaryError) -> String {
     match error {
         SummaryError::Runtime(cause) => format!("{error}: {}", cause.describe()),
         SummaryError::Silent(cause) => format!("{error}: {cause}"),

@@ -133,7 +133,7 @@ fn a_disk_that_hangs_costs_its_own_figures_and_no_others() {
         let hang = summaries
             .0
             .disk_io
-            .look(move || released.recv().unwrap_or_default());
+            .run(move || released.recv().unwrap_or_default());
         assert!(hang.now_or_never().is_none(), "it has begun");
         tokio::time::advance(IO_TIMEOUT).await;
         let summary = summaries.summary(SummaryScope::Everything).await.unwrap();

@@ -102,7 +102,7 @@ impl Authorities {
         let Some((certificate, others)) = chain.split_first() else {
             return Ok(None);
         };
-        self.look().await;
+        self.reload_if_due().await;
         let verifier = Arc::clone(&self.current.borrow().verifier);
         let now = kernel::wall().duration_since(UNIX_EPOCH);
         let now = UnixTime::since_unix_epoch(now.unwrap_or_default());
@@ -115,7 +115,7 @@ impl Authorities {
     }
 
     /// Reads the file again if it has changed. If it cannot be read, nothing changes.
-    async fn look(&self) {
+    async fn reload_if_due(&self) {
         let now = kernel::now();
         if now.saturating_duration_since(self.looked.get()) < LOOK_EVERY {
             return;

@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::connection_limiter::TrackedConnection;
-use crate::http::{HandlerResponse, Traffic, kept};
+use crate::http::{HandlerResponse, Traffic, with_guard};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The deadline from the first byte of a request's head to its last.
@@ -81,12 +81,12 @@ pub(super) async fn serve<A: AnswersPeer>(
     });
     let busy = Arc::clone(&pulse);
     let service = service_fn(move |request| {
-        traffic.asked();
+        traffic.count_request();
         let (answers, peer) = (Rc::clone(&answers), Rc::clone(&peer));
         let answering = (busy.begin(), guest.begin());
         async move {
             let answer = answers.answer(&peer, request).await;
-            Ok::<_, Infallible>(answer.map(|body| kept(body, answering)))
+            Ok::<_, Infallible>(answer.map(|body| with_guard(body, answering)))
         }
     });
     let ended = match is_http2 {

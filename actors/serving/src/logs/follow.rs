@@ -79,18 +79,18 @@ pub(crate) async fn send<N: KubeletHost>(
 ) {
     let mut reading = match LogFollower::begin(log).await {
         Ok(reading) => reading,
-        Err(error) => return say(&error, &to).await,
+        Err(error) => return send_error(&error, &to).await,
     };
     let ended = match reading.show.options().follow {
         true => reading.follow(&*node, &written, &to).await,
         false => reading.once(&to).await,
     };
     if let Err(FollowEnd::Error(error)) = ended {
-        say(&error, &to).await;
+        send_error(&error, &to).await;
     }
 }
 
-async fn say(error: &ReadError, to: &Sender<Bytes>) {
+async fn send_error(error: &ReadError, to: &Sender<Bytes>) {
     // A reader that has gone needs no error.
     drop(to.send(Bytes::from(error.to_string())).await);
 }

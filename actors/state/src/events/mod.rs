@@ -187,7 +187,7 @@ impl Actor for EventBroadcaster {
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
             Msg::Record(event) => self.record(*event, ctx),
-            Msg::Posted(posting) => self.desk.came(posting, ctx),
+            Msg::Posted(posting) => self.desk.on_posted(posting, ctx),
             Msg::Retry(letter) => self.desk.retry(*letter, ctx),
             Msg::List { reply } => reply.send(self.ring.iter().cloned().collect()),
             Msg::Follow { reply } => reply.send(self.followers.subscribe()),
@@ -228,7 +228,7 @@ impl EventBroadcaster {
             .admit(event.last_seen, &about, &event.reason, &event.message);
         // A dropped event is counted all the same, and shows with the next one that is kept.
         let line = self.desk.is_open().then(|| {
-            let key = said(&event, &about, &fate);
+            let key = log_line(&event, &about, &fate);
             let name = &event.object.name;
             self.posted.observe(event.last_seen, &key, name)
         });
@@ -274,7 +274,7 @@ impl EventBroadcaster {
 }
 
 /// The text by which events count as one object of the API.
-fn said(event: &Event, about: &str, fate: &CorrelateResult) -> String {
+fn log_line(event: &Event, about: &str, fate: &CorrelateResult) -> String {
     let Event {
         reason,
         message,

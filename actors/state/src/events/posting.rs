@@ -155,7 +155,7 @@ impl PostQueue {
         self.next(ctx);
     }
 
-    pub(super) fn came(&mut self, posting: PostOutcome, ctx: &mut Context<Msg>) {
+    pub(super) fn on_posted(&mut self, posting: PostOutcome, ctx: &mut Context<Msg>) {
         match posting {
             PostOutcome::Done => {
                 self.busy = false;

@@ -96,7 +96,7 @@ impl Stamp {
 }
 
 /// Looks at a file without opening it.
-pub fn look(path: &Path) -> Result<Stamp, FileReadError> {
+pub fn stat(path: &Path) -> Result<Stamp, FileReadError> {
     let metadata = fs::metadata(path).map_err(|error| unread(path, error))?;
     regular(&metadata)
 }

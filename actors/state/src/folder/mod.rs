@@ -7,6 +7,6 @@ mod file;
 mod read_gate;
 mod watch;
 
-pub use self::file::{FileId, FileReadError, SETTLED_AFTER, Stamp, contents, look, open};
+pub use self::file::{FileId, FileReadError, SETTLED_AFTER, Stamp, contents, open, stat};
 pub use self::read_gate::ReadGate;
 pub use self::watch::{FolderWatch, WatchEnded, WatchNotice, WatchPacing};

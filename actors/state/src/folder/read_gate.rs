@@ -31,7 +31,7 @@ impl ReadGate {
     }
 
     /// Says so if the reading of `path` takes long.
-    pub fn look(&self, path: &Path, now: Instant) {
+    pub fn warn_if_slow(&self, path: &Path, now: Instant) {
         let since = self.since.map(|since| now.duration_since(since));
         if let Some(since) = since.filter(|since| *since > SLOW) {
             let seconds = since.as_secs();

@@ -124,7 +124,7 @@ impl FolderWatch {
 
     /// Returns whether the folder is to be read.
     #[must_use]
-    pub fn hear<M: Message + From<WatchNotice>>(
+    pub fn on_notice<M: Message + From<WatchNotice>>(
         &mut self,
         sight: WatchNotice,
         ctx: &mut Context<M>,

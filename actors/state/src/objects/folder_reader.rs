@@ -81,7 +81,7 @@ impl FolderReader {
         let mut left = MOST_BYTES;
         for name in &names.taken {
             let path = self.folder.join(name);
-            match self.look(&path, &mut left) {
+            match self.read_if_changed(&path, &mut left) {
                 Err(FileRefusal::Unread(FileReadError::Gone)) => {}
                 look => {
                     looks.insert(path, look.unwrap_or_else(FileReading::Refused));
@@ -96,8 +96,12 @@ impl FolderReader {
     }
 
     /// `left` is how many bytes the folder's remaining files may have.
-    pub(super) fn look(&self, path: &Path, left: &mut u64) -> Result<FileReading, FileRefusal> {
-        let stamp = folder::look(path)?;
+    pub(super) fn read_if_changed(
+        &self,
+        path: &Path,
+        left: &mut u64,
+    ) -> Result<FileReading, FileRefusal> {
+        let stamp = folder::stat(path)?;
         if self.known.get(path) == Some(&stamp) {
             *left = left.saturating_sub(stamp.bytes());
             return Ok(FileReading::Unchanged);

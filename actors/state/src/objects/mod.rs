@@ -105,7 +105,7 @@ pub struct Snapshot {
 pub struct ObjectFolder {
     path: Arc<Path>,
 
-    supply: StoreWriter,
+    store_writer: StoreWriter,
 
     files: BTreeMap<PathBuf, ManifestFile>,
     /// In the store at the start and in no file, while a file is bad: that one may have held it.
@@ -144,7 +144,7 @@ impl Actor for ObjectFolder {
             path: self.path.display().to_string(),
             watching: self.watch.stands(),
             files: self.files.len(),
-            objects: self.supply.borrow().len(),
+            objects: self.store_writer.borrow().len(),
             refused: self.told.iter().cloned().collect(),
             readings: self.readings,
             changes: self.changes,
@@ -154,12 +154,12 @@ impl Actor for ObjectFolder {
 
 impl ObjectFolder {
     /// The store of `supply` holds what [`load`] found, or what this actor put there before it restarted.
-    pub fn new(path: PathBuf, supply: StoreWriter) -> Self {
+    pub fn new(path: PathBuf, store_writer: StoreWriter) -> Self {
         let path: Arc<Path> = path.into();
         ObjectFolder {
             watch: FolderWatch::new(path.clone(), PACE),
             path,
-            supply,
+            store_writer,
             files: BTreeMap::new(),
             orphans: StaticObjects::default(),
             told: BTreeSet::new(),
@@ -171,7 +171,7 @@ impl ObjectFolder {
     }
 
     fn tick(&mut self, ctx: &mut Context<Msg>) {
-        self.turns.look(&self.path, ctx.now());
+        self.turns.warn_if_slow(&self.path, ctx.now());
         self.read(ctx);
         ctx.after(PERIOD, Msg::Tick);
     }
@@ -230,7 +230,7 @@ impl ObjectFolder {
 
     /// Puts what the files hold into the store, if it differs.
     fn put(&mut self, mut complaints: Vec<String>) {
-        let before = self.supply.borrow().clone();
+        let before = self.store_writer.borrow().clone();
         let mut objects = self.gathered(&mut complaints);
         let is_bad = self.files.values().any(|held| !held.problems.is_empty());
         if is_bad && self.readings == 0 {
@@ -243,7 +243,7 @@ impl ObjectFolder {
         complaints.extend(came.refused);
         if came.differs {
             self.changes += 1;
-            self.supply.send_replace(Arc::new(objects));
+            self.store_writer.send_replace(Arc::new(objects));
         }
         self.readings += 1;
         self.complain(complaints);
@@ -277,7 +277,7 @@ impl ObjectFolder {
     }
 
     fn watched(&mut self, sight: WatchNotice, ctx: &mut Context<Msg>) {
-        if self.watch.hear(sight, ctx) {
+        if self.watch.on_notice(sight, ctx) {
             self.read(ctx);
         }
     }

@@ -31,7 +31,7 @@ fn value(objects: &dyn Objects, name: &str) -> Option<String> {
 struct Rig {
     folder: TempDir,
     root: Supervisor,
-    shelf: ObjectStore,
+    store: ObjectStore,
     changes: Changes,
 }
 
@@ -41,7 +41,7 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         prepare(folder.path());
         let path = folder.path().join(name);
-        let (supply, shelf) = ObjectStore::new(load(path.to_str().unwrap()));
+        let (supply, store) = ObjectStore::new(load(path.to_str().unwrap()));
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (_, port) = mailbox(MAILBOX);
         root.spawn(ChildSpec::permanent("objects"), port, move || {
@@ -50,8 +50,8 @@ impl Rig {
         Rig {
             folder,
             root,
-            changes: shelf.changes(),
-            shelf,
+            changes: store.changes(),
+            store,
         }
     }
 
@@ -69,7 +69,7 @@ impl Rig {
     /// Waits until this is what is at hand.
     async fn until(&mut self, is_so: impl Fn(&ObjectStore) -> bool) {
         for _ in 0..MOST_CHANGES {
-            if is_so(&self.shelf) {
+            if is_so(&self.store) {
                 return;
             }
             let next = tokio::time::timeout(SOON, self.changes.next()).await;
@@ -134,9 +134,9 @@ fn a_bad_file_hides_no_good_one_and_the_first_name_stays() {
     };
     paused(fill, async |rig| {
         for (name, expected) in [("one", "a"), ("two", "a"), ("three", "d")] {
-            assert_eq!(value(&rig.shelf, name).as_deref(), Some(expected));
+            assert_eq!(value(&rig.store, name).as_deref(), Some(expected));
         }
-        assert_eq!(rig.shelf.snapshot().config_maps.len(), 3);
+        assert_eq!(rig.store.snapshot().config_maps.len(), 3);
         let refused = rig.refused().await;
         let expected = [
             "b.json: document 1: found v1 Pod, expected",
@@ -176,11 +176,11 @@ fn files_beyond_the_bound_are_left_out_and_that_is_told() {
     let (path, mut left) = (folder.path().join("0000.yaml"), 100);
     let reader = reader(folder.path(), kernel::wall());
     assert!(matches!(
-        reader.look(&path, &mut left),
+        reader.read_if_changed(&path, &mut left),
         Ok(FileReading::Read { .. })
     ));
     assert!(matches!(
-        reader.look(&path, &mut left),
+        reader.read_if_changed(&path, &mut left),
         Err(FileRefusal::TooMuch)
     ));
 }
@@ -200,10 +200,10 @@ fn a_change_is_seen_at_once_and_what_did_not_change_is_the_same_object() {
         fs::write(folder.join("b.yaml"), map("two", "first")).unwrap();
     };
     with_folder(fill, async |mut rig| {
-        let before = rig.shelf.snapshot();
+        let before = rig.store.snapshot();
         rig.put("a.yaml", &map("one", "second"));
         rig.until(is("one", "second")).await;
-        let after = rig.shelf.snapshot();
+        let after = rig.store.snapshot();
         let key = ("default".to_owned(), "two".to_owned());
         assert!(Arc::ptr_eq(
             &before.config_maps[&key],
@@ -214,7 +214,7 @@ fn a_change_is_seen_at_once_and_what_did_not_change_is_the_same_object() {
         rig.until(is("three", "new")).await;
         fs::remove_file(rig.path("a.yaml")).unwrap();
         rig.until(is_gone("one")).await;
-        assert_eq!(value(&rig.shelf, "two").as_deref(), Some("first"));
+        assert_eq!(value(&rig.store, "two").as_deref(), Some("first"));
     });
 }
 
@@ -227,7 +227,7 @@ fn a_file_that_is_being_written_takes_nothing_away() {
         fs::write(&path, text).unwrap();
         let changed = fs::metadata(&path).unwrap().modified().unwrap();
         let reader = reader(folder.path(), changed + age);
-        reader.look(&path, &mut 1000).unwrap()
+        reader.read_if_changed(&path, &mut 1000).unwrap()
     };
     let (young, old) = (Duration::from_millis(100), Duration::from_secs(1));
     let both = format!("{}---\n{}", map("one", "a"), map("two", "a"));
@@ -255,15 +255,15 @@ fn what_a_file_held_stays_while_it_is_bad_and_goes_with_it() {
         rig.put("a.yaml", &format!("{}---\n[]\n", map("one", "b")));
         rig.until(is("one", "b")).await;
         assert_eq!(rig.refused().await.len(), 1);
-        assert_eq!(value(&rig.shelf, "two").as_deref(), Some("a"));
+        assert_eq!(value(&rig.store, "two").as_deref(), Some("a"));
         rig.put("a.yaml", &map("one", "c"));
         rig.until(is_gone("two")).await;
-        assert_eq!(value(&rig.shelf, "one").as_deref(), Some("c"));
+        assert_eq!(value(&rig.store, "one").as_deref(), Some("c"));
 
         rig.put("a.yaml", "{");
         rig.put("b.yaml", &map("three", "b"));
         rig.until(is("three", "b")).await;
-        assert_eq!(value(&rig.shelf, "one").as_deref(), Some("c"));
+        assert_eq!(value(&rig.store, "one").as_deref(), Some("c"));
         fs::remove_file(rig.path("a.yaml")).unwrap();
         rig.until(is_gone("one")).await;
     });
@@ -283,10 +283,10 @@ fn a_keeper_that_restarts_takes_nothing_away_because_a_file_is_bad() {
             .unwrap();
         rig.put("c.yaml", &map("three", "a"));
         rig.until(is("three", "a")).await;
-        assert_eq!(value(&rig.shelf, "one").as_deref(), Some("a"));
+        assert_eq!(value(&rig.store, "one").as_deref(), Some("a"));
         rig.put("a.yaml", "");
         rig.until(is_gone("one")).await;
-        assert_eq!(value(&rig.shelf, "two").as_deref(), Some("a"));
+        assert_eq!(value(&rig.store, "two").as_deref(), Some("a"));
     });
 }
 
@@ -304,7 +304,7 @@ fn what_is_immutable_is_changed_only_by_taking_it_away() {
         rig.put("a.yaml", &map("one", "b"));
         rig.put("b.yaml", &map("two", "b"));
         rig.until(is("two", "b")).await;
-        assert_eq!(value(&rig.shelf, "one").as_deref(), Some("a"));
+        assert_eq!(value(&rig.store, "one").as_deref(), Some("a"));
         let refused = rig.refused().await;
         assert!(
             refused[0].starts_with("ConfigMap default/one: immutable: field is immutable"),
@@ -326,7 +326,7 @@ fn a_folder_may_come_and_go() {
         fs::create_dir(rig.path("later")).unwrap();
         fs::write(rig.path("later/a.yaml"), map("one", "a")).unwrap();
         pass(PACE.missing).await;
-        assert_eq!(value(&rig.shelf, "one").as_deref(), Some("a"));
+        assert_eq!(value(&rig.store, "one").as_deref(), Some("a"));
         rig.put("later/a.yaml", &map("one", "b"));
         rig.until(is("one", "b")).await;
         fs::rename(rig.path("later"), rig.path("elsewhere")).unwrap();
@@ -348,12 +348,12 @@ fn a_folder_that_is_swapped_is_read_and_watched_anew() {
     run_paused(|| async move {
         let mut rig = Rig::new("now", fill);
         pass(SOON).await;
-        assert_eq!(value(&rig.shelf, "one").as_deref(), Some("v1"));
+        assert_eq!(value(&rig.store, "one").as_deref(), Some("v1"));
         symlink("v2", rig.path("next")).unwrap();
         fs::rename(rig.path("next"), rig.path("now")).unwrap();
         // Nothing tells of it but the period.
         pass(PERIOD).await;
-        assert_eq!(value(&rig.shelf, "one").as_deref(), Some("v2"));
+        assert_eq!(value(&rig.store, "one").as_deref(), Some("v2"));
         fs::write(rig.path("v2/a.yaml"), map("one", "v3")).unwrap();
         rig.until(is("one", "v3")).await;
     });

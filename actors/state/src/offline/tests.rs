@@ -106,7 +106,7 @@ struct Rig {
     folder: TempDir,
     root: Supervisor,
     alone: Addr<Msg>,
-    supply: StoreWriter,
+    store_writer: StoreWriter,
 }
 
 impl Rig {
@@ -115,7 +115,7 @@ impl Rig {
     }
 
     fn on(folder: TempDir) -> Rig {
-        let (supply, shelf) = ObjectStore::new(objects());
+        let (store_writer, shelf) = ObjectStore::new(objects());
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (alone, port) = mailbox(MAILBOX);
         fs::write(folder.path().join("machine-id"), "one\n").unwrap();
@@ -128,7 +128,7 @@ impl Rig {
             folder,
             root,
             alone,
-            supply,
+            store_writer,
         }
     }
 
@@ -317,7 +317,7 @@ fn nothing_is_written_before_the_pods_are_known() {
         let rig = written().await;
         rig.root.shutdown().await;
         let again = Rig::on(rig.folder);
-        again.supply.send_replace(Arc::default());
+        again.store_writer.send_replace(Arc::default());
         pass(2 * MINUTE).await;
         assert_eq!(again.writes().await, 0);
         assert_eq!(again.load().pods.len(), 1);
@@ -330,7 +330,7 @@ fn a_new_pod_is_kept_within_a_second_and_a_renewed_token_within_a_minute() {
         let rig = written().await;
         let mut renewed = objects();
         put_token(&mut renewed, "eyJuZXdlcg");
-        rig.supply.send_replace(Arc::new(renewed));
+        rig.store_writer.send_replace(Arc::new(renewed));
         pass(MINUTE / 2).await;
         assert_eq!(rig.writes().await, 1);
         pass(MINUTE).await;
@@ -354,7 +354,7 @@ fn a_first_certificate_is_kept_within_a_second_and_a_renewed_one_within_a_minute
         let (wanted, issuance) = renewed.issuances.first_key_value().unwrap();
         let expected = issuance.outcome(wanted);
         let wanted = wanted.clone();
-        rig.supply.send_replace(Arc::new(renewed.clone()));
+        rig.store_writer.send_replace(Arc::new(renewed.clone()));
         pass(MINUTE / 2).await;
         assert_eq!(rig.writes().await, 1);
         pass(MINUTE).await;
@@ -367,7 +367,7 @@ fn a_first_certificate_is_kept_within_a_second_and_a_renewed_one_within_a_minute
             ..Issuance::clone(&renewed.issuances[&wanted])
         };
         renewed.issuances.insert(wanted.clone(), Arc::new(first));
-        rig.supply.send_replace(Arc::new(renewed.clone()));
+        rig.store_writer.send_replace(Arc::new(renewed.clone()));
         soon().await;
         assert_eq!(rig.writes().await, 3);
         assert_eq!(rig.load().objects.issuances, renewed.issuances);
@@ -389,7 +389,7 @@ fn what_a_signer_refused_is_not_kept() {
                 ..Issuance::default()
             });
         }
-        rig.supply.send_replace(Arc::new(refused));
+        rig.store_writer.send_replace(Arc::new(refused));
         soon().await;
         assert!(rig.load().objects.issuances.is_empty());
     });

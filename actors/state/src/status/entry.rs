@@ -54,7 +54,7 @@ pub(super) struct StatusEntry {
 
 impl StatusEntry {
     /// Takes a newer status. An equal one is no change.
-    pub(super) fn say(&mut self, status: Arc<PodStatus>, now: Instant) {
+    pub(super) fn set_status(&mut self, status: Arc<PodStatus>, now: Instant) {
         let old = self.status.as_deref();
         if !old.is_some_and(|old| status_patch::equal(old, &status)) {
             self.version += 1;
@@ -75,7 +75,7 @@ impl StatusEntry {
         let known = known.unwrap_or(&none);
         if !is_terminal(known) {
             let closed = Arc::new(closed(pod, known));
-            self.say(closed, now);
+            self.set_status(closed, now);
         }
     }
 
@@ -125,7 +125,7 @@ impl StatusEntry {
     }
 
     /// The watch shows another state of the object: if another writer changed our fields, ours are sent again.
-    pub(super) fn look(&mut self, uid: &PodUid, pod: &Arc<Pod>) {
+    pub(super) fn set_pod(&mut self, uid: &PodUid, pod: &Arc<Pod>) {
         if !std::ptr::eq(self.freshest(pod), pod) {
             return;
         }
@@ -141,7 +141,7 @@ impl StatusEntry {
     }
 
     /// The API has this version; the answer is the object after the write. Returns how long the update took.
-    pub(super) fn told(
+    pub(super) fn on_synced(
         &mut self,
         sync_request: &SyncRequest,
         wrote: Option<Arc<Pod>>,

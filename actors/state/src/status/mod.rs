@@ -132,7 +132,7 @@ impl Actor for StatusManager {
             Msg::Changed { uid, status } => self.changed(uid, status, ctx),
             Msg::Forget { uid } => self.forget(&uid, ctx),
             Msg::Pods { pods } => self.pods(pods, ctx),
-            Msg::Came(report) => self.came(*report, ctx),
+            Msg::Came(report) => self.on_synced(*report, ctx),
             Msg::Tick => self.tick(ctx),
             Msg::All { reply } => reply.send(self.all()),
         }
@@ -187,7 +187,7 @@ impl StatusManager {
             // A manifest that came back has the UID that it had.
             entry.life = PodOwnership::Worker;
         }
-        entry.say(status, ctx.now());
+        entry.set_status(status, ctx.now());
         self.consider(&uid, ctx);
         self.dispatch(ctx);
     }
@@ -216,20 +216,20 @@ impl StatusManager {
         };
         let uids: Vec<PodUid> = self.entries.keys().filter(is_new).cloned().collect();
         for uid in uids {
-            self.look(&uid, ctx);
+            self.sync_if_needed(&uid, ctx);
         }
         self.dispatch(ctx);
     }
 
     /// The API shows the pod otherwise than before, or not at all.
-    fn look(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+    fn sync_if_needed(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
         let pod = self.shown.as_ref().and_then(|shown| shown.of(uid));
         let Some(entry) = self.entries.get_mut(uid) else {
             return;
         };
         match pod {
             Some(pod) => {
-                entry.look(uid, pod);
+                entry.set_pod(uid, pod);
                 self.consider(uid, ctx);
             }
             None if entry.life != PodOwnership::Worker => self.drop_entry(uid),
@@ -240,7 +240,7 @@ impl StatusManager {
         }
     }
 
-    fn came(&mut self, report: SyncReport, ctx: &mut Context<Msg>) {
+    fn on_synced(&mut self, report: SyncReport, ctx: &mut Context<Msg>) {
         let now = ctx.now();
         self.queue.flying -= 1;
         self.queue.learn(&report, now);
@@ -257,23 +257,23 @@ impl StatusManager {
         match result {
             Ok(SyncOutcome::Told(wrote)) => {
                 self.written += u64::from(wrote.is_some());
-                measure(entry.told(&sync_request, wrote, now));
+                measure(entry.on_synced(&sync_request, wrote, now));
                 // The watch may have gone on meanwhile.
                 if let Some(pod) = self.shown.as_ref().and_then(|shown| shown.of(&uid)) {
-                    entry.look(&uid, pod);
+                    entry.set_pod(&uid, pod);
                 }
             }
             Ok(SyncOutcome::Deleted) => {
                 self.deleted += 1;
                 entry.life = PodOwnership::Deleted;
-                measure(entry.told(&sync_request, None, now));
+                measure(entry.on_synced(&sync_request, None, now));
             }
             // The watch will show it; until then there is no object to patch.
             Ok(SyncOutcome::Gone) => {
                 if entry.life == PodOwnership::Over {
                     entry.life = PodOwnership::Deleted;
                 }
-                entry.told(&sync_request, None, now);
+                entry.on_synced(&sync_request, None, now);
             }
             Err(trouble) => {
                 self.failed += 1;
@@ -335,7 +335,7 @@ impl StatusManager {
             };
             let sync_request = entry.sync_request(&uid, pod);
             if sync_request.is_idle() {
-                measure(entry.told(&sync_request, None, ctx.now()));
+                measure(entry.on_synced(&sync_request, None, ctx.now()));
                 continue;
             }
             entry.flying = true;

@@ -161,7 +161,7 @@ fn an_attached_volume_is_mounted_when_the_api_server_knows_it_to_be_in_use() {
         pass(SECOND).await;
         assert_eq!(cluster.in_use().last().unwrap(), "h?");
         assert_eq!(rig.plugins.staged(), NONE);
-        rig.keeper.tell(Msg::Reported(ids(&[ID]))).unwrap();
+        rig.manager.tell(Msg::Reported(ids(&[ID]))).unwrap();
         answer.await.unwrap().unwrap().unwrap();
         assert_eq!(rig.plugins.staged(), [ID]);
         rig.pods(&["a"]);
@@ -182,16 +182,16 @@ fn a_volume_is_told_to_be_in_use_before_anybody_has_attached_it_and_once() {
         let (rig, mut cluster) = within(&awaited).await;
         rig.plugins.backend("d.example.com");
         rig.pods(&["a"]);
-        rig.keeper.tell(Msg::Reported(ids(&[]))).unwrap();
+        rig.manager.tell(Msg::Reported(ids(&[]))).unwrap();
         pass(MOMENT).await;
         cluster.in_use();
         let answer = rig.want(&pod_with("a", &[CLAIM]));
         pass(SECOND).await;
         assert_eq!(cluster.in_use(), ["h"]);
-        rig.keeper.tell(Msg::Reported(ids(&[ID]))).unwrap();
+        rig.manager.tell(Msg::Reported(ids(&[ID]))).unwrap();
         pass(SECOND * 30).await;
         assert_eq!(rig.plugins.staged(), NONE, "nobody has attached it");
-        rig.supply(&attached);
+        rig.set_objects(&attached);
         answer.await.unwrap().unwrap().unwrap();
         assert_eq!(rig.plugins.staged(), [ID]);
         pass(SECOND * 300).await;
@@ -208,13 +208,13 @@ fn a_volume_that_its_pod_gave_up_before_it_was_attached_is_in_use_no_more() {
         let objects = objects("1Gi", "1Gi", true).replace("attached: true", "attached: false");
         let (rig, mut cluster) = within(&objects).await;
         rig.pods(&["a"]);
-        rig.keeper.tell(Msg::Reported(ids(&[]))).unwrap();
+        rig.manager.tell(Msg::Reported(ids(&[]))).unwrap();
         pass(MOMENT).await;
         cluster.in_use();
         let answer = rig.want(&pod_with("a", &[CLAIM]));
         pass(SECOND).await;
         assert_eq!(cluster.in_use(), ["h"]);
-        rig.keeper.tell(Msg::Reported(ids(&[ID]))).unwrap();
+        rig.manager.tell(Msg::Reported(ids(&[ID]))).unwrap();
         rig.release("a").await.unwrap().unwrap().unwrap();
         assert!(answer.await.unwrap().unwrap().is_err());
         pass(MOMENT).await;
@@ -232,7 +232,7 @@ fn a_volume_is_mounted_when_the_nodes_object_says_that_it_is_attached() {
         node.metadata.annotations = Some([managed].into());
         cluster.object.send_replace(Some(Arc::new(node.clone())));
         rig.plugins.backend("d.example.com");
-        rig.keeper.tell(Msg::Reported(ids(&[ID]))).unwrap();
+        rig.manager.tell(Msg::Reported(ids(&[ID]))).unwrap();
         pass(MOMENT).await;
         let answer = rig.want(&pod_with("a", &[CLAIM]));
         pass(SECOND * 5).await;
@@ -277,11 +277,11 @@ fn a_volume_that_was_reported_before_is_mounted_without_waiting() {
     run_paused(|| async {
         let (rig, mut cluster) = within(&objects("1Gi", "1Gi", true)).await;
         rig.plugins.backend("d.example.com");
-        rig.keeper.tell(Msg::Reported(ids(&[ID]))).unwrap();
+        rig.manager.tell(Msg::Reported(ids(&[ID]))).unwrap();
         pass(MOMENT).await;
         rig.mounted(&pod_with("a", &[CLAIM])).await;
         cluster.in_use();
-        rig.keeper.tell(Msg::Resync).unwrap();
+        rig.manager.tell(Msg::Resync).unwrap();
         pass(MOMENT).await;
         assert_eq!(cluster.in_use(), ["h?"]);
     });
@@ -366,16 +366,16 @@ fn a_driver_that_tells_of_its_room_is_asked_each_period_and_the_api_server_told(
         pass(MOMENT).await;
         assert_eq!(cluster.drivers().len(), 1, "what is different is told");
         // A changed period restarts the timer, an equal one does not.
-        rig.supply(&says(600));
+        rig.set_objects(&says(600));
         pass(SECOND * 599).await;
         rig.plugins.backend_for("d.example.com", 6);
         assert_eq!(asked(), 3);
         pass(SECOND * 2).await;
         assert_eq!(asked(), 4);
-        rig.supply(&says(0));
+        rig.set_objects(&says(0));
         pass(SECOND * 1300).await;
         assert_eq!(asked(), 4, "it wants it no more");
-        rig.supply(&says(60));
+        rig.set_objects(&says(60));
         rig.plugins.gone("d.example.com");
         pass(SECOND * 300).await;
         assert_eq!(asked(), 4, "it is gone");
@@ -416,7 +416,7 @@ fn a_driver_is_asked_at_once_when_a_controller_finds_no_room_for_its_volume() {
         let _answer = rig.want(&pod_with("a", &[CLAIM]));
         pass(SECOND).await;
         assert_eq!(rig.calls(), NONE);
-        rig.supply(&full);
+        rig.set_objects(&full);
         pass(SECOND).await;
         assert_eq!(rig.calls(), ["inquire d.example.com"]);
         pass(SECOND * 100).await;

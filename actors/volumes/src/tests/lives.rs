@@ -47,7 +47,7 @@ fn what_is_missing_is_told_at_once_and_mounted_when_it_comes() {
         );
         let answer = rig.want(&web);
         pass(SECOND).await;
-        rig.supply(&config_map("cfg", "one"));
+        rig.set_objects(&config_map("cfg", "one"));
         pass(MOMENT).await;
         assert!(answer.is_finished());
         assert_eq!(answer.await.unwrap().unwrap().unwrap().volumes.len(), 1);
@@ -88,10 +88,10 @@ fn a_changed_object_is_mounted_at_once_and_nobody_else_is_touched() {
         rig.mounted(&pod_with("b", &[("o", "configMap: {name: other}")]))
             .await;
         let before = rig.calls().len();
-        rig.supply(&both("two"));
+        rig.set_objects(&both("two"));
         pass(MOMENT).await;
         assert_eq!(rig.calls()[before..], ["mount kubernetes.io/configmap/a-c"]);
-        rig.supply(&config_map("other", "same"));
+        rig.set_objects(&config_map("other", "same"));
         pass(100 * SECOND).await;
         assert_eq!(rig.calls().len(), before + 1, "what is mounted stays");
         assert_eq!(
@@ -349,7 +349,7 @@ fn a_hundred_pods_get_their_volumes_and_a_change_reaches_all_of_them() {
             assert_eq!(answer.await.unwrap().unwrap().unwrap().volumes.len(), 3);
         }
         let before = rig.calls().len();
-        rig.supply(&config_map("cfg", "two"));
+        rig.set_objects(&config_map("cfg", "two"));
         pass(SECOND).await;
         assert_eq!(rig.calls().len(), before + 220);
         rig.assert_serial();

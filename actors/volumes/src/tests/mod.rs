@@ -47,9 +47,9 @@ enum ResyncRequest {
 /// The volume manager, the plugins, and inboxes as all other neighbours.
 struct Rig {
     root: Supervisor,
-    keeper: Addr<Msg>,
+    manager: Addr<Msg>,
     plugins: FakeStorage,
-    supply: StoreWriter,
+    store_writer: StoreWriter,
     events: Inbox<events::Msg>,
     resyncs: Inbox<ResyncRequest>,
     host: Inbox<plugin_host::Msg>,
@@ -117,9 +117,9 @@ impl Rig {
         pass(MOMENT).await;
         Rig {
             root,
-            keeper,
+            manager: keeper,
             plugins,
-            supply,
+            store_writer: supply,
             events: recorded,
             resyncs,
             host,
@@ -129,7 +129,7 @@ impl Rig {
 
     /// Requests a pod's volumes in a task of its own, which returns the answer.
     fn want(&self, pod: &Arc<Pod>) -> tokio::task::JoinHandle<MountReply> {
-        let (keeper, pod) = (self.keeper.clone(), pod.clone());
+        let (keeper, pod) = (self.manager.clone(), pod.clone());
         tokio::task::spawn_local(async move {
             let wish = |reply| Msg::Mount {
                 pod,
@@ -148,7 +148,7 @@ impl Rig {
         &self,
         uid: &str,
     ) -> tokio::task::JoinHandle<Result<Result<(), NotReleased>, AskError>> {
-        let (keeper, uid) = (self.keeper.clone(), PodUid::from(uid));
+        let (keeper, uid) = (self.manager.clone(), PodUid::from(uid));
         tokio::task::spawn_local(async move {
             let wish = |reply| Msg::Release {
                 uid,
@@ -161,18 +161,18 @@ impl Rig {
 
     fn pods(&self, uids: &[&str]) {
         let uids = uids.iter().map(|uid| PodUid::from(*uid)).collect();
-        self.keeper.tell(Msg::Pods(uids)).unwrap();
+        self.manager.tell(Msg::Pods(uids)).unwrap();
     }
 
     /// Replaces the objects; an unchanged one keeps its `Arc`.
-    fn supply(&self, text: &str) {
+    fn set_objects(&self, text: &str) {
         let mut objects = parsed(text);
-        objects.succeed(&self.supply.borrow());
-        self.supply.send_replace(Arc::new(objects));
+        objects.succeed(&self.store_writer.borrow());
+        self.store_writer.send_replace(Arc::new(objects));
     }
 
     async fn view(&self) -> VolumesView {
-        self.keeper.ask(SECOND, Msg::view).await.unwrap()
+        self.manager.ask(SECOND, Msg::view).await.unwrap()
     }
 
     async fn rows(&self) -> Vec<String> {

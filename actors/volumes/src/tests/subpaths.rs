@@ -20,7 +20,7 @@ async fn bind(rig: &Rig, volume: &str) -> Result<BTreeMap<u32, PathBuf>, Subpath
         subpaths: vec![subpath(volume)],
         reply,
     };
-    rig.keeper.ask(MOUNT_TIMEOUT, bind).await.unwrap()
+    rig.manager.ask(MOUNT_TIMEOUT, bind).await.unwrap()
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn files_of_mounted_volumes_are_read_and_others_are_missing() {
             files,
             reply,
         };
-        let files = rig.keeper.ask(MOUNT_TIMEOUT, read).await.unwrap().files;
+        let files = rig.manager.ask(MOUNT_TIMEOUT, read).await.unwrap().files;
         assert_eq!(files.len(), 2);
         let found = &files[&place("env")];
         assert_eq!(found.text.as_deref(), Some("A='1'\n"));
@@ -140,7 +140,7 @@ fn volumes_are_measured_now_and_then_two_at_a_time() {
         rig.plugins.release();
         pass(MOMENT).await;
         assert_eq!(count(), 3);
-        let stats = rig.keeper.ask(SECOND, Msg::stats).await.unwrap();
+        let stats = rig.manager.ask(SECOND, Msg::stats).await.unwrap();
         let of_pod = &stats[&PodUid::from("a")];
         assert_eq!(of_pod.keys().collect::<Vec<_>>(), ["e", "f", "g"]);
         assert_eq!(of_pod["e"].capacity, Some(1 << 30));
@@ -149,7 +149,7 @@ fn volumes_are_measured_now_and_then_two_at_a_time() {
         let rows = rig.view().await.volumes;
         assert_eq!(rows[0].figures.used, Some(1 << 20));
         rig.release("a").await.unwrap().unwrap().unwrap();
-        let stats = rig.keeper.ask(SECOND, Msg::stats).await.unwrap();
+        let stats = rig.manager.ask(SECOND, Msg::stats).await.unwrap();
         assert!(stats.is_empty());
     });
 }

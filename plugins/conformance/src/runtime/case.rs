@@ -89,8 +89,8 @@ impl Case {
                 attempt: 0,
             }),
             log_directory: self.logs().to_string_lossy().into_owned(),
-            labels: words(&[("law", &self.name), ("io.kubernetes.pod.name", &self.name)]),
-            annotations: words(&[("example.org/kept", "with = \"signs\", and\nlines")]),
+            labels: string_map(&[("law", &self.name), ("io.kubernetes.pod.name", &self.name)]),
+            annotations: string_map(&[("example.org/kept", "with = \"signs\", and\nlines")]),
             linux: Some(LinuxPodSandboxConfig {
                 cgroup_parent: self.target.cgroup_parent.clone(),
                 security_context: Some(security_context),
@@ -136,8 +136,8 @@ impl Case {
                 ..Default::default()
             }),
             command: command.iter().map(|&word| word.to_owned()).collect(),
-            labels: words(&[("law", &self.name), ("io.kubernetes.container.name", name)]),
-            annotations: words(&[("example.org/container", "kept")]),
+            labels: string_map(&[("law", &self.name), ("io.kubernetes.container.name", name)]),
+            annotations: string_map(&[("example.org/container", "kept")]),
             log_path: format!("{name}/0.log"),
             ..Default::default()
         }
@@ -314,7 +314,7 @@ pub(super) fn creation(sandbox: &Sandbox, config: ContainerConfig) -> CreateCont
     }
 }
 
-pub(super) fn words(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+pub(super) fn string_map(pairs: &[(&str, &str)]) -> HashMap<String, String> {
     pairs
         .iter()
         .map(|&(key, value)| (key.to_owned(), value.to_owned()))

@@ -9,7 +9,7 @@ use tonic::Code;
 
 use super::super::{CheckResult, gone, holds, refused, same};
 use super::CheckFn;
-use super::case::{Case, EXIT_SEVEN, SLEEP, Sandbox, creation, words};
+use super::case::{Case, EXIT_SEVEN, SLEEP, Sandbox, creation, string_map};
 
 pub(super) const LAWS: &[(&str, CheckFn)] = &[
     (
@@ -183,7 +183,7 @@ fn filters(case: &Case, sandbox: &str, running: &str) -> [ContainerFilter; 4] {
         ..Default::default()
     };
     let by_label = ContainerFilter {
-        label_selector: words(&[
+        label_selector: string_map(&[
             ("law", &case.name),
             ("io.kubernetes.container.name", "second"),
         ]),

@@ -9,7 +9,7 @@ use tonic::Code;
 
 use super::super::{CheckResult, holds, refused, same};
 use super::CheckFn;
-use super::case::{Case, SLEEP, words};
+use super::case::{Case, SLEEP, string_map};
 
 pub(super) const LAWS: &[(&str, CheckFn)] = &[
     (
@@ -113,7 +113,7 @@ async fn labelled(case: &mut Case) -> CheckResult {
 async fn filtered(case: &mut Case) -> CheckResult {
     let mut second = case.sandbox_config();
     let name = format!("{}-b", case.name);
-    second.labels = words(&[("law", &case.name), ("second", "yes")]);
+    second.labels = string_map(&[("law", &case.name), ("second", "yes")]);
     if let Some(metadata) = second.metadata.as_mut() {
         (metadata.uid, metadata.name) = (format!("uid-{name}"), name);
     }
@@ -125,13 +125,13 @@ async fn filtered(case: &mut Case) -> CheckResult {
         })
         .await?;
 
-    let ours = words(&[("law", &case.name)]);
+    let ours = string_map(&[("law", &case.name)]);
     let by_id = PodSandboxFilter {
         id: first.clone(),
         ..Default::default()
     };
     let by_label = PodSandboxFilter {
-        label_selector: words(&[("second", "yes"), ("law", &case.name)]),
+        label_selector: string_map(&[("second", "yes"), ("law", &case.name)]),
         ..Default::default()
     };
     let by_state = PodSandboxFilter {

@@ -76,7 +76,10 @@ fn refused(target: &Path, error: Errno) -> Status {
     let (code, why) = match error {
         Errno::BUSY => (Code::FailedPrecondition, "target is busy".to_owned()),
         Errno::INVAL => (Code::FailedPrecondition, "not mounted".to_owned()),
-        _ => (answer::code(&error.into()), answer::words(&error.into())),
+        _ => (
+            answer::code(&error.into()),
+            answer::os_error_text(&error.into()),
+        ),
     };
     Status::new(
         code,

@@ -32,7 +32,7 @@ impl Kept {
         match error {
             Errno::XDEV | Errno::BUSY => self.note(path, MOUNT_POINT),
             Errno::NOTEMPTY | Errno::EXIST => self.note(path, NOT_EMPTY),
-            error => self.note(path, &answer::words(&error.into())),
+            error => self.note(path, &answer::os_error_text(&error.into())),
         }
     }
 

@@ -43,7 +43,7 @@ impl SimulatedNode {
     }
 
     /// Tells a container's own program a line. One with an open stdin says it back.
-    pub(crate) fn hear(&mut self, id: &str, line: &str) {
+    pub(crate) fn write_stdin(&mut self, id: &str, line: &str) {
         let Some(seq) = self.listening(id) else {
             return;
         };

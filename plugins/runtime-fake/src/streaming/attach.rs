@@ -83,7 +83,7 @@ async fn talk(
             for input in read {
                 let Some(shared) = node.upgrade() else { return };
                 match input {
-                    Input::Line(line) => shared.node().hear(&container, &line),
+                    Input::Line(line) => shared.node().write_stdin(&container, &line),
                     Input::End => shared.node().hears_no_more(&container),
                     Input::Interrupt => shared.node().interrupt(&container),
                 }

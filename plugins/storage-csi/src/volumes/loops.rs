@@ -21,7 +21,7 @@ const BLOCK: &str = "/sys/block";
 const DELETED: &[u8] = b" (deleted)";
 
 /// Holds what is at `path` open. A node without loop devices goes without.
-pub(super) fn hold(path: &Path) -> Result<(), Status> {
+pub(super) fn attach_loop_device(path: &Path) -> Result<(), Status> {
     let failed = |why: String| {
         Status::internal(format!(
             "makeLoopDevice failed for path {}: {why}",
@@ -112,7 +112,7 @@ fn losetup() -> Option<&'static str> {
 }
 
 fn finished(output: io::Result<Output>) -> Result<(), String> {
-    let output = output.map_err(|error| answer::words(&error))?;
+    let output = output.map_err(|error| answer::os_error_text(&error))?;
     if output.status.success() {
         return Ok(());
     }

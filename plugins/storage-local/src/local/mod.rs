@@ -107,7 +107,7 @@ fn checked(place: &Place, local: &Local) -> Result<(PathBuf, Found), Status> {
         )));
     }
     let path = Path::new("/").join(&local.path);
-    match host_path::look(&path) {
+    match host_path::probe(&path) {
         Ok(found) => Ok((path, found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Status::not_found(format!(
             "path {:?} does not exist",

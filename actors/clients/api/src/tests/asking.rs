@@ -28,7 +28,7 @@ fn who_is_told_to_come_again_comes_again_then() {
             })
             .await;
             got(&rig.client()).await.unwrap();
-            let heard = rig.heard();
+            let heard = rig.requests();
             assert_eq!(heard.len(), 2, "{status}");
             let waited = heard[1].at - heard[0].at;
             assert!(waited >= Duration::from_secs(2), "{status}: {waited:?}");
@@ -50,7 +50,7 @@ fn a_write_comes_again_with_its_whole_body() {
             .create(&PostParams::default(), &ConfigMap::default())
             .await;
         made.unwrap();
-        let heard = rig.heard();
+        let heard = rig.requests();
         assert_eq!(heard.len(), 2);
         assert_eq!(
             heard[0].headers["content-length"],
@@ -67,7 +67,7 @@ fn a_server_that_is_always_busy_is_asked_ten_times_more_at_most() {
         assert!(
             matches!(trouble, ApiError::Busy { after: Some(after), .. } if after.as_secs() == 1)
         );
-        assert_eq!(rig.heard().len(), 11);
+        assert_eq!(rig.requests().len(), 11);
     });
 }
 
@@ -79,7 +79,7 @@ fn who_is_told_to_wait_longer_than_he_may_is_told_so_at_once() {
         assert!(
             matches!(trouble, ApiError::Busy { after: Some(after), .. } if after.as_secs() == 3600)
         );
-        assert_eq!(rig.heard().len(), 1);
+        assert_eq!(rig.requests().len(), 1);
     });
 }
 
@@ -99,7 +99,7 @@ fn no_server_is_left_alone_for_longer_than_an_hour() {
                 "{trouble:?}"
             );
         }
-        assert_eq!(rig.heard().len(), 2);
+        assert_eq!(rig.requests().len(), 2);
     });
 }
 
@@ -118,7 +118,7 @@ fn an_error_without_retry_after_is_not_asked_again() {
             "{trouble:?}"
         );
         assert!(trouble.transient());
-        assert_eq!(rig.heard().len(), 1);
+        assert_eq!(rig.requests().len(), 1);
     });
 }
 
@@ -132,7 +132,7 @@ fn a_broken_connection_repeats_reads_and_never_writes() {
         })
         .await;
         got(&rig.client()).await.unwrap();
-        assert_eq!(rig.heard().len(), 2);
+        assert_eq!(rig.requests().len(), 2);
 
         let rig = Rig::plain(|_, _| ReplyScript::Break).await;
         let client = rig.client();
@@ -144,7 +144,7 @@ fn a_broken_connection_repeats_reads_and_never_writes() {
             matches!(trouble, ApiError::Unreachable { .. }),
             "{trouble:?}"
         );
-        assert_eq!(rig.heard().len(), 1);
+        assert_eq!(rig.requests().len(), 1);
     });
 }
 
@@ -237,7 +237,7 @@ fn a_path_of_the_server_goes_before_every_request_and_the_agent_names_itself() {
             .unwrap())
         .await
         .unwrap();
-        let heard = &rig.heard()[0];
+        let heard = &rig.requests()[0];
         assert_eq!(
             heard.path,
             "/k8s/clusters/c-1/api/v1/namespaces/default/configmaps/a"

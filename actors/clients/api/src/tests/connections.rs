@@ -44,7 +44,7 @@ fn any_number_of_watches_and_requests_share_one_connection() {
         let held = watching.await;
         join_all((0..40).map(|_| async { maps(&client).get("a").await.unwrap() })).await;
         assert_eq!(rig.connections(), 1);
-        assert_eq!(rig.heard().len(), 50 * 2 + 40);
+        assert_eq!(rig.requests().len(), 50 * 2 + 40);
         drop(held);
     });
 }
@@ -63,7 +63,7 @@ fn a_connection_full_of_answers_still_has_room_for_the_heartbeat() {
             tokio::spawn(async move { api.get("a").await.map(drop) });
         }
         rig.hears(96, |_| true).await;
-        assert_eq!((rig.heard().len(), rig.connections()), (96, 1));
+        assert_eq!((rig.requests().len(), rig.connections()), (96, 1));
         let api = Api::<ConfigMap>::namespaced(client.kube(RequestLane::Heartbeat), "default");
         api.get("beat").await.unwrap();
         assert_eq!(rig.connections(), 1);
@@ -108,7 +108,7 @@ fn a_new_identity_takes_new_connections_and_loses_nothing() {
         rig.hears(2, is_watch).await;
         // Nothing more comes of it.
         pass(Duration::from_secs(5)).await;
-        let heard = rig.heard();
+        let heard = rig.requests();
         let watches: Vec<_> = heard.iter().filter(|heard| is_watch(heard)).collect();
         let by = |heard: &ReceivedRequest| heard.certificate.clone().unwrap();
         assert_eq!(watches.len(), 2);
@@ -140,7 +140,7 @@ fn the_kubeconfigs_own_certificate_is_used_until_another_is_given() {
         let other = rig.identity("other");
         give.send_replace(Some(Arc::clone(&other)));
         maps(&client).get("a").await.unwrap();
-        let heard = rig.heard();
+        let heard = rig.requests();
         assert!(heard[0].certificate.is_some());
         assert_eq!(heard[1].certificate, Some(other.cert[0].to_vec()));
         assert_ne!(heard[0].certificate, heard[1].certificate);
@@ -166,7 +166,7 @@ fn a_certificate_that_changes_in_its_file_is_taken_up() {
         put("two");
         pass(Duration::from_secs(61)).await;
         maps(&client).get("a").await.unwrap();
-        let heard = rig.heard();
+        let heard = rig.requests();
         assert_eq!(heard[0].certificate, heard[1].certificate);
         assert_ne!(heard[1].certificate, heard[2].certificate);
     });
@@ -196,7 +196,7 @@ fn a_server_of_another_authority_or_name_is_not_spoken_to() {
             matches!(trouble, ApiError::Unreachable { .. }),
             "{trouble:?}"
         );
-        assert!(rig.heard().is_empty());
+        assert!(rig.requests().is_empty());
         get(json!({"tls-server-name": "api.example.com"}))
             .await
             .unwrap();

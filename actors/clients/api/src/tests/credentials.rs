@@ -12,7 +12,7 @@ use crate::testing::{Rig, ScriptedReply, map, maps};
 const API_VERSION: &str = "client.authentication.k8s.io/v1";
 
 fn authorization(rig: &Rig) -> Vec<String> {
-    let heard = rig.heard();
+    let heard = rig.requests();
     let header =
         |heard: &crate::testing::ReceivedRequest| heard.headers.get("authorization").cloned();
     let headers = heard
@@ -76,7 +76,7 @@ fn a_refused_token_is_read_again_at_once() {
             .unwrap();
         let trouble = ApiError::from(maps(&client).get("a").await.unwrap_err());
         assert!(matches!(trouble, ApiError::Unauthorized { .. }));
-        assert_eq!(rig.heard().len(), 1, "the same token is not tried twice");
+        assert_eq!(rig.requests().len(), 1, "the same token is not tried twice");
         std::fs::write(&path, "new").unwrap();
         maps(&client).get("a").await.unwrap();
     });
@@ -190,7 +190,7 @@ async fn a_plugins_certificate_is_who_we_are() {
         )
         .unwrap();
     maps(&client).get("a").await.unwrap();
-    assert!(rig.heard()[0].certificate.is_some());
+    assert!(rig.requests()[0].certificate.is_some());
     assert_eq!(authorization(&rig), [""]);
 }
 
@@ -222,7 +222,7 @@ async fn a_plugin_that_gives_nothing_is_named_and_not_quoted() {
             "{text}"
         );
         assert!(!text.contains("S3cret"), "{text}");
-        assert!(rig.heard().is_empty());
+        assert!(rig.requests().is_empty());
     }
 }
 

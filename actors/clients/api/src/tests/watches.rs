@@ -75,7 +75,7 @@ fn a_list_is_followed_and_resumed_where_the_watch_ended() {
         let (events, troubles) = told(&mut stream, Duration::from_secs(100)).await;
         assert_eq!(events, ["+b", "+b", "-a"]);
         assert_eq!(troubles, []);
-        let heard = rig.heard();
+        let heard = rig.requests();
         assert_eq!(
             version(&heard[0]),
             "",
@@ -143,7 +143,7 @@ fn half_an_event_is_nothing_and_the_watch_is_resumed() {
         .await;
         let (events, _) = told(&mut following(&rig), Duration::from_secs(30)).await;
         assert_eq!(events, ["=", "+a", "+b"]);
-        assert_eq!(version(&rig.heard()[2]), "11");
+        assert_eq!(version(&rig.requests()[2]), "11");
     });
 }
 
@@ -164,9 +164,9 @@ fn a_watch_that_says_nonsense_is_listed_again_with_pauses() {
             .await;
             let (events, troubles) = told(&mut following(&rig), Duration::from_secs(600)).await;
             assert!(
-                (10..60).contains(&rig.heard().len()),
+                (10..60).contains(&rig.requests().len()),
                 "{}",
-                rig.heard().len()
+                rig.requests().len()
             );
             assert!(events.len() >= troubles.len());
             assert!(
@@ -215,7 +215,7 @@ fn a_server_that_always_fails_is_never_asked_in_a_hurry() {
         ];
         for (case, (rig, most)) in rigs.iter().enumerate() {
             told(&mut following(rig), Duration::from_secs(600)).await;
-            let asked = rig.heard().len();
+            let asked = rig.requests().len();
             assert!((10..*most).contains(&asked), "case {case}: {asked}");
         }
     });
@@ -258,7 +258,7 @@ fn a_watch_that_hangs_past_its_end_is_given_up_and_resumed() {
                 .all(|trouble| matches!(trouble, ApiError::Unreachable { .. })),
             "{troubles:?}"
         );
-        let heard = rig.heard();
+        let heard = rig.requests();
         assert_eq!(version(&heard[2]), "10");
         let lasted = (heard[2].at - heard[1].at).as_secs();
         assert!((330..=635).contains(&lasted), "{lasted}");
@@ -301,7 +301,7 @@ fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
         let (events, troubles) = told(&mut following(&rig), Duration::from_secs(310)).await;
         assert_eq!(events, ["="]);
         assert!(matches!(troubles.as_slice(), [ApiError::Busy { .. }]));
-        let heard = rig.heard();
+        let heard = rig.requests();
         assert!((heard[1].at - heard[0].at).as_secs() >= 300);
     });
 }

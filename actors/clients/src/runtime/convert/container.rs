@@ -10,7 +10,9 @@ use logic_resources::resources::LinuxResources;
 use logic_volumes::Relabel;
 use proto::cri;
 
-use super::{groups_policy, image_spec, mappings, namespaces, number, se_linux, seccomp, words};
+use super::{
+    groups_policy, image_spec, mappings, namespaces, number, se_linux, seccomp, string_map,
+};
 
 pub(in crate::runtime) fn container_config(config: &ContainerConfig) -> cri::ContainerConfig {
     let env = |(key, value): &(String, String)| cri::KeyValue {
@@ -37,8 +39,8 @@ pub(in crate::runtime) fn container_config(config: &ContainerConfig) -> cri::Con
             .map(|each| mount(each, config.security.namespaces.users))
             .collect(),
         devices: config.devices.iter().map(device).collect(),
-        labels: words(&config.labels),
-        annotations: words(&config.annotations),
+        labels: string_map(&config.labels),
+        annotations: string_map(&config.annotations),
         log_path: config.log_path.to_string_lossy().into_owned(),
         stdin: config.stdin,
         stdin_once: config.stdin_once,
@@ -116,7 +118,7 @@ pub(in crate::runtime) fn resources(resources: &LinuxResources) -> cri::LinuxCon
         memory_swap_limit_in_bytes: resources.memory_swap_limit,
         oom_score_adj: resources.oom_score_adj,
         hugepage_limits: resources.huge_pages.iter().map(huge_pages).collect(),
-        unified: words(&resources.unified),
+        unified: string_map(&resources.unified),
         ..Default::default()
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn pull_request(pull: ImagePull<'_>) -> cri::PullImageRequest {
     let mut image = image_spec(pull.image);
     if let Some(sandbox) = pull.sandbox {
         image.runtime_handler = sandbox.runtime_handler.clone();
-        image.annotations = words(&sandbox.annotations);
+        image.annotations = string_map(&sandbox.annotations);
     }
     cri::PullImageRequest {
         image: Some(image),
@@ -68,12 +68,12 @@ pub(super) fn sandbox_config(config: &SandboxConfig) -> cri::PodSandboxConfig {
             options: config.dns.options.clone(),
         }),
         port_mappings: config.port_mappings.iter().map(port_mapping).collect(),
-        labels: words(&config.labels),
-        annotations: words(&config.annotations),
+        labels: string_map(&config.labels),
+        annotations: string_map(&config.annotations),
         linux: Some(cri::LinuxPodSandboxConfig {
             cgroup_parent: config.cgroup_parent.clone(),
             security_context: Some(sandbox_security(config)),
-            sysctls: words(&config.sysctls),
+            sysctls: string_map(&config.sysctls),
             overhead: Some(resources(&config.overhead)),
             resources: Some(resources(&config.resources)),
         }),
@@ -183,7 +183,7 @@ fn number(value: Option<i64>) -> Option<cri::Int64Value> {
     value.map(|value| cri::Int64Value { value })
 }
 
-fn words(words: &StringMap) -> HashMap<String, String> {
+fn string_map(words: &StringMap) -> HashMap<String, String> {
     words
         .iter()
         .map(|(key, value)| (key.clone(), value.clone()))

@@ -135,7 +135,7 @@ fn an_outage_takes_no_pod_away() {
             pods = scene.run().await;
         }
         kernel::testing::pass(Duration::from_secs(3600)).await;
-        assert!(rig.heard().len() > 30);
+        assert!(rig.requests().len() > 30);
         assert!(scene.nothing_for_the_directory());
         assert!(scene.remembered.drain().is_empty());
     });

@@ -29,7 +29,7 @@ pub enum ManifestSource {
 
 impl ManifestSource {
     /// The word that upstream writes into the pod's `kubernetes.io/config.source`.
-    pub fn word(&self) -> &'static str {
+    pub fn annotation_value(&self) -> &'static str {
         match self {
             Self::File(_) => "file",
             Self::Url(_) => "http",
@@ -143,7 +143,10 @@ pub fn static_pod(
         references::refuse(&pod)?;
     }
     let annotations = pod.metadata.annotations.get_or_insert_default();
-    annotations.insert(CONFIG_SOURCE.to_owned(), source.word().to_owned());
+    annotations.insert(
+        CONFIG_SOURCE.to_owned(),
+        source.annotation_value().to_owned(),
+    );
     annotations.insert(CONFIG_SEEN.to_owned(), seen.to_string());
     Ok(pod)
 }

@@ -26,18 +26,18 @@ impl StaticObjects {
         let mut refused = keep("ConfigMap", &before.config_maps, &mut self.config_maps);
         refused.extend(keep("Secret", &before.secrets, &mut self.secrets));
         let differ = [
-            hold(&before.config_maps, &mut self.config_maps),
-            hold(&before.secrets, &mut self.secrets),
-            hold(&before.services, &mut self.services),
-            hold(&before.runtime_classes, &mut self.runtime_classes),
-            hold(&before.claims, &mut self.claims),
-            hold(&before.persistent_volumes, &mut self.persistent_volumes),
-            hold(&before.storage_classes, &mut self.storage_classes),
-            hold(&before.csi_drivers, &mut self.csi_drivers),
-            hold(&before.volume_attachments, &mut self.volume_attachments),
-            hold(&before.trust_bundles, &mut self.trust_bundles),
-            hold(&before.pod_certificates, &mut self.pod_certificates),
-            hold(&before.issuances, &mut self.issuances),
+            reuse_unchanged(&before.config_maps, &mut self.config_maps),
+            reuse_unchanged(&before.secrets, &mut self.secrets),
+            reuse_unchanged(&before.services, &mut self.services),
+            reuse_unchanged(&before.runtime_classes, &mut self.runtime_classes),
+            reuse_unchanged(&before.claims, &mut self.claims),
+            reuse_unchanged(&before.persistent_volumes, &mut self.persistent_volumes),
+            reuse_unchanged(&before.storage_classes, &mut self.storage_classes),
+            reuse_unchanged(&before.csi_drivers, &mut self.csi_drivers),
+            reuse_unchanged(&before.volume_attachments, &mut self.volume_attachments),
+            reuse_unchanged(&before.trust_bundles, &mut self.trust_bundles),
+            reuse_unchanged(&before.pod_certificates, &mut self.pod_certificates),
+            reuse_unchanged(&before.issuances, &mut self.issuances),
             before.tokens != self.tokens,
             before.refused != self.refused,
         ];
@@ -77,7 +77,10 @@ fn less<K: Ord + Clone, V: Clone>(own: &BTreeMap<K, V>, other: &BTreeMap<K, V>) 
 }
 
 /// Puts the old object in the place of an equal one; whether the maps differ after that.
-fn hold<K: Ord, V: PartialEq>(before: &BTreeMap<K, Arc<V>>, now: &mut BTreeMap<K, Arc<V>>) -> bool {
+fn reuse_unchanged<K: Ord, V: PartialEq>(
+    before: &BTreeMap<K, Arc<V>>,
+    now: &mut BTreeMap<K, Arc<V>>,
+) -> bool {
     let mut differs = before.len() != now.len();
     for (key, value) in now {
         match before.get(key) {

@@ -128,7 +128,7 @@ impl Issuance {
     }
 
     /// Takes in the request as the API shows it. `jitter` puts off the renewal.
-    pub fn hear(
+    pub fn on_request(
         &mut self,
         request: &PodCertificateRequest,
         jitter: SignedDuration,
@@ -337,7 +337,7 @@ mod tests {
 
     fn held(begin: i64, end: i64) -> Issuance {
         let mut issuance = asked();
-        let verdict = issuance.hear(&issued(begin, end), SignedDuration::ZERO);
+        let verdict = issuance.on_request(&issued(begin, end), SignedDuration::ZERO);
         assert_eq!(verdict, Ok(IssuanceVerdict::Issued));
         issuance
     }
@@ -364,12 +364,12 @@ mod tests {
         assert_eq!(new.step(at(0)), IssuanceStep::Ask);
         let mut issuance = asked();
         assert_eq!(issuance.step(at(0)), IssuanceStep::Await);
-        let unanswered = issuance.hear(&request(&["Other"], |_| {}), SignedDuration::ZERO);
+        let unanswered = issuance.on_request(&request(&["Other"], |_| {}), SignedDuration::ZERO);
         assert_eq!(unanswered, Ok(IssuanceVerdict::Pending));
         assert_eq!(issuance, asked());
 
         let jitter = SignedDuration::from_secs(30);
-        let verdict = issuance.hear(&issued(7200, 10_800), jitter);
+        let verdict = issuance.on_request(&issued(7200, 10_800), jitter);
         assert_eq!(verdict, Ok(IssuanceVerdict::Issued));
         let PodCertificate::Issued(found) = issuance.outcome(&wanted()) else {
             panic!("{issuance:?}");
@@ -390,7 +390,7 @@ mod tests {
         let kept = issuance.outcome(&wanted());
         assert!(matches!(kept, PodCertificate::Issued(_)), "{kept:?}");
         issuance
-            .hear(&issued(9000, 20_000), SignedDuration::ZERO)
+            .on_request(&issued(9000, 20_000), SignedDuration::ZERO)
             .unwrap();
         assert_eq!(issuance.held.unwrap().expires, at(20_000));
     }
@@ -412,7 +412,7 @@ mod tests {
         for (kind, state, message) in cases {
             let mut issuance = held(7200, 10_800);
             issuance.asked = asked().asked;
-            let verdict = issuance.hear(&request(&[kind], |_| {}), SignedDuration::ZERO);
+            let verdict = issuance.on_request(&request(&[kind], |_| {}), SignedDuration::ZERO);
             assert_eq!(verdict, Ok(IssuanceVerdict::Refused));
             assert_eq!(issuance.step(at(99_999)), IssuanceStep::Over);
             assert_eq!(issuance.state(at(0)), state);
@@ -442,7 +442,9 @@ mod tests {
         ];
         for (request, lack) in cases {
             let mut issuance = asked();
-            let told = issuance.hear(&request, SignedDuration::ZERO).unwrap_err();
+            let told = issuance
+                .on_request(&request, SignedDuration::ZERO)
+                .unwrap_err();
             assert_eq!(
                 told,
                 format!("PodCertificateRequest req-1 is issued {lack}")

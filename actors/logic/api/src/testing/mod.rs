@@ -184,7 +184,7 @@ pub fn quantities(list: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
     list.iter().map(entry).collect()
 }
 
-pub fn words(list: &[(&str, &str)]) -> BTreeMap<String, String> {
+pub fn string_map(list: &[(&str, &str)]) -> BTreeMap<String, String> {
     list.iter()
         .map(|(k, v)| ((*k).into(), (*v).into()))
         .collect()

@@ -189,7 +189,11 @@ impl JournalOptions {
         if let (Some(since), Some(until)) = (self.since, self.until)
             && since.at > until.at
         {
-            wrongs.invalid("untilTime", &until.told(), "must be after `sinceTime`");
+            wrongs.invalid(
+                "untilTime",
+                &until.journalctl_time(),
+                "must be after `sinceTime`",
+            );
         }
         if let Some(boot) = self.boot.filter(|boot| *boot > 0) {
             wrongs.invalid("boot", &boot.to_string(), "must be less than 1");
@@ -223,7 +227,7 @@ impl JournalTime {
     }
 
     /// As upstream tells it to people.
-    fn told(self) -> String {
+    fn journalctl_time(self) -> String {
         self.at.strftime("%Y-%m-%d %H:%M:%S +0000 UTC").to_string()
     }
 }

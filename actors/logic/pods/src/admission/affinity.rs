@@ -78,7 +78,7 @@ mod tests {
     /// Upstream's TestNodeSelectorRequirementsAsSelector and TestPodMatchesNodeSelectorAndAffinityTerms.
     #[test]
     fn each_operator_has_its_meaning_and_what_cannot_be_read_matches_nothing() {
-        let labels = words(&[("foo", "bar"), ("cores", "4"), ("word", "x")]);
+        let labels = string_map(&[("foo", "bar"), ("cores", "4"), ("word", "x")]);
         let cases = [
             (need("foo", "In", &["bar", "baz"]), true),
             (need("foo", "In", &["baz"]), false),
@@ -111,7 +111,7 @@ mod tests {
     /// Upstream's TestNodeSelectorMatch and TestPodMatchesNodeSelectorAndAffinityTerms.
     #[test]
     fn terms_are_alternatives_and_what_a_term_says_holds_together() {
-        let labels = words(&[("foo", "bar"), ("gpu", "a100")]);
+        let labels = string_map(&[("foo", "bar"), ("gpu", "a100")]);
         let (good, bad) = (need("foo", "In", &["bar"]), need("foo", "In", &["x"]));
         let name = |name: &str| need("metadata.name", "In", &[name]);
         let not = need("metadata.name", "NotIn", &["n"]);
@@ -163,9 +163,9 @@ mod tests {
 
     #[test]
     fn selector_and_affinity_both_have_to_match() {
-        let labels = words(&[("foo", "bar")]);
+        let labels = string_map(&[("foo", "bar")]);
         let select = |pod: Pod, value: &str| {
-            let selector = Some(words(&[("foo", value)]));
+            let selector = Some(string_map(&[("foo", value)]));
             pod.spec_with(|spec| spec.node_selector = selector)
         };
         let met = requiring(vec![term(vec![need("foo", "Exists", &[])], vec![])]);

@@ -26,7 +26,7 @@ fn node() -> NodeFacts {
             ("ephemeral-storage", "0"),
             ("hugepages-2Mi", "0"),
         ]),
-        labels: words(&[("kubernetes.io/os", "linux")]),
+        labels: string_map(&[("kubernetes.io/os", "linux")]),
         os: "linux".into(),
         sysctls: SysctlAllowlist::new(safe_allowlist(None)).unwrap(),
         pod_level_resources: Support::Yes,
@@ -81,7 +81,7 @@ fn with_port(name: &str, port: i32) -> Pod {
 }
 
 fn make_static(mut pod: Pod) -> Pod {
-    pod.metadata.annotations = Some(words(&[(CONFIG_SOURCE, "file")]));
+    pod.metadata.annotations = Some(string_map(&[(CONFIG_SOURCE, "file")]));
     pod
 }
 
@@ -117,7 +117,8 @@ fn a_pod_is_refused_with_the_first_thing_that_is_missing() {
         "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
     assert_eq!(refused(&verdict), ("NodePorts", message));
 
-    let choosy = pod("p").spec_with(|spec| spec.node_selector = Some(words(&[("foo", "bar")])));
+    let choosy =
+        pod("p").spec_with(|spec| spec.node_selector = Some(string_map(&[("foo", "bar")])));
     let verdict = admit(&input(&choosy, &[], &node));
     let message =
         "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
@@ -212,7 +213,7 @@ fn one_pod_too_many_is_out_of_pods_and_the_pod_itself_does_not_count() {
 fn a_pod_for_another_system_is_refused_before_room_is_looked_for() {
     let node = node();
     let mut labelled = pod("p");
-    labelled.metadata.labels = Some(words(&[("kubernetes.io/os", "windows")]));
+    labelled.metadata.labels = Some(string_map(&[("kubernetes.io/os", "windows")]));
     let verdict = admit(&input(&labelled, &[], &node));
     let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
     assert_eq!(
@@ -323,7 +324,7 @@ fn what_the_node_cannot_do_is_refused() {
     });
     let mut annotated = pod("p");
     let key = "container.apparmor.security.beta.kubernetes.io/c";
-    annotated.metadata.annotations = Some(words(&[(key, "runtime/default")]));
+    annotated.metadata.annotations = Some(string_map(&[(key, "runtime/default")]));
     let message = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
     for pod in [&of_pod("RuntimeDefault", None), &of_container, &annotated] {
         let verdict = admit(&input(pod, &[], &node));

@@ -47,7 +47,7 @@ fn with_input<T>(pod: &Pod, given: Given<'_>, make: impl Fn(&ContainerInput<'_>)
         node: &NodePolicy::default(),
         objects: &StaticObjects::default(),
         env_files: &EnvFiles::default(),
-        image_volumes: &words(given.images),
+        image_volumes: &string_map(given.images),
         volumes: &given.volumes.cloned().unwrap_or_default(),
         subpaths: &given.subpaths.cloned().unwrap_or_default(),
         features: given.features,

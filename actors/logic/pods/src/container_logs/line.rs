@@ -63,9 +63,9 @@ impl ContainerLogFormat {
 }
 
 fn cri(line: &[u8]) -> Option<LogLine<'_>> {
-    let (written, rest) = word(line)?;
-    let (stream, rest) = word(rest)?;
-    let (tags, text) = word(rest)?;
+    let (written, rest) = split_word(line)?;
+    let (stream, rest) = split_word(rest)?;
+    let (tags, text) = split_word(rest)?;
     let written = std::str::from_utf8(written).ok()?;
     let partial = tags.split(|byte| *byte == b':').next() == Some(b"P");
     let text = match partial {
@@ -96,7 +96,7 @@ fn json(line: &[u8]) -> Option<LogLine<'_>> {
     })
 }
 
-fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|byte| *byte == b' ')?;
     Some((&text[..at], &text[at + 1..]))
 }

@@ -118,8 +118,8 @@ mod tests {
     #[test]
     fn fields_of_the_pod_are_its_values() {
         let mut pod = pod("web");
-        pod.metadata.labels = Some(words(&[("app/tier", "front"), ("b", "\"\n\\é\u{1}")]));
-        pod.metadata.annotations = Some(words(&[("a[b]c", "x"), ("note", "y")]));
+        pod.metadata.labels = Some(string_map(&[("app/tier", "front"), ("b", "\"\n\\é\u{1}")]));
+        pod.metadata.annotations = Some(string_map(&[("a[b]c", "x"), ("note", "y")]));
         pod.spec.as_mut().unwrap().service_account_name = Some("robot".into());
         let cases = [
             ("metadata.name", Ok("web")),

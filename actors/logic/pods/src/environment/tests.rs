@@ -148,7 +148,7 @@ fn secret_source(prefix: &str, name: &str, optional: Option<bool>) -> EnvFromSou
 /// A ConfigMap and a Secret of the same words, in the namespace `test1`.
 fn stored(data: &[(&str, &str)]) -> StaticObjects {
     let map = ConfigMap {
-        data: Some(words(data)),
+        data: Some(string_map(data)),
         ..ConfigMap::default()
     };
     let bytes =

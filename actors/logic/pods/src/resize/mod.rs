@@ -61,7 +61,7 @@ impl ResizeState {
     /// The progress as a status shows it: a restarted worker continues from there.
     ///
     /// Upstream: `BackfillPodResizeConditions` of status_manager.go (1.36).
-    pub fn told(status: Option<&PodStatus>) -> Self {
+    pub fn from_status(status: Option<&PodStatus>) -> Self {
         let conditions = status
             .into_iter()
             .flat_map(|s| s.conditions.iter().flatten());

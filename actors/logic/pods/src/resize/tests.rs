@@ -103,7 +103,7 @@ fn a_wish_is_allocated_deferred_or_can_never_be_met() {
     assert_eq!(refused(&answer), (ResizeRefusal::Infeasible, why));
 
     let mut manifest = asking("p", down);
-    manifest.metadata.annotations = Some(words(&[(CONFIG_SOURCE, "file")]));
+    manifest.metadata.annotations = Some(string_map(&[(CONFIG_SOURCE, "file")]));
     let answer = asked(&old, &manifest, &others, &node);
     let why = "In-place resize of static-pods is not supported";
     assert_eq!(refused(&answer), (ResizeRefusal::Infeasible, why));
@@ -235,7 +235,7 @@ fn the_pod_as_it_is_allocated_has_promised_resources_and_all_else_as_wanted() {
     let allocated = AllocatedResources::of(&old);
     assert!(!pod_differs(&old, &allocated));
     assert!(pod_differs(&new, &allocated));
-    new.metadata.labels = Some(words(&[("new", "yes")]));
+    new.metadata.labels = Some(string_map(&[("new", "yes")]));
     let applied = apply(&new, &allocated);
     assert_eq!(applied.metadata, new.metadata);
     assert_eq!(applied.app_containers(), old.app_containers());
@@ -486,7 +486,7 @@ fn a_new_worker_goes_on_with_the_resize_that_was_told() {
             conditions: Some(conditions),
             ..PodStatus::default()
         };
-        assert_eq!(ResizeState::told(Some(&status)), expected);
+        assert_eq!(ResizeState::from_status(Some(&status)), expected);
     }
 }
 

@@ -24,10 +24,11 @@ type StatusText<'a> = (&'a str, &'a str, &'a str);
 fn conditions(status: &PodStatus) -> BTreeMap<&str, StatusText<'_>> {
     let all = status.conditions.iter().flatten();
     let ours = all.filter(|c| is_kubelet_condition(&c.type_) || c.type_ == DISRUPTION_TARGET);
-    ours.map(|c| (c.type_.as_str(), said(c))).collect()
+    ours.map(|c| (c.type_.as_str(), condition_text(c)))
+        .collect()
 }
 
-fn said(condition: &PodCondition) -> StatusText<'_> {
+fn condition_text(condition: &PodCondition) -> StatusText<'_> {
     let reason = condition.reason.as_deref().unwrap_or_default();
     let message = condition.message.as_deref().unwrap_or_default();
     (&condition.status, reason, message)

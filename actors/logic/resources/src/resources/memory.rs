@@ -381,7 +381,7 @@ mod tests {
             );
             let plain = made(&pod, &with(MemoryReservationPolicy::None, None)).unified;
             let zero = [("memory.low", "0"), ("memory.min", "0")];
-            assert_eq!(plain, words(&zero), "{name}");
+            assert_eq!(plain, string_map(&zero), "{name}");
         }
         let off = node(ResourceEnforcement {
             cgroups: NodeCgroupVersion::V2,

@@ -99,7 +99,7 @@ pub fn stats(facts: &SummaryInput<'_>, scope: SummaryScope, rates: &mut CpuRates
         RuntimeMeasurements::Sandboxes(sandboxes) => {
             for figures in sandboxes {
                 if let Some((pod, sandbox)) = shown.get(&figures.id) {
-                    let mut stats = begun(pod, sandbox);
+                    let mut stats = empty_stats(pod, sandbox);
                     whole(&mut stats, figures, scope, rates);
                     for figures in &figures.containers {
                         if let Some((_, container)) = containers.get(&figures.id) {
@@ -122,7 +122,7 @@ pub fn stats(facts: &SummaryInput<'_>, scope: SummaryScope, rates: &mut CpuRates
                 };
                 let stats = pods
                     .entry(&sandbox.id)
-                    .or_insert_with(|| begun(pod, sandbox));
+                    .or_insert_with(|| empty_stats(pod, sandbox));
                 let container = one(facts, (pod, container), figures, scope, rates);
                 add_to_pod(stats, &container);
                 stats.containers.push(container);
@@ -178,7 +178,7 @@ fn running(
         .collect()
 }
 
-fn begun(pod: &RuntimePod, sandbox: &RuntimeSandbox) -> PodStats {
+fn empty_stats(pod: &RuntimePod, sandbox: &RuntimeSandbox) -> PodStats {
     PodStats {
         pod_ref: PodReference {
             name: pod.name.clone(),

@@ -156,7 +156,7 @@ impl FilesBuilder<'_> {
             }
         }
         Err(FilesError {
-            message: problem::told(&self.problems),
+            message: problem::joined_text(&self.problems),
             until: problem::until(&self.problems),
             uses: self.uses,
         })

@@ -128,7 +128,7 @@ pub(super) fn until(problems: &[FilesProblem]) -> RetryWhen {
 }
 
 /// Joins the messages as upstream joins errors: each once, several in brackets.
-pub(super) fn told(problems: &[FilesProblem]) -> String {
+pub(super) fn joined_text(problems: &[FilesProblem]) -> String {
     let mut texts: Vec<String> = Vec::new();
     for text in problems.iter().map(ToString::to_string) {
         if !texts.contains(&text) {

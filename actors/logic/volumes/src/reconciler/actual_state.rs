@@ -23,7 +23,7 @@ pub(super) struct PodVolumes {
     /// The kinds that it may have volumes of; none: of any.
     pub(super) kinds: Option<BTreeSet<VolumeKind>>,
     /// How many are at work within its volumes: nothing is unmounted meanwhile.
-    pub(super) guests: usize,
+    pub(super) subpath_users: usize,
     pub(super) removal: PodRemoval,
     /// Why its directory is still there.
     pub(super) why: String,
@@ -68,7 +68,7 @@ pub(super) struct PodMount {
     pub(super) id: VolumeId,
     /// The id was made up, for what was found did not tell it.
     pub(super) nameless: bool,
-    pub(super) lane: ConcurrencyGroup,
+    pub(super) concurrency_group: ConcurrencyGroup,
     pub(super) names: BTreeSet<String>,
     pub(super) want: Option<DesiredMount>,
     pub(super) actual: MountState,
@@ -169,7 +169,7 @@ pub(super) struct StageRecord {
     pub(super) mode: VolumeMode,
     /// Where it was found; else empty.
     pub(super) path: PathBuf,
-    pub(super) lane: ConcurrencyGroup,
+    pub(super) concurrency_group: ConcurrencyGroup,
     pub(super) volume: Option<Arc<Volume>>,
 }
 

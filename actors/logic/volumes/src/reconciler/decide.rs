@@ -83,7 +83,7 @@ impl StateOfWorld {
         let Some((pod, mount)) = pod.and_then(|pod| Some((pod, pod.mounts.get(place)?))) else {
             return ReconcileDecision::Rest;
         };
-        if !free || pod.guests > 0 {
+        if !free || pod.subpath_users > 0 {
             return ReconcileDecision::Rest;
         }
         let task = VolumeOperation::Unmount {
@@ -230,7 +230,7 @@ impl StateOfWorld {
             .is_some_and(|known| !known.contains(uid));
         let over = pod.demand == PodDemand::Released
             && pod.mounts.is_empty()
-            && pod.guests == 0
+            && pod.subpath_users == 0
             && pod.removal == PodRemoval::No;
         let served = |kind: &VolumeKind| self.plugins.listed.contains(kind);
         if !unknown || !over || !Self::kinds().all(|kind| served(&kind)) {
@@ -284,7 +284,7 @@ impl PodVolumes {
 
 fn claim(mount: &PodMount, place: &MountPoint) -> SlotRequest {
     SlotRequest {
-        lane: mount.lane.clone(),
+        lane: mount.concurrency_group.clone(),
         pod: Some(place.uid.clone()),
     }
 }

@@ -109,7 +109,7 @@ impl StateOfWorld {
         if sure.is_some_and(|done| done.content.is_same(&want.content)) {
             want.content.slim();
         }
-        mount.lane = ConcurrencyGroup::of(want.content.lean());
+        mount.concurrency_group = ConcurrencyGroup::of(want.content.lean());
         mount.want = Some(want);
         self.adopt(place, mount);
     }
@@ -218,7 +218,7 @@ impl PodVolumes {
 
     /// What a controller is to attach, of what is not resolved.
     fn awaited(&self) -> BTreeSet<VolumeId> {
-        let troubles = self.names.values().filter_map(NamedVolume::trouble);
+        let troubles = self.names.values().filter_map(NamedVolume::unresolved);
         let awaited = troubles.filter_map(|why| why.attachable.clone());
         awaited.collect()
     }
@@ -230,8 +230,10 @@ impl PodVolumes {
     ) -> ResolveErrors {
         let mut complaints = ResolveErrors::default();
         for (name, now) in &self.names {
-            let Some(why) = now.trouble() else { continue };
-            let known = old.get(name).and_then(NamedVolume::trouble);
+            let Some(why) = now.unresolved() else {
+                continue;
+            };
+            let known = old.get(name).and_then(NamedVolume::unresolved);
             if cause == ResolveTrigger::Resync
                 && known.is_some_and(|known| known.message == why.message)
             {
@@ -250,7 +252,7 @@ impl PodVolumes {
 
 impl NamedVolume {
     /// Why it is not resolved now.
-    fn trouble(&self) -> Option<&UnresolvedVolume> {
+    fn unresolved(&self) -> Option<&UnresolvedVolume> {
         match self {
             NamedVolume::At { lost, .. } => lost.as_ref(),
             NamedVolume::Unresolved(why) => Some(why),
@@ -264,7 +266,7 @@ impl PodMount {
         PodMount {
             id: volume.id.clone(),
             nameless: false,
-            lane: ConcurrencyGroup::of(volume),
+            concurrency_group: ConcurrencyGroup::of(volume),
             names: BTreeSet::new(),
             want: None,
             actual: MountState::Absent,

@@ -114,8 +114,9 @@ impl StateOfWorld {
 
     /// A driver came: what failed for want of it is tried at once.
     pub fn retry_driver(&mut self, driver: &str) {
-        let of_driver =
-            |mount: &&PodMount| mount.lane == ConcurrencyGroup::Backend("csi", driver.to_owned());
+        let of_driver = |mount: &&PodMount| {
+            mount.concurrency_group == ConcurrencyGroup::Backend("csi", driver.to_owned())
+        };
         let ids = self
             .pods
             .values()
@@ -135,7 +136,7 @@ impl StateOfWorld {
     }
 
     /// `gone` is whether a process that had a stuck thread has ended: its stuck operations are then retried.
-    pub fn buried(&mut self, gone: impl Fn(VolumeKind, u64) -> bool) {
+    pub fn process_gone(&mut self, gone: impl Fn(VolumeKind, u64) -> bool) {
         let mut free = Vec::new();
         for (id, shared) in &mut self.shared {
             let over = |stuck: &mut StuckThread| gone(stuck.kind, stuck.generation);
@@ -151,7 +152,7 @@ impl StateOfWorld {
     pub fn enter(&mut self, uid: &PodUid) -> bool {
         match self.pods.get_mut(uid) {
             Some(pod) if pod.demand == PodDemand::Wanted => {
-                pod.guests += 1;
+                pod.subpath_users += 1;
                 true
             }
             Some(_) | None => false,
@@ -162,7 +163,7 @@ impl StateOfWorld {
         let Some(pod) = self.pods.get_mut(uid) else {
             return;
         };
-        pod.guests = pod.guests.saturating_sub(1);
+        pod.subpath_users = pod.subpath_users.saturating_sub(1);
         for place in pod.mounts.keys() {
             self.queue.push(OperationTarget::Mount(place.clone()));
         }

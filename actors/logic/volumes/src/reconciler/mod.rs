@@ -64,7 +64,7 @@ pub struct StateOfWorld {
     found: BTreeSet<VolumeId>,
 
     queue: OperationQueue,
-    lanes: RunningOperations,
+    running: RunningOperations,
     backoffs: OperationBackoffs,
     output: ReconcileOutput,
 }
@@ -125,7 +125,7 @@ impl StateOfWorld {
     /// The operations to start now. Each counts as running until its result is reported.
     pub fn plan(&mut self, now: Instant) -> ReconcilePlan {
         let mut plan = ReconcilePlan::default();
-        let mut places = self.lanes.places(now);
+        let mut places = self.running.places(now);
         let mut at = 0;
         while let Some((place, subject)) = self.queue.after(at) {
             at = place;
@@ -133,7 +133,7 @@ impl StateOfWorld {
                 ReconcileDecision::Rest => self.queue.remove(place),
                 ReconcileDecision::Wait(until) => earlier(&mut plan.wake, until),
                 ReconcileDecision::Do(task, claim) => {
-                    if self.lanes.begin(&subject, &claim, &mut places, now) {
+                    if self.running.begin(&subject, &claim, &mut places, now) {
                         self.queue.remove(place);
                         self.begin(&task);
                         plan.tasks.push(*task);

@@ -73,7 +73,7 @@ impl StateOfWorld {
         let mount = PodMount {
             id: id.clone(),
             nameless,
-            lane: lane(kind, found),
+            concurrency_group: lane(kind, found),
             names: [found.folder.clone()].into(),
             want: None,
             actual: MountState::Uncertain,
@@ -102,7 +102,7 @@ impl StateOfWorld {
                 kind,
                 mode,
                 path: found.path.clone(),
-                lane: lane(kind, found),
+                concurrency_group: lane(kind, found),
                 volume: None,
             });
         }

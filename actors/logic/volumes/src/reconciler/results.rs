@@ -24,7 +24,7 @@ impl StateOfWorld {
     /// A task that a plan asked for came to an end.
     pub fn finish(&mut self, task: &VolumeOperation, ending: OperationResult, now: Instant) {
         let subject = task.subject();
-        if !self.lanes.end(&subject) {
+        if !self.running.end(&subject) {
             debug_assert!(false, "{task:?} was not under way");
             return;
         }
@@ -82,7 +82,7 @@ impl StateOfWorld {
                     ..
                 },
                 _,
-            ) => self.grown(place, &volume.id, *size),
+            ) => self.on_expanded(place, &volume.id, *size),
             (VolumeOperation::Remove { uid }, _) => self.removed(uid),
         }
     }
@@ -95,7 +95,7 @@ impl StateOfWorld {
             kind: volume.kind,
             mode: volume.mode,
             path: PathBuf::new(),
-            lane: ConcurrencyGroup::of(volume),
+            concurrency_group: ConcurrencyGroup::of(volume),
             volume: Some(volume.clone()),
         });
     }
@@ -172,7 +172,7 @@ impl StateOfWorld {
             .extend(waits.map(|(uid, _)| uid.clone()));
     }
 
-    fn grown(&mut self, place: &MountPoint, id: &VolumeId, size: u64) {
+    fn on_expanded(&mut self, place: &MountPoint, id: &VolumeId, size: u64) {
         if let Some(shared) = self.shared.get_mut(id) {
             shared.grown = shared.grown.max(size);
         }
@@ -241,7 +241,7 @@ impl StateOfWorld {
                 kind: volume.kind,
                 mode: volume.mode,
                 path: PathBuf::new(),
-                lane: ConcurrencyGroup::of(volume),
+                concurrency_group: ConcurrencyGroup::of(volume),
                 volume: Some(volume.clone()),
             });
         }

@@ -134,7 +134,7 @@ impl StateOfWorld {
             volume: staged.volume.clone(),
         }));
         let claim = SlotRequest {
-            lane: staged.lane.clone(),
+            lane: staged.concurrency_group.clone(),
             pod: None,
         };
         self.unless_backing_off(task, claim, now)

@@ -83,7 +83,7 @@ impl StateOfWorld {
     }
 
     /// The volumes that a pod still has mounted, by its own names.
-    pub fn held(&self, uid: &PodUid) -> Vec<String> {
+    pub fn mounted_volumes(&self, uid: &PodUid) -> Vec<String> {
         let mounts = self
             .pods
             .get(uid)
@@ -239,7 +239,7 @@ impl StateOfWorld {
         let shared = self.shared.get(&mount.id);
         let stuck = shared.and_then(|shared| shared.stuck.as_ref());
         let running = self
-            .lanes
+            .running
             .is_running(&OperationTarget::Mount(place.clone()));
         let state = match (&mount.actual, &mount.want) {
             _ if stuck.is_some() => "Stuck",
@@ -272,12 +272,12 @@ impl StateOfWorld {
 
     /// How many operations are under way.
     pub fn running(&self) -> usize {
-        self.lanes.len()
+        self.running.len()
     }
 
     /// Whether everything is as it should be, and nothing waits to be looked at.
     pub fn is_at_rest(&self) -> bool {
-        self.queue.is_empty() && self.lanes.len() == 0
+        self.queue.is_empty() && self.running.len() == 0
     }
 }
 

@@ -44,7 +44,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    fn words(self, mode: VolumeMode) -> &'static str {
+    fn message(self, mode: VolumeMode) -> &'static str {
         match (self, mode) {
             (Self::NodeAffinity, VolumeMode::FileSystem) => "MountVolume.NodeAffinity check failed",
             (Self::NodeAffinity, VolumeMode::Block) => "MapVolume.NodeAffinity check failed",
@@ -85,7 +85,7 @@ impl Operation {
 /// The event of an operation that failed. `volume` is the name of its directory: the persistent volume's, or the
 /// pod's.
 pub fn failed(operation: Operation, mode: VolumeMode, volume: &str, cause: &str) -> VolumeEvent {
-    let words = operation.words(mode);
+    let words = operation.message(mode);
     VolumeEvent {
         reason: operation.reason(mode),
         message: format!("{words} for volume {volume:?} : {cause}"),

@@ -92,7 +92,7 @@ pub struct Snapshot {
 pub struct FileSource {
     path: Arc<Path>,
     period: Duration,
-    ground: StaticPodContext,
+    context: StaticPodContext,
 
     pod_manager: Addr<pod_manager::Msg>,
     source_problems: SourceProblems,
@@ -161,19 +161,19 @@ impl FileSource {
     pub fn new(
         path: PathBuf,
         period: Duration,
-        ground: impl Into<StaticPodContext>,
+        context: impl Into<StaticPodContext>,
         pod_manager: Addr<pod_manager::Msg>,
         recorder: Recorder,
     ) -> Self {
-        let ground = ground.into();
+        let context = context.into();
         let path: Arc<Path> = cleaned(&path).into();
         FileSource {
             watch: FolderWatch::new(path.clone(), WATCH_PACE),
             path,
             period: period.max(MIN_PERIOD),
             pod_manager,
-            source_problems: SourceProblems::new(recorder, &ground.node_name),
-            ground,
+            source_problems: SourceProblems::new(recorder, &context.node_name),
+            context,
             manifests: BTreeMap::new(),
             desired: None,
             told: None,
@@ -185,7 +185,7 @@ impl FileSource {
     }
 
     fn tick(&mut self, ctx: &mut Context<Msg>) {
-        self.turns.look(&self.path, ctx.now());
+        self.turns.warn_if_slow(&self.path, ctx.now());
         self.tell(ctx);
         self.read(ctx);
         ctx.after(self.period, Msg::Tick);
@@ -201,7 +201,7 @@ impl FileSource {
         let known = telling.filter_map(|(place, held)| Some((place.clone(), held.stamp?)));
         let scanner = Scanner {
             path: self.path.clone(),
-            ground: self.ground.clone(),
+            context: self.context.clone(),
             known: known.collect(),
             now: ctx.wall(),
         };
@@ -318,7 +318,7 @@ impl FileSource {
     }
 
     fn watched(&mut self, sight: WatchNotice, ctx: &mut Context<Msg>) {
-        if self.watch.hear(sight, ctx) {
+        if self.watch.on_notice(sight, ctx) {
             self.read(ctx);
         }
     }

@@ -19,7 +19,7 @@ const TIMESTAMP_GRANULARITY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Scanner {
     pub(super) path: Arc<Path>,
-    pub(super) ground: StaticPodContext,
+    pub(super) context: StaticPodContext,
     /// The stamps of the versions that need no second reading.
     pub(super) known: BTreeMap<String, Stamp>,
     pub(super) now: SystemTime,
@@ -76,7 +76,7 @@ impl Scanner {
             let hidden = path
                 .file_name()
                 .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-            if let Some(look) = (!hidden).then(|| self.look(&path)).flatten() {
+            if let Some(look) = (!hidden).then(|| self.read_if_changed(&path)).flatten() {
                 looks.insert(path.to_string_lossy().into_owned(), look);
             }
         }
@@ -88,7 +88,7 @@ impl Scanner {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let watched = FileId::from(&fs::metadata(folder)?);
         let look = self
-            .look(&self.path)
+            .read_if_changed(&self.path)
             .map(|look| (self.path.to_string_lossy().into_owned(), look));
         Ok(Scan::Found {
             watched,
@@ -97,7 +97,7 @@ impl Scanner {
     }
 
     /// Reads one file; none if it was removed since its folder was listed.
-    fn look(&self, path: &Path) -> Option<ManifestRead> {
+    fn read_if_changed(&self, path: &Path) -> Option<ManifestRead> {
         let Some(place) = path.to_str() else {
             return Some(ManifestRead::Refused(SourceError::Unspeakable));
         };
@@ -109,7 +109,7 @@ impl Scanner {
     }
 
     fn read(&self, path: &Path, place: &str) -> Result<ManifestRead, SourceError> {
-        let stamp = folder::look(path)?;
+        let stamp = folder::stat(path)?;
         if self.known.get(place) == Some(&stamp) {
             return Ok(ManifestRead::Unchanged);
         }
@@ -123,7 +123,7 @@ impl Scanner {
                 Manifest::read(
                     &data,
                     &ManifestSource::File(place.to_owned()),
-                    &self.ground,
+                    &self.context,
                     seen,
                 )
             }

@@ -75,7 +75,7 @@ pub struct Snapshot {
 pub struct UrlSource {
     client: UrlClient,
     period: Duration,
-    ground: StaticPodContext,
+    context: StaticPodContext,
 
     pod_manager: Addr<pod_manager::Msg>,
     source_problems: SourceProblems,
@@ -130,26 +130,26 @@ impl UrlSource {
         url: impl Into<Arc<str>>,
         headers: &BTreeMap<String, Vec<String>>,
         period: Duration,
-        ground: impl Into<StaticPodContext>,
+        context: impl Into<StaticPodContext>,
         pod_manager: Addr<pod_manager::Msg>,
         recorder: Recorder,
     ) -> Self {
         let client = UrlClient::new(url.into(), headers, Roots::OfTheSystem);
-        UrlSource::with_client(client, period, ground.into(), pod_manager, recorder)
+        UrlSource::with_client(client, period, context.into(), pod_manager, recorder)
     }
 
     fn with_client(
         client: UrlClient,
         period: Duration,
-        ground: StaticPodContext,
+        context: StaticPodContext,
         pod_manager: Addr<pod_manager::Msg>,
         recorder: Recorder,
     ) -> Self {
         UrlSource {
             client,
             period: period.max(MIN_PERIOD),
-            source_problems: SourceProblems::new(recorder, &ground.node_name),
-            ground,
+            source_problems: SourceProblems::new(recorder, &context.node_name),
+            context: context,
             pod_manager,
             version: None,
             pods: Vec::new(),
@@ -163,7 +163,7 @@ impl UrlSource {
 
     fn fetch(&mut self, ctx: &mut Context<Msg>) {
         self.fetches += 1;
-        let (client, ground, known) = (self.client.clone(), self.ground.clone(), self.version);
+        let (client, ground, known) = (self.client.clone(), self.context.clone(), self.version);
         let seen = ctx.timestamp();
         ctx.run(async move {
             let data = match client.fetch().await {

@@ -37,7 +37,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
     ) -> HandlerResponse {
         let (headers, query) = (request.headers(), request.uri().query());
         let asked = match self.paths.log_query {
-            true => journal::asked(path, &QueryPairs::of(query)),
+            true => journal::parse_request(path, &QueryPairs::of(query)),
             false => Ok(SystemLogRequest::Path(path.to_owned())),
         };
         let root = self.system_logs.clone();

@@ -46,7 +46,7 @@ pub(super) enum SystemLogRequest {
 }
 
 /// Parses the request; a bad query gets its response here.
-pub(super) fn asked(
+pub(super) fn parse_request(
     path: &str,
     query: &QueryPairs,
 ) -> Result<SystemLogRequest, Box<HandlerResponse>> {
@@ -92,7 +92,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
             // The caller may leave at any time; journalctl then ends with it.
             tokio::select! {
                 () = left.closed() => {}
-                () = search.told(ChunkWriter { to, packed }) => {}
+                () = search.stream(ChunkWriter { to, packed }) => {}
             }
         });
         let mut answer = as_it_comes(from, turn);
@@ -114,7 +114,7 @@ struct ChunkWriter {
 
 impl ChunkWriter {
     /// Sends a piece; that the reader has gone is noticed elsewhere.
-    async fn say(&mut self, bytes: impl Into<Vec<u8>>) -> io::Result<()> {
+    async fn write_chunk(&mut self, bytes: impl Into<Vec<u8>>) -> io::Result<()> {
         let mut bytes = bytes.into();
         if let Some(packed) = &mut self.packed {
             packed.write_all(&bytes)?;
@@ -148,7 +148,7 @@ struct JournalQuery {
 }
 
 impl JournalQuery {
-    async fn told(self, mut out: ChunkWriter) {
+    async fn stream(self, mut out: ChunkWriter) {
         if let Err(error) = self.tell(&mut out).await {
             tracing::debug!("a query of logs ends early: {error}");
         }
@@ -168,12 +168,12 @@ impl JournalQuery {
             let why = format!(
                 "\noptions present and query resolved to log files for [{names}]\ntry without specifying options\n"
             );
-            return out.say(why).await;
+            return out.write_chunk(why).await;
         }
         for service in &files {
             if self.left().is_zero() {
                 let why = "\ncontext error: context deadline exceeded\n";
-                return out.say(why).await;
+                return out.write_chunk(why).await;
             }
             self.show_file(service, out).await?;
         }
@@ -231,7 +231,7 @@ impl JournalQuery {
         let Ok((mut child, mut said)) = self.run(&self.query.arguments(services)) else {
             if self.query.options.boot.unwrap_or_default() == 0 {
                 let why = "\nerror: journal output not available\n";
-                out.say(why).await?;
+                out.write_chunk(why).await?;
             }
             return Ok(());
         };
@@ -242,7 +242,7 @@ impl JournalQuery {
                 if read == 0 {
                     break;
                 }
-                out.say(&piece[..read]).await?;
+                out.write_chunk(&piece[..read]).await?;
             }
             child.wait().await.map(drop)
         };
@@ -276,7 +276,7 @@ impl JournalQuery {
                         if self.left().is_zero() {
                             return Ok(());
                         }
-                        out.say(piece).await?;
+                        out.write_chunk(piece).await?;
                     }
                     return Ok(());
                 }
@@ -284,11 +284,12 @@ impl JournalQuery {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     let why = format!("\nerror getting log for {service}: {error}\n");
-                    return out.say(why).await;
+                    return out.write_chunk(why).await;
                 }
             }
         }
-        out.say(format!("\nlog not found for {service}\n")).await
+        out.write_chunk(format!("\nlog not found for {service}\n"))
+            .await
     }
 }
 
@@ -314,7 +315,7 @@ mod tests {
                 query: LogQuery::read(query.into_iter()).unwrap().unwrap(),
             };
             let (to, mut from) = mpsc::channel(8);
-            search.told(ChunkWriter { to, packed: None }).await;
+            search.stream(ChunkWriter { to, packed: None }).await;
             let mut said = Vec::new();
             while let Some(piece) = from.recv().await {
                 said.extend_from_slice(&piece);

@@ -26,7 +26,7 @@ use super::accept::takes_json;
 use super::query::QueryPairs;
 use super::route::{ContainerTarget, Route, RouteError, ServerPort, find, straight};
 use crate::healthz;
-use crate::http::{HandlerResponse, kept, not_found, text, whole};
+use crate::http::{HandlerResponse, not_found, text, whole, with_guard};
 use crate::logs::LogWatches;
 use crate::node::{ContainerCheckpointRequest, Detail, KubeletHost, NodeError, RunCommand};
 use crate::policy::{EndpointPolicy, Policy};
@@ -45,7 +45,7 @@ impl RequestContext {
     /// Counts the request until the last byte of the response is sent.
     pub(crate) fn with(self, answer: HandlerResponse) -> HandlerResponse {
         let counted = self.counted;
-        answer.map(|body| kept(body, counted))
+        answer.map(|body| with_guard(body, counted))
     }
 }
 
@@ -319,7 +319,7 @@ fn as_it_comes<K: Send + Unpin + 'static>(from: mpsc::Receiver<Bytes>, keep: K) 
         let piece = from.recv().await?;
         Some((Ok(Frame::data(piece)), from))
     });
-    Response::new(kept(StreamBody::new(pieces).boxed_unsync(), keep))
+    Response::new(with_guard(StreamBody::new(pieces).boxed_unsync(), keep))
 }
 
 fn html(body: String) -> HandlerResponse {

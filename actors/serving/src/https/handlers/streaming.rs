@@ -51,7 +51,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
         let url = self.node.exec(wanted).await;
         Ok(StreamCall {
             url: url.map_err(|trouble| no_stream(&trouble))?,
-            way: self.way("exec", streams, request.headers()),
+            way: self.transport("exec", streams, request.headers()),
         })
     }
 
@@ -78,11 +78,11 @@ impl<N: KubeletHost> KubeletHandlers<N> {
         let url = self.node.attach(wanted).await;
         Ok(StreamCall {
             url: url.map_err(|trouble| no_stream(&trouble))?,
-            way: self.way("attach", streams, request.headers()),
+            way: self.transport("attach", streams, request.headers()),
         })
     }
 
-    fn way(
+    fn transport(
         &self,
         name: &'static str,
         streams: RemoteCommandOptions,

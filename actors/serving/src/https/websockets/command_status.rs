@@ -35,7 +35,7 @@ struct StatusCause {
 }
 
 /// Returns the `v1 Status` that the caller gets, from what the runtime wrote.
-pub(super) fn told(wrote: &[u8]) -> Value {
+pub(super) fn command_status(wrote: &[u8]) -> Value {
     if wrote.is_empty() {
         return success();
     }
@@ -139,14 +139,14 @@ mod tests {
             ),
         ];
         for (wrote, reason, message) in cases {
-            let told = told(wrote.as_bytes());
+            let told = command_status(wrote.as_bytes());
             let found = (told["reason"].as_str(), told["message"].as_str());
             match reason {
                 "Success" => assert_eq!(told["status"], "Success", "{wrote}"),
                 _ => assert_eq!(found, (Some(reason), Some(message)), "{wrote}"),
             }
         }
-        assert_eq!(told(b"no JSON")["reason"], "InternalError");
+        assert_eq!(command_status(b"no JSON")["reason"], "InternalError");
         let seven = exited(7);
         assert_eq!(seven["details"]["causes"][0]["message"], "7");
     }

@@ -106,7 +106,7 @@ async fn serve(socket: CallerSocket, carried: StreamForward, streams: RemoteComm
         last: &last,
     };
     let served = tokio::select! {
-        served = talk.held(&carried.url, &mut to_caller, &mut from_caller) => served,
+        served = talk.hold_open(&carried.url, &mut to_caller, &mut from_caller) => served,
         () = silent(&last, carried.idle) => {
             tracing::info!("a stream was idle for {:?} and is ended", carried.idle);
             Err(TranslationEnd::Gone)
@@ -157,7 +157,7 @@ struct StreamTranslation<'a> {
 
 impl StreamTranslation<'_> {
     /// Copies everything until the command has ended, and returns its status.
-    async fn held(
+    async fn hold_open(
         &self,
         url: &str,
         to_caller: &mut ToCaller,
@@ -258,7 +258,7 @@ impl StreamTranslation<'_> {
     ) -> Result<Value, TranslationEnd> {
         let (mut status, mut is_told) = (Vec::new(), false);
         while !is_told || numbers.stdout.is_some() || numbers.stderr.is_some() {
-            let Some(heard) = spdy::hear(&mut from).await? else {
+            let Some(heard) = spdy::read_event(&mut from).await? else {
                 match is_told {
                     true => break,
                     false => {
@@ -306,7 +306,7 @@ impl StreamTranslation<'_> {
                 number.take_if(|number| Some(*number) == ended);
             }
         }
-        Ok(command_status::told(&status))
+        Ok(command_status::command_status(&status))
     }
 
     async fn pass(

@@ -94,7 +94,9 @@ fn head([a, b, c, d]: [u8; 4], flags: u8, length: usize) -> [u8; 8] {
 }
 
 /// Reads on to the next frame that matters; none at the end.
-pub(super) async fn hear(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<SpdyEvent>> {
+pub(super) async fn read_event(
+    from: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Option<SpdyEvent>> {
     let mut head = [0; 8];
     match from.read_exact(&mut head).await {
         Ok(_) => {}
@@ -169,7 +171,7 @@ mod tests {
             .concat();
             let mut from = bytes.as_slice();
             let mut heard = Vec::new();
-            while let Some(one) = hear(&mut from).await.unwrap() {
+            while let Some(one) = read_event(&mut from).await.unwrap() {
                 heard.push(one);
             }
             let data = SpdyEvent::Data {
@@ -188,9 +190,9 @@ mod tests {
             ];
             assert_eq!(heard, expected);
             let mut endless = &[0x80, 3, 0, 4, 0, 0xff, 0xff, 0xff][..];
-            assert!(hear(&mut endless).await.is_err());
+            assert!(read_event(&mut endless).await.is_err());
             let mut half = &[0x80, 3, 0, 4, 0, 0, 0, 9, 1][..];
-            assert!(hear(&mut half).await.is_err());
+            assert!(read_event(&mut half).await.is_err());
         });
         run.unwrap();
     }

@@ -163,7 +163,7 @@ impl ObjectManager {
         if self.rests(wanted, ctx) {
             return;
         }
-        let way = self.way(wanted);
+        let way = self.fetch_request(wanted);
         let Some(entry) = self.entries.get_mut(wanted) else {
             return;
         };
@@ -191,7 +191,7 @@ impl ObjectManager {
         entry.asking = Some(task);
     }
 
-    fn way(&self, wanted: &ObjectRequest) -> FetchRequest {
+    fn fetch_request(&self, wanted: &ObjectRequest) -> FetchRequest {
         let api = self.peers.api.clone();
         let manner = match self.is_followed(wanted) {
             true => FetchMode::Followed,
@@ -239,7 +239,7 @@ impl ObjectManager {
         }
     }
 
-    pub(super) fn heard(&mut self, heard: ObjectResponse, ctx: &mut Context<Msg>) {
+    pub(super) fn on_response(&mut self, heard: ObjectResponse, ctx: &mut Context<Msg>) {
         let ObjectResponse {
             wanted,
             generation,

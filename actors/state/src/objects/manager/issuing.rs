@@ -117,7 +117,7 @@ impl ObjectEntry {
             return (FetchOutcome::Absent, true);
         }
         course.request = RequestState::Made;
-        match issuance.hear(request, jitter()) {
+        match issuance.on_request(request, jitter()) {
             Ok(IssuanceVerdict::Pending) => (FetchOutcome::Pending, false),
             Ok(IssuanceVerdict::Issued | IssuanceVerdict::Refused) => {
                 let place = format!(

@@ -99,7 +99,7 @@ pub struct Peers {
     /// The client with the rate limit for work.
     pub api: kube::Client,
     /// Its store holds what the checkpoint and the folder held at the start.
-    pub supply: StoreWriter,
+    pub store_writer: StoreWriter,
     /// Objects of manifests; objects of the API take precedence.
     pub folder: Option<ObjectStore>,
     /// Get the UIDs of the pods for which every object has been requested.
@@ -119,7 +119,7 @@ impl std::fmt::Debug for Peers {
 impl Peers {
     pub fn new(
         api: kube::Client,
-        supply: StoreWriter,
+        store_writer: StoreWriter,
         folder: Option<ObjectStore>,
         supplied: Vec<Recipient<BTreeSet<PodUid>>>,
     ) -> Peers {
@@ -127,7 +127,7 @@ impl Peers {
         let (over, _) = watch::channel(BTreeSet::new());
         Peers {
             api,
-            supply,
+            store_writer: store_writer,
             folder,
             supplied,
             recorder: None,
@@ -217,7 +217,7 @@ impl Actor for ObjectManager {
             Msg::Pods { pods } => self.take_pods(pods, ctx),
             Msg::Ended { uid } => self.end(&uid, ctx),
             Msg::Node { ttl, uid } => (self.cadence.ttl, self.node_uid) = (ttl, uid),
-            Msg::Heard(heard) => self.heard(*heard, ctx),
+            Msg::Heard(heard) => self.on_response(*heard, ctx),
             Msg::Due { wanted, generation } => self.due(&wanted, generation, ctx),
             Msg::Publish => self.publish(ctx),
             Msg::FolderChanged => self.await_folder(ctx),
@@ -251,7 +251,7 @@ impl Actor for ObjectManager {
 
 impl ObjectManager {
     pub fn new(peers: Peers, rules: SupplyRules) -> ObjectManager {
-        let mut remembered = StaticObjects::clone(&peers.supply.borrow());
+        let mut remembered = StaticObjects::clone(&peers.store_writer.borrow());
         if let Some(folder) = &peers.folder {
             remembered = remembered.missing_in(&folder.snapshot());
         }

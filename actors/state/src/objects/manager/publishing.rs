@@ -50,7 +50,7 @@ impl ObjectManager {
         if let Some(folder) = &self.peers.folder {
             drop(shown.merge(StaticObjects::clone(&folder.snapshot())));
         }
-        self.peers.supply.send_replace(Arc::new(shown));
+        self.peers.store_writer.send_replace(Arc::new(shown));
         self.published += 1;
         self.count_certificates(ctx);
         self.tell(ctx);

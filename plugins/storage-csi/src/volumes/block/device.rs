@@ -60,11 +60,11 @@ pub(super) fn map(device: &Path, bound: &Path, link: &Path) -> Result<(), Status
         folder::make(folder).map_err(|error| failed("make", folder, error))?;
     }
     if fs::read_link(link).is_ok_and(|leads| leads == device) {
-        return loops::hold(bound);
+        return loops::attach_loop_device(bound);
     }
     folder::remove(link).map_err(|error| failed("remove", link, error))?;
     symlink(device, link).map_err(|error| failed("link", link, error))?;
-    loops::hold(bound)
+    loops::attach_loop_device(bound)
 }
 
 /// Undoes it, in upstream's order.

@@ -118,7 +118,7 @@ fn a_cloud_provider_tells_the_addresses_and_is_told_the_operators_choice() {
     };
     let empty = Node::default();
     let mut there = Node::default();
-    there.metadata.annotations = Some(words(&[(PROVIDED_IP, "10.7.7.7"), ("other", "x")]));
+    there.metadata.annotations = Some(string_map(&[(PROVIDED_IP, "10.7.7.7"), ("other", "x")]));
     there.status = Some(NodeStatus {
         addresses: Some(vec![k8s_openapi::api::core::v1::NodeAddress {
             type_: "ExternalIP".into(),
@@ -159,7 +159,7 @@ fn a_cloud_provider_tells_the_addresses_and_is_told_the_operators_choice() {
     // Without a provider any more, the annotation goes and the others stay.
     let outcome = set(&with(&["10.0.0.1"]), &facts(), moment(0), &there);
     let annotations = outcome.node.metadata.annotations.unwrap();
-    assert_eq!(annotations, words(&[("other", "x")]));
+    assert_eq!(annotations, string_map(&[("other", "x")]));
 }
 
 /// Upstream's TestValidateNodeIPParam.

@@ -10,7 +10,7 @@ mod rest;
 use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_api::requests;
-use logic_api::testing::{at, quantities, words};
+use logic_api::testing::{at, quantities, string_map};
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn policy() -> NodeStatusPolicy {
         hostname: "edge".into(),
         port: 10250,
         version: "v1.36.0".into(),
-        labels: logic_resources::node::labels("edge", "x86_64", &words(&[("disk", "ssd")])),
+        labels: logic_resources::node::labels("edge", "x86_64", &string_map(&[("disk", "ssd")])),
         max_images: Some(50),
         supplemental_groups_policy: Support::Yes,
         ..NodeStatusPolicy::default()

@@ -91,8 +91,8 @@ fn addresses_are_replaced_as_a_whole_and_first_ones_just_sent() {
 #[test]
 fn what_is_gone_is_sent_as_nothing() {
     let mut before = Node::default();
-    before.metadata.annotations = Some(words(&[("a", "1"), ("b", "2")]));
-    before.metadata.labels = Some(words(&[("l", "1")]));
+    before.metadata.annotations = Some(string_map(&[("a", "1"), ("b", "2")]));
+    before.metadata.labels = Some(string_map(&[("l", "1")]));
     let mut after = before.clone();
     after.metadata.annotations.as_mut().unwrap().remove("a");
     after.metadata.labels = None;

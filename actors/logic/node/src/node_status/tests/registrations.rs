@@ -101,14 +101,17 @@ fn an_object_from_before_follows_who_attaches() {
         .unwrap()
         .insert("other".into(), "x".into());
     let better = reconcile(&node_attaches, &first(&node_attaches), &with).unwrap();
-    assert_eq!(better.metadata.annotations, Some(words(&[("other", "x")])));
+    assert_eq!(
+        better.metadata.annotations,
+        Some(string_map(&[("other", "x")]))
+    );
 }
 
 /// Upstream's TestUpdateDefaultLabels.
 #[test]
 fn the_machines_labels_are_put_right_and_others_stay() {
     let mut existing = first(&policy());
-    existing.metadata.labels = Some(words(&[
+    existing.metadata.labels = Some(string_map(&[
         ("kubernetes.io/hostname", "old"),
         ("kubernetes.io/os", "plan9"),
         ("mine", "1"),
@@ -127,10 +130,10 @@ fn the_machines_labels_are_put_right_and_others_stay() {
     // Labels of the operator's own choosing are given at the first registration alone, as upstream.
     assert_eq!(shown, ["edge", "linux", "amd64", "1", "hdd"]);
     let zone = NodeStatusPolicy {
-        labels: words(&[("topology.kubernetes.io/zone", "")]),
+        labels: string_map(&[("topology.kubernetes.io/zone", "")]),
         ..policy()
     };
-    existing.metadata.labels = Some(words(&[("topology.kubernetes.io/zone", "z1")]));
+    existing.metadata.labels = Some(string_map(&[("topology.kubernetes.io/zone", "z1")]));
     let mut emptied = first(&zone);
     emptied.metadata.labels = Some(zone.labels.clone());
     let better = reconcile(&zone, &emptied, &existing).unwrap();

@@ -16,7 +16,7 @@ fn drivers(names: &[&str]) -> RegisteredDrivers {
     };
     RegisteredDrivers {
         there: names.iter().map(backend).collect(),
-        labels: words(&[("zone", "1")]),
+        labels: string_map(&[("zone", "1")]),
     }
 }
 
@@ -25,7 +25,7 @@ fn drivers(names: &[&str]) -> RegisteredDrivers {
 fn a_driver_that_leaves_is_taken_out_and_one_that_has_not_come_stays() {
     let mut facts = well();
     let mut node = Node::default();
-    node.metadata.annotations = Some(words(&[(NODE_IDS, r#"{"old":"o","a":"before"}"#)]));
+    node.metadata.annotations = Some(string_map(&[(NODE_IDS, r#"{"old":"o","a":"before"}"#)]));
     let mut shown = |facts: &NodeStatusFacts| {
         node = set_at(facts, 0, &node).node;
         let annotations = node.metadata.annotations.clone().unwrap_or_default();
@@ -39,7 +39,7 @@ fn a_driver_that_leaves_is_taken_out_and_one_that_has_not_come_stays() {
     facts.learn(NodeFact::Drivers(Box::new(drivers(&["a", "b"]))), start());
     assert_eq!(shown(&facts), r#"{"a":"a/node","b":"b/node","old":"o"}"#);
     assert_eq!(node.metadata.labels.as_ref().unwrap()["zone"], "1");
-    node.metadata.annotations = Some(words(&[(NODE_IDS, "{broken")]));
+    node.metadata.annotations = Some(string_map(&[(NODE_IDS, "{broken")]));
     let annotations = set_at(&facts, 0, &node).node.metadata.annotations.unwrap();
     assert_eq!(annotations[NODE_IDS], r#"{"a":"a/node","b":"b/node"}"#);
 }

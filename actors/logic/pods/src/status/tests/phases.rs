@@ -80,7 +80,7 @@ fn a_terminated_pod_ends_whatever_its_policy_unless_it_is_static() {
     for (statuses, expected) in cases {
         let mut pod = pod("p").app("a").app("b");
         assert_eq!(phase_of(&pod, &statuses, StatusStage::Terminated), expected);
-        pod.metadata.annotations = Some(words(&[(logic_api::pod::CONFIG_SOURCE, "file")]));
+        pod.metadata.annotations = Some(string_map(&[(logic_api::pod::CONFIG_SOURCE, "file")]));
         assert_eq!(phase_of(&pod, &statuses, StatusStage::Terminated), Running);
     }
 }

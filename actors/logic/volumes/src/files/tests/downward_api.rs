@@ -1,6 +1,6 @@
 //! The downward API.
 
-use logic_api::testing::{PodBuilder, words};
+use logic_api::testing::{PodBuilder, string_map};
 
 use super::*;
 
@@ -14,8 +14,8 @@ fn volume(items: &[Value]) -> Value {
 
 fn labelled() -> Rig {
     let mut rig = rig(&[]);
-    rig.pod.metadata.labels = Some(words(&[("key1", "value1"), ("key2", "value2")]));
-    rig.pod.metadata.annotations = Some(words(&[("a1", "value1"), ("a2", "multi\nline")]));
+    rig.pod.metadata.labels = Some(string_map(&[("key1", "value1"), ("key2", "value2")]));
+    rig.pod.metadata.annotations = Some(string_map(&[("a1", "value1"), ("a2", "multi\nline")]));
     rig
 }
 
@@ -88,7 +88,7 @@ fn a_changed_label_changes_the_file() {
     let volume = volume(&[field("labels", "metadata.labels")]);
     let before = rig.make(volume.clone()).unwrap();
     assert_eq!(rig.make(volume.clone()).unwrap(), before);
-    let more = words(&[("key3", "value3")]);
+    let more = string_map(&[("key3", "value3")]);
     rig.pod.metadata.labels.get_or_insert_default().extend(more);
     let after = rig.make(volume).unwrap();
     assert_ne!(after, before);

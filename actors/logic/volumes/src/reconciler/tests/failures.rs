@@ -42,10 +42,10 @@ fn what_hangs_is_left_alone_until_its_process_is_gone_and_others_go_on() {
     rig.pass(600 * SECOND);
     assert_eq!(rig.settle(), NONE);
     rig.world
-        .buried(|kind, generation| kind == VolumeKind::Csi && generation == 6);
+        .process_gone(|kind, generation| kind == VolumeKind::Csi && generation == 6);
     assert_eq!(rig.settle(), NONE);
     rig.world
-        .buried(|kind, generation| kind == VolumeKind::Csi && generation == 7);
+        .process_gone(|kind, generation| kind == VolumeKind::Csi && generation == 7);
     assert_eq!(rig.world.stuck(), NONE);
     assert_eq!(rig.settle(), ["stage v", "mount a v"]);
 }

@@ -35,13 +35,13 @@ fn every_volume_has_a_word_and_a_reason() {
         states(&rig),
         [unbound, "a e Mounting no", "a v Stuck hangs"]
     );
-    rig.world.buried(|_, _| true);
+    rig.world.process_gone(|_, _| true);
     rig.pass(SECOND);
     rig.settle();
     assert_eq!(states(&rig), [unbound, "a e Mounted", "a v Mounted"]);
     rig.release("a");
     assert_eq!(states(&rig), ["a e Unmounting", "a v Unmounting"]);
-    assert_eq!(rig.world.held(&"a".into()), ["e", "v"]);
+    assert_eq!(rig.world.mounted_volumes(&"a".into()), ["e", "v"]);
     rig.settle();
     assert_eq!(states(&rig), NONE);
 }

@@ -203,17 +203,17 @@ fn a_volume_is_mounted_only_where_it_may_be() {
     let affinity = "nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: In, values: [a]}]}]}}";
     let mut node = ResolveRig::of(&bound(&format!("{affinity}\n{LOCAL}")));
     assert!(node.resolve(&mounting(CLAIMING)).is_ok());
-    node.labels = words(&[("zone", "b")]);
+    node.labels = string_map(&[("zone", "b")]);
     assert_eq!(
         node.refusal(&mounting(CLAIMING)),
         "mounting FailedMount: MountVolume.NodeAffinity check failed for volume \"pv\" : no matching NodeSelectorTerms"
     );
-    node.labels = words(&[("zone", "a")]);
+    node.labels = string_map(&[("zone", "a")]);
     assert!(node.resolve(&mounting(CLAIMING)).is_ok());
-    node.labels = words(&[("disk", "ssd")]);
+    node.labels = string_map(&[("disk", "ssd")]);
     let mut node = node.driver("csi.example.com", &[]);
     let backend = node.backends.get_mut("csi.example.com").unwrap();
-    backend.topology = words(&[("zone", "a")]);
+    backend.topology = string_map(&[("zone", "a")]);
     assert!(node.resolve(&mounting(CLAIMING)).is_ok());
 }
 

@@ -62,7 +62,7 @@ fn a_drivers_volume_is_named_for_driver_and_handle() {
         volume_handle: "vol-1".into(),
         fs_type: "ext4".into(),
         access_mode: Some(AccessMode::ReadWriteOnce),
-        volume_context: words(&[("pool", "fast")]),
+        volume_context: string_map(&[("pool", "fast")]),
         pod_info: true,
         size: 1 << 30,
         ..CsiVolume::default()
@@ -136,7 +136,10 @@ fn a_volume_waits_until_a_controller_has_attached_it() {
     let done = of(Some("attached: true, attachmentMetadata: {device: sdb}"));
     let found = done.volume(&mounting(CLAIMING));
     assert_eq!(found.attachment, Attachment::Attached);
-    assert_eq!(csi(&found).publish_context, words(&[("device", "sdb")]));
+    assert_eq!(
+        csi(&found).publish_context,
+        string_map(&[("device", "sdb")])
+    );
     let ending = attachment("attached: true").replace(
         "metadata: {",
         "metadata: {deletionTimestamp: '2026-01-01T00:00:00Z', ",
@@ -250,7 +253,7 @@ fn an_inline_volume_lives_with_its_pod() {
     let made = csi(&found);
     assert!(made.ephemeral);
     assert_eq!(made.access_mode, Some(AccessMode::ReadWriteOnce));
-    assert_eq!(made.volume_context, words(&[("a", "b")]));
+    assert_eq!(made.volume_context, string_map(&[("a", "b")]));
     let write = mounting(&inline.replace("true", "false"));
     assert_eq!(node.volume(&write).access, VolumeAccess::ReadWrite);
 }

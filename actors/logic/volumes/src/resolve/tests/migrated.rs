@@ -22,7 +22,7 @@ fn a_persistent_volume_keeps_its_name_and_loses_the_old_plugins_affinity() {
         "{affinity}\naccessModes: [ReadWriteOnce]\nazureDisk: {{diskName: d, diskURI: /s/d, kind: Managed, fsType: ext4}}"
     ));
     let mut node = node(&manifests);
-    node.labels = words(&[("zone", "a")]);
+    node.labels = string_map(&[("zone", "a")]);
     let found = node.volume(&mounting(CLAIMING));
     assert_eq!(found.id.0, "kubernetes.io/csi/disk.csi.azure.com^/s/d");
     assert_eq!(found.folder, "pv");

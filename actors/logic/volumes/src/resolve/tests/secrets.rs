@@ -45,7 +45,7 @@ fn secrets_are_found_where_the_volume_says_each_for_its_step() {
     let manifests = format!("{}{}{}", volume(""), all.concat(), driver_says(""));
     let stages = ResolveRig::of(&manifests).driver(DRIVER, &["STAGE_UNSTAGE_VOLUME"]);
     let made = csi(&stages.volume(&mounting(CLAIMING)));
-    let of = |name: &str| words(&[("key", name)]);
+    let of = |name: &str| string_map(&[("key", name)]);
     assert_eq!(made.stage_secrets.0, of("stage"));
     assert_eq!(made.publish_secrets.0, of("publish"));
     assert_eq!(made.expand_secrets.0, of("expand"));
@@ -101,7 +101,7 @@ fn an_inline_volumes_secret_is_of_the_pods_namespace_and_text() {
         "fetching NodePublishSecretRef default/own failed: kubernetes.io/csi: failed to find the secret own in the namespace default"
     ));
     let made = csi(&of(&secret("default", "own")).volume(&pod));
-    assert_eq!(made.publish_secrets.0, words(&[("key", "own")]));
+    assert_eq!(made.publish_secrets.0, string_map(&[("key", "own")]));
     let bytes = secret("default", "own").replace("stringData: {key: own}", "data: {key: /w==}");
     assert!(
         of(&bytes)

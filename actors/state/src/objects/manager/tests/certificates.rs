@@ -51,7 +51,7 @@ impl Rig {
     }
 
     fn found(&self, pod: &Arc<Pod>) -> PodCertificate {
-        self.shelf.pod_certificate(&wanted(pod))
+        self.store.pod_certificate(&wanted(pod))
     }
 
     fn key(&self, pod: &Arc<Pod>) -> Option<Vec<u8>> {
@@ -260,7 +260,7 @@ fn who_starts_again_finds_the_request_that_he_made() {
         let mut first = furnished(RigOptions::default());
         first.pods(&[&a]).await;
         let (path, request) = first.request();
-        let remembered = StaticObjects::clone(&first.shelf.snapshot());
+        let remembered = StaticObjects::clone(&first.store.snapshot());
         let mut rig = furnished(RigOptions {
             remembered,
             ..RigOptions::default()
@@ -283,7 +283,7 @@ fn a_remembered_certificate_is_used_and_nothing_is_asked_while_it_is_fresh() {
         first.pods(&[&a]).await;
         first.issue(&first.request().0, HOUR, HOUR * 2);
         first.settle().await;
-        let remembered = StaticObjects::clone(&first.shelf.snapshot());
+        let remembered = StaticObjects::clone(&first.store.snapshot());
         let mut rig = furnished(RigOptions {
             remembered,
             ..RigOptions::default()
@@ -344,7 +344,7 @@ fn where_the_gate_is_off_nobody_asks_and_the_pod_learns_why() {
         });
         rig.pods(&[&certified("a")]).await;
         assert!(rig.is_supplied("a"));
-        let why = rig.shelf.refused("PodCertificateRequest", "apps", "a");
+        let why = rig.store.refused("PodCertificateRequest", "apps", "a");
         assert_eq!(why.as_deref(), Some(GATE_IS_OFF));
         assert_eq!(rig.requests().len(), 0);
     });
@@ -359,7 +359,7 @@ fn a_key_that_this_node_cannot_make_is_named_in_an_event_and_asks_nobody() {
             "this node makes no keys of type \"RSA4096\", but ECDSAP256, ECDSAP384 and ED25519";
         let event = format!("a UnsupportedKeyType: cannot ask for a certificate of the pod: {why}");
         assert_eq!(rig.told(), [event]);
-        let refused = rig.shelf.refused("PodCertificateRequest", "apps", "a");
+        let refused = rig.store.refused("PodCertificateRequest", "apps", "a");
         assert_eq!(refused.as_deref(), Some(why));
         assert!(rig.is_supplied("a"));
         rig.pass(HOUR).await;
@@ -396,7 +396,7 @@ fn a_refused_request_is_told_in_the_apis_words_and_made_again_at_leisure() {
         rig.script.refuse(REQUESTS, 403, "forbidden: not yours");
         rig.pods(&[&a]).await;
         assert!(rig.is_supplied("a"));
-        let why = rig.shelf.refused("PodCertificateRequest", "apps", "a");
+        let why = rig.store.refused("PodCertificateRequest", "apps", "a");
         assert_eq!(why.as_deref(), Some("forbidden: not yours"));
         rig.pass(MINUTE * 10).await;
         let asked = rig.script.heard("POST");
@@ -406,7 +406,7 @@ fn a_refused_request_is_told_in_the_apis_words_and_made_again_at_leisure() {
         rig.issue(&rig.request().0, HOUR, HOUR * 2);
         rig.settle().await;
         assert!(rig.key(&a).is_some());
-        let why = rig.shelf.refused("PodCertificateRequest", "apps", "a");
+        let why = rig.store.refused("PodCertificateRequest", "apps", "a");
         assert_eq!(why, None);
     });
 }
@@ -442,7 +442,7 @@ fn nonsense_is_told_and_the_next_word_counts() {
         rig.answer(&path, "Issued", json!({"certificateChain": "no PEM"}));
         rig.settle().await;
         let name = request["metadata"]["name"].as_str().unwrap();
-        let why = rig.shelf.refused("PodCertificateRequest", "apps", "a");
+        let why = rig.store.refused("PodCertificateRequest", "apps", "a");
         let expected = format!("PodCertificateRequest {name} is issued without a certificate");
         assert_eq!(why, Some(expected));
         rig.issue(&path, HOUR, HOUR * 2);
@@ -478,11 +478,11 @@ fn no_key_of_a_pod_is_shown() {
         rig.settle().await;
         let key = String::from_utf8(rig.key(&a).unwrap()).unwrap();
         let secret = key.lines().nth(1).unwrap();
-        let snapshot = rig.shelf.snapshot();
+        let snapshot = rig.store.snapshot();
         let shown = format!(
             "{} {:?} {:?} {:?}",
             rig.view().await,
-            rig.shelf,
+            rig.store,
             snapshot.issuances,
             rig.found(&a)
         );

@@ -44,9 +44,9 @@ fn a_claim_is_asked_for_until_it_is_bound_and_then_its_volume_and_attachment() {
         rig.script.put(CLAIM, claim("Bound"));
         rig.script.put(VOLUME, volume());
         rig.pass(Duration::from_secs(1)).await;
-        assert!(rig.shelf.persistent_volume("pv").is_some());
+        assert!(rig.store.persistent_volume("pv").is_some());
         assert!(rig.is_supplied("a"));
-        assert!(rig.shelf.volume_attachment(&attachment()).is_none());
+        assert!(rig.store.volume_attachment(&attachment()).is_none());
         rig.pass(MINUTE).await;
         let asked = rig.script.heard("volumeattachments");
         assert!((8..20).contains(&asked), "{asked}");
@@ -54,7 +54,7 @@ fn a_claim_is_asked_for_until_it_is_bound_and_then_its_volume_and_attachment() {
         let path = format!("/apis/storage.k8s.io/v1/volumeattachments/{}", attachment());
         rig.script.put(&path, attached(true));
         rig.pass(Duration::from_secs(10)).await;
-        assert!(rig.shelf.volume_attachment(&attachment()).is_some());
+        assert!(rig.store.volume_attachment(&attachment()).is_some());
         rig.script.forget();
         rig.pass(10 * MINUTE).await;
         assert_eq!(rig.script.heard("volumeattachments"), 0);
@@ -75,10 +75,10 @@ fn the_secrets_that_a_driver_is_given_come_from_their_own_namespace() {
         rig.script
             .put("/api/v1/namespaces/storage/secrets/login", secret);
         rig.pods(&[&claiming("a")]).await;
-        assert!(rig.shelf.secret("storage", "login").is_some());
+        assert!(rig.store.secret("storage", "login").is_some());
         rig.pods(&[]).await;
-        assert!(rig.shelf.secret("storage", "login").is_none());
-        assert!(rig.shelf.persistent_volume("pv").is_none());
+        assert!(rig.store.secret("storage", "login").is_none());
+        assert!(rig.store.persistent_volume("pv").is_none());
     });
 }
 
@@ -106,9 +106,9 @@ fn a_new_pod_makes_a_pending_claim_looked_at_at_once() {
         let mut rig = Rig::new();
         rig.pods(&[&claiming("a")]).await;
         rig.pass(10 * MINUTE).await;
-        assert!(rig.shelf.claim("apps", "data").is_none());
+        assert!(rig.store.claim("apps", "data").is_none());
         rig.script.put(CLAIM, claim("Pending"));
         rig.pods(&[&claiming("a"), &claiming("b")]).await;
-        assert!(rig.shelf.claim("apps", "data").is_some());
+        assert!(rig.store.claim("apps", "data").is_some());
     });
 }

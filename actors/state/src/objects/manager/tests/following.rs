@@ -27,8 +27,8 @@ fn what_a_pod_refers_to_is_on_the_shelf_before_it_is_supplied() {
 
         assert!(rig.is_supplied("a"));
         assert_eq!(rig.value("settings").as_deref(), Some("one"));
-        assert!(rig.shelf.secret("apps", "login").is_some());
-        let services = rig.shelf.services();
+        assert!(rig.store.secret("apps", "login").is_some());
+        let services = rig.store.services();
         let names: Vec<_> = services
             .iter()
             .filter_map(|s| s.metadata.name.as_deref())
@@ -50,7 +50,7 @@ fn what_nobody_has_asked_for_yet_is_never_taken_for_absent() {
         let mut rig = Rig::new();
         rig.put_map("other", "one");
         rig.script.hold("configmaps");
-        rig.keeper
+        rig.manager
             .tell(Msg::Pods {
                 pods: vec![mapped("a", &["settings"])],
             })
@@ -159,7 +159,7 @@ fn an_object_that_did_not_change_is_the_very_same_after_another_list() {
         let mut rig = Rig::new();
         rig.put_map("settings", "one");
         rig.pods(&[&mapped("a", &["settings"])]).await;
-        let before = rig.shelf.config_map("apps", "settings").unwrap();
+        let before = rig.store.config_map("apps", "settings").unwrap();
         rig.script.forget();
         rig.script.go_away();
         rig.pass(MINUTE).await;
@@ -170,7 +170,7 @@ fn an_object_that_did_not_change_is_the_very_same_after_another_list() {
         rig.script.allow("configmaps");
         rig.pass(2 * MINUTE).await;
         assert!(rig.script.heard("settings ask") > 1);
-        let after = rig.shelf.config_map("apps", "settings").unwrap();
+        let after = rig.store.config_map("apps", "settings").unwrap();
         assert!(Arc::ptr_eq(&before, &after));
     });
 }
@@ -184,7 +184,7 @@ fn who_wrote_what_is_not_kept() {
             "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}});
         rig.script.put(&map_path("settings"), written);
         rig.pods(&[&mapped("a", &["settings"])]).await;
-        let kept = rig.shelf.config_map("apps", "settings").unwrap();
+        let kept = rig.store.config_map("apps", "settings").unwrap();
         assert_eq!(kept.metadata.managed_fields, None);
         assert_eq!(kept.metadata.annotations, None);
     });
@@ -263,7 +263,7 @@ fn a_fetched_object_is_fetched_again_for_a_new_pod_and_after_a_while() {
                 detection,
                 ..RigOptions::default()
             });
-            rig.keeper.tell(Msg::Node { ttl, uid: None }).unwrap();
+            rig.manager.tell(Msg::Node { ttl, uid: None }).unwrap();
             rig.put_map("settings", "one");
             rig.pods(&[&mapped("a", &["settings"])]).await;
             assert_eq!(rig.script.heard("configmaps"), 1);
@@ -340,7 +340,7 @@ fn a_runtime_class_is_followed_by_its_name() {
         let mut classed = Pod::clone(&mapped("a", &[]));
         classed.spec.get_or_insert_default().runtime_class_name = Some("fast".into());
         rig.pods(&[&Arc::new(classed)]).await;
-        assert_eq!(rig.shelf.runtime_class("fast").unwrap().handler, "h");
+        assert_eq!(rig.store.runtime_class("fast").unwrap().handler, "h");
         assert_eq!(rig.script.heard("fieldSelector=metadata.name%3Dfast"), 2);
     });
 }
@@ -360,7 +360,7 @@ fn trust_bundles_are_watched_only_for_pods_that_name_them_and_may_be_unknown_to_
         let trusting = pod("b", json!([{"projected": {"sources": [source]}}]));
         rig.pods(&[&trusting]).await;
         assert!(rig.is_supplied("b"));
-        let why = rig.shelf.refused("ClusterTrustBundle", "", "");
+        let why = rig.store.refused("ClusterTrustBundle", "", "");
         assert_eq!(
             why.as_deref(),
             Some("the server could not find the requested resource")
@@ -373,8 +373,8 @@ fn trust_bundles_are_watched_only_for_pods_that_name_them_and_may_be_unknown_to_
             bundle,
         );
         rig.pass(2 * MINUTE).await;
-        assert_eq!(rig.shelf.trust_bundles().len(), 1);
-        assert_eq!(rig.shelf.refused("ClusterTrustBundle", "", ""), None);
+        assert_eq!(rig.store.trust_bundles().len(), 1);
+        assert_eq!(rig.store.refused("ClusterTrustBundle", "", ""), None);
     });
 }
 
@@ -385,7 +385,7 @@ fn a_pod_that_has_ended_holds_nothing() {
         rig.put_map("settings", "one");
         let running = mapped("a", &["settings"]);
         rig.pods(&[&running]).await;
-        rig.keeper.tell(Msg::Ended { uid: uid("a") }).unwrap();
+        rig.manager.tell(Msg::Ended { uid: uid("a") }).unwrap();
         rig.settle().await;
         assert_eq!(rig.value("settings"), None);
         assert!(rig.is_supplied("a"));
@@ -400,12 +400,12 @@ fn what_a_pod_that_has_ended_needed_stays_gone_when_the_keeper_falls() {
         let mut rig = Rig::new();
         rig.put_map("settings", "one");
         rig.pods(&[&mapped("a", &["settings"])]).await;
-        rig.keeper.tell(Msg::Ended { uid: uid("a") }).unwrap();
+        rig.manager.tell(Msg::Ended { uid: uid("a") }).unwrap();
         rig.settle().await;
         rig.root
             .inject("test/keeper", InjectedFault::Panic)
             .unwrap();
-        rig.keeper
+        rig.manager
             .tell(Msg::Node {
                 ttl: None,
                 uid: None,

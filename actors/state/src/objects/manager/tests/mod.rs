@@ -29,8 +29,8 @@ enum NeighbourMsg {
 struct Rig {
     script: ScriptedApi,
     root: Supervisor,
-    keeper: Addr<Msg>,
-    shelf: ObjectStore,
+    manager: Addr<Msg>,
+    store: ObjectStore,
     told: Inbox<NeighbourMsg>,
     events: Inbox<events::Msg>,
     supplied: BTreeSet<String>,
@@ -67,7 +67,7 @@ impl Rig {
     fn with(start: RigOptions) -> Rig {
         let script = ScriptedApi::new();
         let root = Supervisor::root("test", Intensity::UNLIMITED);
-        let (supply, shelf) = ObjectStore::new(start.remembered);
+        let (supply, store) = ObjectStore::new(start.remembered);
         let (addr, told) = inbox(start.room);
         let (recorder, events) = inbox(100);
         let peers = Peers::new(
@@ -84,15 +84,15 @@ impl Rig {
             asking: start.asking,
             supplied: start.supplied.into_iter().map(uid).collect(),
         };
-        let (keeper, port) = mailbox(MAILBOX);
+        let (manager, port) = mailbox(MAILBOX);
         root.spawn(ChildSpec::permanent("keeper"), port, move || {
             ObjectManager::new(peers.clone(), rules.clone())
         });
         Rig {
             script,
             root,
-            keeper,
-            shelf,
+            manager,
+            store,
             told,
             events,
             supplied: BTreeSet::new(),
@@ -102,7 +102,7 @@ impl Rig {
     /// Sends the set of pods, and waits until it is handled.
     async fn pods(&mut self, pods: &[&Arc<Pod>]) {
         let pods = pods.iter().map(|pod| Arc::clone(pod)).collect();
-        self.keeper.tell(Msg::Pods { pods }).unwrap();
+        self.manager.tell(Msg::Pods { pods }).unwrap();
         self.settle().await;
     }
 
@@ -122,12 +122,12 @@ impl Rig {
     }
 
     fn value(&self, map: &str) -> Option<String> {
-        let map = self.shelf.config_map("apps", map)?;
+        let map = self.store.config_map("apps", map)?;
         map.data.as_ref()?.get("k").cloned()
     }
 
     fn refused(&self, map: &str) -> Option<String> {
-        self.shelf.refused("ConfigMap", "apps", map)
+        self.store.refused("ConfigMap", "apps", map)
     }
 
     fn put_map(&self, name: &str, value: &str) {

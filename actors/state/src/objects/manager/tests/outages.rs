@@ -93,7 +93,7 @@ fn a_keeper_that_fell_keeps_what_it_had_and_goes_on() {
         rig.root
             .inject("test/keeper", InjectedFault::Panic)
             .unwrap();
-        rig.keeper
+        rig.manager
             .tell(Msg::Node {
                 ttl: None,
                 uid: None,
@@ -116,13 +116,13 @@ fn who_could_not_be_told_is_told_again() {
             room: 1,
             ..RigOptions::default()
         });
-        rig.keeper
+        rig.manager
             .tell(Msg::Pods {
                 pods: vec![mapped("a", &[])],
             })
             .unwrap();
         pass(MOMENT).await;
-        rig.keeper
+        rig.manager
             .tell(Msg::Pods {
                 pods: vec![mapped("a", &[]), mapped("b", &[])],
             })

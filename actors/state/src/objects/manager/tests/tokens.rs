@@ -20,7 +20,7 @@ fn token(rig: &Rig, name: &str) -> Option<String> {
         pod_name: name.into(),
         pod_uid: format!("{name}-uid"),
     };
-    rig.shelf.token(&wanted).map(|found| found.token)
+    rig.store.token(&wanted).map(|found| found.token)
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_refused_token_is_told_in_the_apis_words_and_asked_for_again_at_leisure() {
         );
         rig.pods(&[&tokened("a")]).await;
         assert!(rig.is_supplied("a"));
-        let why = rig.shelf.refused("TokenRequest", "apps", "worker");
+        let why = rig.store.refused("TokenRequest", "apps", "worker");
         assert_eq!(why.as_deref(), Some("serviceaccounts \"worker\" not found"));
         rig.pass(10 * MINUTE).await;
         let asked = rig.script.heard("serviceaccounts");
@@ -119,7 +119,7 @@ fn a_remembered_token_is_used_and_renewed_only_when_it_is_old() {
     run_paused(|| async {
         let mut first = Rig::new();
         first.pods(&[&tokened("a")]).await;
-        let remembered = StaticObjects::clone(&first.shelf.snapshot());
+        let remembered = StaticObjects::clone(&first.store.snapshot());
         let mut rig = Rig::with(RigOptions {
             remembered,
             supplied: vec!["a"],
@@ -155,7 +155,7 @@ fn no_token_is_shown() {
     run_paused(|| async {
         let mut rig = Rig::new();
         rig.pods(&[&tokened("a")]).await;
-        let shown = format!("{} {:?}", rig.view().await, rig.shelf);
+        let shown = format!("{} {:?}", rig.view().await, rig.store);
         assert!(!shown.contains("token-1"), "{shown}");
     });
 }

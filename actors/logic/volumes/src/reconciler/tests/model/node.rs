@@ -134,7 +134,7 @@ impl ModelNode {
             ModelEvent::End(..) => {}
             ModelEvent::Pass(seconds) => self.rig.pass(Duration::from_secs(*seconds)),
             ModelEvent::Pods => self.tell_pods(),
-            ModelEvent::Bury => self.rig.world.buried(|_, _| true),
+            ModelEvent::Bury => self.rig.world.process_gone(|_, _| true),
             ModelEvent::Report => self.report(),
             ModelEvent::Visit(pod) => self.visit(*pod),
             ModelEvent::Restart(fate) => self.restart(*fate),
@@ -419,7 +419,7 @@ impl ModelNode {
         (0..3).for_each(|pod| self.tell(pod, ResolveTrigger::Resync));
         for _ in 0..200 {
             self.report();
-            self.rig.world.buried(|_, _| true);
+            self.rig.world.process_gone(|_, _| true);
             self.rig.pass(Duration::from_secs(200));
             self.plan();
             for task in std::mem::take(&mut self.rig.running) {
