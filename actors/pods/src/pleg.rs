@@ -285,13 +285,13 @@ impl Pleg {
         let mut changed: Vec<PodUid> = events.into_iter().map(|event| event.uid).collect();
         changed.dedup();
         self.last.clone_from(&pods);
-        let told = self.pod_manager.tell(pod_manager::Msg::Runtime(
+        let sent = self.pod_manager.tell(pod_manager::Msg::Runtime(
             pod_manager::RuntimeReport::Relisted { pods, changed },
         ));
-        if let Err(full) = &told {
+        if let Err(full) = &sent {
             tracing::warn!("relist not handed on: {full}");
             self.last.clear();
         }
-        told.is_ok()
+        sent.is_ok()
     }
 }

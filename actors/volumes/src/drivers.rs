@@ -39,7 +39,7 @@ pub(super) struct DriverRegistry {
     /// Sockets of refused drivers, with the reason.
     refused: BTreeMap<String, String>,
     /// The drivers sent since the stream of events began; none once all have been.
-    told: Option<BTreeSet<String>>,
+    announced: Option<BTreeSet<String>>,
     /// The labels of the node's object; empty without one.
     node_labels: BTreeMap<String, String>,
 }
@@ -75,11 +75,11 @@ impl DriverRegistry {
 
     /// A stream of events begins, and sends all drivers first.
     fn begin(&mut self) {
-        self.told = Some(BTreeSet::new());
+        self.announced = Some(BTreeSet::new());
     }
 
     fn add(&mut self, backend: RegisteredDriver) {
-        if let Some(told) = &mut self.told {
+        if let Some(told) = &mut self.announced {
             told.insert(backend.name.clone());
         }
         self.refused.remove(&backend.endpoint);
@@ -103,7 +103,7 @@ impl DriverRegistry {
 
     /// Drops the drivers that were not sent again.
     fn synced(&mut self) {
-        if let Some(told) = self.told.take() {
+        if let Some(told) = self.announced.take() {
             self.all.retain(|name, _| told.contains(name));
             self.admit_all();
         }

@@ -96,13 +96,13 @@ impl VolumeManager {
             message,
         } = &ending
         {
-            let worn = StuckProcess {
+            let stuck = StuckProcess {
                 plugin: plugin_of(&task),
                 generation: *generation,
                 volume: task.volume().cloned(),
                 message: message.clone(),
             };
-            self.replace(worn, ctx);
+            self.replace(stuck, ctx);
         }
         if let (VolumeOperation::Mount { place, .. }, OperationResult::Mounted { .. }) =
             (&task, &ending)
@@ -306,12 +306,12 @@ impl OperationExecutor {
                 self.storage.unstage(&as_staged(staged), within).await?
             }
             VolumeOperation::Mount { place, volume } => {
-                let wish = MountSpec {
+                let spec = MountSpec {
                     volume: (**volume).clone(),
                     pod: self.pod.clone(),
                     target: self.target(place),
                 };
-                return self.mount(place.mode, &wish, within, warnings).await;
+                return self.mount(place.mode, &spec, within, warnings).await;
             }
             VolumeOperation::Unmount { place, id } => self.unmount(place, id, within).await?,
             VolumeOperation::Expand {

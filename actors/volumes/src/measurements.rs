@@ -76,8 +76,8 @@ impl VolumeMeasurements {
         };
         let at = self.due.iter().position(free)?;
         let volume = self.due.remove(at)?;
-        let lane = group_of(&volume);
-        Some((volume, lane))
+        let group = group_of(&volume);
+        Some((volume, group))
     }
 }
 
@@ -213,8 +213,8 @@ impl VolumeManager {
         }
         for name in self.world.names(place) {
             let text = format!("Volume {name}: {}", health.message);
-            let told = ("VolumeConditionAbnormal", text);
-            self.record_event(&place.uid, EventType::Warning, told, ctx);
+            let event = ("VolumeConditionAbnormal", text);
+            self.record_event(&place.uid, EventType::Warning, event, ctx);
         }
     }
 

@@ -34,11 +34,11 @@ pub struct ApiPeers {
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
     /// The volumes reported last, even if there was no room for the report.
-    told: Option<VolumesInUse>,
+    last_report: Option<VolumesInUse>,
     /// The volumes that the API server was told; none before its first confirmation.
-    known: Option<BTreeSet<VolumeId>>,
+    confirmed: Option<BTreeSet<VolumeId>>,
     /// A report that found no room.
-    owed: UnsentReport,
+    unsent: UnsentReport,
     /// The attached volumes of the node's object; none if no controller attaches, or there is no object.
     attached: Option<BTreeSet<VolumeId>>,
     /// Claims whose volumes are being expanded.
@@ -59,7 +59,7 @@ impl Reporter {
 
     pub(super) fn in_use(&self) -> &BTreeSet<VolumeId> {
         static NONE: BTreeSet<VolumeId> = BTreeSet::new();
-        match &self.told {
+        match &self.last_report {
             Some(VolumesInUse::AtLeast(ids) | VolumesInUse::Exactly(ids)) => ids,
             None => &NONE,
         }
@@ -70,24 +70,24 @@ impl Reporter {
         let wanted = world.in_use();
         let Some(cluster) = cluster else {
             if wanted != *self.in_use() {
-                self.told = Some(VolumesInUse::Exactly(wanted.clone()));
+                self.last_report = Some(VolumesInUse::Exactly(wanted.clone()));
                 world.report(wanted);
             }
             return;
         };
-        let known = self.known.iter().flatten();
+        let known = self.confirmed.iter().flatten();
         let held = known.filter(|id| world.may_be_present(id)).cloned();
         let in_use: BTreeSet<VolumeId> = wanted.into_iter().chain(held).collect();
-        let whole = world.is_reconstructed() && self.known.is_some();
+        let whole = world.is_reconstructed() && self.confirmed.is_some();
         let in_use = match whole {
             true => VolumesInUse::Exactly(in_use),
             false => VolumesInUse::AtLeast(in_use),
         };
-        let new = self.told.as_ref() != Some(&in_use);
-        if new || self.owed == UnsentReport::InUse {
+        let new = self.last_report.as_ref() != Some(&in_use);
+        if new || self.unsent == UnsentReport::InUse {
             let fact = NodeFact::VolumesInUse(in_use.clone());
-            self.told = Some(in_use);
-            self.owed = match cluster.node.tell(fact) {
+            self.last_report = Some(in_use);
+            self.unsent = match cluster.node.tell(fact) {
                 Ok(()) => UnsentReport::Nothing,
                 Err(_) => UnsentReport::InUse,
             };
@@ -96,7 +96,7 @@ impl Reporter {
 
     pub(super) fn reported(&mut self, volumes: BTreeSet<VolumeId>, world: &mut StateOfWorld) {
         world.report(volumes.clone());
-        self.known = Some(volumes);
+        self.confirmed = Some(volumes);
     }
 
     /// Reads the attached volumes of the node's object; returns whether they changed.
@@ -199,7 +199,7 @@ struct ExpandingClaim {
 
 impl VolumeManager {
     pub(super) fn resync(&mut self) {
-        self.reporter.told = None;
+        self.reporter.last_report = None;
         self.report_drivers();
         self.report_stuck();
     }

@@ -158,20 +158,20 @@ impl VolumeManager {
             let Some(pod) = self.pods.get(uid).map(|wanting| wanting.pod.clone()) else {
                 continue;
             };
-            let wishes = self.desired_volumes(&pod, &objects, ctx);
-            for (id, entry, grow) in wishes.growths {
+            let desired = self.desired_volumes(&pod, &objects, ctx);
+            for (id, entry, grow) in desired.growths {
                 self.note_growth(&id, &pod, &entry, grow);
             }
-            self.report_read_only(uid, &wishes.readers, ctx);
-            self.world.set_desired(uid, wishes.by_name, cause);
-            let again = self.again_at(uid, wishes.refresh_at, ctx);
+            self.report_read_only(uid, &desired.readers, ctx);
+            self.world.set_desired(uid, desired.by_name, cause);
+            let again = self.again_at(uid, desired.refresh_at, ctx);
             let mut full = BTreeSet::new();
             if let Some(wanting) = self.pods.get_mut(uid) {
                 let resolving = &mut wanting.resolving;
-                resolving.uses = wishes.uses;
-                full = &wishes.full - &resolving.full;
-                resolving.full = wishes.full;
-                resolving.readers = wishes.readers.into_keys().collect();
+                resolving.uses = desired.uses;
+                full = &desired.full - &resolving.full;
+                resolving.full = desired.full;
+                resolving.readers = desired.readers.into_keys().collect();
                 if let Some(timer) = resolving.again.replace(again) {
                     ctx.cancel(timer);
                 }
@@ -198,7 +198,7 @@ impl VolumeManager {
             taken: &taken,
             attached,
         };
-        let mut wishes = PodDesiredVolumes {
+        let mut desired = PodDesiredVolumes {
             by_name: BTreeMap::new(),
             uses: BTreeSet::new(),
             refresh_at: None,
@@ -207,26 +207,26 @@ impl VolumeManager {
             full: BTreeSet::new(),
         };
         for (name, resolved) in resolve::all(pod, &context) {
-            let wish = match resolved {
+            let volume = match resolved {
                 Ok(resolved) => {
-                    wishes.uses.extend(resolved.uses.iter().cloned());
-                    let refresh = wishes.refresh_at.into_iter().chain(resolved.refresh_at);
-                    wishes.refresh_at = refresh.min();
-                    Ok(self.desired_volume(pod, &name, resolved, (&context, &mut wishes)))
+                    desired.uses.extend(resolved.uses.iter().cloned());
+                    let refresh = desired.refresh_at.into_iter().chain(resolved.refresh_at);
+                    desired.refresh_at = refresh.min();
+                    Ok(self.desired_volume(pod, &name, resolved, (&context, &mut desired)))
                 }
                 Err(unresolved) => {
-                    wishes.uses.extend(unresolved.uses.iter().cloned());
+                    desired.uses.extend(unresolved.uses.iter().cloned());
                     if unresolved.reason == event_reasons::ATTACH_LIMIT {
                         let drivers = unresolved.uses.iter();
                         let drivers = drivers.filter(|uses| uses.kind == "CSIDriver");
-                        wishes.full.extend(drivers.map(|uses| uses.name.clone()));
+                        desired.full.extend(drivers.map(|uses| uses.name.clone()));
                     }
                     Err(unresolved)
                 }
             };
-            wishes.by_name.insert(name, wish);
+            desired.by_name.insert(name, volume);
         }
-        wishes
+        desired
     }
 
     /// Which pods have which volume; empty for a pod whose kinds of volumes are never shared.
@@ -293,8 +293,8 @@ impl VolumeManager {
         };
         for (name, folder) in readers {
             if !wanting.resolving.readers.contains(name) {
-                let told = event_reasons::read_only_not_expanded(folder);
-                self.record_event(uid, EventType::Warning, (told.reason, told.message), ctx);
+                let event = event_reasons::read_only_not_expanded(folder);
+                self.record_event(uid, EventType::Warning, (event.reason, event.message), ctx);
             }
         }
     }

@@ -26,14 +26,14 @@ impl VolumeManager {
         reply: Reply<Result<BTreeMap<u32, PathBuf>, SubpathBindError>>,
         ctx: &mut Context<Msg>,
     ) {
-        let wishes: Option<Vec<SubpathSpec>> = subpaths
+        let specs: Option<Vec<SubpathSpec>> = subpaths
             .into_iter()
             .map(|subpath| {
                 let volume = self.world.volume(&uid, &subpath.volume)?;
                 Some(self.subpath_spec(&uid, &container, subpath, &volume))
             })
             .collect();
-        let Some(wishes) = wishes.filter(|_| self.world.enter(&uid)) else {
+        let Some(wishes) = specs.filter(|_| self.world.enter(&uid)) else {
             return reply.send(Err(SubpathBindError {
                 message: "the pod's volumes are not mounted".to_owned(),
                 transient: Retry::Soon,
@@ -41,9 +41,9 @@ impl VolumeManager {
         };
         let storage = self.peers.storage.clone();
         ctx.run(async move {
-            let mut worn = Vec::new();
-            reply.send(bound(&storage, wishes, &container, &mut worn).await);
-            Completion::AccessEnded { uid, stuck: worn }.into()
+            let mut stuck = Vec::new();
+            reply.send(bound(&storage, wishes, &container, &mut stuck).await);
+            Completion::AccessEnded { uid, stuck }.into()
         });
     }
 

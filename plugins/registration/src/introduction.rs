@@ -78,12 +78,12 @@ impl Introduction {
             error: refusal.unwrap_or_default().to_owned(),
         };
         let request = rpc::request(status, NOTIFY_TIMEOUT);
-        let told = rpc::finish(
+        let answer = rpc::finish(
             NOTIFY_TIMEOUT,
             self.client.notify_registration_status(request),
         )
         .await;
-        if let Err(failure) = told {
+        if let Err(failure) = answer {
             tracing::warn!(
                 "RegisterPlugin error -- failed to send registration status at socket {}, err: {failure}",
                 self.socket.display()

@@ -305,7 +305,7 @@ impl ClusterContext<'_> {
         inputs: &ClusterInputs<'_>,
         supplied: BTreeSet<PodUid>,
     ) {
-        let told = vec![
+        let subscribers = vec![
             Recipient::new(self.addrs.pods.clone(), |uids| api_pods::Msg::Supplied {
                 uids,
             }),
@@ -314,8 +314,13 @@ impl ClusterContext<'_> {
             }),
         ];
         let api = self.client.kube(RequestLane::Work);
-        let peers = manager::Peers::new(api, inputs.writer.clone(), inputs.folder.clone(), told)
-            .with_recorder(self.node.recorder.clone());
+        let peers = manager::Peers::new(
+            api,
+            inputs.writer.clone(),
+            inputs.folder.clone(),
+            subscribers,
+        )
+        .with_recorder(self.node.recorder.clone());
         let rules = inputs.settings.keeping(supplied);
         self.group
             .spawn(ChildSpec::permanent("objects"), port, move || {
@@ -356,7 +361,7 @@ impl ClusterContext<'_> {
             source: PodSource::Api,
             pods,
         };
-        let told = api_pods::PodSubscribers {
+        let subscribers = api_pods::PodSubscribers {
             directory: Recipient::new(self.node.pod_manager.clone(), set),
             remembered: Recipient::new(self.node.pod_manager.clone(), |pods| {
                 pod_manager::Msg::Restored { pods }
@@ -378,7 +383,7 @@ impl ClusterContext<'_> {
                     client.clone(),
                     name.clone(),
                     remembered.clone(),
-                    told.clone(),
+                    subscribers.clone(),
                 )
             });
     }

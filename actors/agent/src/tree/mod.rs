@@ -132,9 +132,9 @@ fn objects(
     let is_given = !path.as_os_str().is_empty();
     if is_given {
         let (_, port) = mailbox(objects::MAILBOX);
-        let supply = filled.clone();
+        let store_writer = filled.clone();
         group.spawn(ChildSpec::permanent("folder"), port, move || {
-            ObjectFolder::new(path.clone(), supply.clone())
+            ObjectFolder::new(path.clone(), store_writer.clone())
         });
     }
     let Some(cluster) = cluster else {

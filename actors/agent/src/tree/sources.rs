@@ -16,7 +16,7 @@ pub(super) fn spawn(node: &NodeHandle, settings: &AgentSettings) {
         .root
         .supervisor("sources", Strategy::OneForOne, Intensity::MANAGERS);
     let kubelet = &settings.config.kubelet;
-    let ground = settings.static_pod_context();
+    let context = settings.static_pod_context();
     if settings.sources.contains(&PodSource::File) {
         let (_, port) = mailbox(file::MAILBOX);
         let (path, period) = (
@@ -26,7 +26,7 @@ pub(super) fn spawn(node: &NodeHandle, settings: &AgentSettings) {
         let (pod_manager, recorder, ground) = (
             node.pod_manager.clone(),
             node.recorder.clone(),
-            ground.clone(),
+            context.clone(),
         );
         sources.spawn(ChildSpec::permanent("file"), port, move || {
             FileSource::new(
@@ -51,7 +51,7 @@ pub(super) fn spawn(node: &NodeHandle, settings: &AgentSettings) {
                 url.as_str(),
                 &headers,
                 period,
-                ground.clone(),
+                context.clone(),
                 pod_manager.clone(),
                 recorder.clone(),
             )

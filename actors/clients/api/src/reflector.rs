@@ -118,12 +118,12 @@ where
             if let Some(wait) = self.wait.take() {
                 tokio::time::sleep(wait).await;
             }
-            let told = match (self.version.clone(), self.events.is_some()) {
+            let step = match (self.version.clone(), self.events.is_some()) {
                 (None, _) => self.list().await.map(Some),
                 (Some(version), false) => self.open(&version).await.map(|()| None),
                 (Some(_), true) => self.next().await,
             };
-            match told {
+            match step {
                 Ok(Some(event)) => return Ok(event),
                 Ok(None) => {}
                 Err(trouble) => {

@@ -112,7 +112,7 @@ pub struct Rig {
     pub port: u16,
     pub authority: CertifiedIssuer<'static, KeyPair>,
     pub folder: tempfile::TempDir,
-    heard: watch::Sender<Vec<ReceivedRequest>>,
+    received: watch::Sender<Vec<ReceivedRequest>>,
     secured: RigSecurity,
 }
 
@@ -167,18 +167,18 @@ impl Rig {
             port,
             authority,
             folder: tempfile::tempdir().unwrap(),
-            heard,
+            received: heard,
             secured,
         }
     }
 
     pub fn requests(&self) -> Vec<ReceivedRequest> {
-        self.heard.borrow().clone()
+        self.received.borrow().clone()
     }
 
     /// Waits until so many requests that are like this have come.
     pub async fn hears(&self, count: usize, like: impl Fn(&ReceivedRequest) -> bool) {
-        let mut heard = self.heard.subscribe();
+        let mut heard = self.received.subscribe();
         let enough = heard.wait_for(|all| all.iter().filter(|heard| like(heard)).count() >= count);
         let enough = tokio::time::timeout(PATIENCE, enough).await;
         drop(enough.expect("they come in time").unwrap());

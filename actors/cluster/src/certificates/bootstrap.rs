@@ -155,11 +155,11 @@ current-context: x
 
     impl BootstrapFixture {
         fn new() -> Self {
-            let ground = BootstrapFixture {
+            let fixture = BootstrapFixture {
                 folder: tempfile::tempdir().unwrap(),
             };
-            fs::write(ground.path("bootstrap"), BOOTSTRAP).unwrap();
-            ground
+            fs::write(fixture.path("bootstrap"), BOOTSTRAP).unwrap();
+            fixture
         }
 
         fn path(&self, name: &str) -> PathBuf {
@@ -177,8 +177,8 @@ current-context: x
     /// Upstream's TestLoadClientConfig: without a kubeconfig.
     #[test]
     fn a_kubeconfig_is_written_that_leads_to_the_certificate_to_come() {
-        let ground = BootstrapFixture::new();
-        let (prepared, text) = ground.prepare().unwrap();
+        let fixture = BootstrapFixture::new();
+        let (prepared, text) = fixture.prepare().unwrap();
         assert_eq!(prepared, BootstrapOutcome::Written);
         let written = Kubeconfig::from_yaml(&text).unwrap();
         assert!(text.contains("https://127.0.0.1:1"), "{text}");
@@ -193,38 +193,38 @@ current-context: x
     /// Upstream's TestLoadClientConfig: with one that is valid.
     #[test]
     fn a_kubeconfig_with_a_good_certificate_stays() {
-        let ground = BootstrapFixture::new();
-        ground.prepare().unwrap();
+        let fixture = BootstrapFixture::new();
+        fixture.prepare().unwrap();
         let (certificate, key) = signed();
-        fs::write(ground.path("current.pem"), certificate + &key).unwrap();
-        let mark = ground.path("kubeconfig");
+        fs::write(fixture.path("current.pem"), certificate + &key).unwrap();
+        let mark = fixture.path("kubeconfig");
         let before = fs::metadata(&mark).unwrap().modified().unwrap();
-        assert_eq!(ground.prepare().unwrap().0, BootstrapOutcome::Kept);
+        assert_eq!(fixture.prepare().unwrap().0, BootstrapOutcome::Kept);
         assert_eq!(fs::metadata(&mark).unwrap().modified().unwrap(), before);
     }
 
     /// Upstream's TestLoadClientConfig: with one that has expired.
     #[test]
     fn a_kubeconfig_whose_certificate_is_over_is_written_anew() {
-        let ground = BootstrapFixture::new();
+        let fixture = BootstrapFixture::new();
         let (certificate, key) = signed_until(kernel::wall() - std::time::Duration::from_secs(9));
-        fs::write(ground.path("old.pem"), certificate + &key).unwrap();
-        let old = ground.path("old.pem").display().to_string();
+        fs::write(fixture.path("old.pem"), certificate + &key).unwrap();
+        let old = fixture.path("old.pem").display().to_string();
         let before = BOOTSTRAP.replace(
             "token: abcdef.0123456789abcdef",
             &format!("client-certificate: {old}, client-key: {old}"),
         );
-        fs::write(ground.path("kubeconfig"), before).unwrap();
-        let (prepared, text) = ground.prepare().unwrap();
+        fs::write(fixture.path("kubeconfig"), before).unwrap();
+        let (prepared, text) = fixture.prepare().unwrap();
         assert!(prepared == BootstrapOutcome::Written && text.contains("current.pem"));
     }
 
     #[test]
     fn a_bad_bootstrap_file_is_named_and_nothing_is_written() {
-        let ground = BootstrapFixture::new();
-        fs::write(ground.path("bootstrap"), "clusters: 7").unwrap();
-        let error = ground.prepare().unwrap_err();
+        let fixture = BootstrapFixture::new();
+        fs::write(fixture.path("bootstrap"), "clusters: 7").unwrap();
+        let error = fixture.prepare().unwrap_err();
         assert!(error.to_string().contains("bootstrap"), "{error}");
-        assert!(!ground.path("kubeconfig").exists());
+        assert!(!fixture.path("kubeconfig").exists());
     }
 }

@@ -110,7 +110,8 @@ pub struct Snapshot {
     pub requesting: bool,
     pub failures: u32,
     pub rotations: u64,
-    pub trouble: Option<String>,
+    #[serde(rename = "trouble")]
+    pub last_error: Option<String>,
 }
 
 /// Requests one certificate, offers it to TLS, and replaces it in time.
@@ -123,14 +124,14 @@ pub struct Rotation {
     renewal: RotationPolicy,
 
     wanted: Option<CertificateSubject>,
-    held: Option<TlsKeyPair>,
+    current: Option<TlsKeyPair>,
     rotate_at: Option<Timestamp>,
     asking: Option<(TaskId, CertificateSubject)>,
     due: Option<TimerId>,
     over: Option<TimerId>,
     failures: u32,
     rotations: u64,
-    trouble: Option<String>,
+    last_error: Option<String>,
 }
 
 impl Actor for Rotation {
@@ -141,7 +142,7 @@ impl Actor for Rotation {
         let store = self.store.clone();
         let current = kernel::spawn_blocking(move || store.current()).await;
         match current {
-            Ok(Ok(pair)) => self.held = pair,
+            Ok(Ok(pair)) => self.current = pair,
             Ok(Err(error)) => self.warn(error_chain(&error)),
             Err(error) => self.warn(error_chain(&error)),
         }
@@ -161,7 +162,7 @@ impl Actor for Rotation {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let held = self.held.as_ref();
+        let held = self.current.as_ref();
         Snapshot {
             subject: held.map(|pair| pair.subject.common_name.clone()),
             not_after: held.map(|pair| pair.lifetime.not_after),
@@ -169,7 +170,7 @@ impl Actor for Rotation {
             requesting: self.asking.is_some(),
             failures: self.failures,
             rotations: self.rotations,
-            trouble: self.trouble.clone(),
+            last_error: self.last_error.clone(),
         }
     }
 }
@@ -192,14 +193,14 @@ impl Rotation {
             identity,
             renewal: RotationPolicy::default(),
             wanted,
-            held: None,
+            current: None,
             rotate_at: None,
             asking: None,
             due: None,
             over: None,
             failures: 0,
             rotations: 0,
-            trouble: None,
+            last_error: None,
         }
     }
 
@@ -228,7 +229,7 @@ impl Rotation {
     fn offer(&mut self, ctx: &mut Context<Msg>) {
         let now = ctx.timestamp();
         let good = self
-            .held
+            .current
             .as_ref()
             .filter(|pair| !pair.lifetime.is_over(now));
         let offered = good.map(|pair| pair.certified.clone());
@@ -238,10 +239,10 @@ impl Rotation {
         if let Some(pair) = good {
             let left = until(now, pair.lifetime.not_after) + Duration::from_secs(1);
             self.over = Some(ctx.after(left, Msg::Over));
-        } else if self.held.is_some() {
+        } else if self.current.is_some() {
             tracing::warn!(purpose = ?self.purpose, "the certificate is over");
         }
-        let not_after = self.held.as_ref().map(|pair| pair.lifetime.not_after);
+        let not_after = self.current.as_ref().map(|pair| pair.lifetime.not_after);
         let not_after = not_after.map_or(i64::MAX, Timestamp::as_second);
         NOT_AFTER[self.purpose as usize].store(not_after, Ordering::Relaxed);
         self.identity.send_if_modified(|before| {
@@ -264,7 +265,7 @@ impl Rotation {
             return;
         };
         let now = ctx.timestamp();
-        let held = self.held.as_ref();
+        let held = self.current.as_ref();
         match held.map(|pair| (pair, pair.subject.difference_from(wanted))) {
             Some((pair, None)) if !pair.lifetime.is_over(now) => {
                 self.rotate_at = pair.lifetime.rotation(self.renewal, kernel::chance());
@@ -285,7 +286,7 @@ impl Rotation {
         };
         let now = ctx.timestamp();
         let is_good = |pair: &TlsKeyPair| !pair.lifetime.is_over(now);
-        let has_good = self.held.as_ref().is_some_and(is_good);
+        let has_good = self.current.as_ref().is_some_and(is_good);
         if !has_good && self.over.is_some() {
             // The expired pair is withdrawn before another is requested, though its timer is not due yet.
             self.offer(ctx);
@@ -312,9 +313,9 @@ impl Rotation {
                     .wanted
                     .as_ref()
                     .and_then(|wanted| pair.subject.difference_from(wanted));
-                let before = self.held.replace(pair);
+                let before = self.current.replace(pair);
                 self.count(before.as_ref(), ctx);
-                self.trouble = None;
+                self.last_error = None;
                 self.offer(ctx);
                 match lack {
                     None => {
@@ -355,7 +356,7 @@ impl Rotation {
 
     fn warn(&mut self, text: String) {
         tracing::warn!(purpose = ?self.purpose, "{text}");
-        self.trouble = Some(text);
+        self.last_error = Some(text);
     }
 }
 

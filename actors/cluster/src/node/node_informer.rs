@@ -89,8 +89,8 @@ impl NodeInformer {
     fn tell(&mut self, ctx: &mut Context<Msg>) {
         self.told += 1;
         let node = self.object.borrow_and_update().clone();
-        let told = self.listeners.iter().map(|one| one.tell(node.clone()));
-        match told.filter(Result::is_err).count() {
+        let sends = self.listeners.iter().map(|one| one.tell(node.clone()));
+        match sends.filter(Result::is_err).count() {
             0 => self.wait(ctx),
             _ => drop(ctx.after(AGAIN, Msg::Changed)),
         }

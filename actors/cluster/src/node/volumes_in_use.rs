@@ -139,8 +139,8 @@ impl NodeStatusManager {
         let closed = spec.unschedulable == Some(true);
         if closed != self.unschedulable {
             self.unschedulable = closed;
-            let told = NodeEvent::scheduling(&self.policy.status, closed);
-            self.record(&told, ctx);
+            let event = NodeEvent::scheduling(&self.policy.status, closed);
+            self.record(&event, ctx);
         }
     }
 

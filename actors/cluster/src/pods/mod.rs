@@ -126,7 +126,8 @@ pub struct Snapshot {
     pub pods: usize,
     pub mirrors: usize,
     /// New ones that wait for what they refer to, by namespace/name.
-    pub held: Vec<String>,
+    #[serde(rename = "held")]
+    pub waiting: Vec<String>,
     /// Pods of the API that this node cannot take, and why.
     pub refused: Vec<String>,
     /// The API's last error; none while it answers.
@@ -145,10 +146,10 @@ enum PodOrigin {
 /// Follows the API's pods of this node, and keeps the mirrors of static ones.
 pub struct ApiPods {
     client: ApiClient,
-    told: Subscribers,
+    notified: Subscribers,
 
     from: PodOrigin,
-    held: PodStore,
+    store: PodStore,
     mirroring: MirrorPods,
     trouble: Option<String>,
     telling: TimerState,
@@ -168,7 +169,7 @@ impl Actor for ApiPods {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         let api = Api::all(self.client.kube(RequestLane::Work));
-        let ours = ObjectSelector::fields(format!("spec.nodeName={}", self.held.node()));
+        let ours = ObjectSelector::fields(format!("spec.nodeName={}", self.store.node()));
         let stream = watch::<Pod>(api, ours).ready_chunks(AT_ONCE).boxed();
         ask(stream, ctx);
         ctx.after(FIRST_TIMEOUT, Msg::Due(Timer::FirstAnswerLate));
@@ -180,7 +181,7 @@ impl Actor for ApiPods {
             Msg::Supplied { uids } => self.supplied(&uids, ctx),
             Msg::Static(statics) => self.fixed(statics, ctx),
             Msg::Node { uid } => self.node(uid, ctx),
-            Msg::All { reply } => reply.send(self.held.everything()),
+            Msg::All { reply } => reply.send(self.store.everything()),
             Msg::Watched(batch) => self.watched(batch, ctx),
             Msg::Resync => self.resync(ctx),
             Msg::Due(Timer::FirstAnswerLate) => self.late(ctx),
@@ -202,10 +203,10 @@ impl Actor for ApiPods {
                 PodOrigin::Checkpoint => "checkpoint",
                 PodOrigin::Api => "api",
             },
-            pods: self.held.all().len(),
-            mirrors: self.held.mirrors().len(),
-            held: self.held.waiting(),
-            refused: self.held.refused(),
+            pods: self.store.all().len(),
+            mirrors: self.store.mirrors().len(),
+            waiting: self.store.waiting(),
+            refused: self.store.refused(),
             trouble: self.trouble.clone(),
             mirror_troubles: self.mirroring.troubles(),
         }
@@ -218,14 +219,14 @@ impl ApiPods {
         client: ApiClient,
         node: Arc<str>,
         remembered: Vec<Arc<Pod>>,
-        told: PodSubscribers,
+        notified: PodSubscribers,
     ) -> ApiPods {
         ApiPods {
             client,
-            mirroring: MirrorPods::new(Arc::clone(&node), told.kept.clone()),
-            told: Subscribers::new(told),
+            mirroring: MirrorPods::new(Arc::clone(&node), notified.kept.clone()),
+            notified: Subscribers::new(notified),
             from: PodOrigin::Nobody,
-            held: PodStore::new(node, remembered),
+            store: PodStore::new(node, remembered),
             trouble: None,
             telling: TimerState::Off,
             told_at: None,
@@ -234,7 +235,7 @@ impl ApiPods {
     }
 
     fn supplied(&mut self, uids: &BTreeSet<PodUid>, ctx: &mut Context<Msg>) {
-        if self.held.supplied(uids) {
+        if self.store.supplied(uids) {
             self.tell_now(ctx);
         }
     }
@@ -271,10 +272,10 @@ impl ApiPods {
         match event {
             ObjectEvent::Listed(pods) => {
                 self.from = PodOrigin::Api;
-                self.held.list(pods, now, seen);
+                self.store.list(pods, now, seen);
             }
-            ObjectEvent::Applied(pod) => self.held.apply(pod, now, seen),
-            ObjectEvent::Deleted(pod) => self.held.delete(&pod),
+            ObjectEvent::Applied(pod) => self.store.apply(pod, now, seen),
+            ObjectEvent::Deleted(pod) => self.store.delete(&pod),
         }
     }
 
@@ -288,13 +289,13 @@ impl ApiPods {
     }
 
     fn resync(&mut self, ctx: &mut Context<Msg>) {
-        self.told.statuses.forget();
+        self.notified.statuses.forget();
         self.tell(ctx);
     }
 
     /// Before the first answer of the API the checkpoint is the only source. An empty one proves nothing.
     fn late(&mut self, ctx: &mut Context<Msg>) {
-        let remembered = self.held.all();
+        let remembered = self.store.all();
         if self.from != PodOrigin::Nobody || remembered.is_empty() {
             return;
         }
@@ -325,15 +326,15 @@ impl ApiPods {
     /// Sends each set that has changed. A subscriber with a full mailbox gets it later.
     fn tell(&mut self, ctx: &mut Context<Msg>) {
         self.told_at = Some(ctx.now());
-        let told = match self.from {
+        let sent = match self.from {
             PodOrigin::Nobody => return,
-            PodOrigin::Checkpoint => self.told.remembered.tell(&self.held.all()),
+            PodOrigin::Checkpoint => self.notified.remembered.tell(&self.store.all()),
             PodOrigin::Api => self.tell_all(),
         };
-        if told.is_err() {
+        if sent.is_err() {
             self.tell_soon(TOLD_AGAIN, ctx);
         }
-        if let Some(at) = self.held.next_release()
+        if let Some(at) = self.store.next_release()
             && self.releasing == TimerState::Off
         {
             self.releasing = TimerState::On;
@@ -346,20 +347,20 @@ impl ApiPods {
 
     /// The object manager first: the other subscribers wait for what it supplies.
     fn tell_all(&mut self) -> Result<(), Full> {
-        let all = self.held.all();
-        let objects = self.told.objects.tell(&all);
-        let desired_pods = self.held.desired_pods();
+        let all = self.store.all();
+        let objects = self.notified.objects.tell(&all);
+        let desired_pods = self.store.desired_pods();
         let directory = desired_pods.map_or(Ok(()), |desired_pods| {
-            self.told.directory.tell(&desired_pods)
+            self.notified.directory.tell(&desired_pods)
         });
-        let statuses = self.told.statuses.tell(&self.held.shown());
-        let alone = self.told.alone.tell(&all);
+        let statuses = self.notified.statuses.tell(&self.store.shown());
+        let alone = self.notified.alone.tell(&all);
         objects.and(directory).and(statuses).and(alone)
     }
 
     fn release(&mut self, ctx: &mut Context<Msg>) {
         self.releasing = TimerState::Off;
-        self.held.release(ctx.now());
+        self.store.release(ctx.now());
         self.tell(ctx);
     }
 
@@ -368,7 +369,7 @@ impl ApiPods {
         if self.from != PodOrigin::Api {
             return;
         }
-        let mirrors = self.held.mirrors();
+        let mirrors = self.store.mirrors();
         for sync_request in self.mirroring.begin(&mirrors, ctx.now()) {
             let client = self.client.kube(RequestLane::Work);
             ctx.run(async move { Msg::Mirrored(Box::new(sync_request.run(client).await)) });
@@ -377,10 +378,10 @@ impl ApiPods {
 
     fn mirrored(&mut self, end: MirrorOutcome, ctx: &mut Context<Msg>) {
         if let Some(gone) = &end.deleted {
-            self.held.delete(gone);
+            self.store.delete(gone);
         }
         if let Some(made) = end.made.clone() {
-            self.held.apply(made, ctx.now(), ctx.timestamp());
+            self.store.apply(made, ctx.now(), ctx.timestamp());
         }
         let wait = self.mirroring.ended(&end, ctx.now());
         ctx.after(wait, Msg::Due(Timer::RetryMirrors));

@@ -88,12 +88,12 @@ impl PodStore {
             Some(entry) => entry.renew(pod),
             None => {
                 let gate = self.gate(&pod, now);
-                let wish = Arc::new(noted(pod, seen));
-                let shown = Arc::clone(&wish);
+                let desired = Arc::new(noted(pod, seen));
+                let shown = Arc::clone(&desired);
                 self.pods.insert(
                     name,
                     PodStoreEntry {
-                        desired: wish,
+                        desired,
                         shown,
                         gate,
                     },

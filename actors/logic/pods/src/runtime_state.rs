@@ -80,14 +80,14 @@ impl PodRuntimeState {
         let (came, lost): (Vec<String>, Vec<String>) = lost
             .into_iter()
             .partition(|id| self.unconfirmed.contains(id));
-        let news = !lost.is_empty();
+        let changed = !lost.is_empty();
         for id in lost {
             self.remove(&id);
         }
         let merged = self.merge(picture);
         self.unconfirmed.clear();
         self.doubtful = !came.is_empty();
-        merged || news
+        merged || changed
     }
 
     /// Whether the last complete state lacked something that may have come while it was read: no decision may rest on

@@ -110,7 +110,7 @@ impl HookFailure {
 
 impl HookRunner<'_> {
     async fn execute(&self, hook: &LifecycleHook<'_>, within: Duration) -> Result<(), HookError> {
-        let told = |error: &str, output: &str| {
+        let failure = |error: &str, output: &str| {
             let (pod, container) = (hook.pod, hook.container.name.as_str());
             decide::failed(hook.handler, pod, container, (error, output))
         };
@@ -122,8 +122,8 @@ impl HookRunner<'_> {
             HookAction::Nothing => Err(HookFailure::new(decide::invalid(hook.handler))),
         };
         end.map_err(|failed| match failed {
-            HookFailure::Said { error, output } => HookError::Failed(told(&error, &output)),
-            HookFailure::Late { error } => HookError::Deadline(told(&error, "")),
+            HookFailure::Said { error, output } => HookError::Failed(failure(&error, &output)),
+            HookFailure::Late { error } => HookError::Deadline(failure(&error, "")),
         })
     }
 

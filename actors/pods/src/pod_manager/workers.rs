@@ -59,7 +59,7 @@ impl PodWorkers {
         let requested = RefCell::new(total_requests(&desired.allocated));
         let (sender, receiver) = watch::channel(desired);
         let missed = Rc::new(Cell::new(false));
-        let wish = worker::PodUpdates {
+        let updates = worker::PodUpdates {
             goal: receiver,
             missed: missed.clone(),
             rules: self.rules.subscribe(),
@@ -67,7 +67,7 @@ impl PodWorkers {
         let (peers, owned) = (self.peers.clone(), uid.clone());
         self.supervisor
             .spawn(ChildSpec::transient(uid.as_str()), port, move || {
-                worker::PodWorker::new(owned.clone(), wish.clone(), peers.clone())
+                worker::PodWorker::new(owned.clone(), updates.clone(), peers.clone())
             });
         let worker = WorkerHandle {
             addr,

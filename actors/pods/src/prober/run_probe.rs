@@ -334,8 +334,8 @@ impl Prober {
             let Some((watch, probed)) = self.probed(id, output) else {
                 continue;
             };
-            let told = watch.worker.tell(worker::Msg::Probed(Box::new(probed)));
-            if let Err(kernel::Overloaded(worker::Msg::Probed(probed))) = told {
+            let sent = watch.worker.tell(worker::Msg::Probed(Box::new(probed)));
+            if let Err(kernel::Overloaded(worker::Msg::Probed(probed))) = sent {
                 self.unnotified.insert(id, probed.output);
             }
         }

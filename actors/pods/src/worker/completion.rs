@@ -145,7 +145,7 @@ impl PodWorker {
         metrics::forget_probes(&self.updates.goal.borrow().allocated);
         // Each of these managers has room for every pod, and these messages only clean up.
         let uid = &self.uid;
-        let told = [
+        let sent = [
             self.peers
                 .checkpoints
                 .tell(checkpoints::Msg::Forget { uid: uid.clone() })
@@ -161,7 +161,7 @@ impl PodWorker {
                 ))
                 .is_ok(),
         ];
-        if told.contains(&false) {
+        if sent.contains(&false) {
             self.retry_after(RETRY_PERIOD, ctx);
             return Ok(());
         }

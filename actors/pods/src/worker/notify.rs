@@ -35,13 +35,13 @@ struct ProberInput {
 impl PodWorker {
     /// Sends changes to the peers; one that found no room is sent again.
     pub(super) fn notify_peers(&mut self, ctx: &mut Context<Msg>) {
-        let told = [
+        let sent = [
             self.notify_stopped(),
             self.notify_over(),
             self.notify_prober(ctx),
             self.notify_logs(),
         ];
-        if told.contains(&false) {
+        if sent.contains(&false) {
             self.retry_after(RETRY_PERIOD, ctx);
         }
     }
@@ -116,11 +116,11 @@ impl PodWorker {
                 pod: pod.clone(),
             })),
         };
-        let told = self.peers.prober.tell(msg).is_ok();
-        if told {
+        let sent = self.peers.prober.tell(msg).is_ok();
+        if sent {
             self.published.last_notified.probed = Some(next);
         }
-        told
+        sent
     }
 
     fn notify_logs(&mut self) -> bool {
@@ -138,11 +138,11 @@ impl PodWorker {
                 containers: containers.clone(),
             },
         };
-        let told = self.peers.logs.tell(msg).is_ok();
-        if told {
+        let sent = self.peers.logs.tell(msg).is_ok();
+        if sent {
             self.published.last_notified.logged = containers;
         }
-        told
+        sent
     }
 
     /// Has everything sent again: a manager restarted and lost it.

@@ -111,7 +111,8 @@ pub struct Snapshot {
     pub locked: bool,
     pub going_down: bool,
     pub steps_left: usize,
-    pub trouble: Option<String>,
+    #[serde(rename = "trouble")]
+    pub last_error: Option<String>,
 }
 
 /// The shutdown manager.
@@ -130,7 +131,7 @@ pub struct ShutdownManager {
     record: ShutdownRecord,
     record_state: RecordState,
     lock_state: LockState,
-    trouble: Option<String>,
+    last_error: Option<String>,
 }
 
 impl Actor for ShutdownManager {
@@ -164,7 +165,7 @@ impl Actor for ShutdownManager {
             locked: self.lock.is_some(),
             going_down: self.going_down,
             steps_left: self.steps.as_ref().map_or(0, Vec::len),
-            trouble: self.trouble.clone(),
+            last_error: self.last_error.clone(),
         }
     }
 }
@@ -184,7 +185,7 @@ impl ShutdownManager {
             record: ShutdownRecord::default(),
             record_state: RecordState::No,
             lock_state: LockState::No,
-            trouble: None,
+            last_error: None,
         }
     }
 
@@ -218,7 +219,7 @@ impl ShutdownManager {
         match outcome {
             Ok((logind, lock)) => {
                 self.pause = RECONNECT_PERIOD;
-                self.trouble = None;
+                self.last_error = None;
                 self.lock = Some(lock);
                 self.listen(&logind, ctx);
                 self.logind = Some(logind);
@@ -239,13 +240,13 @@ impl ShutdownManager {
             let Ok(news) = logind.shutdown_signals().await else {
                 return Msg::Logind(LogindEvent::Ended);
             };
-            let mut news = std::pin::pin!(news);
-            while let Some(starts) = news.next().await {
-                let told = match starts {
+            let mut signals = std::pin::pin!(news);
+            while let Some(starts) = signals.next().await {
+                let sent = match starts {
                     true => addr.tell(Msg::Logind(LogindEvent::Down)),
                     false => addr.tell(Msg::Logind(LogindEvent::Cancelled)),
                 };
-                if told.is_err() {
+                if sent.is_err() {
                     break;
                 }
             }
@@ -343,9 +344,9 @@ impl ShutdownManager {
 
     fn complain(&mut self, error: LogindError) {
         let text = kernel::error_chain(&error);
-        if self.trouble.as_ref() != Some(&text) {
+        if self.last_error.as_ref() != Some(&text) {
             tracing::warn!("the machine will not wait for pods to end: {text}");
         }
-        self.trouble = Some(text);
+        self.last_error = Some(text);
     }
 }

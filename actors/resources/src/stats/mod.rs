@@ -171,22 +171,22 @@ impl SummaryProvider {
     }
 
     async fn summarize(&self, scope: SummaryScope) -> Result<StatsSummary, SummaryError> {
-        let told = self.ask(scope).await?;
-        let (node, seen) = self.see(scope, &told).await?;
+        let inputs = self.ask(scope).await?;
+        let (node, seen) = self.see(scope, &inputs).await?;
         let root = seen.root.clone().unwrap_or_default();
         let facts = SummaryInput {
-            listed: &told.listed,
-            measured: &told.measured,
-            pods: &told.pods,
-            volumes: &told.volumes,
+            listed: &inputs.listed,
+            measured: &inputs.measured,
+            pods: &inputs.pods,
+            volumes: &inputs.volumes,
             disks: &seen.disks,
             file_systems: &seen.file_systems,
             root: &root,
         };
         let mut rates = self.0.rates.borrow_mut();
         let pods = pod_summary::stats(&facts, scope, &mut rates);
-        let node = self.node(node, scope, &told.file_systems, &seen, &mut rates);
-        forget_gone(&mut rates, &told.listed);
+        let node = self.node(node, scope, &inputs.file_systems, &seen, &mut rates);
+        forget_gone(&mut rates, &inputs.listed);
         Ok(StatsSummary { node, pods })
     }
 
@@ -194,7 +194,7 @@ impl SummaryProvider {
         let runtime = &self.0.peers.runtime;
         let of_runtime = futures_util::future::try_join(runtime.pods(), runtime.measured());
         let (listed, measured) = of_runtime.await.map_err(SummaryError::Runtime)?;
-        let mut told = SummaryInputs {
+        let mut inputs = SummaryInputs {
             listed,
             measured,
             pods: BTreeMap::new(),
@@ -203,16 +203,16 @@ impl SummaryProvider {
         };
         if scope == SummaryScope::Everything {
             let known = futures_util::future::try_join(self.pods(), self.volumes());
-            (told.pods, told.volumes) = known.await.map_err(SummaryError::Silent)?;
+            (inputs.pods, inputs.volumes) = known.await.map_err(SummaryError::Silent)?;
             match runtime.file_systems().await {
-                Ok(file_systems) => told.file_systems = file_systems,
+                Ok(file_systems) => inputs.file_systems = file_systems,
                 // The rest of the summary is still of use.
                 Err(error) => {
                     tracing::warn!("the images' file system is not known: {}", error.describe());
                 }
             }
         }
-        Ok(told)
+        Ok(inputs)
     }
 
     async fn pods(&self) -> Result<BTreeMap<PodUid, Arc<Pod>>, AskError> {

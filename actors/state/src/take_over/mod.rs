@@ -152,10 +152,10 @@ impl AllocationFile {
     fn set_aside(&self, why: &dyn std::error::Error) -> String {
         let mut aside = self.path.clone().into_os_string();
         aside.push(SET_ASIDE_SUFFIX);
-        let told = format!("{}: {}", self.path.display(), kernel::error_chain(why));
+        let text = format!("{}: {}", self.path.display(), kernel::error_chain(why));
         match fs::rename(&self.path, &aside) {
-            Ok(()) => format!("{told}; it is kept as {}", Path::new(&aside).display()),
-            Err(error) => format!("{told}; it cannot be set aside: {error}"),
+            Ok(()) => format!("{text}; it is kept as {}", Path::new(&aside).display()),
+            Err(error) => format!("{text}; it cannot be set aside: {error}"),
         }
     }
 

@@ -133,8 +133,8 @@ impl Translator {
         if self.containers.len() >= MAX_QUEUED_EVENTS {
             return Err(too_many());
         }
-        let lane = event.container.clone();
-        if let Some(event) = self.containers.push(&lane, event) {
+        let key = event.container.clone();
+        if let Some(event) = self.containers.push(&key, event) {
             self.begin(event);
         }
         Ok(())
@@ -155,9 +155,9 @@ impl Translator {
         };
         let sent = known.as_ref().and_then(|known| self.cache.last_sent(known));
         let quick_lookup = self.quick_lookup.clone();
-        let lane = event.container.clone();
-        let quick_status = quick_lookup.quick_status(lane.clone(), known, sent);
-        self.containers.run(lane, async move {
+        let key = event.container.clone();
+        let quick_status = quick_lookup.quick_status(key.clone(), known, sent);
+        self.containers.run(key, async move {
             LookupResult::Glanced(event, exit, quick_status.await)
         });
     }
@@ -199,14 +199,14 @@ impl Translator {
     }
 
     fn settle(&mut self, event: ContainerdEvent, rule: SendRule, hold: Option<PendingExit>) {
-        let lane = event.container.clone();
-        let known = self.cache.sandbox_of(&lane).cloned();
+        let key = event.container.clone();
+        let known = self.cache.sandbox_of(&key).cloned();
         let lookup = self.lookup.clone();
         let pace = match rule {
             SendRule::Always => PollPace::Hurried,
             SendRule::News => PollPace::Unhurried,
         };
-        self.containers.run(lane, async move {
+        self.containers.run(key, async move {
             let sandbox = lookup.settle(event.clone(), known, pace).await;
             drop(hold);
             LookupResult::Settled(event, rule, sandbox)
@@ -251,14 +251,14 @@ impl Translator {
             let sent = self.cache.last_sent(&settled.sandbox);
             let mut pod = pod.after(sent.as_ref());
             pod.status = pod.status.or_else(|| self.cache.names(&settled.sandbox));
-            let news = match settled.rule {
+            let event = match settled.rule {
                 SendRule::Always => true,
                 // Of one that is gone by now, its deletion tells.
                 SendRule::News => {
                     pod.container(&settled.event.container).is_some() && sent.as_ref() != Some(&pod)
                 }
             };
-            if news {
+            if event {
                 self.send_event(&settled.event, &settled.sandbox, pod)?;
             }
         }

@@ -93,12 +93,12 @@ fn io(usage: cri::IoUsage) -> IoStats {
 
 fn psi(told: cri::PsiStats) -> PsiStats {
     let stalls = |told: Option<cri::PsiData>| {
-        let told = told.unwrap_or_default();
+        let reported = told.unwrap_or_default();
         PsiData {
-            total: told.total,
-            avg10: told.avg10,
-            avg60: told.avg60,
-            avg300: told.avg300,
+            total: reported.total,
+            avg10: reported.avg10,
+            avg60: reported.avg60,
+            avg300: reported.avg300,
         }
     };
     PsiStats {

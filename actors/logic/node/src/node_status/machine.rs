@@ -20,7 +20,7 @@ pub(super) fn set(
     facts: &NodeStatusFacts,
     status: &mut NodeStatus,
 ) -> Option<NodeEvent> {
-    let told = identity(policy, facts, status);
+    let event = identity(policy, facts, status);
     let capacity = status.capacity.get_or_insert_default();
     put_all(capacity, &facts.resources.capacity);
     let allocatable = status.allocatable.get_or_insert_default();
@@ -36,7 +36,7 @@ pub(super) fn set(
         }
     }
     put_all(allocatable, &facts.resources.allocatable);
-    told
+    event
 }
 
 fn identity(

@@ -114,7 +114,7 @@ mod tests {
             "limits": {"cpu": "1000m", "memory": "512Mi"},
             "requests": {"cpu": "1", "memory": "256Mi"},
         }));
-        let told = |resource, requirement, operation| Requested {
+        let request = |resource, requirement, operation| Requested {
             resource,
             requirement,
             operation,
@@ -122,14 +122,14 @@ mod tests {
         assert_eq!(
             requested(&before, &after),
             [
-                told("memory", "limits", "decrease"),
-                told("cpu", "requests", "increase"),
-                told("memory", "requests", "add"),
+                request("memory", "limits", "decrease"),
+                request("cpu", "requests", "increase"),
+                request("memory", "requests", "add"),
             ]
         );
         let back = requested(&after, &before);
         assert!(
-            back.contains(&told("memory", "requests", "remove")),
+            back.contains(&request("memory", "requests", "remove")),
             "{back:?}"
         );
         assert_eq!(requested(&before, &before), []);

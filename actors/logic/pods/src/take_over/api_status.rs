@@ -36,8 +36,8 @@ pub fn start_time(pod: &Pod) -> Option<Timestamp> {
 pub fn earlier(pod: &Pod, runtime: Option<&RuntimePod>, started: Timestamp) -> PodStatus {
     let mut status = pod.status.clone().unwrap_or_default();
     status.start_time = Some(Time(started));
-    let mut told = status.conditions.iter().flatten();
-    let is_told = told.any(|condition| condition.type_ == READY);
+    let mut conditions = status.conditions.iter().flatten();
+    let is_told = conditions.any(|condition| condition.type_ == READY);
     if !is_told && runtime.is_some_and(|runtime| all_run(pod, runtime)) {
         let since = |kind: &str| PodCondition {
             type_: kind.to_owned(),

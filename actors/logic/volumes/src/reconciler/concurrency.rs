@@ -101,9 +101,9 @@ impl RunningOperations {
         places: &mut FreeSlots,
         now: Instant,
     ) -> bool {
-        let lane = self.lanes.get(&claim.lane).copied().unwrap_or_default();
+        let running = self.lanes.get(&claim.lane).copied().unwrap_or_default();
         let pod = claim.pod.as_ref().and_then(|pod| self.pods.get(pod));
-        let full = lane >= claim.lane.most() || pod.is_some_and(|count| *count >= MAX_PER_POD);
+        let full = running >= claim.lane.most() || pod.is_some_and(|count| *count >= MAX_PER_POD);
         if full || places.is_full() {
             return false;
         }

@@ -197,7 +197,7 @@ impl StateOfWorld {
 
     /// Reports the error, as often as upstream tries.
     fn reject_exclusive(&mut self, place: &MountPoint, now: Instant) -> ReconcileDecision {
-        let told = event_reasons::failed(
+        let event = event_reasons::failed(
             Operation::Publish,
             place.mode,
             &place.folder,
@@ -206,8 +206,8 @@ impl StateOfWorld {
         self.output.events.push(PodVolumeEvent {
             uid: place.uid.clone(),
             weight: EventLevel::Warning,
-            reason: told.reason,
-            message: told.message,
+            reason: event.reason,
+            message: event.message,
         });
         let subject = OperationTarget::Mount(place.clone());
         self.backoffs.failed(&subject, OperationKind::Mount, now);

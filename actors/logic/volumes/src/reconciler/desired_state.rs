@@ -151,7 +151,7 @@ impl StateOfWorld {
     }
 
     fn complain(&mut self, uid: &PodUid, complaints: ResolveErrors) {
-        let news = |reason, message| PodVolumeEvent {
+        let event = |reason, message| PodVolumeEvent {
             uid: uid.clone(),
             weight: EventLevel::Warning,
             reason,
@@ -161,12 +161,12 @@ impl StateOfWorld {
             let message = self.not_mounted(uid, &complaints.causes.join("; "));
             self.output
                 .events
-                .push(news(event_reasons::FAILED_MOUNT, message));
+                .push(event(event_reasons::FAILED_MOUNT, message));
         }
-        let told = complaints.told.into_iter();
+        let reasons = complaints.told.into_iter();
         self.output
             .events
-            .extend(told.map(|(reason, message)| news(reason, message)));
+            .extend(reasons.map(|(reason, message)| event(reason, message)));
     }
 }
 

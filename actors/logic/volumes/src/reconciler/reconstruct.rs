@@ -143,11 +143,11 @@ impl StateOfWorld {
 }
 
 fn csi_id(kind: VolumeKind, found: &ReconstructedVolume) -> Option<VolumeId> {
-    let told =
+    let event =
         kind == VolumeKind::Csi && !found.driver.is_empty() && !found.volume_handle.is_empty();
     // One that lives with its pod is not known by its handle.
     let shared = found.pod.is_none();
-    (told && shared).then(|| {
+    (event && shared).then(|| {
         VolumeId(format!(
             "kubernetes.io/csi/{}^{}",
             found.driver, found.volume_handle

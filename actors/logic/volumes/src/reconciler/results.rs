@@ -176,8 +176,8 @@ impl StateOfWorld {
         if let Some(shared) = self.shared.get_mut(id) {
             shared.grown = shared.grown.max(size);
         }
-        let told = event_reasons::expanded(&place.folder, &self.node_name);
-        self.tell(&place.uid, EventLevel::Normal, told);
+        let event = event_reasons::expanded(&place.folder, &self.node_name);
+        self.tell(&place.uid, EventLevel::Normal, event);
     }
 
     fn removed(&mut self, uid: &PodUid) {
@@ -251,9 +251,9 @@ impl StateOfWorld {
                 .mount(&place)
                 .is_some_and(|mount| mount.want.is_some() && mount.done().is_none());
             if waits {
-                let told =
+                let event =
                     event_reasons::failed(Operation::Stage, place.mode, &place.folder, message);
-                self.tell(&place.uid, EventLevel::Warning, told);
+                self.tell(&place.uid, EventLevel::Warning, event);
             }
         }
     }
@@ -266,8 +266,8 @@ impl StateOfWorld {
         message: &str,
         trace: FailureEffect,
     ) {
-        let told = event_reasons::failed(Operation::Publish, place.mode, &volume.folder, message);
-        self.tell(&place.uid, EventLevel::Warning, told);
+        let event = event_reasons::failed(Operation::Publish, place.mode, &volume.folder, message);
+        self.tell(&place.uid, EventLevel::Warning, event);
         let Some(mut mount) = self.take_mount(place) else {
             return;
         };
@@ -313,8 +313,8 @@ impl StateOfWorld {
             true => Operation::ExpandAtMount,
             false => Operation::Expand,
         };
-        let told = event_reasons::failed(operation, place.mode, &place.folder, message);
-        self.tell(&place.uid, EventLevel::Warning, told);
+        let event = event_reasons::failed(operation, place.mode, &place.folder, message);
+        self.tell(&place.uid, EventLevel::Warning, event);
     }
 
     fn accept_current_size(&mut self, place: &MountPoint) {

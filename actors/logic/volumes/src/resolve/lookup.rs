@@ -136,10 +136,10 @@ impl ResolveFailure {
 
     /// The error of an operation that cannot be started.
     pub(super) fn failed(at: FailureSite<'_>, cause: &str, until: RetryWhen) -> Self {
-        let told = event_reasons::failed(at.operation, at.mode, at.volume, cause);
+        let event = event_reasons::failed(at.operation, at.mode, at.volume, cause);
         Self {
-            reason: told.reason,
-            message: told.message,
+            reason: event.reason,
+            message: event.message,
             step: ResolveStep::Mounting,
             until,
         }

@@ -131,11 +131,11 @@ async fn finish(status: Value, mut to_caller: ToCaller, mut from_caller: FromCal
         code: CloseCode::Normal,
         reason: "".into(),
     };
-    let told = async {
+    let status = async {
         to_caller.send(Message::binary(message)).await?;
         to_caller.send(Message::Close(Some(close))).await
     };
-    if told.await.is_ok() {
+    if status.await.is_ok() {
         while let Some(Ok(_)) = from_caller.next().await {}
     }
 }

@@ -191,7 +191,7 @@ pub struct ObjectManager {
     remembered: Option<Arc<StaticObjects>>,
     /// Pods of the checkpoint that no source has brought yet.
     awaited: BTreeSet<PodUid>,
-    told: Option<BTreeSet<PodUid>>,
+    notified: Option<BTreeSet<PodUid>>,
     slots: Rc<Semaphore>,
     generation: u64,
     publishing: bool,
@@ -270,7 +270,7 @@ impl ObjectManager {
             held: StaticObjects::default(),
             remembered: Some(Arc::new(remembered)),
             awaited: rules.supplied,
-            told: None,
+            notified: None,
             slots: Rc::new(Semaphore::new(AT_ONCE)),
             generation: 0,
             publishing: false,

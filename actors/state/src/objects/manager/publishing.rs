@@ -98,15 +98,15 @@ impl ObjectManager {
             .iter()
             .filter(|(_, consumer)| consumer.supplied);
         let supplied: BTreeSet<PodUid> = supplied.map(|(uid, _)| uid.clone()).collect();
-        if self.told.as_ref() == Some(&supplied) {
+        if self.notified.as_ref() == Some(&supplied) {
             return;
         }
-        let mut told = true;
+        let mut all_sent = true;
         for peer in &self.peers.supplied {
-            told &= peer.tell(supplied.clone()).is_ok();
+            all_sent &= peer.tell(supplied.clone()).is_ok();
         }
-        self.told = told.then_some(supplied);
-        if !told {
+        self.notified = all_sent.then_some(supplied);
+        if !all_sent {
             ctx.after(TELL_AGAIN, Msg::Publish);
         }
     }
