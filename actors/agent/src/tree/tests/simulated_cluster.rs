@@ -17,7 +17,7 @@ use kernel::testing::{SIMULATED_START, observe};
 use kernel::{Intensity, Supervisor};
 use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::api_server::ClusterWiring;
 use super::super::{Backends, spawn};
@@ -113,63 +113,12 @@ async fn spawn_node(
 
 /// The settings of a node below this folder that reaches its API server through a pipe.
 fn settings(folder: &Path, api: &Arc<Server>) -> AgentSettings {
-    for part in ["root", "logs", "manifests", "links"] {
-        fs::create_dir_all(folder.join(part)).unwrap();
-    }
-    let file = |name: &str, text: String| {
-        let path = folder.join(name);
-        fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
-    let configuration = json!({
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "staticPodPath": folder.join("manifests"),
-        "podLogsDir": folder.join("logs"),
-        "cgroupsPerQOS": false,
-        "enforceNodeAllocatable": [],
-        "failCgroupV1": false,
-        "evictionHard": {},
-        "resolvConf": "",
-        "serializeImagePulls": false,
-        "runtimeRequestTimeout": "15s",
-        "featureGates": {"KubeletCrashLoopBackOffMax": true},
-        "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"},
-    });
-    let plugins = json!({
-        "apiVersion": "oxlet.dev/v1alpha1",
-        "kind": "PluginConfiguration",
-        "runtime": "fake",
-        "plugins": [{"name": "fake", "kind": "runtime", "command": "runtime-fake"}],
-    });
-    let kubeconfig = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "double", "cluster": {"server": "http://apiserver"}}],
-        "contexts": [{"name": "double", "context": {"cluster": "double", "user": ""}}],
-        "current-context": "double",
-    });
-    let arguments = [
-        format!(
-            "--config={}",
-            file("config.yaml", configuration.to_string())
-        ),
-        format!("--plugins={}", file("plugins.yaml", plugins.to_string())),
-        format!(
-            "--kubeconfig={}",
-            file("kubeconfig", kubeconfig.to_string())
-        ),
-        format!("--root-dir={}", folder.join("root").display()),
-        format!("--cert-dir={}", folder.join("pki").display()),
-        format!("--hostname-override={NODE}"),
-        "--node-ip=192.0.2.7".to_owned(),
-    ];
     let machine = HostFacts {
         hostname: NODE.to_owned(),
         cgroup: CgroupVersion::V2,
         program_folder: folder.to_owned(),
     };
-    let loaded = config::load(arguments.map(OsString::from), &machine).unwrap();
+    let loaded = config::load(arguments(folder).map(OsString::from), &machine).unwrap();
     let Invocation::Run(config) = loaded else {
         panic!("a command line without questions runs the agent");
     };
@@ -185,4 +134,57 @@ fn settings(folder: &Path, api: &Arc<Server>) -> AgentSettings {
     let cluster = settings.cluster.as_mut().unwrap();
     cluster.access.dial = Dial::Pipe(Arc::new(dial));
     settings
+}
+
+/// The command line of the agent, and the files that it names.
+fn arguments(folder: &Path) -> [String; 7] {
+    for part in ["root", "logs", "manifests", "links"] {
+        fs::create_dir_all(folder.join(part)).unwrap();
+    }
+    let file = |name: &str, content: Value| {
+        let path = folder.join(name);
+        fs::write(&path, content.to_string()).unwrap();
+        path.display().to_string()
+    };
+    let plugins = json!({
+        "apiVersion": "oxlet.dev/v1alpha1",
+        "kind": "PluginConfiguration",
+        "runtime": "fake",
+        "plugins": [{"name": "fake", "kind": "runtime", "command": "runtime-fake"}],
+    });
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "double", "cluster": {"server": "http://apiserver"}}],
+        "contexts": [{"name": "double", "context": {"cluster": "double", "user": ""}}],
+        "current-context": "double",
+    });
+    [
+        format!("--config={}", file("config.yaml", configuration(folder))),
+        format!("--plugins={}", file("plugins.yaml", plugins)),
+        format!("--kubeconfig={}", file("kubeconfig", kubeconfig)),
+        format!("--root-dir={}", folder.join("root").display()),
+        format!("--cert-dir={}", folder.join("pki").display()),
+        format!("--hostname-override={NODE}"),
+        "--node-ip=192.0.2.7".to_owned(),
+    ]
+}
+
+/// No cgroups and no eviction, which would depend on the machine; timeouts and back-offs that fit into ten minutes.
+fn configuration(folder: &Path) -> Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "staticPodPath": folder.join("manifests"),
+        "podLogsDir": folder.join("logs"),
+        "cgroupsPerQOS": false,
+        "enforceNodeAllocatable": [],
+        "failCgroupV1": false,
+        "evictionHard": {},
+        "resolvConf": "",
+        "serializeImagePulls": false,
+        "runtimeRequestTimeout": "15s",
+        "featureGates": {"KubeletCrashLoopBackOffMax": true},
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"},
+    })
 }
