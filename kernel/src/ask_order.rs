@@ -49,6 +49,7 @@ pub(crate) fn check(asked: &Gauge) {
 }
 
 /// Takes the pairs that broke the order on this thread, as `PATH asks PATH`.
+#[cfg(feature = "testing")]
 pub(crate) fn take_broken() -> Vec<String> {
     let broken = BROKEN.with_borrow_mut(std::mem::take);
     let line = |(asker, asked): &(Arc<str>, Arc<str>)| format!("{asker} asks {asked}");

@@ -149,7 +149,7 @@ impl UrlSource {
             client,
             period: period.max(MIN_PERIOD),
             source_problems: SourceProblems::new(recorder, &context.node_name),
-            context: context,
+            context,
             pod_manager,
             version: None,
             pods: Vec::new(),

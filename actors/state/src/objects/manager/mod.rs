@@ -127,7 +127,7 @@ impl Peers {
         let (over, _) = watch::channel(BTreeSet::new());
         Peers {
             api,
-            store_writer: store_writer,
+            store_writer,
             folder,
             supplied,
             recorder: None,
