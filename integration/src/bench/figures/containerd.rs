@@ -8,7 +8,7 @@ pub(super) const FIGURES: &[Figure] = &[
         CONTAINERD,
         "memory with the adapter, 0 pods",
         "MiB",
-        BenchGoal::AtMost(15.0),
+        BenchGoal::AtMost(25.0),
     ),
     figure(
         "real-pss-some",
