@@ -78,7 +78,7 @@ impl NodeHealth {
                 answer
                     .await
                     .map(drop)
-                    .map_err(|error| format!("the pod directory does not answer: {error}"))
+                    .map_err(|error| format!("the pod manager does not answer: {error}"))
             }
             HealthCheck::Pleg => {
                 let answer = self

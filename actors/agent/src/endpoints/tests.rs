@@ -180,7 +180,7 @@ fn silent_directory_is_the_failing_check() {
             (status, body.as_str()),
             (
                 500,
-                "internal server error: the pod directory does not answer: no answer in time\n"
+                "internal server error: the pod manager does not answer: no answer in time\n"
             )
         );
         assert_eq!(ask(address, "GET /healthz/ping").await.0, 200);

@@ -107,7 +107,7 @@ impl Actor for PodManager {
             self.reservations.claim(&uid, &pod);
         }
         if let Err(full) = self.peers.pleg.tell(pleg::Msg::Relist) {
-            tracing::warn!("no relist for the directory yet: {full}");
+            tracing::warn!("no relist for the pod manager yet: {full}");
         }
         Ok(())
     }

@@ -123,7 +123,7 @@ impl PodWorker {
             Ok(Err(NotMounted::Superseded)) => {}
             Ok(Err(NotMounted::Released)) => self.volumes.invalidate(),
             Err(error) => {
-                tracing::warn!(pod = %self.pod_name(), "the keeper of volumes does not answer: {error}");
+                tracing::warn!(pod = %self.pod_name(), "the volume manager does not answer: {error}");
                 self.volumes.invalidate();
                 self.retry_after(RETRY_PERIOD, ctx);
             }
@@ -194,7 +194,7 @@ impl PodWorker {
                 ReleaseState::No
             }
             Err(error) => {
-                tracing::warn!(pod = %self.pod_name(), "the keeper of volumes does not answer: {error}");
+                tracing::warn!(pod = %self.pod_name(), "the volume manager does not answer: {error}");
                 self.retry_after(RETRY_PERIOD, ctx);
                 ReleaseState::No
             }
@@ -212,7 +212,7 @@ pub(super) struct PrepareError {
 impl PrepareError {
     fn silent(error: &AskError) -> Self {
         PrepareError {
-            message: format!("the keeper of volumes does not answer: {error}"),
+            message: format!("the volume manager does not answer: {error}"),
             retry_after: RETRY_PERIOD,
         }
     }

@@ -46,7 +46,7 @@ pub(super) enum SandboxError {
     Users(#[from] UserNamespaceError),
     #[error(transparent)]
     Unsupported(#[from] UserNamespaceUnsupported),
-    #[error("the keeper of user ids does not answer")]
+    #[error("the user namespace manager does not answer")]
     Silent(#[source] kernel::AskError),
 }
 

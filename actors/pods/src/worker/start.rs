@@ -175,7 +175,7 @@ impl ContainerStart<'_> {
                 })
             }
             Either::Left((Err(error), _)) => {
-                tracing::warn!(container = %self.name, "the image keeper did not answer: {error}");
+                tracing::warn!(container = %self.name, "the image manager did not answer: {error}");
                 Err(SyncProblem {
                     waiting: None,
                     retry_after: RETRY_PERIOD,

@@ -106,7 +106,7 @@ impl ShutdownManager {
                 grace: *grace,
             };
             if self.peers.pod_manager.tell(fail).is_err() {
-                tracing::warn!(%uid, "a pod is not told to end: the directory's mailbox is full");
+                tracing::warn!(%uid, "a pod is not told to end: the pod manager's mailbox is full");
             }
         }
         self.step = Some(ShutdownProgress {

@@ -77,7 +77,7 @@ pub(super) async fn checkpoint(
         .pod_manager
         .ask(POD_MANAGER_TIMEOUT, pod_manager::Msg::all);
     let pods = pods.await.map_err(|source| AdminError::Silent {
-        who: "the pod directory",
+        who: "the pod manager",
         source,
     })?;
     let found = pods.iter().find(|one| matches_name(one, &pod));

@@ -12,7 +12,7 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn list(images: &Addr<Msg>) -> Result<Snapshot, AdminError> {
     let silent = |source| AdminError::Silent {
-        who: "the image keeper",
+        who: "the image manager",
         source,
     };
     images

@@ -77,7 +77,7 @@ pub(super) async fn plugins(plugins: &Plugins) -> Vec<Value> {
 
 pub(super) async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, AdminError> {
     let silent = |source| AdminError::Silent {
-        who: "the pod directory or the status keeper",
+        who: "the pod manager or the status manager",
         source,
     };
     let (pods, statuses) = known(&peers.pod_manager, &peers.statuses)

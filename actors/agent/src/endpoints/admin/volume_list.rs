@@ -12,7 +12,7 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn view(volumes: &Addr<Msg>) -> Result<VolumesView, AdminError> {
     let silent = |source| AdminError::Silent {
-        who: "the keeper of volumes",
+        who: "the volume manager",
         source,
     };
     volumes.ask(ASK_TIMEOUT, Msg::view).await.map_err(silent)
