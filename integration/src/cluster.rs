@@ -6,7 +6,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use apiserver::{AccessControl, ApiServer, ClientIdentity, Options, Real, Server, ServerPrograms};
+use apiserver::{
+    AccessControl, ApiServer, CallerIdentity, Real, Server, ServerOptions, ServerPrograms,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -57,7 +59,7 @@ pub struct KubectlOutput {
 impl Cluster {
     /// Starts a server that serves only authorized requests, and an agent as its node.
     pub async fn start(builder: Builder) -> Result<Cluster> {
-        let mut cluster = Cluster::prepare(builder, Options::default()).await?;
+        let mut cluster = Cluster::prepare(builder, ServerOptions::default()).await?;
         cluster
             .node
             .begin()
@@ -67,8 +69,8 @@ impl Cluster {
     }
 
     /// The same with a server of other habits; the agent is not started yet.
-    pub async fn prepare(builder: Builder, options: Options) -> Result<Cluster> {
-        let server = Server::start(Options {
+    pub async fn prepare(builder: Builder, options: ServerOptions) -> Result<Cluster> {
+        let server = Server::start(ServerOptions {
             security: AccessControl::Guarded,
             scheduler: true,
             kubelets_at: Some("127.0.0.1".to_owned()),
@@ -80,7 +82,7 @@ impl Cluster {
     /// The same with this server.
     pub async fn prepare_on(which: ServerKind, builder: Builder) -> Result<Cluster> {
         match which {
-            ServerKind::Double => Cluster::prepare(builder, Options::default()).await,
+            ServerKind::Double => Cluster::prepare(builder, ServerOptions::default()).await,
             ServerKind::Real(programs) => {
                 let real = Real::start(programs, NODE_NAME)?;
                 Cluster::of(ApiServer::Real(real), builder)
@@ -96,9 +98,9 @@ impl Cluster {
             "authentication": { "x509": { "clientCAFile": ca } },
             "syncFrequency": "1m",
         });
-        let kubeconfig = server.kubeconfig(&ClientIdentity::node(NODE_NAME))?;
+        let kubeconfig = server.kubeconfig(&CallerIdentity::node(NODE_NAME))?;
         let node = builder.with_api(kubeconfig).defaults(&config).prepare()?;
-        let admin = server.kubeconfig(&ClientIdentity::admin())?;
+        let admin = server.kubeconfig(&CallerIdentity::admin())?;
         fs::write(folder.path().join(ADMIN), admin)?;
         Ok(Cluster {
             server,

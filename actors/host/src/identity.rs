@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use logic_node::node_status::{HostFacts, os_image};
+use logic_node::node_status::{NodeHostFacts, os_image};
 
 /// Files with the machine's UUID, in order of precedence.
 const SYSTEM_UUID: [&str; 4] = [
@@ -16,7 +16,7 @@ const SYSTEM_UUID: [&str; 4] = [
 ];
 
 /// Reads below `root`, which is `/`; `swap` is in bytes. A fact that the machine does not report is empty.
-pub fn read(root: &Path, swap: u64) -> HostFacts {
+pub fn read(root: &Path, swap: u64) -> NodeHostFacts {
     let text = |names: &[&str]| {
         let mut texts = names.iter().map(|name| line(&root.join(name)));
         texts.find(|text| !text.is_empty()).unwrap_or_default()
@@ -25,7 +25,7 @@ pub fn read(root: &Path, swap: u64) -> HostFacts {
     let mut releases = release
         .iter()
         .filter_map(|name| fs::read_to_string(root.join(name)).ok());
-    HostFacts {
+    NodeHostFacts {
         machine_id: text(&["etc/machine-id", "var/lib/dbus/machine-id"]),
         system_uuid: text(&SYSTEM_UUID),
         boot_id: text(&["proc/sys/kernel/random/boot_id"]),

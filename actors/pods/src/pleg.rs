@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
-use clients::runtime::{PodObservation, RuntimeClient, RuntimeError};
+use clients::runtime::{RuntimeClient, RuntimeError, RuntimePodUpdate};
 use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
 use logic_api::types::{PodUid, RuntimePod};
 use metrics::pleg as counted;
@@ -35,7 +35,7 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Sends one event to the pod manager.
-    Event(Box<PodObservation>),
+    Event(Box<RuntimePodUpdate>),
     /// Relists when events begin to flow: earlier changes were never sent.
     Subscribed,
     /// Falls back to relisting, and tries for events again.
@@ -138,7 +138,7 @@ impl Pleg {
         }
     }
 
-    fn event(&mut self, observed: Box<PodObservation>, ctx: &mut Context<Msg>) {
+    fn event(&mut self, observed: Box<RuntimePodUpdate>, ctx: &mut Context<Msg>) {
         self.events += 1;
         if let Err(full) = self.pod_manager.tell(pod_manager::Msg::Runtime(
             pod_manager::RuntimeReport::Observed(observed),

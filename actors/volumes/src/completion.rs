@@ -11,7 +11,7 @@ use super::{Msg, VolumeManager};
 
 /// The result of a task that the volume manager began.
 #[derive(Debug)]
-pub enum Completion {
+pub enum VolumeCompletion {
     /// A plugin's capabilities and volumes.
     Listed(StoragePlugin, Result<PluginListing, StorageError>),
     /// The pods that have folders on the node.
@@ -40,29 +40,33 @@ pub enum Completion {
     ObjectsChanged,
 }
 
-impl From<Completion> for Msg {
-    fn from(completion: Completion) -> Msg {
+impl From<VolumeCompletion> for Msg {
+    fn from(completion: VolumeCompletion) -> Msg {
         Msg::Completed(Box::new(completion))
     }
 }
 
 impl VolumeManager {
-    pub(super) fn completed(&mut self, completion: Completion, ctx: &mut Context<Msg>) {
+    pub(super) fn completed(&mut self, completion: VolumeCompletion, ctx: &mut Context<Msg>) {
         match completion {
-            Completion::Listed(plugin, answer) => self.on_listed(plugin, answer, ctx),
-            Completion::Folders(uids) => self.world.folders(uids),
-            Completion::Driver(event) => self.on_driver_event(event, ctx),
-            Completion::OperationFinished(finished) => self.on_operation_finished(finished, ctx),
-            Completion::AccessEnded { uid, stuck: worn } => self.on_access_ended(&uid, worn, ctx),
-            Completion::ProcessReplaced(plugin, generation) => {
+            VolumeCompletion::Listed(plugin, answer) => self.on_listed(plugin, answer, ctx),
+            VolumeCompletion::Folders(uids) => self.world.folders(uids),
+            VolumeCompletion::Driver(event) => self.on_driver_event(event, ctx),
+            VolumeCompletion::OperationFinished(finished) => {
+                self.on_operation_finished(finished, ctx)
+            }
+            VolumeCompletion::AccessEnded { uid, stuck: worn } => {
+                self.on_access_ended(&uid, worn, ctx)
+            }
+            VolumeCompletion::ProcessReplaced(plugin, generation) => {
                 self.on_process_replaced(plugin, generation)
             }
-            Completion::LimitsRefreshed { driver, answer } => {
+            VolumeCompletion::LimitsRefreshed { driver, answer } => {
                 self.on_limits_refreshed(&driver, answer, ctx)
             }
-            Completion::Measured(measured) => self.on_measured(measured, ctx),
-            Completion::NodeChanged => self.node_changed(ctx),
-            Completion::ObjectsChanged => self.await_objects(ctx),
+            VolumeCompletion::Measured(measured) => self.on_measured(measured, ctx),
+            VolumeCompletion::NodeChanged => self.node_changed(ctx),
+            VolumeCompletion::ObjectsChanged => self.await_objects(ctx),
         }
     }
 }

@@ -11,7 +11,7 @@ use kernel::{Context, TimerId};
 use logic_volumes::csi_node::update_period;
 
 use super::executor::StuckProcess;
-use super::{Completion, Msg, Timer, VolumeManager};
+use super::{Msg, VolumeCompletion, VolumeManager, VolumeTimer};
 
 /// Upstream's timeout for any call of a driver.
 const DRIVER_CALL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -81,7 +81,7 @@ impl VolumeManager {
         let storage = self.peers.storage.clone();
         ctx.run(async move {
             let answer = storage.inquire(&driver, DRIVER_CALL_TIMEOUT).await;
-            Completion::LimitsRefreshed { driver, answer }.into()
+            VolumeCompletion::LimitsRefreshed { driver, answer }.into()
         });
     }
 
@@ -103,6 +103,6 @@ impl VolumeManager {
 
 fn due(driver: &str, period: Duration, ctx: &mut Context<Msg>) -> RefreshTimer {
     let driver = driver.to_owned();
-    let timer = ctx.after(period, Msg::Due(Timer::RefreshLimits { driver }));
+    let timer = ctx.after(period, Msg::Due(VolumeTimer::RefreshLimits { driver }));
     RefreshTimer { period, timer }
 }

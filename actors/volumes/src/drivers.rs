@@ -12,7 +12,7 @@ use logic_volumes::reconciler::{KindCapabilities, StateOfWorld};
 use logic_volumes::{ReconstructedVolume, RegisteredDriver, VolumeKind};
 
 use super::executor::StuckProcess;
-use super::{Completion, Msg, VolumeManager, metrics};
+use super::{Msg, VolumeCompletion, VolumeManager, metrics};
 
 /// For a plugin that searches all pods' folders.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -134,7 +134,7 @@ impl VolumeManager {
                     found: storage.list(plugin, LIST_TIMEOUT).await?,
                 })
             };
-            Completion::Listed(plugin, asked.await).into()
+            VolumeCompletion::Listed(plugin, asked.await).into()
         });
     }
 
@@ -177,13 +177,13 @@ impl VolumeManager {
             tokio::time::sleep(after).await;
             if let Ok(mut news) = storage.watch(plugin, WATCH_TIMEOUT).await {
                 while let Some(told) = news.next().await {
-                    let msg = Completion::Driver(Some(told)).into();
+                    let msg = VolumeCompletion::Driver(Some(told)).into();
                     if own.send(msg, WATCH_TIMEOUT).await.is_err() {
                         break;
                     }
                 }
             }
-            Completion::Driver(None).into()
+            VolumeCompletion::Driver(None).into()
         });
     }
 
@@ -233,7 +233,7 @@ impl VolumeManager {
                 let names = names.filter_map(|entry| entry.file_name().into_string().ok());
                 names.map(PodUid::from).collect()
             });
-            Completion::Folders(read.await.unwrap_or_default()).into()
+            VolumeCompletion::Folders(read.await.unwrap_or_default()).into()
         });
     }
 }

@@ -16,7 +16,7 @@ use logic_volumes::resolve::event_reasons;
 use logic_volumes::{Relabel, VolumeId, VolumeKind, VolumeMode, paths};
 use state::events::{EventType, InvolvedObject};
 
-use super::{Completion, Msg, VolumeManager, metrics};
+use super::{Msg, VolumeCompletion, VolumeManager, metrics};
 
 /// The result of an operation.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl VolumeManager {
                 ending,
                 warnings,
             };
-            Completion::OperationFinished(finished).into()
+            VolumeCompletion::OperationFinished(finished).into()
         });
     }
 
@@ -163,7 +163,7 @@ impl VolumeManager {
             let line = self.peers.storage.line(plugin).clone();
             ctx.run(async move {
                 line.ended(generation).await;
-                Completion::ProcessReplaced(plugin, generation).into()
+                VolumeCompletion::ProcessReplaced(plugin, generation).into()
             });
         }
         self.stuck_processes

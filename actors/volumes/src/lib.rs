@@ -28,9 +28,9 @@ mod tests;
 mod timers;
 mod view;
 
-pub use self::completion::Completion;
+pub use self::completion::VolumeCompletion;
 pub use self::manager::{MAILBOX, Peers, Policy, Snapshot, VolumeManager};
 pub use self::messages::{Msg, NotMounted, NotReleased, Retry, SubpathBindError, VolumeQuery};
 pub use self::reporter::ApiPeers;
-pub use self::timers::Timer;
+pub use self::timers::VolumeTimer;
 pub use self::view::{VolumeView, VolumesView};

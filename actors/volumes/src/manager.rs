@@ -32,7 +32,7 @@ use super::measurements::VolumeMeasurements;
 use super::mount_requests::{PodMountRequest, ReleaseRequests};
 use super::reporter::{ApiPeers, Reporter};
 use super::resolving::ResolveQueue;
-use super::{Msg, Timer, VolumeQuery};
+use super::{Msg, VolumeQuery, VolumeTimer};
 
 /// Room for a request from every pod at once, and for the result of every operation.
 pub const MAILBOX: usize = 4096;
@@ -191,7 +191,7 @@ impl VolumeManager {
         }
         self.wake = at.map(|at| {
             let wait = at.saturating_duration_since(ctx.now());
-            (at, ctx.after(wait, Msg::Due(Timer::Plan)))
+            (at, ctx.after(wait, Msg::Due(VolumeTimer::Plan)))
         });
     }
 

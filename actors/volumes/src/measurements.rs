@@ -14,7 +14,7 @@ use logic_volumes::{VolumeId, VolumeKind, VolumeSource};
 use state::events::EventType;
 
 use super::executor::{StuckProcess, StuckVolumes};
-use super::{Completion, Msg, Timer, VolumeManager, metrics};
+use super::{Msg, VolumeCompletion, VolumeManager, VolumeTimer, metrics};
 
 /// Volumes measured at the same time, no two of one driver or server.
 const MAX_CONCURRENT_MEASUREMENTS: usize = 2;
@@ -112,7 +112,7 @@ fn spread(place: &MountPoint, period: Duration) -> Duration {
 impl VolumeManager {
     pub(super) fn measure_later(&self, ctx: &mut Context<Msg>) {
         if let Some(period) = self.policy.stats {
-            ctx.after(period / CHECKS_PER_PERIOD, Msg::Due(Timer::Measure));
+            ctx.after(period / CHECKS_PER_PERIOD, Msg::Due(VolumeTimer::Measure));
         }
     }
 
@@ -165,7 +165,7 @@ impl VolumeManager {
                     volume: measured.id,
                     figures,
                 };
-                Completion::Measured(result).into()
+                VolumeCompletion::Measured(result).into()
             });
         }
     }

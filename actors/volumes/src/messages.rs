@@ -12,7 +12,7 @@ use logic_api::types::PodUid;
 use logic_api::volume_stats::VolumeMetrics;
 use logic_volumes::{MountedVolumes, Subpath, VolumeId};
 
-use super::{Completion, Timer, VolumesView};
+use super::{VolumeCompletion, VolumeTimer, VolumesView};
 
 /// Messages of the volume manager.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -53,9 +53,9 @@ pub enum Msg {
     /// Answers a question about volumes.
     Query(VolumeQuery),
     /// Does what a timer of the manager's own is for.
-    Due(Timer),
+    Due(VolumeTimer),
     /// Takes the result of a task of the manager's own.
-    Completed(Box<Completion>),
+    Completed(Box<VolumeCompletion>),
 }
 
 /// A question about volumes.

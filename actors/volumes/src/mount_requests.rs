@@ -13,7 +13,7 @@ use logic_volumes::reconciler::ResolveTrigger;
 use logic_volumes::resolve::event_reasons;
 
 use super::resolving::ResolveState;
-use super::{Msg, NotMounted, NotReleased, Timer, VolumeManager, metrics};
+use super::{Msg, NotMounted, NotReleased, VolumeManager, VolumeTimer, metrics};
 
 /// A pod's request for its volumes.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl VolumeManager {
         let (turn, uid) = (self.releases.turn, uid.clone());
         (
             turn,
-            ctx.after(within, Msg::Due(Timer::TimedOut { uid, turn })),
+            ctx.after(within, Msg::Due(VolumeTimer::TimedOut { uid, turn })),
         )
     }
 

@@ -18,7 +18,7 @@ use logic_volumes::resolve::expansion::{
 };
 use logic_volumes::{RegisteredDriver, VolumeId};
 
-use super::{Completion, Msg, VolumeManager};
+use super::{Msg, VolumeCompletion, VolumeManager};
 
 /// The actors that report to the API server.
 #[derive(Debug, Clone)]
@@ -248,7 +248,7 @@ impl VolumeManager {
                 // The node's object has no publisher any more.
                 std::future::pending::<()>().await;
             }
-            Completion::NodeChanged.into()
+            VolumeCompletion::NodeChanged.into()
         });
     }
 

@@ -20,7 +20,7 @@ use logic_volumes::resolve::{self, ResolveContext, event_reasons};
 use logic_volumes::{Dependency, ResolvedVolume, UnresolvedVolume, VolumeId};
 use state::events::EventType;
 
-use super::{Completion, Msg, Timer, VolumeManager};
+use super::{Msg, VolumeCompletion, VolumeManager, VolumeTimer};
 
 /// Pods that are resolved before other messages are handled: a few milliseconds.
 const MAX_RESOLVED_AT_ONCE: usize = 64;
@@ -85,7 +85,7 @@ impl VolumeManager {
         let mut changes = self.peers.objects.changes();
         ctx.run(async move {
             changes.next().await;
-            Completion::ObjectsChanged.into()
+            VolumeCompletion::ObjectsChanged.into()
         });
         self.check_objects(ctx);
     }
@@ -114,7 +114,7 @@ impl VolumeManager {
 
     fn resolve_soon(&self, ctx: &mut Context<Msg>) {
         if !self.resolving.stale.is_empty() {
-            ctx.run(async { Msg::Due(Timer::Resolve) });
+            ctx.run(async { Msg::Due(VolumeTimer::Resolve) });
         }
     }
 
@@ -321,6 +321,6 @@ impl VolumeManager {
             );
         }
         let uid = uid.clone();
-        ctx.after(wait, Msg::Due(Timer::ResyncPod { uid }))
+        ctx.after(wait, Msg::Due(VolumeTimer::ResyncPod { uid }))
     }
 }

@@ -12,7 +12,7 @@ use logic_volumes::reconciler::MeasurableVolume;
 use logic_volumes::{Subpath, paths};
 
 use super::executor::StuckProcess;
-use super::{Completion, Msg, Retry, SubpathBindError, VolumeManager};
+use super::{Msg, Retry, SubpathBindError, VolumeCompletion, VolumeManager};
 
 /// For opening and binding a path: longer than any working disk takes.
 const SUBPATH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ impl VolumeManager {
         ctx.run(async move {
             let mut stuck = Vec::new();
             reply.send(bound(&storage, wishes, &container, &mut stuck).await);
-            Completion::AccessEnded { uid, stuck }.into()
+            VolumeCompletion::AccessEnded { uid, stuck }.into()
         });
     }
 
@@ -101,7 +101,7 @@ impl VolumeManager {
                 files.files.insert(place, file);
             }
             reply.send(files);
-            Completion::AccessEnded { uid, stuck: worn }.into()
+            VolumeCompletion::AccessEnded { uid, stuck: worn }.into()
         });
     }
 }

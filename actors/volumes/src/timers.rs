@@ -7,7 +7,7 @@ use super::{Msg, VolumeManager};
 
 /// What a timer of the volume manager is for.
 #[derive(Debug)]
-pub enum Timer {
+pub enum VolumeTimer {
     /// Resolves the next queued pods.
     Resolve,
     /// Resolves a pod's volumes again: a token must be renewed, or the sync period has passed.
@@ -23,15 +23,15 @@ pub enum Timer {
 }
 
 impl VolumeManager {
-    pub(super) fn due(&mut self, timer: Timer, ctx: &mut Context<Msg>) {
+    pub(super) fn due(&mut self, timer: VolumeTimer, ctx: &mut Context<Msg>) {
         match timer {
-            Timer::Resolve => self.resolve_some(ctx),
-            Timer::ResyncPod { uid } => self.resync_pod(&uid, ctx),
+            VolumeTimer::Resolve => self.resolve_some(ctx),
+            VolumeTimer::ResyncPod { uid } => self.resync_pod(&uid, ctx),
             // The manager plans after every message.
-            Timer::Plan => self.wake = None,
-            Timer::TimedOut { uid, turn } => self.on_timeout(&uid, turn),
-            Timer::RefreshLimits { driver } => self.refresh_due_limits(driver, ctx),
-            Timer::Measure => self.measure(ctx),
+            VolumeTimer::Plan => self.wake = None,
+            VolumeTimer::TimedOut { uid, turn } => self.on_timeout(&uid, turn),
+            VolumeTimer::RefreshLimits { driver } => self.refresh_due_limits(driver, ctx),
+            VolumeTimer::Measure => self.measure(ctx),
         }
     }
 }

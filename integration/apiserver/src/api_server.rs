@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{CertificateWithKey, ClientIdentity, Real, Server, StatusError};
+use crate::{CallerIdentity, CertificateWithKey, Real, Server, StatusError};
 
 /// A double, or a real server.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl ApiServer {
     }
 
     /// Returns a kubeconfig that has all it needs in itself.
-    pub fn kubeconfig(&self, identity: &ClientIdentity) -> anyhow::Result<String> {
+    pub fn kubeconfig(&self, identity: &CallerIdentity) -> anyhow::Result<String> {
         match self {
             ApiServer::Double(server) => server.kubeconfig(identity),
             ApiServer::Real(real) => real.kubeconfig(identity),

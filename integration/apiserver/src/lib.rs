@@ -48,12 +48,12 @@ mod tokens;
 
 pub use answer::StatusError;
 pub use api_server::ApiServer;
-pub use auth::identity::ClientIdentity;
+pub use auth::identity::CallerIdentity;
 pub use auth::{AccessAttributes, CertificateWithKey};
 pub use certificates::SigningPolicy;
 pub use faults::{ApiFault, Effect};
 pub use no_verification::NoServerVerification;
-pub use options::{AccessControl, Options};
+pub use options::{AccessControl, ServerOptions};
 pub use real::{Real, ServerPrograms};
 pub use request_log::RecordedRequest;
 pub use server::Server;

@@ -4,11 +4,11 @@
 use std::io::Write as _;
 
 use anyhow::Context as _;
-use apiserver::{Options, Server};
+use apiserver::{Server, ServerOptions};
 
 fn main() -> anyhow::Result<()> {
     let options = match std::env::args().nth(1) {
-        None => Options::default(),
+        None => ServerOptions::default(),
         Some(text) if text.trim_start().starts_with('{') => {
             serde_json::from_str(&text).context("the options are no JSON")?
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A server's options; a missing field takes its default.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Options {
+pub struct ServerOptions {
     /// The port on 127.0.0.1; 0 is any.
     pub port: u16,
     /// Plain HTTP, or HTTPS with clients known by certificates and tokens.
@@ -30,9 +30,9 @@ pub struct Options {
     pub certificate_seconds: i64,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
             port: 0,
             security: AccessControl::Plain,
             history: 4096,

@@ -28,13 +28,13 @@ pub struct RecordedRequest {
 }
 
 /// Hears of each request, its body and its answer, as lines.
-pub(crate) type Observer = Box<dyn FnMut(String) + Send>;
+pub(crate) type RequestObserver = Box<dyn FnMut(String) + Send>;
 
 #[derive(Default)]
 pub(crate) struct RequestLog {
     request: VecDeque<RecordedRequest>,
     dropped: usize,
-    observer: Option<Observer>,
+    observer: Option<RequestObserver>,
 }
 
 impl fmt::Debug for RequestLog {
@@ -75,7 +75,7 @@ impl RequestLog {
         }
     }
 
-    pub(crate) fn observe(&mut self, observer: Observer) {
+    pub(crate) fn observe(&mut self, observer: RequestObserver) {
         self.observer = Some(observer);
     }
 

@@ -7,7 +7,7 @@ use crate::request_info::QueryParameters;
 
 /// Which objects a list, a watch or a deletion of many is about.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ObjectSelector {
+pub(crate) struct ListSelector {
     labels: Vec<LabelRequirement>,
     fields: Vec<FieldRequirement>,
 }
@@ -27,8 +27,8 @@ struct FieldRequirement {
     equal: bool,
 }
 
-impl ObjectSelector {
-    pub(crate) fn parse(query: &QueryParameters) -> Result<ObjectSelector, StatusError> {
+impl ListSelector {
+    pub(crate) fn parse(query: &QueryParameters) -> Result<ListSelector, StatusError> {
         let labels = query
             .get("labelSelector")
             .map(labels)
@@ -39,11 +39,11 @@ impl ObjectSelector {
             .map(fields)
             .transpose()?
             .unwrap_or_default();
-        Ok(ObjectSelector { labels, fields })
+        Ok(ListSelector { labels, fields })
     }
 
     /// Narrows it to one object: what a watch of one name is.
-    pub(crate) fn named(mut self, name: &str) -> ObjectSelector {
+    pub(crate) fn named(mut self, name: &str) -> ListSelector {
         self.fields.push(FieldRequirement {
             path: "metadata.name".to_string(),
             value: name.to_string(),
@@ -180,7 +180,7 @@ fn split_outside_brackets(text: &str) -> Vec<&str> {
 mod tests {
     use serde_json::json;
 
-    use super::ObjectSelector;
+    use super::ListSelector;
     use crate::request_info::QueryParameters;
 
     #[test]
@@ -203,12 +203,12 @@ mod tests {
                 text.replace('=', "%3D").replace(' ', "+")
             ));
             assert_eq!(
-                ObjectSelector::parse(&query).unwrap().takes(&object),
+                ListSelector::parse(&query).unwrap().takes(&object),
                 takes,
                 "{text}"
             );
         }
-        assert!(ObjectSelector::parse(&QueryParameters::parse("labelSelector=a%20b")).is_err());
+        assert!(ListSelector::parse(&QueryParameters::parse("labelSelector=a%20b")).is_err());
     }
 
     #[test]
@@ -229,11 +229,11 @@ mod tests {
             let query =
                 QueryParameters::parse(&format!("fieldSelector={}", text.replace('=', "%3D")));
             assert_eq!(
-                ObjectSelector::parse(&query).unwrap().takes(&object),
+                ListSelector::parse(&query).unwrap().takes(&object),
                 takes,
                 "{text}"
             );
         }
-        assert!(ObjectSelector::parse(&QueryParameters::parse("fieldSelector=nonsense")).is_err());
+        assert!(ListSelector::parse(&QueryParameters::parse("fieldSelector=nonsense")).is_err());
     }
 }

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::auth::auth_state::AuthState;
 use crate::faults::FaultQueue;
-use crate::options::Options;
+use crate::options::ServerOptions;
 use crate::request_log::RequestLog;
 use crate::store::VersionedStore;
 
 /// One server's state. It outlives an outage: only the thread that serves it ends.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) options: Options,
+    pub(crate) options: ServerOptions,
     store: Mutex<VersionedStore>,
     faults: Mutex<FaultQueue>,
     request_log: Mutex<RequestLog>,
@@ -22,7 +22,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(options: Options) -> anyhow::Result<Arc<State>> {
+    pub(crate) fn new(options: ServerOptions) -> anyhow::Result<Arc<State>> {
         let auth = AuthState::new(&options)?;
         let store = VersionedStore::new(options.history);
         Ok(Arc::new(State {

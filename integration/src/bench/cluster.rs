@@ -8,7 +8,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use apiserver::Options;
+use apiserver::ServerOptions;
 use proto::cri::{ContainerEventType, ExecSyncRequest};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -102,7 +102,7 @@ async fn started(builder: crate::agent::Builder) -> Result<Cluster> {
 
 /// From the process's start to the condition Ready in the API, each time of a node that is not registered yet.
 async fn ready(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
-    let mut cluster = Cluster::prepare(Node::builder(), Options::default()).await?;
+    let mut cluster = Cluster::prepare(Node::builder(), ServerOptions::default()).await?;
     let mut took = Samples::default();
     for _ in 0..plan.starts {
         let before = Instant::now();

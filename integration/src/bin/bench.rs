@@ -18,12 +18,12 @@ struct BenchArguments {
     #[arg(long)]
     section: Option<String>,
     /// How the figures are shown.
-    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
-    output: OutputFormat,
+    #[arg(short, long, value_enum, default_value_t = BenchOutput::Table)]
+    output: BenchOutput,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum OutputFormat {
+enum BenchOutput {
     Table,
     Json,
 }
@@ -47,8 +47,8 @@ async fn main() -> Result<()> {
     };
     let report = bench::run(&plan).await?;
     let format = match arguments.output {
-        OutputFormat::Table => ReportFormat::Table,
-        OutputFormat::Json => ReportFormat::Json,
+        BenchOutput::Table => ReportFormat::Table,
+        BenchOutput::Json => ReportFormat::Json,
     };
     std::io::stdout().write_all(report.show(format).as_bytes())?;
     Ok(())

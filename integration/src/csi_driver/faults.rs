@@ -27,7 +27,7 @@ pub struct DriverFault {
     /// How many calls it hits; none is all.
     pub times: Option<u32>,
     pub when: FaultPoint,
-    pub act: FaultAction,
+    pub act: DriverFaultAction,
 }
 
 /// The step of a call at which a fault happens.
@@ -43,7 +43,7 @@ pub enum FaultPoint {
 
 /// What a fault does to a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FaultAction {
+pub enum DriverFaultAction {
     /// The process kills itself with SIGKILL.
     Crash,
     /// The call is never answered.
@@ -60,7 +60,7 @@ pub enum FaultAction {
 
 impl DriverFault {
     /// Returns a fault of every call of this name.
-    pub fn at(call: &str, when: FaultPoint, act: FaultAction) -> Self {
+    pub fn at(call: &str, when: FaultPoint, act: DriverFaultAction) -> Self {
         Self {
             id: String::new(),
             call: call.to_owned(),
@@ -144,7 +144,11 @@ mod tests {
     #[test]
     fn a_fault_strikes_as_often_as_ordered_whoever_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let fault = DriverFault::at("NodeStageVolume", FaultPoint::Before, FaultAction::Crash);
+        let fault = DriverFault::at(
+            "NodeStageVolume",
+            FaultPoint::Before,
+            DriverFaultAction::Crash,
+        );
         let fault = fault.of("a").after_calls(1).times(2);
         order(dir.path(), 7, &[fault]).unwrap();
         let struck = |volume| {

@@ -46,7 +46,7 @@ impl RecordedCall {
 
 /// A breach of the CSI protocol by the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Violation {
+pub struct ContractViolation {
     pub call: String,
     pub volume: String,
     pub text: String,
@@ -56,7 +56,7 @@ pub(super) fn write(dir: &Path, line: &JournalLine) -> Result<()> {
     append(&dir.join(CALLS), &serde_json::to_string(line)?)
 }
 
-pub(super) fn complain(dir: &Path, complaint: &Violation) -> Result<()> {
+pub(super) fn complain(dir: &Path, complaint: &ContractViolation) -> Result<()> {
     append(&dir.join(COMPLAINTS), &serde_json::to_string(complaint)?)
 }
 
@@ -92,7 +92,7 @@ pub(super) fn calls(dir: &Path) -> Result<Vec<RecordedCall>> {
 }
 
 /// Reads the breaches of the protocol that the driver recorded.
-pub(super) fn complaints(dir: &Path) -> Result<Vec<Violation>> {
+pub(super) fn complaints(dir: &Path) -> Result<Vec<ContractViolation>> {
     let lines = lines(&dir.join(COMPLAINTS)).into_iter();
     let parsed = lines.map(|line| serde_json::from_str(&line).with_context(|| line.clone()));
     parsed.collect()

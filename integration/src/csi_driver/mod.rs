@@ -23,8 +23,8 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 use tonic::transport::Channel;
 
-pub use self::faults::{DriverFault, FaultAction, FaultPoint};
-pub use self::journal::{RecordedCall, Violation};
+pub use self::faults::{DriverFault, DriverFaultAction, FaultPoint};
+pub use self::journal::{ContractViolation, RecordedCall};
 pub use self::options::{DriverCapability, DriverOptions, RegistrationMode};
 pub use self::process::run;
 use crate::agent::program;
@@ -227,7 +227,7 @@ impl CsiDriver {
         match message {
             None => all.remove(handle),
             Some(message) => {
-                let health = process::usage::Health {
+                let health = process::usage::DriverHealth {
                     abnormal: true,
                     message: message.to_owned(),
                 };
@@ -257,7 +257,7 @@ impl CsiDriver {
     }
 
     /// Returns the caller's breaches of the protocol, as the driver recorded them.
-    pub fn complaints(&self) -> Result<Vec<Violation>> {
+    pub fn complaints(&self) -> Result<Vec<ContractViolation>> {
         journal::complaints(&self.dir)
     }
 

@@ -74,11 +74,11 @@ fn resolved(path: &Path) -> PathBuf {
 }
 
 /// Shows one path at another.
-pub(super) fn bind(source: &Path, target: &Path, access: MountAccess) -> Result<()> {
+pub(super) fn bind(source: &Path, target: &Path, access: MountMode) -> Result<()> {
     let none = None::<&str>;
     let what = || format!("bind {} at {}", source.display(), target.display());
     mount(Some(source), target, none, MsFlags::MS_BIND, none).with_context(what)?;
-    if access == MountAccess::ReadOnly {
+    if access == MountMode::ReadOnly {
         let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
         mount(none, target, none, flags, none).with_context(what)?;
     }
@@ -87,7 +87,7 @@ pub(super) fn bind(source: &Path, target: &Path, access: MountAccess) -> Result<
 
 /// Access through a mount, by its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MountAccess {
+pub(super) enum MountMode {
     ReadWrite,
     ReadOnly,
 }

@@ -18,16 +18,16 @@ const BLOCK_BYTES: u32 = 4096;
 /// The kernel keeps no attribute and no name: each access is a request of its own.
 const UNCACHED: Duration = Duration::ZERO;
 
-type Reply = Box<dyn FnOnce() + Send>;
+type FuseReply = Box<dyn FnOnce() + Send>;
 
 /// The replies: sent at once, or kept until the file system is unblocked.
 #[derive(Default)]
-pub(super) struct Replies(Mutex<State>);
+pub(super) struct Replies(Mutex<FileSystemState>);
 
 #[derive(Default)]
-struct State {
+struct FileSystemState {
     blocks: bool,
-    waiting: Vec<Reply>,
+    waiting: Vec<FuseReply>,
 }
 
 impl Replies {
@@ -60,7 +60,7 @@ impl Replies {
         reply();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FileSystemState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use apiserver::Options;
+use apiserver::ServerOptions;
 use integration::agent::Runtime;
 use integration::chaos::Chaos;
 use integration::cluster::Cluster;
@@ -188,7 +188,9 @@ async fn the_agent_starts_as_kubeadms_unit_starts_the_kubelet() {
         .flag(format!("--container-runtime-endpoint={}", rig.endpoint()))
         .flag("--pod-infra-container-image=example.org/pause:3.10")
         .manifest("web.yaml", &server("web"));
-    let mut cluster = Cluster::prepare(builder, Options::default()).await.unwrap();
+    let mut cluster = Cluster::prepare(builder, ServerOptions::default())
+        .await
+        .unwrap();
     let bootstrap = cluster.folder().join("bootstrap-kubelet.conf.pem");
     std::fs::write(&bootstrap, cluster.server.bootstrap_kubeconfig().unwrap()).unwrap();
     std::fs::remove_file(cluster.node.dir().join("kubeconfig")).unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use integration::csi_driver::{CsiDriver, DriverFault, FaultAction, FaultPoint, mount_table};
+use integration::csi_driver::{CsiDriver, DriverFault, DriverFaultAction, FaultPoint, mount_table};
 use integration::wait_until;
 use proto::csi;
 use proto::csi::node_client::NodeClient;
@@ -253,7 +253,7 @@ async fn calls_beside_each_other_are_complained_of_and_calls_given_up_are_not() 
     let slow = DriverFault::at(
         "NodeStageVolume",
         FaultPoint::Before,
-        FaultAction::Delay(2_000),
+        DriverFaultAction::Delay(2_000),
     );
     rig.driver.set_faults(&[slow.times(1)]).unwrap();
     let (first, second) = tokio::join!(rig.stage("v"), async {
@@ -269,7 +269,11 @@ async fn calls_beside_each_other_are_complained_of_and_calls_given_up_are_not() 
     assert_eq!(second.unwrap_err().code(), Code::Aborted);
     assert_eq!(rig.complaints().len(), 1);
 
-    let hang = DriverFault::at("NodeUnstageVolume", FaultPoint::Before, FaultAction::Hang);
+    let hang = DriverFault::at(
+        "NodeUnstageVolume",
+        FaultPoint::Before,
+        DriverFaultAction::Hang,
+    );
     rig.driver.set_faults(&[hang.times(1)]).unwrap();
     let given_up = tokio::time::timeout(Duration::from_millis(200), rig.unstage("v"));
     assert!(given_up.await.is_err());
@@ -283,7 +287,7 @@ async fn faults_come_as_ordered_and_what_is_written_down_outlives_a_crash() {
     let mut rig = Rig::start(&[]).await;
     rig.driver.create_volume("v").unwrap();
     for when in [FaultPoint::Before, FaultPoint::Between, FaultPoint::After] {
-        let fault = DriverFault::at("NodeStageVolume", when, FaultAction::Crash)
+        let fault = DriverFault::at("NodeStageVolume", when, DriverFaultAction::Crash)
             .of("v")
             .times(1);
         rig.driver.set_faults(&[fault]).unwrap();
@@ -302,18 +306,22 @@ async fn faults_come_as_ordered_and_what_is_written_down_outlives_a_crash() {
         rig.unstage("v").await.unwrap();
     }
     let code = Code::ResourceExhausted;
-    let refusal = FaultAction::Error {
+    let refusal = DriverFaultAction::Error {
         code: code.into(),
         message: "no room".to_owned(),
     };
-    for act in [refusal, FaultAction::Garbage, FaultAction::Noise] {
+    for act in [
+        refusal,
+        DriverFaultAction::Garbage,
+        DriverFaultAction::Noise,
+    ] {
         let fault = DriverFault::at("NodeStageVolume", FaultPoint::After, act.clone());
         rig.driver.set_faults(&[fault]).unwrap();
         let refused = rig.stage("v").await.unwrap_err();
         let as_ordered = refused.code() == code && refused.message() == "no room";
         assert_eq!(
             as_ordered,
-            matches!(act, FaultAction::Error { .. }),
+            matches!(act, DriverFaultAction::Error { .. }),
             "{refused:?}"
         );
         rig.unstage("v").await.unwrap();

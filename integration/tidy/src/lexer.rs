@@ -2,7 +2,7 @@
 
 /// The kinds of tokens that paths, items and blocks are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind<'a> {
+pub(crate) enum TokenKind<'a> {
     /// An identifier or keyword; a raw one without its `r#`.
     Word(&'a str),
     /// `::`
@@ -12,14 +12,14 @@ pub(crate) enum Kind<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token<'a> {
-    pub(crate) kind: Kind<'a>,
+pub(crate) struct LexToken<'a> {
+    pub(crate) kind: TokenKind<'a>,
     /// The line number, from 1.
     pub(crate) line: usize,
 }
 
 /// Returns the tokens of a file.
-pub(crate) fn lex(text: &str) -> Vec<Token<'_>> {
+pub(crate) fn lex(text: &str) -> Vec<LexToken<'_>> {
     let mut lexer = Lexer {
         text,
         at: 0,
@@ -35,7 +35,7 @@ struct Lexer<'a> {
     /// In bytes; always on a character's boundary when a step begins.
     at: usize,
     line: usize,
-    tokens: Vec<Token<'a>>,
+    tokens: Vec<LexToken<'a>>,
 }
 
 impl<'a> Lexer<'a> {
@@ -50,14 +50,14 @@ impl<'a> Lexer<'a> {
             (b'"', _) => self.string(0),
             (b'\'', _) => self.quote(),
             (b':', Some(b':')) => {
-                self.push(Kind::Separator);
+                self.push(TokenKind::Separator);
                 self.advance(2);
             }
             (b'0'..=b'9', _) => self.skip_while(is_word),
             (byte, _) if is_word(byte) => self.word(),
             (byte, _) => {
                 if byte.is_ascii_punctuation() {
-                    self.push(Kind::Sign(byte));
+                    self.push(TokenKind::Sign(byte));
                 }
                 self.advance(1);
             }
@@ -69,9 +69,9 @@ impl<'a> Lexer<'a> {
         self.text.as_bytes().get(self.at + ahead).copied()
     }
 
-    fn push(&mut self, kind: Kind<'a>) {
+    fn push(&mut self, kind: TokenKind<'a>) {
         let line = self.line;
-        self.tokens.push(Token { kind, line });
+        self.tokens.push(LexToken { kind, line });
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -163,7 +163,7 @@ impl<'a> Lexer<'a> {
             }
             ("r", Some(byte)) if hashes == 1 && is_word(byte) => self.advance(2),
             _ => {
-                self.push(Kind::Word(word));
+                self.push(TokenKind::Word(word));
                 self.at = end;
             }
         }
@@ -183,8 +183,8 @@ mod tests {
         let kinds = lex(text).into_iter().map(|token| token.kind);
         kinds
             .filter_map(|kind| match kind {
-                Kind::Word(word) => Some(word),
-                Kind::Separator | Kind::Sign(_) => None,
+                TokenKind::Word(word) => Some(word),
+                TokenKind::Separator | TokenKind::Sign(_) => None,
             })
             .collect()
     }

@@ -41,14 +41,14 @@ pub(crate) fn graphs(tree: &Tree, folder: &Path, package: &str) -> Vec<(String, 
         }
     };
     roots
-        .map(|root| (name(root), Files::read(tree, root).graph()))
+        .map(|root| (name(root), SourceFiles::read(tree, root).graph()))
         .collect()
 }
 
 /// The files that a root declares, directly or not.
-struct Files(BTreeMap<Module, References>);
+struct SourceFiles(BTreeMap<Module, References>);
 
-impl Files {
+impl SourceFiles {
     fn read(tree: &Tree, root: &Path) -> Self {
         let mut files = BTreeMap::new();
         let folder = root.parent().unwrap_or(root).to_owned();

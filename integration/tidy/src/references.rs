@@ -1,6 +1,6 @@
 //! The references of a file: the modules that it declares, its `use` trees, and its paths; tests left out.
 
-use crate::lexer::{Kind, Token, lex};
+use crate::lexer::{LexToken, TokenKind, lex};
 
 /// A path in the module (inside the file) in which it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) fn read(text: &str) -> References {
 }
 
 struct Reader<'t, 'a> {
-    tokens: &'t [Token<'a>],
+    tokens: &'t [LexToken<'a>],
     at: usize,
     /// Of braces.
     depth: usize,
@@ -53,11 +53,11 @@ struct Reader<'t, 'a> {
 }
 
 impl<'a> Reader<'_, 'a> {
-    fn kind(&self, ahead: usize) -> Option<Kind<'a>> {
+    fn kind(&self, ahead: usize) -> Option<TokenKind<'a>> {
         self.tokens.get(self.at + ahead).map(|token| token.kind)
     }
 
-    fn before(&self, behind: usize) -> Option<Kind<'a>> {
+    fn before(&self, behind: usize) -> Option<TokenKind<'a>> {
         let at = self.at.checked_sub(behind)?;
         self.tokens.get(at).map(|token| token.kind)
     }
@@ -69,22 +69,30 @@ impl<'a> Reader<'_, 'a> {
 
     fn step(&mut self) {
         match (self.kind(0), self.kind(1), self.kind(2)) {
-            (Some(Kind::Sign(b'{')), _, _) => self.depth += 1,
-            (Some(Kind::Sign(b'}')), _, _) => {
+            (Some(TokenKind::Sign(b'{')), _, _) => self.depth += 1,
+            (Some(TokenKind::Sign(b'}')), _, _) => {
                 self.depth = self.depth.saturating_sub(1);
                 self.scope.retain(|(_, outside)| *outside < self.depth);
             }
-            (Some(Kind::Word("mod")), Some(Kind::Word(name)), Some(Kind::Sign(b';'))) => {
+            (
+                Some(TokenKind::Word("mod")),
+                Some(TokenKind::Word(name)),
+                Some(TokenKind::Sign(b';')),
+            ) => {
                 let child = self.reference(vec![name.to_owned()]);
                 self.references.children.push(child);
             }
-            (Some(Kind::Word("mod")), Some(Kind::Word(name)), Some(Kind::Sign(b'{'))) => {
+            (
+                Some(TokenKind::Word("mod")),
+                Some(TokenKind::Word(name)),
+                Some(TokenKind::Sign(b'{')),
+            ) => {
                 self.scope.push((name.to_owned(), self.depth));
             }
-            (Some(Kind::Word("use")), next, _) if next != Some(Kind::Sign(b'<')) => {
+            (Some(TokenKind::Word("use")), next, _) if next != Some(TokenKind::Sign(b'<')) => {
                 self.at += 1;
                 // From the crates' root on: not ours.
-                let is_ours = self.kind(0) != Some(Kind::Separator);
+                let is_ours = self.kind(0) != Some(TokenKind::Separator);
                 let count = self.references.imports.len();
                 self.use_tree(&mut Vec::new());
                 if !is_ours {
@@ -92,7 +100,7 @@ impl<'a> Reader<'_, 'a> {
                 }
                 return;
             }
-            (Some(Kind::Word(_)), Some(Kind::Separator), Some(Kind::Word(_))) => {
+            (Some(TokenKind::Word(_)), Some(TokenKind::Separator), Some(TokenKind::Word(_))) => {
                 self.path();
                 return;
             }
@@ -106,14 +114,14 @@ impl<'a> Reader<'_, 'a> {
         let length = prefix.len();
         loop {
             match self.kind(0) {
-                Some(Kind::Separator) => {}
-                Some(Kind::Word(word)) if word != "as" => prefix.push(word.to_owned()),
-                Some(Kind::Sign(b'*')) => {
+                Some(TokenKind::Separator) => {}
+                Some(TokenKind::Word(word)) if word != "as" => prefix.push(word.to_owned()),
+                Some(TokenKind::Sign(b'*')) => {
                     self.import("*".to_owned(), prefix.clone());
                     self.at += 1;
                     break;
                 }
-                Some(Kind::Sign(b'{')) => {
+                Some(TokenKind::Sign(b'{')) => {
                     self.use_group(prefix);
                     break;
                 }
@@ -131,13 +139,15 @@ impl<'a> Reader<'_, 'a> {
         self.at += 1;
         while let Some(kind) = self.kind(0) {
             match kind {
-                Kind::Sign(b'}') => {
+                TokenKind::Sign(b'}') => {
                     self.at += 1;
                     return;
                 }
-                Kind::Sign(b',') => self.at += 1,
-                Kind::Word(_) | Kind::Separator | Kind::Sign(b'{' | b'*') => self.use_tree(prefix),
-                Kind::Sign(_) => return,
+                TokenKind::Sign(b',') => self.at += 1,
+                TokenKind::Word(_) | TokenKind::Separator | TokenKind::Sign(b'{' | b'*') => {
+                    self.use_tree(prefix)
+                }
+                TokenKind::Sign(_) => return,
             }
         }
     }
@@ -147,7 +157,7 @@ impl<'a> Reader<'_, 'a> {
             path.pop();
         }
         let alias = match (self.kind(0), self.kind(1)) {
-            (Some(Kind::Word("as")), Some(Kind::Word(alias))) => {
+            (Some(TokenKind::Word("as")), Some(TokenKind::Word(alias))) => {
                 self.at += 2;
                 Some(alias.to_owned())
             }
@@ -165,16 +175,16 @@ impl<'a> Reader<'_, 'a> {
 
     /// A path outside of `use`. What follows `::` or stands in `pub(in ...)` is none.
     fn path(&mut self) {
-        let is_visibility = self.before(1) == Some(Kind::Word("in"))
-            && self.before(2) == Some(Kind::Sign(b'('))
-            && self.before(3) == Some(Kind::Word("pub"));
-        let is_whole = self.before(1) != Some(Kind::Separator) && !is_visibility;
+        let is_visibility = self.before(1) == Some(TokenKind::Word("in"))
+            && self.before(2) == Some(TokenKind::Sign(b'('))
+            && self.before(3) == Some(TokenKind::Word("pub"));
+        let is_whole = self.before(1) != Some(TokenKind::Separator) && !is_visibility;
         let mut path = Vec::new();
-        while let Some(Kind::Word(word)) = self.kind(0) {
+        while let Some(TokenKind::Word(word)) = self.kind(0) {
             path.push(word.to_owned());
             self.at += 1;
             match (self.kind(0), self.kind(1)) {
-                (Some(Kind::Separator), Some(Kind::Word(_))) => self.at += 1,
+                (Some(TokenKind::Separator), Some(TokenKind::Word(_))) => self.at += 1,
                 _ => break,
             }
         }
@@ -186,7 +196,7 @@ impl<'a> Reader<'_, 'a> {
 }
 
 /// Leaves out what is compiled for tests only.
-fn without_tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
+fn without_tests<'a>(tokens: &[LexToken<'a>]) -> Vec<LexToken<'a>> {
     let mut kept = Vec::with_capacity(tokens.len());
     let mut at = 0;
     while let Some(token) = tokens.get(at) {
@@ -214,8 +224,8 @@ struct Attribute {
 }
 
 impl Attribute {
-    fn read(tokens: &[Token<'_>], at: usize) -> Option<Self> {
-        let sign = |at: usize, sign| tokens.get(at).map(|t| t.kind) == Some(Kind::Sign(sign));
+    fn read(tokens: &[LexToken<'_>], at: usize) -> Option<Self> {
+        let sign = |at: usize, sign| tokens.get(at).map(|t| t.kind) == Some(TokenKind::Sign(sign));
         let is_inner = sign(at + 1, b'!');
         let open = at + 1 + usize::from(is_inner);
         if !(sign(at, b'#') && sign(open, b'[')) {
@@ -223,8 +233,8 @@ impl Attribute {
         }
         let end = closing(tokens, open);
         let inside = &tokens[open..end];
-        let has = |word| inside.iter().any(|t| t.kind == Kind::Word(word));
-        let is_cfg = inside.get(1).map(|t| t.kind) == Some(Kind::Word("cfg"));
+        let has = |word| inside.iter().any(|t| t.kind == TokenKind::Word(word));
+        let is_cfg = inside.get(1).map(|t| t.kind) == Some(TokenKind::Word("cfg"));
         Some(Self {
             is_inner,
             is_for_tests: is_cfg && has("test") && !has("not"),
@@ -234,25 +244,25 @@ impl Attribute {
 }
 
 /// Returns where what opens at `open` has been closed.
-fn closing(tokens: &[Token<'_>], open: usize) -> usize {
+fn closing(tokens: &[LexToken<'_>], open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
         match token.kind {
-            Kind::Sign(b'(' | b'[' | b'{') => depth += 1,
-            Kind::Sign(b')' | b']' | b'}') => {
+            TokenKind::Sign(b'(' | b'[' | b'{') => depth += 1,
+            TokenKind::Sign(b')' | b']' | b'}') => {
                 depth = depth.saturating_sub(1);
                 if depth == 0 {
                     return at + 1;
                 }
             }
-            Kind::Word(_) | Kind::Separator | Kind::Sign(_) => {}
+            TokenKind::Word(_) | TokenKind::Separator | TokenKind::Sign(_) => {}
         }
     }
     tokens.len()
 }
 
 /// Returns where the item, statement, field or arm that begins here is over.
-fn item_end(tokens: &[Token<'_>], start: usize) -> usize {
+fn item_end(tokens: &[LexToken<'_>], start: usize) -> usize {
     const ITEMS: [&str; 14] = [
         "async", "const", "enum", "extern", "fn", "impl", "let", "mod", "pub", "static", "struct",
         "trait", "type", "use",
@@ -261,24 +271,24 @@ fn item_end(tokens: &[Token<'_>], start: usize) -> usize {
     while let Some(attribute) = Attribute::read(tokens, at) {
         at = attribute.end;
     }
-    let is_item = |kind: Kind<'_>| matches!(kind, Kind::Word(word) if ITEMS.contains(&word) || word == "unsafe");
+    let is_item = |kind: TokenKind<'_>| matches!(kind, TokenKind::Word(word) if ITEMS.contains(&word) || word == "unsafe");
     let is_item = tokens.get(at).is_some_and(|token| is_item(token.kind));
     while let Some(token) = tokens.get(at) {
         match token.kind {
-            Kind::Sign(b';') => return at + 1,
-            Kind::Sign(b',') if !is_item => return at + 1,
-            Kind::Sign(b'{') => {
+            TokenKind::Sign(b';') => return at + 1,
+            TokenKind::Sign(b',') if !is_item => return at + 1,
+            TokenKind::Sign(b'{') => {
                 let end = closing(tokens, at);
                 let follows = tokens.get(end).map(|token| token.kind);
                 return match follows {
-                    Some(Kind::Sign(b';' | b',')) => end + 1,
+                    Some(TokenKind::Sign(b';' | b',')) => end + 1,
                     _ => end,
                 };
             }
-            Kind::Sign(b'(' | b'[') => at = closing(tokens, at),
+            TokenKind::Sign(b'(' | b'[') => at = closing(tokens, at),
             // The end of what it stands in.
-            Kind::Sign(b')' | b']' | b'}') => return at,
-            Kind::Word(_) | Kind::Separator | Kind::Sign(_) => at += 1,
+            TokenKind::Sign(b')' | b']' | b'}') => return at,
+            TokenKind::Word(_) | TokenKind::Separator | TokenKind::Sign(_) => at += 1,
         }
     }
     at

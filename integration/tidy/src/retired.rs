@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::lexer::{Kind, Token, lex};
+use crate::lexer::{LexToken, TokenKind, lex};
 use crate::tree::Tree;
 
 /// What a name follows where it is declared, `as` in `use` among them.
@@ -84,14 +84,14 @@ fn file_name(path: &Path) -> Option<&str> {
     }
 }
 
-fn declared<'a>(tokens: &[Token<'a>]) -> impl Iterator<Item = (&'a str, usize)> {
+fn declared<'a>(tokens: &[LexToken<'a>]) -> impl Iterator<Item = (&'a str, usize)> {
     tokens
         .windows(2)
         .filter_map(|pair| match (pair[0].kind, pair[1].kind) {
-            (Kind::Word(before), Kind::Word(name)) if DECLARES.contains(&before) => {
+            (TokenKind::Word(before), TokenKind::Word(name)) if DECLARES.contains(&before) => {
                 Some((name, pair[1].line))
             }
-            (Kind::Word(_) | Kind::Separator | Kind::Sign(_), _) => None,
+            (TokenKind::Word(_) | TokenKind::Separator | TokenKind::Sign(_), _) => None,
         })
 }
 

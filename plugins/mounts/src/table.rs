@@ -10,13 +10,13 @@ const MOUNT_INFO: &str = "/proc/self/mountinfo";
 
 /// All mounts of this process's namespace, in the order in which they were made.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
-    entries: Vec<Entry>,
+pub struct MountTable {
+    entries: Vec<MountInfo>,
 }
 
 /// One mount: a line of proc_pid_mountinfo(5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct MountInfo {
     /// The mount's number, unique at any one time.
     pub id: u64,
     /// The number of the mount it lies on.
@@ -39,7 +39,7 @@ pub struct Entry {
     pub super_options: Vec<String>,
 }
 
-impl Entry {
+impl MountInfo {
     /// Tells whether nothing can be written through this mount.
     pub fn read_only(&self) -> bool {
         let says = |options: &[String]| options.iter().any(|option| option == "ro");
@@ -47,7 +47,7 @@ impl Entry {
     }
 }
 
-impl Table {
+impl MountTable {
     /// Reads the table from /proc.
     pub fn read() -> io::Result<Self> {
         let bytes = fs::read(MOUNT_INFO)?;
@@ -71,12 +71,12 @@ impl Table {
     }
 
     /// Returns the topmost mount at exactly this path, which is absolute, without links and dots.
-    pub fn at(&self, path: &Path) -> Option<&Entry> {
+    pub fn at(&self, path: &Path) -> Option<&MountInfo> {
         self.layers(path).last().copied()
     }
 
     /// Returns all mounts at exactly this path, the topmost last.
-    pub fn layers(&self, path: &Path) -> Vec<&Entry> {
+    pub fn layers(&self, path: &Path) -> Vec<&MountInfo> {
         let here = self
             .entries
             .iter()
@@ -95,7 +95,7 @@ impl Table {
     }
 
     /// Returns all mounts below this path, itself not among them, in the order in which they were made.
-    pub fn below(&self, path: &Path) -> Vec<&Entry> {
+    pub fn below(&self, path: &Path) -> Vec<&MountInfo> {
         let entries = self.entries.iter();
         entries
             .filter(|entry| entry.mount_point != path && entry.mount_point.starts_with(path))
@@ -103,12 +103,12 @@ impl Table {
     }
 
     /// Returns the mount that a path lies on: the topmost at the path or at the nearest folder above it.
-    pub fn holding(&self, path: &Path) -> Option<&Entry> {
+    pub fn holding(&self, path: &Path) -> Option<&MountInfo> {
         path.ancestors().find_map(|folder| self.at(folder))
     }
 
     /// Returns all mounts, in the order in which they were made.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[MountInfo] {
         &self.entries
     }
 
@@ -117,7 +117,7 @@ impl Table {
         self.entries.iter().any(|entry| entry.mount_point == path)
     }
 
-    fn depth(&self, entry: &Entry) -> usize {
+    fn depth(&self, entry: &MountInfo) -> usize {
         let mut seen = HashSet::new();
         let mut at = entry;
         while seen.insert(at.id) {
@@ -132,7 +132,7 @@ impl Table {
 
 /// Tells whether something is mounted at this path, whose folders are looked at, but not itself.
 pub fn is_mount_point(path: &Path) -> io::Result<bool> {
-    Ok(Table::read()?.is_mount_point(&real(path)?))
+    Ok(MountTable::read()?.is_mount_point(&real(path)?))
 }
 
 /// Returns the path as the table has it: links in the folders above it are followed, its last name is not looked at.
@@ -146,7 +146,7 @@ pub fn real(path: &Path) -> io::Result<PathBuf> {
 }
 
 // 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
-fn entry(line: &[u8]) -> Option<Entry> {
+fn entry(line: &[u8]) -> Option<MountInfo> {
     let mut words = line.split(|&byte| byte == b' ');
     let mut next = || words.next();
     let (id, parent, device) = (number(next()?)?, number(next()?)?, text(next()?));
@@ -163,7 +163,7 @@ fn entry(line: &[u8]) -> Option<Entry> {
     // A source may be empty: then two spaces follow each other, and nothing needs to be done.
     let source = OsString::from_vec(unescaped(next()?));
     let super_options = next().map(list).unwrap_or_default();
-    Some(Entry {
+    Some(MountInfo {
         id,
         parent,
         device,
@@ -233,8 +233,8 @@ mod tests {
         50 41 0:32 / /var/with\\040space/in rw unbindable - fuse.sshfs  rw\n\
         60 21 0:33 / /var/with\\040spaces rw - tmpfs none\n";
 
-    fn usual() -> Table {
-        Table::parse(USUAL.as_bytes()).unwrap()
+    fn usual() -> MountTable {
+        MountTable::parse(USUAL.as_bytes()).unwrap()
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
         );
         // The order of lines is no promise.
         let backwards = USUAL.lines().rev().collect::<Vec<_>>().join("\n");
-        let backwards = Table::parse(backwards.as_bytes()).unwrap();
+        let backwards = MountTable::parse(backwards.as_bytes()).unwrap();
         assert_eq!(backwards.at(Path::new("/var/with space")).unwrap().id, 41);
     }
 
@@ -293,7 +293,7 @@ mod tests {
     fn a_ring_of_parents_ends() {
         let text = "1 2 0:1 / /a rw - x y\n2 1 0:1 / /a rw - x y\n3 3 0:1 / /a rw - x y";
         assert_eq!(
-            Table::parse(text.as_bytes())
+            MountTable::parse(text.as_bytes())
                 .unwrap()
                 .layers(Path::new("/a"))
                 .len(),
@@ -310,7 +310,7 @@ mod tests {
             " ",
             "21 1 8:1 / / rw -",
         ] {
-            let error = Table::parse(format!("{line}\n").as_bytes()).unwrap_err();
+            let error = MountTable::parse(format!("{line}\n").as_bytes()).unwrap_err();
             assert!(error.to_string().ends_with(line), "{error}");
         }
     }
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn the_kernel_s_own_table_is_read() {
-        let table = Table::read().unwrap();
+        let table = MountTable::read().unwrap();
         assert!(table.is_mount_point(Path::new("/")));
         assert_eq!(table.at(Path::new("/proc")).unwrap().fs_type, "proc");
         assert!(is_mount_point(Path::new("/proc")).unwrap());
@@ -342,7 +342,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            drop(Table::parse(&bytes));
+            drop(MountTable::parse(&bytes));
         }
 
         #[test]
@@ -352,7 +352,7 @@ mod tests {
                 letter => letter.to_string(),
             }).collect();
             let line = format!("1 1 0:1 / {escaped} rw - x y rw\n");
-            let table = Table::parse(line.as_bytes()).unwrap();
+            let table = MountTable::parse(line.as_bytes()).unwrap();
             proptest::prop_assert_eq!(&table.entries()[0].mount_point, Path::new(&path));
         }
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::mount::{How, unmount_with};
-use crate::table::Table;
+use crate::table::MountTable;
 
 pub(crate) struct TestDir {
     folder: tempfile::TempDir,
@@ -51,7 +51,7 @@ impl TestDir {
 
 impl Drop for TestDir {
     fn drop(&mut self) {
-        let table = Table::read().unwrap();
+        let table = MountTable::read().unwrap();
         for entry in table.below(self.folder.path()).into_iter().rev() {
             drop(unmount_with(&entry.mount_point, How::Detach));
         }
@@ -60,7 +60,7 @@ impl Drop for TestDir {
 
 /// Returns the number of mounts at exactly this path.
 pub(crate) fn layers(path: &Path) -> usize {
-    Table::read().unwrap().layers(path).len()
+    MountTable::read().unwrap().layers(path).len()
 }
 
 /// Exchanges two things in one step, so that both names are there all the time.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
-use crate::{Board, Event, Plugin, PluginHandler};
+use crate::{Board, Plugin, PluginHandler, RegistrationEvent};
 
 /// One subscriber's events.
 pub(crate) struct Feed<H: PluginHandler> {
     board: Arc<Board<H>>,
-    changes: broadcast::Receiver<Event<H::Plugin>>,
-    waiting: VecDeque<Event<H::Plugin>>,
+    changes: broadcast::Receiver<RegistrationEvent<H::Plugin>>,
+    waiting: VecDeque<RegistrationEvent<H::Plugin>>,
     /// Names of the plugins that the subscriber takes for registered.
     known: BTreeSet<String>,
 }
@@ -28,7 +28,7 @@ impl<H: PluginHandler> Feed<H> {
     }
 
     /// Returns the next event; `None` when the registry is gone.
-    pub(crate) async fn next(&mut self) -> Option<Event<H::Plugin>> {
+    pub(crate) async fn next(&mut self) -> Option<RegistrationEvent<H::Plugin>> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
                 self.remember(&event);
@@ -51,24 +51,27 @@ impl<H: PluginHandler> Feed<H> {
             .known
             .iter()
             .filter(|name| !here.contains(name.as_str()))
-            .map(|name| Event::Gone(name.clone()));
+            .map(|name| RegistrationEvent::Gone(name.clone()));
         self.waiting = gone.chain(waiting.iter().cloned()).collect();
     }
 
-    fn remember(&mut self, event: &Event<H::Plugin>) {
+    fn remember(&mut self, event: &RegistrationEvent<H::Plugin>) {
         match event {
-            Event::Registered(plugin) => {
+            RegistrationEvent::Registered(plugin) => {
                 self.known.insert(plugin.name().to_owned());
             }
-            Event::Gone(name) => {
+            RegistrationEvent::Gone(name) => {
                 self.known.remove(name);
             }
-            Event::Refused { .. } | Event::Synced => {}
+            RegistrationEvent::Refused { .. } | RegistrationEvent::Synced => {}
         }
     }
 }
 
-type Subscription<P> = (broadcast::Receiver<Event<P>>, VecDeque<Event<P>>);
+type Subscription<P> = (
+    broadcast::Receiver<RegistrationEvent<P>>,
+    VecDeque<RegistrationEvent<P>>,
+);
 
 fn snapshot<H: PluginHandler>(board: &Board<H>) -> Subscription<H::Plugin> {
     // Under the lock: what changes after it is in the receiver.
@@ -76,10 +79,12 @@ fn snapshot<H: PluginHandler>(board: &Board<H>) -> Subscription<H::Plugin> {
     (board.events.subscribe(), table.snapshot().into())
 }
 
-fn registered<P: Plugin>(event: &Event<P>) -> Option<&str> {
+fn registered<P: Plugin>(event: &RegistrationEvent<P>) -> Option<&str> {
     match event {
-        Event::Registered(plugin) => Some(plugin.name()),
-        Event::Gone(_) | Event::Refused { .. } | Event::Synced => None,
+        RegistrationEvent::Registered(plugin) => Some(plugin.name()),
+        RegistrationEvent::Gone(_)
+        | RegistrationEvent::Refused { .. }
+        | RegistrationEvent::Synced => None,
     }
 }
 
@@ -89,12 +94,12 @@ mod tests {
     use crate::table::tests::with;
     use crate::testing::{TestHandler, TestPlugin};
 
-    fn words(event: &Event<TestPlugin>) -> String {
+    fn words(event: &RegistrationEvent<TestPlugin>) -> String {
         match event {
-            Event::Registered(plugin) => format!("backend {}", plugin.name),
-            Event::Gone(name) => format!("gone {name}"),
-            Event::Refused { socket, .. } => format!("refused {socket}"),
-            Event::Synced => "synced".to_owned(),
+            RegistrationEvent::Registered(plugin) => format!("backend {}", plugin.name),
+            RegistrationEvent::Gone(name) => format!("gone {name}"),
+            RegistrationEvent::Refused { socket, .. } => format!("refused {socket}"),
+            RegistrationEvent::Synced => "synced".to_owned(),
         }
     }
 
@@ -114,7 +119,7 @@ mod tests {
         });
         // More than a reader may have waiting, and none of it says what became of the drivers.
         for _ in 0..=crate::BACKLOG_MAX {
-            board.change(|_| ((), vec![Event::Synced]));
+            board.change(|_| ((), vec![RegistrationEvent::Synced]));
         }
         assert_eq!(words(&feed.next().await.unwrap()), "gone a");
         assert_eq!(words(&feed.next().await.unwrap()), "backend b");

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use proto::registration::PluginInfo;
 
-use crate::Event;
+use crate::RegistrationEvent;
 
 /// A registered plugin, as its handler keeps it.
 pub trait Plugin: Clone + Debug + Send + Sync + 'static {
@@ -63,7 +63,7 @@ pub trait PluginHandler: Send + Sync + 'static {
     fn names_changed(&self, names: &[&str]);
 
     /// Logs an event, before subscribers get it.
-    fn log(&self, event: &Event<Self::Plugin>);
+    fn log(&self, event: &RegistrationEvent<Self::Plugin>);
 }
 
 /// The version type of a handler's plugins.

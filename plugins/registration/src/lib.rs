@@ -25,7 +25,7 @@ use feed::Feed;
 use futures_util::Stream;
 pub use handler::{Plugin, PluginHandler, Version};
 use introduction::{Inquiry, Introduction};
-use table::{RegistrationRequest, Table};
+use table::{PluginTable, RegistrationRequest};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, timeout};
 use watcher::Watcher;
@@ -35,7 +35,7 @@ const BACKLOG_MAX: usize = 256;
 
 /// An event for subscribers.
 #[derive(Clone, Debug)]
-pub enum Event<P> {
+pub enum RegistrationEvent<P> {
     /// A plugin has registered, or what it registered has changed.
     Registered(P),
     /// The plugin of that name has gone.
@@ -54,13 +54,13 @@ pub enum Event<P> {
 }
 
 /// The registered plugins of one type. Clones share it; the watcher ends with the last one.
-pub struct Registry<H: PluginHandler> {
+pub struct PluginRegistry<H: PluginHandler> {
     board: Arc<Board<H>>,
     // Dropped with the last clone: then the task ends.
     _alive: Arc<watch::Sender<()>>,
 }
 
-impl<H: PluginHandler> Clone for Registry<H> {
+impl<H: PluginHandler> Clone for PluginRegistry<H> {
     fn clone(&self) -> Self {
         Self {
             board: self.board.clone(),
@@ -69,7 +69,7 @@ impl<H: PluginHandler> Clone for Registry<H> {
     }
 }
 
-impl<H: PluginHandler> fmt::Debug for Registry<H> {
+impl<H: PluginHandler> fmt::Debug for PluginRegistry<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registry").finish_non_exhaustive()
     }
@@ -77,15 +77,15 @@ impl<H: PluginHandler> fmt::Debug for Registry<H> {
 
 /// The table, and the subscribers to its changes.
 struct Board<H: PluginHandler> {
-    table: Mutex<Table<H::Plugin>>,
-    events: broadcast::Sender<Event<H::Plugin>>,
+    table: Mutex<PluginTable<H::Plugin>>,
+    events: broadcast::Sender<RegistrationEvent<H::Plugin>>,
     changes: watch::Sender<u64>,
     /// A socket is to be asked again, and it has to be worked out when.
     again: Notify,
     handler: H,
 }
 
-impl<H: PluginHandler> Registry<H> {
+impl<H: PluginHandler> PluginRegistry<H> {
     /// Begins to watch `folder`, whose scans run on `pool`.
     pub fn start(folder: PathBuf, pool: BlockingPool, handler: H) -> Self {
         let board = Arc::new(Board::new(handler));
@@ -123,7 +123,7 @@ impl<H: PluginHandler> Registry<H> {
     }
 
     /// Returns the whole state as events, then every change.
-    pub fn watch(&self) -> impl Stream<Item = Event<H::Plugin>> + Send + use<H> {
+    pub fn watch(&self) -> impl Stream<Item = RegistrationEvent<H::Plugin>> + Send + use<H> {
         let feed = Feed::new(self.board.clone());
         futures_util::stream::unfold(feed, |mut feed| async move {
             let event = feed.next().await?;
@@ -143,14 +143,14 @@ impl<H: PluginHandler> Board<H> {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table<H::Plugin>> {
+    fn table(&self) -> MutexGuard<'_, PluginTable<H::Plugin>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the table and tells what comes of it, in one step: no reader misses anything in between.
     fn change<T>(
         &self,
-        change: impl FnOnce(&mut Table<H::Plugin>) -> (T, Vec<Event<H::Plugin>>),
+        change: impl FnOnce(&mut PluginTable<H::Plugin>) -> (T, Vec<RegistrationEvent<H::Plugin>>),
     ) -> T {
         let mut table = self.table();
         let (result, events) = change(&mut table);

@@ -42,7 +42,7 @@ pub(crate) struct SocketScan {
 /// It fails as a whole: a folder that cannot be read must not look like one whose drivers have gone.
 pub(crate) fn scan(folder: &Path, watches: Option<&mut Watches>) -> io::Result<SocketScan> {
     make(folder)?;
-    let mut scan = Scan {
+    let mut scan = FolderScan {
         looked: SocketScan::default(),
         watches,
         folders: 0,
@@ -56,14 +56,14 @@ fn make(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(folder)
 }
 
-struct Scan<'a> {
+struct FolderScan<'a> {
     looked: SocketScan,
     watches: Option<&'a mut Watches>,
     folders: usize,
     entries: usize,
 }
 
-impl Scan<'_> {
+impl FolderScan<'_> {
     fn folder(&mut self, folder: &Path, depth: usize) -> io::Result<()> {
         self.folders += 1;
         if depth > DEPTH_MAX || self.folders > FOLDERS_MAX {

@@ -2,7 +2,7 @@
 
 use proto::registration::PluginInfo;
 
-use crate::{Event, Plugin, PluginHandler, Version};
+use crate::{Plugin, PluginHandler, RegistrationEvent, Version};
 
 /// A version as text and as numbers, of which zeros at the end count for nothing.
 #[derive(Clone, Debug)]
@@ -92,5 +92,5 @@ impl PluginHandler for TestHandler {
 
     fn names_changed(&self, _: &[&str]) {}
 
-    fn log(&self, _: &Event<Self::Plugin>) {}
+    fn log(&self, _: &RegistrationEvent<Self::Plugin>) {}
 }

@@ -4,13 +4,13 @@ use tracing_subscriber::EnvFilter;
 
 /// The reader of the log, which decides its format.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Reader {
+pub(crate) enum LogReader {
     Agent,
     Person,
 }
 
 /// Starts logging at the level that `OXLET_LOG` names.
-pub(crate) fn start(reader: Reader) {
+pub(crate) fn start(reader: LogReader) {
     let wanted = std::env::var("OXLET_LOG").unwrap_or_default();
     let filter = EnvFilter::builder().parse(if wanted.is_empty() { "info" } else { &wanted });
     let refused = filter.as_ref().err().map(ToString::to_string);
@@ -19,8 +19,8 @@ pub(crate) fn start(reader: Reader) {
         .with_writer(std::io::stderr);
     // The agent stamps the lines itself. A log that was started already stays.
     let started = match reader {
-        Reader::Agent => lines.json().flatten_event(true).without_time().try_init(),
-        Reader::Person => lines.try_init(),
+        LogReader::Agent => lines.json().flatten_event(true).without_time().try_init(),
+        LogReader::Person => lines.try_init(),
     };
     if let (Ok(()), Some(error)) = (started, refused) {
         tracing::warn!(%error, "OXLET_LOG is {wanted:?}, expected a level such as info or debug; logging info");

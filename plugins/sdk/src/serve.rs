@@ -37,7 +37,7 @@ where
     match start_and_run(info, build) {
         Ok(()) => ExitCode::SUCCESS,
         Err(refusal) => {
-            log::start(log::Reader::Person);
+            log::start(log::LogReader::Person);
             tracing::error!("{program}: {refusal}");
             ExitCode::from(2)
         }
@@ -62,7 +62,7 @@ where
             listener,
             agent,
         } => {
-            log::start(log::Reader::Agent);
+            log::start(log::LogReader::Agent);
             let base = Base::new(info, identity, build);
             runtime.block_on(run(base, listener, Some(agent)))
         }
@@ -71,7 +71,7 @@ where
             listener,
             configuration,
         } => {
-            log::start(log::Reader::Person);
+            log::start(log::LogReader::Person);
             let base = Base::new(info, identity, build);
             runtime.block_on(async {
                 if let Some(bytes) = configuration {

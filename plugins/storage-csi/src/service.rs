@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 use crate::KIND;
 use crate::volumes::{Volumes, check_kind};
 
-type Answer<T> = Result<Response<T>, Status>;
+type CsiAnswer<T> = Result<Response<T>, Status>;
 
 /// The implementation of `oxlet.storage.v1`.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Service {
     }
 
     /// Carries a call out in a task of its own.
-    async fn finish<T, F>(&self, call: impl FnOnce(Volumes) -> F) -> Answer<T>
+    async fn finish<T, F>(&self, call: impl FnOnce(Volumes) -> F) -> CsiAnswer<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
@@ -70,7 +70,10 @@ impl Service {
 impl Storage for Service {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<Event, Status>> + Send>>;
 
-    async fn capabilities(&self, _: Request<CapabilitiesRequest>) -> Answer<CapabilitiesResponse> {
+    async fn capabilities(
+        &self,
+        _: Request<CapabilitiesRequest>,
+    ) -> CsiAnswer<CapabilitiesResponse> {
         let kind = KindCapability {
             kind: KIND.to_owned(),
             staged: true,
@@ -82,13 +85,13 @@ impl Storage for Service {
         Ok(Response::new(CapabilitiesResponse { kinds: vec![kind] }))
     }
 
-    async fn stage(&self, request: Request<StageRequest>) -> Answer<StageResponse> {
+    async fn stage(&self, request: Request<StageRequest>) -> CsiAnswer<StageResponse> {
         let request = request.into_inner();
         self.finish(|volumes| async move { volumes.stage(request).await })
             .await
     }
 
-    async fn unstage(&self, request: Request<UnstageRequest>) -> Answer<UnstageResponse> {
+    async fn unstage(&self, request: Request<UnstageRequest>) -> CsiAnswer<UnstageResponse> {
         let request = request.into_inner();
         self.finish(|volumes| async move {
             volumes.unstage(request).await?;
@@ -97,13 +100,13 @@ impl Storage for Service {
         .await
     }
 
-    async fn mount(&self, request: Request<MountRequest>) -> Answer<MountResponse> {
+    async fn mount(&self, request: Request<MountRequest>) -> CsiAnswer<MountResponse> {
         let request = request.into_inner();
         self.finish(|volumes| async move { volumes.mount(request).await })
             .await
     }
 
-    async fn unmount(&self, request: Request<UnmountRequest>) -> Answer<UnmountResponse> {
+    async fn unmount(&self, request: Request<UnmountRequest>) -> CsiAnswer<UnmountResponse> {
         let request = request.into_inner();
         self.finish(|volumes| async move {
             volumes.unmount(request).await?;
@@ -112,13 +115,16 @@ impl Storage for Service {
         .await
     }
 
-    async fn map_block(&self, request: Request<MapBlockRequest>) -> Answer<MapBlockResponse> {
+    async fn map_block(&self, request: Request<MapBlockRequest>) -> CsiAnswer<MapBlockResponse> {
         let request = request.into_inner();
         self.finish(|volumes| async move { volumes.map_block(request).await })
             .await
     }
 
-    async fn unmap_block(&self, request: Request<UnmapBlockRequest>) -> Answer<UnmapBlockResponse> {
+    async fn unmap_block(
+        &self,
+        request: Request<UnmapBlockRequest>,
+    ) -> CsiAnswer<UnmapBlockResponse> {
         let request = request.into_inner();
         self.finish(|volumes| async move {
             volumes.unmap_block(request).await?;
@@ -127,21 +133,21 @@ impl Storage for Service {
         .await
     }
 
-    async fn list(&self, request: Request<ListRequest>) -> Answer<ListResponse> {
+    async fn list(&self, request: Request<ListRequest>) -> CsiAnswer<ListResponse> {
         self.volumes
             .list(request.into_inner())
             .await
             .map(Response::new)
     }
 
-    async fn stats(&self, request: Request<StatsRequest>) -> Answer<StatsResponse> {
+    async fn stats(&self, request: Request<StatsRequest>) -> CsiAnswer<StatsResponse> {
         self.volumes
             .stats(request.into_inner())
             .await
             .map(Response::new)
     }
 
-    async fn expand(&self, request: Request<ExpandRequest>) -> Answer<ExpandResponse> {
+    async fn expand(&self, request: Request<ExpandRequest>) -> CsiAnswer<ExpandResponse> {
         let request = request.into_inner();
         self.finish(|volumes| async move { volumes.expand(request).await })
             .await
@@ -150,7 +156,7 @@ impl Storage for Service {
     async fn bind_subpath(
         &self,
         request: Request<BindSubpathRequest>,
-    ) -> Answer<BindSubpathResponse> {
+    ) -> CsiAnswer<BindSubpathResponse> {
         let request = request.into_inner();
         check_kind(&request.kind)?;
         self.below_root("root", &request.root)?;
@@ -167,7 +173,7 @@ impl Storage for Service {
     async fn release_subpaths(
         &self,
         request: Request<ReleaseSubpathsRequest>,
-    ) -> Answer<ReleaseSubpathsResponse> {
+    ) -> CsiAnswer<ReleaseSubpathsResponse> {
         let request = request.into_inner();
         self.below_root("folder", &request.folder)?;
         let what = format!("releasing {}", request.folder);
@@ -177,7 +183,7 @@ impl Storage for Service {
         Ok(Response::new(ReleaseSubpathsResponse {}))
     }
 
-    async fn read_file(&self, request: Request<ReadFileRequest>) -> Answer<ReadFileResponse> {
+    async fn read_file(&self, request: Request<ReadFileRequest>) -> CsiAnswer<ReadFileResponse> {
         let request = request.into_inner();
         check_kind(&request.kind)?;
         self.below_root("root", &request.root)?;
@@ -189,7 +195,7 @@ impl Storage for Service {
         Ok(Response::new(ReadFileResponse { data }))
     }
 
-    async fn remove_pod(&self, request: Request<RemovePodRequest>) -> Answer<RemovePodResponse> {
+    async fn remove_pod(&self, request: Request<RemovePodRequest>) -> CsiAnswer<RemovePodResponse> {
         let request = request.into_inner();
         let pods = self.volumes.layout.pods();
         let folder = requests::target("folder", &pods, &request.folder)?;
@@ -207,11 +213,11 @@ impl Storage for Service {
         Ok(Response::new(RemovePodResponse { kept }))
     }
 
-    async fn watch(&self, _: Request<WatchRequest>) -> Answer<Self::WatchStream> {
+    async fn watch(&self, _: Request<WatchRequest>) -> CsiAnswer<Self::WatchStream> {
         Ok(Response::new(Box::pin(self.volumes.registry.watch())))
     }
 
-    async fn inquire(&self, request: Request<InquireRequest>) -> Answer<InquireResponse> {
+    async fn inquire(&self, request: Request<InquireRequest>) -> CsiAnswer<InquireResponse> {
         let request = request.into_inner();
         self.finish(|volumes| async move {
             volumes.inquire(request).await?;

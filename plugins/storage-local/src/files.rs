@@ -22,14 +22,14 @@ const SET_GROUP: u32 = 0o2000;
 
 /// The desired content of a volume of files.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub(crate) struct PayloadFiles {
     pub(crate) payload: Payload,
     pub(crate) medium: Medium,
     /// Where other volumes are mounted within it.
     pub(crate) mount_points: Vec<PathBuf>,
 }
 
-impl Files {
+impl PayloadFiles {
     pub(crate) fn read(set: proto::storage::FileSet) -> Result<Self, Status> {
         let medium = set.medium();
         let points = set.mount_points.iter();
@@ -46,7 +46,7 @@ impl Files {
 /// Makes the volume hold exactly these files, now or, if it held others, from one moment to the next.
 pub(crate) fn set_up(
     place: &Place,
-    files: &Files,
+    files: &PayloadFiles,
     parameters: &MountParameters,
 ) -> Result<(), Status> {
     let volume = EmptyDir {
@@ -99,8 +99,8 @@ mod tests {
         }
     }
 
-    fn set(medium: Medium, files: Vec<File>, points: &[&str]) -> Files {
-        Files::read(FileSet {
+    fn set(medium: Medium, files: Vec<File>, points: &[&str]) -> PayloadFiles {
+        PayloadFiles::read(FileSet {
             files,
             medium: medium.into(),
             mount_points: points.iter().map(|&point| point.to_owned()).collect(),
@@ -179,7 +179,7 @@ mod tests {
         tear_down(&place).unwrap();
         assert!(!place.target.exists());
         for point in ["../out", "/etc"] {
-            let refused = Files::read(FileSet {
+            let refused = PayloadFiles::read(FileSet {
                 mount_points: vec![point.to_owned()],
                 ..FileSet::default()
             })
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_bad_file_is_refused_before_anything_is_made() {
-        let refused = Files::read(FileSet {
+        let refused = PayloadFiles::read(FileSet {
             files: vec![file("fine", ""), file("../etc/passwd", "")],
             ..FileSet::default()
         })

@@ -5,7 +5,7 @@ use tonic::Status;
 
 /// A kind of volume that this plugin serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LocalVolumeKind {
     EmptyDir,
     HostPath,
     ConfigMap,
@@ -16,15 +16,15 @@ pub(crate) enum Kind {
     Nfs,
 }
 
-const ALL: [Kind; 8] = [
-    Kind::EmptyDir,
-    Kind::HostPath,
-    Kind::ConfigMap,
-    Kind::Secret,
-    Kind::Projected,
-    Kind::DownwardApi,
-    Kind::Local,
-    Kind::Nfs,
+const ALL: [LocalVolumeKind; 8] = [
+    LocalVolumeKind::EmptyDir,
+    LocalVolumeKind::HostPath,
+    LocalVolumeKind::ConfigMap,
+    LocalVolumeKind::Secret,
+    LocalVolumeKind::Projected,
+    LocalVolumeKind::DownwardApi,
+    LocalVolumeKind::Local,
+    LocalVolumeKind::Nfs,
 ];
 
 /// Whether a path can hang: the node's own disk, or anything that a pod or a volume names.
@@ -34,7 +34,7 @@ pub(crate) enum Backing {
     Foreign,
 }
 
-impl Kind {
+impl LocalVolumeKind {
     /// Upstream's plugin name without "kubernetes.io/".
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -81,9 +81,9 @@ impl Kind {
 
 /// Returns the plugin's answer to Capabilities.
 pub(crate) fn capabilities() -> Vec<KindCapability> {
-    let capability = |kind: Kind| KindCapability {
+    let capability = |kind: LocalVolumeKind| KindCapability {
         kind: kind.name().to_owned(),
-        block: kind == Kind::Local,
+        block: kind == LocalVolumeKind::Local,
         updates: kind.is_files(),
         ..KindCapability::default()
     };

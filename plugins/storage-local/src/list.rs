@@ -6,11 +6,11 @@ use std::{fs, io};
 
 use mounts::answer::failed;
 use mounts::remove;
-use mounts::table::Table;
+use mounts::table::MountTable;
 use proto::storage::{Found, State};
 use tonic::Status;
 
-use crate::kind::Kind;
+use crate::kind::LocalVolumeKind;
 use crate::marker::{Mark, Marker};
 use crate::place::{self, DEVICES, Place, VOLUMES};
 use crate::writer;
@@ -23,7 +23,7 @@ pub(crate) fn list(root: &Path) -> Result<Vec<Found>, Status> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         real => real.map_err(what)?,
     };
-    let mut search = Search {
+    let mut search = VolumeSearch {
         root,
         mounted: mounted(&real).map_err(what)?,
         found: BTreeMap::new(),
@@ -38,19 +38,19 @@ pub(crate) fn list(root: &Path) -> Result<Vec<Found>, Status> {
 
 /// What is mounted, by its path below the folder of all pods.
 fn mounted(pods: &Path) -> io::Result<Vec<PathBuf>> {
-    let table = Table::read()?;
+    let table = MountTable::read()?;
     let below = table.below(pods).into_iter();
     let paths = below.filter_map(|entry| entry.mount_point.strip_prefix(pods).ok());
     Ok(paths.map(Path::to_owned).collect())
 }
 
-struct Search<'a> {
+struct VolumeSearch<'a> {
     root: &'a Path,
     mounted: Vec<PathBuf>,
     found: BTreeMap<PathBuf, Found>,
 }
 
-impl Search<'_> {
+impl VolumeSearch<'_> {
     fn pod(&mut self, pod: &Path) {
         for (kind, folder) in kinds(&pod.join(VOLUMES)) {
             for (path, entry) in entries(&folder) {
@@ -63,7 +63,7 @@ impl Search<'_> {
         }
         for (kind, folder) in kinds(&pod.join(DEVICES)) {
             for (path, entry) in entries(&folder) {
-                if kind == Kind::Local && entry.is_symlink() {
+                if kind == LocalVolumeKind::Local && entry.is_symlink() {
                     self.add(kind, DEVICES, &path, |_| State::Mapped);
                 }
             }
@@ -78,19 +78,25 @@ impl Search<'_> {
                 continue;
             };
             let word = folder.strip_prefix("kubernetes.io~").unwrap_or_default();
-            if let Some(kind) = Kind::from_word(word) {
+            if let Some(kind) = LocalVolumeKind::from_word(word) {
                 self.volume(kind, &pods.join(path));
             }
         }
     }
 
-    fn volume(&mut self, kind: Kind, path: &Path) {
+    fn volume(&mut self, kind: LocalVolumeKind, path: &Path) {
         let below = path.strip_prefix(self.root.join("pods")).unwrap_or(path);
         let is_mount = self.mounted.iter().any(|mounted| mounted == below);
         self.add(kind, VOLUMES, path, |place| state(kind, place, is_mount));
     }
 
-    fn add(&mut self, kind: Kind, base: &str, path: &Path, state: impl FnOnce(&Place) -> State) {
+    fn add(
+        &mut self,
+        kind: LocalVolumeKind,
+        base: &str,
+        path: &Path,
+        state: impl FnOnce(&Place) -> State,
+    ) {
         let Some(text) = path.to_str() else {
             tracing::warn!(path = %path.display(), "a volume's name is not UTF-8");
             return;
@@ -110,14 +116,17 @@ impl Search<'_> {
     }
 }
 
-fn state(kind: Kind, place: &Place, is_mount: bool) -> State {
+fn state(kind: LocalVolumeKind, place: &Place, is_mount: bool) -> State {
     let complete = match kind {
-        Kind::EmptyDir => ready(&Marker::own(place), is_mount),
-        Kind::ConfigMap | Kind::Secret | Kind::Projected | Kind::DownwardApi => {
+        LocalVolumeKind::EmptyDir => ready(&Marker::own(place), is_mount),
+        LocalVolumeKind::ConfigMap
+        | LocalVolumeKind::Secret
+        | LocalVolumeKind::Projected
+        | LocalVolumeKind::DownwardApi => {
             ready(&Marker::wrapped(place), is_mount) && writer::written(&place.target)
         }
-        Kind::HostPath => false,
-        Kind::Local | Kind::Nfs => is_mount,
+        LocalVolumeKind::HostPath => false,
+        LocalVolumeKind::Local | LocalVolumeKind::Nfs => is_mount,
     };
     match complete {
         true => State::Mounted,
@@ -135,7 +144,7 @@ fn ready(marker: &Marker, is_mount: bool) -> bool {
 }
 
 /// The folders of this plugin's kinds.
-fn kinds(base: &Path) -> Vec<(Kind, PathBuf)> {
+fn kinds(base: &Path) -> Vec<(LocalVolumeKind, PathBuf)> {
     let folders = entries(base)
         .into_iter()
         .filter(|(_, entry)| entry.is_dir());
@@ -143,7 +152,8 @@ fn kinds(base: &Path) -> Vec<(Kind, PathBuf)> {
         .filter_map(|(path, _)| {
             let name = path.file_name()?.to_str()?;
             let word = name.strip_prefix(place::folder("").as_str())?;
-            let kind = Kind::from_word(word).filter(|kind| *kind != Kind::HostPath)?;
+            let kind = LocalVolumeKind::from_word(word)
+                .filter(|kind| *kind != LocalVolumeKind::HostPath)?;
             Some((kind, path))
         })
         .collect()
@@ -176,7 +186,7 @@ mod tests {
     use proto::storage::{EmptyDir, FileSet, Local, Medium};
 
     use super::*;
-    use crate::files::{self, Files};
+    use crate::files::{self, PayloadFiles};
     use crate::request::MountParameters;
     use crate::testing::Node;
     use crate::{empty_dir, local};
@@ -196,8 +206,8 @@ mod tests {
         (state, kind.to_owned(), pod.to_owned(), name.to_owned())
     }
 
-    fn files(medium: Medium) -> Files {
-        Files::read(FileSet {
+    fn files(medium: Medium) -> PayloadFiles {
+        PayloadFiles::read(FileSet {
             medium: medium.into(),
             ..FileSet::default()
         })

@@ -11,11 +11,11 @@ const PATH_MAX: usize = 4096;
 /// What a volume is to hold, by path within it.
 #[derive(Debug, Default)]
 pub(crate) struct Payload {
-    files: BTreeMap<String, Entry>,
+    files: BTreeMap<String, PayloadEntry>,
 }
 
 /// One file of a volume: its content, mode and owner.
-pub(crate) struct Entry {
+pub(crate) struct PayloadEntry {
     pub(crate) data: Vec<u8>,
     /// Permission bits and no others.
     pub(crate) mode: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Entry {
 }
 
 // Data may be secret: it is never shown.
-impl std::fmt::Debug for Entry {
+impl std::fmt::Debug for PayloadEntry {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Entry({} bytes, {:o})", self.data.len(), self.mode)
     }
@@ -35,7 +35,7 @@ impl Payload {
         let mut cleaned = BTreeMap::new();
         for file in files {
             check(&file.path).map_err(Status::invalid_argument)?;
-            let entry = Entry {
+            let entry = PayloadEntry {
                 data: file.data,
                 mode: file.mode & 0o777,
                 owner: file.owner.unwrap_or(0),
@@ -51,13 +51,13 @@ impl Payload {
         }
     }
 
-    pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &Entry)> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &PayloadEntry)> {
         self.files
             .iter()
             .map(|(path, entry)| (path.as_str(), entry))
     }
 
-    pub(crate) fn file(&self, path: &str) -> Option<&Entry> {
+    pub(crate) fn file(&self, path: &str) -> Option<&PayloadEntry> {
         self.files.get(path)
     }
 

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use mounts::answer::failed;
 use tonic::Status;
 
-use crate::kind::Kind;
+use crate::kind::LocalVolumeKind;
 
 pub(crate) const VOLUMES: &str = "volumes";
 pub(crate) const DEVICES: &str = "volumeDevices";
@@ -59,17 +59,17 @@ impl Place {
     }
 
     /// What concerns this is done by one call at a time.
-    pub(crate) fn subject(&self, kind: Kind) -> String {
+    pub(crate) fn subject(&self, kind: LocalVolumeKind) -> String {
         match kind {
             // Pods share it, and its disk is mounted once.
-            Kind::Local => format!("{} {}", kind.name(), self.name),
-            Kind::EmptyDir
-            | Kind::HostPath
-            | Kind::ConfigMap
-            | Kind::Secret
-            | Kind::Projected
-            | Kind::DownwardApi
-            | Kind::Nfs => self.target.display().to_string(),
+            LocalVolumeKind::Local => format!("{} {}", kind.name(), self.name),
+            LocalVolumeKind::EmptyDir
+            | LocalVolumeKind::HostPath
+            | LocalVolumeKind::ConfigMap
+            | LocalVolumeKind::Secret
+            | LocalVolumeKind::Projected
+            | LocalVolumeKind::DownwardApi
+            | LocalVolumeKind::Nfs => self.target.display().to_string(),
         }
     }
 

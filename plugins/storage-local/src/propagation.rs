@@ -5,7 +5,7 @@ use std::path::Path;
 
 use mounts::answer::failed;
 use mounts::mount::{self, Depth};
-use mounts::table::Table;
+use mounts::table::MountTable;
 use proto::storage::Access;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use tonic::Status;
@@ -14,7 +14,7 @@ use tonic::Status;
 pub(crate) fn share(root: &Path) -> Result<(), Status> {
     let what = |error| failed(format!("cannot make {} shared", root.display()), error);
     let real = root.canonicalize().map_err(what)?;
-    let table = Table::read().map_err(what)?;
+    let table = MountTable::read().map_err(what)?;
     if table.holding(&real).is_some_and(|entry| {
         entry
             .propagation

@@ -9,8 +9,8 @@ use proto::storage::{
 };
 use tonic::Status;
 
-use crate::files::Files;
-use crate::kind::{Backing, Kind};
+use crate::files::PayloadFiles;
+use crate::kind::{Backing, LocalVolumeKind};
 use crate::place::{Place, VOLUMES};
 
 /// One volume of one pod.
@@ -26,7 +26,7 @@ pub(crate) struct Order {
 #[derive(Debug)]
 pub(crate) enum What {
     EmptyDir(Place, EmptyDir),
-    Files(Place, Files),
+    Files(Place, PayloadFiles),
     HostPath(HostPath),
     Local(Place, Local),
     Nfs(Place, Nfs),
@@ -54,15 +54,17 @@ impl Order {
             label: request.selinux_label,
         };
         let volume = request.volume.unwrap_or_default();
-        let kind = Kind::read(&volume.kind)?;
+        let kind = LocalVolumeKind::read(&volume.kind)?;
         let place = || Place::new(root, VOLUMES, kind.name(), &request.target);
         let what = match (kind, volume.source) {
-            (Kind::EmptyDir, Some(Source::EmptyDir(source))) => What::EmptyDir(place()?, source),
-            (Kind::HostPath, Some(Source::HostPath(source))) => What::HostPath(source),
-            (Kind::Local, Some(Source::Local(source))) => What::Local(place()?, source),
-            (Kind::Nfs, Some(Source::Nfs(source))) => What::Nfs(place()?, source),
+            (LocalVolumeKind::EmptyDir, Some(Source::EmptyDir(source))) => {
+                What::EmptyDir(place()?, source)
+            }
+            (LocalVolumeKind::HostPath, Some(Source::HostPath(source))) => What::HostPath(source),
+            (LocalVolumeKind::Local, Some(Source::Local(source))) => What::Local(place()?, source),
+            (LocalVolumeKind::Nfs, Some(Source::Nfs(source))) => What::Nfs(place()?, source),
             (kind, Some(Source::Files(source))) if kind.is_files() => {
-                What::Files(place()?, Files::read(source)?)
+                What::Files(place()?, PayloadFiles::read(source)?)
             }
             (_, _) => {
                 return Err(requests::invalid(format!(
@@ -101,10 +103,10 @@ impl Order {
     /// What is worked on by one call at a time.
     pub(crate) fn subject(&self) -> String {
         match &self.what {
-            What::EmptyDir(place, _) => place.subject(Kind::EmptyDir),
-            What::Files(place, _) => place.subject(Kind::ConfigMap),
-            What::Nfs(place, _) => place.subject(Kind::Nfs),
-            What::Local(place, _) => place.subject(Kind::Local),
+            What::EmptyDir(place, _) => place.subject(LocalVolumeKind::EmptyDir),
+            What::Files(place, _) => place.subject(LocalVolumeKind::ConfigMap),
+            What::Nfs(place, _) => place.subject(LocalVolumeKind::Nfs),
+            What::Local(place, _) => place.subject(LocalVolumeKind::Local),
             What::HostPath(_) => self.id.clone(),
         }
     }

@@ -18,7 +18,7 @@ use proto::storage::{
 use tonic::{Request, Response, Status};
 
 use crate::executor::{Executor, Task};
-use crate::kind::{self, Backing, Kind};
+use crate::kind::{self, Backing, LocalVolumeKind};
 use crate::marker::Marker;
 use crate::place::{DEVICES, Place, VOLUMES};
 use crate::request::{Order, What};
@@ -37,27 +37,30 @@ impl Service {
     }
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type LocalAnswer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Storage for Service {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<Event, Status>> + Send>>;
 
-    async fn capabilities(&self, _: Request<CapabilitiesRequest>) -> Answer<CapabilitiesResponse> {
+    async fn capabilities(
+        &self,
+        _: Request<CapabilitiesRequest>,
+    ) -> LocalAnswer<CapabilitiesResponse> {
         let kinds = kind::capabilities();
         Ok(Response::new(CapabilitiesResponse { kinds }))
     }
 
-    async fn stage(&self, request: Request<StageRequest>) -> Answer<StageResponse> {
+    async fn stage(&self, request: Request<StageRequest>) -> LocalAnswer<StageResponse> {
         let volume = request.into_inner().volume.unwrap_or_default();
         Err(never_staged(&volume.kind))
     }
 
-    async fn unstage(&self, request: Request<UnstageRequest>) -> Answer<UnstageResponse> {
+    async fn unstage(&self, request: Request<UnstageRequest>) -> LocalAnswer<UnstageResponse> {
         Err(never_staged(&request.into_inner().kind))
     }
 
-    async fn mount(&self, request: Request<MountRequest>) -> Answer<MountResponse> {
+    async fn mount(&self, request: Request<MountRequest>) -> LocalAnswer<MountResponse> {
         let request = request.into_inner();
         let within = within(request.within_ms);
         let order = Order::read(&self.executor.root, request)?;
@@ -74,10 +77,10 @@ impl Storage for Service {
         Ok(Response::new(response))
     }
 
-    async fn unmount(&self, request: Request<UnmountRequest>) -> Answer<UnmountResponse> {
+    async fn unmount(&self, request: Request<UnmountRequest>) -> LocalAnswer<UnmountResponse> {
         let request = request.into_inner();
-        let kind = Kind::read(&request.kind)?;
-        if kind == Kind::HostPath {
+        let kind = LocalVolumeKind::read(&request.kind)?;
+        if kind == LocalVolumeKind::HostPath {
             return Ok(Response::new(UnmountResponse {}));
         }
         let place = Place::new(&self.executor.root, VOLUMES, kind.name(), &request.target)?;
@@ -89,23 +92,26 @@ impl Storage for Service {
             within,
         };
         let work = move |executor: &Executor| match kind {
-            Kind::EmptyDir => {
+            LocalVolumeKind::EmptyDir => {
                 let _lock = lock::take(&place)?;
                 empty_dir::tear_down(&place, &Marker::own(&place))
             }
-            Kind::ConfigMap | Kind::Secret | Kind::Projected | Kind::DownwardApi => {
+            LocalVolumeKind::ConfigMap
+            | LocalVolumeKind::Secret
+            | LocalVolumeKind::Projected
+            | LocalVolumeKind::DownwardApi => {
                 let _lock = lock::take(&place)?;
                 files::tear_down(&place)
             }
-            Kind::Local => local::tear_down(&executor.root, &place),
-            Kind::Nfs => executor.programs.tear_down(&place, within),
-            Kind::HostPath => Ok(()),
+            LocalVolumeKind::Local => local::tear_down(&executor.root, &place),
+            LocalVolumeKind::Nfs => executor.programs.tear_down(&place, within),
+            LocalVolumeKind::HostPath => Ok(()),
         };
         self.executor.run(task, work).await?;
         Ok(Response::new(UnmountResponse {}))
     }
 
-    async fn map_block(&self, request: Request<MapBlockRequest>) -> Answer<MapBlockResponse> {
+    async fn map_block(&self, request: Request<MapBlockRequest>) -> LocalAnswer<MapBlockResponse> {
         let request = request.into_inner();
         let volume = requests::volume(request.volume.as_ref())?;
         let kind = block_kind(&volume.kind)?;
@@ -127,7 +133,10 @@ impl Storage for Service {
         }))
     }
 
-    async fn unmap_block(&self, request: Request<UnmapBlockRequest>) -> Answer<UnmapBlockResponse> {
+    async fn unmap_block(
+        &self,
+        request: Request<UnmapBlockRequest>,
+    ) -> LocalAnswer<UnmapBlockResponse> {
         let request = request.into_inner();
         let kind = block_kind(&request.kind)?;
         let place = Place::new(&self.executor.root, DEVICES, kind.name(), &request.target)?;
@@ -142,7 +151,7 @@ impl Storage for Service {
         Ok(Response::new(UnmapBlockResponse {}))
     }
 
-    async fn list(&self, request: Request<ListRequest>) -> Answer<ListResponse> {
+    async fn list(&self, request: Request<ListRequest>) -> LocalAnswer<ListResponse> {
         let task = Task {
             what: "listing the volumes".to_owned(),
             subject: None,
@@ -156,9 +165,9 @@ impl Storage for Service {
         Ok(Response::new(ListResponse { found }))
     }
 
-    async fn stats(&self, request: Request<StatsRequest>) -> Answer<StatsResponse> {
+    async fn stats(&self, request: Request<StatsRequest>) -> LocalAnswer<StatsResponse> {
         let request = request.into_inner();
-        let kind = Kind::read(&request.kind)?;
+        let kind = LocalVolumeKind::read(&request.kind)?;
         let path = stats::path(&request.path)?;
         let within = within(request.within_ms);
         let task = Task {
@@ -186,7 +195,7 @@ impl Storage for Service {
         Ok(Response::new(response))
     }
 
-    async fn expand(&self, request: Request<ExpandRequest>) -> Answer<ExpandResponse> {
+    async fn expand(&self, request: Request<ExpandRequest>) -> LocalAnswer<ExpandResponse> {
         let volume = request.into_inner().volume.unwrap_or_default();
         Err(Status::unimplemented(format!(
             "{} does not expand volumes of kind {:?}",
@@ -198,7 +207,7 @@ impl Storage for Service {
     async fn bind_subpath(
         &self,
         request: Request<BindSubpathRequest>,
-    ) -> Answer<BindSubpathResponse> {
+    ) -> LocalAnswer<BindSubpathResponse> {
         let request = request.into_inner();
         requests::target("target", &self.executor.root, &request.target)?;
         let task = Task {
@@ -217,7 +226,7 @@ impl Storage for Service {
     async fn release_subpaths(
         &self,
         request: Request<ReleaseSubpathsRequest>,
-    ) -> Answer<ReleaseSubpathsResponse> {
+    ) -> LocalAnswer<ReleaseSubpathsResponse> {
         let request = request.into_inner();
         requests::target("folder", &self.executor.root, &request.folder)?;
         let task = Task {
@@ -231,9 +240,9 @@ impl Storage for Service {
         Ok(Response::new(ReleaseSubpathsResponse {}))
     }
 
-    async fn read_file(&self, request: Request<ReadFileRequest>) -> Answer<ReadFileResponse> {
+    async fn read_file(&self, request: Request<ReadFileRequest>) -> LocalAnswer<ReadFileResponse> {
         let request = request.into_inner();
-        let kind = Kind::read(&request.kind)?;
+        let kind = LocalVolumeKind::read(&request.kind)?;
         let task = Task {
             what: format!("reading {} of {}", request.path, request.root),
             subject: None,
@@ -245,7 +254,10 @@ impl Storage for Service {
         Ok(Response::new(ReadFileResponse { data }))
     }
 
-    async fn remove_pod(&self, request: Request<RemovePodRequest>) -> Answer<RemovePodResponse> {
+    async fn remove_pod(
+        &self,
+        request: Request<RemovePodRequest>,
+    ) -> LocalAnswer<RemovePodResponse> {
         let request = request.into_inner();
         let folder = pod_folder(&self.executor.root, &request.folder)?;
         let task = Task {
@@ -259,12 +271,12 @@ impl Storage for Service {
         Ok(Response::new(RemovePodResponse { kept }))
     }
 
-    async fn watch(&self, _: Request<WatchRequest>) -> Answer<Self::WatchStream> {
+    async fn watch(&self, _: Request<WatchRequest>) -> LocalAnswer<Self::WatchStream> {
         // There are no backends to tell of.
         Ok(Response::new(Box::pin(futures_util::stream::pending())))
     }
 
-    async fn inquire(&self, _: Request<InquireRequest>) -> Answer<InquireResponse> {
+    async fn inquire(&self, _: Request<InquireRequest>) -> LocalAnswer<InquireResponse> {
         Err(Status::unimplemented(format!(
             "{} has no backends",
             crate::NAME
@@ -326,9 +338,9 @@ fn pod_folder(root: &std::path::Path, folder: &str) -> Result<std::path::PathBuf
     }
 }
 
-fn block_kind(word: &str) -> Result<Kind, Status> {
-    let kind = Kind::read(word)?;
-    if kind == Kind::Local {
+fn block_kind(word: &str) -> Result<LocalVolumeKind, Status> {
+    let kind = LocalVolumeKind::read(word)?;
+    if kind == LocalVolumeKind::Local {
         return Ok(kind);
     }
     Err(Status::unimplemented(format!(

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::empty_dir;
 use crate::host_path::{self, Found};
-use crate::kind::Kind;
+use crate::kind::LocalVolumeKind;
 
 /// How a volume is measured.
 #[derive(Debug)]
@@ -23,19 +23,21 @@ pub(crate) enum Figures {
 }
 
 /// Measures what can be measured without a walk.
-pub(crate) fn figures(kind: Kind, path: &Path) -> Result<Figures, Status> {
+pub(crate) fn figures(kind: LocalVolumeKind, path: &Path) -> Result<Figures, Status> {
     match kind {
-        Kind::HostPath => Err(Status::unimplemented(
+        LocalVolumeKind::HostPath => Err(Status::unimplemented(
             "metrics are not supported for MetricsNil Volumes",
         )),
-        Kind::EmptyDir | Kind::ConfigMap | Kind::Secret | Kind::Projected | Kind::DownwardApi => {
-            match empty_dir::own_file_system(path)? {
-                true => measure::file_system(path).map(Figures::Known),
-                false => Ok(Figures::Walk),
-            }
-        }
-        Kind::Nfs => measure::file_system(path).map(Figures::Known),
-        Kind::Local => match host_path::probe(path) {
+        LocalVolumeKind::EmptyDir
+        | LocalVolumeKind::ConfigMap
+        | LocalVolumeKind::Secret
+        | LocalVolumeKind::Projected
+        | LocalVolumeKind::DownwardApi => match empty_dir::own_file_system(path)? {
+            true => measure::file_system(path).map(Figures::Known),
+            false => Ok(Figures::Walk),
+        },
+        LocalVolumeKind::Nfs => measure::file_system(path).map(Figures::Known),
+        LocalVolumeKind::Local => match host_path::probe(path) {
             Ok(Found::BlockDevice) => device(path).map(Figures::Known),
             Ok(_) | Err(_) => measure::file_system(path).map(Figures::Known),
         },
@@ -66,12 +68,12 @@ mod tests {
     use super::*;
     use crate::testing::Node;
 
-    const OWN: [Kind; 5] = [
-        Kind::EmptyDir,
-        Kind::ConfigMap,
-        Kind::Secret,
-        Kind::Projected,
-        Kind::DownwardApi,
+    const OWN: [LocalVolumeKind; 5] = [
+        LocalVolumeKind::EmptyDir,
+        LocalVolumeKind::ConfigMap,
+        LocalVolumeKind::Secret,
+        LocalVolumeKind::Projected,
+        LocalVolumeKind::DownwardApi,
     ];
 
     #[test]
@@ -94,14 +96,14 @@ mod tests {
                 (Some(1 << 20), Some(25 * 4096))
             );
         }
-        for kind in [Kind::Local, Kind::Nfs] {
+        for kind in [LocalVolumeKind::Local, LocalVolumeKind::Nfs] {
             assert!(matches!(figures(kind, &memory).unwrap(), Figures::Known(_)));
         }
     }
 
     #[test]
     fn a_path_of_the_node_has_no_figures() {
-        let refused = figures(Kind::HostPath, Path::new("/")).unwrap_err();
+        let refused = figures(LocalVolumeKind::HostPath, Path::new("/")).unwrap_err();
         assert_eq!(
             (refused.code(), refused.message()),
             (
@@ -115,7 +117,7 @@ mod tests {
     fn of_a_raw_disk_the_size_is_known() {
         let mut node = Node::new();
         let device = node.disk("image");
-        let Figures::Known(known) = figures(Kind::Local, &device).unwrap() else {
+        let Figures::Known(known) = figures(LocalVolumeKind::Local, &device).unwrap() else {
             panic!("a disk is walked through");
         };
         assert_eq!((known.capacity, known.used), (Some(16 << 20), None));
@@ -123,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_volume_that_is_not_there_is_not_found() {
-        for kind in [Kind::Local, Kind::Nfs] {
+        for kind in [LocalVolumeKind::Local, LocalVolumeKind::Nfs] {
             let refused = figures(kind, Path::new("/no/such/volume")).unwrap_err();
             assert_eq!(refused.code(), tonic::Code::NotFound);
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use mounts::mount::{How, unmount_with};
-use mounts::table::{Entry, Table};
+use mounts::table::{MountInfo, MountTable};
 
 use crate::place::{Place, VOLUMES, folder};
 
@@ -67,7 +67,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let table = Table::read().unwrap();
+        let table = MountTable::read().unwrap();
         let below = table.below(self.folder.path()).into_iter().rev();
         let own = table.layers(self.folder.path());
         for entry in below.chain(own) {
@@ -81,8 +81,8 @@ impl Drop for Node {
 }
 
 /// What is mounted at a path, the topmost last.
-pub(crate) fn mounted(path: &Path) -> Vec<Entry> {
-    let table = Table::read().unwrap();
+pub(crate) fn mounted(path: &Path) -> Vec<MountInfo> {
+    let table = MountTable::read().unwrap();
     table.layers(path).into_iter().cloned().collect()
 }
 

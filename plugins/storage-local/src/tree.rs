@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 /// An entry below a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
+pub(crate) struct FileNode {
     pub(crate) path: String,
     pub(crate) kind: FileType,
 }
@@ -31,14 +31,14 @@ fn stay() -> ResolveFlags {
 }
 
 /// Returns what lies directly in a folder, sorted.
-pub(crate) fn entries(root: impl AsFd) -> io::Result<Vec<Node>> {
+pub(crate) fn entries(root: impl AsFd) -> io::Result<Vec<FileNode>> {
     let mut nodes = Vec::new();
     for entry in Dir::read_from(root)? {
         let entry = entry?;
         let name = entry.file_name().to_str();
         let name = name.map_err(|_| io::Error::other("a name is not UTF-8"))?;
         if name != "." && name != ".." {
-            nodes.push(Node {
+            nodes.push(FileNode {
                 path: name.to_owned(),
                 kind: entry.file_type(),
             });
@@ -49,14 +49,14 @@ pub(crate) fn entries(root: impl AsFd) -> io::Result<Vec<Node>> {
 }
 
 /// Returns what lies below a folder, each folder before what is in it.
-pub(crate) fn walk(root: impl AsFd) -> io::Result<Vec<Node>> {
+pub(crate) fn walk(root: impl AsFd) -> io::Result<Vec<FileNode>> {
     let mut nodes = entries(root.as_fd())?;
     let mut next = 0;
     while next < nodes.len() {
         if nodes[next].kind == FileType::Directory {
             let above = nodes[next].path.clone();
             let inner = entries(folder(root.as_fd(), &above)?)?;
-            nodes.extend(inner.into_iter().map(|node| Node {
+            nodes.extend(inner.into_iter().map(|node| FileNode {
                 path: format!("{above}/{}", node.path),
                 kind: node.kind,
             }));
@@ -67,7 +67,7 @@ pub(crate) fn walk(root: impl AsFd) -> io::Result<Vec<Node>> {
 }
 
 /// Removes what is at `name` in a folder, with everything below it. Nothing there is fine.
-pub(crate) fn remove(root: impl AsFd, node: &Node) -> io::Result<()> {
+pub(crate) fn remove(root: impl AsFd, node: &FileNode) -> io::Result<()> {
     if node.kind != FileType::Directory {
         return gone(unlinkat(root, node.path.as_str(), AtFlags::empty()));
     }

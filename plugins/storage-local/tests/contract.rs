@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use conformance::storage::{Names, Sample, Target, run};
 use mounts::mount::{How, unmount_with};
-use mounts::table::Table;
+use mounts::table::MountTable;
 use proto::storage::volume::Source;
 use proto::storage::{
     EmptyDir, File, FileSet, HostPath, Local, Medium, Mode, MountRequest, Pod, Volume,
@@ -157,7 +157,7 @@ fn sample(words: &'static str, mode: Mode, kind: &'static str, source: Source) -
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let table = Table::read().unwrap();
+        let table = MountTable::read().unwrap();
         for entry in table.below(self.folder.path()).into_iter().rev() {
             drop(unmount_with(&entry.mount_point, How::Detach));
         }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::Service;
 
 use super::body::{BoundedBody, Bounds};
-use super::connections::SendError;
+use super::connections::RequestSendError;
 use super::error::{ApiError, WAIT_AT_MOST};
 use super::limiter::RequestRateLimiter;
 use super::server::ServerEndpoint;
@@ -181,9 +181,11 @@ impl Caller {
                     };
                     return Ok(response.map(|body| BoundedBody::new(body, bounds, place)));
                 }
-                Err(SendError::Unsent(unsent)) => request = unsent,
-                Err(SendError::Unconnected(trouble)) => return Err(trouble.into()),
-                Err(SendError::Broken(trouble)) => return Err(AttemptError::Broken(trouble)),
+                Err(RequestSendError::Unsent(unsent)) => request = unsent,
+                Err(RequestSendError::Unconnected(trouble)) => return Err(trouble.into()),
+                Err(RequestSendError::Broken(trouble)) => {
+                    return Err(AttemptError::Broken(trouble));
+                }
             }
         }
         Err(ApiError::unreachable("every connection ends before it is used").into())

@@ -86,7 +86,7 @@ enum RequestSender {
     clippy::large_enum_variant,
     reason = "one at a time, and taken apart at once"
 )]
-pub(super) enum SendError {
+pub(super) enum RequestSendError {
     /// No connection could be made.
     Unconnected(ApiError),
     /// The connection ended before the request went out: it may be sent again, whatever its method.
@@ -123,8 +123,11 @@ impl ConnectionPool {
         &self,
         lane: RequestLane,
         request: Request<Body>,
-    ) -> Result<(Response<Incoming>, StreamPermit), SendError> {
-        let (sender, place) = self.sender(lane).await.map_err(SendError::Unconnected)?;
+    ) -> Result<(Response<Incoming>, StreamPermit), RequestSendError> {
+        let (sender, place) = self
+            .sender(lane)
+            .await
+            .map_err(RequestSendError::Unconnected)?;
         let sent = match sender {
             RequestSender::Shared(mut sender) => sender.try_send_request(request).await,
             RequestSender::Own(mut sender) => sender.try_send_request(origin_form(request)).await,
@@ -134,8 +137,8 @@ impl ConnectionPool {
             Err(error) => error,
         };
         Err(match error.take_message() {
-            Some(request) => SendError::Unsent(request),
-            None => SendError::Broken(ApiError::unreachable(error_chain(error.error()))),
+            Some(request) => RequestSendError::Unsent(request),
+            None => RequestSendError::Broken(ApiError::unreachable(error_chain(error.error()))),
         })
     }
 

@@ -9,7 +9,8 @@ use proto::cri;
 use tonic::Streaming;
 
 use super::{
-    MemoryUse, PodObservation, RuntimeClient, RuntimeError, convert, malformed, operations, runtime,
+    MemoryUse, RuntimeClient, RuntimeError, RuntimePodUpdate, convert, malformed, operations,
+    runtime,
 };
 
 impl RuntimeClient {
@@ -189,7 +190,7 @@ pub struct RuntimeEvents {
 
 impl RuntimeEvents {
     /// The next event of a pod; none at the end of the stream.
-    pub async fn next(&mut self) -> Result<Option<PodObservation>, RuntimeError> {
+    pub async fn next(&mut self) -> Result<Option<RuntimePodUpdate>, RuntimeError> {
         loop {
             let event = self.stream.message().await;
             match event.map_err(|status| RuntimeError::refused("GetContainerEvents", &status))? {
@@ -198,7 +199,7 @@ impl RuntimeEvents {
                     operations::count_event(event.created_at);
                     if let Some((pod, removed)) = convert::event(event) {
                         let at = kernel::now();
-                        return Ok(Some(PodObservation { pod, removed, at }));
+                        return Ok(Some(RuntimePodUpdate { pod, removed, at }));
                     }
                 }
             }

@@ -41,7 +41,7 @@ pub use self::streaming::{ContainerLogStatus, StreamOptions};
 
 /// A change of one pod that the runtime reported.
 #[derive(Debug)]
-pub struct PodObservation {
+pub struct RuntimePodUpdate {
     /// The part of the pod's state that the event has.
     pub pod: RuntimePod,
     /// The id of the sandbox or container that the event reports as removed.

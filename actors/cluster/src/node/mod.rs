@@ -32,7 +32,7 @@ use kernel::watch as channel;
 use kernel::{Actor, Context, Exit, Recipient, TimerId};
 use kube::Api;
 use logic_node::node_status::{
-    self, ClockReading, HostFacts, NodeAddresses, NodeFact, NodeResources, NodeStatusFacts,
+    self, ClockReading, NodeAddresses, NodeFact, NodeHostFacts, NodeResources, NodeStatusFacts,
     ReportCause, ReportSchedule, ReportUrgency,
 };
 use logic_volumes::VolumeId;
@@ -91,7 +91,7 @@ pub struct Policy {
     /// The time between two reports though nothing changed (`nodeStatusReportFrequency`).
     pub report_every: Duration,
     /// Identity of the machine: [`host::identity::read`].
-    pub host: HostFacts,
+    pub host: NodeHostFacts,
     /// Capacity and allocatable at the start.
     pub resources: NodeResources,
     /// The agent's own folder, for the checkpoint of volumes in use.

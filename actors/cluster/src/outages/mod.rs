@@ -13,7 +13,7 @@ use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor, mailbox};
 use logic_api::objects::{ChangeDetection, IssuancePolicy, Objects, StaticObjects};
 use logic_api::pod::PodView;
 use logic_node::node_status::lease::LeaseHolder;
-use logic_node::node_status::{self, HostFacts, NodeFact, NodeResources};
+use logic_node::node_status::{self, NodeFact, NodeHostFacts, NodeResources};
 use serde_json::{Value, json};
 use state::events::{self, EventBroadcaster, Recorder};
 use state::objects::ObjectStore;
@@ -39,7 +39,7 @@ enum OutageMsg {
 }
 
 /// The node's actors, as in the tree, and the inboxes of the pods' area.
-struct Rig {
+struct OutageRig {
     world: OutageCluster,
     root: Supervisor,
     statuses: Addr<status::Msg>,
@@ -90,14 +90,14 @@ fn policy(folder: &std::path::Path) -> node::Policy {
         registering: Registering::Itself,
         look_every: Duration::from_secs(10),
         report_every: 5 * MINUTE,
-        host: HostFacts::default(),
+        host: NodeHostFacts::default(),
         resources: NodeResources::default(),
         folder: folder.to_owned(),
     }
 }
 
-impl Rig {
-    fn begin() -> Rig {
+impl OutageRig {
+    fn begin() -> OutageRig {
         let world = OutageCluster::default();
         world.put(MAP, map("before"));
         for name in NAMES {
@@ -168,7 +168,7 @@ impl Rig {
         root.spawn(ChildSpec::permanent("lease"), port, move || {
             Heartbeat::new(holder.clone(), client.clone(), object.subscribe())
         });
-        Rig {
+        OutageRig {
             world,
             root,
             statuses,
@@ -241,7 +241,7 @@ fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
 #[test]
 fn an_hour_without_a_server_is_asked_through_with_patience_and_all_is_told_once_afterwards() {
     run_paused(|| async {
-        let mut rig = Rig::begin();
+        let mut rig = OutageRig::begin();
         rig.live(0).await;
         let before = rig.last_wishes().unwrap();
         assert_eq!(names(&before), NAMES);

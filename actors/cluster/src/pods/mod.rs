@@ -71,12 +71,12 @@ pub enum Msg {
     /// Takes note of how the making or deleting of a mirror ended.
     Mirrored(Box<MirrorOutcome>),
     /// Does what a timer is for.
-    Due(Timer),
+    Due(PodWatchTimer),
 }
 
 /// What a timer of this actor is for.
 #[derive(Debug)]
-pub enum Timer {
+pub enum PodWatchTimer {
     /// Goes by the checkpoint: the API did not give its first answer in time.
     FirstAnswerLate,
     /// Notifies subscribers of what has changed.
@@ -172,7 +172,7 @@ impl Actor for ApiPods {
         let ours = ObjectSelector::fields(format!("spec.nodeName={}", self.store.node()));
         let stream = watch::<Pod>(api, ours).ready_chunks(AT_ONCE).boxed();
         ask(stream, ctx);
-        ctx.after(FIRST_TIMEOUT, Msg::Due(Timer::FirstAnswerLate));
+        ctx.after(FIRST_TIMEOUT, Msg::Due(PodWatchTimer::FirstAnswerLate));
         Ok(())
     }
 
@@ -184,14 +184,14 @@ impl Actor for ApiPods {
             Msg::All { reply } => reply.send(self.store.everything()),
             Msg::Watched(batch) => self.watched(batch, ctx),
             Msg::Resync => self.resync(ctx),
-            Msg::Due(Timer::FirstAnswerLate) => self.late(ctx),
-            Msg::Due(Timer::Notify) => {
+            Msg::Due(PodWatchTimer::FirstAnswerLate) => self.late(ctx),
+            Msg::Due(PodWatchTimer::Notify) => {
                 self.telling = TimerState::Off;
                 self.tell(ctx);
             }
-            Msg::Due(Timer::Release) => self.release(ctx),
+            Msg::Due(PodWatchTimer::Release) => self.release(ctx),
             Msg::Mirrored(end) => self.mirrored(*end, ctx),
-            Msg::Due(Timer::RetryMirrors) => self.mirror(ctx),
+            Msg::Due(PodWatchTimer::RetryMirrors) => self.mirror(ctx),
         }
         Ok(())
     }
@@ -319,7 +319,7 @@ impl ApiPods {
     fn tell_soon(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
         if self.telling == TimerState::Off {
             self.telling = TimerState::On;
-            ctx.after(wait, Msg::Due(Timer::Notify));
+            ctx.after(wait, Msg::Due(PodWatchTimer::Notify));
         }
     }
 
@@ -340,7 +340,7 @@ impl ApiPods {
             self.releasing = TimerState::On;
             ctx.after(
                 at.saturating_duration_since(ctx.now()),
-                Msg::Due(Timer::Release),
+                Msg::Due(PodWatchTimer::Release),
             );
         }
     }
@@ -384,7 +384,7 @@ impl ApiPods {
             self.store.apply(made, ctx.now(), ctx.timestamp());
         }
         let wait = self.mirroring.ended(&end, ctx.now());
-        ctx.after(wait, Msg::Due(Timer::RetryMirrors));
+        ctx.after(wait, Msg::Due(PodWatchTimer::RetryMirrors));
         self.tell_now(ctx);
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use api_client::plain;
-use apiserver::{ApiFault, Effect, Options, Server};
+use apiserver::{ApiFault, Effect, Server, ServerOptions};
 use serving::{Attributes, AuthenticatedUser, Decision, ReviewError, Reviews as _};
 
 use super::ApiReviews;
 
 async fn double() -> (Server, ApiReviews) {
-    let server = Server::start(Options::default()).await.unwrap();
+    let server = Server::start(ServerOptions::default()).await.unwrap();
     let client = plain(server.url().parse().unwrap());
     (server, ApiReviews::new(&client))
 }

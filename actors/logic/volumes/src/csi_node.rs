@@ -21,7 +21,7 @@ pub const NODE_IDS: &str = "csi.volume.kubernetes.io/nodeid";
 /// The API server takes no shorter period; a manifest may have it.
 const MIN_UPDATE_PERIOD: Duration = Duration::from_secs(10);
 
-type NodeLabels = BTreeMap<String, String>;
+type TopologyLabels = BTreeMap<String, String>;
 
 /// Which drivers the node takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct AdmittedDrivers {
     /// The registered drivers by name.
     pub backends: BTreeMap<String, RegisteredDriver>,
     /// Labels of the `Node` from their topology.
-    pub labels: NodeLabels,
+    pub labels: TopologyLabels,
     /// Why the others are not taken, by their names.
     pub refused: BTreeMap<String, String>,
 }
@@ -38,7 +38,7 @@ pub struct AdmittedDrivers {
 /// driver's; of two that contradict each other the first by name stays.
 pub fn admit(
     backends: &BTreeMap<String, RegisteredDriver>,
-    node_labels: &NodeLabels,
+    node_labels: &TopologyLabels,
 ) -> AdmittedDrivers {
     let mut admitted = AdmittedDrivers::default();
     for (name, backend) in backends {
@@ -53,7 +53,11 @@ pub fn admit(
     admitted
 }
 
-fn objection(backend: &RegisteredDriver, own: &NodeLabels, others: &NodeLabels) -> Option<String> {
+fn objection(
+    backend: &RegisteredDriver,
+    own: &TopologyLabels,
+    others: &TopologyLabels,
+) -> Option<String> {
     if backend.node_id.is_empty() {
         return Some(
             "error adding CSI driver node info: driverNodeID must not be empty".to_owned(),

@@ -46,7 +46,7 @@ pub enum Msg {
 #[derive(Debug)]
 pub enum RuntimeReport {
     /// What the runtime reported about one pod, for its worker.
-    Observed(Box<clients::runtime::PodObservation>),
+    Observed(Box<clients::runtime::RuntimePodUpdate>),
     /// All pods of the runtime: the workers of changed ones fetch again, and pods that no source desires end.
     Relisted {
         pods: BTreeMap<PodUid, RuntimePod>,

@@ -321,7 +321,7 @@ impl PodManager {
         }
     }
 
-    fn observed(&mut self, observed: Box<clients::runtime::PodObservation>) {
+    fn observed(&mut self, observed: Box<clients::runtime::RuntimePodUpdate>) {
         let uid = observed.pod.uid.clone();
         self.workers.tell(&uid, worker::Msg::Observed(observed));
     }

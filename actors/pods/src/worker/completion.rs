@@ -18,7 +18,7 @@ use crate::pod_manager;
 
 /// The result of a task that the worker began.
 #[derive(Debug)]
-pub enum Completion {
+pub enum WorkerCompletion {
     /// The pod's full state in the runtime.
     Fetched(Result<FetchedPod, RuntimeError>),
     /// What a plan did.
@@ -26,15 +26,15 @@ pub enum Completion {
     /// The termination messages of containers that exited.
     TerminationMessages(BTreeMap<ContainerId, String>),
     /// The answer to a request for the pod's volumes.
-    Mounted(Arc<Pod>, mounts::MountResult),
+    Mounted(Arc<Pod>, mounts::VolumesAnswer),
     /// Whether the pod's volumes are unmounted.
     Released(Result<Result<(), NotReleased>, AskError>),
     /// Whether the pod is removed.
     Removed(Result<(), RuntimeError>),
 }
 
-impl From<Completion> for Msg {
-    fn from(completion: Completion) -> Msg {
+impl From<WorkerCompletion> for Msg {
+    fn from(completion: WorkerCompletion) -> Msg {
         Msg::Completed(Box::new(completion))
     }
 }
@@ -50,22 +50,24 @@ pub struct FetchedPod {
 impl PodWorker {
     pub(super) fn completed(
         &mut self,
-        completion: Completion,
+        completion: WorkerCompletion,
         ctx: &mut Context<Msg>,
     ) -> Result<(), Exit> {
         match completion {
-            Completion::Fetched(answer) => self.fetched(answer, ctx),
-            Completion::PlanExecuted(report) => self.plan_executed(report, ctx),
-            Completion::TerminationMessages(texts) => self.termination_messages_read(texts, ctx),
-            Completion::Mounted(pod, answer) => {
+            WorkerCompletion::Fetched(answer) => self.fetched(answer, ctx),
+            WorkerCompletion::PlanExecuted(report) => self.plan_executed(report, ctx),
+            WorkerCompletion::TerminationMessages(texts) => {
+                self.termination_messages_read(texts, ctx)
+            }
+            WorkerCompletion::Mounted(pod, answer) => {
                 self.take_volumes(&pod, answer, ctx);
                 self.reconcile(ctx)
             }
-            Completion::Released(answer) => {
+            WorkerCompletion::Released(answer) => {
                 self.take_release(answer, ctx);
                 self.reconcile(ctx)
             }
-            Completion::Removed(result) => self.removed(result, ctx),
+            WorkerCompletion::Removed(result) => self.removed(result, ctx),
         }
     }
 

@@ -55,13 +55,13 @@ use state::events::Recorder;
 use state::{checkpoints, status as status_manager, user_namespaces};
 
 use self::checkpoint::PodCheckpoint;
-pub use self::completion::Completion;
+pub use self::completion::WorkerCompletion;
 use self::history::PodHistory;
 pub use self::history::{Explanation, HistoryLine};
 use self::metrics::WorkerMetrics;
 pub(crate) use self::metrics::probe as probe_metrics;
 pub use self::operation::Activity;
-use self::operation::Operation;
+use self::operation::CurrentOperation;
 use self::retries::Retries;
 use self::status::PublishedStatus;
 use crate::pod_cgroups::PodCgroups;
@@ -79,11 +79,11 @@ pub enum Msg {
     /// Reads the goal.
     Wake,
     /// Merges what the runtime reported, and acts on changes.
-    Observed(Box<clients::runtime::PodObservation>),
+    Observed(Box<clients::runtime::RuntimePodUpdate>),
     /// Fetches the pod again: a relist found a difference.
     Recheck,
     /// Takes the result of a task of the worker's own.
-    Completed(Box<Completion>),
+    Completed(Box<WorkerCompletion>),
     /// Takes a changed probe result of a container instance.
     Probed(Box<prober::ProbeUpdate>),
     /// Syncs again: a back-off or deadline has passed.
@@ -158,7 +158,7 @@ pub struct PodWorker {
     sync_status: PodSyncStatus,
     observed: ObservedState,
     checkpoint: PodCheckpoint,
-    operation: Operation,
+    operation: CurrentOperation,
     retries: Retries,
     volumes: mounts::WorkerVolumes,
     published: PublishedStatus,
@@ -256,7 +256,7 @@ impl PodWorker {
                 pending_messages: BTreeSet::new(),
             },
             checkpoint: PodCheckpoint::default(),
-            operation: Operation::default(),
+            operation: CurrentOperation::default(),
             retries: Retries::default(),
             volumes: mounts::WorkerVolumes::default(),
             published: PublishedStatus::default(),
@@ -267,7 +267,7 @@ impl PodWorker {
 
     fn observed(
         &mut self,
-        observed: clients::runtime::PodObservation,
+        observed: clients::runtime::RuntimePodUpdate,
         ctx: &mut Context<Msg>,
     ) -> Result<(), Exit> {
         // Before the first fetch this is a part of the state, on which no plan is based yet.

@@ -17,7 +17,7 @@ use logic_pods::container::{PreparedSubpaths, has_subpaths};
 use logic_volumes::{MountedVolumes, Subpath};
 use volumes::{Msg as VolumesMsg, NotMounted, NotReleased, Retry, SubpathBindError};
 
-use super::completion::Completion;
+use super::completion::WorkerCompletion;
 use super::context::PlanExecutor;
 use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
 use crate::pod_manager;
@@ -32,7 +32,7 @@ const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 const REPLY_MARGIN: Duration = Duration::from_secs(5);
 
 /// The answer to a request for volumes.
-pub(super) type MountResult = Result<Result<MountedVolumes, NotMounted>, AskError>;
+pub(super) type VolumesAnswer = Result<Result<MountedVolumes, NotMounted>, AskError>;
 
 /// The state of the pod's volumes.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl PodWorker {
                 reply,
             };
             let answer = keeper.ask(MOUNT_TIMEOUT + REPLY_MARGIN, request).await;
-            Completion::Mounted(pod, answer).into()
+            WorkerCompletion::Mounted(pod, answer).into()
         });
     }
 
@@ -103,7 +103,7 @@ impl PodWorker {
     pub(super) fn take_volumes(
         &mut self,
         pod: &Arc<Pod>,
-        answer: MountResult,
+        answer: VolumesAnswer,
         ctx: &mut Context<Msg>,
     ) {
         if !self.volumes.are_wanted_for(pod) {
@@ -178,7 +178,8 @@ impl PodWorker {
                 within: RELEASE_TIMEOUT,
                 reply,
             };
-            Completion::Released(keeper.ask(RELEASE_TIMEOUT + REPLY_MARGIN, request).await).into()
+            WorkerCompletion::Released(keeper.ask(RELEASE_TIMEOUT + REPLY_MARGIN, request).await)
+                .into()
         });
     }
 

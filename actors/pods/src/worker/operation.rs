@@ -9,7 +9,7 @@ use super::repeat_guard::RepeatGuard;
 
 /// The running operation, and the state that it leaves for the next one.
 #[derive(Debug, Default)]
-pub(super) struct Operation {
+pub(super) struct CurrentOperation {
     /// At most one at a time.
     pub(super) activity: Option<Activity>,
     pub(super) repeat_guard: RepeatGuard,

@@ -14,7 +14,7 @@ use logic_pods::pod_actions::{
 };
 use logic_pods::runtime_class::HandlerFeatures;
 
-use super::completion::{Completion, FetchedPod};
+use super::completion::{FetchedPod, WorkerCompletion};
 use super::context::{PlanExecutor, PlanProgress};
 use super::mounts::asks_for_recursive_read_only;
 use super::repeat_guard::RuntimeWork;
@@ -165,7 +165,7 @@ impl PodWorker {
                 ..PlanProgress::default()
             },
         };
-        ctx.run(async move { Completion::PlanExecuted(executor.execute(plan).await).into() });
+        ctx.run(async move { WorkerCompletion::PlanExecuted(executor.execute(plan).await).into() });
     }
 
     /// Whether this operation may begin now; if not, a timer brings the worker back when it may.
@@ -212,7 +212,7 @@ impl PodWorker {
         );
         ctx.run(async move {
             let report = remove::garbage(&peers, &pod, garbage, kills_in_progress).await;
-            Completion::PlanExecuted(report).into()
+            WorkerCompletion::PlanExecuted(report).into()
         });
     }
 
@@ -235,7 +235,7 @@ impl PodWorker {
                 log_counts,
                 features,
             });
-            Completion::Fetched(fetched).into()
+            WorkerCompletion::Fetched(fetched).into()
         });
     }
 
@@ -247,7 +247,7 @@ impl PodWorker {
         self.metrics.begin(self.sync_status.state, pod, ctx);
         let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
         ctx.run(async move {
-            Completion::Removed(remove::everything(&peers, &pod, &runtime).await).into()
+            WorkerCompletion::Removed(remove::everything(&peers, &pod, &runtime).await).into()
         });
     }
 

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use kernel::Context;
 use logic_api::types::{ContainerState, EventLevel, HistoryEvent, ProbeResult, RuntimeContainer};
 
-use super::completion::Completion;
+use super::completion::WorkerCompletion;
 use super::{Msg, PodWorker};
 use crate::prober::ProbeUpdate;
 use crate::termination;
@@ -42,7 +42,7 @@ impl PodWorker {
                 let words = termination::last_words(&pod, container, &rules.node).await;
                 (container.id.clone(), words)
             });
-            Completion::TerminationMessages(BTreeMap::from_iter(join_all(read).await)).into()
+            WorkerCompletion::TerminationMessages(BTreeMap::from_iter(join_all(read).await)).into()
         });
     }
 }

@@ -13,7 +13,7 @@ use super::authority::CertificateAuthority;
 use super::verifier::ClientVerifier;
 use crate::answer::StatusError;
 use crate::certificates::signing_policy::{CertificateValidity, SigningPolicy};
-use crate::options::{AccessControl, Options};
+use crate::options::{AccessControl, ServerOptions};
 use crate::request_info::UserInfo;
 use crate::tokens::issued::IssuedTokens;
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for AuthSettings {
 }
 
 impl AuthState {
-    pub(crate) fn new(options: &Options) -> anyhow::Result<AuthState> {
+    pub(crate) fn new(options: &ServerOptions) -> anyhow::Result<AuthState> {
         let authority = CertificateAuthority::new("kubernetes")?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let clients = Arc::new(ClientVerifier::new(&authority, &provider)?);

@@ -13,7 +13,7 @@ use crate::request_info::UserInfo;
 
 /// The user of a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientIdentity {
+pub enum CallerIdentity {
     /// `system:anonymous`: no credentials.
     Anonymous,
     /// A client certificate with this name and group.
@@ -27,18 +27,18 @@ pub enum ClientIdentity {
     Token(String),
 }
 
-impl ClientIdentity {
+impl CallerIdentity {
     /// Returns an administrator, of the group `system:masters`.
-    pub fn admin() -> ClientIdentity {
-        ClientIdentity::Certificate {
+    pub fn admin() -> CallerIdentity {
+        CallerIdentity::Certificate {
             name: "kubernetes-admin".to_string(),
             group: MASTERS.to_string(),
         }
     }
 
     /// Returns the identity of the node of this name: `system:node:NAME`, of the group `system:nodes`.
-    pub fn node(name: &str) -> ClientIdentity {
-        ClientIdentity::Certificate {
+    pub fn node(name: &str) -> CallerIdentity {
+        CallerIdentity::Certificate {
             name: format!("system:node:{name}"),
             group: "system:nodes".to_string(),
         }
@@ -91,16 +91,16 @@ impl Server {
     }
 
     /// Returns a kubeconfig that has all it needs in itself.
-    pub fn kubeconfig(&self, identity: &ClientIdentity) -> anyhow::Result<String> {
+    pub fn kubeconfig(&self, identity: &CallerIdentity) -> anyhow::Result<String> {
         let user = match identity {
-            ClientIdentity::Anonymous => json!({}),
-            ClientIdentity::Token(token) => json!({"token": token}),
-            ClientIdentity::Certificate { .. }
+            CallerIdentity::Anonymous => json!({}),
+            CallerIdentity::Token(token) => json!({"token": token}),
+            CallerIdentity::Certificate { .. }
                 if self.state.options.security == AccessControl::Plain =>
             {
                 json!({})
             }
-            ClientIdentity::Certificate { name, group } => {
+            CallerIdentity::Certificate { name, group } => {
                 let seconds = self.state.options.certificate_seconds;
                 self.client_certificate(name, group, seconds)?.as_user()
             }
@@ -137,7 +137,7 @@ impl Server {
                 "system:bootstrappers:kubeadm:default-node-token",
             ],
         );
-        self.kubeconfig(&ClientIdentity::Token(token))
+        self.kubeconfig(&CallerIdentity::Token(token))
     }
 
     /// Forgets a bearer token, also one that was issued.

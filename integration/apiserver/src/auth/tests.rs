@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::auth_state::AUTHENTICATED;
 use super::*;
-use crate::auth::identity::ClientIdentity;
-use crate::options::Options;
+use crate::auth::identity::CallerIdentity;
+use crate::options::ServerOptions;
 use crate::{Server, SigningPolicy, verbs};
 
 fn guarded() -> Server {
-    let options = Options {
+    let options = ServerOptions {
         security: AccessControl::Guarded,
-        ..Options::default()
+        ..ServerOptions::default()
     };
     Server::start_now(options).unwrap()
 }
@@ -355,7 +355,7 @@ fn others_have_the_rights_that_they_are_given() {
 fn kubeconfigs_have_all_they_need() {
     let server = guarded();
     let config: Value =
-        serde_json::from_str(&server.kubeconfig(&ClientIdentity::node("a")).unwrap()).unwrap();
+        serde_json::from_str(&server.kubeconfig(&CallerIdentity::node("a")).unwrap()).unwrap();
     assert_eq!(config["clusters"][0]["cluster"]["server"], server.url());
     assert!(config["users"][0]["user"]["client-key-data"].is_string());
     let bootstrap: Value = serde_json::from_str(&server.bootstrap_kubeconfig().unwrap()).unwrap();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::*;
-use crate::{Options, Server};
+use crate::{Server, ServerOptions};
 
 const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
@@ -41,7 +41,7 @@ const CLIENT: &str = "kube-apiserver-client-kubelet";
 const SERVING: &str = "kubelet-serving";
 
 fn server() -> Server {
-    Server::start_now(Options::default()).unwrap()
+    Server::start_now(ServerOptions::default()).unwrap()
 }
 
 fn signed(request: &Value) -> Vec<u8> {

@@ -10,13 +10,13 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::{Options, Server};
+use crate::{Server, ServerOptions};
 
 const POD: &str = "/api/v1/namespaces/default/pods/a";
 
 /// Starts a kubelet that takes only clients of the cluster, and a server with one pod on it.
 async fn rig() -> Server {
-    let server = Server::start(Options::default()).await.unwrap();
+    let server = Server::start(ServerOptions::default()).await.unwrap();
     let authority = &server.state.auth.authority;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::defaults::fill;
-use crate::{Options, Server};
+use crate::{Server, ServerOptions};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -108,7 +108,7 @@ fn requests_and_limits_earn_a_class() {
 
 #[test]
 fn a_pod_gets_its_account_with_a_token_and_a_mirror_pod_does_not() {
-    let server = Server::start_now(Options::default()).unwrap();
+    let server = Server::start_now(ServerOptions::default()).unwrap();
     let pod = server.post(PODS, &json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "a"}]}})).unwrap();
     let volume = &pod["spec"]["volumes"][0];
     assert_eq!(pod["spec"]["serviceAccountName"], "default");
@@ -141,9 +141,9 @@ fn a_pod_gets_its_account_with_a_token_and_a_mirror_pod_does_not() {
 
 #[tokio::test]
 async fn the_scheduler_binds_what_waits_to_the_node_that_is_ready() {
-    let server = Server::start(Options {
+    let server = Server::start(ServerOptions {
         scheduler: true,
-        ..Options::default()
+        ..ServerOptions::default()
     })
     .await
     .unwrap();

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use self::client::CurlClient;
 use self::controllers::Controllers;
-use crate::auth::identity::{ClientIdentity, write_kubeconfig};
+use crate::auth::identity::{CallerIdentity, write_kubeconfig};
 use crate::auth::rights::MASTERS;
 use crate::auth::{CertificateAuthority, CertificateWithKey};
 use crate::clock;
@@ -120,11 +120,11 @@ impl Real {
     }
 
     /// Returns a kubeconfig that has all it needs in itself.
-    pub fn kubeconfig(&self, identity: &ClientIdentity) -> anyhow::Result<String> {
+    pub fn kubeconfig(&self, identity: &CallerIdentity) -> anyhow::Result<String> {
         let user = match identity {
-            ClientIdentity::Anonymous => json!({}),
-            ClientIdentity::Token(token) => json!({ "token": token }),
-            ClientIdentity::Certificate { name, group } => {
+            CallerIdentity::Anonymous => json!({}),
+            CallerIdentity::Token(token) => json!({ "token": token }),
+            CallerIdentity::Certificate { name, group } => {
                 self.client_certificate(name, group, YEAR)?.as_user()
             }
         };
@@ -134,7 +134,7 @@ impl Real {
     /// Returns a kubeconfig with a bootstrap token.
     pub fn bootstrap_kubeconfig(&self) -> anyhow::Result<String> {
         let (id, secret) = controllers::TOKEN;
-        self.kubeconfig(&ClientIdentity::Token(format!("{id}.{secret}")))
+        self.kubeconfig(&CallerIdentity::Token(format!("{id}.{secret}")))
     }
 
     /// Kills the server, not its etcd: the beginning of an outage.

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use super::routes::{self, RequestContext};
+use super::routes::{self, RoutedRequest};
 use crate::auth::ConnectionPeer;
 use crate::simulation;
 use crate::state::State;
@@ -25,7 +25,7 @@ pub(super) async fn serve(state: Arc<State>, stream: TcpStream) {
         let mut start = [0; PREFACE.len()];
         let second = matches!(stream.peek(&mut start).await, Ok(4)) && start == *PREFACE;
         return speak(
-            RequestContext {
+            RoutedRequest {
                 state,
                 peer: ConnectionPeer::default(),
                 number,
@@ -47,7 +47,7 @@ pub(super) async fn serve(state: Arc<State>, stream: TcpStream) {
         .map(|one| one.clone().into_owned())
         .collect();
     speak(
-        RequestContext {
+        RoutedRequest {
             state,
             peer: ConnectionPeer { certificates },
             number,
@@ -60,7 +60,7 @@ pub(super) async fn serve(state: Arc<State>, stream: TcpStream) {
 
 /// Serves HTTP/2 in clear on one end of a pipe.
 pub(super) async fn serve_pipe(state: Arc<State>, stream: DuplexStream) {
-    let context = RequestContext {
+    let context = RoutedRequest {
         number: state.next_connection(),
         state,
         peer: ConnectionPeer::default(),
@@ -69,7 +69,7 @@ pub(super) async fn serve_pipe(state: Arc<State>, stream: DuplexStream) {
 }
 
 async fn speak(
-    context: RequestContext,
+    context: RoutedRequest,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     second: bool,
 ) {

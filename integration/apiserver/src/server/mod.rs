@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::faults::ApiFault;
-use crate::options::{AccessControl, Options};
+use crate::options::{AccessControl, ServerOptions};
 use crate::pods::scheduler;
 use crate::request_log::RecordedRequest;
 use crate::state::State;
@@ -42,12 +42,12 @@ enum RunningServer {
 
 impl Server {
     /// Starts a server; it answers when this returns.
-    pub async fn start(options: Options) -> anyhow::Result<Server> {
+    pub async fn start(options: ServerOptions) -> anyhow::Result<Server> {
         Server::start_now(options)
     }
 
     /// Starts a server from where there is no runtime.
-    pub fn start_now(options: Options) -> anyhow::Result<Server> {
+    pub fn start_now(options: ServerOptions) -> anyhow::Result<Server> {
         let listener = listen(options.port)?;
         let address = listener.local_addr().context("cannot learn the port")?;
         let state = State::new(options)?;

@@ -22,7 +22,7 @@ const LARGEST_BODY: usize = 3 * 1024 * 1024;
 
 /// One connection, as its requests see it.
 #[derive(Debug)]
-pub(super) struct RequestContext {
+pub(super) struct RoutedRequest {
     pub(super) state: Arc<State>,
     pub(super) peer: ConnectionPeer,
     pub(super) number: u64,
@@ -45,7 +45,7 @@ impl std::fmt::Display for CutOff {
 impl std::error::Error for CutOff {}
 
 pub(super) async fn answer(
-    context: Arc<RequestContext>,
+    context: Arc<RoutedRequest>,
     mut request: Request<Incoming>,
 ) -> Result<Response, CutOff> {
     if let Some(control) = control::ControlRequest::parse(&request) {
@@ -88,7 +88,7 @@ fn recorded(request: &Request<Incoming>, connection: u64) -> RecordedRequest {
 
 /// Answers as far as the faults let it.
 async fn answer_with_faults(
-    context: &RequestContext,
+    context: &RoutedRequest,
     request: Request<Incoming>,
 ) -> Result<Response, CutOff> {
     let target = request
@@ -202,7 +202,7 @@ async fn cut(response: Response) -> Result<Response, CutOff> {
 }
 
 async fn plain(
-    context: &RequestContext,
+    context: &RoutedRequest,
     request: Request<Incoming>,
     order: Option<Effect>,
 ) -> Response {
@@ -213,7 +213,7 @@ async fn plain(
 }
 
 async fn routed(
-    context: &RequestContext,
+    context: &RoutedRequest,
     request: Request<Incoming>,
     order: Option<Effect>,
 ) -> Result<Response, StatusError> {

@@ -9,7 +9,7 @@ use tokio::io::DuplexStream;
 use tokio::task::JoinSet;
 
 use super::{RunningServer, Server, connection};
-use crate::options::Options;
+use crate::options::ServerOptions;
 use crate::pods::scheduler;
 use crate::state::State;
 use crate::{certificates, simulation, verbs};
@@ -22,7 +22,11 @@ impl Server {
     /// clock, which may be paused; ids follow from `seed`. [`connect`](Server::connect) is the only way to it.
     ///
     /// The thread can have one at a time.
-    pub fn simulated(options: Options, start: Timestamp, seed: u64) -> anyhow::Result<Server> {
+    pub fn simulated(
+        options: ServerOptions,
+        start: Timestamp,
+        seed: u64,
+    ) -> anyhow::Result<Server> {
         simulation::begin(start, seed);
         let state = State::new(options)?;
         verbs::found(&state);

@@ -3,13 +3,13 @@
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
-use crate::{Options, Server};
+use crate::{Server, ServerOptions};
 
 const ACCOUNT: &str = "/api/v1/namespaces/default/serviceaccounts/default/token";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 
 fn server() -> (Server, Value) {
-    let server = Server::start_now(Options::default()).unwrap();
+    let server = Server::start_now(ServerOptions::default()).unwrap();
     let pod = json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n", "serviceAccountName": "default", "containers": [{"name": "c", "image": "i"}]}});
     let pod = server
         .post("/api/v1/namespaces/default/pods", &pod)

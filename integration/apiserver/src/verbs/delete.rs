@@ -6,7 +6,7 @@ use super::read;
 use crate::answer::{self, StatusError};
 use crate::kinds::{self, Resource};
 use crate::request_info::RequestInfo;
-use crate::selectors::ObjectSelector;
+use crate::selectors::ListSelector;
 use crate::state::State;
 use crate::store::VersionedStore;
 use crate::{clock, pods};
@@ -61,7 +61,7 @@ pub(super) fn delete(state: &State, call: &RequestInfo) -> Result<Value, StatusE
 
 pub(super) fn collection(state: &State, call: &RequestInfo) -> Result<Value, StatusError> {
     let terms = DeleteOptions::of_call(call)?;
-    let selection = ObjectSelector::parse(&call.query)?;
+    let selection = ListSelector::parse(&call.query)?;
     let list = read::list(state, call)?;
     let mut store = state.store();
     for object in store

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::answer::StatusError;
 use crate::request_info::RequestInfo;
-use crate::selectors::ObjectSelector;
+use crate::selectors::ListSelector;
 use crate::state::State;
 
 pub(super) fn get(state: &State, call: &RequestInfo) -> Result<Value, StatusError> {
@@ -20,7 +20,7 @@ pub(super) fn get(state: &State, call: &RequestInfo) -> Result<Value, StatusErro
 }
 
 pub(super) fn list(state: &State, call: &RequestInfo) -> Result<Value, StatusError> {
-    let selection = ObjectSelector::parse(&call.query)?;
+    let selection = ListSelector::parse(&call.query)?;
     let store = state.store();
     check_version(call, store.version())?;
     let start = call

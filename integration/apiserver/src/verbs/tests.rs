@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::{Options, Server};
+use crate::{Server, ServerOptions};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 fn server() -> Server {
-    Server::start_now(Options::default()).unwrap()
+    Server::start_now(ServerOptions::default()).unwrap()
 }
 
 fn pod(name: &str) -> Value {

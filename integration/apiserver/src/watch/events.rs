@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::WatchStart;
 use crate::request_info::RequestInfo;
-use crate::selectors::ObjectSelector;
+use crate::selectors::ListSelector;
 use crate::store::{ChangeType, ObjectChange, VersionedStore};
 use crate::{tables, verbs};
 
 /// A watch's selection, and the format of its events.
 pub(super) struct EventFormat {
     pub(super) call: RequestInfo,
-    pub(super) selection: ObjectSelector,
+    pub(super) selection: ListSelector,
     pub(super) table: tables::Representation,
 }
 

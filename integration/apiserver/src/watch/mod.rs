@@ -18,7 +18,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, sleep_until};
 use crate::answer::{Body, Response, StatusError};
 use crate::faults::Effect;
 use crate::request_info::RequestInfo;
-use crate::selectors::ObjectSelector;
+use crate::selectors::ListSelector;
 use crate::state::State;
 use crate::tables;
 
@@ -37,7 +37,7 @@ pub(crate) fn open(
     call: &RequestInfo,
     order: Option<Effect>,
 ) -> Result<Response, StatusError> {
-    let mut selection = ObjectSelector::parse(&call.query)?;
+    let mut selection = ListSelector::parse(&call.query)?;
     if let Some(name) = &call.name {
         selection = selection.named(name);
     }
@@ -56,7 +56,7 @@ pub(crate) fn open(
         .filter(|seconds| *seconds > 0);
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let closings = state.faults().controls().closings;
-    let watched = OpenWatch {
+    let watched = ServedWatch {
         state: state.clone(),
         lines,
         sender,
@@ -130,7 +130,7 @@ fn initial_events(call: &RequestInfo) -> Result<WatchStart, StatusError> {
 }
 
 /// One watch that is open.
-struct OpenWatch {
+struct ServedWatch {
     state: Arc<State>,
     lines: WatchEvents,
     sender: mpsc::Sender<std::io::Result<Frame<Bytes>>>,
@@ -143,9 +143,9 @@ struct OpenWatch {
 
 /// Why a watch ends.
 #[derive(Debug)]
-struct WatchEnded;
+struct StreamEnded;
 
-impl OpenWatch {
+impl ServedWatch {
     async fn run(mut self, open: Duration) {
         let (ordered, pulse) = (self.state.faults().ordered(), self.state.store().pulse());
         let end = in_future(open);
@@ -180,7 +180,7 @@ impl OpenWatch {
     }
 
     /// Sends what there is to tell.
-    async fn send_events(&mut self) -> Result<(), WatchEnded> {
+    async fn send_events(&mut self) -> Result<(), StreamEnded> {
         if self.order == Some(Effect::Mute) {
             return Ok(());
         }
@@ -194,11 +194,11 @@ impl OpenWatch {
             self.apply_fault(&mut line).await?;
             self.send(line).await?;
         }
-        if expired { Err(WatchEnded) } else { Ok(()) }
+        if expired { Err(StreamEnded) } else { Ok(()) }
     }
 
     /// Lets the ordered fault happen in front of an event.
-    async fn apply_fault(&mut self, line: &mut Vec<u8>) -> Result<(), WatchEnded> {
+    async fn apply_fault(&mut self, line: &mut Vec<u8>) -> Result<(), StreamEnded> {
         match self.order.take() {
             Some(Effect::HalfEvent) => {
                 line.truncate(line.len() / 2);
@@ -207,8 +207,8 @@ impl OpenWatch {
                 self.sender
                     .send(Err(std::io::Error::other("cut off as ordered")))
                     .await
-                    .map_err(|_| WatchEnded)?;
-                Err(WatchEnded)
+                    .map_err(|_| StreamEnded)?;
+                Err(StreamEnded)
             }
             Some(Effect::GarbageEvent) => {
                 self.send(b"{\"type\":\"ADDED\",\"object\":[1,]}\n".to_vec())
@@ -225,17 +225,17 @@ impl OpenWatch {
                     serde_json::to_vec(&self.lines.expired()).expect("a JSON value can be written");
                 expired.push(b'\n');
                 self.send(expired).await?;
-                Err(WatchEnded)
+                Err(StreamEnded)
             }
             _ => Ok(()),
         }
     }
 
-    async fn send(&self, line: Vec<u8>) -> Result<(), WatchEnded> {
+    async fn send(&self, line: Vec<u8>) -> Result<(), StreamEnded> {
         self.sender
             .send(Ok(Frame::data(line.into())))
             .await
-            .map_err(|_| WatchEnded)
+            .map_err(|_| StreamEnded)
     }
 }
 

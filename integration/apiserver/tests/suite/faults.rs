@@ -1,6 +1,6 @@
 //! Faults on demand: each has its effect, on the requests that it matches, as often as ordered.
 
-use apiserver::{ApiFault, Effect, Options, Server};
+use apiserver::{ApiFault, Effect, Server, ServerOptions};
 use serde_json::json;
 
 use crate::wire::{TestClient, WatchMessage};
@@ -9,7 +9,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WATCH: &str = "/api/v1/namespaces/default/configmaps?watch=1&labelSelector=app";
 
 async fn start() -> (Server, TestClient) {
-    let server = Server::start(Options::default()).await.unwrap();
+    let server = Server::start(ServerOptions::default()).await.unwrap();
     let wire = TestClient::to(&server);
     (server, wire)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use apiserver::{ApiServer, ClientIdentity, Options, Real, Server, ServerPrograms};
+use apiserver::{ApiServer, CallerIdentity, Real, Server, ServerOptions, ServerPrograms};
 use serde_json::json;
 
 use crate::find;
@@ -109,9 +109,9 @@ impl Kubectl<'_> {
 
 /// Starts each server there is: the double, and a real one where `kube-apiserver` and `etcd` are on the PATH.
 fn servers() -> Vec<ApiServer> {
-    let double = Server::start_now(Options {
+    let double = Server::start_now(ServerOptions {
         scheduler: true,
-        ..Options::default()
+        ..ServerOptions::default()
     });
     let mut servers = vec![ApiServer::Double(double.unwrap())];
     if let Some(programs) = ServerPrograms::find() {
@@ -126,7 +126,7 @@ fn each(story: impl Fn(&Kubectl<'_>, &ApiServer)) {
     for server in servers() {
         for program in installed.values() {
             let home = tempfile::tempdir().unwrap();
-            let config = server.kubeconfig(&ClientIdentity::admin()).unwrap();
+            let config = server.kubeconfig(&CallerIdentity::admin()).unwrap();
             std::fs::write(home.path().join("kubeconfig"), config).unwrap();
             story(&Kubectl { program, home }, &server);
         }

@@ -1,6 +1,6 @@
 //! Outages: the server goes and comes back on its port, with what it kept.
 
-use apiserver::{Options, Server};
+use apiserver::{Server, ServerOptions};
 use serde_json::json;
 
 use crate::wire::{TestClient, WatchMessage};
@@ -9,7 +9,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
 async fn a_server_that_comes_back_is_where_it_was_and_knows_what_it_knew() {
-    let server = Server::start(Options::default()).await.unwrap();
+    let server = Server::start(ServerOptions::default()).await.unwrap();
     let wire = TestClient::to(&server);
     let version = server
         .post(MAPS, &json!({"metadata": {"name": "a"}}))
@@ -35,7 +35,7 @@ async fn a_server_that_comes_back_is_where_it_was_and_knows_what_it_knew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_answers_whatever_time_it_is_for_its_caller() {
-    let server = Server::start(Options::default()).await.unwrap();
+    let server = Server::start(ServerOptions::default()).await.unwrap();
     assert!(server.get("/api/v1/namespaces/default").is_ok());
     tokio::time::advance(std::time::Duration::from_secs(86_400)).await;
     let seen = server

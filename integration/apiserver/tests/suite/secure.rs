@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use apiserver::{AccessControl, ClientIdentity, Options, Server, SigningPolicy};
+use apiserver::{AccessControl, CallerIdentity, Server, ServerOptions, SigningPolicy};
 use serde_json::json;
 
 use crate::find;
@@ -14,9 +14,9 @@ struct SecureServer {
 
 impl SecureServer {
     fn start() -> SecureServer {
-        let server = Server::start_now(Options {
+        let server = Server::start_now(ServerOptions {
             security: AccessControl::Guarded,
-            ..Options::default()
+            ..ServerOptions::default()
         })
         .unwrap();
         for name in ["a", "b"] {
@@ -31,7 +31,7 @@ impl SecureServer {
     }
 
     /// Runs kubectl as this identity; the error is its standard error.
-    fn run(&self, identity: &ClientIdentity, arguments: &[&str]) -> Result<String, String> {
+    fn run(&self, identity: &CallerIdentity, arguments: &[&str]) -> Result<String, String> {
         let config = self.home.path().join("kubeconfig");
         std::fs::write(&config, self.server.kubeconfig(identity).unwrap()).unwrap();
         let kubectl = find("kubectl").expect("kubectl is not on the PATH: install one");
@@ -62,10 +62,10 @@ fn everybody_gets_what_is_his_right() {
     let guarded = SecureServer::start();
     let nodes = ["get", "nodes", "-o", "name"];
     assert_eq!(
-        guarded.run(&ClientIdentity::admin(), &nodes).unwrap(),
+        guarded.run(&CallerIdentity::admin(), &nodes).unwrap(),
         "node/a\nnode/b\n"
     );
-    let node = ClientIdentity::node("a");
+    let node = CallerIdentity::node("a");
     assert_eq!(
         guarded
             .run(&node, &["get", "node", "a", "-o", "name"])
@@ -78,7 +78,7 @@ fn everybody_gets_what_is_his_right() {
             "node 'a' cannot read all nodes, only its own Node object",
         ),
         (
-            ClientIdentity::Token("wrong".to_string()),
+            CallerIdentity::Token("wrong".to_string()),
             "You must be logged in to the server",
         ),
     ];
@@ -105,9 +105,9 @@ fn a_token_of_a_service_account_lets_in_until_it_is_revoked() {
         (question.user == "system:serviceaccount:default:default").then_some(true)
     });
     let token = guarded
-        .run(&ClientIdentity::admin(), &["create", "token", "default"])
+        .run(&CallerIdentity::admin(), &["create", "token", "default"])
         .unwrap();
-    let account = ClientIdentity::Token(token.trim().to_string());
+    let account = CallerIdentity::Token(token.trim().to_string());
     assert_eq!(
         guarded
             .run(&account, &["get", "nodes", "-o", "name"])
@@ -134,7 +134,7 @@ fn a_held_request_is_approved_by_hand() {
         .post(path, &json!({"metadata": {"name": "r"}, "spec": spec}))
         .unwrap();
     guarded
-        .run(&ClientIdentity::admin(), &["certificate", "approve", "r"])
+        .run(&CallerIdentity::admin(), &["certificate", "approve", "r"])
         .unwrap();
     let request = guarded.server.get(&format!("{path}/r")).unwrap();
     let kinds: Vec<_> = request["status"]["conditions"]

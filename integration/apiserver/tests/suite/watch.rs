@@ -1,6 +1,6 @@
 //! The laws of lists and watches.
 
-use apiserver::{Options, Server};
+use apiserver::{Server, ServerOptions};
 use serde_json::{Value, json};
 
 use crate::wire::{TestClient, WatchMessage};
@@ -9,7 +9,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const NAMED: &str = "/api/v1/namespaces/default/configmaps?watch=1&labelSelector=app";
 
 async fn start() -> (Server, TestClient) {
-    let server = Server::start(Options::default()).await.unwrap();
+    let server = Server::start(ServerOptions::default()).await.unwrap();
     let wire = TestClient::to(&server);
     (server, wire)
 }
@@ -164,9 +164,9 @@ async fn a_version_that_is_forgotten_is_told_and_ends_the_watch() {
 
 #[tokio::test]
 async fn the_history_is_as_long_as_it_is_told() {
-    let server = Server::start(Options {
+    let server = Server::start(ServerOptions {
         history: 3,
-        ..Options::default()
+        ..ServerOptions::default()
     })
     .await
     .unwrap();
@@ -192,9 +192,9 @@ async fn the_history_is_as_long_as_it_is_told() {
 
 #[tokio::test]
 async fn bookmarks_come_at_their_interval_to_those_who_want_them() {
-    let server = Server::start(Options {
+    let server = Server::start(ServerOptions {
         bookmark_seconds: 0.02,
-        ..Options::default()
+        ..ServerOptions::default()
     })
     .await
     .unwrap();

@@ -13,17 +13,17 @@ const NOISE: &[u8] = b"\x89PNG is not a protocol";
 
 /// How an answer is broken.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum BreakageKind {
     Garbage,
     Noise,
 }
 
 /// An answer that [`break_marked`] breaks.
-pub(super) fn status(kind: Kind) -> Status {
+pub(super) fn status(kind: BreakageKind) -> Status {
     let mut status = Status::internal("to be broken");
     let word = match kind {
-        Kind::Garbage => "garbage",
-        Kind::Noise => "noise",
+        BreakageKind::Garbage => "garbage",
+        BreakageKind::Noise => "noise",
     };
     status
         .metadata_mut()

@@ -14,7 +14,7 @@ use proto::csi::{
 use tonic::Status;
 
 use super::dispatcher::{CallContext, failed};
-use super::record::{self, VolumeData, VolumeRecord};
+use super::record::{self, DriverVolume, VolumeRecord};
 use crate::csi_driver::{DriverCapability, DriverOptions};
 
 pub(super) fn capabilities(
@@ -83,9 +83,9 @@ pub(super) fn delete(
         let text = format!("volume {volume} is in use: {record:?}");
         return Err(Status::failed_precondition(text));
     }
-    let removed = match VolumeData::find(&context.options.dir, volume) {
-        Some(VolumeData::Folder(folder)) => fs::remove_dir_all(folder),
-        Some(VolumeData::File(file)) => fs::remove_file(file),
+    let removed = match DriverVolume::find(&context.options.dir, volume) {
+        Some(DriverVolume::Folder(folder)) => fs::remove_dir_all(folder),
+        Some(DriverVolume::File(file)) => fs::remove_file(file),
         None => Ok(()),
     };
     removed.context("delete").map_err(failed)?;

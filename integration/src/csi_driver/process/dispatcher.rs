@@ -14,8 +14,8 @@ use tonic::{Code, Request, Response, Status};
 use super::broken;
 use super::request_json::CsiRequest;
 use crate::csi_driver::DriverOptions;
-use crate::csi_driver::faults::{self, DriverFault, FaultAction, FaultPoint};
-use crate::csi_driver::journal::{self, JournalLine, Violation};
+use crate::csi_driver::faults::{self, DriverFault, DriverFaultAction, FaultPoint};
+use crate::csi_driver::journal::{self, ContractViolation, JournalLine};
 
 /// How long a call that seems to come beside another may wait for that other's end: the news that its caller gave it
 /// up, or died, is under way.
@@ -109,7 +109,7 @@ impl CallContext {
 }
 
 fn complain(options: &DriverOptions, call: &str, volume: &str, text: &str) {
-    let complaint = Violation {
+    let complaint = ContractViolation {
         call: call.to_owned(),
         volume: volume.to_owned(),
         text: text.to_owned(),
@@ -278,15 +278,15 @@ async fn inject(fault: Option<&DriverFault>, now: FaultPoint) -> Result<(), Stat
         return Ok(());
     };
     match &fault.act {
-        FaultAction::Crash => crash(),
-        FaultAction::Hang => std::future::pending().await,
-        FaultAction::Delay(milliseconds) => {
+        DriverFaultAction::Crash => crash(),
+        DriverFaultAction::Hang => std::future::pending().await,
+        DriverFaultAction::Delay(milliseconds) => {
             tokio::time::sleep(Duration::from_millis(*milliseconds)).await;
             Ok(())
         }
-        FaultAction::Error { code, message } => Err(Status::new(Code::from(*code), message)),
-        FaultAction::Garbage => Err(broken::status(broken::Kind::Garbage)),
-        FaultAction::Noise => Err(broken::status(broken::Kind::Noise)),
+        DriverFaultAction::Error { code, message } => Err(Status::new(Code::from(*code), message)),
+        DriverFaultAction::Garbage => Err(broken::status(broken::BreakageKind::Garbage)),
+        DriverFaultAction::Noise => Err(broken::status(broken::BreakageKind::Noise)),
     }
 }
 

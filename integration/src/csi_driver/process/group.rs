@@ -8,18 +8,18 @@ use anyhow::{Context, Result};
 use proto::csi::VolumeCapability;
 use proto::csi::volume_capability::AccessType;
 
-use super::record::VolumeData;
+use super::record::DriverVolume;
 
 /// Readable and writable for the group, and inherited by what is made later.
 const SHARED: u32 = 0o2770;
 
 /// Gives the volume's files to the group that the capability names.
-pub(super) fn apply(data: &VolumeData, capability: Option<&VolumeCapability>) -> Result<()> {
+pub(super) fn apply(data: &DriverVolume, capability: Option<&VolumeCapability>) -> Result<()> {
     let wanted = capability.and_then(|capability| capability.access_type.as_ref());
     let Some(AccessType::Mount(mount)) = wanted else {
         return Ok(());
     };
-    let VolumeData::Folder(folder) = data else {
+    let DriverVolume::Folder(folder) = data else {
         return Ok(());
     };
     if mount.volume_mount_group.is_empty() {

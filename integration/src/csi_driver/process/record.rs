@@ -13,7 +13,7 @@ use crate::csi_driver::faults::replace;
 /// A volume on this node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct VolumeRecord {
-    pub(super) staged: Option<StagedVolume>,
+    pub(super) staged: Option<StagedRecord>,
     /// By target path.
     pub(super) published: BTreeMap<PathBuf, PublishedTarget>,
     /// The volume's capacity in bytes; 0 is unknown.
@@ -23,7 +23,7 @@ pub(super) struct VolumeRecord {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct StagedVolume {
+pub(super) struct StagedRecord {
     pub(super) path: PathBuf,
     pub(super) arguments: Value,
     pub(super) step: OperationStep,
@@ -45,7 +45,7 @@ pub(super) enum OperationStep {
 
 /// The data of a volume: a folder, or the file behind a block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum VolumeData {
+pub(super) enum DriverVolume {
     Folder(PathBuf),
     /// Shown as a device.
     File(PathBuf),
@@ -88,7 +88,7 @@ impl VolumeRecord {
     }
 }
 
-impl VolumeData {
+impl DriverVolume {
     /// Finds the data of a volume that exists.
     pub(super) fn find(dir: &Path, volume: &str) -> Option<Self> {
         let (folder, file) = (folder(dir, volume), block_file(dir, volume));

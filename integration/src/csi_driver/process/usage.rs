@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tonic::Status;
 
 use super::dispatcher::{CallContext, failed};
-use super::record::{VolumeData, VolumeRecord};
+use super::record::{DriverVolume, VolumeRecord};
 use super::rules;
 use crate::csi_driver::{DriverCapability, mount_table};
 
@@ -24,7 +24,7 @@ const INODES: i64 = 10_000;
 
 /// A volume's condition, as a test has set it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::csi_driver) struct Health {
+pub(in crate::csi_driver) struct DriverHealth {
     pub(in crate::csi_driver) abnormal: bool,
     pub(in crate::csi_driver) message: String,
 }
@@ -34,7 +34,7 @@ pub(in crate::csi_driver) fn health_file(dir: &Path) -> PathBuf {
     dir.join("health.json")
 }
 
-pub(in crate::csi_driver) fn read_health(dir: &Path) -> BTreeMap<String, Health> {
+pub(in crate::csi_driver) fn read_health(dir: &Path) -> BTreeMap<String, DriverHealth> {
     let text = fs::read(health_file(dir)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
@@ -53,10 +53,10 @@ pub(super) fn stats(
         let text = format!("the volume is not at {}", path.display());
         return Err(Status::not_found(text));
     }
-    let data = VolumeData::find(&context.options.dir, &request.volume_id);
+    let data = DriverVolume::find(&context.options.dir, &request.volume_id);
     let (bytes, files) = used(data.as_ref());
     let health = read_health(&context.options.dir).remove(&request.volume_id);
-    let condition = health.unwrap_or(Health {
+    let condition = health.unwrap_or(DriverHealth {
         abnormal: false,
         message: "all is well".to_owned(),
     });
@@ -82,19 +82,19 @@ fn usage(unit: Unit, total: i64, used: i64) -> VolumeUsage {
     }
 }
 
-fn size(record: &VolumeRecord, data: Option<&VolumeData>) -> i64 {
+fn size(record: &VolumeRecord, data: Option<&DriverVolume>) -> i64 {
     match (record.size, data) {
-        (0, Some(VolumeData::File(file))) => length(file),
-        (0, Some(VolumeData::Folder(_)) | None) => DEFAULT_SIZE,
+        (0, Some(DriverVolume::File(file))) => length(file),
+        (0, Some(DriverVolume::Folder(_)) | None) => DEFAULT_SIZE,
         (size, _) => size,
     }
 }
 
 /// Returns the used bytes and the number of files.
-fn used(data: Option<&VolumeData>) -> (i64, i64) {
+fn used(data: Option<&DriverVolume>) -> (i64, i64) {
     match data {
-        Some(VolumeData::Folder(folder)) => walk(folder),
-        Some(VolumeData::File(file)) => (length(file), 1),
+        Some(DriverVolume::Folder(folder)) => walk(folder),
+        Some(DriverVolume::File(file)) => (length(file), 1),
         None => (0, 0),
     }
 }
@@ -124,9 +124,9 @@ pub(super) fn expand(
     let mut record = context.load(volume)?;
     rules::expand(&context.options, &record, &request).map_err(|wrong| context.refuse(wrong))?;
     let wanted = request.capacity_range.unwrap_or_default().required_bytes;
-    let data = VolumeData::find(&context.options.dir, volume);
+    let data = DriverVolume::find(&context.options.dir, volume);
     record.size = size(&record, data.as_ref()).max(wanted);
-    if let Some(VolumeData::File(file)) = data {
+    if let Some(DriverVolume::File(file)) = data {
         grow(&file, record.size).map_err(failed)?;
     }
     context.between();

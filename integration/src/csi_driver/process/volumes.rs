@@ -16,10 +16,12 @@ use proto::csi::{
 use tonic::{Code, Status};
 
 use super::dispatcher::{CallContext, ProtocolError, failed};
-use super::record::{self, OperationStep, PublishedTarget, StagedVolume, VolumeData, VolumeRecord};
+use super::record::{
+    self, DriverVolume, OperationStep, PublishedTarget, StagedRecord, VolumeRecord,
+};
 use super::{group, rules};
 use crate::csi_driver::DriverCapability;
-use crate::csi_driver::mount_table::{self, MountAccess, mounted_at};
+use crate::csi_driver::mount_table::{self, MountMode, mounted_at};
 
 impl CallContext {
     pub(super) fn load(&self, volume: &str) -> Result<VolumeRecord, Status> {
@@ -34,12 +36,12 @@ impl CallContext {
         &self,
         volume: &str,
         capability: Option<&VolumeCapability>,
-    ) -> Result<VolumeData, Status> {
-        let data = VolumeData::find(&self.options.dir, volume)
+    ) -> Result<DriverVolume, Status> {
+        let data = DriverVolume::find(&self.options.dir, volume)
             .ok_or_else(|| Status::not_found(format!("there is no volume {volume}")))?;
         let wanted = capability.and_then(|capability| capability.access_type.as_ref());
         let block = matches!(wanted, Some(AccessType::Block(_)));
-        if block != matches!(data, VolumeData::File(_)) {
+        if block != matches!(data, DriverVolume::File(_)) {
             let text = format!("volume {volume} is {data:?}, wanted as {wanted:?}");
             return Err(Status::invalid_argument(text));
         }
@@ -82,7 +84,7 @@ pub(super) fn stage(
     rules::stage(&context.options, &record, &request).map_err(|wrong| context.refuse(wrong))?;
     let data = context.data(volume, request.volume_capability.as_ref())?;
     let path = PathBuf::from(&request.staging_target_path);
-    let mut staged = StagedVolume {
+    let mut staged = StagedRecord {
         path: path.clone(),
         arguments: rules::stage_arguments(&request),
         step: OperationStep::Doing,
@@ -90,13 +92,13 @@ pub(super) fn stage(
     let before = record.staged.replace(staged.clone());
     context.save(volume, &record)?;
     match data {
-        VolumeData::File(file) => {
+        DriverVolume::File(file) => {
             mount_table::loop_device(&file).map_err(failed)?;
         }
-        VolumeData::Folder(folder) => {
+        DriverVolume::Folder(folder) => {
             if context.look(&path, before.map(|staged| staged.step))? == 0 {
                 context.refuse_hidden(&path)?;
-                mount_table::bind(&folder, &path, MountAccess::ReadWrite).map_err(failed)?;
+                mount_table::bind(&folder, &path, MountMode::ReadWrite).map_err(failed)?;
             }
         }
     }
@@ -117,7 +119,7 @@ pub(super) fn publish(
     let data = match rules::is_ephemeral(&request) {
         true => {
             record.ephemeral = true;
-            VolumeData::Folder(record::folder(&context.options.dir, volume))
+            DriverVolume::Folder(record::folder(&context.options.dir, volume))
         }
         false => context.data(volume, request.volume_capability.as_ref())?,
     };
@@ -129,7 +131,7 @@ pub(super) fn publish(
     let before = record.published.insert(target.clone(), published.clone());
     context.save(volume, &record)?;
     // Only after the record is saved, so that the next process finds the folder after a crash.
-    if let (true, VolumeData::Folder(folder)) = (record.ephemeral, &data) {
+    if let (true, DriverVolume::Folder(folder)) = (record.ephemeral, &data) {
         fs::create_dir_all(folder).map_err(|error| failed(error.into()))?;
     }
     make(&data, &target).map_err(failed)?;
@@ -145,10 +147,10 @@ pub(super) fn publish(
 }
 
 /// The target is the driver's to make: a folder, or a file for a device.
-fn make(data: &VolumeData, target: &Path) -> anyhow::Result<()> {
+fn make(data: &DriverVolume, target: &Path) -> anyhow::Result<()> {
     let made = match data {
-        VolumeData::Folder(_) => DirBuilder::new().mode(0o750).create(target),
-        VolumeData::File(_) => File::create_new(target).map(drop),
+        DriverVolume::Folder(_) => DirBuilder::new().mode(0o750).create(target),
+        DriverVolume::File(_) => File::create_new(target).map(drop),
     };
     match made {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -160,13 +162,13 @@ fn make(data: &VolumeData, target: &Path) -> anyhow::Result<()> {
 
 fn show(
     context: &CallContext,
-    data: &VolumeData,
+    data: &DriverVolume,
     target: &Path,
     request: &NodePublishVolumeRequest,
 ) -> Result<(), Status> {
     let source = match data {
-        VolumeData::File(file) => mount_table::loop_device(file).map_err(failed)?,
-        VolumeData::Folder(folder) => {
+        DriverVolume::File(file) => mount_table::loop_device(file).map_err(failed)?,
+        DriverVolume::Folder(folder) => {
             context.refuse_hidden(target)?;
             let staged = &request.staging_target_path;
             match staged.is_empty() {
@@ -176,8 +178,8 @@ fn show(
         }
     };
     let access = match request.readonly {
-        true => MountAccess::ReadOnly,
-        false => MountAccess::ReadWrite,
+        true => MountMode::ReadOnly,
+        false => MountMode::ReadWrite,
     };
     mount_table::bind(&source, target, access).map_err(failed)
 }
@@ -258,9 +260,9 @@ fn end(context: &CallContext, volume: &str, record: &VolumeRecord) -> Result<(),
 }
 
 fn detach(context: &CallContext, volume: &str) -> Result<(), Status> {
-    match VolumeData::find(&context.options.dir, volume) {
-        Some(VolumeData::File(file)) => mount_table::detach_loops(&file).map_err(failed),
-        Some(VolumeData::Folder(_)) | None => Ok(()),
+    match DriverVolume::find(&context.options.dir, volume) {
+        Some(DriverVolume::File(file)) => mount_table::detach_loops(&file).map_err(failed),
+        Some(DriverVolume::Folder(_)) | None => Ok(()),
     }
 }
 
@@ -282,8 +284,8 @@ pub(super) fn unstage(
     let before = std::mem::replace(&mut staged.step, OperationStep::Undoing);
     context.save(volume, &record)?;
     if matches!(
-        VolumeData::find(&context.options.dir, volume),
-        Some(VolumeData::File(_))
+        DriverVolume::find(&context.options.dir, volume),
+        Some(DriverVolume::File(_))
     ) {
         detach(context, volume)?;
     } else if context.look(&path, Some(before))? > 0 {

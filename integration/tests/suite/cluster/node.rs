@@ -1,6 +1,6 @@
 //! The node's own object, its lease, its certificates.
 
-use apiserver::{ClientIdentity, Options};
+use apiserver::{CallerIdentity, ServerOptions};
 use integration::agent::Node;
 use integration::cluster::{Cluster, ServerKind, condition};
 use serde_json::json;
@@ -138,7 +138,7 @@ fn joined(cluster: &Cluster) -> usize {
 #[tokio::test]
 async fn a_node_whose_certificate_ended_while_it_was_away_joins_again_by_itself() {
     const SHORT: u64 = 30;
-    let options = Options::default();
+    let options = ServerOptions::default();
     let builder = Node::builder().config(&json!({ "rotateCertificates": true }));
     let mut cluster = Cluster::prepare(builder, options).await.unwrap();
     let file = cluster.folder().join("bootstrap.pem");
@@ -198,9 +198,9 @@ async fn a_node_whose_certificate_ended_while_it_was_away_joins_again_by_itself(
 
 #[tokio::test]
 async fn certificates_are_replaced_while_the_node_works() {
-    let options = Options {
+    let options = ServerOptions {
         certificate_seconds: 40,
-        ..Options::default()
+        ..ServerOptions::default()
     };
     let builder = Node::builder().config(&json!({
         "rotateCertificates": true,
@@ -316,7 +316,7 @@ async fn who_has_no_right_is_not_answered() {
             "{path}"
         );
     }
-    let token = ClientIdentity::Token("may".to_owned());
+    let token = CallerIdentity::Token("may".to_owned());
     assert!(cluster.server.kubeconfig(&token).is_ok());
     for path in [
         "/logs/../../etc/shadow",

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use apiserver::Options;
+use apiserver::ServerOptions;
 use integration::agent::{Cri, NODE_NAME, Node};
 use integration::cluster::{Cluster, condition};
 use integration::containerd::Containerd;
@@ -44,7 +44,9 @@ impl Handover {
         let builder = Node::builder()
             .runtime(&rig)
             .config(&json!({ "cgroupRoot": rig.cgroup() }));
-        let cluster = Cluster::prepare(builder, Options::default()).await.unwrap();
+        let cluster = Cluster::prepare(builder, ServerOptions::default())
+            .await
+            .unwrap();
         let kubelet = KubeletDouble {
             node: &cluster.node,
             rig: &rig,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use integration::csi_driver::{DriverFault, FaultAction, FaultPoint};
+use integration::csi_driver::{DriverFault, DriverFaultAction, FaultPoint};
 use tokio::time::Instant;
 
 use super::*;
@@ -16,8 +16,8 @@ on_each_runtime! {
 /// As upstream's, a call's time is two minutes: it is waited for once only.
 const LONG: Duration = Duration::from_secs(200);
 
-fn refusal(code: tonic::Code, message: &str) -> FaultAction {
-    FaultAction::Error {
+fn refusal(code: tonic::Code, message: &str) -> DriverFaultAction {
+    DriverFaultAction::Error {
         code: code.into(),
         message: message.to_owned(),
     }
@@ -60,15 +60,30 @@ async fn a_driver_that_answers_garbage_is_told_and_tried_again(on: TestRuntime) 
     };
     rig.claim("web", json!({}));
     let faults = [
-        DriverFault::at("NodeStageVolume", FaultPoint::After, FaultAction::Garbage).times(1),
-        DriverFault::at("NodePublishVolume", FaultPoint::After, FaultAction::Noise).times(1),
+        DriverFault::at(
+            "NodeStageVolume",
+            FaultPoint::After,
+            DriverFaultAction::Garbage,
+        )
+        .times(1),
+        DriverFault::at(
+            "NodePublishVolume",
+            FaultPoint::After,
+            DriverFaultAction::Noise,
+        )
+        .times(1),
         DriverFault::at(
             "NodeUnpublishVolume",
             FaultPoint::After,
-            FaultAction::Garbage,
+            DriverFaultAction::Garbage,
         )
         .times(1),
-        DriverFault::at("NodeUnstageVolume", FaultPoint::After, FaultAction::Noise).times(1),
+        DriverFault::at(
+            "NodeUnstageVolume",
+            FaultPoint::After,
+            DriverFaultAction::Noise,
+        )
+        .times(1),
     ];
     rig.driver.set_faults(&faults).unwrap();
     rig.drop_pod(&pod("web", claimed("web")));
@@ -136,7 +151,12 @@ async fn a_call_that_hangs_for_ever_is_given_up() {
         return;
     };
     rig.claim("web", json!({}));
-    let hangs = DriverFault::at("NodeStageVolume", FaultPoint::Before, FaultAction::Hang).times(1);
+    let hangs = DriverFault::at(
+        "NodeStageVolume",
+        FaultPoint::Before,
+        DriverFaultAction::Hang,
+    )
+    .times(1);
     rig.driver.set_faults(&[hangs]).unwrap();
     rig.drop_pod(&pod("web", claimed("web")));
     wait_until(CONVERGENCE_TIMEOUT, "the call hangs", async || {

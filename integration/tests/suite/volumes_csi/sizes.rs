@@ -1,6 +1,6 @@
 //! Capacity, usage and condition of volumes, and their expansion.
 
-use integration::csi_driver::{DriverFault, FaultAction, FaultPoint};
+use integration::csi_driver::{DriverFault, DriverFaultAction, FaultPoint};
 
 use super::*;
 
@@ -46,7 +46,7 @@ async fn a_volume_that_grew_while_nobody_had_it_is_grown_before_its_pod_starts(o
         return;
     };
     rig.claim("web", json!({ "capacity": { "storage": "128Mi" } }));
-    let fails = FaultAction::Error {
+    let fails = DriverFaultAction::Error {
         code: tonic::Code::Internal.into(),
         message: "not yet".to_owned(),
     };
@@ -72,7 +72,7 @@ async fn a_driver_that_grows_nothing_in_use_keeps_no_pod_from_starting(on: TestR
         return;
     };
     rig.claim("web", json!({ "capacity": { "storage": "128Mi" } }));
-    let refuses = FaultAction::Error {
+    let refuses = DriverFaultAction::Error {
         code: tonic::Code::FailedPrecondition.into(),
         message: "it is in use".to_owned(),
     };

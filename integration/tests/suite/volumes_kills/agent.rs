@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use integration::chaos::Chaos;
-use integration::csi_driver::{DriverFault, FaultAction, FaultPoint, mount_table};
+use integration::csi_driver::{DriverFault, DriverFaultAction, FaultPoint, mount_table};
 use integration::wait_until;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ impl AgentKillRig {
     fn order_fault(&self, chaos: &mut Chaos) {
         let mut any = |length: usize| usize::try_from(chaos.below(length as u64)).unwrap();
         let when = [FaultPoint::Before, FaultPoint::Between, FaultPoint::After][any(3)];
-        let fault = DriverFault::at(CALLS[any(4)], when, FaultAction::Crash).times(1);
+        let fault = DriverFault::at(CALLS[any(4)], when, DriverFaultAction::Crash).times(1);
         let faults = if any(2) == 0 { vec![fault] } else { vec![] };
         self.bed.driver.set_faults(&faults).unwrap();
     }

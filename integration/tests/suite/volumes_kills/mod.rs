@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use integration::chaos::Chaos;
-use integration::csi_driver::{DriverFault, FaultAction, FaultPoint};
+use integration::csi_driver::{DriverFault, DriverFaultAction, FaultPoint};
 use proto::storage::Medium;
 
 use self::rig::{KillRig, Victim};
@@ -126,7 +126,7 @@ async fn ordered(lane: &KillRig, run: u64) -> (&'static [Victim], u64) {
     let step = usize::try_from(run).unwrap() % (steps * 2);
     let fault = (step < steps).then(|| {
         let call = CALLS[step % CALLS.len()];
-        DriverFault::at(call, STEPS[step / CALLS.len()], FaultAction::Crash).times(2)
+        DriverFault::at(call, STEPS[step / CALLS.len()], DriverFaultAction::Crash).times(2)
     });
     let faults: Vec<DriverFault> = fault.into_iter().collect();
     lane.with_driver(|driver| driver.set_faults(&faults).unwrap())

@@ -32,7 +32,7 @@ pub(super) const EXIT_SEVEN: &[&str] = &["sh", "-c", "exit 7"];
 pub(super) const ECHO: &[&str] = &["echo", "hello"];
 pub(super) const STUBBORN: &[&str] = &["sh", "-c", "trap '' TERM; sleep 3600"];
 
-pub(super) struct Case {
+pub(super) struct RuntimeCase {
     pub(super) target: Target,
     pub(super) runtime: RuntimeServiceClient<Channel>,
     pub(super) images: ImageServiceClient<Channel>,
@@ -48,7 +48,7 @@ pub(super) struct Sandbox {
     pub(super) config: PodSandboxConfig,
 }
 
-impl Case {
+impl RuntimeCase {
     pub(super) fn new(target: Target) -> Self {
         Self {
             runtime: RuntimeServiceClient::new(target.channel.clone())

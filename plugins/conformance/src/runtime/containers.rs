@@ -8,10 +8,10 @@ use proto::cri::{
 use tonic::Code;
 
 use super::super::{CheckResult, gone, holds, refused, same};
-use super::CheckFn;
-use super::case::{Case, EXIT_SEVEN, SLEEP, Sandbox, creation, string_map};
+use super::RuntimeCheck;
+use super::case::{EXIT_SEVEN, RuntimeCase, SLEEP, Sandbox, creation, string_map};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, RuntimeCheck)] = &[
     (
         "container is Created when made and Running when started",
         |case| made(case).boxed(),
@@ -58,7 +58,7 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
     }),
 ];
 
-async fn made(case: &mut Case) -> CheckResult {
+async fn made(case: &mut RuntimeCase) -> CheckResult {
     let sandbox = case.run_sandbox().await?;
     let id = case.create(&sandbox, SLEEP).await?;
     let status = case.container_status(&id).await?;
@@ -84,7 +84,7 @@ async fn made(case: &mut Case) -> CheckResult {
     })
 }
 
-async fn labelled(case: &mut Case) -> CheckResult {
+async fn labelled(case: &mut RuntimeCase) -> CheckResult {
     let sandbox = case.run_sandbox().await?;
     let config = case.container_config("main", SLEEP);
     let id = case.create_with(&sandbox, config.clone()).await?;
@@ -132,7 +132,7 @@ async fn labelled(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn filtered(case: &mut Case) -> CheckResult {
+async fn filtered(case: &mut RuntimeCase) -> CheckResult {
     let sandbox = case.run_sandbox().await?;
     let running = case.create(&sandbox, SLEEP).await?;
     case.start(&running).await?;
@@ -173,7 +173,7 @@ async fn filtered(case: &mut Case) -> CheckResult {
 }
 
 /// By the running container's id, by the sandbox, by the second container's label, and by an id whose state is another.
-fn filters(case: &Case, sandbox: &str, running: &str) -> [ContainerFilter; 4] {
+fn filters(case: &RuntimeCase, sandbox: &str, running: &str) -> [ContainerFilter; 4] {
     let by_id = ContainerFilter {
         id: running.to_owned(),
         ..Default::default()
@@ -198,7 +198,7 @@ fn filters(case: &Case, sandbox: &str, running: &str) -> [ContainerFilter; 4] {
     [by_id, by_sandbox, by_label, by_id_and_state]
 }
 
-async fn stays_listed(case: &mut Case) -> CheckResult {
+async fn stays_listed(case: &mut RuntimeCase) -> CheckResult {
     let (sandbox, id) = case.run_container(EXIT_SEVEN).await?;
     case.reach(&id, ContainerState::ContainerExited).await?;
     let listed = case
@@ -214,7 +214,7 @@ async fn stays_listed(case: &mut Case) -> CheckResult {
     same("list", listed, vec![(ContainerState::ContainerExited, id)])
 }
 
-async fn duplicate(case: &mut Case) -> CheckResult {
+async fn duplicate(case: &mut RuntimeCase) -> CheckResult {
     let sandbox = case.run_sandbox().await?;
     let first = case.create(&sandbox, SLEEP).await?;
     let again = creation(&sandbox, case.container_config("main", SLEEP));
@@ -232,7 +232,7 @@ async fn duplicate(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn next_attempt(case: &mut Case) -> CheckResult {
+async fn next_attempt(case: &mut RuntimeCase) -> CheckResult {
     let (sandbox, first) = case.run_container(EXIT_SEVEN).await?;
     case.reach(&first, ContainerState::ContainerExited).await?;
     let mut config = case.container_config("main", SLEEP);
@@ -248,7 +248,7 @@ async fn next_attempt(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn impossible(case: &mut Case) -> CheckResult {
+async fn impossible(case: &mut RuntimeCase) -> CheckResult {
     let sandbox = case.run_sandbox().await?;
     let nowhere = Sandbox {
         id: case.name.clone(),
@@ -283,7 +283,7 @@ async fn impossible(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn started_twice(case: &mut Case) -> CheckResult {
+async fn started_twice(case: &mut RuntimeCase) -> CheckResult {
     let (_, id) = case.run_container(SLEEP).await?;
     let again = StartContainerRequest {
         container_id: id.clone(),
@@ -299,7 +299,7 @@ async fn started_twice(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn stopped_twice(case: &mut Case) -> CheckResult {
+async fn stopped_twice(case: &mut RuntimeCase) -> CheckResult {
     let (_, id) = case.run_container(SLEEP).await?;
     for _ in 0..2 {
         case.stop(&id, 0).await?;
@@ -312,7 +312,7 @@ async fn stopped_twice(case: &mut Case) -> CheckResult {
     Ok(())
 }
 
-async fn remove(case: &mut Case, id: &str) -> CheckResult {
+async fn remove(case: &mut RuntimeCase, id: &str) -> CheckResult {
     case.runtime
         .remove_container(RemoveContainerRequest {
             container_id: id.to_owned(),
@@ -321,7 +321,7 @@ async fn remove(case: &mut Case, id: &str) -> CheckResult {
     Ok(())
 }
 
-async fn removed(case: &mut Case) -> CheckResult {
+async fn removed(case: &mut RuntimeCase) -> CheckResult {
     let (_, id) = case.run_container(EXIT_SEVEN).await?;
     case.reach(&id, ContainerState::ContainerExited).await?;
     remove(case, &id).await?;
@@ -336,7 +336,7 @@ async fn removed(case: &mut Case) -> CheckResult {
     gone(case.stop(&id, 0).await)
 }
 
-async fn removed_running(case: &mut Case) -> CheckResult {
+async fn removed_running(case: &mut RuntimeCase) -> CheckResult {
     let (_, id) = case.run_container(SLEEP).await?;
     remove(case, &id).await?;
     let left = case
@@ -348,7 +348,7 @@ async fn removed_running(case: &mut Case) -> CheckResult {
     same("number listed", left.len(), 0)
 }
 
-async fn unknown(case: &mut Case) -> CheckResult {
+async fn unknown(case: &mut RuntimeCase) -> CheckResult {
     let request = ContainerStatusRequest {
         container_id: case.name.clone(),
         verbose: false,

@@ -9,13 +9,13 @@ use proto::cri::{
 };
 
 use super::super::{CheckResult, CheckStop, holds, same};
-use super::case::{Case, EXIT_SEVEN, SLEEP};
-use super::{CheckFn, Events};
+use super::case::{EXIT_SEVEN, RuntimeCase, SLEEP};
+use super::{Events, RuntimeCheck};
 
 /// Events come after the fact by a round trip; more is a lost event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, RuntimeCheck)] = &[
     (
         "life of a container is reported as created, started, stopped, deleted",
         |case| life(case).boxed(),
@@ -29,7 +29,7 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
     }),
 ];
 
-async fn life(case: &mut Case) -> CheckResult {
+async fn life(case: &mut RuntimeCase) -> CheckResult {
     let mut events = Box::pin(open(case)?);
     let (sandbox, id) = case.run_container(SLEEP).await?;
     case.stop(&id, 0).await?;
@@ -66,7 +66,7 @@ async fn life(case: &mut Case) -> CheckResult {
     Ok(())
 }
 
-async fn exit(case: &mut Case) -> CheckResult {
+async fn exit(case: &mut RuntimeCase) -> CheckResult {
     let mut events = Box::pin(open(case)?);
     let (sandbox, id) = case.run_container(EXIT_SEVEN).await?;
     loop {
@@ -98,7 +98,7 @@ async fn exit(case: &mut Case) -> CheckResult {
     }
 }
 
-async fn two_readers(case: &mut Case) -> CheckResult {
+async fn two_readers(case: &mut RuntimeCase) -> CheckResult {
     let mut readers = [Box::pin(open(case)?), Box::pin(open(case)?)];
     let (sandbox, id) = case.run_container(EXIT_SEVEN).await?;
     case.reach(&id, ContainerState::ContainerExited).await?;
@@ -121,7 +121,7 @@ async fn two_readers(case: &mut Case) -> CheckResult {
 /// Opens the stream. It is read beside the check, because some servers answer only with the first
 /// event.
 fn open(
-    case: &Case,
+    case: &RuntimeCase,
 ) -> Result<impl Stream<Item = Result<ContainerEventResponse, tonic::Status>> + use<>, CheckStop> {
     if case.target.events == Events::Absent {
         return Err(CheckStop::Skipped("this runtime has no GetContainerEvents"));

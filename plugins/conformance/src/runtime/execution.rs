@@ -8,10 +8,10 @@ use proto::cri::{ContainerState, ExecSyncRequest};
 use tokio::time::Instant;
 
 use super::super::{CheckResult, CheckStop, holds, refused, same};
-use super::CheckFn;
-use super::case::{Case, ECHO, EXIT_SEVEN, SLEEP, STUBBORN};
+use super::RuntimeCheck;
+use super::case::{ECHO, EXIT_SEVEN, RuntimeCase, SLEEP, STUBBORN};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, RuntimeCheck)] = &[
     (
         "exit with a code is reported with the code, the reason Error and its time",
         |case| exit_seven(case).boxed(),
@@ -45,7 +45,7 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
     ),
 ];
 
-async fn exit_seven(case: &mut Case) -> CheckResult {
+async fn exit_seven(case: &mut RuntimeCase) -> CheckResult {
     let (_, id) = case.run_container(EXIT_SEVEN).await?;
     let status = case.reach(&id, ContainerState::ContainerExited).await?;
     same("exit_code", status.exit_code, 7)?;
@@ -62,14 +62,14 @@ async fn exit_seven(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn exit_zero(case: &mut Case) -> CheckResult {
+async fn exit_zero(case: &mut RuntimeCase) -> CheckResult {
     let (_, id) = case.run_container(ECHO).await?;
     let status = case.reach(&id, ContainerState::ContainerExited).await?;
     same("exit_code", status.exit_code, 0)?;
     same("reason", status.reason.as_str(), "Completed")
 }
 
-async fn stopped_in_time(case: &mut Case) -> CheckResult {
+async fn stopped_in_time(case: &mut RuntimeCase) -> CheckResult {
     let (_, id) = case.run_container(SLEEP).await?;
     let begun = Instant::now();
     case.stop(&id, 2).await?;
@@ -85,7 +85,7 @@ async fn stopped_in_time(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn killed_late(case: &mut Case) -> CheckResult {
+async fn killed_late(case: &mut RuntimeCase) -> CheckResult {
     let (_, id) = case.run_container(STUBBORN).await?;
     let begun = Instant::now();
     case.stop(&id, 1).await?;
@@ -98,7 +98,7 @@ async fn killed_late(case: &mut Case) -> CheckResult {
     })
 }
 
-async fn logged(case: &mut Case) -> CheckResult {
+async fn logged(case: &mut RuntimeCase) -> CheckResult {
     let (sandbox, id) = case.run_container(ECHO).await?;
     case.reach(&id, ContainerState::ContainerExited).await?;
     let path = format!("{}/main/0.log", sandbox.config.log_directory);
@@ -142,7 +142,7 @@ fn is_rfc3339_nano(text: &str) -> bool {
     shaped && zoned && digits.len() <= 9
 }
 
-async fn executed(case: &mut Case) -> CheckResult {
+async fn executed(case: &mut RuntimeCase) -> CheckResult {
     let (_, id) = case.run_container(SLEEP).await?;
     let answer = case
         .runtime
@@ -168,7 +168,7 @@ async fn executed(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn executed_nowhere(case: &mut Case) -> CheckResult {
+async fn executed_nowhere(case: &mut RuntimeCase) -> CheckResult {
     let sandbox = case.run_sandbox().await?;
     let id = case.create(&sandbox, SLEEP).await?;
     refused(
@@ -183,7 +183,7 @@ async fn executed_nowhere(case: &mut Case) -> CheckResult {
     Ok(())
 }
 
-async fn executed_too_long(case: &mut Case) -> CheckResult {
+async fn executed_too_long(case: &mut RuntimeCase) -> CheckResult {
     let (_, id) = case.run_container(SLEEP).await?;
     let begun = Instant::now();
     refused(

@@ -7,10 +7,10 @@ use proto::cri::{
 };
 
 use super::super::{CheckResult, CheckStop, holds, refused, same};
-use super::CheckFn;
-use super::case::Case;
+use super::RuntimeCheck;
+use super::case::RuntimeCase;
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, RuntimeCheck)] = &[
     (
         "image that is present is listed, and has an id and names",
         |case| present(case).boxed(),
@@ -35,12 +35,12 @@ fn spec(image: &str) -> Option<ImageSpec> {
     })
 }
 
-fn nowhere(case: &Case) -> String {
+fn nowhere(case: &RuntimeCase) -> String {
     // Port 1 of this host: no registry listens there, and the refusal is immediate.
     format!("127.0.0.1:1/{}:absent", case.name)
 }
 
-async fn status(case: &mut Case, image: &str) -> Result<Option<Image>, CheckStop> {
+async fn status(case: &mut RuntimeCase, image: &str) -> Result<Option<Image>, CheckStop> {
     let request = ImageStatusRequest {
         image: spec(image),
         verbose: false,
@@ -48,7 +48,7 @@ async fn status(case: &mut Case, image: &str) -> Result<Option<Image>, CheckStop
     Ok(case.images.image_status(request).await?.into_inner().image)
 }
 
-async fn present(case: &mut Case) -> CheckResult {
+async fn present(case: &mut RuntimeCase) -> CheckResult {
     let name = case.target.image.clone();
     let image = status(case, &name)
         .await?
@@ -85,7 +85,7 @@ async fn present(case: &mut Case) -> CheckResult {
     })
 }
 
-async fn absent(case: &mut Case) -> CheckResult {
+async fn absent(case: &mut RuntimeCase) -> CheckResult {
     let name = nowhere(case);
     same(
         "status",
@@ -94,7 +94,7 @@ async fn absent(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn pulled(case: &mut Case) -> CheckResult {
+async fn pulled(case: &mut RuntimeCase) -> CheckResult {
     let name = nowhere(case);
     let request = PullImageRequest {
         image: spec(&name),
@@ -111,7 +111,7 @@ async fn pulled(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn removed(case: &mut Case) -> CheckResult {
+async fn removed(case: &mut RuntimeCase) -> CheckResult {
     let image = spec(&nowhere(case));
     case.images
         .remove_image(RemoveImageRequest { image })

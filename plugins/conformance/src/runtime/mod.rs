@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use futures_util::future::BoxFuture;
 use tonic::transport::Channel;
 
-use self::case::Case;
+use self::case::RuntimeCase;
 use super::{CheckResult, Report, check};
 
 /// The CRI endpoint under test, and what it has.
@@ -52,7 +52,7 @@ pub enum Events {
     Absent,
 }
 
-type CheckFn = for<'a> fn(&'a mut Case) -> BoxFuture<'a, CheckResult>;
+type RuntimeCheck = for<'a> fn(&'a mut RuntimeCase) -> BoxFuture<'a, CheckResult>;
 
 /// Checks every law against `target`, one after the other.
 pub async fn run(target: Target) -> Report {
@@ -67,7 +67,7 @@ pub async fn run(target: Target) -> Report {
     ];
     let mut laws = Vec::new();
     for (words, body) in groups.into_iter().flatten() {
-        let mut case = Case::new(target.clone());
+        let mut case = RuntimeCase::new(target.clone());
         laws.push(check(words, body(&mut case)).await);
         case.clean_up().await;
     }

@@ -4,10 +4,10 @@ use futures_util::FutureExt;
 use proto::cri::{StatusRequest, VersionRequest};
 
 use super::super::{CheckResult, CheckStop, holds, same};
-use super::CheckFn;
-use super::case::Case;
+use super::RuntimeCheck;
+use super::case::RuntimeCase;
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, RuntimeCheck)] = &[
     ("Version names the runtime and speaks CRI v1", |case| {
         version(case).boxed()
     }),
@@ -17,7 +17,7 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
     ),
 ];
 
-async fn version(case: &mut Case) -> CheckResult {
+async fn version(case: &mut RuntimeCase) -> CheckResult {
     let answer = case
         .runtime
         .version(VersionRequest {
@@ -38,7 +38,7 @@ async fn version(case: &mut Case) -> CheckResult {
     })
 }
 
-async fn status(case: &mut Case) -> CheckResult {
+async fn status(case: &mut RuntimeCase) -> CheckResult {
     let answer = case
         .runtime
         .status(StatusRequest { verbose: false })

@@ -8,10 +8,10 @@ use proto::cri::{
 use tonic::Code;
 
 use super::super::{CheckResult, holds, refused, same};
-use super::CheckFn;
-use super::case::{Case, SLEEP, string_map};
+use super::RuntimeCheck;
+use super::case::{RuntimeCase, SLEEP, string_map};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, RuntimeCheck)] = &[
     (
         "sandbox that runs is listed as ready, with its metadata",
         |case| listed(case).boxed(),
@@ -57,7 +57,7 @@ fn ready(state: PodSandboxState) -> PodSandboxFilter {
     }
 }
 
-async fn listed(case: &mut Case) -> CheckResult {
+async fn listed(case: &mut RuntimeCase) -> CheckResult {
     let sandbox = case.run_sandbox().await?;
     let all = case.list_sandboxes(PodSandboxFilter::default()).await?;
     let found = all.into_iter().find(|found| found.id == sandbox.id);
@@ -78,7 +78,7 @@ async fn listed(case: &mut Case) -> CheckResult {
     same("metadata", status.metadata, sandbox.config.metadata)
 }
 
-async fn labelled(case: &mut Case) -> CheckResult {
+async fn labelled(case: &mut RuntimeCase) -> CheckResult {
     let sandbox = case.run_sandbox().await?;
     let status = case.sandbox_status(&sandbox.id).await?;
     same(
@@ -110,7 +110,7 @@ async fn labelled(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn filtered(case: &mut Case) -> CheckResult {
+async fn filtered(case: &mut RuntimeCase) -> CheckResult {
     let mut second = case.sandbox_config();
     let name = format!("{}-b", case.name);
     second.labels = string_map(&[("law", &case.name), ("second", "yes")]);
@@ -168,7 +168,7 @@ async fn filtered(case: &mut Case) -> CheckResult {
     Ok(())
 }
 
-async fn duplicate(case: &mut Case) -> CheckResult {
+async fn duplicate(case: &mut RuntimeCase) -> CheckResult {
     let sandbox = case.run_sandbox().await?;
     let again = RunPodSandboxRequest {
         config: Some(sandbox.config.clone()),
@@ -185,7 +185,7 @@ async fn duplicate(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn next_attempt(case: &mut Case) -> CheckResult {
+async fn next_attempt(case: &mut RuntimeCase) -> CheckResult {
     let first = case.run_sandbox().await?;
     case.runtime
         .stop_pod_sandbox(StopPodSandboxRequest {
@@ -215,7 +215,7 @@ async fn next_attempt(case: &mut Case) -> CheckResult {
     )
 }
 
-async fn stopped(case: &mut Case) -> CheckResult {
+async fn stopped(case: &mut RuntimeCase) -> CheckResult {
     let sandbox = case.run_sandbox().await?;
     for _ in 0..2 {
         case.runtime
@@ -232,7 +232,7 @@ async fn stopped(case: &mut Case) -> CheckResult {
     Ok(())
 }
 
-async fn stopped_with_containers(case: &mut Case) -> CheckResult {
+async fn stopped_with_containers(case: &mut RuntimeCase) -> CheckResult {
     let (sandbox, container) = case.run_container(SLEEP).await?;
     case.runtime
         .stop_pod_sandbox(StopPodSandboxRequest {
@@ -244,7 +244,7 @@ async fn stopped_with_containers(case: &mut Case) -> CheckResult {
     Ok(())
 }
 
-async fn removed(case: &mut Case) -> CheckResult {
+async fn removed(case: &mut RuntimeCase) -> CheckResult {
     let (sandbox, _) = case.run_container(SLEEP).await?;
     case.runtime
         .stop_pod_sandbox(StopPodSandboxRequest {
@@ -283,7 +283,7 @@ async fn removed(case: &mut Case) -> CheckResult {
     Ok(())
 }
 
-async fn unknown(case: &mut Case) -> CheckResult {
+async fn unknown(case: &mut RuntimeCase) -> CheckResult {
     let request = PodSandboxStatusRequest {
         pod_sandbox_id: case.name.clone(),
         verbose: false,

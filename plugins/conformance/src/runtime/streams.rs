@@ -6,10 +6,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use super::super::{CheckResult, CheckStop, holds, refused};
-use super::CheckFn;
-use super::case::{Case, ECHO, SLEEP};
+use super::RuntimeCheck;
+use super::case::{ECHO, RuntimeCase, SLEEP};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, RuntimeCheck)] = &[
     ("Exec answers a URL that lets one client in, once", |case| {
         executed(case).boxed()
     }),
@@ -25,14 +25,14 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
 const COMMANDS: &str = "v4.channel.k8s.io";
 const FORWARD: &str = "portforward.k8s.io";
 
-async fn executed(case: &mut Case) -> CheckResult {
+async fn executed(case: &mut RuntimeCase) -> CheckResult {
     let (_, id) = case.run_container(SLEEP).await?;
     let url = case.runtime.exec(exec(&id)).await?.into_inner().url;
     upgraded(&url, COMMANDS, "HTTP/1.1 101").await?;
     upgraded(&url, COMMANDS, "HTTP/1.1 404").await
 }
 
-async fn attached(case: &mut Case) -> CheckResult {
+async fn attached(case: &mut RuntimeCase) -> CheckResult {
     let (sandbox, id) = case.run_container(SLEEP).await?;
     let request = AttachRequest {
         container_id: id,
@@ -49,7 +49,7 @@ async fn attached(case: &mut Case) -> CheckResult {
     upgraded(&url, FORWARD, "HTTP/1.1 101").await
 }
 
-async fn refused_streams(case: &mut Case) -> CheckResult {
+async fn refused_streams(case: &mut RuntimeCase) -> CheckResult {
     let sandbox = case.run_sandbox().await?;
     let id = case.create(&sandbox, SLEEP).await?;
     refused(

@@ -9,10 +9,10 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use super::super::{CheckResult, CheckStop, holds, refused};
-use super::CheckFn;
-use super::case::Case;
+use super::StorageCheck;
+use super::case::StorageCase;
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, StorageCheck)] = &[
     (
         "Watch tells what is known and then Synced, to each watcher, or is silent",
         |case| watched(case).boxed(),
@@ -27,7 +27,7 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
 const SILENT_FOR: Duration = Duration::from_secs(1);
 const SYNCED_TIMEOUT: Duration = Duration::from_secs(20);
 
-async fn watched(case: &mut Case) -> CheckResult {
+async fn watched(case: &mut StorageCase) -> CheckResult {
     for _ in 0..3 {
         let mut events = case.storage.watch(WatchRequest {}).await?.into_inner();
         let first = match timeout(SILENT_FOR, events.message()).await {
@@ -65,7 +65,7 @@ async fn watched(case: &mut Case) -> CheckResult {
     Ok(())
 }
 
-async fn inquired(case: &mut Case) -> CheckResult {
+async fn inquired(case: &mut StorageCase) -> CheckResult {
     let request = InquireRequest {
         name: "nobody.example.com".to_owned(),
         within_ms: 10_000,

@@ -21,7 +21,7 @@ use super::super::{CheckResult, CheckStop, holds};
 use super::table::layers;
 use super::{Names, Sample, Target};
 
-pub(super) struct Case {
+pub(super) struct StorageCase {
     pub(super) target: Target,
     pub(super) storage: StorageClient<Channel>,
     /// Unlike that of any other check, here or in another process.
@@ -134,7 +134,7 @@ impl Asked {
     }
 }
 
-impl Case {
+impl StorageCase {
     pub(super) fn new(target: Target) -> Self {
         Self {
             storage: StorageClient::new(target.channel.clone())
@@ -267,9 +267,9 @@ impl Case {
 
 /// Checks a law for each sample that is used so; it is skipped when none could be checked.
 pub(super) async fn each(
-    case: &mut Case,
+    case: &mut StorageCase,
     mode: Mode,
-    law: for<'a> fn(&'a mut Case, &'a Sample) -> BoxFuture<'a, CheckResult>,
+    law: for<'a> fn(&'a mut StorageCase, &'a Sample) -> BoxFuture<'a, CheckResult>,
 ) -> CheckResult {
     let mut outcome = Err(CheckStop::Skipped("there is no sample for it"));
     for sample in case.target.samples.clone() {

@@ -7,10 +7,10 @@ use proto::storage::{Mode, State};
 use tonic::Code;
 
 use super::super::{CheckResult, CheckStop, holds, refused, same};
-use super::case::{Case, each, exists};
-use super::{CheckFn, Sample};
+use super::case::{StorageCase, each, exists};
+use super::{Sample, StorageCheck};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, StorageCheck)] = &[
     (
         "raw device is mapped to the pod, and mapping it again changes nothing",
         |case| each(case, Mode::Block, |case, it| mapped(case, it).boxed()).boxed(),
@@ -34,7 +34,7 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
     ),
 ];
 
-async fn mapped(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn mapped(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let (asked, answer) = case.mapped(sample).await?;
     let target = asked.target();
     let device = &answer.device;
@@ -57,7 +57,7 @@ async fn mapped(case: &mut Case, sample: &Sample) -> CheckResult {
     Ok(())
 }
 
-async fn listed(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn listed(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let (asked, _) = case.mapped(sample).await?;
     let found = case.listed(&asked).await?.into_iter();
     let found: Vec<_> = found
@@ -81,7 +81,7 @@ async fn listed(case: &mut Case, sample: &Sample) -> CheckResult {
     same("what is listed after unmapping", left, vec![])
 }
 
-async fn unmapped(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn unmapped(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let (asked, _) = case.mapped(sample).await?;
     for _ in 0..3 {
         case.storage.unmap_block(asked.unmap()).await?;
@@ -92,7 +92,7 @@ async fn unmapped(case: &mut Case, sample: &Sample) -> CheckResult {
     Ok(())
 }
 
-async fn refused_kind(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn refused_kind(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let asked = case.ask(sample).await?;
     if case.ability(&asked).await?.block {
         return Err(CheckStop::Skipped("each kind has raw block volumes"));

@@ -5,10 +5,10 @@ use proto::storage::{CapabilitiesRequest, Mode};
 use tonic::Code;
 
 use super::super::{CheckResult, CheckStop, holds, refused, same};
-use super::case::Case;
-use super::{CheckFn, Names};
+use super::case::StorageCase;
+use super::{Names, StorageCheck};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, StorageCheck)] = &[
     ("Capabilities names each kind once", |case| {
         named_once(case).boxed()
     }),
@@ -18,7 +18,7 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
     ),
 ];
 
-async fn named_once(case: &mut Case) -> CheckResult {
+async fn named_once(case: &mut StorageCase) -> CheckResult {
     let answer = case.storage.capabilities(CapabilitiesRequest {}).await?;
     let kinds = answer.into_inner().kinds;
     holds(!kinds.is_empty(), || "there is no kind".to_owned())?;
@@ -46,7 +46,7 @@ async fn named_once(case: &mut Case) -> CheckResult {
     Ok(())
 }
 
-async fn unknown(case: &mut Case) -> CheckResult {
+async fn unknown(case: &mut StorageCase) -> CheckResult {
     let sample = case.target.samples.first().cloned();
     let sample = sample.ok_or(CheckStop::Skipped("there is no sample for it"))?;
     let kind = "no-such-kind";

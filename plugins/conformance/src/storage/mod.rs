@@ -27,7 +27,7 @@ use futures_util::future::BoxFuture;
 use proto::storage::{Mode, MountRequest};
 use tonic::transport::Channel;
 
-use self::case::Case;
+use self::case::StorageCase;
 use super::{CheckResult, Report, check};
 
 /// The storage plugin under test, and what it can be asked for.
@@ -105,7 +105,7 @@ impl fmt::Debug for Sample {
     }
 }
 
-type CheckFn = for<'a> fn(&'a mut Case) -> BoxFuture<'a, CheckResult>;
+type StorageCheck = for<'a> fn(&'a mut StorageCase) -> BoxFuture<'a, CheckResult>;
 
 /// Checks every law against `target`, one after the other.
 pub async fn run(target: Target) -> Report {
@@ -124,7 +124,7 @@ pub async fn run(target: Target) -> Report {
     ];
     let mut laws = Vec::new();
     for (words, body) in groups.into_iter().flatten() {
-        let mut case = Case::new(target.clone());
+        let mut case = StorageCase::new(target.clone());
         laws.push(check(words, body(&mut case)).await);
         case.clean_up().await;
     }

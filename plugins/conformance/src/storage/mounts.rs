@@ -6,11 +6,11 @@ use futures_util::FutureExt;
 use proto::storage::{Found, Mode, State, UnmountRequest};
 
 use super::super::{CheckResult, holds, same};
-use super::case::{Asked, Case, Mounted, each, exists, text};
+use super::case::{Asked, Mounted, StorageCase, each, exists, text};
 use super::table::layers;
-use super::{CheckFn, Sample};
+use super::{Sample, StorageCheck};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, StorageCheck)] = &[
     (
         "volume that is mounted is there, and mounting it again changes nothing",
         |case| {
@@ -73,7 +73,7 @@ fn nothing_left(mounted: &Mounted) -> CheckResult {
     holds(!exists(target), || format!("{target:?} is still there"))
 }
 
-async fn repeated(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn repeated(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     there(&mounted)?;
     let first = layers(mounted.asked.target())?;
@@ -90,7 +90,7 @@ async fn repeated(case: &mut Case, sample: &Sample) -> CheckResult {
     there(&mounted)
 }
 
-async fn gone(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn gone(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     for _ in 0..3 {
         case.unmount(&mounted.asked).await?;
@@ -99,7 +99,7 @@ async fn gone(case: &mut Case, sample: &Sample) -> CheckResult {
     Ok(())
 }
 
-async fn returned(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn returned(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     for _ in 0..2 {
         case.unmount(&mounted.asked).await?;
@@ -109,7 +109,7 @@ async fn returned(case: &mut Case, sample: &Sample) -> CheckResult {
     Ok(())
 }
 
-async fn never(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn never(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let asked = case.ask(sample).await?;
     case.unmount(&asked).await?;
     let without_id = UnmountRequest {
@@ -120,7 +120,7 @@ async fn never(case: &mut Case, sample: &Sample) -> CheckResult {
     same("what is listed", case.listed(&asked).await?, vec![])
 }
 
-async fn listed(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn listed(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     let asked = &mounted.asked;
     let found = case.listed(asked).await?;
@@ -165,7 +165,7 @@ fn as_mounted(found: &Found, asked: &Asked) -> CheckResult {
     )
 }
 
-async fn alone(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn alone(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let (one, other) = (case.mounted(sample).await?, case.mounted(sample).await?);
     case.unmount(&one.asked).await?;
     there(&other)?;

@@ -9,11 +9,11 @@ use proto::storage::{Access, BindSubpathRequest, Mode, ReadFileRequest, ReleaseS
 use tonic::{Code, Response, Status};
 
 use super::super::{CheckResult, CheckStop, holds, refused, same};
-use super::case::{Case, Mounted, each, exists, text};
+use super::case::{Mounted, StorageCase, each, exists, text};
 use super::table::layers;
-use super::{CheckFn, Sample};
+use super::{Sample, StorageCheck};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, StorageCheck)] = &[
     ("one file of a volume is read", |case| {
         each(case, Mode::FileSystem, |case, it| read(case, it).boxed()).boxed()
     }),
@@ -72,7 +72,7 @@ impl Drop for Scene {
 }
 
 impl Scene {
-    async fn set(case: &mut Case, sample: &Sample) -> Result<Self, CheckStop> {
+    async fn set(case: &mut StorageCase, sample: &Sample) -> Result<Self, CheckStop> {
         let mounted = case.mounted(sample).await?;
         let name = mounted.asked.name();
         let folder = mounted.path.join(&name);
@@ -160,7 +160,7 @@ fn invalid<T>(what: &str, answer: Result<Response<T>, Status>) -> CheckResult {
     )
 }
 
-async fn read(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn read(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let scene = Scene::set(case, sample).await?;
     fs::write(scene.folder.join("folder/deep"), b"deep")?;
     for (path, data) in [
@@ -189,7 +189,7 @@ async fn read(case: &mut Case, sample: &Sample) -> CheckResult {
     Ok(())
 }
 
-async fn read_outside(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn read_outside(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let scene = Scene::set(case, sample).await?;
     for path in OUTSIDE.iter().chain(&["loop"]) {
         refused(path, case.storage.read_file(scene.read_own(path)).await)?;
@@ -205,7 +205,7 @@ fn id(path: &Path) -> Result<(u64, u64), CheckStop> {
     Ok((found.dev(), found.ino()))
 }
 
-async fn bound(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn bound(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let scene = Scene::set(case, sample).await?;
     for (index, path) in (0..).zip(["folder", "file", "inner", ""]) {
         for _ in 0..3 {
@@ -230,7 +230,7 @@ async fn bound(case: &mut Case, sample: &Sample) -> CheckResult {
     same("number of mounts there then", layers(&target)?, 1)
 }
 
-async fn made(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn made(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let scene = Scene::set(case, sample).await?;
     let mut read_only = scene.bind_own("new/deeper", 0);
     read_only.set_access(Access::ReadOnly);
@@ -250,7 +250,7 @@ async fn made(case: &mut Case, sample: &Sample) -> CheckResult {
     same("mode of the folder", &modes[0], &modes[1])
 }
 
-async fn bound_outside(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn bound_outside(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let scene = Scene::set(case, sample).await?;
     let target = PathBuf::from(scene.bind("", 0).target);
     for path in ["up", "absolute", "magic", "up/new", "loop"] {
@@ -269,7 +269,7 @@ async fn bound_outside(case: &mut Case, sample: &Sample) -> CheckResult {
     })
 }
 
-async fn bound_elsewhere(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn bound_elsewhere(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let scene = Scene::set(case, sample).await?;
     let root = text(&case.target.root);
     let other = format!("{root}-other-{}", case.name);
@@ -300,7 +300,7 @@ async fn bound_elsewhere(case: &mut Case, sample: &Sample) -> CheckResult {
     holds(!exists(Path::new(&other)), || format!("{other} was made"))
 }
 
-async fn released(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn released(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let scene = Scene::set(case, sample).await?;
     let mut other = scene.bind_own("folder", 0);
     other.container = "side".to_owned();

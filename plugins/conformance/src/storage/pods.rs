@@ -9,12 +9,12 @@ use proto::storage::{Mode, RemovePodRequest};
 use tonic::Code;
 
 use super::super::{CheckResult, CheckStop, holds, refused, same};
-use super::case::{Case, each, exists, text};
+use super::case::{StorageCase, each, exists, text};
 use super::mounts::there;
 use super::table::layers;
-use super::{CheckFn, Names, Sample};
+use super::{Names, Sample, StorageCheck};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, StorageCheck)] = &[
     (
         "pod whose volumes are unmounted is removed, and may be removed again",
         |case| each(case, Mode::FileSystem, |case, it| removed(case, it).boxed()).boxed(),
@@ -35,7 +35,7 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
     }),
 ];
 
-async fn remove(case: &mut Case, folder: &Path) -> Result<Vec<String>, CheckStop> {
+async fn remove(case: &mut StorageCase, folder: &Path) -> Result<Vec<String>, CheckStop> {
     let request = RemovePodRequest {
         folder: text(folder),
         within_ms: 0,
@@ -55,7 +55,7 @@ fn furnish(folder: &Path) -> std::io::Result<()> {
     fs::write(folder.join("etc-hosts"), "127.0.0.1 localhost")
 }
 
-async fn removed(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn removed(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     let folder = mounted.asked.names.folder();
     case.unmount(&mounted.asked).await?;
@@ -67,7 +67,7 @@ async fn removed(case: &mut Case, sample: &Sample) -> CheckResult {
     Ok(())
 }
 
-async fn kept(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn kept(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     let (folder, target) = (mounted.asked.names.folder(), mounted.asked.target());
     let mounts = layers(target)?;
@@ -84,7 +84,7 @@ async fn kept(case: &mut Case, sample: &Sample) -> CheckResult {
     there(&mounted)
 }
 
-fn names(case: &Case) -> Names {
+fn names(case: &StorageCase) -> Names {
     Names {
         root: case.target.root.clone(),
         pod: case.name.clone(),
@@ -92,7 +92,7 @@ fn names(case: &Case) -> Names {
     }
 }
 
-async fn data(case: &mut Case) -> CheckResult {
+async fn data(case: &mut StorageCase) -> CheckResult {
     let names = names(case);
     let folder = names.folder();
     for kind in ["empty-dir", "nfs", "local-volume", "example"] {
@@ -118,7 +118,7 @@ async fn data(case: &mut Case) -> CheckResult {
     Ok(())
 }
 
-async fn link(case: &mut Case) -> CheckResult {
+async fn link(case: &mut StorageCase) -> CheckResult {
     let folder = names(case).folder();
     let outside = case.target.root.join(format!("outside-{}", case.name));
     fs::create_dir_all(&outside)?;
@@ -137,7 +137,7 @@ async fn link(case: &mut Case) -> CheckResult {
     same("what the links led to", left.ok().as_deref(), Some("data"))
 }
 
-async fn elsewhere(case: &mut Case) -> CheckResult {
+async fn elsewhere(case: &mut StorageCase) -> CheckResult {
     let root = text(&case.target.root);
     let pod = text(&names(case).folder());
     let volumes = Path::new(&pod).join("volumes/kubernetes.io~nfs/x");

@@ -7,10 +7,10 @@ use proto::storage::{Mode, MountRequest, UnmountRequest, Volume};
 use tonic::{Code, Response, Status};
 
 use super::super::{CheckResult, CheckStop, holds, refused, same};
-use super::case::{Asked, Case, each, exists, text};
-use super::{CheckFn, Sample};
+use super::case::{Asked, StorageCase, each, exists, text};
+use super::{Sample, StorageCheck};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, StorageCheck)] = &[
     (
         "request without a field is refused by the field's name",
         |case| each(case, Mode::FileSystem, |case, it| missing(case, it).boxed()).boxed(),
@@ -66,7 +66,7 @@ fn with_volume(request: &MountRequest, change: impl FnOnce(&mut Volume)) -> Moun
     request
 }
 
-async fn missing(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn missing(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let asked = case.ask(sample).await?;
     let full = &asked.request;
     let without_pod = MountRequest {
@@ -121,7 +121,7 @@ fn nothing_made(asked: &Asked) -> CheckResult {
     })
 }
 
-async fn paths_for_names(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn paths_for_names(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let asked = case.ask(sample).await?;
     for name in ["a/b", "..", ".", "/", "../../etc", "a\0b"] {
         let request = with_volume(&asked.request, |volume| name.clone_into(&mut volume.name));
@@ -149,7 +149,7 @@ fn elsewhere(root: &Path, name: &str) -> Vec<String> {
     ]
 }
 
-async fn outside(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn outside(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let asked = case.ask(sample).await?;
     if asked.of_the_node() {
         return Err(CheckStop::Skipped("volumes of the node have no target"));
@@ -173,7 +173,7 @@ async fn outside(case: &mut Case, sample: &Sample) -> CheckResult {
     nothing_made(&asked)
 }
 
-async fn device_outside(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn device_outside(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let asked = case.ask(sample).await?;
     case.prepare(&asked).await?;
     for target in elsewhere(&case.target.root, &case.name) {
@@ -187,7 +187,7 @@ async fn device_outside(case: &mut Case, sample: &Sample) -> CheckResult {
     nothing_made(&asked)
 }
 
-async fn no_source(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn no_source(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let asked = case.ask(sample).await?;
     case.prepare(&asked).await?;
     let request = with_volume(&asked.request, |volume| volume.source = None);

@@ -5,12 +5,12 @@ use proto::storage::{ExpandRequest, Found, Mode, State};
 use tonic::Code;
 
 use super::super::{CheckResult, CheckStop, holds, refused, same};
-use super::case::{Asked, Case, each, text};
+use super::case::{Asked, StorageCase, each, text};
 use super::mounts::there;
 use super::table::layers;
-use super::{CheckFn, Sample};
+use super::{Sample, StorageCheck};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, StorageCheck)] = &[
     (
         "volume that is staged again is staged once, and is listed as that",
         |case| each(case, Mode::FileSystem, |case, it| staged(case, it).boxed()).boxed(),
@@ -36,7 +36,7 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
 /// Larger than any sample needs to be.
 const SIZE: u64 = 2 << 30;
 
-async fn ask(case: &mut Case, sample: &Sample) -> Result<Asked, CheckStop> {
+async fn ask(case: &mut StorageCase, sample: &Sample) -> Result<Asked, CheckStop> {
     let asked = case.ask(sample).await?;
     match asked.staged {
         true => Ok(asked),
@@ -44,14 +44,14 @@ async fn ask(case: &mut Case, sample: &Sample) -> Result<Asked, CheckStop> {
     }
 }
 
-async fn of_stage(case: &mut Case, asked: &Asked) -> Result<Vec<Found>, CheckStop> {
+async fn of_stage(case: &mut StorageCase, asked: &Asked) -> Result<Vec<Found>, CheckStop> {
     let found = case.listed(asked).await?.into_iter();
     Ok(found
         .filter(|found| matches!(found.state(), State::Staged | State::StagedBlock))
         .collect())
 }
 
-async fn staged(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn staged(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let asked = ask(case, sample).await?;
     let first = case.storage.stage(asked.stage()).await?.into_inner().path;
     holds(first.starts_with('/'), || {
@@ -79,7 +79,7 @@ async fn staged(case: &mut Case, sample: &Sample) -> CheckResult {
     }
 }
 
-async fn unstaged(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn unstaged(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let asked = ask(case, sample).await?;
     let path = case.storage.stage(asked.stage()).await?.into_inner().path;
     for _ in 0..3 {
@@ -92,13 +92,13 @@ async fn unstaged(case: &mut Case, sample: &Sample) -> CheckResult {
     Ok(())
 }
 
-async fn never(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn never(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let asked = ask(case, sample).await?;
     case.storage.unstage(asked.unstage()).await?;
     same("what is listed", of_stage(case, &asked).await?, vec![])
 }
 
-async fn grown(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn grown(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     let asked = &mounted.asked;
     let ability = case.ability(asked).await?;

@@ -6,10 +6,10 @@ use proto::storage::{Measure, Mode, StatsRequest, StatsResponse};
 use tonic::Code;
 
 use super::super::{CheckResult, CheckStop, holds, refused};
-use super::case::{Case, Mounted, each, text};
-use super::{CheckFn, Sample};
+use super::case::{Mounted, StorageCase, each, text};
+use super::{Sample, StorageCheck};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, StorageCheck)] = &[
     ("volume that is mounted is measured", |case| {
         each(case, Mode::FileSystem, |case, it| {
             measured(case, it).boxed()
@@ -45,7 +45,7 @@ fn request(mounted: &Mounted) -> StatsRequest {
     }
 }
 
-async fn ask(case: &mut Case, request: StatsRequest) -> Result<StatsResponse, CheckStop> {
+async fn ask(case: &mut StorageCase, request: StatsRequest) -> Result<StatsResponse, CheckStop> {
     match case.storage.stats(request).await {
         Ok(answer) => Ok(answer.into_inner()),
         Err(status) if status.code() == Code::Unimplemented => {
@@ -55,7 +55,7 @@ async fn ask(case: &mut Case, request: StatsRequest) -> Result<StatsResponse, Ch
     }
 }
 
-async fn measured(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn measured(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     let stats = ask(case, request(&mounted)).await?;
     sensible(&stats)
@@ -86,7 +86,7 @@ fn sensible(stats: &StatsResponse) -> CheckResult {
     })
 }
 
-async fn for_many(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn for_many(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     ask(case, request(&mounted)).await?;
     let calls = (0..16).map(|_| {
@@ -99,7 +99,7 @@ async fn for_many(case: &mut Case, sample: &Sample) -> CheckResult {
     Ok(())
 }
 
-async fn missing(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn missing(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     if mounted.asked.of_the_node() {
         return Err(CheckStop::Skipped(

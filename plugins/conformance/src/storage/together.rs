@@ -6,12 +6,12 @@ use proto::storage::{Mode, MountRequest, UnmountRequest};
 use tonic::Code;
 
 use super::super::{CheckResult, CheckStop, holds, same};
-use super::case::{Asked, Case, Mounted, each, text};
+use super::case::{Asked, Mounted, StorageCase, each, text};
 use super::mounts::there;
 use super::table::layers;
-use super::{CheckFn, Sample};
+use super::{Sample, StorageCheck};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, StorageCheck)] = &[
     (
         "volume mounted by many calls at once is mounted once",
         |case| each(case, Mode::FileSystem, |case, it| at_once(case, it).boxed()).boxed(),
@@ -39,7 +39,7 @@ pub(super) const LAWS: &[(&str, CheckFn)] = &[
 const MANY: usize = 8;
 
 fn mounts(
-    case: &Case,
+    case: &StorageCase,
     asked: &[Asked],
 ) -> Vec<impl Future<Output = Result<String, tonic::Status>> + use<>> {
     let calls = asked.iter().map(|asked| {
@@ -49,7 +49,7 @@ fn mounts(
     calls.collect()
 }
 
-async fn at_once(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn at_once(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     case.unmount(&mounted.asked).await?;
     let asked = vec![mounted.asked.clone(); MANY];
@@ -71,7 +71,7 @@ async fn at_once(case: &mut Case, sample: &Sample) -> CheckResult {
     )
 }
 
-async fn mixed(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn mixed(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     let calls = (0..MANY * 2).map(|number| {
         let mut storage = case.storage.clone();
@@ -100,7 +100,7 @@ async fn mixed(case: &mut Case, sample: &Sample) -> CheckResult {
     )
 }
 
-async fn different(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn different(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mut asked = Vec::new();
     for _ in 0..MANY {
         let one = case.ask(sample).await?;
@@ -119,7 +119,7 @@ async fn different(case: &mut Case, sample: &Sample) -> CheckResult {
     Ok(())
 }
 
-async fn endless(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn endless(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     let request = UnmountRequest {
         within_ms: u32::MAX,
@@ -134,7 +134,7 @@ async fn endless(case: &mut Case, sample: &Sample) -> CheckResult {
     there(&mounted)
 }
 
-async fn hurried(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn hurried(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mounted = case.mounted(sample).await?;
     for _ in 0..10 {
         let request = UnmountRequest {

@@ -13,10 +13,10 @@ use proto::storage::{File, FileSet, Mode};
 use tonic::Code;
 
 use super::super::{CheckResult, CheckStop, holds, refused, same};
-use super::case::{Asked, Case, Mounted, each, exists};
-use super::{CheckFn, Sample};
+use super::case::{Asked, Mounted, StorageCase, each, exists};
+use super::{Sample, StorageCheck};
 
-pub(super) const LAWS: &[(&str, CheckFn)] = &[
+pub(super) const LAWS: &[(&str, StorageCheck)] = &[
     (
         "files have the content and the mode that was asked for",
         |case| each(case, Mode::FileSystem, |case, it| exact(case, it).boxed()).boxed(),
@@ -63,7 +63,11 @@ fn file(path: &str, data: &[u8], mode: u32) -> File {
 }
 
 /// A new volume of files, of the sample's medium.
-async fn ask(case: &mut Case, sample: &Sample, files: Vec<File>) -> Result<Asked, CheckStop> {
+async fn ask(
+    case: &mut StorageCase,
+    sample: &Sample,
+    files: Vec<File>,
+) -> Result<Asked, CheckStop> {
     let mut asked = case.ask(sample).await?;
     if !with_files(&mut asked, files) {
         return Err(CheckStop::Skipped("no sample is made of files"));
@@ -89,7 +93,11 @@ fn with_files(asked: &mut Asked, files: Vec<File>) -> bool {
     true
 }
 
-async fn mounted(case: &mut Case, sample: &Sample, files: Vec<File>) -> Result<Mounted, CheckStop> {
+async fn mounted(
+    case: &mut StorageCase,
+    sample: &Sample,
+    files: Vec<File>,
+) -> Result<Mounted, CheckStop> {
     let asked = ask(case, sample, files).await?;
     let path = case.mount(&asked).await?.path.into();
     Ok(Mounted {
@@ -100,7 +108,7 @@ async fn mounted(case: &mut Case, sample: &Sample, files: Vec<File>) -> Result<M
 }
 
 /// Mounts again with other files.
-async fn update(case: &mut Case, mounted: &mut Mounted, files: Vec<File>) -> CheckResult {
+async fn update(case: &mut StorageCase, mounted: &mut Mounted, files: Vec<File>) -> CheckResult {
     if !case.ability(&mounted.asked).await?.updates {
         return Err(CheckStop::Skipped("no kind made of files can be updated"));
     }
@@ -120,7 +128,7 @@ fn has(root: &Path, path: &str, expected: &[u8]) -> CheckResult {
     })
 }
 
-async fn exact(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn exact(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let binary: Vec<u8> = (0..=255).cycle().take(100_000).collect();
     let files = [
         ("empty", &b""[..], 0o644),
@@ -143,7 +151,7 @@ async fn exact(case: &mut Case, sample: &Sample) -> CheckResult {
     Ok(())
 }
 
-async fn replaced(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn replaced(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let before = vec![
         file("stays", b"1", 0o644),
         file("goes", b"1", 0o644),
@@ -171,7 +179,7 @@ async fn replaced(case: &mut Case, sample: &Sample) -> CheckResult {
     same("number of files left", plain.count(), 0)
 }
 
-async fn unchanged(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn unchanged(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let files = vec![file("one", b"1", 0o644), file("folder/two", b"2", 0o600)];
     let mut mounted = mounted(case, sample, files.clone()).await?;
     let look = |mounted: &Mounted| -> std::io::Result<_> {
@@ -196,7 +204,7 @@ fn generation(letter: u8) -> Vec<File> {
     names.map(|name| file(name, &data, 0o644)).into()
 }
 
-async fn atomic(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn atomic(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let mut mounted = mounted(case, sample, generation(b'a')).await?;
     let (over, rounds) = (
         Arc::new(AtomicBool::new(false)),
@@ -281,7 +289,7 @@ pub(super) fn look(volume: &Path) -> Result<(), String> {
     }
 }
 
-async fn escaping(case: &mut Case, sample: &Sample) -> CheckResult {
+async fn escaping(case: &mut StorageCase, sample: &Sample) -> CheckResult {
     let good = vec![file("good", b"old", 0o644)];
     let mut mounted = mounted(case, sample, good).await?;
     let updates = case.ability(&mounted.asked).await?.updates;

@@ -227,12 +227,12 @@ async fn serve(stream: TcpStream, backend: Arc<impl StreamingBackend>, waiting: 
     }
 }
 
-type HttpResponse = Response<Full<Bytes>>;
+type StreamingResponse = Response<Full<Bytes>>;
 
 fn respond(
     http: Request<Incoming>,
     waiting: &PendingRequests,
-) -> Result<(HttpResponse, upgrade::UpgradedConnection), Box<HttpResponse>> {
+) -> Result<(StreamingResponse, upgrade::UpgradedConnection), Box<StreamingResponse>> {
     let missing = || refusal(StatusCode::NOT_FOUND, "404 page not found\n");
     if http.method() != Method::GET && http.method() != Method::POST {
         return Err(refusal(
@@ -253,7 +253,7 @@ fn respond(
     upgrade::begin(http, request)
 }
 
-fn refusal(status: StatusCode, text: impl Into<String>) -> Box<HttpResponse> {
+fn refusal(status: StatusCode, text: impl Into<String>) -> Box<StreamingResponse> {
     let mut answer = Response::new(Full::new(Bytes::from(text.into())));
     *answer.status_mut() = status;
     Box::new(answer)

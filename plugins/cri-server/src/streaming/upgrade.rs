@@ -18,8 +18,8 @@ use super::connection::{NewStream, StreamWriter};
 use super::remote_command::{CommandResult, ProtocolVersion, RemoteStreams, StreamOptions};
 use super::websocket::StreamClose;
 use super::{
-    HttpResponse, StreamingBackend, StreamingRequest, port_forward, refusal, remote_command, spdy,
-    websocket,
+    StreamingBackend, StreamingRequest, StreamingResponse, port_forward, refusal, remote_command,
+    spdy, websocket,
 };
 
 const VERSION_HEADER: &str = "x-stream-protocol-version";
@@ -52,7 +52,7 @@ pub(super) struct UpgradedConnection {
 pub(super) fn begin(
     mut http: Request<Incoming>,
     request: StreamingRequest,
-) -> Result<(HttpResponse, UpgradedConnection), Box<HttpResponse>> {
+) -> Result<(StreamingResponse, UpgradedConnection), Box<StreamingResponse>> {
     let headers = http.headers();
     let wants = |what: &str| {
         listed(headers, UPGRADE.as_str()).any(|name| name.eq_ignore_ascii_case(what))
@@ -91,7 +91,7 @@ fn listed<'a>(headers: &'a HeaderMap, name: &'a str) -> impl Iterator<Item = &'a
 fn framed(
     headers: &HeaderMap,
     request: &StreamingRequest,
-) -> Result<(HttpResponse, Transport), Box<HttpResponse>> {
+) -> Result<(StreamingResponse, Transport), Box<StreamingResponse>> {
     let served: &[&str] = match request {
         StreamingRequest::Exec(_) | StreamingRequest::Attach(_) => &COMMAND_PROTOCOLS,
         StreamingRequest::PortForward(_) => &[FORWARD_PROTOCOL],
@@ -129,7 +129,7 @@ fn framed(
 fn websockets(
     headers: &HeaderMap,
     request: &StreamingRequest,
-) -> Result<(HttpResponse, Transport), Box<HttpResponse>> {
+) -> Result<(StreamingResponse, Transport), Box<StreamingResponse>> {
     let Some(key) = headers.get(SEC_WEBSOCKET_KEY) else {
         return Err(refusal(
             StatusCode::BAD_REQUEST,
@@ -178,7 +178,7 @@ fn websockets(
     Ok((answer, transport))
 }
 
-fn switching(to: &'static str) -> HttpResponse {
+fn switching(to: &'static str) -> StreamingResponse {
     let mut answer = Response::new(Full::new(Bytes::new()));
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     answer

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::fs::{IFlags, Mode, OFlags, StatVfs, ioctl_getflags, statvfs};
 
-use crate::table::{self, Table};
+use crate::table::{self, MountTable};
 
 /// Tells whether the kernel answers for the folder with the figures of its project: it does so when the folder hands
 /// its project down and the project has limits. A project that is only counted shows nothing of itself here.
@@ -22,7 +22,7 @@ fn inherits(path: &Path) -> bool {
 /// The figures of the whole file system.
 fn whole(path: &Path) -> Option<StatVfs> {
     let real = table::real(path).ok()?;
-    let table = Table::read().ok()?;
+    let table = MountTable::read().ok()?;
     let entry = table.holding(&real)?;
     // Of a bind, the root is a folder, perhaps of a project itself.
     let whole = table

@@ -20,7 +20,7 @@ use tonic::Status;
 
 pub use self::unmount::{How, clean_up, unmount, unmount_with};
 use crate::answer;
-use crate::table::{self, Entry, Table};
+use crate::table::{self, MountInfo, MountTable};
 
 /// Mount options of a tmpfs; the default has the kernel's own limits.
 #[derive(Clone, Debug, Default)]
@@ -221,20 +221,20 @@ fn limit(target: &Path, access: Access, depth: Depth) -> Result<(), Status> {
         answer::failed(format!("cannot make {target} read-only"), error)
     };
     let real = table::real(target).map_err(failed)?;
-    let table = Table::read().map_err(failed)?;
+    let table = MountTable::read().map_err(failed)?;
     let own = table.at(&real).into_iter();
     let below = match depth {
         Depth::Single => Vec::new(),
         Depth::Recursive => table.below(&real),
     };
-    let writable = |entry: &&Entry| entry.options.iter().all(|option| option != "ro");
+    let writable = |entry: &&MountInfo| entry.options.iter().all(|option| option != "ro");
     for entry in own.chain(below).filter(writable) {
         make_read_only(entry).map_err(|error| failed(error.into()))?;
     }
     Ok(())
 }
 
-fn make_read_only(entry: &Entry) -> Result<(), Errno> {
+fn make_read_only(entry: &MountInfo) -> Result<(), Errno> {
     let words = entry.options.iter();
     // Flags that are not named again would be cleared, and in a user namespace that is refused.
     let kept = words.filter_map(|word| options::flag(word));

@@ -7,7 +7,7 @@ use tonic::Status;
 
 /// The flags and data of mount(2).
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Options {
+pub(super) struct MountOptions {
     pub(super) flags: MountFlags,
     pub(super) propagation: Option<MountPropagationFlags>,
     pub(super) data: CString,
@@ -22,7 +22,7 @@ const IGNORED: &[&str] = &[
 ];
 
 /// Reads options, each a word or several with commas between them. The last one wins, as with mount(8).
-pub(super) fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Options, Status> {
+pub(super) fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<MountOptions, Status> {
     let mut flags = MountFlags::empty();
     let mut propagation = None;
     let mut data = Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Optio
         }
     }
     let data = CString::new(data.join(",")).map_err(|_| refused("with NUL", "makes no sense"))?;
-    Ok(Options {
+    Ok(MountOptions {
         flags,
         propagation,
         data,

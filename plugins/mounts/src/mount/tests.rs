@@ -46,7 +46,7 @@ fn a_tmpfs_stays_out_of_swap_unless_it_may_be_swapped() {
             ..TmpfsOptions::default()
         };
         tmpfs(&target, &options).unwrap();
-        let table = Table::read().unwrap();
+        let table = MountTable::read().unwrap();
         let words = &table.at(&target).unwrap().super_options;
         assert_eq!(words.contains(&"noswap".to_owned()), expected, "{words:?}");
     }
@@ -59,7 +59,7 @@ fn flags_and_propagation_are_those_that_were_asked_for() {
     let words = ["ro,nosuid", "nodev,noexec,noatime", "size=1m", "shared"];
     let words = words.map(str::to_owned);
     file_system("nowhere", &target, "tmpfs", &words).unwrap();
-    let table = Table::read().unwrap();
+    let table = MountTable::read().unwrap();
     let entry = table.at(&target).unwrap();
     assert_eq!(
         entry.options,
@@ -111,7 +111,7 @@ fn a_read_only_bind_keeps_the_flags_of_its_source() {
     let words = ["nosuid,nodev,noexec,noatime".to_owned()];
     file_system("x", &source, "tmpfs", &words).unwrap();
     bind(&source, &target, ReadOnly, Depth::Single).unwrap();
-    let table = Table::read().unwrap();
+    let table = MountTable::read().unwrap();
     let options = &table.at(&target).unwrap().options;
     assert_eq!(*options, ["ro", "nosuid", "nodev", "noexec", "noatime"]);
     assert_eq!(table.at(&source).unwrap().options[0], "rw");

@@ -14,7 +14,7 @@ use tonic::Status;
 
 pub use self::pod::pod;
 use crate::answer;
-use crate::table::{self, Table};
+use crate::table::{self, MountTable};
 
 /// Of a volume that is being removed; no volume's name has such a letter in it.
 const REMAINS: &str = "deleted~";
@@ -101,7 +101,7 @@ fn mount_points(path: &Path) -> io::Result<Vec<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let table = Table::read()?;
+    let table = MountTable::read()?;
     let points = table.at(&real).into_iter().chain(table.below(&real));
     let mut points: Vec<_> = points.map(|entry| entry.mount_point.clone()).collect();
     points.sort();

@@ -29,7 +29,7 @@ pub(super) fn open(
     flags: OFlags,
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
-    let mut walk = Walk {
+    let mut walk = HandWalk {
         root,
         held: Vec::new(),
         ahead: VecDeque::new(),
@@ -54,14 +54,14 @@ pub(super) fn open(
     rustix::fs::open(by_number(here), flags.difference(OFlags::NOFOLLOW), mode)
 }
 
-struct Walk<'a> {
+struct HandWalk<'a> {
     root: BorrowedFd<'a>,
     held: Vec<OwnedFd>,
     ahead: VecDeque<OsString>,
     links: usize,
 }
 
-impl Walk<'_> {
+impl HandWalk<'_> {
     fn here(&self) -> BorrowedFd<'_> {
         self.held.last().map_or(self.root, AsFd::as_fd)
     }

@@ -9,7 +9,7 @@ use proto::storage::ReleaseSubpathsRequest;
 use tonic::Code;
 
 use super::*;
-use crate::table::Table;
+use crate::table::MountTable;
 use crate::test_dir::{TestDir, exchange, layers};
 
 const TARGETS: &str = "pods/uid-1/volume-subpaths";
@@ -46,7 +46,7 @@ fn id(path: &Path) -> (u64, u64) {
 }
 
 fn mounts(test_dir: &TestDir) -> usize {
-    let table = Table::read().unwrap();
+    let table = MountTable::read().unwrap();
     let below = table.below(&test_dir.root().join("pods"));
     below.len()
 }
@@ -164,12 +164,12 @@ fn bound_to_the_same_it_is_left_alone() {
     let test_dir = TestDir::new();
     test_dir.folder("volume/dir");
     let target = bind(&request(&test_dir, "dir")).unwrap();
-    let before = Table::read().unwrap().at(&target).unwrap().id;
+    let before = MountTable::read().unwrap().at(&target).unwrap().id;
     for _ in 0..3 {
         bind(&request(&test_dir, "dir")).unwrap();
         assert_eq!(layers(&target), 1);
     }
-    assert_eq!(Table::read().unwrap().at(&target).unwrap().id, before);
+    assert_eq!(MountTable::read().unwrap().at(&target).unwrap().id, before);
 }
 
 #[test]

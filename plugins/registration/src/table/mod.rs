@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 
 use tokio::time::Instant;
 
-use self::socket::{Phase, Refusal, Socket, pause};
+use self::socket::{Phase, Socket, SocketRefusal, pause};
 use crate::sockets::{FileIdentity, SocketScan};
-use crate::{Event, Plugin};
+use crate::{Plugin, RegistrationEvent};
 
 const NOT_A_SOCKET: &str = "Ignoring non socket file";
 
 /// The state of the watcher: sockets, and registered plugins by name.
 #[derive(Debug)]
-pub(super) struct Table<P> {
+pub(super) struct PluginTable<P> {
     sockets: BTreeMap<PathBuf, Socket>,
     files: BTreeMap<PathBuf, FileIdentity>,
     plugins: BTreeMap<String, RegisteredPlugin<P>>,
@@ -45,7 +45,7 @@ pub(super) struct RegistrationRequest {
     pub(super) ticket: u64,
 }
 
-impl<P> Default for Table<P> {
+impl<P> Default for PluginTable<P> {
     fn default() -> Self {
         Self {
             sockets: BTreeMap::new(),
@@ -58,13 +58,13 @@ impl<P> Default for Table<P> {
     }
 }
 
-impl<P: Plugin> Table<P> {
+impl<P: Plugin> PluginTable<P> {
     /// Takes a scan: returns the sockets to ask, and the events.
     pub(super) fn found(
         &mut self,
         now: Instant,
         looked: SocketScan,
-    ) -> (Vec<RegistrationRequest>, Vec<Event<P>>) {
+    ) -> (Vec<RegistrationRequest>, Vec<RegistrationEvent<P>>) {
         let mut events = self.forget(now, &looked);
         let mut asks = Vec::new();
         for (path, identity) in looked.sockets {
@@ -104,7 +104,7 @@ impl<P: Plugin> Table<P> {
         now: Instant,
         ask: &RegistrationRequest,
         plugin: P,
-    ) -> Option<Result<Vec<Event<P>>, String>> {
+    ) -> Option<Result<Vec<RegistrationEvent<P>>, String>> {
         if !self.current(ask) {
             return None;
         }
@@ -113,7 +113,7 @@ impl<P: Plugin> Table<P> {
             return Some(Err(why));
         }
         let mut events = self.release(&ask.socket, Some(&name));
-        events.push(Event::Registered(plugin.clone()));
+        events.push(RegistrationEvent::Registered(plugin.clone()));
         let held = RegisteredPlugin {
             socket: ask.socket.clone(),
             plugin,
@@ -134,7 +134,7 @@ impl<P: Plugin> Table<P> {
         ask: &RegistrationRequest,
         name: &str,
         why: &str,
-    ) -> Vec<Event<P>> {
+    ) -> Vec<RegistrationEvent<P>> {
         if !self.current(ask) {
             return Vec::new();
         }
@@ -142,7 +142,7 @@ impl<P: Plugin> Table<P> {
         let mut events = self.release(&ask.socket, None);
         self.wake(now, &events);
         if let Some(socket) = self.sockets.get_mut(&ask.socket) {
-            let refusal = Some(Refusal {
+            let refusal = Some(SocketRefusal {
                 name: name.to_owned(),
                 why: why.to_owned(),
             });
@@ -159,7 +159,11 @@ impl<P: Plugin> Table<P> {
     }
 
     /// Takes it that a socket is not ours.
-    pub(super) fn foreign(&mut self, now: Instant, ask: &RegistrationRequest) -> Vec<Event<P>> {
+    pub(super) fn foreign(
+        &mut self,
+        now: Instant,
+        ask: &RegistrationRequest,
+    ) -> Vec<RegistrationEvent<P>> {
         if !self.current(ask) {
             return Vec::new();
         }
@@ -171,12 +175,12 @@ impl<P: Plugin> Table<P> {
     }
 
     /// Waits no longer for those found first.
-    pub(super) fn settle(&mut self) -> Vec<Event<P>> {
+    pub(super) fn settle(&mut self) -> Vec<RegistrationEvent<P>> {
         if self.settled {
             return Vec::new();
         }
         self.settled = true;
-        vec![Event::Synced]
+        vec![RegistrationEvent::Synced]
     }
 
     pub(super) fn is_settled(&self) -> bool {
@@ -192,10 +196,10 @@ impl<P: Plugin> Table<P> {
         &mut self,
         name: &str,
         change: impl FnOnce(&mut P) -> bool,
-    ) -> Vec<Event<P>> {
+    ) -> Vec<RegistrationEvent<P>> {
         match self.plugins.get_mut(name) {
             Some(held) => match change(&mut held.plugin) {
-                true => vec![Event::Registered(held.plugin.clone())],
+                true => vec![RegistrationEvent::Registered(held.plugin.clone())],
                 false => Vec::new(),
             },
             None => Vec::new(),
@@ -219,9 +223,9 @@ impl<P: Plugin> Table<P> {
     }
 
     /// Returns the whole state as events.
-    pub(super) fn snapshot(&self) -> Vec<Event<P>> {
+    pub(super) fn snapshot(&self) -> Vec<RegistrationEvent<P>> {
         let plugins = self.plugins.values();
-        let plugins = plugins.map(|held| Event::Registered(held.plugin.clone()));
+        let plugins = plugins.map(|held| RegistrationEvent::Registered(held.plugin.clone()));
         let refusals = self.sockets.iter().filter_map(|(path, socket)| {
             let refusal = socket.refusal.as_ref()?;
             Some(refused(path, &refusal.name, &refusal.why))
@@ -230,11 +234,11 @@ impl<P: Plugin> Table<P> {
             .files
             .keys()
             .map(|path| refused(path, "", NOT_A_SOCKET));
-        let synced = self.settled.then_some(Event::Synced);
+        let synced = self.settled.then_some(RegistrationEvent::Synced);
         plugins.chain(refusals).chain(files).chain(synced).collect()
     }
 
-    fn forget(&mut self, now: Instant, looked: &SocketScan) -> Vec<Event<P>> {
+    fn forget(&mut self, now: Instant, looked: &SocketScan) -> Vec<RegistrationEvent<P>> {
         self.files.retain(|path, _| looked.files.contains_key(path));
         let known = self.sockets.keys();
         let gone: Vec<_> = known
@@ -303,13 +307,13 @@ impl<P: Plugin> Table<P> {
     }
 
     /// Ends what a socket stands for, but for the name that it is to keep.
-    fn release(&mut self, socket: &Path, keep: Option<&str>) -> Vec<Event<P>> {
+    fn release(&mut self, socket: &Path, keep: Option<&str>) -> Vec<RegistrationEvent<P>> {
         let names = self.plugins.iter();
         let names = names.filter(|(name, held)| held.socket == socket && keep != Some(name));
         let names: Vec<String> = names.map(|(name, _)| name.clone()).collect();
         let gone = names.into_iter().map(|name| {
             self.plugins.remove(&name);
-            Event::Gone(name)
+            RegistrationEvent::Gone(name)
         });
         gone.collect()
     }
@@ -321,7 +325,7 @@ impl<P: Plugin> Table<P> {
         }
         if let Some(socket) = self.sockets.get_mut(loser) {
             socket.phase = Phase::Refused(None);
-            socket.refusal = Some(Refusal {
+            socket.refusal = Some(SocketRefusal {
                 name: name.to_owned(),
                 why: P::REPLACED.to_owned(),
             });
@@ -329,9 +333,9 @@ impl<P: Plugin> Table<P> {
     }
 
     /// Sockets that want a name that has become free are asked at once.
-    fn wake(&mut self, now: Instant, events: &[Event<P>]) {
+    fn wake(&mut self, now: Instant, events: &[RegistrationEvent<P>]) {
         for event in events {
-            let Event::Gone(gone) = event else {
+            let RegistrationEvent::Gone(gone) = event else {
                 continue;
             };
             for socket in self.sockets.values_mut() {
@@ -348,7 +352,7 @@ impl<P: Plugin> Table<P> {
         }
     }
 
-    fn settle_if_told(&mut self) -> Vec<Event<P>> {
+    fn settle_if_told(&mut self) -> Vec<RegistrationEvent<P>> {
         match &self.unsettled {
             Some(unsettled) if unsettled.is_empty() => self.settle(),
             Some(_) | None => Vec::new(),
@@ -356,8 +360,8 @@ impl<P: Plugin> Table<P> {
     }
 }
 
-fn refused<P>(socket: &Path, name: &str, why: &str) -> Event<P> {
-    Event::Refused {
+fn refused<P>(socket: &Path, name: &str, why: &str) -> RegistrationEvent<P> {
+    RegistrationEvent::Refused {
         socket: socket.display().to_string(),
         name: name.to_owned(),
         why: why.to_owned(),

@@ -17,7 +17,7 @@ pub(super) struct Socket {
     pub(super) ticket: u64,
     pub(super) phase: Phase,
     /// The last failure that was reported of it, until it is registered.
-    pub(super) refusal: Option<Refusal>,
+    pub(super) refusal: Option<SocketRefusal>,
     pub(super) failures: u32,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Phase {
 
 /// Why a socket was refused, and which name it gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct SocketRefusal {
     pub(super) name: String,
     pub(super) why: String,
 }

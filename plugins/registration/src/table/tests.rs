@@ -23,23 +23,25 @@ fn looked(sockets: &[(&str, u64)]) -> SocketScan {
 }
 
 /// `backend NAME SOCKET`, `gone NAME`, `refused SOCKET WHY`, `synced`
-fn words(events: &[Event<TestPlugin>]) -> Vec<String> {
+fn words(events: &[RegistrationEvent<TestPlugin>]) -> Vec<String> {
     let words = events.iter().map(|event| match event {
-        Event::Registered(plugin) => format!("backend {} {}", plugin.name, plugin.socket),
-        Event::Gone(name) => format!("gone {name}"),
-        Event::Refused { socket, why, .. } => {
+        RegistrationEvent::Registered(plugin) => {
+            format!("backend {} {}", plugin.name, plugin.socket)
+        }
+        RegistrationEvent::Gone(name) => format!("gone {name}"),
+        RegistrationEvent::Refused { socket, why, .. } => {
             let socket = socket.strip_prefix(REGISTRY).unwrap();
             format!("refused {} {why}", &socket[1..])
         }
-        Event::Synced => "synced".to_owned(),
+        RegistrationEvent::Synced => "synced".to_owned(),
     });
     words.collect()
 }
 
 /// A table with one registered driver.
-pub(crate) fn with(name: &str) -> Table<TestPlugin> {
+pub(crate) fn with(name: &str) -> PluginTable<TestPlugin> {
     let now = Instant::now();
-    let mut table = Table::default();
+    let mut table = PluginTable::default();
     let (asks, _) = table.found(now, looked(&[("a", 1)]));
     table
         .registered(now, &asks[0], TestPlugin::new("a", name, "1.0"))
@@ -50,14 +52,14 @@ pub(crate) fn with(name: &str) -> Table<TestPlugin> {
 
 /// A table whose first look found nothing.
 struct Rig {
-    table: Table<TestPlugin>,
+    table: PluginTable<TestPlugin>,
     now: Instant,
 }
 
 impl Rig {
     fn new() -> Self {
         let mut rig = Self {
-            table: Table::default(),
+            table: PluginTable::default(),
             now: Instant::now(),
         };
         assert_eq!(rig.look(&[]), (vec![], vec!["synced".to_owned()]));
@@ -284,7 +286,7 @@ fn a_file_that_is_called_a_socket_is_told_once_as_long_as_it_is_there() {
 #[test]
 fn it_is_said_that_all_is_told_when_those_found_first_have_answered() {
     let now = Instant::now();
-    let mut table = Table::default();
+    let mut table = PluginTable::default();
     let (asks, events) = table.found(now, looked(&[("a", 1), ("b", 2), ("c", 3)]));
     assert_eq!(words(&events), Vec::<String>::new());
     let first = table

@@ -16,7 +16,7 @@ const MOST_OUTPUT: usize = 16 << 20;
 
 /// A command that was run.
 #[derive(Debug)]
-pub(crate) struct ExecResult {
+pub(crate) struct FakeExecResult {
     pub(crate) container: Seq,
     /// Its answer, and when it is due; none if it does not end within its time.
     pub(crate) answer: Option<(ExecSyncResponse, i64)>,
@@ -82,7 +82,7 @@ impl SimulatedNode {
     }
 
     /// Runs a command in a running container.
-    pub(crate) fn exec(&mut self, request: &ExecSyncRequest) -> Result<ExecResult, CriError> {
+    pub(crate) fn exec(&mut self, request: &ExecSyncRequest) -> Result<FakeExecResult, CriError> {
         let mut command = self.command(&request.container_id, &request.cmd)?;
         let time = u64::try_from(request.timeout).ok().filter(|time| *time > 0);
         let until = time.map_or(i64::MAX, |time| {
@@ -106,7 +106,7 @@ impl SimulatedNode {
             }
             ProgramProgress::Waits(_) | ProgramProgress::Forever => None,
         };
-        Ok(ExecResult {
+        Ok(FakeExecResult {
             container: command.container,
             answer,
         })

@@ -32,7 +32,7 @@ pub(crate) fn tokens(
     script: &str,
     variable: &dyn Fn(&str) -> String,
 ) -> Result<Vec<ShellToken>, UnsupportedSyntax> {
-    let mut lexer = Lexer {
+    let mut lexer = ShellLexer {
         rest: script.chars().peekable(),
         variable,
         found: Vec::new(),
@@ -42,14 +42,14 @@ pub(crate) fn tokens(
     Ok(lexer.found)
 }
 
-struct Lexer<'a> {
+struct ShellLexer<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     variable: &'a dyn Fn(&str) -> String,
     found: Vec<ShellToken>,
     word: Option<String>,
 }
 
-impl Lexer<'_> {
+impl ShellLexer<'_> {
     fn run(&mut self) -> Result<(), UnsupportedSyntax> {
         while let Some(c) = self.rest.next() {
             match c {

@@ -9,7 +9,7 @@ use super::{Ability, Driver};
 
 /// How a volume with files is to be had.
 #[derive(Clone, Debug)]
-pub(crate) struct Files<'a> {
+pub(crate) struct FileCapability<'a> {
     pub(crate) options: &'a [String],
     pub(crate) ownership: Option<&'a Ownership>,
     /// The label that the mount is to carry.
@@ -20,7 +20,7 @@ pub(crate) struct Files<'a> {
 pub(crate) fn files(
     driver: &Driver,
     volume: &storage::Csi,
-    files: &Files<'_>,
+    files: &FileCapability<'_>,
 ) -> csi::VolumeCapability {
     let label = files.label.map(|label| format!("context={label:?}"));
     let group = files
@@ -126,7 +126,7 @@ mod tests {
     /// Upstream's AddSELinuxMountOption.
     #[test]
     fn a_label_is_one_more_option_in_quotes() {
-        let asked = Files {
+        let asked = FileCapability {
             options: &["noatime".to_owned()],
             ownership: None,
             label: Some("system_u:object_r:container_file_t:s0:c1,c2"),
@@ -147,7 +147,7 @@ mod tests {
             fs_group: 3000,
             policy: 0,
         };
-        let asked = Files {
+        let asked = FileCapability {
             options: &[],
             ownership: Some(&ownership),
             label: None,

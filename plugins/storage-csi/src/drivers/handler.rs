@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proto::registration::PluginInfo;
 use proto::storage::Backend;
-use registration::{Event, Plugin, PluginHandler};
+use registration::{Plugin, PluginHandler, RegistrationEvent};
 
-use super::version::{self, Version};
+use super::version::{self, DriverVersion};
 use crate::driver::{self, CALL_TIMEOUT, Driver, name};
 
 /// A driver that cannot tell its own name is not refused for that, nor waited for long.
@@ -18,7 +18,7 @@ const VERSIONS_MAX: usize = 64;
 /// A driver that has registered.
 #[derive(Clone, Debug)]
 pub(crate) struct CsiPlugin {
-    version: Version,
+    version: DriverVersion,
     pub(super) driver: Arc<Driver>,
     /// What the agent is notified of: the driver and its node info.
     pub(super) backend: Backend,
@@ -37,7 +37,7 @@ impl CsiPlugin {
 }
 
 impl Plugin for CsiPlugin {
-    type Version = Version;
+    type Version = DriverVersion;
 
     const REPLACED: &'static str =
         "Another driver with the same name registered with a higher supported version";
@@ -46,11 +46,11 @@ impl Plugin for CsiPlugin {
         &self.driver.name
     }
 
-    fn version(&self) -> &Version {
+    fn version(&self) -> &DriverVersion {
         &self.version
     }
 
-    fn yield_to(&self, version: &Version) -> Result<(), String> {
+    fn yield_to(&self, version: &DriverVersion) -> Result<(), String> {
         if self.version < *version {
             return Ok(());
         }
@@ -76,8 +76,8 @@ impl PluginHandler for CsiHandler {
     fn validate(
         &self,
         info: &PluginInfo,
-        may_register: impl FnOnce(&str, &Version) -> Result<(), String>,
-    ) -> Result<Version, String> {
+        may_register: impl FnOnce(&str, &DriverVersion) -> Result<(), String>,
+    ) -> Result<DriverVersion, String> {
         let (name, endpoint) = (&info.name, &info.endpoint);
         if let Some(why) = name::wrong(name) {
             return Err(why);
@@ -93,7 +93,11 @@ impl PluginHandler for CsiHandler {
         })
     }
 
-    async fn register(&self, info: &PluginInfo, version: Version) -> Result<CsiPlugin, String> {
+    async fn register(
+        &self,
+        info: &PluginInfo,
+        version: DriverVersion,
+    ) -> Result<CsiPlugin, String> {
         let endpoint = Path::new(&info.endpoint);
         let name = &info.name;
         if let Ok(own) = driver::own_name(endpoint, NAME_TIMEOUT).await
@@ -143,28 +147,28 @@ impl PluginHandler for CsiHandler {
         self.health.attribute("drivers", names.join(" "));
     }
 
-    fn log(&self, event: &Event<CsiPlugin>) {
+    fn log(&self, event: &RegistrationEvent<CsiPlugin>) {
         match event {
-            Event::Registered(plugin) => {
+            RegistrationEvent::Registered(plugin) => {
                 tracing::info!(
                     driver = plugin.backend.name,
                     endpoint = plugin.backend.endpoint,
                     "registered"
                 );
             }
-            Event::Gone(name) => tracing::info!(driver = name, "gone"),
-            Event::Refused { socket, name, why } => {
+            RegistrationEvent::Gone(name) => tracing::info!(driver = name, "gone"),
+            RegistrationEvent::Refused { socket, name, why } => {
                 tracing::warn!(socket, driver = name, "{why}");
             }
-            Event::Synced => {}
+            RegistrationEvent::Synced => {}
         }
     }
 }
 
 fn check_version(
     info: &PluginInfo,
-    may_register: impl FnOnce(&str, &Version) -> Result<(), String>,
-) -> Result<Version, String> {
+    may_register: impl FnOnce(&str, &DriverVersion) -> Result<(), String>,
+) -> Result<DriverVersion, String> {
     let versions = &info.supported_versions;
     if versions.is_empty() {
         return Err("Plugin returned an empty list for supported versions".to_owned());
@@ -199,7 +203,7 @@ mod tests {
 
     fn plugin(version: &str) -> CsiPlugin {
         CsiPlugin {
-            version: Version::read(version).unwrap(),
+            version: DriverVersion::read(version).unwrap(),
             driver: Arc::new(Driver {
                 name: "a".to_owned(),
                 endpoint: "/a".into(),
@@ -230,7 +234,7 @@ mod tests {
             ("1.0.0", "1.2.0", true),
             ("1.0", "1.0.0.0", false),
         ] {
-            let answer = plugin(there).yield_to(&Version::read(offered).unwrap());
+            let answer = plugin(there).yield_to(&DriverVersion::read(offered).unwrap());
             assert_eq!(answer.is_ok(), goes, "{there} {offered}");
             if let Err(why) = answer {
                 assert_eq!(

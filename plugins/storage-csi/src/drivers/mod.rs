@@ -13,21 +13,21 @@ use futures_util::{Stream, StreamExt};
 use handler::{CsiHandler, CsiPlugin};
 use proto::storage::event::Event as EventKind;
 use proto::storage::{BackendGone, Event, Refused, Synced};
-use registration::Event as PluginEvent;
+use registration::RegistrationEvent as PluginEvent;
 use tonic::Status;
 
 use crate::driver::Driver;
 
 /// The drivers of this node. Clones share it; the work ends when all are gone.
 #[derive(Clone, Debug)]
-pub(crate) struct Registry(registration::Registry<CsiHandler>);
+pub(crate) struct Registry(registration::PluginRegistry<CsiHandler>);
 
 impl Registry {
     /// Begins to look below `folder`; the drivers' names show in the health attribute "drivers".
     pub(crate) fn start(folder: PathBuf, pool: BlockingPool, health: sdk::Health) -> Self {
         health.attribute("drivers", "");
         let handler = CsiHandler { health };
-        Self(registration::Registry::start(folder, pool, handler))
+        Self(registration::PluginRegistry::start(folder, pool, handler))
     }
 
     /// Returns the driver of that name. Just after the start it is waited for, as long as those found first are

@@ -6,9 +6,9 @@ use std::fmt;
 
 /// A version: numbers, of which zeros at the end count for nothing.
 #[derive(Clone, Debug)]
-pub(crate) struct Version(Vec<u64>);
+pub(crate) struct DriverVersion(Vec<u64>);
 
-impl Version {
+impl DriverVersion {
     /// Reads `v1.2.3` and the like; what follows the numbers is not looked at.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let start = text.trim_start();
@@ -46,11 +46,11 @@ impl Version {
 }
 
 /// Returns the highest version that this node can speak.
-pub(crate) fn highest(offered: &[String]) -> Result<Version, String> {
-    let mut highest: Option<Version> = None;
+pub(crate) fn highest(offered: &[String]) -> Result<DriverVersion, String> {
+    let mut highest: Option<DriverVersion> = None;
     let mut trouble = "<nil>".to_owned();
     for text in offered.iter().rev() {
-        match Version::read(text) {
+        match DriverVersion::read(text) {
             Err(why) => trouble = why,
             Ok(version) if version.major() > 1 => {}
             Ok(version) => {
@@ -89,28 +89,28 @@ fn numbers(text: &str) -> &str {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for DriverVersion {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<String> = self.0.iter().map(u64::to_string).collect();
         out.write_str(&parts.join("."))
     }
 }
 
-impl PartialEq for Version {
+impl PartialEq for DriverVersion {
     fn eq(&self, other: &Self) -> bool {
         self.significant() == other.significant()
     }
 }
 
-impl Eq for Version {}
+impl Eq for DriverVersion {}
 
-impl PartialOrd for Version {
+impl PartialOrd for DriverVersion {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Version {
+impl Ord for DriverVersion {
     fn cmp(&self, other: &Self) -> Ordering {
         self.significant().cmp(other.significant())
     }
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn zeros_at_the_end_make_no_difference() {
-        let read = |text| Version::read(text).unwrap();
+        let read = |text| DriverVersion::read(text).unwrap();
         assert_eq!(read("1.0"), read("v1.0.0.0"));
         assert!(read("1.0") < read("1.0.0.1"));
         assert!(read("1.0.1") > read("1.0"));

@@ -6,7 +6,7 @@ use proto::storage::{Csi, ExpandRequest, ExpandResponse, Mode};
 use tonic::{Code, Status};
 
 use super::{Volumes, request, source};
-use crate::driver::capability::{self, Files};
+use crate::driver::capability::{self, FileCapability};
 use crate::driver::failure::{CallKind, DriverFailure, Failure};
 use crate::driver::{Ability, Driver};
 
@@ -63,7 +63,7 @@ impl Volumes {
         requests::target("path", self.layout.root(), path)?;
         let capability = match request.mode() {
             Mode::FileSystem => {
-                let asked = Files {
+                let asked = FileCapability {
                     options: &[],
                     ownership: None,
                     label: None,

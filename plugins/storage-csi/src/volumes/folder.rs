@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use mounts::table::{self, Table};
+use mounts::table::{self, MountTable};
 use mounts::{answer, requests};
 use tonic::Status;
 
@@ -99,7 +99,7 @@ pub(super) fn other_mounts(staging: &Path) -> Result<Vec<String>, Status> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(failed(error)),
     };
-    let table = Table::read().map_err(failed)?;
+    let table = MountTable::read().map_err(failed)?;
     let Some(own) = table.at(&real) else {
         return Ok(Vec::new());
     };

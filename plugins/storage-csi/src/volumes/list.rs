@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use mounts::table::Table;
+use mounts::table::MountTable;
 use mounts::{answer, requests};
 use proto::storage::{Found, ListRequest, ListResponse, State};
 use tonic::Status;
@@ -57,7 +57,7 @@ struct Listing<'a> {
 
 impl<'a> Listing<'a> {
     fn begin(layout: &'a Layout) -> io::Result<Self> {
-        let table = Table::read()?;
+        let table = MountTable::read()?;
         let real_root =
             fs::canonicalize(layout.root()).unwrap_or_else(|_| layout.root().to_owned());
         let entries = table.entries().iter();

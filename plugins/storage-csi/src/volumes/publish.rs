@@ -15,7 +15,7 @@ use super::request::{self, Publish};
 use super::stage::{clean_up, mount_label, still_mounted};
 use super::{Job, Volumes, check_driver, check_kind, source};
 use crate::data::{DataError, Subject, VolumeData};
-use crate::driver::capability::{self, Files};
+use crate::driver::capability::{self, FileCapability};
 use crate::driver::failure::{CallKind, DriverFailure};
 use crate::driver::{Ability, Driver};
 
@@ -79,7 +79,7 @@ impl Volumes {
         let (request, csi) = (publishing.request, publishing.csi);
         let staged = !csi.ephemeral && driver.can(Ability::StageUnstageVolume);
         let staging = staged.then(|| self.layout.global_mount(&csi.driver, &csi.volume_handle));
-        let asked = Files {
+        let asked = FileCapability {
             options: &request.mount_options,
             ownership: request.ownership.as_ref(),
             label: publishing.label,

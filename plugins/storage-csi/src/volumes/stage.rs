@@ -10,7 +10,7 @@ use tonic::Status;
 use super::folder::{self, Cleaned};
 use super::{Job, Volumes, check_driver, check_kind, request, source};
 use crate::data::{DataError, Subject, VolumeData};
-use crate::driver::capability::{self, Files};
+use crate::driver::capability::{self, FileCapability};
 use crate::driver::failure::{CallKind, DriverFailure};
 use crate::driver::{Ability, Driver};
 
@@ -62,7 +62,7 @@ impl Volumes {
             // What is written down stays: Unstage needs it.
             return Ok(staging);
         }
-        let asked = Files {
+        let asked = FileCapability {
             options: &request.mount_options,
             ownership: request.ownership.as_ref(),
             label,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mounts::table::{self, Table};
+use mounts::table::{self, MountTable};
 use proto::storage::event::Event as StorageEvent;
 use proto::storage::storage_client::StorageClient;
 use proto::storage::volume::Source;
@@ -37,7 +37,7 @@ impl Home {
     /// Returns the mount points below the folder.
     pub(crate) fn mounts(&self) -> Vec<PathBuf> {
         let home = fs::canonicalize(self.path()).unwrap();
-        let table = Table::read().unwrap();
+        let table = MountTable::read().unwrap();
         table
             .below(&home)
             .into_iter()

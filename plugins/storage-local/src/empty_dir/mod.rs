@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use mounts::answer::failed;
 use mounts::mount::{self, Swap, TmpfsOptions};
-use mounts::table::{self, Entry, Table};
+use mounts::table::{self, MountInfo, MountTable};
 use mounts::{ownership, remove};
 use proto::storage::{EmptyDir, Medium, Ownership};
 use rustix::fs::{Mode, OFlags, fchmod, fstat, open};
@@ -122,7 +122,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// What is mounted at the target, if it is a file system of this type; another one is refused.
-fn mounted_as(place: &Place, fs_type: &str) -> Result<Option<Entry>, Status> {
+fn mounted_as(place: &Place, fs_type: &str) -> Result<Option<MountInfo>, Status> {
     let path = &place.target;
     let what = |error| failed(format!("stat {}", path.display()), error);
     // Most are new: the table need not be read for them.
@@ -130,7 +130,7 @@ fn mounted_as(place: &Place, fs_type: &str) -> Result<Option<Entry>, Status> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         real => real.map_err(what)?,
     };
-    match Table::read().map_err(what)?.at(&real) {
+    match MountTable::read().map_err(what)?.at(&real) {
         Some(entry) if entry.fs_type == fs_type => Ok(Some(entry.clone())),
         Some(entry) => Err(Status::failed_precondition(format!(
             "{} is a mount point of {}, expected {fs_type}",
@@ -163,7 +163,7 @@ fn huge_pages(volume: &EmptyDir) -> Vec<String> {
     options
 }
 
-fn same_page_size(place: &Place, entry: &Entry, wanted: u64) -> Result<(), Status> {
+fn same_page_size(place: &Place, entry: &MountInfo, wanted: u64) -> Result<(), Status> {
     if wanted == 0 {
         return Ok(());
     }

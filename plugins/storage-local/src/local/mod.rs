@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use mounts::answer::failed;
 use mounts::mount::{self, Depth};
 use mounts::ownership;
-use mounts::table::{self, Table};
+use mounts::table::{self, MountTable};
 use proto::storage::{Access, Local, Ownership};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::mount::{MountFlags, mount_remount};
@@ -170,7 +170,7 @@ fn other_pods(root: &Path, place: &Place, source: &Path) -> Result<bool, Status>
         root.canonicalize().map_err(what)?.join("pods"),
     );
     let own = pods.join(&place.uid);
-    let table = Table::read().map_err(what)?;
+    let table = MountTable::read().map_err(what)?;
     let Some(holding) = table.holding(&source) else {
         return Ok(false);
     };
@@ -225,7 +225,7 @@ fn restrict(target: &Path, options: &[String]) -> Result<(), Status> {
     }
     let what = |error: io::Error| failed(format!("cannot remount {}", target.display()), error);
     let real = table::real(target).map_err(what)?;
-    let table = Table::read().map_err(what)?;
+    let table = MountTable::read().map_err(what)?;
     let has = table
         .at(&real)
         .map(|entry| entry.options.as_slice())

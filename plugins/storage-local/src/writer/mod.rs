@@ -26,9 +26,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tonic::Status;
 
-use crate::payload::{Entry, Payload};
+use crate::payload::{Payload, PayloadEntry};
 use crate::stamp;
-use crate::tree::{self, Node};
+use crate::tree::{self, FileNode};
 
 const DATA: &str = "..data";
 const DATA_NEW: &str = "..data_tmp";
@@ -56,7 +56,7 @@ pub(crate) enum Step {
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum WriteOutcome {
     /// The files were as they should be.
     Unchanged,
     Replaced,
@@ -76,7 +76,7 @@ pub(crate) fn write(
     path: &Path,
     payload: &Payload,
     ownership: Option<&Ownership>,
-) -> Result<Written, Status> {
+) -> Result<WriteOutcome, Status> {
     Writer::open(path, payload, ownership, &|_| Ok(()))?.write()
 }
 
@@ -104,7 +104,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    fn write(&self) -> Result<Written, Status> {
+    fn write(&self) -> Result<WriteOutcome, Status> {
         let old = self.version();
         self.sweep(old.as_deref())?;
         (self.step)(Step::Swept)?;
@@ -116,11 +116,11 @@ impl<'a> Writer<'a> {
         self.link_names()?;
         self.prune_names()?;
         if unchanged {
-            return Ok(Written::Unchanged);
+            return Ok(WriteOutcome::Unchanged);
         }
         self.sweep(self.version().as_deref())?;
         (self.step)(Step::OldRemoved)?;
-        Ok(Written::Replaced)
+        Ok(WriteOutcome::Replaced)
     }
 
     /// The version that is seen now, if it is a folder of this volume.
@@ -203,7 +203,7 @@ impl<'a> Writer<'a> {
             (DATA_NEW, FileType::Symlink),
             (version, FileType::Directory),
         ] {
-            let node = Node {
+            let node = FileNode {
                 path: name.to_owned(),
                 kind,
             };
@@ -243,7 +243,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    fn same_file(&self, folder: &OwnedFd, path: &str, entry: &Entry) -> io::Result<bool> {
+    fn same_file(&self, folder: &OwnedFd, path: &str, entry: &PayloadEntry) -> io::Result<bool> {
         let opened = match tree::file(folder, path) {
             // A link, or something that cannot be opened at all.
             Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
@@ -302,7 +302,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn entries(&self) -> Result<Vec<Node>, Status> {
+    fn entries(&self) -> Result<Vec<FileNode>, Status> {
         tree::entries(&self.root)
             .map_err(|error| failed(format!("open {}", self.path.display()), error))
     }
@@ -326,7 +326,7 @@ fn make_folder(version: &OwnedFd, path: &str) -> io::Result<()> {
     open_to_all(&tree::folder(version, path)?)
 }
 
-fn write_file(version: &OwnedFd, path: &str, entry: &Entry) -> io::Result<()> {
+fn write_file(version: &OwnedFd, path: &str, entry: &PayloadEntry) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut file = File::from(openat(version, path, flags, Mode::RUSR | Mode::WUSR)?);
     file.write_all(&entry.data)?;

@@ -26,7 +26,7 @@ fn payload(files: Files<'_>) -> Payload {
     Payload::new(files.iter().map(file).collect()).unwrap()
 }
 
-fn put(path: &Path, files: Files<'_>) -> Written {
+fn put(path: &Path, files: Files<'_>) -> WriteOutcome {
     write(path, &payload(files), None).unwrap()
 }
 
@@ -127,9 +127,9 @@ fn what_is_written_is_seen() {
     ];
     for files in cases {
         let volume = volume();
-        assert_eq!(put(volume.path(), files), Written::Replaced);
+        assert_eq!(put(volume.path(), files), WriteOutcome::Replaced);
         assert_clean(volume.path(), files);
-        assert_eq!(put(volume.path(), files), Written::Unchanged);
+        assert_eq!(put(volume.path(), files), WriteOutcome::Unchanged);
         assert_clean(volume.path(), files);
     }
 }
@@ -207,7 +207,7 @@ fn after_each_update_only_the_last_files_are_there() {
     for table in tables {
         let volume = volume();
         for files in *table {
-            assert_eq!(put(volume.path(), files), Written::Replaced);
+            assert_eq!(put(volume.path(), files), WriteOutcome::Replaced);
             assert_clean(volume.path(), files);
         }
     }
@@ -297,13 +297,13 @@ fn files_have_their_owner_and_the_volume_s_group_from_the_moment_they_are_seen()
         Ok(())
     };
     let writer = Writer::open(volume.path(), &payload, Some(&ownership), &look).unwrap();
-    assert_eq!(writer.write().unwrap(), Written::Replaced);
+    assert_eq!(writer.write().unwrap(), WriteOutcome::Replaced);
     assert!(looked.get());
     let again = write(volume.path(), &payload, Some(&ownership)).unwrap();
-    assert_eq!(again, Written::Unchanged);
+    assert_eq!(again, WriteOutcome::Unchanged);
     let other = owned(&[("token", 0o600, Some(1235)), ("d/plain", 0o400, None)]);
     let again = write(volume.path(), &other, Some(&ownership)).unwrap();
-    assert_eq!(again, Written::Replaced);
+    assert_eq!(again, WriteOutcome::Replaced);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn nothing_is_written_when_nothing_changed() {
     };
     let payload = payload(files);
     let writer = Writer::open(volume.path(), &payload, None, &written).unwrap();
-    assert_eq!(writer.write().unwrap(), Written::Unchanged);
+    assert_eq!(writer.write().unwrap(), WriteOutcome::Unchanged);
     assert_eq!(fs::read_link(volume.path().join(DATA)).unwrap(), before);
 }
 
@@ -351,7 +351,7 @@ fn whatever_differs_is_replaced() {
         let volume = volume();
         put(volume.path(), first);
         spoil(&volume.path().join(DATA));
-        assert_eq!(put(volume.path(), first), Written::Replaced);
+        assert_eq!(put(volume.path(), first), WriteOutcome::Replaced);
         assert_clean(volume.path(), first);
     }
 }
@@ -631,12 +631,12 @@ fn a_file_of_ten_megabytes_is_written_and_compared() {
     put(volume.path(), &[("large", 0o400, &large)]);
     assert_eq!(
         put(volume.path(), &[("large", 0o400, &large)]),
-        Written::Unchanged
+        WriteOutcome::Unchanged
     );
     *large.last_mut().unwrap() ^= 1;
     assert_eq!(
         put(volume.path(), &[("large", 0o400, &large)]),
-        Written::Replaced
+        WriteOutcome::Replaced
     );
     assert_clean(volume.path(), &[("large", 0o400, &large)]);
 }
@@ -647,7 +647,7 @@ fn folders_as_deep_as_a_path_may_be_are_written_and_removed() {
     let deep = format!("{}x", "d/".repeat(2000));
     let files: Files<'_> = &[(&deep, 0o644, b"deep")];
     put(volume.path(), files);
-    assert_eq!(put(volume.path(), files), Written::Unchanged);
+    assert_eq!(put(volume.path(), files), WriteOutcome::Unchanged);
     assert_eq!(fs::read(volume.path().join(&deep)).unwrap(), b"deep");
     put(volume.path(), OLD);
     assert_clean(volume.path(), OLD);

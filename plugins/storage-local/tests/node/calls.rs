@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use mounts::table::Table;
+use mounts::table::MountTable;
 use proto::storage::volume::Source;
 use proto::storage::{
     BindSubpathRequest, CapabilitiesRequest, ExpandRequest, HostPath, Local, MapBlockRequest,
@@ -56,7 +56,7 @@ async fn the_root_is_made_a_shared_mount_once_where_that_is_wanted() {
     let node = Node::new();
     // A mount of its own in a place of the test's own, to end with the test.
     let shared = || {
-        let table = Table::read().unwrap();
+        let table = MountTable::read().unwrap();
         let layers = table.layers(&node.root());
         let shared = layers.iter().filter(|entry| {
             entry

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use mounts::mount::{How, unmount_with};
-use mounts::table::Table;
+use mounts::table::MountTable;
 use proto::storage::storage_client::StorageClient;
 use proto::storage::volume::Source;
 use proto::storage::{
@@ -81,7 +81,7 @@ impl Node {
 
     /// Everything mounted below the kubelet's folder, as often as it is.
     pub(crate) fn mounted(&self) -> Vec<PathBuf> {
-        let table = Table::read().unwrap();
+        let table = MountTable::read().unwrap();
         let below = table.below(&self.root());
         let mut paths: Vec<_> = below
             .iter()
@@ -94,7 +94,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let table = Table::read().unwrap();
+        let table = MountTable::read().unwrap();
         for entry in table.below(self.folder.path()).into_iter().rev() {
             drop(unmount_with(&entry.mount_point, How::Detach));
         }

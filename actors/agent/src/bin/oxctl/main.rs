@@ -76,7 +76,7 @@ enum OxctlCommand {
     /// Breaks an actor on purpose
     #[command(hide = true)]
     Fault {
-        fault: InjectedFault,
+        fault: FaultArgument,
         /// As `oxctl tree -o json` spells it
         path: String,
     },
@@ -93,7 +93,7 @@ enum PluginCommand {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum InjectedFault {
+enum FaultArgument {
     Panic,
     Hang,
 }
@@ -155,8 +155,8 @@ async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
         }
         OxctlCommand::Fault { fault, path } => {
             let fault = match fault {
-                InjectedFault::Panic => "panic",
-                InjectedFault::Hang => "hang",
+                FaultArgument::Panic => "panic",
+                FaultArgument::Hang => "hang",
             };
             (
                 Method::POST,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use api_client::Dial;
-use apiserver::{Options, Server};
+use apiserver::{Server, ServerOptions};
 use clients::runtime::RuntimeClient;
 use clients::runtime::fake::serve;
 use clients::storage::testing::FakeStorage;
@@ -43,10 +43,10 @@ impl SimulatedCluster {
     pub(super) async fn start(folder: &Path, seed: u64) -> SimulatedCluster {
         let trace = Trace::begin(&folder.display().to_string());
         let start = SystemTime::UNIX_EPOCH + SIMULATED_START;
-        let options = Options {
+        let options = ServerOptions {
             scheduler: true,
             service_accounts: false,
-            ..Options::default()
+            ..ServerOptions::default()
         };
         let wall = jiff::Timestamp::try_from(start).unwrap();
         let api = Arc::new(Server::simulated(options, wall, seed).unwrap());

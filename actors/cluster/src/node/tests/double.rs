@@ -1,7 +1,7 @@
 //! Against the double of the API server, on the machine's clock: what it makes of what we send.
 
 use api_client::plain;
-use apiserver::{Options, Server};
+use apiserver::{Server, ServerOptions};
 use kernel::testing::inbox;
 use logic_node::node_status::lease::LeaseHolder;
 use serde_json::Value;
@@ -24,7 +24,7 @@ struct NodeFixture {
 /// All of the node's actors, each as in the tree.
 fn play<F: Future>(change: impl FnOnce(&mut Policy), act: impl FnOnce(NodeFixture) -> F) {
     kernel::system::run(async {
-        let server = Server::start(Options::default()).await.unwrap();
+        let server = Server::start(ServerOptions::default()).await.unwrap();
         let client = plain(server.url().parse().unwrap());
         let folder = tempfile::tempdir().unwrap();
         let mut policy = policy(&folder);

@@ -67,10 +67,10 @@ fn policy(folder: &TempDir) -> Policy {
         registering: Registering::Itself,
         look_every: Duration::from_secs(10),
         report_every: Duration::from_secs(300),
-        host: HostFacts {
+        host: NodeHostFacts {
             boot_id: "boot".into(),
             architecture: "x86_64".into(),
-            ..HostFacts::default()
+            ..NodeHostFacts::default()
         },
         resources: NodeResources {
             capacity: all.clone(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api_client::plain;
-use apiserver::{ApiFault, Effect, Options, Server};
+use apiserver::{ApiFault, Effect, Server, ServerOptions};
 use k8s_openapi::api::core::v1::Pod;
 use logic_pods::mirrors::StaticPodSet;
 use serde_json::{Value, json};
@@ -20,9 +20,9 @@ struct PodsFixture {
 
 fn play<F: Future>(play: impl FnOnce(PodsFixture) -> F) {
     kernel::system::run(async {
-        let server = Server::start(Options {
+        let server = Server::start(ServerOptions {
             service_accounts: false,
-            ..Options::default()
+            ..ServerOptions::default()
         })
         .await
         .unwrap();

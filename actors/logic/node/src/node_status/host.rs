@@ -9,7 +9,7 @@ use super::{LastRuntimeStatus, NodeStatusFacts, NodeStatusPolicy};
 
 /// Read once, at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostFacts {
+pub struct NodeHostFacts {
     pub machine_id: String,
     pub system_uuid: String,
     pub boot_id: String,

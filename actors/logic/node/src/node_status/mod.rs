@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 pub use addresses::{host_ips, hostname_is_address, validate};
 pub use declared::{declared_features, needed_features};
-pub use host::{HostFacts, os_image};
+pub use host::{NodeHostFacts, os_image};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};
 use logic_api::requests::ResourceAmounts;
@@ -241,7 +241,7 @@ struct LastRuntimeStatus {
 /// Everything that the node's status is made of.
 #[derive(Clone, Debug)]
 pub struct NodeStatusFacts {
-    host: HostFacts,
+    host: NodeHostFacts,
     resources: NodeResources,
     addresses: NodeAddresses,
     runtime: Option<LastRuntimeStatus>,
@@ -273,7 +273,7 @@ impl RuntimeStatus {
 }
 
 impl NodeStatusFacts {
-    pub fn new(host: HostFacts, resources: NodeResources) -> Self {
+    pub fn new(host: NodeHostFacts, resources: NodeResources) -> Self {
         NodeStatusFacts {
             host,
             resources,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_client::plain;
-use apiserver::{Options, Server};
+use apiserver::{Server, ServerOptions};
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
 use kernel::Addr;
 use logic_pods::status_patch::equal;
@@ -26,9 +26,9 @@ struct StatusFixture {
 
 fn play<F: Future>(act: impl FnOnce(StatusFixture) -> F) {
     kernel::system::run(async {
-        let options = Options {
+        let options = ServerOptions {
             service_accounts: false,
-            ..Options::default()
+            ..ServerOptions::default()
         };
         let server = Server::start(options).await.unwrap();
         let client = plain(server.url().parse().unwrap());

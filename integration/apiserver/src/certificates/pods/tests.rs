@@ -4,12 +4,12 @@ use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
 use super::*;
-use crate::Options;
+use crate::ServerOptions;
 
 const PATH: &str = "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
 
 fn server(signing: SigningPolicy) -> Server {
-    let server = Server::start_now(Options::default()).unwrap();
+    let server = Server::start_now(ServerOptions::default()).unwrap();
     server.sign_for_pods(signing);
     server
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use apiserver::{ApiFault, Effect, Options};
+use apiserver::{ApiFault, Effect, ServerOptions};
 
 use super::*;
 
@@ -14,7 +14,7 @@ async fn nobody_gets_in_without_a_right() {
     let cluster = guarded().await;
     let server = cluster.double();
     let own = token_of(&cluster, &cluster.pod("web").unwrap());
-    let stranger = Server::start(Options::default()).await.unwrap();
+    let stranger = Server::start(ServerOptions::default()).await.unwrap();
     let reader = server.client_certificate("reader", "readers", 600).unwrap();
     server.token("token-of-a-reader", "reader", &[]);
     server.token("token-once-good", "operator", &["system:masters"]);

@@ -14,18 +14,18 @@ const MAX_RESTART_RULES: usize = 20;
 const MAX_EXIT_CODES: usize = 255;
 const ONLY_SIDECARS: &str = "may not be set for init containers without restartPolicy=Always";
 
-type PodVolumes<'a> = BTreeMap<&'a str, &'a Volume>;
+type DeclaredVolumes<'a> = BTreeMap<&'a str, &'a Volume>;
 
 /// The pod's fields that its containers' rules depend on.
 struct ContainerContext<'a> {
     hooks: LifecycleRules<'a>,
     restart_policy: &'a str,
     users: Users,
-    volumes: &'a PodVolumes<'a>,
+    volumes: &'a DeclaredVolumes<'a>,
     claims: BTreeSet<&'a str>,
 }
 
-pub(super) fn check(spec: &PodSpec, volumes: &PodVolumes<'_>, report: &mut FieldErrors) {
+pub(super) fn check(spec: &PodSpec, volumes: &DeclaredVolumes<'_>, report: &mut FieldErrors) {
     let claims = spec.resource_claims.iter().flatten();
     let frame = ContainerContext {
         hooks: LifecycleRules {

@@ -40,7 +40,7 @@ const CAPACITY: [(&str, &str); 4] = [
 
 /// A machine with two CPUs.
 fn facts() -> NodeStatusFacts {
-    let host = HostFacts {
+    let host = NodeHostFacts {
         machine_id: "machine".into(),
         system_uuid: "system".into(),
         boot_id: "boot-1".into(),

@@ -1,7 +1,7 @@
 //! The same against the double of the API server, over real connections.
 
 use api_client::{ApiClient, RequestLane, plain};
-use apiserver::{Options, Server};
+use apiserver::{Server, ServerOptions};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kernel::system;
 use kube::Api;
@@ -48,7 +48,7 @@ fn keeper(client: &ApiClient) -> (Addr<Msg>, Supervisor, ObjectStore) {
 #[test]
 fn an_object_is_followed_through_an_outage() {
     system::run(async {
-        let server = Server::start(Options::default()).await.unwrap();
+        let server = Server::start(ServerOptions::default()).await.unwrap();
         let client = plain(server.url().parse().unwrap());
         let maps: Api<ConfigMap> = Api::namespaced(client.kube(RequestLane::Heartbeat), "apps");
         let mut object = map("one");
