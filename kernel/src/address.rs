@@ -32,6 +32,9 @@ impl<M: Message> Addr<M> {
     }
 
     /// Leaves a message and goes on. Never waits: a full or closed mailbox hands the message back.
+    ///
+    /// # Errors
+    /// [`Overloaded`] holds the message: the mailbox is full, or its actor has gone for good.
     pub fn tell(&self, msg: M) -> Result<(), Overloaded<M>> {
         match self.0.gauge.credits.try_acquire() {
             Ok(credit) => {
@@ -46,6 +49,9 @@ impl<M: Message> Addr<M> {
     /// Leaves a message, waiting for room at most `within`.
     ///
     /// For child tasks and the threads of others; a handler tells, because a handler never waits.
+    ///
+    /// # Errors
+    /// [`Overloaded`] holds the message: there was no room within the time, or the actor has gone for good.
     pub async fn send(&self, msg: M, within: Duration) -> Result<(), Overloaded<M>> {
         match tokio::time::timeout(within, self.0.gauge.credits.acquire()).await {
             Ok(Ok(credit)) => {
@@ -59,6 +65,10 @@ impl<M: Message> Addr<M> {
 
     /// Asks a question and waits for its answer at most `within`. An actor asks only those that are started before it;
     /// the log names one that does not.
+    ///
+    /// # Errors
+    /// [`AskError::Overloaded`] where the question was not left; [`AskError::Deadline`] where it may still be
+    /// handled; [`AskError::Gone`] where no answer will come.
     pub async fn ask<T: Send + 'static>(
         &self,
         within: Duration,

@@ -75,6 +75,10 @@ pub enum Invocation {
 }
 
 /// Reads the arguments, the program's own name not among them, and every file that they name.
+///
+/// # Errors
+/// [`ConfigError`] names the flag, or the file and field, and what was expected; the agent ends with it and changes
+/// nothing.
 pub fn load(
     args: impl IntoIterator<Item = OsString>,
     host: &HostFacts,

@@ -56,6 +56,9 @@ impl fmt::Display for Violations {
 }
 
 /// Checks a complete configuration.
+///
+/// # Errors
+/// [`Violations`], all of them, in upstream's texts.
 pub fn validate(
     configuration: &KubeletConfiguration,
     gates: &FeatureGates,

@@ -131,6 +131,10 @@ impl PluginClient {
     /// Makes a call that may be repeated. A connection that breaks is not seen: the call is made
     /// again until its time is over. Only a call under which the plugin was abandoned ends as
     /// [`CallError::Interrupted`]: it may be the very one that the process is stuck in.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] with the plugin's status; [`CallError::Unavailable`] or [`CallError::Deadline`] when
+    /// the time is over.
     pub async fn idempotent<T, F, Fut>(&self, within: Duration, call: F) -> Result<T, CallError>
     where
         F: Fn(Channel) -> Fut,
@@ -172,6 +176,10 @@ impl PluginClient {
     /// Makes a call that creates something: it is sent once. It waits until it can be sent; if the
     /// connection breaks after that, it ends as [`CallError::Interrupted`], or as
     /// [`CallError::Unavailable`] when the request certainly did not leave.
+    ///
+    /// # Errors
+    /// [`CallError::Interrupted`] and [`CallError::Deadline`] say nothing of the effect: the caller lists what
+    /// exists. After [`CallError::Unavailable`] and [`CallError::Refused`] there is none.
     pub async fn creating<T, F, Fut>(&self, within: Duration, call: F) -> Result<T, CallError>
     where
         F: FnOnce(Channel) -> Fut,

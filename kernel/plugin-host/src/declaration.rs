@@ -97,6 +97,9 @@ impl Declaration {
     }
 
     /// Refuses what no plugin can be started from.
+    ///
+    /// # Errors
+    /// [`DeclarationError`] names the field and what was expected.
     pub fn check(&self) -> Result<(), DeclarationError> {
         let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || self.name.len() > LONGEST_NAME || !self.name.chars().all(named) {

@@ -128,6 +128,10 @@ impl CheckpointFile {
     }
 
     /// Reads the value. A file of an older schema version is set aside, as a damaged one is.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`] where the file cannot be read. A file that makes no sense is no error: it is
+    /// [`LoadOutcome::SetAside`].
     pub fn load<T: DeserializeOwned>(&self) -> Result<LoadOutcome<T>, CheckpointError> {
         let wanted = self.schema.version;
         self.load_migrating(|found, _| Err(Flaw::Older { found, wanted }))
@@ -161,6 +165,10 @@ impl CheckpointFile {
     }
 
     /// Writes the value, unless the file holds it already.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Encode`] for a value that no file can hold; [`CheckpointError::Io`] where it cannot be
+    /// written, and the old file stands.
     pub fn save<T: Serialize>(&mut self, value: &T) -> Result<Saved, CheckpointError> {
         match self.pending(value)? {
             None => Ok(Saved::Unchanged),

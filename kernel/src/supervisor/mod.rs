@@ -84,6 +84,9 @@ impl Supervisor {
     }
 
     /// Breaks the actor at `path`, as [`TreeNode::path`] spells it.
+    ///
+    /// # Errors
+    /// [`NoSuchChild`] where no actor has this path.
     pub fn inject(&self, path: &str, fault: InjectedFault) -> Result<(), NoSuchChild> {
         match self.0.find(path) {
             Some(cell) => {

@@ -57,6 +57,10 @@ impl BlockingPool {
     ///
     /// Waiting for a free place counts. If the caller goes away, work that has begun goes on, and is watched on.
     /// `work` finds out by [`Cancel::current`] that it should end.
+    ///
+    /// # Errors
+    /// What `work` returns, or DEADLINE_EXCEEDED; then the thread may be stuck in the kernel, and counts as
+    /// abandoned once it does not end.
     pub async fn run<T: Send + 'static>(
         &self,
         what: &str,

@@ -61,6 +61,9 @@ pub struct Setup {
 
 impl Setup {
     /// Reads the configuration as `T`; a missing one reads as an empty object.
+    ///
+    /// # Errors
+    /// [`Refusal`] names the field; as the answer to Configure it reaches the operator.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         let mut value = self.configuration.clone();
         if value.is_null() {

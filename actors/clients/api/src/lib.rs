@@ -62,6 +62,10 @@ pub struct ApiClient {
 
 impl ApiClient {
     /// Reads the kubeconfig, without a request to the server. `identity` goes before the kubeconfig's own certificate.
+    ///
+    /// # Errors
+    /// [`RestConfigError`] names the file and the field; [`RestConfigError::transient`] says whether the same file
+    /// may do later.
     pub fn new(
         access: RestConfig,
         identity: channel::Receiver<Option<Arc<CertifiedKey>>>,

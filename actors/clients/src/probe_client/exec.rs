@@ -31,6 +31,10 @@ pub enum ProbeExecError {
 }
 
 /// Runs `command` in the container, until `within` has passed.
+///
+/// # Errors
+/// [`ProbeExecError::Timeout`] counts as a failure, [`ProbeExecError::Runtime`] leaves the result unknown, as
+/// upstream.
 pub async fn run(
     runtime: &RuntimeClient,
     id: &ContainerId,

@@ -95,6 +95,10 @@ impl From<TlsError> for GetError {
 
 impl ProbeClient {
     /// Gets the target and follows its redirects, within this time altogether.
+    ///
+    /// # Errors
+    /// [`HttpError::Get`] where no head of a response came, [`HttpError::Body`] where it broke off; both fail a
+    /// probe.
     pub async fn get(
         &self,
         target: &HttpTarget,

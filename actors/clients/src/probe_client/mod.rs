@@ -69,6 +69,9 @@ impl Default for ProbeClient {
 
 impl ProbeClient {
     /// Opens a TCP connection.
+    ///
+    /// # Errors
+    /// [`DialError`], in the texts of Go's `net.Dial`.
     pub async fn dial(
         &self,
         host: &str,

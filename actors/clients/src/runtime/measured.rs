@@ -45,6 +45,10 @@ impl RuntimeClient {
         Ok(convert::containers(answer.stats))
     }
 
+    /// The usage of the file systems of images and containers, as the runtime reports it.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Refused`] with the runtime's code, or [`RuntimeError::Unanswered`].
     pub async fn file_systems(&self) -> Result<FileSystems, RuntimeError> {
         let method = async |channel, request| images(channel).image_fs_info(request).await;
         let answer = self

@@ -360,6 +360,10 @@ impl RuntimeClient {
     }
 
     /// Creates and starts a sandbox; with twice the usual timeout, as upstream.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Interrupted`] where the call may have been carried out: list before repeating it; else
+    /// [`RuntimeError::Refused`] with the runtime's code, or [`RuntimeError::Unanswered`].
     pub async fn run_sandbox(&self, config: &SandboxConfig) -> Result<SandboxId, RuntimeError> {
         let request = cri::RunPodSandboxRequest {
             runtime_handler: config.runtime_handler.clone(),
@@ -379,6 +383,10 @@ impl RuntimeClient {
         Ok(answer.pod_sandbox_id.into())
     }
 
+    /// Stops a sandbox and what runs in it; one that is stopped or gone is no error.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Refused`] with the runtime's code, or [`RuntimeError::Unanswered`].
     pub async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         let request = cri::StopPodSandboxRequest {
             pod_sandbox_id: id.as_str().to_owned(),
@@ -394,6 +402,10 @@ impl RuntimeClient {
         )
     }
 
+    /// Removes a sandbox and its containers; one that is gone is no error.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Refused`] with the runtime's code, or [`RuntimeError::Unanswered`].
     pub async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         let request = cri::RemovePodSandboxRequest {
             pod_sandbox_id: id.as_str().to_owned(),
@@ -409,6 +421,11 @@ impl RuntimeClient {
         )
     }
 
+    /// Creates a container in a sandbox.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Interrupted`] where the call may have been carried out: list before repeating it; else
+    /// [`RuntimeError::Refused`] with the runtime's code, or [`RuntimeError::Unanswered`].
     pub async fn create_container(
         &self,
         sandbox: &SandboxId,
@@ -431,6 +448,11 @@ impl RuntimeClient {
         Ok(answer.container_id.into())
     }
 
+    /// Starts a created container.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Interrupted`] where the call may have been carried out: list before repeating it; else
+    /// [`RuntimeError::Refused`] with the runtime's code, or [`RuntimeError::Unanswered`].
     pub async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let request = cri::StartContainerRequest {
             container_id: id.as_str().to_owned(),
@@ -443,6 +465,9 @@ impl RuntimeClient {
     }
 
     /// Stops a container: SIGTERM, and SIGKILL after `grace`.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Refused`] with the runtime's code, or [`RuntimeError::Unanswered`].
     pub async fn stop_container(
         &self,
         id: &ContainerId,
@@ -465,6 +490,10 @@ impl RuntimeClient {
         )
     }
 
+    /// Removes a container; one that is gone is no error.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Refused`] with the runtime's code, or [`RuntimeError::Unanswered`].
     pub async fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let request = cri::RemoveContainerRequest {
             container_id: id.as_str().to_owned(),
@@ -522,6 +551,9 @@ impl RuntimeClient {
     }
 
     /// Pulls an image. Idempotent, so it is repeated after the plugin's crash.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Refused`] with the runtime's code, or [`RuntimeError::Unanswered`].
     pub async fn pull(&self, pull: ImagePull<'_>) -> Result<ImageRef, RuntimeError> {
         let request = convert::pull_request(pull);
         let answer = self

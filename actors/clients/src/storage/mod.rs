@@ -131,6 +131,11 @@ impl Storage {
         Ok(answer.kinds.into_iter().map(convert::abilities).collect())
     }
 
+    /// Stages a volume for all its pods on this node; returns the staging path.
+    ///
+    /// # Errors
+    /// [`StorageError::Refused`] with its class, [`StorageError::Stuck`] where the process must be replaced,
+    /// [`StorageError::Unanswered`] where it may have been done.
     pub async fn stage(&self, volume: &Volume, within: Duration) -> Result<PathBuf, StorageError> {
         let request = convert::stage(volume, millis(within));
         let plugin = StoragePlugin::of(volume.kind);
@@ -142,6 +147,11 @@ impl Storage {
         Ok(answer.path.into())
     }
 
+    /// Takes a staged volume away; one that is gone is no error.
+    ///
+    /// # Errors
+    /// [`StorageError::Refused`] with its class, [`StorageError::Stuck`] where the process must be replaced,
+    /// [`StorageError::Unanswered`] where it may have been done.
     pub async fn unstage(
         &self,
         staged: &StagedVolume,
@@ -158,6 +168,11 @@ impl Storage {
         Ok(())
     }
 
+    /// Mounts a volume for a pod, or updates its files.
+    ///
+    /// # Errors
+    /// [`StorageError::Refused`] with its class, [`StorageError::Stuck`] where the process must be replaced,
+    /// [`StorageError::Unanswered`] where it may have been done.
     pub async fn mount(
         &self,
         wish: &MountSpec,
@@ -173,6 +188,11 @@ impl Storage {
         Ok(convert::mounted(answer, wish))
     }
 
+    /// Unmounts a pod's volume; one that is gone is no error.
+    ///
+    /// # Errors
+    /// [`StorageError::Refused`] with its class, [`StorageError::Stuck`] where the process must be replaced,
+    /// [`StorageError::Unanswered`] where it may have been done.
     pub async fn unmount(
         &self,
         place: &UnmountTarget,
@@ -190,6 +210,10 @@ impl Storage {
     }
 
     /// Maps a raw block volume; returns the device's path.
+    ///
+    /// # Errors
+    /// [`StorageError::Refused`] with its class, [`StorageError::Stuck`] where the process must be replaced,
+    /// [`StorageError::Unanswered`] where it may have been done.
     pub async fn map_block(
         &self,
         wish: &MountSpec,
@@ -205,6 +229,11 @@ impl Storage {
         Ok(answer.device.into())
     }
 
+    /// Unmaps a pod's raw block volume; one that is gone is no error.
+    ///
+    /// # Errors
+    /// [`StorageError::Refused`] with its class, [`StorageError::Stuck`] where the process must be replaced,
+    /// [`StorageError::Unanswered`] where it may have been done.
     pub async fn unmap_block(
         &self,
         place: &UnmountTarget,
@@ -221,6 +250,11 @@ impl Storage {
         Ok(())
     }
 
+    /// The volumes that the plugin finds on the node, mounted and staged.
+    ///
+    /// # Errors
+    /// [`StorageError::Refused`] with its class, [`StorageError::Stuck`] where the process must be replaced,
+    /// [`StorageError::Unanswered`] where it may have been done.
     pub async fn list(
         &self,
         plugin: StoragePlugin,
@@ -241,6 +275,11 @@ impl Storage {
             .collect())
     }
 
+    /// How full a volume is, in bytes and inodes.
+    ///
+    /// # Errors
+    /// [`StorageError::Refused`] with its class, [`StorageError::Stuck`] where the process must be replaced,
+    /// [`StorageError::Unanswered`] where it may have been done.
     pub async fn stats(
         &self,
         measured: &MeasureTarget,
@@ -259,6 +298,10 @@ impl Storage {
     }
 
     /// Expands a volume on the node; returns its new size in bytes, none where the backend does not report it.
+    ///
+    /// # Errors
+    /// [`StorageError::Refused`] with its class, [`StorageError::Stuck`] where the process must be replaced,
+    /// [`StorageError::Unanswered`] where it may have been done.
     pub async fn expand(
         &self,
         growth: &ExpandSpec,

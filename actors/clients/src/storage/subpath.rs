@@ -35,6 +35,11 @@ pub struct VolumeFile<'a> {
 }
 
 impl Storage {
+    /// Binds a path within a mounted volume for a container; returns where it is bound.
+    ///
+    /// # Errors
+    /// [`StorageError::Refused`] with its class, [`StorageError::Stuck`] where the process must be replaced,
+    /// [`StorageError::Unanswered`] where it may have been done.
     pub async fn bind_subpath(
         &self,
         wish: &SubpathSpec,

@@ -117,6 +117,9 @@ impl Root {
     /// Opens what lies at `relative`, as O_PATH: good for a look, a bind, or as the start of another path.
     ///
     /// Links are followed as long as they stay below; "" is the folder itself.
+    ///
+    /// # Errors
+    /// [`SafeError::Escapes`] where a link or `..` leads out of the folder.
     pub fn open_path(&self, relative: &Path) -> Result<OwnedFd, SafeError> {
         self.open_with(relative, OFlags::PATH, Mode::empty())
     }
@@ -185,6 +188,9 @@ impl Root {
     }
 
     /// Reads a plain file of at most so many bytes.
+    ///
+    /// # Errors
+    /// [`SafeError::TooLarge`], [`SafeError::NotAFile`], [`SafeError::Escapes`].
     pub fn read_file(&self, relative: &Path, most: usize) -> Result<Vec<u8>, SafeError> {
         let path = || self.path.join(relative);
         // A fifo or a device must not be waited for.
