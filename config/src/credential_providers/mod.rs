@@ -32,13 +32,17 @@ const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 /// One program, checked: it is there, and may be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialProvider {
+    /// The provider's name, that of its program.
     pub name: String,
+    /// The program's path.
     pub program: PathBuf,
     /// The version of the protocol that the provider speaks.
     pub api_version: String,
+    /// Patterns of images for which it is asked.
     pub match_images: Vec<String>,
     /// How long an answer holds that does not say.
     pub default_cache_duration: Duration,
+    /// The program's arguments.
     pub args: Vec<String>,
     /// Beside the agent's own environment.
     pub env: Vec<(String, String)>,

@@ -20,32 +20,57 @@ use crate::names;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct KubeletFlags {
+    /// The configuration file; empty for defaults.
     pub config: String,
+    /// The folder of drop-ins; empty for none.
     pub config_dir: String,
+    /// How to reach the API server; empty for a node that is alone.
     pub kubeconfig: String,
+    /// With which a node asks for its first certificate.
     pub bootstrap_kubeconfig: String,
+    /// Where certificates are kept.
     pub cert_dir: String,
+    /// Upstream's `/var/lib/kubelet`.
     pub root_dir: String,
+    /// The node's name; empty for the machine's.
     pub hostname_override: String,
+    /// The node's addresses, separated by commas; empty for those that are found.
     pub node_ip: String,
+    /// Labels of a node that registers.
     pub node_labels: BTreeMap<String, String>,
+    /// `external`, or empty.
     pub cloud_provider: String,
+    /// The runtime's cgroup, for its stats.
     pub runtime_cgroups: String,
+    /// The file that declares credential providers.
     pub image_credential_provider_config: String,
+    /// Where their programs lie.
     pub image_credential_provider_bin_dir: String,
+    /// Held while the agent runs; empty for none.
     pub lock_file: String,
+    /// Ends when another process wants that file.
     pub exit_on_lock_contention: bool,
+    /// Between two samples of stats.
     pub housekeeping_interval: GoDuration,
+    /// How long an ended container is kept at least.
     pub minimum_container_ttl_duration: GoDuration,
+    /// Ended instances that are kept of each container.
     pub maximum_dead_containers_per_container: i32,
+    /// Ended containers that are kept on the node; -1 for no limit.
     pub maximum_dead_containers: i32,
+    /// A node that registers takes pods.
     pub register_schedulable: bool,
+    /// A program that mounts; not honoured.
     pub experimental_mounter_path: String,
+    /// Hard thresholds of eviction are not taken off allocatable.
     pub experimental_allocatable_ignore_eviction: bool,
 
     // Ours.
+    /// The plugin file; empty for the adapter of the runtime's endpoint.
     pub plugins: String,
+    /// Where `oxctl` finds the agent.
     pub admin_socket: String,
+    /// A folder of objects for a node without an API server; empty for none.
     pub object_manifests: String,
 }
 

@@ -23,7 +23,9 @@ use crate::{defaults, version};
 /// Facts of the machine that the configuration depends on.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
+    /// As the machine calls itself.
     pub hostname: String,
+    /// Which version of cgroups is mounted.
     pub cgroup: CgroupVersion,
     /// The directory of the agent's own program and its plugins.
     pub program_folder: PathBuf,
@@ -50,9 +52,13 @@ impl HostFacts {
 /// The agent's whole configuration, merged and validated.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
+    /// The configuration file with its drop-ins and the flags that go before it.
     pub kubelet: KubeletConfiguration,
+    /// The flags that have no field.
     pub flags: KubeletFlags,
+    /// The feature gates in force.
     pub gates: FeatureGates,
+    /// The plugins, the storage plugins among them.
     pub plugins: PluginFile,
     /// Programs that are asked for registry credentials, in the order of their declaration.
     pub credential_providers: Vec<CredentialProvider>,

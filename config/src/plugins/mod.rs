@@ -29,14 +29,18 @@ const RESTART_WINDOW: GoDuration = GoDuration::from_secs(60);
 pub struct PluginFile {
     /// The name of the active runtime.
     pub runtime: String,
+    /// Every declared plugin, and the storage plugins that are not.
     pub plugins: Vec<PluginConfig>,
 }
 
 /// One plugin of the plugin file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PluginConfig {
+    /// Its name for operators, and that of its folder and socket.
     pub name: String,
+    /// Which service it serves.
     pub kind: PluginKind,
+    /// Where it comes from.
     pub start: PluginStart,
     /// The argument of its `Configure` call; null when the file has none.
     pub configuration: Value,

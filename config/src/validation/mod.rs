@@ -27,7 +27,9 @@ pub enum CgroupVersion {
 /// One field whose value is not allowed, and what is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
+    /// The field, by its path in the file.
     pub field: &'static str,
+    /// What was expected of it.
     pub why: String,
 }
 
