@@ -17,7 +17,9 @@ use crate::pod::PodView;
 /// How long to back off, and when to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffPolicy {
+    /// The first wait.
     pub initial: Duration,
+    /// The longest wait.
     pub max: Duration,
     /// A key quiet for longer than this starts anew.
     pub reset_after: Duration,
@@ -36,7 +38,9 @@ impl Default for BackoffPolicy {
 /// The back-off of one key: its current delay, and when it last grew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffEntry {
+    /// The current wait.
     pub delay: Duration,
+    /// When it was last lengthened; long after that it begins anew.
     pub updated_at: Timestamp,
 }
 

@@ -22,6 +22,7 @@ pub type EnvFilePath = (String, String);
 /// the caller reads those that [`required_files`] names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvFiles {
+    /// What was read, by volume and path.
     pub files: BTreeMap<EnvFilePath, EnvFile>,
 }
 

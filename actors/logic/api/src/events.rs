@@ -135,7 +135,9 @@ pub struct PostedEvents {
 /// The API's object for all events that say the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSeries {
+    /// The name that the event has in the API.
     pub name: String,
+    /// When it was first recorded.
     pub first: Timestamp,
     /// Greater than one for an object that should be there already.
     pub count: u32,

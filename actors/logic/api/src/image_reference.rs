@@ -32,6 +32,7 @@ pub struct ImageReference {
     pub name: String,
     /// `latest` where neither tag nor digest is given.
     pub tag: Option<String>,
+    /// As `sha256:...`; none for a reference by tag.
     pub digest: Option<String>,
 }
 

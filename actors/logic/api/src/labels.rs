@@ -125,11 +125,17 @@ pub fn owner(labels: &StringMap) -> Option<PodOwner> {
 /// A container's annotations, decoded; a missing or malformed one is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerNotes {
+    /// Of the definition that the container was made from; none if another agent made it.
     pub hash: Option<u64>,
+    /// How often the container had been made before.
     pub restart_count: u32,
+    /// Seconds, of a pod that was being deleted.
     pub deletion_grace: Option<u64>,
+    /// Seconds, of the pod's definition.
     pub termination_grace: Option<u64>,
+    /// Where the container writes it, inside.
     pub termination_message_path: String,
+    /// `File` or `FallbackToLogsOnError`.
     pub termination_message_policy: String,
 }
 

@@ -48,6 +48,7 @@ pub struct PortMapping {
     pub container_port: u16,
     /// Zero where the node's port is not used.
     pub host_port: u16,
+    /// The node's address to which the port is bound; empty for all.
     pub host_ip: String,
 }
 
@@ -70,6 +71,8 @@ pub enum UserNamespace {
 /// Ids of the node in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct IdRange {
+    /// The first id on the node.
     pub first: u32,
+    /// How many ids.
     pub length: u32,
 }

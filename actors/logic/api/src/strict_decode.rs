@@ -28,6 +28,7 @@ pub struct StrictlyDecoded<T> {
 pub struct DecodeError {
     /// Such as `spec.containers[0].name`; empty where the whole is meant.
     pub path: String,
+    /// In the words of Go's decoder.
     pub problem: String,
 }
 

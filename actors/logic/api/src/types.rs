@@ -85,12 +85,19 @@ pub struct RuntimeContainer {
     /// CRI's `metadata.attempt`: 0 for the first instance of a name.
     pub attempt: u32,
     pub state: ContainerState,
+    /// By the runtime's clock.
     pub created_at: Option<Timestamp>,
+    /// None while it has not started.
     pub started_at: Option<Timestamp>,
+    /// None while it has not ended.
     pub finished_at: Option<Timestamp>,
+    /// Of an ended container; 128 and the signal's number after one.
     pub exit_code: i32,
+    /// Why it ended, in the runtime's word: `Completed`, `Error`, `OOMKilled`.
     pub reason: String,
+    /// More about its end; mostly empty.
     pub message: String,
+    /// As the pod names it.
     pub image: String,
     /// As the API's `imageID` shows it.
     pub image_id: String,
@@ -100,6 +107,7 @@ pub struct RuntimeContainer {
     pub restart_count: u32,
     /// Seconds, from the annotation: the grace of a pod whose spec is gone.
     pub termination_grace: Option<u64>,
+    /// Absolute, on the node.
     pub log_path: String,
     /// The resources that the runtime enforces now; none if it does not report them.
     pub enforced: Option<EnforcedResources>,
@@ -112,6 +120,7 @@ pub struct RuntimeContainer {
 /// CPU and memory of a container as its runtime reports them; zero where there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnforcedResources {
+    /// In the unit of cgroup version 1: 1024 for one CPU.
     pub cpu_shares: i64,
     /// CFS quota in microseconds for each period.
     pub cpu_quota: i64,
@@ -126,6 +135,7 @@ pub struct EnforcedResources {
 pub struct ContainerUser {
     pub uid: i64,
     pub gid: i64,
+    /// Without the group `gid`.
     pub supplemental_groups: Vec<i64>,
 }
 
@@ -144,8 +154,11 @@ pub enum ProbeResult {
 /// (`logic_pods::probes::initial_health`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerHealth {
+    /// Until it succeeds the other two are not run.
     pub startup: ProbeResult,
+    /// A failure ends the container.
     pub liveness: ProbeResult,
+    /// A failure takes the pod out of its services.
     pub readiness: ProbeResult,
 }
 
@@ -154,6 +167,7 @@ pub struct ContainerHealth {
 pub struct ContainerInstance {
     pub id: ContainerId,
     pub name: String,
+    /// Counts from 0.
     pub attempt: u32,
 }
 
@@ -199,11 +213,15 @@ pub enum SandboxState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeSandbox {
     pub id: SandboxId,
+    /// Counts from 0.
     pub attempt: u32,
     pub state: SandboxState,
     pub created_at: Option<Timestamp>,
+    /// The primary one first; empty on the node's network.
     pub ips: Vec<String>,
+    /// It shares the node's network.
     pub host_network: bool,
+    /// Empty for the default.
     pub runtime_handler: String,
 }
 
@@ -320,14 +338,18 @@ impl RestartPolicy {
 /// Why a container waits: becomes `state.waiting` of its status.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WaitingReason {
+    /// One word, as in the container's status: `CrashLoopBackOff`.
     pub reason: String,
+    /// A sentence for users.
     pub message: String,
 }
 
 /// Why the whole pod is failed by decree: rejected, past its deadline, evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodFailure {
+    /// One word, as in the pod's status: `Evicted`.
     pub reason: String,
+    /// A sentence for users.
     pub message: String,
     /// The message of the condition `DisruptionTarget`, where the node itself ends the pod: by eviction, preemption or
     /// shutdown; none otherwise.
@@ -350,7 +372,10 @@ pub enum EventLevel {
 pub struct HistoryEvent {
     /// The container it is about; none for the pod.
     pub object: Option<String>,
+    /// How much it matters to users.
     pub weight: EventLevel,
+    /// One word, as in an event.
     pub reason: String,
+    /// A sentence for users.
     pub message: String,
 }

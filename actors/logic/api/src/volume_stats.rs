@@ -8,10 +8,15 @@ use serde::{Deserialize, Serialize};
 pub struct VolumeMetrics {
     /// Bytes, as `available` and `used`.
     pub capacity: Option<u64>,
+    /// Bytes; none where the volume does not tell, as for all figures.
     pub available: Option<u64>,
+    /// Bytes.
     pub used: Option<u64>,
+    /// All of the file system.
     pub inodes: Option<u64>,
+    /// Of the file system.
     pub inodes_free: Option<u64>,
+    /// Of the volume.
     pub inodes_used: Option<u64>,
     /// When they were taken.
     pub at: Option<Timestamp>,
@@ -22,6 +27,7 @@ pub struct VolumeMetrics {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeHealthReport {
     pub state: VolumeHealthState,
+    /// In the driver's words.
     pub message: String,
 }
 

@@ -19,6 +19,7 @@ use crate::thresholds::{self, Observations, Signal, Threshold, ThresholdState};
 /// Eviction's own section of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvictionPolicy {
+    /// The thresholds, and how long a pressure lasts.
     pub pressure: thresholds::ThresholdPolicy,
     /// The longest grace that a pod gets at a soft threshold.
     pub max_pod_grace: Duration,
@@ -36,8 +37,11 @@ pub enum EvictionClass {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodUsage {
     pub uid: PodUid,
+    /// Whether the pod may be evicted.
     pub standing: EvictionClass,
+    /// Lower ones go first.
     pub priority: i32,
+    /// The pod's own; none for upstream's 30 s.
     pub termination_grace: Option<Duration>,
     /// The whole pod's memory request in bytes.
     pub memory_request: u64,
@@ -48,7 +52,9 @@ pub struct PodUsage {
 /// A pod's measured usage: memory in bytes, and the number of process ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredUsage {
+    /// Bytes of working set.
     pub memory: u64,
+    /// Processes.
     pub pids: u64,
     pub containers: Vec<ContainerUsage>,
 }
@@ -57,14 +63,18 @@ pub struct MeasuredUsage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerUsage {
     pub name: String,
+    /// Bytes of working set.
     pub memory: u64,
+    /// Bytes.
     pub memory_request: u64,
 }
 
 /// All pods, the first to evict first, and those that are never evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRanking {
+    /// In the order in which they would go.
     pub victims: Vec<RankedPod>,
+    /// Pods that are never evicted.
     pub spared: Vec<RankedPod>,
 }
 
@@ -72,6 +82,7 @@ pub struct PodRanking {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankedPod {
     pub uid: PodUid,
+    /// The rank's reason, for the log.
     pub why: String,
 }
 
@@ -79,19 +90,24 @@ pub struct RankedPod {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictedPod {
     pub uid: PodUid,
+    /// The threshold that was passed.
     pub threshold: Threshold,
+    /// The time that the pod gets.
     pub grace: Duration,
+    /// The status that it fails with.
     pub failure: PodFailure,
 }
 
 /// The decision of one round: the pod to evict, what to report, and the state for the next round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvictionDecision {
+    /// At most one pod a round, as upstream.
     pub evict: Option<EvictedPod>,
     /// The node is under pressure of these.
     pub pressures: BTreeSet<Signal>,
     /// Present when a pod has to be evicted, even if none can be.
     pub ranking: Option<PodRanking>,
+    /// For the next round.
     pub memory: ThresholdState,
 }
 

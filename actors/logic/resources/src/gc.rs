@@ -13,7 +13,9 @@ const MAX_DEAD_PER_CONTAINER: usize = 1;
 /// Dead containers and sandboxes that may be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Garbage {
+    /// Ended instances to remove, the oldest first.
     pub containers: Vec<ContainerInstance>,
+    /// Sandboxes in which nothing is left.
     pub sandboxes: Vec<SandboxId>,
 }
 

@@ -22,6 +22,7 @@ pub const ARCH: &str = "kubernetes.io/arch";
 /// The machine's hardware and kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineFacts {
+    /// Logical CPUs that are online.
     pub cpus: u32,
     /// Memory in bytes.
     pub memory: u64,
@@ -33,6 +34,7 @@ pub struct MachineFacts {
     pub ephemeral_storage: Option<u64>,
     /// The most processes and threads at a time.
     pub pids: u64,
+    /// None where its version cannot be read.
     pub kernel: Option<KernelVersion>,
     pub app_armor: Support,
 }
@@ -56,6 +58,7 @@ pub enum LocalStorage {
 /// How many pods the node takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodLimit {
+    /// Pods on the node.
     pub max: u32,
     /// Zero for no such limit.
     pub per_core: u32,
@@ -115,6 +118,7 @@ pub enum PodLevelResize {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeFacts {
     pub name: String,
+    /// Before reservations.
     pub capacity: ResourceAmounts,
     /// The resources that all pods together may request.
     pub allocatable: ResourceAmounts,

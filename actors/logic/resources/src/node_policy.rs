@@ -22,7 +22,9 @@ pub struct NodePolicy {
     pub cluster_domain: String,
     /// The node's own resolver file; empty for none.
     pub resolver_config: PathBuf,
+    /// Upstream's `/var/lib/kubelet`.
     pub root_dir: PathBuf,
+    /// Upstream's `/var/log/pods`.
     pub pod_logs_dir: PathBuf,
     /// Where the links to containers' logs lie.
     pub container_logs_dir: PathBuf,

@@ -64,6 +64,7 @@ pub struct Threshold {
     pub signal: Signal,
     /// Zero makes the threshold a hard one.
     pub grace: Duration,
+    /// An amount, or a share of the capacity.
     pub limit: ThresholdLimit,
     /// Once met, so much more must be left before it counts as resolved.
     pub min_reclaim: ThresholdLimit,
@@ -73,13 +74,16 @@ pub struct Threshold {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThresholdPolicy {
     pub thresholds: BTreeSet<Threshold>,
+    /// How long a pressure is reported on after it has gone.
     pub transition: Duration,
 }
 
 /// One sample of a signal, in bytes or process ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
+    /// Bytes, or inodes or processes, by the signal.
     pub capacity: u64,
+    /// In the same unit.
     pub available: u64,
     /// When the sample was taken: no pod is evicted twice for one sample.
     pub sampled_at: Timestamp,
@@ -90,10 +94,13 @@ pub type Observations = BTreeMap<Signal, Observation>;
 /// The state between two decisions: upstream's `thresholdsFirstObservedAt` and `nodeConditionsLastObservedAt`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThresholdState {
+    /// Since when each threshold is passed without a break.
     pub first_met: BTreeMap<Threshold, Timestamp>,
+    /// When each pressure was last seen.
     pub pressure_seen: BTreeMap<Signal, Timestamp>,
     /// Thresholds whose grace has passed, and that are not resolved yet.
     pub unresolved: BTreeSet<Threshold>,
+    /// When each signal was last measured: the same sample counts once.
     pub sampled_at: BTreeMap<Signal, Timestamp>,
 }
 

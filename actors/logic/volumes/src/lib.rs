@@ -196,9 +196,13 @@ impl fmt::Debug for FileProjection {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CsiVolume {
     pub driver: String,
+    /// The driver's own id of the volume.
     pub volume_handle: String,
+    /// Empty for the driver's choice.
     pub fs_type: String,
+    /// None for an inline volume.
     pub access_mode: Option<AccessMode>,
+    /// What the driver said of the volume when it was made.
     pub volume_context: BTreeMap<String, String>,
     /// The attachment's `VolumeAttachment.status.attachmentMetadata`.
     pub publish_context: BTreeMap<String, String>,
@@ -234,8 +238,10 @@ impl fmt::Debug for Secrets {
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct CsiToken {
+    /// Empty for the API server's own.
     pub audience: String,
     pub token: String,
+    /// After which the driver is given another.
     pub expires: Timestamp,
 }
 
@@ -268,6 +274,7 @@ pub enum VolumeMode {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ownership {
+    /// The group's id.
     pub fs_group: u32,
     pub policy: FsGroupChangePolicy,
 }
@@ -293,6 +300,7 @@ pub struct ResolvedVolume {
     pub volume: Volume,
     /// When it has to be resolved again though no object changed: a token is to be renewed.
     pub refresh_at: Option<Timestamp>,
+    /// The objects that it was made from: a change of one resolves it again.
     pub uses: BTreeSet<Dependency>,
 }
 
@@ -304,6 +312,7 @@ pub struct UnresolvedVolume {
     /// The error's text, as upstream words it.
     pub message: String,
     pub step: ResolveStep,
+    /// When it may be resolved.
     pub until: RetryWhen,
     /// The objects that it waits for, if it waits for objects.
     pub uses: BTreeSet<Dependency>,
@@ -397,11 +406,14 @@ pub struct ReconstructedVolume {
     pub id: Option<VolumeId>,
     /// Upstream's plugin name without `kubernetes.io/`; it may be of no kind that this node has.
     pub kind: String,
+    /// The name of its folder below the pod's.
     pub folder: String,
     /// None for what is staged.
     pub pod: Option<logic_api::types::PodUid>,
     pub path: PathBuf,
+    /// Empty for kinds without one.
     pub driver: String,
+    /// The driver's own id of the volume.
     pub volume_handle: String,
 }
 
@@ -419,11 +431,14 @@ pub enum ReconstructedState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisteredDriver {
     pub name: String,
+    /// What the driver calls this node.
     pub node_id: String,
     /// None: the driver knows no limit.
     pub max_volumes: Option<u64>,
     pub topology: BTreeMap<String, String>,
+    /// The driver's socket.
     pub endpoint: String,
+    /// Of the registration API.
     pub versions: Vec<String>,
     /// CSI's words, such as `STAGE_UNSTAGE_VOLUME`.
     pub abilities: BTreeSet<String>,

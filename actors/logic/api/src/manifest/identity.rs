@@ -40,7 +40,9 @@ impl ManifestSource {
 /// Where a manifest's pod is to run, and what it may refer to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticPodContext {
+    /// The end of every static pod's name.
     pub node_name: Arc<str>,
+    /// Whether static pods may refer to objects of the API.
     pub references: ApiReferences,
     /// The pods that were at home on this node when the agent started.
     pub residents: Arc<BTreeSet<PodUid>>,

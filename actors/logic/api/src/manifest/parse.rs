@@ -15,6 +15,7 @@ const EXPECTED_KIND: &str = "a v1 Pod, PodList or List";
 /// The pods of a manifest. A bad pod of a list is an error in its place; the others stand.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedManifest {
+    /// In the manifest's order; one that cannot be read does not keep the others.
     pub pods: Vec<Result<ParsedPod, ManifestError>>,
     /// Sentences about the manifest as a whole.
     pub warnings: Vec<String>,

@@ -22,9 +22,11 @@ pub struct TokenSpec {
     pub service_account: String,
     /// Sorted. Empty is the API server's own.
     pub audiences: Vec<String>,
+    /// As asked for; the API may grant others.
     pub expiration_seconds: i64,
     /// The pod that it is bound to.
     pub pod_name: String,
+    /// The pod to which the token is bound.
     pub pod_uid: String,
 }
 
@@ -61,6 +63,7 @@ impl TokenSpec {
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServiceAccountToken {
     pub token: String,
+    /// After which the API refuses it.
     pub expires: Timestamp,
     /// When it was issued, if that is known: upstream renews at four fifths of its lifetime.
     pub issued: Option<Timestamp>,
@@ -99,10 +102,12 @@ pub struct PodCertificateSpec {
     pub signer_name: String,
     /// The key's algorithm as the API names it: `RSA3072`, `ED25519` ...
     pub key_type: String,
+    /// None for the signer's own choice.
     pub max_expiration_seconds: Option<i32>,
     pub user_annotations: Vec<(String, String)>,
     /// Which source of which volume it is for: each has its own.
     pub volume: String,
+    /// The number of the source in the projected volume.
     pub source: usize,
 }
 
@@ -162,9 +167,11 @@ impl PodCertificate {
 pub struct CertificateCredentials {
     /// The private key, PKCS#8 in PEM.
     pub key_pem: Vec<u8>,
+    /// The certificate first.
     pub chain_pem: Vec<u8>,
     /// From when on a new one is due: the API's `beginRefreshAt`.
     pub renew_at: Timestamp,
+    /// The end of the certificate's validity.
     pub expires: Timestamp,
 }
 

@@ -51,8 +51,11 @@ impl fmt::Debug for PendingCertificateRequest {
 /// How far it is with one source of one pod's volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Issuance {
+    /// The certificate in use; none before the first.
     pub held: Option<CertificateCredentials>,
+    /// The request under way.
     pub asked: Option<PendingCertificateRequest>,
+    /// Why there will be none.
     pub refused: Option<IssuanceRefusal>,
 }
 

@@ -39,6 +39,7 @@ pub enum ChangeDetection {
 /// How often is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct RefetchSchedule {
+    /// By watch, by time, or at each use.
     pub detection: ChangeDetection,
     /// How often pods are looked at again: `syncFrequency`.
     pub period: Duration,

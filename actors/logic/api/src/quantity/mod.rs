@@ -57,7 +57,9 @@ pub enum QuantityValue {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quantity {
+    /// Exact: no rounding before it is asked for as a number.
     pub amount: QuantityValue,
+    /// With which it is written again.
     pub format: QuantityFormat,
     /// The text that was read, when it is canonical enough for upstream to keep it.
     pub text: Option<String>,

@@ -7,7 +7,9 @@ use super::{Hierarchy, PodLimits};
 /// A value for a file of the pod's cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CgroupWrite {
+    /// The controller of cgroup version 1; with version 2 all are one.
     pub controller: &'static str,
+    /// Below the pod's group.
     pub file: String,
     pub value: String,
 }

@@ -29,12 +29,15 @@ pub struct CpuQuota {
 /// The limits of a pod's cgroup; one that is none is not written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodLimits {
+    /// In the unit of cgroup version 1: 1024 for one CPU.
     pub cpu_shares: i64,
+    /// None for no limit.
     pub cpu: Option<CpuQuota>,
     /// Memory limit in bytes.
     pub memory: Option<i64>,
     /// Bytes of pages, by the page's size in bytes.
     pub huge_pages: BTreeMap<i64, i64>,
+    /// None for no limit.
     pub pids: Option<u64>,
 }
 

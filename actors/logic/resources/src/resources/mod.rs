@@ -28,14 +28,17 @@ use crate::qos::oom_score_adj;
 /// CRI's `LinuxContainerResources`, as far as it is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinuxResources {
+    /// In the unit of cgroup version 1: 1024 for one CPU.
     pub cpu_shares: i64,
     /// Microseconds; zero where there is no limit.
     pub cpu_quota: i64,
+    /// Microseconds.
     pub cpu_period: i64,
     /// Bytes; zero where there is no limit.
     pub memory_limit: i64,
     /// Bytes of memory and swap together, on cgroup v1 only; zero leaves it to the runtime.
     pub memory_swap_limit: i64,
+    /// From -1000, never killed, to 1000, killed first.
     pub oom_score_adj: i64,
     /// Bytes by page size (`2MB`), for every size that the node has.
     pub huge_pages: BTreeMap<String, u64>,

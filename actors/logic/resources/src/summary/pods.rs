@@ -44,6 +44,7 @@ pub struct RuntimeSandboxStats {
     pub memory: Option<MemoryStats>,
     pub io: Option<IoStats>,
     pub network: Option<NetworkStats>,
+    /// In all of the pod's containers.
     pub processes: Option<u64>,
     pub containers: Vec<RuntimeContainerStats>,
 }
@@ -60,7 +61,9 @@ pub enum RuntimeMeasurements {
 /// Disk usage in bytes and inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
+    /// Allocated, not apparent.
     pub bytes: u64,
+    /// Files, folders and links.
     pub inodes: u64,
 }
 

@@ -106,7 +106,9 @@ pub enum FailureEffect {
 pub struct PodVolumeEvent {
     pub uid: PodUid,
     pub weight: EventLevel,
+    /// One word, as in an event: `FailedMount`.
     pub reason: &'static str,
+    /// In upstream's text.
     pub message: String,
 }
 

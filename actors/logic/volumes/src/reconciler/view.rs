@@ -22,7 +22,9 @@ pub struct VolumeRow {
     /// The pod's name of it, or its directory's.
     pub name: String,
     pub id: VolumeId,
+    /// `Mounted`, `Mounting`, `Waiting`, `Unmounting`, `Stuck`, `Left over`.
     pub state: &'static str,
+    /// Why it is not mounted; empty if it is.
     pub why: String,
     pub path: PathBuf,
 }

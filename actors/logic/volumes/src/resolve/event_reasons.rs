@@ -21,7 +21,9 @@ pub const TIMED_OUT: &str = "context deadline exceeded";
 /// An event: its reason and its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeEvent {
+    /// One word, as in an event: `FailedMount`.
     pub reason: &'static str,
+    /// In upstream's text.
     pub message: String,
 }
 
