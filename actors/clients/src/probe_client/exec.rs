@@ -12,6 +12,7 @@ use crate::runtime::{RuntimeClient, RuntimeError};
 /// A command that ran to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecResult {
+    /// Of the command.
     pub exit_code: i32,
     /// Standard output, then standard error; the first [`MAX_BODY`] bytes.
     pub output: String,

@@ -25,6 +25,7 @@ const MAX_HEADERS: usize = 64 << 10;
 /// A server's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpResponse {
+    /// The HTTP status.
     pub status: u16,
     /// The first [`MAX_BODY`] bytes of the body.
     pub body: String,

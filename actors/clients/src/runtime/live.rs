@@ -21,6 +21,7 @@ const EXEC_TIMEOUT_MARGIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOutput {
     pub exit_code: i32,
+    /// Cut off by the runtime: containerd keeps 16 MiB.
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
 }

@@ -8,7 +8,9 @@ use super::{RuntimeClient, RuntimeError, convert, images, runtime};
 /// The runtime's file systems for images and for containers' writable layers; the first of each counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FileSystems {
+    /// None where the runtime does not report it.
     pub images: Option<WritableLayer>,
+    /// None where the runtime does not report it.
     pub containers: Option<WritableLayer>,
 }
 

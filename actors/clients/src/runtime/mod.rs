@@ -231,6 +231,7 @@ impl RefusalReason {
 pub struct RuntimeVersion {
     pub name: String,
     pub version: String,
+    /// Of CRI: `v1`.
     pub api: String,
 }
 
@@ -238,9 +239,11 @@ pub struct RuntimeVersion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuntimeImage {
     pub reference: ImageRef,
+    /// On the disk.
     pub bytes: u64,
     /// The image's user, if it sets one: its number here, or its name in `username`.
     pub uid: Option<i64>,
+    /// Of the image's user, where it is no number; else empty.
     pub username: String,
 }
 
@@ -250,6 +253,7 @@ pub struct ListedImage {
     pub reference: ImageRef,
     /// Its digests, then its tags, each with its repository.
     pub names: Vec<String>,
+    /// On the disk.
     pub bytes: u64,
 }
 
@@ -257,7 +261,9 @@ pub struct ListedImage {
 #[derive(Debug, Clone, Copy)]
 pub struct ImagePull<'a> {
     pub image: &'a str,
+    /// None for a pull without credentials.
     pub auth: Option<&'a AuthConfig>,
+    /// For runtimes that pull within the pod's sandbox.
     pub sandbox: Option<&'a SandboxConfig>,
 }
 

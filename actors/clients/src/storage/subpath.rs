@@ -20,6 +20,7 @@ pub struct SubpathSpec {
     pub root: PathBuf,
     pub container: String,
     pub subpath: Subpath,
+    /// Where the path is bound.
     pub target: PathBuf,
 }
 
@@ -30,7 +31,9 @@ pub struct VolumeFile<'a> {
     pub kind: &'a str,
     /// The path at which the volume is mounted.
     pub root: &'a Path,
+    /// Below the volume's root.
     pub path: &'a str,
+    /// A larger file is refused.
     pub max_bytes: u32,
 }
 

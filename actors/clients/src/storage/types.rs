@@ -21,11 +21,13 @@ pub struct MountPod {
 pub struct MountSpec {
     pub volume: Volume,
     pub pod: MountPod,
+    /// Where the pod's volume is to be.
     pub target: PathBuf,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountResult {
+    /// Where it is; a link, or the target itself.
     pub path: PathBuf,
     pub relabel: Relabel,
     /// Problems to report although the mount succeeded.
@@ -39,6 +41,7 @@ pub struct UnmountTarget {
     pub id: VolumeId,
     /// Upstream's name of the volume plugin.
     pub kind: String,
+    /// The name of its folder below the pod's.
     pub folder: String,
     pub uid: PodUid,
     pub target: PathBuf,
@@ -53,6 +56,7 @@ pub struct StagedVolume {
     /// The staging path of a reconstructed volume; empty for one that this agent staged.
     pub path: PathBuf,
     pub mode: VolumeMode,
+    /// None for one that was found staged: its definition is not known.
     pub volume: Option<Volume>,
 }
 
@@ -64,7 +68,9 @@ pub struct MeasureTarget {
     pub kind: String,
     pub folder: String,
     pub path: PathBuf,
+    /// Empty for kinds without one.
     pub driver: String,
+    /// The driver's own id of the volume.
     pub volume_handle: String,
 }
 
@@ -81,8 +87,12 @@ pub struct ExpandSpec {
 /// What a plugin can do with a kind of volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageCapabilities {
+    /// A volume is staged once for all its pods on the node.
     pub staged: bool,
+    /// Raw block volumes are served.
     pub block: bool,
+    /// A volume can grow while it is mounted.
     pub expand: bool,
+    /// A mounted volume's files can be replaced.
     pub updates: bool,
 }

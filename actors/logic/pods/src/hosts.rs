@@ -22,6 +22,7 @@ const MAX_FULL_NAME_LENGTH: usize = 64;
 /// A pod's host name and domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostName {
+    /// Without the domain.
     pub name: String,
     /// Empty without a subdomain.
     pub domain: String,

@@ -8,7 +8,9 @@ use logic_api::pod::{PodView, is_terminal};
 /// A stretch of time in which an image was pulled for the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullInterval {
+    /// When the pull began.
     pub from: Timestamp,
+    /// When it ended.
     pub to: Timestamp,
 }
 

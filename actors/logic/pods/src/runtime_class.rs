@@ -10,7 +10,9 @@ use thiserror::Error;
 /// The features of a runtime handler, as CRI's `Status` reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandlerFeatures {
+    /// As the runtime reports of the handler.
     pub recursive_read_only_mounts: bool,
+    /// As the runtime reports of the handler.
     pub user_namespaces: bool,
 }
 

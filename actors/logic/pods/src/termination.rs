@@ -44,6 +44,7 @@ pub fn falls_back_to_log(spec: &core::Container, ended: &RuntimeContainer) -> bo
 /// The end of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogTail {
+    /// The end of the log, with whole lines where they fit.
     pub bytes: Vec<u8>,
     /// Whether the file begins before.
     pub cut: bool,

@@ -16,9 +16,13 @@ use super::{Admission, total_requests};
 /// A resource of which too little is left: thousandths of CPU, whole units otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Insufficient {
+    /// By its name in the API.
     pub resource: String,
+    /// In thousandths for CPU, else in bytes or pieces; as the other figures.
     pub requested: i64,
+    /// By the pods that are here.
     pub used: i64,
+    /// What the node has for pods.
     pub capacity: i64,
 }
 

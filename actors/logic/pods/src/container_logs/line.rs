@@ -26,6 +26,7 @@ pub enum LogLineStream {
 pub struct LogLine<'a> {
     /// As it stands in the log, with its own offset.
     pub written: Cow<'a, str>,
+    /// By the runtime's clock.
     pub at: Timestamp,
     pub source: LogLineStream,
     /// With its end, unless it goes on in the next.

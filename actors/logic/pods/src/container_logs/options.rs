@@ -31,12 +31,17 @@ pub struct LogQueryFields<'a> {
 /// Which lines of a log are shown, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerLogOptions {
+    /// Goes on as the log grows.
     pub follow: bool,
+    /// Of the instance before the current one.
     pub previous: bool,
+    /// Begins each line with its time.
     pub timestamps: bool,
     /// So many of the last lines; none is all.
     pub tail: Option<u64>,
+    /// At most; none for all.
     pub bytes: Option<u64>,
+    /// Lines from this time on; none for all.
     pub since: Option<Timestamp>,
     pub stream: StreamSelection,
 }

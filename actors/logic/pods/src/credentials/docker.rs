@@ -109,7 +109,9 @@ pub fn parse(format: DockerConfigFormat, text: &[u8]) -> Result<DockerConfig, Do
 pub struct DockerConfigDirs {
     /// The agent's root directory.
     pub root_dir: PathBuf,
+    /// The agent's working directory.
     pub working: PathBuf,
+    /// The home of the agent's user.
     pub home: PathBuf,
 }
 

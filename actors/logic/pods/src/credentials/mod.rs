@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct AuthConfig {
     pub username: String,
+    /// A secret: never logged.
     pub password: String,
     pub email: String,
 }
@@ -55,6 +56,7 @@ impl AuthConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
     pub auth: AuthConfig,
+    /// For the records of who may use the image.
     pub source: CredentialSource,
 }
 

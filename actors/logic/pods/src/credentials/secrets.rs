@@ -21,6 +21,7 @@ pub const MISSING: &str = "FailedToRetrieveImagePullSecret";
 #[derive(Clone, Debug, Default)]
 pub struct PullSecrets {
     pub secrets: Vec<Arc<Secret>>,
+    /// Names of secrets that do not exist: the pull goes on without them, as upstream.
     pub missing: Vec<String>,
 }
 

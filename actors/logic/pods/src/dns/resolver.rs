@@ -11,8 +11,11 @@ pub const MAX_RESOLVER_FILE_BYTES: u64 = 10 << 20;
 /// The three lines of a resolver file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolverConfig {
+    /// Addresses, in the order in which they are asked.
     pub servers: Vec<String>,
+    /// Domains, in the order in which they are tried.
     pub searches: Vec<String>,
+    /// As in resolv.conf: `ndots:5`.
     pub options: Vec<String>,
 }
 

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 /// The limit of pulls: `registryPullQPS` and `registryBurst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullRateLimit {
+    /// 0 for no limit.
     pub per_second: u32,
+    /// Pulls at once.
     pub burst: u32,
 }
 

@@ -56,6 +56,7 @@ impl Default for LogRotationPolicy {
 /// A log's size, and when it was that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSize {
+    /// Bytes.
     pub size: u64,
     /// Since any fixed moment.
     pub at: Duration,

@@ -50,6 +50,7 @@ pub struct PodObservation<'a> {
 /// The worker's own section of the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodActionPolicy {
+    /// Of containers that end again and again.
     pub backoff: BackoffPolicy,
 }
 

@@ -74,13 +74,16 @@ pub enum RemovedLog {
 /// The arguments of [`logic_api::backoff::BackoffTable::next`] for one restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffUpdate {
+    /// The pod, the container, and the hash of its definition: upstream's stable key.
     pub key: String,
+    /// When the container ended.
     pub since: Timestamp,
 }
 
 /// The actions for a pod, each with its reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodPlan {
+    /// In their order; groups of them side by side.
     pub actions: Vec<PodAction>,
     /// The sandbox to keep; none when there is none, or when it is replaced.
     pub sandbox: Option<SandboxId>,
@@ -88,6 +91,7 @@ pub struct PodPlan {
     pub waiting: BTreeMap<String, WaitingReason>,
     /// When to compute again even if nothing happens.
     pub retry_at: Option<Timestamp>,
+    /// For the pod's history, and for events.
     pub why: Vec<HistoryEvent>,
 }
 

@@ -14,9 +14,11 @@ pub enum SandboxDecision<'a> {
 /// Why a new sandbox is needed, and its attempt number.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SandboxReplacement<'a> {
+    /// Of the sandbox that is to be made.
     pub attempt: u32,
     /// The sandbox to be replaced; none where the pod never had one.
     pub old: Option<&'a RuntimeSandbox>,
+    /// For the log.
     pub reason: &'static str,
 }
 

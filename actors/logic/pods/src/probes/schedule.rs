@@ -13,10 +13,15 @@ use super::ProbeKind;
 /// A probe's delays and thresholds, with the API's defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeTiming {
+    /// From the container's start to the first run.
     pub initial_delay: Duration,
+    /// Between the begins of two runs.
     pub period: Duration,
+    /// For one run.
     pub timeout: Duration,
+    /// Consecutive successes after a failure until the result changes.
     pub success_threshold: u32,
+    /// Consecutive failures until the result changes.
     pub failure_threshold: u32,
 }
 

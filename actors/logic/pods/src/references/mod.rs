@@ -20,7 +20,9 @@ pub struct PodReferences {
     pub secrets: BTreeSet<String>,
     /// Of volumes that a container uses.
     pub claims: BTreeSet<String>,
+    /// None for the default handler.
     pub runtime_class: Option<String>,
+    /// Whether the pod gets variables for services.
     pub services: ServiceLinks,
     /// The CSI drivers of the pod's own volumes.
     pub drivers: BTreeSet<String>,

@@ -31,11 +31,15 @@ pub struct SandboxConfig {
     pub name: String,
     pub uid: PodUid,
     pub namespace: String,
+    /// Counts from 0.
     pub attempt: u32,
     /// Empty on the node's network: the node's own name stays.
     pub hostname: String,
+    /// Absolute, on the node.
     pub log_directory: PathBuf,
+    /// What the pod's resolv.conf says.
     pub dns: ResolverConfig,
+    /// Ports of the node that lead into the pod.
     pub port_mappings: Vec<PortMapping>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
@@ -43,6 +47,7 @@ pub struct SandboxConfig {
     pub cgroup_parent: String,
     pub namespaces: Namespaces,
     pub sysctls: BTreeMap<String, String>,
+    /// Some container of the pod is privileged.
     pub privileged: bool,
     pub seccomp: Seccomp,
     pub se_linux: Option<SeLinuxContext>,
@@ -54,6 +59,7 @@ pub struct SandboxConfig {
     pub overhead: LinuxResources,
     /// The sum of the pod's containers' resources.
     pub resources: LinuxResources,
+    /// Empty for the default.
     pub runtime_handler: String,
 }
 

@@ -18,12 +18,15 @@ use crate::sandbox::{se_linux, supplemental_groups};
 /// A container's security context, as CRI's `LinuxContainerSecurityContext`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Security {
+    /// None for the image's.
     pub run_as_user: Option<i64>,
+    /// None for the user's.
     pub run_as_group: Option<i64>,
     /// Only where the image names its user and the pod does not.
     pub run_as_username: String,
     pub privileged: bool,
     pub read_only_root: bool,
+    /// Nothing that the container runs gains privileges.
     pub no_new_privileges: bool,
     pub capabilities_added: Vec<String>,
     pub capabilities_dropped: Vec<String>,
@@ -35,7 +38,9 @@ pub struct Security {
     pub namespaces: Namespaces,
     /// The container whose process namespace it joins, where `namespaces` says so.
     pub target: Option<ContainerId>,
+    /// Paths that the container sees as empty.
     pub masked_paths: Vec<String>,
+    /// Paths that the container cannot write.
     pub readonly_paths: Vec<String>,
 }
 

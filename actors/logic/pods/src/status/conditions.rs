@@ -144,8 +144,11 @@ impl ConditionBuilder<'_> {
 /// A condition's status with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionValue {
+    /// `True`, `False` or `Unknown`.
     pub status: &'static str,
+    /// One word.
     pub reason: &'static str,
+    /// A sentence for users.
     pub message: String,
 }
 

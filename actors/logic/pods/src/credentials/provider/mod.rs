@@ -49,6 +49,7 @@ pub enum CacheKeyType {
 /// A provider's `CredentialProviderResponse`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderResponse {
+    /// For which images the answer holds.
     pub cache_key: CacheKeyType,
     /// None: the provider's `defaultCacheDuration`.
     pub cache_for: Option<Duration>,

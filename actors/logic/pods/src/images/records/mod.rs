@@ -114,6 +114,7 @@ impl PullSecret {
 pub struct PulledRecord {
     kind: String,
     api_version: String,
+    /// As upstream writes it; none in a record that has none.
     #[serde(with = "whole_seconds", default)]
     pub last_updated_time: Option<Timestamp>,
     /// The image's reference in the runtime.
