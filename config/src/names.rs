@@ -1,7 +1,7 @@
 //! Kubernetes' rules for label keys, label values and a few other names, as flags, files and taints
 //! must keep them.
 
-use logic_api::names;
+use logic_api::text::names;
 
 pub(crate) const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 

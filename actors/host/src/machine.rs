@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::thread::available_parallelism;
 
-use logic_api::sysctls::KernelVersion;
+use logic_api::text::sysctls::KernelVersion;
 use logic_resources::node::{MachineFacts, Support};
 
 use crate::huge_pages;

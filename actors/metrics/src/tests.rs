@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::pod_starts::START;
+use crate::pods::pod_starts::START;
 use crate::registry::{SECONDS, known};
 
 /// Names and labels, the labels in any order.

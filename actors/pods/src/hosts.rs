@@ -1,6 +1,6 @@
 //! A pod's managed hosts file, and the node's resolver configuration.
 //!
-//! The contents are decided in `logic_pods::hosts` and `logic_pods::dns`; here they are read and written, in the
+//! The contents are decided in `logic_pods::network::hosts` and `logic_pods::network::dns`; here they are read and written, in the
 //! blocking pool. Upstream: pkg/kubelet/kubelet_pods.go (`ensureHostsFile`), network/dns (1.36).
 
 use std::fs::{self, File, OpenOptions};
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
-use logic_pods::dns::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
-use logic_pods::hosts::{self, HostNameError};
+use logic_pods::network::dns::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
+use logic_pods::network::hosts::{self, HostNameError};
 use logic_resources::node_policy::NodePolicy;
 use state::events::{EventType, InvolvedObject, Recorder};
 use thiserror::Error;

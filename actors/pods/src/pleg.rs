@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use clients::runtime::{RuntimeClient, RuntimeError, RuntimePodUpdate};
 use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
 use logic_api::types::{PodUid, RuntimePod};
-use metrics::pleg as counted;
+use metrics::runtime::pleg as counted;
 use serde::Serialize;
 
 use crate::pod_manager;
@@ -188,10 +188,10 @@ impl Pleg {
     fn health(&self, ctx: &Context<Msg>) -> Result<(), String> {
         let ago = self.last_good.map(|at| ctx.now().duration_since(at));
         let threshold = match self.events_flow {
-            true => logic_pods::pleg::THRESHOLD_WITH_EVENTS,
-            false => logic_pods::pleg::THRESHOLD,
+            true => logic_pods::runtime::pleg::THRESHOLD_WITH_EVENTS,
+            false => logic_pods::runtime::pleg::THRESHOLD,
         };
-        logic_pods::pleg::health(ago, threshold)
+        logic_pods::runtime::pleg::health(ago, threshold)
     }
 
     /// Reads the event stream beside this actor until it ends.
@@ -281,7 +281,7 @@ impl Pleg {
     fn compare(&mut self, pods: BTreeMap<PodUid, RuntimePod>) -> bool {
         self.relists += 1;
         self.last_error = None;
-        let events = logic_pods::pleg::diff(&self.last, &pods);
+        let events = logic_pods::runtime::pleg::diff(&self.last, &pods);
         let mut changed: Vec<PodUid> = events.into_iter().map(|event| event.uid).collect();
         changed.dedup();
         self.last.clone_from(&pods);

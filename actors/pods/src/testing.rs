@@ -19,7 +19,7 @@ use kernel::{Addr, Intensity, Recipient, Supervisor, mailbox};
 use logic_api::objects::StaticObjects;
 use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
-use logic_pods::credentials::docker::DockerConfigDirs;
+use logic_pods::images::credentials::docker::DockerConfigDirs;
 use logic_resources::node::{LocalStorage, MachineFacts, NodeFacts, PodLimit};
 use logic_resources::node_policy::NodePolicy;
 use logic_volumes::resolve::SeLinuxMountPolicy;

@@ -42,7 +42,7 @@ struct ReadOnlyHandlers<N>(KubeletHandlers<N>);
 
 impl<N: KubeletHost> RequestHandler for ReadOnlyHandlers<N> {
     async fn answer(&self, request: Request<Incoming>) -> HandlerResponse {
-        let counted = metrics::http::begin(
+        let counted = metrics::api::http::begin(
             request.method().as_str(),
             request.uri().path(),
             "readonly",

@@ -18,8 +18,8 @@ use kernel::checkpoint::{CheckpointFile, CheckpointWriter, LoadOutcome, Schema, 
 use kernel::{Actor, Context, Exit, Reply, TimerId};
 use logic_api::backoff::BackoffTable;
 use logic_api::types::{ContainerHealth, ContainerId, PodUid};
+use logic_pods::api::take_over::ResourcesByPod;
 use logic_pods::resize::AllocatedResources;
-use logic_pods::take_over::ResourcesByPod;
 use serde::{Deserialize, Serialize};
 
 use crate::take_over::{self, AllocationFiles};

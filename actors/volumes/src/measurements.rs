@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use clients::storage::{self, StorageError, StoragePlugin};
 use kernel::Context;
+use logic_api::pod::volume_stats::{VolumeHealthState, VolumeMetrics};
 use logic_api::types::PodUid;
-use logic_api::volume_stats::{VolumeHealthState, VolumeMetrics};
 use logic_volumes::reconciler::{MeasurableVolume, MountPoint};
 use logic_volumes::{VolumeId, VolumeKind, VolumeSource};
 use state::events::EventType;

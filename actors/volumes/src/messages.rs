@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Reply;
-use logic_api::env_file::{EnvFilePath, EnvFiles};
+use logic_api::pod::volume_stats::VolumeMetrics;
+use logic_api::text::env_file::{EnvFilePath, EnvFiles};
 use logic_api::types::PodUid;
-use logic_api::volume_stats::VolumeMetrics;
 use logic_volumes::{MountedVolumes, Subpath, VolumeId};
 
 use super::{VolumeCompletion, VolumeTimer, VolumesView};

@@ -5,11 +5,11 @@ use std::time::Instant;
 use logic_resources::summary::plugin_name;
 use logic_volumes::reconciler::{OperationResult, VolumeOperation};
 use logic_volumes::{ReconstructedState, ReconstructedVolume, Volume, VolumeMode, VolumeSource};
-use metrics::runtime::CallResult;
-use metrics::volumes::{
+use metrics::node::volumes::{
     MEASURING, ORPHANS_CLEANED, ORPHANS_CLEANED_ERRORS, RECONSTRUCTED, RECONSTRUCTED_ERRORS,
     operated,
 };
+use metrics::runtime::CallResult;
 
 /// Counts an operation that has ended. Upstream's `volume_mount` stages and mounts; here the two are counted apart.
 pub(super) fn count(task: &VolumeOperation, ending: &OperationResult, began: Instant) {

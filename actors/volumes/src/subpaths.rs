@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clients::storage::{Storage, StorageError, StoragePlugin, SubpathSpec, VolumeFile};
 use kernel::{Context, Reply};
-use logic_api::env_file::{self, EnvFile, EnvFilePath, EnvFiles};
+use logic_api::text::env_file::{self, EnvFile, EnvFilePath, EnvFiles};
 use logic_api::types::PodUid;
 use logic_volumes::reconciler::MeasurableVolume;
 use logic_volumes::{Subpath, paths};

@@ -1,7 +1,7 @@
 //! The operators' view of volumes.
 
 use logic_api::pod::PodView;
-use logic_api::volume_stats::VolumeMetrics;
+use logic_api::pod::volume_stats::VolumeMetrics;
 use logic_volumes::{csi_node, reconciler};
 use serde::{Deserialize, Serialize};
 

@@ -7,8 +7,8 @@ mod sections;
 
 use std::collections::BTreeMap;
 
-pub use logic_api::go_duration::{DurationError, GoDuration};
 pub use logic_api::quantity::{Quantity, QuantityError};
+pub use logic_api::text::go_duration::{DurationError, GoDuration};
 pub use sections::*;
 use serde::{Deserialize, Serialize};
 

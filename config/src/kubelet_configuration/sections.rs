@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use logic_api::go_duration::{GoDuration, text_or_nanos};
 use logic_api::quantity::Quantity;
+use logic_api::text::go_duration::{GoDuration, text_or_nanos};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -13,17 +13,17 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::checkpoint::{self, CheckpointFile, Schema};
 use logic_api::backoff::{BackoffPolicy, BackoffTable};
-use logic_api::env_file::EnvFiles;
 use logic_api::linux::UserNamespace;
 use logic_api::manifest::{ManifestSource, UnknownFields, parse, static_pod};
 use logic_api::objects::StaticObjects;
 use logic_api::pod::PodView;
+use logic_api::text::env_file::EnvFiles;
 use logic_api::types::{ContainerId, PodUid, RuntimePod};
 use logic_pods::container::{ContainerInput, PreparedSubpaths, container_config};
-use logic_pods::dns::ResolverConfig;
+use logic_pods::network::dns::ResolverConfig;
 use logic_pods::pod_actions::{PodActionPolicy, PodObservation, compute_pod_actions};
 use logic_pods::resize::ResizeState;
-use logic_pods::runtime_class::HandlerFeatures;
+use logic_pods::runtime::runtime_class::HandlerFeatures;
 use logic_pods::sandbox::{SandboxInput, namespaces, sandbox_config};
 use logic_pods::security::ImageUser;
 use logic_pods::status::{StatusInput, StatusStage, pod_status};
@@ -198,7 +198,7 @@ fn containers_of(pod: &Pod, node: &NodePolicy, objects: &StaticObjects, ips: &[S
             namespaces: &namespaces(pod),
             target: None,
         });
-        let _hash = logic_api::hash::container_hash(container);
+        let _hash = logic_api::pod::hash::container_hash(container);
     }
 }
 

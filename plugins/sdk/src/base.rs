@@ -25,7 +25,7 @@ type Build = Box<dyn Fn(Setup) -> BoxFuture<'static, Result<Routes, Refusal>> + 
 
 /// Under which name, and where, this process serves.
 #[derive(Clone, Debug)]
-pub(crate) struct PluginIdentity {
+pub(crate) struct ProcessIdentity {
     pub(crate) name: String,
     pub(crate) generation: u64,
     pub(crate) dir: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct PluginIdentity {
 #[derive(Clone)]
 pub(crate) struct Base {
     info: Arc<Info>,
-    identity: Arc<PluginIdentity>,
+    identity: Arc<ProcessIdentity>,
     build: Arc<Build>,
     health: Health,
 
@@ -47,7 +47,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    pub(crate) fn new<F, Fut>(info: Info, identity: PluginIdentity, build: F) -> Self
+    pub(crate) fn new<F, Fut>(info: Info, identity: ProcessIdentity, build: F) -> Self
     where
         F: Fn(Setup) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Routes, Refusal>> + Send + 'static,

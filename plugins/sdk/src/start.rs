@@ -10,7 +10,7 @@ use std::{env, fs};
 use interprocess::local_socket::{GenericFilePath, ListenerOptions, ToFsName};
 use listenfd::ListenFd;
 
-use crate::base::PluginIdentity;
+use crate::base::ProcessIdentity;
 use crate::plugin::{Info, Refusal};
 
 const USAGE: &str = "started by the agent it takes its socket as descriptor 3 (LISTEN_FDS=1); \
@@ -21,13 +21,13 @@ const USAGE: &str = "started by the agent it takes its socket as descriptor 3 (L
 pub(crate) enum Start {
     /// By the agent with this process id.
     Inherited {
-        identity: PluginIdentity,
+        identity: ProcessIdentity,
         listener: UnixListener,
         agent: u32,
     },
     /// By hand; with a configuration it serves without waiting for one.
     ByHand {
-        identity: PluginIdentity,
+        identity: ProcessIdentity,
         listener: UnixListener,
         configuration: Option<Vec<u8>>,
     },
@@ -57,7 +57,7 @@ impl Start {
             .map_err(|error| Refusal::new(format!("descriptor 3: {error}; {USAGE}")))?
             .ok_or_else(|| Refusal::new(format!("no socket was handed over; {USAGE}")))?;
         let dir = env::var_os("OXLET_PLUGIN_DIR").map_or_else(env::temp_dir, PathBuf::from);
-        let identity = PluginIdentity {
+        let identity = ProcessIdentity {
             name: env::var("OXLET_PLUGIN_NAME").unwrap_or_else(|_| info.name.to_owned()),
             generation: number("OXLET_PLUGIN_GENERATION")?.unwrap_or(1),
             dir,
@@ -95,7 +95,7 @@ impl Start {
         let listener = bind(&socket)?;
         let name = arguments.name.unwrap_or_else(|| info.name.to_owned());
         Ok(Self::ByHand {
-            identity: PluginIdentity {
+            identity: ProcessIdentity {
                 name,
                 generation: 1,
                 dir,

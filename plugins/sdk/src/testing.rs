@@ -12,7 +12,7 @@ use tonic::service::Routes;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-use crate::base::{Base, PluginIdentity};
+use crate::base::{Base, ProcessIdentity};
 use crate::plugin::{Info, Kind, Refusal, Setup};
 use crate::{Health, serve, start};
 
@@ -73,7 +73,7 @@ where
 {
     let socket = folder.join("plugin.sock");
     let listener = start::bind(&socket)?;
-    let identity = PluginIdentity {
+    let identity = ProcessIdentity {
         name: info.name.to_owned(),
         generation: 1,
         dir: folder.to_owned(),

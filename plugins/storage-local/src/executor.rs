@@ -10,11 +10,11 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
-use crate::block::Held;
 use crate::kind::Backing;
-use crate::nfs::Programs;
-use crate::propagation;
 use crate::settings::Propagation;
+use crate::volumes::block::Held;
+use crate::volumes::nfs::Programs;
+use crate::volumes::propagation;
 
 /// The node's own disk does not hang, and more threads would only take more memory.
 const OWN_PLACES: usize = 16;

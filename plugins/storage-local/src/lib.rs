@@ -9,31 +9,18 @@
 //! Its configuration: `{"rootDir": "/var/lib/kubelet"}`, the folder in which the kubelet keeps its pods; with
 //! `"rootPropagation": "shared"` that folder is made a shared mount as a kubelet makes it.
 
-mod block;
 mod command;
-mod disk;
-mod empty_dir;
 mod executor;
-mod files;
-mod host_path;
 mod kind;
-mod list;
-mod local;
-mod lock;
-mod marker;
-mod nfs;
 mod payload;
-mod place;
-mod propagation;
 mod request;
-mod selinux;
 mod service;
 mod settings;
-mod stamp;
+mod state;
 mod stats;
 #[cfg(test)]
 mod testing;
-mod tree;
+mod volumes;
 mod writer;
 
 use proto::storage::storage_server::StorageServer;

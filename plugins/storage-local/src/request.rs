@@ -9,9 +9,9 @@ use proto::storage::{
 };
 use tonic::Status;
 
-use crate::files::PayloadFiles;
 use crate::kind::{Backing, LocalVolumeKind};
-use crate::place::{Place, VOLUMES};
+use crate::state::place::{Place, VOLUMES};
+use crate::volumes::files::PayloadFiles;
 
 /// One volume of one pod.
 #[derive(Debug)]

@@ -19,11 +19,18 @@ use tonic::{Request, Response, Status};
 
 use crate::executor::{Executor, Task};
 use crate::kind::{self, Backing, LocalVolumeKind};
-use crate::marker::Marker;
-use crate::place::{DEVICES, Place, VOLUMES};
 use crate::request::{Order, What};
+use crate::state::list;
+use crate::state::lock;
+use crate::state::marker::Marker;
+use crate::state::place::{DEVICES, Place, VOLUMES};
 use crate::stats::{self, Figures};
-use crate::{block, empty_dir, files, host_path, list, local, lock, selinux};
+use crate::volumes::block;
+use crate::volumes::empty_dir;
+use crate::volumes::files;
+use crate::volumes::host_path;
+use crate::volumes::local;
+use crate::volumes::selinux;
 
 /// The implementation of `oxlet.storage.v1`.
 #[derive(Clone, Debug)]

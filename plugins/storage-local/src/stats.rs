@@ -9,9 +9,9 @@ use mounts::{measure, requests};
 use proto::storage::{Measure, StatsResponse};
 use tonic::Status;
 
-use crate::empty_dir;
-use crate::host_path::{self, Found};
 use crate::kind::LocalVolumeKind;
+use crate::volumes::empty_dir;
+use crate::volumes::host_path::{self, Found};
 
 /// How a volume is measured.
 #[derive(Debug)]

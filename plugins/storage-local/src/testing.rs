@@ -8,7 +8,7 @@ use std::process::Command;
 use mounts::mount::{How, unmount_with};
 use mounts::table::{MountInfo, MountTable};
 
-use crate::place::{Place, VOLUMES, folder};
+use crate::state::place::{Place, VOLUMES, folder};
 
 pub(crate) struct Node {
     folder: tempfile::TempDir,

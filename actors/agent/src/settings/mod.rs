@@ -17,7 +17,7 @@ use logic_api::backoff::BackoffPolicy;
 use logic_api::manifest::{ApiReferences, StaticPodContext};
 use logic_api::quantity::Quantity;
 use logic_pods::PodWorkerConfig;
-use logic_pods::credentials::docker::DockerConfigDirs;
+use logic_pods::images::credentials::docker::DockerConfigDirs;
 use logic_pods::images::rate::PullRateLimit;
 use logic_pods::images::verification;
 use logic_resources::node::NodeFacts;

@@ -8,8 +8,8 @@ use config::{KubeletConfiguration, NodeConfig};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_api::linux::Seccomp;
-use logic_api::requests::{self, ResourceAmounts};
-use logic_api::sysctls::{self, SysctlAllowlist};
+use logic_api::pod::requests::{self, ResourceAmounts};
+use logic_api::text::sysctls::{self, SysctlAllowlist};
 use logic_node::node_status;
 use logic_resources::node::{
     self, ExclusiveAllocation, LocalStorage, MachineFacts, NodeFacts, NodeSwap, PodLevelResize,
@@ -135,7 +135,7 @@ pub(super) fn policy(config: &NodeConfig, machine: &MachineFacts, facts: &NodeFa
         resolver_config: PathBuf::from(&kubelet.resolver_config),
         root_dir: PathBuf::from(&config.flags.root_dir),
         pod_logs_dir: PathBuf::from(&kubelet.pod_logs_dir),
-        container_logs_dir: PathBuf::from(logic_api::labels::CONTAINER_LOGS_DIR),
+        container_logs_dir: PathBuf::from(logic_api::pod::labels::CONTAINER_LOGS_DIR),
         cgroups: kubelet.cgroups_per_qos.then(|| CgroupPolicy {
             driver: match kubelet.cgroup_driver.as_str() {
                 "systemd" => CgroupDriver::Systemd,

@@ -25,7 +25,7 @@ use logic_api::types::PodUid;
 use logic_node::certificates::{CertificateSubject, RotationPolicy};
 use logic_node::node_status::NodeFact;
 use logic_pods::admission::NodeShutdown;
-use logic_pods::terminal_on_arrival::{PodArrival, classify_arrival};
+use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 use logic_resources::thresholds::Signal;
 use pods::area::PodListeners;
 use pods::pod_manager::{self, PodSource};

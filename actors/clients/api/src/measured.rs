@@ -7,13 +7,13 @@ use rustls::sign::CertifiedKey;
 use x509_parser::parse_x509_certificate;
 
 pub(super) fn latency(host: &str, method: &Method, took: Duration) {
-    metrics::rest_client::DURATION
+    metrics::api::rest_client::DURATION
         .with_label_values(&[method.as_str(), host])
         .observe(took.as_secs_f64());
 }
 
 pub(super) fn throttled(host: &str, method: &Method, waited: Duration) {
-    metrics::rest_client::RATE_LIMITER_DURATION
+    metrics::api::rest_client::RATE_LIMITER_DURATION
         .with_label_values(&[method.as_str(), host])
         .observe(waited.as_secs_f64());
 }
@@ -21,11 +21,11 @@ pub(super) fn throttled(host: &str, method: &Method, waited: Duration) {
 /// Counts an attempt; every one after the first is a retry as well.
 pub(super) fn answered(host: &str, method: &Method, attempt: usize, code: Option<StatusCode>) {
     let code = code.map_or("<error>".to_owned(), |code| code.as_u16().to_string());
-    metrics::rest_client::REQUESTS
+    metrics::api::rest_client::REQUESTS
         .with_label_values(&[code.as_str(), method.as_str(), host])
         .inc();
     if attempt > 0 {
-        metrics::rest_client::RETRIES
+        metrics::api::rest_client::RETRIES
             .with_label_values(&[code.as_str(), method.as_str(), host])
             .inc();
     }
@@ -34,14 +34,15 @@ pub(super) fn answered(host: &str, method: &Method, attempt: usize, code: Option
 /// Notes the size of a request's body.
 pub(super) fn sent(host: &str, method: &Method, bytes: usize) {
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-    metrics::rest_client::REQUEST_SIZE
+    metrics::api::rest_client::REQUEST_SIZE
         .with_label_values(&[method.as_str(), host])
         .observe(bytes.into());
 }
 
 /// Notes the size of an answer's body, when it has been read.
 pub(super) fn size(host: &str, method: &Method) -> ResponseSizeObserver {
-    let sizes = metrics::rest_client::RESPONSE_SIZE.with_label_values(&[method.as_str(), host]);
+    let sizes =
+        metrics::api::rest_client::RESPONSE_SIZE.with_label_values(&[method.as_str(), host]);
     Box::new(move |bytes| sizes.observe(u32::try_from(bytes).unwrap_or(u32::MAX).into()))
 }
 
@@ -50,15 +51,15 @@ pub(super) type ResponseSizeObserver = Box<dyn Fn(usize) + Send>;
 
 /// Counts a run of a plugin.
 pub(super) fn plugin_ran(code: i32, how: &str) {
-    metrics::rest_client::EXEC_PLUGIN_CALLS
+    metrics::api::rest_client::EXEC_PLUGIN_CALLS
         .with_label_values(&[code.to_string().as_str(), how])
         .inc();
 }
 
 /// Counts connections that begin anew for another identity.
 pub(super) fn begun_anew() {
-    metrics::rest_client::TRANSPORTS.set(1.0);
-    metrics::rest_client::TRANSPORT_CALLS
+    metrics::api::rest_client::TRANSPORTS.set(1.0);
+    metrics::api::rest_client::TRANSPORT_CALLS
         .with_label_values(&["miss"])
         .inc();
 }
@@ -67,7 +68,7 @@ pub(super) fn begun_anew() {
 pub(super) fn plugin_certificate(key: Option<&CertifiedKey>) {
     if let Some((_, end)) = key.and_then(life) {
         let left = end.saturating_sub(now());
-        metrics::rest_client::EXEC_PLUGIN_TTL.set(seconds(left));
+        metrics::api::rest_client::EXEC_PLUGIN_TTL.set(seconds(left));
     }
 }
 
@@ -75,7 +76,7 @@ pub(super) fn plugin_certificate(key: Option<&CertifiedKey>) {
 pub(super) fn plugin_certificate_replaced(key: &CertifiedKey) {
     if let Some((begin, _)) = life(key) {
         let age = now().saturating_sub(begin);
-        metrics::rest_client::EXEC_PLUGIN_ROTATION_AGE.observe(seconds(age));
+        metrics::api::rest_client::EXEC_PLUGIN_ROTATION_AGE.observe(seconds(age));
     }
 }
 

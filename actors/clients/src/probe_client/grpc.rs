@@ -11,7 +11,7 @@ use hyper::client::conn::http2;
 use hyper::header::{CONTENT_TYPE, HeaderValue, TE, USER_AGENT};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use logic_api::go_duration::go_duration;
+use logic_api::text::go_duration::go_duration;
 use logic_pods::probes::result::ProbeOutcome;
 use logic_pods::probes::target::{RequestPurpose, authority};
 use prost::Message as _;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::try_join_all;
-use logic_api::labels;
+use logic_api::pod::labels;
 use logic_api::types::{ContainerId, PodUid, RuntimePod, SandboxId};
 use proto::cri;
 use tonic::Streaming;
@@ -19,7 +19,7 @@ impl RuntimeClient {
         let began = kernel::now();
         let pod = self.whole_pod(uid).await;
         let took = kernel::now().saturating_duration_since(began);
-        metrics::pleg::POD_RELIST_DURATION.observe(took.as_secs_f64());
+        metrics::runtime::pleg::POD_RELIST_DURATION.observe(took.as_secs_f64());
         pod
     }
 

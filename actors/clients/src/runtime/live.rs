@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::objects::Objects;
 use logic_api::types::ContainerId;
-use logic_pods::runtime_class::HandlerFeatures;
+use logic_pods::runtime::runtime_class::HandlerFeatures;
 use logic_resources::resources::LinuxResources;
 use proto::cri;
 use tonic::Code;
@@ -131,7 +131,7 @@ impl RuntimeClient {
 
     /// The features of the pod's handler; none of them if the runtime cannot be asked.
     pub async fn features(&self, pod: &Pod, objects: &dyn Objects) -> HandlerFeatures {
-        let Ok(handler) = logic_pods::runtime_class::handler(pod, objects) else {
+        let Ok(handler) = logic_pods::runtime::runtime_class::handler(pod, objects) else {
             return HandlerFeatures::default();
         };
         match self.handlers().await {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use kernel::watch;
 use logic_api::types::{ContainerId, ImageRef, PodUid, RuntimePod, SandboxId};
 use logic_pods::container::ContainerConfig;
-use logic_pods::credentials::AuthConfig;
+use logic_pods::images::credentials::AuthConfig;
 use logic_pods::sandbox::SandboxConfig;
 use plugin_host::{CallError, MESSAGE_LIMIT, PluginClient};
 use proto::cri;

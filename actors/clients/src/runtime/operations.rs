@@ -22,7 +22,7 @@ pub(super) fn count_event(happened: i64) {
     let happened = Duration::from_nanos(u64::try_from(happened).unwrap_or(0));
     let took = now.unwrap_or_default().saturating_sub(happened);
     if !happened.is_zero() {
-        metrics::pleg::EVENT_LATENCY.observe(took.as_secs_f64());
+        metrics::runtime::pleg::EVENT_LATENCY.observe(took.as_secs_f64());
     }
 }
 

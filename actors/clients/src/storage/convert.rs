@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use jiff::Timestamp;
-use logic_api::volume_stats::{VolumeHealthReport, VolumeHealthState, VolumeMetrics};
+use logic_api::pod::volume_stats::{VolumeHealthReport, VolumeHealthState, VolumeMetrics};
 use logic_volumes::{
     AccessMode, CsiToken, CsiVolume, EmptyDir, FileSet, FsGroupChangePolicy, Medium, Ownership,
     ReconstructedState, ReconstructedVolume, RegisteredDriver, Relabel, Secrets, Volume,

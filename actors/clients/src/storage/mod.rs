@@ -15,7 +15,7 @@ mod types;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use logic_api::volume_stats::VolumeMetrics;
+use logic_api::pod::volume_stats::VolumeMetrics;
 use logic_volumes::{ReconstructedVolume, Volume, VolumeKind};
 use plugin_host::{MESSAGE_LIMIT, PluginClient};
 use proto::storage as wire;

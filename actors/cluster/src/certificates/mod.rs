@@ -48,8 +48,8 @@ static NOT_AFTER: [AtomicI64; 2] = [AtomicI64::new(i64::MAX), AtomicI64::new(i64
 /// Sets the metrics that depend on the current time.
 pub fn measure(now: Timestamp) {
     let gauges = [
-        &metrics::certificates::CLIENT_TTL,
-        &metrics::certificates::SERVER_TTL,
+        &metrics::api::certificates::CLIENT_TTL,
+        &metrics::api::certificates::SERVER_TTL,
     ];
     for (gauge, not_after) in gauges.into_iter().zip(&NOT_AFTER) {
         let left = match not_after.load(Ordering::Relaxed) {
@@ -330,8 +330,12 @@ impl Rotation {
             }
             Err(error) => {
                 match self.purpose {
-                    CertificatePurpose::Client => metrics::certificates::CLIENT_RENEW_ERRORS.inc(),
-                    CertificatePurpose::Server => metrics::certificates::SERVER_RENEW_ERRORS.inc(),
+                    CertificatePurpose::Client => {
+                        metrics::api::certificates::CLIENT_RENEW_ERRORS.inc()
+                    }
+                    CertificatePurpose::Server => {
+                        metrics::api::certificates::SERVER_RENEW_ERRORS.inc()
+                    }
                 }
                 self.retry_later(error_chain(&error), ctx);
             }
@@ -350,7 +354,7 @@ impl Rotation {
         let now = ctx.timestamp();
         if let (Some(pair), CertificatePurpose::Server) = (before, self.purpose) {
             let used = now.duration_since(pair.lifetime.not_before).as_secs_f64();
-            metrics::certificates::SERVER_ROTATION_SECONDS.observe(used);
+            metrics::api::certificates::SERVER_ROTATION_SECONDS.observe(used);
         }
     }
 

@@ -331,7 +331,7 @@ impl NodeStatusManager {
         }
         self.node = node;
         if self.node.as_ref().is_some_and(is_ready) {
-            metrics::startup::ready(ctx.wall());
+            metrics::node::startup::ready(ctx.wall());
         }
         self.tell_scheduling(ctx);
         self.publish();

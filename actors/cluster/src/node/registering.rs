@@ -20,7 +20,7 @@ impl NodeStatusManager {
         let (api, within) = (self.api(), self.within());
         let policy = self.policy.status.clone();
         tracing::info!(node = policy.name, "registering");
-        metrics::startup::attempted(ctx.wall());
+        metrics::node::startup::attempted(ctx.wall());
         ctx.run(async move {
             let answer = requests::register(&api, &policy, &initial.node, within).await;
             Msg::Registered(Box::new(answer))

@@ -22,7 +22,7 @@ pub(super) async fn register(
 ) -> Result<Node, ApiError> {
     match create(api, initial, within).await {
         Ok(node) => {
-            metrics::startup::registered(kernel::wall());
+            metrics::node::startup::registered(kernel::wall());
             return Ok(node);
         }
         // A node that may not make the object may still have one.

@@ -10,7 +10,7 @@ use api_client::{ApiError, ByValue};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use logic_api::pod::PodView;
-use logic_pods::mirrors::{MirrorAction, StaticPodSet, mirror, plan};
+use logic_pods::api::mirrors::{MirrorAction, StaticPodSet, mirror, plan};
 
 /// The wait between two requests for one name; doubles as long as they fail.
 const APART: Duration = Duration::from_secs(1);

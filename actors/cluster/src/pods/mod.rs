@@ -31,7 +31,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kernel::{Actor, Context, Exit, Full, Recipient, Reply};
 use kube::Api;
 use logic_api::types::PodUid;
-use logic_pods::mirrors::StaticPodSet;
+use logic_pods::api::mirrors::StaticPodSet;
 use serde::Serialize;
 
 pub use self::mirror_pods::KnownStaticPods;

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::{PodView, has_ended};
 use logic_api::types::PodUid;
-use logic_pods::api_pods::{noted, noted_as, refused, same_desired_state};
-use logic_pods::mirrors::full_name;
+use logic_pods::api::api_pods::{noted, noted_as, refused, same_desired_state};
+use logic_pods::api::mirrors::full_name;
 
 use super::HELD;
 

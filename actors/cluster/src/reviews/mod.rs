@@ -20,7 +20,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Api;
 use kube::api::PostParams;
-use metrics::callers::ReviewKind;
+use metrics::api::callers::ReviewKind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serving::{Attributes, AuthenticatedUser, Decision, ReviewError};
@@ -150,7 +150,7 @@ fn count<K>(question: ReviewKind, answer: &kube::Result<K>, began: Instant) {
         Err(_) => None,
     };
     let took = kernel::now().saturating_duration_since(began);
-    metrics::callers::reviewed(question, code, took);
+    metrics::api::callers::reviewed(question, code, took);
 }
 
 fn user(info: UserInfo) -> AuthenticatedUser {

@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde::{Deserialize, Serialize};
 
-use crate::hash::container_hash;
 use crate::pod::PodView;
+use crate::pod::hash::container_hash;
 
 /// How long to back off, and when to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,29 +6,16 @@
 
 pub mod authz_attributes;
 pub mod backoff;
-pub mod conditions;
-pub mod env_file;
+pub mod decode;
 pub mod events;
-pub mod field_path;
-pub mod go_duration;
-pub mod hash;
-pub mod image_reference;
-pub mod labels;
 pub mod linux;
 pub mod manifest;
-pub mod names;
 pub mod node_selector;
 pub mod objects;
 pub mod pod;
 pub mod quantity;
-pub mod requests;
-pub mod strategic_patch;
-pub mod strict_decode;
-pub mod sysctls;
+pub mod text;
 pub mod types;
-pub mod unsupported_fields;
-pub mod url;
-pub mod volume_stats;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Taint;
-use logic_api::quantity::{Quantity, QuantityFormat};
-use logic_api::requests::{
+use logic_api::pod::requests::{
     self, CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, PODS, ResourceAmounts, quantity,
 };
-use logic_api::sysctls::{KernelVersion, SysctlAllowlist};
+use logic_api::quantity::{Quantity, QuantityFormat};
+use logic_api::text::sysctls::{KernelVersion, SysctlAllowlist};
 
 use crate::thresholds::ThresholdLimit;
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use logic_api::labels;
 use logic_api::linux::Seccomp;
+use logic_api::pod::labels;
 use serde::{Deserialize, Serialize};
 
 use crate::pod_cgroups::CgroupPolicy;

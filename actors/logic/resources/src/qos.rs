@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use logic_api::pod::requests::{CPU, MEMORY};
 use logic_api::pod::{PodView, is_sidecar};
 use logic_api::quantity::{bytes, milli};
-use logic_api::requests::{CPU, MEMORY};
 use serde::{Deserialize, Serialize};
 
 const NODE_CRITICAL_CLASS: &str = "system-node-critical";

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use kernel::TreeNode;
 use logic_api::types::ContainerState;
+use metrics::pods::resizes;
 use metrics::pods::{self, STATIC};
-use metrics::resizes;
 use serde_json::Value;
 
 use super::WORKERS;

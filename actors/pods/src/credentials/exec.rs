@@ -8,10 +8,10 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use config::CredentialProvider;
-use logic_pods::credentials::provider::{
+use logic_pods::images::credentials::provider::{
     ProviderResponse, ProviderResponseError, request, response,
 };
-use metrics::images as counted;
+use metrics::runtime::images as counted;
 use rustix::process::{Pid, Signal, kill_process_group};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};

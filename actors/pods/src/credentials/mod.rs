@@ -5,7 +5,7 @@
 //! - **Tells** no other actor; it answers with credentials in the order to try them in.
 //! - **Never** lets one provider hold up another, nor runs one twice at once for the same image.
 //!
-//! Upstream: pkg/credentialprovider (provider.go, plugin/plugin.go, 1.36). Decisions: `logic_pods::credentials`.
+//! Upstream: pkg/credentialprovider (provider.go, plugin/plugin.go, 1.36). Decisions: `logic_pods::images::credentials`.
 
 mod exec;
 #[cfg(test)]
@@ -23,10 +23,12 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared, join_all};
 use kernel::error_chain;
 use kernel::{Actor, Context, Exit, Reply};
-use logic_pods::credentials::docker::{self, DockerConfig, DockerConfigDirs, DockerConfigFormat};
-use logic_pods::credentials::keyring::Keyring;
-use logic_pods::credentials::provider::{ProviderCache, ProviderResponse, is_for};
-use logic_pods::credentials::{Credential, CredentialSource};
+use logic_pods::images::credentials::docker::{
+    self, DockerConfig, DockerConfigDirs, DockerConfigFormat,
+};
+use logic_pods::images::credentials::keyring::Keyring;
+use logic_pods::images::credentials::provider::{ProviderCache, ProviderResponse, is_for};
+use logic_pods::images::credentials::{Credential, CredentialSource};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 

@@ -4,7 +4,7 @@
 //! texts. The event about a failure leaves out the hook's answer, which may be secret.
 //!
 //! Upstream: pkg/kubelet/lifecycle/handlers.go, and pkg/kubelet/kuberuntime/kuberuntime_container.go
-//! (startContainer, executePreStopHook), 1.36. Decisions: `logic_pods::hooks`, `logic_pods::probes::target`.
+//! (startContainer, executePreStopHook), 1.36. Decisions: `logic_pods::container::hooks`, `logic_pods::probes::target`.
 
 #[cfg(test)]
 mod tests;
@@ -18,8 +18,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Pod};
 use logic_api::pod::PodView;
 use logic_api::types::ContainerId;
-use logic_pods::hooks as decide;
-use logic_pods::hooks::HookAction;
+use logic_pods::container::hooks as decide;
+use logic_pods::container::hooks::HookAction;
 use logic_pods::probes::messages;
 use logic_pods::probes::target::{HttpTarget, RequestPurpose};
 use state::events::{EventType, InvolvedObject, Recorder};
@@ -195,7 +195,7 @@ impl HookRunner<'_> {
             .get(&target.in_plain_http(), within)
             .await
             .ok()?;
-        metrics::pod_starts::HOOK_HTTP_FALLBACKS.inc();
+        metrics::pods::pod_starts::HOOK_HTTP_FALLBACKS.inc();
         let text = decide::fell_back(&target.authority());
         let about = InvolvedObject::pod(hook.pod, None);
         self.recorder.record(
@@ -221,7 +221,7 @@ async fn sleep(seconds: i64, within: Duration) -> Result<(), HookFailure> {
     match wanted <= within {
         true => Ok(()),
         false => {
-            metrics::pod_starts::SLEEPS_CUT.inc();
+            metrics::pods::pod_starts::SLEEPS_CUT.inc();
             Err(HookFailure::Late {
                 error: decide::SLEEP_ENDED.to_owned(),
             })

@@ -28,13 +28,13 @@ use kernel::{Actor, Addr, Context, Exit, Reply};
 use logic_api::backoff::{BackoffPolicy, BackoffTable};
 use logic_api::objects::Objects;
 use logic_api::types::WaitingReason;
-use logic_pods::credentials::Credential;
-use logic_pods::credentials::secrets::{MISSING, PullSecrets};
 use logic_pods::images as decide;
+use logic_pods::images::credentials::Credential;
+use logic_pods::images::credentials::secrets::{MISSING, PullSecrets};
 use logic_pods::images::rate::{PullRateLimit, TokenBucket};
 use logic_pods::images::{PullPolicy, messages, verification};
-use logic_pods::pod_start::PullInterval;
-use metrics::images as counted;
+use logic_pods::status::pod_start::PullInterval;
+use metrics::runtime::images as counted;
 use state::events::{EventType, InvolvedObject, Recorder};
 
 use self::pull_records::PullRecords;
@@ -216,7 +216,7 @@ impl ImageManager {
         reply: Reply<Result<PresentImage, ImageUnavailable>>,
         ctx: &mut Context<Msg>,
     ) {
-        let image = match logic_api::image_reference::with_default_tag(&wanted.image) {
+        let image = match logic_api::text::image_reference::with_default_tag(&wanted.image) {
             Ok(image) => image,
             Err(error) => {
                 let message = messages::invalid(&wanted.image, &error.to_string());

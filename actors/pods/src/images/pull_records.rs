@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use logic_api::image_reference::repository;
+use logic_api::text::image_reference::repository;
 use logic_pods::images::records::{
     self, PullCredentials, PullRecordError, PulledRecord, RecordFormat, file_name, is_file_name,
 };
 use logic_pods::images::verification::PullRecordState;
-use metrics::images;
+use metrics::runtime::images;
 
 /// The records. Files are read and written in the blocking pool, one operation at a time; only the image
 /// manager's own tasks take the lock.

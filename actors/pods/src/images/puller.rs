@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use clients::runtime::{ImagePull, RuntimeClient, RuntimeError, RuntimeImage};
 use kernel::Addr;
-use logic_api::image_reference::repository;
-use logic_pods::credentials::Credential;
+use logic_api::text::image_reference::repository;
+use logic_pods::images::credentials::Credential;
 use logic_pods::images::records::PullCredentials;
 use logic_pods::images::verification::{
     self, CredentialMatch, CredentialVerificationPolicy, ImageAccess, PullRecordState,
 };
 use logic_pods::images::{PullPolicy, messages};
-use metrics::images::{MustPullCheck, checked};
+use metrics::runtime::images::{MustPullCheck, checked};
 
 use super::pull_records::PullRecords;
 use super::request::{ImageRequest, PullTask};

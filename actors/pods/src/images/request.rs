@@ -10,14 +10,14 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::Reply;
 use logic_api::pod::PodView;
 use logic_api::types::WaitingReason;
-use logic_pods::credentials::Credential;
-use logic_pods::credentials::secrets::PullSecrets;
 use logic_pods::images as decide;
 use logic_pods::images::PullPolicy;
+use logic_pods::images::credentials::Credential;
+use logic_pods::images::credentials::secrets::PullSecrets;
 use logic_pods::images::volumes::ImageVolume;
-use logic_pods::pod_start::PullInterval;
 use logic_pods::sandbox::SandboxConfig;
 use logic_pods::security::ImageUser;
+use logic_pods::status::pod_start::PullInterval;
 
 /// Whether an image is a container's or a volume's.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use kernel::{ChildSpec, Intensity, Supervisor, mailbox};
 use logic_api::objects::StaticObjects;
 use logic_api::pod::PodView;
 use logic_api::testing::yaml::pod;
-use logic_pods::credentials::docker::DockerConfigDirs;
+use logic_pods::images::credentials::docker::DockerConfigDirs;
 use logic_pods::images::{records, volumes};
 use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings, Rpc};

@@ -97,7 +97,7 @@ impl PodCgroups {
             Some(Hierarchy::V1(_)) => 1.0,
             None => 0.0,
         };
-        metrics::cgroups::VERSION.set(version);
+        metrics::node::cgroups::VERSION.set(version);
         let sizes = host::huge_pages::read(Path::new("/sys")).into_keys();
         let sizes = sizes.filter_map(|size| i64::try_from(size).ok()).collect();
         Self::on(policy, hierarchy, sizes)
@@ -211,7 +211,7 @@ async fn timed<T>(operation: &str, work: impl Future<Output = T>) -> T {
     let began = kernel::now();
     let result = work.await;
     let took = kernel::now().saturating_duration_since(began);
-    let duration = metrics::cgroups::DURATION.with_label_values(&[operation]);
+    let duration = metrics::node::cgroups::DURATION.with_label_values(&[operation]);
     duration.observe(took.as_secs_f64());
     result
 }

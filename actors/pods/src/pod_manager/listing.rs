@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Addr;
 use logic_api::types::PodUid;
-use logic_pods::terminal_on_arrival::{PodArrival, classify_arrival};
+use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 
 use super::PodManager;
 use super::goal::{full_name, uid_of};

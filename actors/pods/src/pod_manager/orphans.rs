@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
 use logic_api::types::{PodUid, RuntimePod};
-use logic_pods::terminal_on_arrival::{PodArrival, classify_arrival};
+use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 
 use super::goal::{PodGoal, from_runtime, full_name};
 use super::{Msg, PodManager};

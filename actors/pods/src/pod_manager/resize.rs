@@ -14,8 +14,8 @@ use logic_api::types::PodUid;
 use logic_pods::resize::{
     self, AllocatedResources, Allocation, PendingResize, Requested, ResizeInput, ResizeRefusal,
 };
-use logic_pods::terminal_on_arrival;
-use metrics::resizes;
+use logic_pods::status::terminal_on_arrival;
+use metrics::pods::resizes;
 use state::checkpoints;
 
 use super::goal::PodGoal;

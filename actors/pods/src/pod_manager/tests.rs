@@ -8,7 +8,7 @@ use kernel::testing::{inbox, pass, run_paused};
 use kernel::{InjectedFault, Recipient};
 use logic_api::testing::yaml::pod;
 use logic_api::types::PodUid;
-use logic_pods::mirrors::StaticPodSet;
+use logic_pods::api::mirrors::StaticPodSet;
 
 use crate::area::PodListeners;
 use crate::pod_manager;

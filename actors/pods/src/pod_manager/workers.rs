@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kernel::watch;
 use kernel::{Addr, ChildSpec, Supervisor};
 use logic_api::pod::PodView;
-use logic_api::requests::{self, ResourceAmounts};
+use logic_api::pod::requests::{self, ResourceAmounts};
 use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_pods::admission::total_requests;

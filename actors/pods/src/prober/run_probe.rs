@@ -8,7 +8,7 @@ use logic_api::types::{ContainerHealth, ProbeResult};
 use logic_pods::probes::result::{self, ProbeGate, ProbeOutcome};
 use logic_pods::probes::schedule::{FirstProbe, ProbeTiming};
 use logic_pods::probes::{messages, schedule as times};
-use metrics::prober::ProbeMetricResult;
+use metrics::pods::prober::ProbeMetricResult;
 use state::events::{EventType, InvolvedObject};
 
 use super::attempt::Attempt;

@@ -2,7 +2,7 @@
 //!
 //! A container controls what is at the path of its message file, as far as it may write there: only a
 //! regular file is read, without blocking, and no more of it than is used. Decisions:
-//! `logic_pods::termination`.
+//! `logic_pods::container::termination`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,10 +10,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
-use logic_api::labels;
 use logic_api::pod::PodView;
+use logic_api::pod::labels;
 use logic_api::types::RuntimeContainer;
-use logic_pods::termination::{self, LogTail, MAX_MESSAGE_BYTES};
+use logic_pods::container::termination::{self, LogTail, MAX_MESSAGE_BYTES};
 use logic_resources::node_policy::NodePolicy;
 use rustix::fs::OFlags;
 

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kernel::Addr;
 use logic_api::types::{ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod};
+use logic_pods::api::take_over;
 use logic_pods::resize::AllocatedResources;
-use logic_pods::take_over;
 use state::checkpoints::{self, PodRecord};
 
 /// The checkpoint manager answers from memory.

@@ -7,8 +7,8 @@ use clients::runtime::RuntimeError;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{AskError, Context, Exit};
 use logic_api::types::{ContainerId, RuntimePod};
-use logic_pods::runtime_class::HandlerFeatures;
-use logic_pods::runtime_state::PodRuntimeState;
+use logic_pods::runtime::runtime_class::HandlerFeatures;
+use logic_pods::runtime::runtime_state::PodRuntimeState;
 use state::{checkpoints, status as status_manager};
 use volumes::NotReleased;
 

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use logic_api::labels;
 use logic_api::pod::PodView;
+use logic_api::pod::labels;
 use logic_api::types::{ContainerId, ContainerInstance};
 use logic_pods::container::{ContainerConfig, MountOrigin};
 use logic_resources::node_policy::NodePolicy;

@@ -11,10 +11,11 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::Context;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, ContainerKind, ContainerState, RuntimePod};
-use logic_pods::pod_start::{NetworkNamespace, PodStartup, PullInterval};
 use logic_pods::probes::ProbeKind;
 use logic_pods::resize::ResizeRefusal;
-use metrics::{pod_starts, pods};
+use logic_pods::status::pod_start::{NetworkNamespace, PodStartup, PullInterval};
+use metrics::pods;
+use metrics::pods::pod_starts;
 
 use super::{Msg, PodWorker, PodWorkerState};
 
@@ -187,8 +188,8 @@ pub(crate) fn probe<'a>(
     pod: &'a Pod,
     container: &'a str,
     kind: ProbeKind,
-) -> metrics::prober::ProbeLabels<'a> {
-    metrics::prober::ProbeLabels {
+) -> metrics::pods::prober::ProbeLabels<'a> {
+    metrics::pods::prober::ProbeLabels {
         kind: kind.as_str(),
         container,
         pod: pod.name(),

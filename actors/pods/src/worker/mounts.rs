@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::{AskError, Context};
-use logic_api::env_file::{self, EnvFiles};
 use logic_api::pod::PodView;
+use logic_api::text::env_file::{self, EnvFiles};
 use logic_api::types::{EventLevel, HistoryEvent};
 use logic_pods::admission;
 use logic_pods::container::{PreparedSubpaths, has_subpaths};

@@ -77,7 +77,7 @@ fn resize_events(old: &ResizeState, new: &ResizeState) -> impl Iterator<Item = R
 fn count(began: Instant, success: bool) {
     let success = if success { "true" } else { "false" };
     let took = kernel::now().saturating_duration_since(began);
-    let duration = metrics::resizes::DURATION.with_label_values(&[success]);
+    let duration = metrics::pods::resizes::DURATION.with_label_values(&[success]);
     duration.observe(took.as_secs_f64() * 1000.0);
 }
 

@@ -16,9 +16,9 @@ use logic_pods::sandbox::{
     SandboxConfig, SandboxConfigError, SandboxInput, SandboxRequest, creation_failed,
     sandbox_config,
 };
-use logic_pods::user_namespaces;
-use logic_pods::user_namespaces::UserNamespaceUnsupported;
-use metrics::pod_starts;
+use logic_pods::security::user_namespaces;
+use logic_pods::security::user_namespaces::UserNamespaceUnsupported;
+use metrics::pods::pod_starts;
 use state::events::{EventType, InvolvedObject};
 use state::user_namespaces::{Msg as Users, UserNamespaceError};
 use thiserror::Error;
@@ -198,7 +198,7 @@ impl PlanExecutor {
         if !user_namespaces::requests_user_namespace(&self.pod) {
             return Ok(UserNamespace::Node);
         }
-        let handler = logic_pods::runtime_class::handler(&self.pod, &*self.peers.objects);
+        let handler = logic_pods::runtime::runtime_class::handler(&self.pod, &*self.peers.objects);
         let handler = handler.map_err(SandboxConfigError::from)?;
         let handlers = self.peers.runtime.handlers().await?;
         user_namespaces::check_support(&handler, &handlers)?;

@@ -16,8 +16,9 @@ use logic_pods::container::{
     subpaths,
 };
 use logic_pods::images::volumes;
-use logic_pods::runtime_class::HandlerFeatures;
-use metrics::{pod_starts, volumes as counted_volumes};
+use logic_pods::runtime::runtime_class::HandlerFeatures;
+use metrics::node::volumes as counted_volumes;
+use metrics::pods::pod_starts;
 use state::events::EventType;
 
 use super::context::{PlanExecutor, PodContext, SyncProblem};

@@ -10,9 +10,9 @@ use kernel::Context;
 use logic_api::types::{
     ContainerId, ContainerState, EventLevel, HistoryEvent, RuntimePod, WaitingReason,
 };
+use logic_pods::api::take_over;
 use logic_pods::resize::ResizeState;
 use logic_pods::status::{self, StatusInput, StatusStage};
-use logic_pods::take_over;
 use state::status as status_manager;
 
 use super::notify::LastNotified;
@@ -57,7 +57,7 @@ impl PodWorker {
             ..PodStatus::default()
         }));
         self.metrics.register(&given, is_new);
-        let fields = logic_api::unsupported_fields::unsupported_fields(&given);
+        let fields = logic_api::decode::unsupported_fields::unsupported_fields(&given);
         if !fields.is_empty() && is_new {
             let message = format!("this version does not act on: {}", fields.join(", "));
             let why = HistoryEvent {

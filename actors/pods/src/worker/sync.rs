@@ -12,7 +12,7 @@ use logic_api::types::{ContainerId, PodFailure};
 use logic_pods::pod_actions::{
     ActionGate, BackoffUpdate, PodAction, PodObservation, PodPlan, compute_pod_actions, kill,
 };
-use logic_pods::runtime_class::HandlerFeatures;
+use logic_pods::runtime::runtime_class::HandlerFeatures;
 
 use super::completion::{FetchedPod, WorkerCompletion};
 use super::context::{PlanExecutor, PlanProgress};

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::Addr;
 use logic_api::pod::{PodView, has_ended};
 use logic_pods::images::rate::{PullRateLimit, TokenBucket};
-use metrics::pod_resources as counted;
+use metrics::pods::pod_resources as counted;
 use pods::pod_manager;
 use proto::pod_resources as wire;
 use proto::pod_resources::pod_resources_lister_server::{

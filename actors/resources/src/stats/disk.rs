@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use logic_api::labels::pod_log_directory;
+use logic_api::pod::labels::pod_log_directory;
 use logic_api::types::PodUid;
 use logic_resources::summary::FsStats;
 use logic_resources::summary::pods::{DiskUsage, PodDiskUsage};

@@ -7,8 +7,8 @@ use logic_api::pod::PodView;
 use logic_api::types::PodUid;
 use logic_resources::summary::plugin_name;
 use metrics::exposition::Exposition;
-use metrics::logs::{self, LogUsage};
-use metrics::volumes::{write_stats, write_totals};
+use metrics::node::volumes::{write_stats, write_totals};
+use metrics::pods::logs::{self, LogUsage};
 use pods::collectors;
 
 use super::disk::DiskScan;
@@ -135,7 +135,7 @@ mod tests {
             state: state.to_owned(),
             why: String::new(),
             path: String::new(),
-            figures: logic_api::volume_stats::VolumeMetrics::default(),
+            figures: logic_api::pod::volume_stats::VolumeMetrics::default(),
         };
         let rows = [
             row("empty-dir", "kubernetes.io/empty-dir/u1-a", "Mounted"),

@@ -25,8 +25,8 @@ use host::stats::{MachineStats, NodeFigures, SystemGroups};
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, AskError, Supervisor};
 use logic_api::pod::PodView;
+use logic_api::pod::volume_stats::VolumeMetrics;
 use logic_api::types::{PodUid, RuntimePod};
-use logic_api::volume_stats::VolumeMetrics;
 use logic_pods::PodWorkerConfig;
 use logic_resources::summary::pods::{
     self as pod_summary, RuntimeMeasurements, SummaryInput, WritableLayer,
@@ -164,7 +164,7 @@ impl SummaryProvider {
     }
 
     /// Use and capacity of the volumes of claims, each claim once.
-    pub async fn claims(&self) -> Result<Vec<metrics::volumes::ClaimUsage>, AskError> {
+    pub async fn claims(&self) -> Result<Vec<metrics::node::volumes::ClaimUsage>, AskError> {
         let (pods, volumes) = futures_util::future::try_join(self.pods(), self.volumes()).await?;
         let claims = pod_summary::claims(&pods, &volumes);
         Ok(claims.into_iter().map(claimed).collect())
@@ -362,8 +362,8 @@ fn forget_gone(rates: &mut CpuRates, listed: &BTreeMap<PodUid, RuntimePod>) {
 
 fn claimed(
     ((namespace, claim), figures): ((String, String), &VolumeMetrics),
-) -> metrics::volumes::ClaimUsage {
-    use metrics::volumes::{ClaimUsage, VolumeHealthMetric};
+) -> metrics::node::volumes::ClaimUsage {
+    use metrics::node::volumes::{ClaimUsage, VolumeHealthMetric};
     let known = |value: Option<u64>| Some(value.unwrap_or(0));
     ClaimUsage {
         namespace,
@@ -375,8 +375,10 @@ fn claimed(
         inodes_free: known(figures.inodes_free),
         inodes_used: known(figures.inodes_used),
         abnormal: figures.abnormal.as_ref().map(|told| match told.state {
-            logic_api::volume_stats::VolumeHealthState::Normal => VolumeHealthMetric::Normal,
-            logic_api::volume_stats::VolumeHealthState::Abnormal => VolumeHealthMetric::Abnormal,
+            logic_api::pod::volume_stats::VolumeHealthState::Normal => VolumeHealthMetric::Normal,
+            logic_api::pod::volume_stats::VolumeHealthState::Abnormal => {
+                VolumeHealthMetric::Abnormal
+            }
         }),
     }
 }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use metrics::queues::{self, WorkResult};
+use metrics::node::queues::{self, WorkResult};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -161,7 +161,7 @@ fn count(certificate: &CertificateDer<'_>, now: UnixTime) {
         return;
     };
     let left = parsed.validity().not_after.timestamp() as f64 - now.as_secs() as f64;
-    metrics::callers::CERTIFICATE_LIVES.observe(left);
+    metrics::api::callers::CERTIFICATE_LIVES.observe(left);
 }
 
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {

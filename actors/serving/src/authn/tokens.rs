@@ -12,7 +12,7 @@ use base64::alphabet;
 use base64::engine::{Engine, GeneralPurpose, general_purpose};
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
-use metrics::callers::{CacheLookup, Fetch, ReviewResult};
+use metrics::api::callers::{CacheLookup, Fetch, ReviewResult};
 use sha2::{Digest, Sha256};
 
 use crate::decision_cache::DecisionCache;
@@ -83,7 +83,7 @@ impl<R: Reviews> TokenAuthenticator<R> {
         };
         let answer = self.known.answer(key, |_| self.ttl, ask).await;
         let took = kernel::now().saturating_duration_since(began);
-        metrics::callers::looked(asked.get(), took);
+        metrics::api::callers::looked(asked.get(), took);
         match answer {
             Ok(Some(user)) => Ok(Some(user)),
             Ok(None) => Err(TokenError::Unknown),

@@ -178,7 +178,7 @@ struct SecureHandlers<N, R> {
 
 impl<N: KubeletHost, R: Reviews> AnswersPeer for SecureHandlers<N, R> {
     async fn answer(&self, peer: &TlsPeer, request: Request<Incoming>) -> HandlerResponse {
-        let counted = metrics::http::begin(
+        let counted = metrics::api::http::begin(
             request.method().as_str(),
             request.uri().path(),
             "readwrite",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::body::Bytes;
 use logic_api::types::ContainerId;
-use logic_pods::container_logs::{ContainerLogOptions, LogFormatter, ReadProgress};
+use logic_pods::logs::container_logs::{ContainerLogOptions, LogFormatter, ReadProgress};
 use tokio::sync::mpsc::Sender;
 
 use super::LogWatches;

@@ -1,4 +1,4 @@
-//! The logs of containers: read, and followed. What of them is shown is decided elsewhere (`logic_pods::container_logs`).
+//! The logs of containers: read, and followed. What of them is shown is decided elsewhere (`logic_pods::logs::container_logs`).
 //!
 //! A reader holds one piece of a file and one unfinished line, both bounded. Files are read beside the actors'
 //! thread.

@@ -22,8 +22,8 @@ use logic_api::objects::{
 };
 use logic_api::pod::PodView;
 use logic_api::types::PodUid;
-use logic_pods::needed::needed;
-use logic_pods::references::references;
+use logic_pods::api::needed::needed;
+use logic_pods::api::references::references;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::certificates::CheckpointedCertificate;

@@ -8,7 +8,7 @@ use logic_api::objects::{
     BoundPod, CertificateCredentials, Issuance, IssuanceRefusal, Objects,
     PendingCertificateRequest, PodCertificate, ServiceAccountToken, StaticToken,
 };
-use logic_pods::references::references;
+use logic_pods::api::references::references;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use logic_api::pod::{PodView, is_terminal};
 use logic_api::types::PodUid;
 use logic_pods::status::finish::closed;
-use logic_pods::status_patch::{self, PatchUrgency};
+use logic_pods::status::status_patch::{self, PatchUrgency};
 
 use super::known_pods::is_newer;
 use super::sync_request::SyncRequest;

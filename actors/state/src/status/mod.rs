@@ -7,7 +7,7 @@
 //!   what the API shows already, or has two requests for one pod under way.
 //!
 //! A node without an API server keeps its statuses here all the same. What is patched, and in which order:
-//! `logic_pods::status_patch`.
+//! `logic_pods::status::status_patch`.
 //!
 //! Upstream: pkg/kubelet/status/status_manager.go (1.36).
 
@@ -352,6 +352,6 @@ impl StatusManager {
 
 fn measure(took: Option<std::time::Duration>) {
     if let Some(took) = took {
-        metrics::status::SYNC_DURATION.observe(took.as_secs_f64());
+        metrics::pods::status::SYNC_DURATION.observe(took.as_secs_f64());
     }
 }

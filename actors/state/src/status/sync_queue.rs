@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use api_client::{ApiClient, ApiError, RequestLane};
 use kernel::{Context, Recipient, TimerId};
 use logic_api::types::PodUid;
-use logic_pods::status_patch::PatchUrgency;
+use logic_pods::status::status_patch::PatchUrgency;
 
 use super::sync_request::{SyncOutcome, SyncReport, SyncRequest};
 use super::{Msg, PodResync};

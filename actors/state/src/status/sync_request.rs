@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use logic_api::pod::PodView;
 use logic_api::types::PodUid;
-use logic_pods::status_patch::{self, Containers};
+use logic_pods::status::status_patch::{self, Containers};
 use serde_json::Value;
 
 use super::entry::PodOwnership;

@@ -5,7 +5,7 @@
 //! a kubelet ran since, or this agent died between the two writes. One that cannot be written is removed, since an
 //! outdated one would be believed. A damaged one, which a kubelet would not start with, is set aside and logged.
 //!
-//! Upstream: pkg/kubelet/allocation/state/state_checkpoint.go (1.36). Decisions: `logic_pods::take_over`.
+//! Upstream: pkg/kubelet/allocation/state/state_checkpoint.go (1.36). Decisions: `logic_pods::api::take_over`.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use logic_api::types::PodUid;
-use logic_pods::take_over::{
+use logic_pods::api::take_over::{
     ACTUATED, ALLOCATED, ResourcesByPod, decode_resources, encode_resources, resident,
 };
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use logic_api::linux::IdRange;
 use logic_api::types::PodUid;
-use logic_pods::user_namespaces::{FILE, decode_record, encode_record};
+use logic_pods::security::user_namespaces::{FILE, decode_record, encode_record};
 
 /// More pods than a node ever has.
 const MAX_PODS: usize = 20_000;

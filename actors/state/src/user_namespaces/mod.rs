@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use kernel::{Actor, Context, Exit, Reply};
 use logic_api::linux::IdRange;
 use logic_api::types::PodUid;
-use logic_pods::user_namespaces::{IdPool, PoolError};
+use logic_pods::security::user_namespaces::{IdPool, PoolError};
 pub use pool_ids::IdsError;
 use serde::Serialize;
 use thiserror::Error;

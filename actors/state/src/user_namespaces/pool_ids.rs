@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::time::Duration;
 
 use logic_api::linux::IdRange;
-use logic_pods::user_namespaces::{SubIdsError, sub_ids};
+use logic_pods::security::user_namespaces::{SubIdsError, sub_ids};
 use thiserror::Error;
 use tokio::process::Command;
 use tokio::time::timeout;

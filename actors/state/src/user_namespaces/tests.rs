@@ -57,7 +57,7 @@ fn record(pods: &Path, uid: &str, text: &str) {
 }
 
 fn mapping(first: u32, length: u32) -> String {
-    logic_pods::user_namespaces::encode_record(IdRange { first, length })
+    logic_pods::security::user_namespaces::encode_record(IdRange { first, length })
 }
 
 /// Upstream's TestGetOrCreateUserNamespaceMappings (its ranges; what is on the disk is given again).

@@ -27,8 +27,8 @@ use rustix::io::Errno;
 use tonic::Status;
 
 use crate::payload::{Payload, PayloadEntry};
-use crate::stamp;
-use crate::tree::{self, FileNode};
+use crate::state::stamp;
+use crate::state::tree::{self, FileNode};
 
 const DATA: &str = "..data";
 const DATA_NEW: &str = "..data_tmp";

@@ -1,11 +1,11 @@
 //! From a container's configuration to CRI's.
 
 use logic_api::linux::UserNamespace;
-use logic_pods::app_armor::AppArmor;
 use logic_pods::container::{
     ContainerConfig, ContainerMount, Device, MountAccess, MountOrigin, MountPropagation,
 };
 use logic_pods::security::Security;
+use logic_pods::security::app_armor::AppArmor;
 use logic_resources::resources::LinuxResources;
 use logic_volumes::Relabel;
 use proto::cri;

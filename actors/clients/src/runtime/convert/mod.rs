@@ -11,7 +11,7 @@ pub(super) use figures::{containers, layer, sandboxes};
 use logic_api::linux::{
     NamespaceMode, Namespaces, PortMapping, PortProtocol, SeLinuxContext, Seccomp, UserNamespace,
 };
-use logic_pods::credentials::AuthConfig;
+use logic_pods::images::credentials::AuthConfig;
 use logic_pods::sandbox::SandboxConfig;
 use logic_pods::security::GroupsPolicy;
 use proto::cri;

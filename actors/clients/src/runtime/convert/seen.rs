@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
-use logic_api::labels;
+use logic_api::pod::labels;
 use logic_api::types::{
     ContainerState, ContainerUser, EnforcedResources, PodUid, RuntimeContainer, RuntimePod,
     RuntimeSandbox, SandboxId, SandboxState,

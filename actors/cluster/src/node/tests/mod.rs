@@ -8,7 +8,7 @@ mod world;
 
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{Addr, ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
-use logic_api::requests;
+use logic_api::pod::requests;
 use logic_node::node_status::{Pressure, RuntimeCondition, RuntimeStatus};
 use serde_json::json;
 use state::events;

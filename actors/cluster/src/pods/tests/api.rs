@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api_client::plain;
 use apiserver::{ApiFault, Effect, Server, ServerOptions};
 use k8s_openapi::api::core::v1::Pod;
-use logic_pods::mirrors::StaticPodSet;
+use logic_pods::api::mirrors::StaticPodSet;
 use serde_json::{Value, json};
 
 use super::super::Msg;

@@ -11,7 +11,7 @@ use api_client::ApiClient;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::testing::{Inbox, inbox};
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Supervisor};
-use logic_pods::mirrors::StaticPodSet;
+use logic_pods::api::mirrors::StaticPodSet;
 use serde_json::{Value, json};
 
 use super::{ApiPods, KnownStaticPods, MAILBOX, Msg, PodSubscribers};

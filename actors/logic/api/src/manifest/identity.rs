@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
 
 use super::{FieldError, FieldErrorKind, ManifestError, defaults, dump, references, validate};
-use crate::hash::{Fnv128a, md5_hex};
+use crate::pod::hash::{Fnv128a, md5_hex};
 use crate::types::PodUid;
 
 const CONFIG_HASH: &str = "kubernetes.io/config.hash";

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{MAX_MANIFEST_BYTES, ManifestError, UnknownField, UnknownFields, dump};
-use crate::strict_decode::decode;
+use crate::decode::strict_decode::decode;
 
 const EXPECTED_KIND: &str = "a v1 Pod, PodList or List";
 

@@ -1,7 +1,7 @@
 //! Objects of the API that pods refer to, as far as they are available.
 //!
 //! A decision asks [`Objects`], however it is filled: from a directory of manifests, the API server, or both
-//! ([`StaticObjects`]). `logic_pods::references` lists what a pod refers to, `logic_pods::needed` what it needs in the
+//! ([`StaticObjects`]). `logic_pods::api::references` lists what a pod refers to, `logic_pods::api::needed` what it needs in the
 //! end.
 
 mod change;

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{self as core, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::hash::container_hash;
 use crate::pod::PodView;
+use crate::pod::hash::container_hash;
 use crate::types::{ContainerState, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxState};
 
 pub mod yaml;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use logic_api::requests::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+use logic_api::pod::requests::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use logic_resources::node::{LocalStorage, Support};
 
 use super::{

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{NodeStatus, NodeSwapStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use logic_api::pod::requests::ResourceAmounts;
 use logic_api::quantity;
-use logic_api::requests::ResourceAmounts;
 use logic_api::types::EventLevel;
 
 use super::{NodeEvent, NodeStatusFacts, NodeStatusPolicy};

@@ -27,7 +27,7 @@ pub use declared::{declared_features, needed_features};
 pub use host::{NodeHostFacts, os_image};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};
-use logic_api::requests::ResourceAmounts;
+use logic_api::pod::requests::ResourceAmounts;
 use logic_api::types::EventLevel;
 use logic_resources::node::{LocalStorage, Support};
 use logic_resources::thresholds::Signal;

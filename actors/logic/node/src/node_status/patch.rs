@@ -4,7 +4,7 @@
 //! as a whole: the API's merge key would merge two of one type into one.
 
 use k8s_openapi::api::core::v1::Node;
-use logic_api::strategic_patch::{difference, prune};
+use logic_api::decode::strategic_patch::{difference, prune};
 use serde_json::{Map, Value, json};
 
 /// The patch; none where nothing differs.

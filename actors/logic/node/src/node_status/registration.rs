@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use logic_api::requests::{HUGE_PAGES, ResourceAmounts};
+use logic_api::pod::requests::{HUGE_PAGES, ResourceAmounts};
 use logic_resources::node::{ARCH, HOSTNAME, OS, arch};
 
 use super::machine::{is_extended, put_all};
@@ -171,7 +171,7 @@ fn huge_pages(first: &NodeStatus, status: &mut NodeStatus) {
     ];
     for (held, first) in rows {
         let held = held.get_or_insert_default();
-        let own: ResourceAmounts = logic_api::requests::read(first.as_ref())
+        let own: ResourceAmounts = logic_api::pod::requests::read(first.as_ref())
             .into_iter()
             .filter(|(name, _)| name.starts_with(HUGE_PAGES))
             .collect();

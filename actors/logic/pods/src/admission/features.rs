@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Pod};
 use logic_api::pod::PodView;
-use logic_api::requests;
+use logic_api::pod::requests;
 use logic_api::types::PodFailure;
 use logic_node::node_status::needed_features;
 use logic_resources::node::{NodeFacts, Support};

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::Pod;
-use logic_api::requests::{
+use logic_api::pod::requests::{
     CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, OverheadPolicy, PODS, RequestBasis,
     ResourceAmounts, add, pod_requests, whole,
 };

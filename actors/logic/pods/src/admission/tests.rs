@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::{
     AppArmorProfile, ContainerPort, ContainerRestartRule, PodOS, PodSecurityContext,
     ResourceRequirements, SecurityContext, Sysctl, Taint, Toleration,
 };
+use logic_api::pod::requests::{ResourceAmounts, read};
 use logic_api::pod::{CONFIG_SOURCE, SYSTEM_CRITICAL_PRIORITY};
-use logic_api::requests::{ResourceAmounts, read};
-use logic_api::sysctls::{SysctlAllowlist, safe_allowlist};
 use logic_api::testing::*;
+use logic_api::text::sysctls::{SysctlAllowlist, safe_allowlist};
 use proptest::prelude::*;
 
 use super::*;

@@ -2,7 +2,10 @@
 //!
 //! Mirrors upstream's `generateContainerConfig` (kuberuntime_container.go at v1.36).
 
+pub mod environment;
+pub mod hooks;
 mod mounts;
+pub mod termination;
 #[cfg(test)]
 mod tests;
 
@@ -10,11 +13,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
-use logic_api::env_file::EnvFiles;
-use logic_api::labels;
 use logic_api::linux::Namespaces;
 use logic_api::objects::Objects;
 use logic_api::pod::PodView;
+use logic_api::pod::labels;
+use logic_api::text::env_file::EnvFiles;
 use logic_api::types::{ContainerId, ContainerKind};
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::resources::{LinuxResources, linux_resources};
@@ -27,8 +30,8 @@ pub use mounts::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::environment::{self, EnvironmentError, EnvironmentInput};
-use crate::runtime_class::HandlerFeatures;
+use crate::container::environment::{EnvironmentError, EnvironmentInput};
+use crate::runtime::runtime_class::HandlerFeatures;
 use crate::security::{
     ImageUser, Security, SecurityError, SecurityInput, container_security, verify_non_root,
 };

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{ContainerInput, pod_container_directory};
-use crate::environment::{self, Variables};
-use crate::runtime_class::HandlerFeatures;
+use crate::container::environment::{self, Variables};
+use crate::runtime::runtime_class::HandlerFeatures;
 
 const HOSTS: &str = "/etc/hosts";
 

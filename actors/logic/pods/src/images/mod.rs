@@ -3,13 +3,14 @@
 //! Mirrors upstream's kubelet/images (image_manager.go, helpers) and util/parsers at v1.36. `verification` decides
 //! which pods may use a present image, `records` holds the pull records.
 
+pub mod credentials;
 pub mod messages;
 pub mod rate;
 pub mod records;
 pub mod verification;
 pub mod volumes;
 
-use logic_api::image_reference::ImageReference;
+use logic_api::text::image_reference::ImageReference;
 use logic_api::types::WaitingReason;
 use serde::{Deserialize, Serialize};
 

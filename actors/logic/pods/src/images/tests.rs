@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use logic_api::image_reference::{repository, with_default_tag};
+use logic_api::text::image_reference::{repository, with_default_tag};
 use proptest::prelude::*;
 
 use super::*;

@@ -244,5 +244,6 @@ fn after(stamp: &str) -> String {
     )
 }
 
+pub mod container_logs;
 #[cfg(test)]
 mod tests;

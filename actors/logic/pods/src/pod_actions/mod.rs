@@ -39,7 +39,7 @@ pub struct PodObservation<'a> {
     pub exits: &'a BTreeMap<ContainerId, Timestamp>,
     pub backoffs: &'a BackoffTable,
     /// By container: the restart count that its log directory suggests
-    /// ([`logic_api::labels::restart_count_from_logs`]), used where the runtime has forgotten it.
+    /// ([`logic_api::pod::labels::restart_count_from_logs`]), used where the runtime has forgotten it.
     pub log_counts: &'a BTreeMap<String, u32>,
     /// Probe results by instance; an instance not listed has [`crate::probes::initial_health`].
     pub health: &'a BTreeMap<ContainerId, ContainerHealth>,

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use logic_api::backoff::container_key;
-use logic_api::go_duration::go_duration;
 use logic_api::pod::PodView;
+use logic_api::text::go_duration::go_duration;
 use logic_api::types::{
     ContainerKind, ContainerState, EventLevel, HistoryEvent, RuntimeContainer, RuntimePod,
     RuntimeSandbox, WaitingReason,

@@ -1,7 +1,7 @@
 //! What is wrong with a container that runs, and what each container needs.
 
 use k8s_openapi::api::core::v1 as core;
-use logic_api::hash::container_hash;
+use logic_api::pod::hash::container_hash;
 use logic_api::types::{ContainerHealth, ProbeResult, RuntimeContainer};
 
 use super::PodObservation;

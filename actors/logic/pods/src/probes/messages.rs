@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use logic_api::go_duration::go_duration;
+use logic_api::text::go_duration::go_duration;
 
 use super::ProbeKind;
 use super::result::ProbeOutcome;

@@ -2,7 +2,7 @@
 //!
 //! Mirrors upstream's RedirectChecker (pkg/probe/http/http.go, v1.36), and what Go's client makes of it.
 
-use logic_api::url::{self, UrlParts};
+use logic_api::text::url::{self, UrlParts};
 
 use super::target::{HttpTarget, authority, shown_path};
 

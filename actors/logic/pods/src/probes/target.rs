@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use thiserror::Error;
 
-use crate::environment::expand;
+use crate::container::environment::expand;
 
 /// Why there is no port to reach; in upstream's words.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use logic_api::pod::requests::{self, CPU, MEMORY, request, whole};
 use logic_api::pod::{PodView, is_sidecar};
 use logic_api::quantity::compare;
-use logic_api::requests::{self, CPU, MEMORY, request, whole};
 use logic_api::types::{PodFailure, PodUid};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize};
 use logic_resources::qos::{Qos, pod_qos};

@@ -5,8 +5,8 @@
 use std::cmp::Ordering;
 
 use k8s_openapi::api::core::v1::{ContainerResizePolicy, ResourceRequirements};
+use logic_api::pod::requests::{CPU, MEMORY};
 use logic_api::quantity::{bytes, milli};
-use logic_api::requests::{CPU, MEMORY};
 use serde::{Deserialize, Serialize};
 
 /// How a running container gets its allocated resources.

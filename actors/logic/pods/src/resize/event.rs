@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_api::pod::PodView;
-use logic_api::requests;
+use logic_api::pod::requests;
 use logic_api::types::{EventLevel, HistoryEvent};
 use serde::Serialize;
 

@@ -19,7 +19,7 @@ pub use change::{
 };
 pub use event::ResizeEvent;
 use k8s_openapi::api::core::v1::PodStatus;
-use logic_api::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
+use logic_api::pod::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
 pub use order::{PendingResize, order};
 pub use progress::{in_progress, memory_refusal};
 pub use requested::{Requested, infeasible_detail, requested};

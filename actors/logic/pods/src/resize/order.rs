@@ -7,8 +7,8 @@ use std::cmp::{Ordering, Reverse};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
+use logic_api::pod::requests::{CPU, MEMORY, OverheadPolicy, RequestBasis, pod_requests};
 use logic_api::quantity::{Quantity, compare};
-use logic_api::requests::{CPU, MEMORY, OverheadPolicy, RequestBasis, pod_requests};
 use logic_api::types::PodUid;
 use logic_resources::qos::{Qos, pod_qos};
 

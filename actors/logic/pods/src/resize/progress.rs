@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use logic_api::pod::requests::MEMORY;
 use logic_api::quantity::bytes;
-use logic_api::requests::MEMORY;
 use logic_api::types::{ContainerState, RuntimePod};
 
 use super::allocation::resizable;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use logic_api::pod::requests;
+use logic_api::pod::requests::{CPU, MEMORY};
 use logic_api::quantity::compare;
-use logic_api::requests;
-use logic_api::requests::{CPU, MEMORY};
 
 use super::allocation::resizable;
 

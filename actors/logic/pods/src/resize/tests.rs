@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, Pod, ResourceRequirements};
+use logic_api::pod::requests;
 use logic_api::pod::{CONFIG_SOURCE, PodView, SYSTEM_CRITICAL_PRIORITY};
-use logic_api::requests;
 use logic_api::testing::*;
 use logic_api::types::{ContainerState, EventLevel};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize, Support};

@@ -12,17 +12,18 @@ use k8s_openapi::api::core::v1::Pod;
 use logic_api::linux::{Namespaces, PortMapping, SeLinuxContext, Seccomp, UserNamespace};
 use logic_api::objects::Objects;
 use logic_api::pod::PodView;
+use logic_api::pod::labels;
+use logic_api::text::sysctls;
 use logic_api::types::{EventLevel, HistoryEvent, PodUid};
-use logic_api::{labels, sysctls};
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::resources::LinuxResources;
 use logic_volumes as volumes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::dns::{self, ResolverConfig};
-use crate::hosts::{self, HostNameError};
-use crate::runtime_class::{self, NoRuntimeClass};
+use crate::network::dns::{self, ResolverConfig};
+use crate::network::hosts::{self, HostNameError};
+use crate::runtime::runtime_class::{self, NoRuntimeClass};
 use crate::security::{GroupsPolicy, SecurityError};
 
 /// A sandbox to create, as CRI's `PodSandboxConfig`.

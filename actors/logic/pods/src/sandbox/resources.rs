@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
-use logic_api::quantity::Quantity;
-use logic_api::requests::{
+use logic_api::pod::requests::{
     self, CPU, MEMORY, OverheadPolicy, RequestBasis, ResourceAmounts, pod_limits, pod_requests,
 };
+use logic_api::quantity::Quantity;
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::resources::{LinuxResources, cpu_quota, cpu_shares};
 

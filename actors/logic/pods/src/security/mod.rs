@@ -1,7 +1,9 @@
 //! A container's effective security context (upstream's securitycontext and
 //! kuberuntime/security_context.go at v1.36): the container's own word counts before the pod's.
 
+pub mod app_armor;
 mod non_root;
+pub mod user_namespaces;
 
 use k8s_openapi::api::core::v1::{Container, Pod, SeccompProfile, SecurityContext};
 use logic_api::linux::{NamespaceMode, Namespaces, SeLinuxContext, Seccomp};
@@ -12,8 +14,8 @@ pub use non_root::verify_non_root;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::app_armor::{self, AppArmor, AppArmorError};
 use crate::sandbox::{se_linux, supplemental_groups};
+use crate::security::app_armor::{AppArmor, AppArmorError};
 
 /// A container's security context, as CRI's `LinuxContainerSecurityContext`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

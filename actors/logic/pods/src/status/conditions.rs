@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use logic_api::conditions::{
+use logic_api::pod::conditions::{
     ALL_RESTARTING, CONTAINERS_READY, DISRUPTION_TARGET, INITIALIZED, READY, READY_TO_START,
     RESIZE_IN_PROGRESS, RESIZE_PENDING, SCHEDULED, TERMINATION_BY_KUBELET, is_kubelet_condition,
 };

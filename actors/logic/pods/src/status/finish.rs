@@ -5,7 +5,7 @@
 use jiff::{Timestamp, Unit};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use logic_api::labels::truncate;
+use logic_api::pod::labels::truncate;
 use logic_api::pod::{PodView, is_sidecar};
 
 use super::PodPhase;

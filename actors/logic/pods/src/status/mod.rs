@@ -9,8 +9,11 @@ pub mod containers;
 pub mod finish;
 mod health;
 pub mod phase;
+pub mod pod_start;
 mod resources;
 pub mod restart_all;
+pub mod status_patch;
+pub mod terminal_on_arrival;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,7 +30,7 @@ use logic_resources::qos::pod_qos;
 pub use phase::PodPhase;
 
 use crate::resize::ResizeState;
-use crate::runtime_class::HandlerFeatures;
+use crate::runtime::runtime_class::HandlerFeatures;
 
 /// Where the pod's worker is in the pod's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,7 +64,7 @@ pub struct StatusInput<'a> {
     pub health: &'a BTreeMap<ContainerId, ContainerHealth>,
     /// Where an in-place resize stands.
     pub resize: &'a ResizeState,
-    /// By container instance: the last words of those that ended ([`crate::termination`]).
+    /// By container instance: the last words of those that ended ([`crate::container::termination`]).
     pub last_words: &'a BTreeMap<ContainerId, String>,
 }
 

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{self as core, ContainerStatus, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_api::pod::PodView;
-use logic_api::quantity::{self, QuantityFormat, QuantityValue, bytes, milli};
-use logic_api::requests::{
+use logic_api::pod::requests::{
     CPU, MEMORY, OverheadPolicy, RequestBasis, ResourceAmounts, pod_limits, pod_requests,
 };
+use logic_api::quantity::{self, QuantityFormat, QuantityValue, bytes, milli};
 use logic_api::types::{ContainerState, EnforcedResources, RuntimeContainer};
 use logic_resources::pod_cgroups::all_limited;
 

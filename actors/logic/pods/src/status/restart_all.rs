@@ -4,8 +4,8 @@
 //! of its api/v1/pod/util.go at v1.36. What is done about it, [`crate::pod_actions::restart_all`] decides.
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use logic_api::conditions::ALL_RESTARTING;
 use logic_api::pod::PodView;
+use logic_api::pod::conditions::ALL_RESTARTING;
 use logic_api::types::RuntimePod;
 
 use crate::pod_actions::restart_all::trigger;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use logic_api::pod::PodView;
-use logic_api::quantity::Quantity;
-use logic_api::requests::{
+use logic_api::pod::requests::{
     self, CPU, HUGE_PAGES, MEMORY, OverheadPolicy, RequestBasis, ResourceAmounts,
 };
+use logic_api::quantity::Quantity;
 use serde::{Deserialize, Serialize};
 
 use crate::node_policy::NodePolicy;

@@ -6,8 +6,8 @@
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_api::pod::PodView;
+use logic_api::pod::requests::{CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY};
 use logic_api::quantity::{bytes, is_zero, milli};
-use logic_api::requests::{CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY};
 use logic_api::types::ContainerKind;
 use thiserror::Error;
 

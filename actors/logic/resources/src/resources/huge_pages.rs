@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_api::pod::PodView;
+use logic_api::pod::requests::HUGE_PAGES;
 use logic_api::quantity::bytes;
-use logic_api::requests::HUGE_PAGES;
 
 use super::limits as limits_of;
 

@@ -5,8 +5,8 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use logic_api::pod::PodView;
+use logic_api::pod::requests::MEMORY;
 use logic_api::quantity::bytes;
-use logic_api::requests::MEMORY;
 use serde::{Deserialize, Serialize};
 
 use super::{LinuxResources, NodeCgroupVersion, limits, requests};

@@ -14,8 +14,8 @@ pub use huge_pages::huge_page_name;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_api::pod::PodView;
+use logic_api::pod::requests::{CPU, MEMORY};
 use logic_api::quantity::{bytes, is_zero, milli};
-use logic_api::requests::{CPU, MEMORY};
 pub use memory::{
     MemoryQos, MemoryReservationPolicy, OomKill, SwapBehaviour, SwapPolicy,
     effective_swap_behaviour,

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use logic_api::pod::volume_stats::VolumeMetrics;
 use logic_api::types::{
     ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxId,
 };
-use logic_api::volume_stats::VolumeMetrics;
 
 use super::rates::CpuRates;
 use super::storage::{self, plus};

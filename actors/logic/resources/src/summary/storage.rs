@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
-use logic_api::volume_stats::{VolumeHealthState, VolumeMetrics};
+use logic_api::pod::volume_stats::{VolumeHealthState, VolumeMetrics};
 
 use super::pods::{DiskUsage, PodDiskUsage};
 use super::{ClaimRef, ContainerStats, FsStats, VolumeHealth, VolumeStats};

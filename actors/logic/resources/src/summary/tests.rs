@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use logic_api::pod::volume_stats::{VolumeHealthReport, VolumeHealthState, VolumeMetrics};
 use logic_api::testing::bare;
 use logic_api::types::{
     ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxId,
     SandboxState,
 };
-use logic_api::volume_stats::{VolumeHealthReport, VolumeHealthState, VolumeMetrics};
 use serde_json::json;
 
 use super::pods::{

@@ -4,8 +4,8 @@
 //! address, and no limit of the pod as a whole stands in for that of a container.
 
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, Pod, ResourceFieldSelector};
-use logic_api::field_path::{lines, subscript};
 use logic_api::pod::PodView;
+use logic_api::text::field_path::{lines, subscript};
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::resources::{self, ResourceFieldError};
 

@@ -1,8 +1,8 @@
 //! When a token or certificate is checked again.
 
 use jiff::{SignedDuration, Timestamp};
-use logic_api::hash::fnv32a;
 use logic_api::pod::PodView;
+use logic_api::pod::hash::fnv32a;
 
 use super::FilesBuilder;
 

@@ -5,8 +5,8 @@
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use logic_api::pod::PodView;
+use logic_api::pod::requests::{HUGE_PAGES, MEMORY};
 use logic_api::quantity::{Quantity, bytes};
-use logic_api::requests::{HUGE_PAGES, MEMORY};
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::pod_cgroups::pod_limits;
 

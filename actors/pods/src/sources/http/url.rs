@@ -2,7 +2,7 @@
 
 use hyper::Uri;
 use hyper::http::uri::{Authority, InvalidUri, PathAndQuery, Scheme};
-use logic_api::url::{self, UrlParts};
+use logic_api::text::url::{self, UrlParts};
 
 /// A URL that can be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]

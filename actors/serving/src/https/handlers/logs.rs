@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use logic_pods::container_logs::{
+use logic_pods::logs::container_logs::{
     ContainerLogOptions, LogOptionsError, LogQueryFields, find_instance,
 };
 use tokio::sync::mpsc;

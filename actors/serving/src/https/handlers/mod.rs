@@ -36,7 +36,7 @@ const STREAMS: usize = 256;
 
 /// A request while it is handled.
 pub(crate) struct RequestContext {
-    pub(crate) counted: ::metrics::http::RequestTimer,
+    pub(crate) counted: ::metrics::api::http::RequestTimer,
     pub(crate) from: Option<IpAddr>,
     pub(crate) door: ServerPort,
 }

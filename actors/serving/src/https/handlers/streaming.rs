@@ -166,7 +166,9 @@ impl<N: KubeletHost> KubeletHandlers<N> {
 
 /// Counts a stream that comes in a WebSocket and is served here.
 fn count(name: &str) {
-    ::metrics::http::WEBSOCKETS.with_label_values(&[name]).inc();
+    ::metrics::api::http::WEBSOCKETS
+        .with_label_values(&[name])
+        .inc();
 }
 
 /// Whether the pod is the one that a request names by its UID, if it does.

@@ -191,11 +191,20 @@ fn whoever_leaves_is_not_read_for() {
         assert!(stream.read(&mut first).await.unwrap() > 0);
         let labels = ["GET", "containerLogs", "readwrite", "false"];
         let gone = async || {
-            while metrics::http::INFLIGHT.with_label_values(&labels).get() > 0.0 {
+            while metrics::api::http::INFLIGHT
+                .with_label_values(&labels)
+                .get()
+                > 0.0
+            {
                 kernel::testing::pass(std::time::Duration::from_millis(20)).await;
             }
         };
-        assert!(metrics::http::INFLIGHT.with_label_values(&labels).get() > 0.0);
+        assert!(
+            metrics::api::http::INFLIGHT
+                .with_label_values(&labels)
+                .get()
+                > 0.0
+        );
         drop(stream);
         tokio::time::timeout(SOON, gone()).await.unwrap();
     });

@@ -438,9 +438,16 @@ fn status_and_flags_are_objects_for_those_who_name_them() {
 fn requests_are_counted_by_their_roots() {
     run(open, async |rig: Rig| {
         let labels = ["GET", "configz", "readwrite", "false"];
-        let before = metrics::http::REQUESTS.with_label_values(&labels).get();
+        let before = metrics::api::http::REQUESTS
+            .with_label_values(&labels)
+            .get();
         rig.ask("GET /configz").await;
-        assert!(metrics::http::REQUESTS.with_label_values(&labels).get() > before);
+        assert!(
+            metrics::api::http::REQUESTS
+                .with_label_values(&labels)
+                .get()
+                > before
+        );
         let tree = rig.root.tree().await;
         let snapshot = &tree.find("test/https").unwrap().snapshot;
         assert_eq!(snapshot["requests"], 1);

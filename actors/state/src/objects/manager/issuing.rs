@@ -308,7 +308,7 @@ impl ObjectManager {
             let state = issuance.map_or("not_yet_issued", |issuance| issuance.state(now));
             Some((own.signer_name.as_str(), state))
         });
-        metrics::certificates::of_pods(states);
+        metrics::api::certificates::of_pods(states);
     }
 }
 

@@ -10,7 +10,7 @@
 //!
 //! ConfigMaps and Secrets go by `configMapAndSecretChangeDetectionStrategy`; services are watched by namespace, claims,
 //! volumes and attachments are fetched by name, because a node may not list them. Which of them a pod needs says
-//! `logic_pods::needed::needed`.
+//! `logic_pods::api::needed::needed`.
 //!
 //! Upstream: pkg/kubelet/{secret,configmap,token,runtimeclass,podcertificate}, pkg/kubelet/util/manager (1.36). Unlike
 //! there, a watched object stays watched while a pod refers to it, used or not, so that no container starts with an
@@ -37,8 +37,8 @@ use logic_api::objects::{
 };
 use logic_api::pod::{PodView, has_ended};
 use logic_api::types::PodUid;
-use logic_pods::needed::needed;
-use logic_pods::references::{PodReferences, references};
+use logic_pods::api::needed::needed;
+use logic_pods::api::references::{PodReferences, references};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 

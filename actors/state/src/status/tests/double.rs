@@ -7,7 +7,7 @@ use api_client::plain;
 use apiserver::{Server, ServerOptions};
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
 use kernel::Addr;
-use logic_pods::status_patch::equal;
+use logic_pods::status::status_patch::equal;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 

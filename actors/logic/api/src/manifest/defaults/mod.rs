@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
     ObjectFieldSelector, Pod, PodSpec, Probe,
 };
 
-use crate::image_reference::ImageReference;
+use crate::text::image_reference::ImageReference;
 
 const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 const GRACE_SECONDS: i64 = 30;

@@ -24,7 +24,7 @@ use std::ops::RangeInclusive;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::names;
+use crate::text::names;
 
 /// One field that is wrong, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceClaim, ResourceRequiremen
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use super::{FieldErrorKind, FieldErrors, names, text};
+use crate::pod::requests::{self, OverheadPolicy, RequestBasis, ResourceAmounts};
 use crate::quantity::{Quantity, compare};
-use crate::requests::{self, OverheadPolicy, RequestBasis, ResourceAmounts};
 
 type ValidatedResourceList = BTreeMap<String, ApiQuantity>;
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{FieldErrors, names, windows};
-use crate::sysctls::{self, KernelNamespace, SysctlAllowlist};
+use crate::text::sysctls::{self, KernelNamespace, SysctlAllowlist};
 
 const FIELD: &str = "spec.securityContext";
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];

@@ -159,7 +159,7 @@ const UNKNOWN: &str = "unknown field";
 
 /// Into the type; a field that the type does not have is refused.
 fn typed<T: DeserializeOwned>(at: DocumentNumber, document: &Value) -> Result<T, ObjectError> {
-    let read = crate::strict_decode::decode(document);
+    let read = crate::decode::strict_decode::decode(document);
     let read = read.map_err(|misfit| at.field(&misfit.path, misfit.problem))?;
     match read.unknown.first() {
         None => Ok(read.value),

@@ -9,7 +9,7 @@ mod rest;
 
 use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use logic_api::requests;
+use logic_api::pod::requests;
 use logic_api::testing::{at, quantities, string_map};
 
 use super::*;

@@ -7,7 +7,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
-use logic_api::requests::{CPU, MEMORY, request};
+use logic_api::pod::requests::{CPU, MEMORY, request};
 use logic_api::types::{PodFailure, PodUid};
 use logic_resources::qos::{Qos, pod_qos};
 

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use logic_api::hash::hex;
+use logic_api::pod::hash::hex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::credentials::{Credential, CredentialSource};
+use crate::images::credentials::{Credential, CredentialSource};
 
 const GROUP: &str = "kubelet.config.k8s.io/";
 /// The version that is written; `v1alpha1` of 1.34 and older is read as well.

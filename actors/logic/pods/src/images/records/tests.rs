@@ -3,7 +3,7 @@
 use logic_api::testing::at;
 
 use super::*;
-use crate::credentials::{AuthConfig, SecretId};
+use crate::images::credentials::{AuthConfig, SecretId};
 
 fn secret(uid: &str, namespace: &str, name: &str, hash: &str) -> PullSecret {
     PullSecret {

@@ -2,10 +2,10 @@
 //!
 //! Mirrors pkg/kubelet/images/pullmanager (v1.36): image_pull_policies.go and MustAttemptImagePull.
 
-use logic_api::image_reference::repository;
+use logic_api::text::image_reference::repository;
 
 use super::records::{PullSecret, PulledRecord};
-use crate::credentials::Credential;
+use crate::images::credentials::Credential;
 
 /// Secrets known of one image beyond which a further one is accepted but not written down.
 const MAX_RECORDED_CREDENTIALS: usize = 100;

@@ -4,7 +4,7 @@ use logic_api::testing::at;
 
 use super::super::records::PullCredentials;
 use super::*;
-use crate::credentials::{AuthConfig, CredentialSource, SecretId};
+use crate::images::credentials::{AuthConfig, CredentialSource, SecretId};
 
 const IMAGE: &str = "example.com/testing/test:latest";
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::CSIPersistentVolumeSource;
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment, VolumeError};
-use logic_api::hash::hex;
+use logic_api::pod::hash::hex;
 use sha2::{Digest, Sha256};
 
 use super::super::event_reasons::{ATTACH_LIMIT, Operation};

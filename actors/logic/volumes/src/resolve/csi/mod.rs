@@ -9,8 +9,8 @@ mod tokens;
 pub use attach::attachment_name;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, CSIVolumeSource};
 use k8s_openapi::api::storage::v1::CSIDriver;
-use logic_api::hash::hex;
 use logic_api::pod::PodView;
+use logic_api::pod::hash::hex;
 use sha2::{Digest, Sha256};
 
 use super::event_reasons::Operation;

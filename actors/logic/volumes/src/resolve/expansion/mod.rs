@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use logic_api::decode::strategic_patch::{difference, prune};
 use logic_api::quantity::bytes;
-use logic_api::strategic_patch::{difference, prune};
 use serde_json::{Value, json};
 
 use super::lookup::ObjectLookup;

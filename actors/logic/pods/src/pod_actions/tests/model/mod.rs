@@ -53,7 +53,10 @@ fn assert_settled(world: &PodModel) {
         let newest = runtime.newest(&spec.name).unwrap();
         if newest.state == ContainerState::Running {
             alive += 1;
-            assert_eq!(newest.hash, Some(logic_api::hash::container_hash(spec)));
+            assert_eq!(
+                newest.hash,
+                Some(logic_api::pod::hash::container_hash(spec))
+            );
         } else {
             assert!(
                 !should_start(pod, spec, Some(newest)),

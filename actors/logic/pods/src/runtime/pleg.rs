@@ -1,0 +1,251 @@
+//! What changed in the runtime between two relists (upstream's pleg/generic.go at v1.36).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use logic_api::text::go_duration::go_duration;
+use logic_api::types::{
+    ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, SandboxId, SandboxState,
+};
+use serde::{Deserialize, Serialize};
+
+/// One thing that happened to one pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PodEvent {
+    pub uid: PodUid,
+    pub kind: PodEventKind,
+}
+
+/// What changed. The order is the order of a pod's events: ends come before starts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum PodEventKind {
+    ContainerDied {
+        id: ContainerId,
+        name: String,
+        exit_code: i32,
+    },
+    ContainerRemoved {
+        id: ContainerId,
+        name: String,
+    },
+    /// A sandbox came, went, or is no longer ready.
+    SandboxChanged {
+        id: SandboxId,
+    },
+    ContainerStarted {
+        id: ContainerId,
+        name: String,
+    },
+    /// A container came, not started yet, or its state is not known.
+    ContainerChanged {
+        id: ContainerId,
+        name: String,
+    },
+}
+
+/// How old the last good relist may be, without an event stream and with one.
+pub const THRESHOLD: Duration = Duration::from_secs(180);
+pub const THRESHOLD_WITH_EVENTS: Duration = Duration::from_secs(600);
+
+/// Whether relists come through, as upstream words it.
+pub fn health(last: Option<Duration>, threshold: Duration) -> Result<(), String> {
+    match last {
+        None => Err("pleg has yet to be successful".to_owned()),
+        Some(ago) if ago > threshold => {
+            let (ago, threshold) = (go_duration(ago), go_duration(threshold));
+            Err(format!(
+                "pleg was last seen active {ago} ago; threshold is {threshold}"
+            ))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Compares two relists; the result is sorted by pod.
+pub fn diff(
+    old: &BTreeMap<PodUid, RuntimePod>,
+    new: &BTreeMap<PodUid, RuntimePod>,
+) -> Vec<PodEvent> {
+    let uids: BTreeSet<_> = old.keys().chain(new.keys()).collect();
+    let none = RuntimePod::default();
+    uids.into_iter()
+        .flat_map(|uid| {
+            let before = old.get(uid).unwrap_or(&none);
+            let after = new.get(uid).unwrap_or(&none);
+            let kinds = diff_pod(before, after);
+            kinds.into_iter().map(|kind| PodEvent {
+                uid: uid.clone(),
+                kind,
+            })
+        })
+        .collect()
+}
+
+/// Compares two states of one pod.
+pub fn diff_pod(old: &RuntimePod, new: &RuntimePod) -> BTreeSet<PodEventKind> {
+    let mut events = BTreeSet::new();
+    let (before, after) = (containers(old), containers(new));
+    let ids: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    for id in ids {
+        container_events(before.get(id).copied(), after.get(id).copied(), &mut events);
+    }
+    let (before, after) = (sandboxes(old), sandboxes(new));
+    let ids: BTreeSet<_> = before.keys().chain(after.keys()).copied().collect();
+    let changed = ids.into_iter().filter(|id| before.get(id) != after.get(id));
+    events.extend(changed.map(|id| PodEventKind::SandboxChanged { id: id.clone() }));
+    events
+}
+
+fn container_events(
+    before: Option<&RuntimeContainer>,
+    after: Option<&RuntimeContainer>,
+    events: &mut BTreeSet<PodEventKind>,
+) {
+    use ContainerState::{Created, Exited, Running, Unknown};
+    let Some(seen) = after.or(before) else { return };
+    let (id, name, exit_code) = (seen.id.clone(), seen.name.clone(), seen.exit_code);
+    let died = PodEventKind::ContainerDied {
+        id: id.clone(),
+        name: name.clone(),
+        exit_code,
+    };
+    let removed = PodEventKind::ContainerRemoved {
+        id: id.clone(),
+        name: name.clone(),
+    };
+    match (before.map(|c| c.state), after.map(|c| c.state)) {
+        (old, new) if old == new => {}
+        (_, Some(Running)) => {
+            events.insert(PodEventKind::ContainerStarted { id, name });
+        }
+        (_, Some(Exited)) => {
+            events.insert(died);
+        }
+        (_, Some(Created | Unknown)) => {
+            events.insert(PodEventKind::ContainerChanged { id, name });
+        }
+        (Some(Exited), None) => {
+            events.insert(removed);
+        }
+        // Gone between two relists: it must have died first.
+        (_, None) => events.extend([died, removed]),
+    }
+}
+
+fn containers(pod: &RuntimePod) -> BTreeMap<&ContainerId, &RuntimeContainer> {
+    pod.containers.iter().map(|c| (&c.id, c)).collect()
+}
+
+fn sandboxes(pod: &RuntimePod) -> BTreeMap<&SandboxId, (SandboxState, &[String])> {
+    pod.sandboxes
+        .iter()
+        .map(|s| (&s.id, (s.state, s.ips.as_slice())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use logic_api::testing::*;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn words_of(old: &RuntimePod, new: &RuntimePod) -> Vec<String> {
+        let word = |kind: PodEventKind| match kind {
+            PodEventKind::ContainerStarted { id, .. } => format!("started {id}"),
+            PodEventKind::ContainerDied { id, exit_code, .. } => format!("died {id} {exit_code}"),
+            PodEventKind::ContainerRemoved { id, .. } => format!("removed {id}"),
+            PodEventKind::ContainerChanged { id, .. } => format!("changed {id}"),
+            PodEventKind::SandboxChanged { id } => format!("sandbox {id}"),
+        };
+        diff_pod(old, new).into_iter().map(word).collect()
+    }
+
+    /// Upstream's TestRelisting and its table of generateEvents.
+    #[test]
+    fn each_change_of_state_is_one_event() {
+        use ContainerState::{Created, Exited, Running, Unknown};
+        let cases: [(Option<ContainerState>, Option<ContainerState>, &[&str]); 12] = [
+            (None, Some(Running), &["started c-0"]),
+            (None, Some(Exited), &["died c-0 0"]),
+            (None, Some(Created), &["changed c-0"]),
+            (Some(Created), Some(Running), &["started c-0"]),
+            (Some(Running), Some(Running), &[]),
+            (Some(Running), Some(Exited), &["died c-0 0"]),
+            (Some(Running), Some(Unknown), &["changed c-0"]),
+            (Some(Unknown), Some(Running), &["started c-0"]),
+            (Some(Running), None, &["died c-0 0", "removed c-0"]),
+            (Some(Unknown), None, &["died c-0 0", "removed c-0"]),
+            (Some(Exited), None, &["removed c-0"]),
+            (Some(Exited), Some(Exited), &[]),
+        ];
+        let pod = pod("p").app("c");
+        let look = |state: Option<ContainerState>| match state {
+            Some(state) => runtime(&pod).with(instance(&pod, "c", state)),
+            None => runtime(&pod),
+        };
+        for (old, new, events) in cases {
+            assert_eq!(
+                words_of(&look(old), &look(new)),
+                events,
+                "{old:?} -> {new:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn sandboxes_come_lose_readiness_and_go() {
+        let pod = pod("p").app("c");
+        let (ready, none) = (runtime(&pod), RuntimePod::default());
+        let down = ready.clone().with_sandbox(SandboxState::NotReady);
+        for (old, new) in [(&none, &ready), (&ready, &down), (&ready, &none)] {
+            assert_eq!(words_of(old, new), ["sandbox s0"]);
+        }
+    }
+
+    #[test]
+    fn events_are_sorted_by_pod() {
+        let look = |name: &str| {
+            let pod = pod(name).app("c");
+            (PodUid::from(name), runtime(&pod).running(&pod, "c"))
+        };
+        let new = BTreeMap::from([look("b"), look("a")]);
+        let events = diff(&BTreeMap::new(), &new);
+        let uids: Vec<_> = events.iter().map(|e| e.uid.as_str()).collect();
+        assert_eq!(uids, ["a", "a", "b", "b"]);
+        assert!(diff(&new, &new).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_changed_means_no_event_and_order_means_nothing(states in prop::collection::vec(0_usize..4, 0..6)) {
+            let all = [ContainerState::Created, ContainerState::Running, ContainerState::Exited, ContainerState::Unknown];
+            let pod = pod("p").app("c");
+            let mut look = runtime(&pod);
+            for (index, state) in states.iter().enumerate() {
+                let mut container = instance(&pod, "c", all[*state]);
+                container.id = format!("c-{index}").into();
+                look.containers.push(container);
+            }
+            let mut turned = look.clone();
+            turned.containers.reverse();
+            prop_assert!(diff_pod(&look, &turned).is_empty());
+        }
+    }
+
+    /// Upstream's TestHealthy.
+    #[test]
+    fn a_relist_that_does_not_come_through_is_told_after_the_threshold() {
+        let minutes = |n: u64| Some(Duration::from_secs(60 * n));
+        assert_eq!(
+            health(None, THRESHOLD),
+            Err("pleg has yet to be successful".into())
+        );
+        assert_eq!(health(minutes(3), THRESHOLD), Ok(()));
+        assert_eq!(
+            health(minutes(4), THRESHOLD),
+            Err("pleg was last seen active 4m0s ago; threshold is 3m0s".into())
+        );
+        assert_eq!(health(minutes(6), THRESHOLD_WITH_EVENTS), Ok(()));
+    }
+}
