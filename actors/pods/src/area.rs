@@ -207,12 +207,10 @@ impl PodArea<'_> {
         worker::Peers {
             runtime: self.peers.runtime.clone(),
             images: self.addrs.images.clone(),
-            statuses: self.peers.state.statuses.clone(),
-            checkpoints: self.peers.state.checkpoints.clone(),
+            state: self.peers.state.clone(),
             pod_manager: self.addrs.pod_manager.clone(),
             prober: self.addrs.prober.clone(),
             logs: self.addrs.logs.clone(),
-            users: self.peers.state.users.clone(),
             volumes: self.peers.volumes.clone(),
             cgroups: PodCgroups::new(rules.node.cgroups.clone()),
             recorder: self.recorder.clone(),

@@ -127,8 +127,8 @@ mod tests {
         assert_eq!(names, ["storage-csi", "storage-local"]);
         for (name, declared) in &storage {
             let start = LaunchMethod::Managed {
-                command: Path::new("/opt/oxlet").join(name),
-                args: vec![],
+                command: "/opt/oxlet/oxlet-plugins".into(),
+                args: vec![name.clone()],
             };
             let identity = (declared.name.as_str(), declared.kind, &declared.start);
             assert_eq!(identity, (name.as_str(), ServiceKind::Storage, &start));

@@ -173,14 +173,19 @@ impl PodWorkers {
         let mut pods: BTreeSet<PodUid> = unmanaged.cloned().collect();
         pods.extend(list.keys().cloned());
         // Sent again with the next clean-up; until then only ids stay in use.
-        drop(self.peers.users.tell(user_namespaces::Msg::Retain { pods }));
+        drop(
+            self.peers
+                .state
+                .users
+                .tell(user_namespaces::Msg::Retain { pods }),
+        );
     }
 
     /// Tells the status manager again which pods have ended.
     pub(super) fn tell_ended(&self, ended: &BTreeSet<PodUid>) {
         for uid in ended {
             let forget = status::Msg::Forget { uid: uid.clone() };
-            if let Err(full) = self.peers.statuses.tell(forget) {
+            if let Err(full) = self.peers.state.statuses.tell(forget) {
                 tracing::warn!("the end of a pod is told later: {full}");
             }
         }

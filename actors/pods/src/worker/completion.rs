@@ -149,10 +149,12 @@ impl PodWorker {
         let uid = &self.uid;
         let sent = [
             self.peers
+                .state
                 .checkpoints
                 .tell(checkpoints::Msg::Forget { uid: uid.clone() })
                 .is_ok(),
             self.peers
+                .state
                 .statuses
                 .tell(status_manager::Msg::Forget { uid: uid.clone() })
                 .is_ok(),

@@ -51,8 +51,8 @@ use logic_pods::PodWorkerConfig;
 use logic_pods::runtime::runtime_class::HandlerFeatures;
 use logic_pods::runtime::runtime_state::PodRuntimeState;
 use serde::Serialize;
+use state::area::StateAddrs;
 use state::events::Recorder;
-use state::{checkpoints, status as status_manager, user_namespaces};
 
 use self::checkpoint::PodCheckpoint;
 pub use self::completion::WorkerCompletion;
@@ -99,12 +99,11 @@ pub enum Msg {
 pub struct Peers {
     pub runtime: RuntimeClient,
     pub images: Addr<images::Msg>,
-    pub statuses: Addr<status_manager::Msg>,
-    pub checkpoints: Addr<checkpoints::Msg>,
+    /// The status manager, the checkpoint manager and the user namespace manager.
+    pub state: StateAddrs,
     pub pod_manager: Addr<pod_manager::Msg>,
     pub prober: Addr<prober::Msg>,
     pub logs: Addr<logs::Msg>,
-    pub users: Addr<user_namespaces::Msg>,
     pub volumes: Addr<volumes::Msg>,
     pub cgroups: PodCgroups,
     pub recorder: Recorder,
@@ -200,7 +199,7 @@ impl Actor for PodWorker {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.checkpoint
-            .load(&self.uid, &self.peers.checkpoints)
+            .load(&self.uid, &self.peers.state.checkpoints)
             .await;
         self.reconcile(ctx)
     }

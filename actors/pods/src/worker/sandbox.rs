@@ -204,6 +204,7 @@ impl PlanExecutor {
         user_namespaces::check_support(&handler, &handlers)?;
         let ask = self
             .peers
+            .state
             .users
             .ask(USER_NAMESPACE_TIMEOUT, |reply| Users::Ensure {
                 uid: self.uid.clone(),
@@ -246,6 +247,6 @@ pub(super) async fn release(peers: &super::Peers, pod: &Pod) {
     }
     if user_namespaces::requests_user_namespace(pod) {
         // A range that is not released now is released when the manager restarts.
-        drop(peers.users.tell(Users::Release { uid }));
+        drop(peers.state.users.tell(Users::Release { uid }));
     }
 }

@@ -153,6 +153,7 @@ impl PodWorker {
         let uid = self.uid.clone();
         if let Err(full) = self
             .peers
+            .state
             .statuses
             .tell(status_manager::Msg::Changed { uid, status })
         {

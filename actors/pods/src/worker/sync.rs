@@ -86,7 +86,8 @@ impl PodWorker {
         self.published.waiting.clone_from(&plan.waiting);
         self.publish(pod, &plan.waiting, ctx);
         self.checkpoint.allocate(pod);
-        self.checkpoint.save(&self.uid, &self.peers.checkpoints);
+        self.checkpoint
+            .save(&self.uid, &self.peers.state.checkpoints);
 
         if self
             .published
@@ -143,7 +144,8 @@ impl PodWorker {
                 .backoffs
                 .next(&step.key, step.since, ctx.timestamp(), policy);
         }
-        self.checkpoint.save(&self.uid, &self.peers.checkpoints);
+        self.checkpoint
+            .save(&self.uid, &self.peers.state.checkpoints);
         let starts = plan.actions.iter().filter_map(started);
         self.operation.awaiting_post_start = starts
             .filter(|name| has_post_start(pod, name))
