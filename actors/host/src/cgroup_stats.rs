@@ -20,9 +20,11 @@ const UNLIMITED: u64 = 1 << 62;
 /// Usage of one cgroup; what the kernel does not report is none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CgroupStats {
+    /// Used since the group was made.
     pub cpu_nanoseconds: Option<u64>,
     /// In bytes; the time of the sample is not set.
     pub memory: Option<MemoryStats>,
+    /// When the group was made.
     pub made: Option<SystemTime>,
 }
 

@@ -10,7 +10,9 @@ use crate::units;
 pub struct Process {
     /// User and system time, in seconds.
     pub cpu_seconds: f64,
+    /// Address space.
     pub virtual_bytes: f64,
+    /// In memory, by the machine's page size.
     pub resident_bytes: f64,
     /// Start time, in seconds since the epoch.
     pub started: Option<f64>,

@@ -43,6 +43,7 @@ pub struct MachineStats {
 /// Usage of the node; what the machine does not report is none.
 #[derive(Debug, Default)]
 pub struct NodeFigures {
+    /// When the machine booted.
     pub started: Option<Timestamp>,
     pub cpu: Option<CpuStats>,
     pub memory: Option<MemoryStats>,

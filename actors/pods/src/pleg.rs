@@ -53,11 +53,16 @@ pub enum Msg {
 /// Whether events flow, and how old the last relist is.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
+    /// Whether the runtime's events come; without them relists are closer.
     pub events_flow: bool,
+    /// Since the start.
     pub events: u64,
+    /// Since the start.
     pub relists: u64,
+    /// Milliseconds of the last one.
     pub relist_took_ms: u128,
     pub pods: usize,
+    /// None while the runtime answers.
     pub last_error: Option<String>,
 }
 

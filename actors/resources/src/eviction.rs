@@ -42,6 +42,7 @@ pub enum Msg {
 /// Use of the node and its pods at one moment.
 #[derive(Debug)]
 pub struct UsageSample {
+    /// By signal.
     pub observations: Observations,
     pub pods: Vec<PodUsage>,
 }
@@ -49,9 +50,13 @@ pub struct UsageSample {
 /// The pressures that the node is under, and since when thresholds are met.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
+    /// That the node is under.
     pub pressures: BTreeSet<Signal>,
+    /// By signal, as last measured.
     pub available: Observations,
+    /// Pods, since the start.
     pub evicted: u64,
+    /// Why the last sample failed.
     pub last_error: Option<String>,
 }
 

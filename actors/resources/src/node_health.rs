@@ -64,9 +64,12 @@ pub struct HealthReport {
 /// What was reported last.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
+    /// Since the start.
     pub looks: u64,
     pub runtime_answers: bool,
+    /// Parts that do not answer, with the reason.
     pub unhealthy: BTreeMap<String, String>,
+    /// That the runtime has.
     pub images: usize,
     /// The pod CIDRs that the runtime accepted.
     pub pod_ranges: String,

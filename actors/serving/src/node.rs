@@ -67,6 +67,7 @@ pub trait KubeletHost: HealthChecks {
 #[derive(Debug, Clone, Default)]
 pub struct PodsWithStatuses {
     pub pods: Vec<Arc<Pod>>,
+    /// By UID; a pod without one has none yet.
     pub statuses: BTreeMap<PodUid, Arc<PodStatus>>,
 }
 
@@ -107,6 +108,7 @@ pub struct RemoteCommandOptions {
     pub stdin: bool,
     pub stdout: bool,
     pub stderr: bool,
+    /// The streams are a terminal's: no stderr of its own.
     pub tty: bool,
 }
 
@@ -152,6 +154,7 @@ pub enum Detail {
 /// The component, for `/statusz`.
 #[derive(Debug, Clone)]
 pub struct ComponentInfo {
+    /// When the process started.
     pub started: SystemTime,
     pub version: String,
     /// The Kubernetes release whose kubelet it replaces.

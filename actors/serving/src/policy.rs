@@ -25,7 +25,9 @@ pub struct Policy {
 /// `tlsMinVersion` and `tlsCipherSuites`, in Go's words; empty is the default.
 #[derive(Debug, Clone, Default)]
 pub struct TlsPolicy {
+    /// As in the configuration; empty for TLS 1.2.
     pub min_version: String,
+    /// By Go's names; empty for the library's.
     pub cipher_suites: Vec<String>,
 }
 

@@ -7,8 +7,10 @@ use std::rc::Rc;
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AuthenticatedUser {
     pub name: String,
+    /// Empty where the authenticator gives none.
     pub uid: String,
     pub groups: Vec<String>,
+    /// What the authenticator adds, by key.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -20,6 +22,7 @@ pub struct Attributes {
     pub verb: &'static str,
     /// The resource is always `nodes`, of version `v1` in the core group.
     pub subresource: &'static str,
+    /// The node's name: some permissions name it.
     pub node: Rc<str>,
 }
 

@@ -20,6 +20,7 @@ pub enum Msg {
 #[derive(Debug, thiserror::Error)]
 #[error("{address} accepts no connections any more")]
 pub struct AcceptError {
+    /// Where the listener was.
     pub address: String,
     pub source: io::Error,
 }
@@ -28,7 +29,9 @@ pub struct AcceptError {
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub address: String,
+    /// Open now.
     pub connections: usize,
+    /// Since the start.
     pub requests: u64,
 }
 

@@ -39,6 +39,7 @@ pub struct StatePorts {
 pub struct StateSettings {
     /// The checkpoint file of the pods' records.
     pub checkpoint: PathBuf,
+    /// Upstream's `/var/lib/kubelet`.
     pub root_dir: PathBuf,
     pub users: user_namespaces::Policy,
 }

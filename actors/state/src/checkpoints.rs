@@ -60,6 +60,7 @@ pub enum Msg {
 pub struct PodRecord {
     /// When the agent first saw the pod (`status.startTime`).
     pub started: Option<Timestamp>,
+    /// Of its containers.
     pub backoffs: BackoffTable,
     /// When this agent saw each exit: the runtime's clock is not compared with the agent's.
     pub exits: BTreeMap<ContainerId, Timestamp>,
@@ -105,9 +106,13 @@ mod as_json {
 /// Counts of records and writes.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
+    /// Pods of which something is kept.
     pub records: usize,
+    /// Since the start.
     pub writes: u64,
+    /// Written since the start.
     pub bytes: u64,
+    /// Damaged files, by the name that they were given.
     pub set_aside: Vec<String>,
 }
 

@@ -65,10 +65,15 @@ pub struct Peers {
 /// Counts of pods and operations, drivers, and stuck volumes.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
+    /// That have volumes.
     pub pods: usize,
+    /// Operations under way.
     pub running: usize,
+    /// Registered drivers.
     pub backends: Vec<String>,
+    /// Names of volumes that hang.
     pub stuck: Vec<String>,
+    /// How many are reported in use.
     pub in_use: usize,
 }
 

@@ -106,6 +106,7 @@ pub struct NotReleased(pub String);
 #[error("{message}")]
 pub struct SubpathBindError {
     pub message: String,
+    /// Whether to retry soon.
     pub transient: Retry,
 }
 

@@ -25,14 +25,18 @@ pub struct VolumesView {
 /// One volume of one pod.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct VolumeView {
+    /// Namespace and name, or the UID of a pod that is gone.
     pub pod: String,
+    /// The pod's name of it.
     pub volume: String,
+    /// The plugin's word: `empty-dir`, `csi`.
     pub kind: String,
     pub id: String,
     /// `Mounted`, `Mounting`, `Waiting`, `Unmounting`, `Stuck`, `Left over`
     pub state: String,
     /// Why it is not mounted; empty if it is.
     pub why: String,
+    /// Where it is mounted; empty if it is not.
     pub path: String,
     pub figures: VolumeMetrics,
 }

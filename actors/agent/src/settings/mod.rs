@@ -47,6 +47,7 @@ pub struct AgentSettings {
     pub runtimes: BTreeMap<String, Declaration>,
     /// The runtime that is active at start.
     pub runtime: String,
+    /// The deadline of a call of the runtime.
     pub runtime_within: Duration,
     /// The declared storage plugins by name, under which each is hosted.
     pub storage: BTreeMap<String, Declaration>,
@@ -55,8 +56,11 @@ pub struct AgentSettings {
     pub eviction: logic_resources::eviction::EvictionPolicy,
     /// The agent's own folder: checkpoints and plugins.
     pub folder: PathBuf,
+    /// None where it is not served.
     pub healthz: Option<SocketAddr>,
+    /// None where it is not served.
     pub read_only: Option<SocketAddr>,
+    /// None where it is not served.
     pub https: Option<SocketAddr>,
     pub serving: serving::Policy,
     pub serving_certificate: ServingCertificate,
@@ -65,6 +69,7 @@ pub struct AgentSettings {
     pub shutdown: resources::shutdown::Policy,
     /// Bytes of the machine's swap.
     swap: u64,
+    /// The socket's path.
     pub admin: PathBuf,
     pub config: Box<NodeConfig>,
 }

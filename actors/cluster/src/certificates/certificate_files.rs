@@ -46,8 +46,11 @@ pub struct ReloadOutcome(Result<TlsKeyPair, StoreError>);
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub certificate: String,
+    /// The end of its validity; none before the first was read.
     pub not_after: Option<jiff::Timestamp>,
+    /// Files that were taken since the start.
     pub changes: u64,
+    /// Why the files cannot be used; the certificate before them stays.
     pub trouble: Option<String>,
 }
 

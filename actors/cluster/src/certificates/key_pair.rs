@@ -35,6 +35,7 @@ pub enum PairError {
 /// A certificate with its key, ready for TLS.
 #[derive(Clone)]
 pub struct TlsKeyPair {
+    /// The chain and its key, as rustls signs with them.
     pub certified: Arc<CertifiedKey>,
     pub lifetime: ValidityPeriod,
     pub subject: CertificateSubject,

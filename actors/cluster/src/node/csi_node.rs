@@ -48,9 +48,13 @@ pub enum Msg {
 /// Snapshot: whether the object exists and is up to date.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
+    /// That the object should name.
     pub drivers: Vec<String>,
+    /// Whether the object exists.
     pub there: bool,
+    /// Consecutive.
     pub failures: u32,
+    /// None after a success.
     pub last_error: Option<String>,
 }
 

@@ -45,8 +45,11 @@ pub enum Beaten {
 /// Snapshot: renewals, failures in a row, the last error.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
+    /// Renewals since the start.
     pub beats: u64,
+    /// Consecutive.
     pub failures: u32,
+    /// None after a success.
     pub last_error: Option<String>,
 }
 

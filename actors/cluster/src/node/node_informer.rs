@@ -30,6 +30,7 @@ pub enum Msg {
 /// Snapshot: how many notifications were sent.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
+    /// Changes that listeners got since the start.
     pub told: u64,
 }
 

@@ -44,8 +44,11 @@ pub enum Msg {
 /// Snapshot: how many outcomes wait to be written.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
+    /// Claims whose statuses are to be patched.
     pub waiting: usize,
+    /// Consecutive.
     pub failures: u32,
+    /// None after a success.
     pub last_error: Option<String>,
 }
 

@@ -110,11 +110,17 @@ pub fn operated(plugin: &str, operation: &str, took: Duration, end: CallResult) 
 pub struct ClaimUsage {
     pub namespace: String,
     pub claim: String,
+    /// Bytes; none where the volume does not tell, as for all figures.
     pub capacity: Option<u64>,
+    /// Bytes.
     pub available: Option<u64>,
+    /// Bytes.
     pub used: Option<u64>,
+    /// Of the file system.
     pub inodes: Option<u64>,
+    /// Of the file system.
     pub inodes_free: Option<u64>,
+    /// Of the volume.
     pub inodes_used: Option<u64>,
     /// None where the plugin reports no health.
     pub abnormal: Option<VolumeHealthMetric>,

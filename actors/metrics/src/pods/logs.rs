@@ -9,6 +9,7 @@ pub struct LogUsage {
     pub namespace: String,
     pub pod: String,
     pub container: String,
+    /// Of all files of the container's log.
     pub bytes: u64,
 }
 

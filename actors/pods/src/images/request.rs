@@ -117,7 +117,9 @@ impl From<RuntimeImage> for PresentImage {
 /// Why an image is not present, and when to ask again.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ImageUnavailable {
+    /// What the container's status says.
     pub waiting: WaitingReason,
+    /// The wait before the next attempt.
     pub retry_after: Duration,
 }
 

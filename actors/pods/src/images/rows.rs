@@ -18,6 +18,7 @@ pub enum PullState {
 /// One image of one pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRow {
+    /// As the pod names it.
     pub image: String,
     pub state: PullState,
     /// `namespace/name`.

@@ -14,11 +14,15 @@ const MAX_LINES: usize = 64;
 /// The answer of `oxctl why POD`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Explanation {
+    /// Namespace and name.
     pub pod: String,
+    /// The worker's state.
     pub stage: String,
+    /// Of the pod's status; empty before there is one.
     pub phase: String,
     /// By container name: what it waits for, or what was done last.
     pub containers: Vec<(String, String)>,
+    /// The oldest first.
     pub lines: Vec<HistoryLine>,
 }
 
@@ -38,8 +42,11 @@ impl Explanation {
 /// One reason, with the first and last time that it held.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HistoryLine {
+    /// When it was first recorded.
     pub first: Timestamp,
+    /// When it was last recorded.
     pub last: Timestamp,
+    /// How often it was recorded.
     pub count: u32,
     pub why: HistoryEvent,
 }

@@ -77,7 +77,9 @@ impl UserNamespaceError {
 pub struct Policy {
     /// `ROOT/pods`.
     pub pods: PathBuf,
+    /// A multiple of 65536.
     pub ids_per_pod: u32,
+    /// Ranges that are handed out at most.
     pub max_pods: u32,
 }
 
@@ -85,6 +87,7 @@ pub struct Policy {
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pods: usize,
+    /// Pods whose range cannot be read, with the reason.
     pub damaged: BTreeMap<PodUid, String>,
     /// Why no pod can get an id range; none if they can.
     pub unavailable: Option<String>,

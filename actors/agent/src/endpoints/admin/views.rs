@@ -34,6 +34,7 @@ const MAX_WORKER_REQUESTS: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentVersion {
     pub version: String,
+    /// The agent's process.
     pub pid: u32,
 }
 
@@ -52,13 +53,19 @@ pub struct PodRow {
     pub namespace: String,
     pub name: String,
     pub uid: String,
+    /// Of its status.
     pub phase: String,
     /// The phase, or the waiting reason of a container, which says more.
     pub status: String,
+    /// Containers that are ready.
     pub ready: usize,
+    /// Its app containers.
     pub containers: usize,
+    /// Of all its containers.
     pub restarts: i32,
+    /// None before it has started.
     pub started: Option<Timestamp>,
+    /// Empty before it has one.
     pub ip: String,
     /// The worker's state: Syncing, Terminating, Terminated; Unknown if it did not answer.
     pub stage: String,

@@ -149,15 +149,20 @@ impl Peers {
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub pods: usize,
+    /// Pods of which every object has been requested.
     pub supplied: usize,
+    /// Objects that pods refer to.
     pub wanted: usize,
+    /// Of these, those that the API has answered for.
     pub answered: usize,
     /// Watched, or a request is under way.
     pub asking: usize,
     pub tokens: usize,
     /// Issued, whether the next is awaited or not.
     pub certificates: usize,
+    /// To the API, since the start.
     pub requests: u64,
+    /// Changes of the store, since the start.
     pub published: u64,
     /// By object: the error of the API server, or why it does not answer.
     pub troubles: BTreeMap<String, String>,
