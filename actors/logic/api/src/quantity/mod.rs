@@ -117,11 +117,18 @@ impl Quantity {
                 };
             }
             QuantityValue::Big { unscaled, scale } => {
-                let unscaled = divide_up(unscaled, scale + MILLI).0;
-                self.amount = QuantityValue::Big {
-                    unscaled,
-                    scale: -MILLI,
+                let unscaled = if scale > -MILLI {
+                    Some(divide_up(unscaled, scale + MILLI).0)
+                } else {
+                    multiply(unscaled, -MILLI - scale)
                 };
+                // A number that is too large to be told in thousandths has none to round.
+                if let Some(unscaled) = unscaled {
+                    self.amount = QuantityValue::Big {
+                        unscaled,
+                        scale: -MILLI,
+                    };
+                }
             }
         }
         self.text = None;

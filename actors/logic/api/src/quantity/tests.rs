@@ -188,6 +188,14 @@ fn rounding_to_milli_forgets_the_text_only_when_it_rounds() {
             scale: 3
         }
     );
+    let whole = q("10Ei").rounded_to_milli();
+    assert_eq!(
+        whole.amount,
+        QuantityValue::Big {
+            unscaled: i128::from(i64::MAX) * 1000,
+            scale: 3
+        }
+    );
 }
 
 #[test]
