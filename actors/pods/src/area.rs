@@ -13,6 +13,7 @@ use logic_pods::logs::LogRotationPolicy;
 use state::area::StateAddrs;
 use state::events::Recorder;
 use state::objects::ObjectStore;
+use state::status::PodResync;
 
 use crate::credentials::{self, DockerKeyring};
 use crate::images::{self, ImageManager};
@@ -137,6 +138,18 @@ struct PodArea<'a> {
 }
 
 impl PodArea<'_> {
+    /// Has the pod manager told `T`, wrapped as its message.
+    fn told_by<T>(
+        &self,
+        wrap: impl Fn(T) -> pod_manager::Msg + Send + Sync + 'static,
+    ) -> Recipient<T> {
+        Recipient::new(self.addrs.pod_manager.clone(), wrap)
+    }
+
+    fn resync(&self) -> Recipient<PodResync> {
+        self.told_by(|PodResync| pod_manager::Msg::Resync)
+    }
+
     fn credentials(&self, port: Port<credentials::Msg>, config: credentials::CredentialConfig) {
         let spec = ChildSpec::permanent("credentials");
         self.group
@@ -157,7 +170,7 @@ impl PodArea<'_> {
     }
 
     fn logs(&self, port: Port<logs::Msg>, policy: LogRotationPolicy) {
-        let (runtime, pod_manager) = (self.peers.runtime.clone(), self.addrs.pod_manager.clone());
+        let (runtime, pod_manager) = (self.peers.runtime.clone(), self.resync());
         let spec = ChildSpec::permanent("logs");
         self.group.spawn(spec, port, move || {
             ContainerLogManager::new(policy.clone(), runtime.clone(), pod_manager.clone())
@@ -169,7 +182,7 @@ impl PodArea<'_> {
             runtime: self.peers.runtime.clone(),
             probe_client: ProbeClient::default(),
             recorder: self.recorder.clone(),
-            pod_manager: self.addrs.pod_manager.clone(),
+            pod_manager: self.resync(),
         };
         let spec = ChildSpec::permanent("prober");
         self.group
@@ -208,7 +221,7 @@ impl PodArea<'_> {
             runtime: self.peers.runtime.clone(),
             images: self.addrs.images.clone(),
             state: self.peers.state.clone(),
-            pod_manager: self.addrs.pod_manager.clone(),
+            pod_manager: self.told_by(pod_manager::Msg::Worker),
             prober: self.addrs.prober.clone(),
             logs: self.addrs.logs.clone(),
             volumes: self.peers.volumes.clone(),
@@ -221,7 +234,8 @@ impl PodArea<'_> {
     }
 
     fn pleg(&self, port: Port<pleg::Msg>) {
-        let (runtime, pod_manager) = (self.peers.runtime.clone(), self.addrs.pod_manager.clone());
+        let runtime = self.peers.runtime.clone();
+        let pod_manager = self.told_by(pod_manager::Msg::Runtime);
         let spec = ChildSpec::permanent("pleg");
         self.group.spawn(spec, port, move || {
             Pleg::new(runtime.clone(), pod_manager.clone())

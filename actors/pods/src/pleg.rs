@@ -12,12 +12,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use clients::runtime::{RuntimeClient, RuntimeError, RuntimePodUpdate};
-use kernel::{Actor, Addr, Context, Exit, Reply, TimerId};
+use kernel::{Actor, Context, Exit, Recipient, Reply, TimerId};
 use logic_api::types::{PodUid, RuntimePod};
 use metrics::runtime::pleg as counted;
 use serde::Serialize;
-
-use crate::pod_manager;
 
 /// Room for every event of a burst while a relist of 1,000 pods is compared.
 pub const MAILBOX: usize = 4096;
@@ -66,11 +64,23 @@ pub struct Snapshot {
     pub last_error: Option<String>,
 }
 
+/// What PLEG found in the runtime.
+#[derive(Debug)]
+pub enum RuntimeReport {
+    /// What the runtime reported about one pod, for its worker.
+    Observed(Box<RuntimePodUpdate>),
+    /// All pods of the runtime: the workers of changed ones fetch again, and pods that no source desires end.
+    Relisted {
+        pods: BTreeMap<PodUid, RuntimePod>,
+        changed: Vec<PodUid>,
+    },
+}
+
 /// The pod lifecycle event generator.
 #[derive(Debug)]
 pub struct Pleg {
     runtime: RuntimeClient,
-    pod_manager: Addr<pod_manager::Msg>,
+    pod_manager: Recipient<RuntimeReport>,
 
     events_flow: bool,
     relisting_since: Option<Instant>,
@@ -124,7 +134,7 @@ impl Actor for Pleg {
 }
 
 impl Pleg {
-    pub fn new(runtime: RuntimeClient, pod_manager: Addr<pod_manager::Msg>) -> Self {
+    pub fn new(runtime: RuntimeClient, pod_manager: Recipient<RuntimeReport>) -> Self {
         Pleg {
             runtime,
             pod_manager,
@@ -145,9 +155,7 @@ impl Pleg {
 
     fn event(&mut self, observed: Box<RuntimePodUpdate>, ctx: &mut Context<Msg>) {
         self.events += 1;
-        if let Err(full) = self.pod_manager.tell(pod_manager::Msg::Runtime(
-            pod_manager::RuntimeReport::Observed(observed),
-        )) {
+        if let Err(full) = self.pod_manager.tell(RuntimeReport::Observed(observed)) {
             counted::DISCARD_EVENTS.inc();
             tracing::warn!("event not handed on: {full}");
             self.start_over(ctx);
@@ -290,9 +298,9 @@ impl Pleg {
         let mut changed: Vec<PodUid> = events.into_iter().map(|event| event.uid).collect();
         changed.dedup();
         self.last.clone_from(&pods);
-        let sent = self.pod_manager.tell(pod_manager::Msg::Runtime(
-            pod_manager::RuntimeReport::Relisted { pods, changed },
-        ));
+        let sent = self
+            .pod_manager
+            .tell(RuntimeReport::Relisted { pods, changed });
         if let Err(full) = &sent {
             tracing::warn!("relist not handed on: {full}");
             self.last.clear();

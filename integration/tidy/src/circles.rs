@@ -8,51 +8,19 @@ use crate::tree::Tree;
 /// Neighbours in a folder may lean on each other; more files than this may not.
 const MAX_FILES: usize = 3;
 
-/// Returns the circles that are not in `known`, and what is in `known` without a reason or without a circle.
-pub(crate) fn check(tree: &Tree, known: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    let listed = listed(known, &mut errors);
-    let mut found = BTreeSet::new();
+/// Returns every circle of more than [`MAX_FILES`] modules, as `crate: module, module, ...`.
+pub(crate) fn check(tree: &Tree) -> Vec<String> {
+    let mut errors = BTreeSet::new();
     for (folder, package) in &tree.crates {
         for (name, graph) in modules::graphs(tree, folder, package) {
             let circles = circles(&graph).into_iter();
             let large = circles.filter(|circle| circle.len() > MAX_FILES);
-            found.extend(large.map(|circle| line(&name, &circle)));
+            errors.extend(
+                large.map(|circle| format!("modules in a circle:\n  {}", line(&name, &circle))),
+            );
         }
     }
-    let new = found.difference(&listed).map(|circle| {
-        format!(
-            "modules in a circle that integration/tidy/known-circles does not list:\n  {circle}"
-        )
-    });
-    errors.extend(new);
-    let gone = listed.difference(&found).map(|circle| {
-        format!(
-            "integration/tidy/known-circles lists a circle that is gone, strike it:\n  {circle}"
-        )
-    });
-    errors.extend(gone);
-    errors
-}
-
-/// Reads the list: `crate: module, module, ...`, each below a comment that says why it stays.
-fn listed(known: &str, errors: &mut Vec<String>) -> BTreeSet<String> {
-    let mut listed = BTreeSet::new();
-    let mut has_reason = false;
-    for (index, line) in known.lines().map(str::trim).enumerate() {
-        let is_circle = !line.is_empty() && !line.starts_with('#');
-        if is_circle {
-            listed.insert(line.to_owned());
-            if !has_reason {
-                let line = index + 1;
-                errors.push(format!(
-                    "integration/tidy/known-circles:{line} has no comment above it that says why"
-                ));
-            }
-        }
-        has_reason = line.starts_with('#');
-    }
-    listed
+    errors.into_iter().collect()
 }
 
 fn line(name: &str, circle: &[Module]) -> String {
@@ -131,31 +99,19 @@ mod tests {
     ];
 
     #[test]
-    fn a_circle_is_an_error_unless_it_is_listed_with_a_reason() {
-        let tree = house(&RING);
-        let errors = check(&tree, "");
-        assert_eq!(errors.len(), 1);
-        assert!(errors[0].ends_with("\n  house: a, b, c, d"), "{errors:?}");
-        assert_eq!(check(&tree, "# why\nhouse: a, b, c, d\n"), [""; 0]);
-        let errors = check(&tree, "# why\n\nhouse: a, b, c, d\n");
-        assert_eq!(errors.len(), 1);
-        assert!(errors[0].contains(":3 has no comment"), "{errors:?}");
-    }
-
-    #[test]
-    fn a_listed_circle_that_is_gone_is_an_error() {
+    fn a_circle_of_four_files_is_an_error() {
+        let errors = check(&house(&RING));
+        assert_eq!(errors, ["modules in a circle:\n  house: a, b, c, d"]);
         let mut files = RING;
         files[4].1 = "";
-        let errors = check(&house(&files), "# why\nhouse: a, b, c, d\n");
-        assert_eq!(errors.len(), 1);
-        assert!(errors[0].contains("is gone"), "{errors:?}");
+        assert_eq!(check(&house(&files)), [""; 0]);
     }
 
     #[test]
     fn three_files_may_lean_on_each_other_and_parents_on_their_children() {
         let mut files = RING;
         files[3].1 = "use crate::a::A;";
-        assert_eq!(check(&house(&files), ""), [""; 0]);
+        assert_eq!(check(&house(&files)), [""; 0]);
         let files = [
             (
                 "lib.rs",
@@ -165,6 +121,6 @@ mod tests {
             ("b.rs", "use crate::C;"),
             ("c.rs", "use crate::A;"),
         ];
-        assert_eq!(check(&house(&files), ""), [""; 0]);
+        assert_eq!(check(&house(&files)), [""; 0]);
     }
 }

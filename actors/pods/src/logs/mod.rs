@@ -29,16 +29,16 @@ use std::time::Instant;
 
 use clients::runtime::RuntimeClient;
 use inotify::Watches;
-use kernel::{Actor, Addr, Context, Exit, TimerId};
+use kernel::{Actor, Context, Exit, Recipient, TimerId};
 use logic_api::types::{ContainerId, PodUid};
 use logic_pods::logs::LogRotationPolicy;
 use serde::Serialize;
+use state::status::PodResync;
 
 pub use self::log::RotateError;
 use self::log::{CheckState, ContainerLog};
 pub use self::watch::LogCheck;
 use self::watch::LogFileState;
-use crate::pod_manager;
 
 /// Room for two changes from each of 1,000 pods at once.
 pub const MAILBOX: usize = 2048;
@@ -113,7 +113,7 @@ pub struct Snapshot {
 pub struct ContainerLogManager {
     policy: Arc<LogRotationPolicy>,
     runtime: RuntimeClient,
-    pod_manager: Addr<pod_manager::Msg>,
+    pod_manager: Recipient<PodResync>,
 
     pods: BTreeMap<PodUid, BTreeSet<ContainerId>>,
     logs: BTreeMap<ContainerId, ContainerLog>,
@@ -142,7 +142,7 @@ impl Actor for ContainerLogManager {
         }
         self.begin_watching(ctx);
         ctx.after(self.policy.interval, Msg::Sweep);
-        if let Err(full) = self.pod_manager.tell(pod_manager::Msg::Resync) {
+        if let Err(full) = self.pod_manager.tell(PodResync) {
             tracing::warn!("logs are watched as their pods change: {full}");
         }
         Ok(())
@@ -183,7 +183,7 @@ impl ContainerLogManager {
     pub fn new(
         policy: LogRotationPolicy,
         runtime: RuntimeClient,
-        pod_manager: Addr<pod_manager::Msg>,
+        pod_manager: Recipient<PodResync>,
     ) -> Self {
         ContainerLogManager {
             policy: Arc::new(policy),

@@ -11,13 +11,14 @@ use clients::runtime::fake::serve;
 use clients::runtime::testing::running_container;
 use flate2::read::GzDecoder;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
-use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
+use kernel::{Addr, ChildSpec, InjectedFault, Intensity, Supervisor, mailbox, system};
 use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings, Rpc};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::pod_manager;
 
 const MIB: u64 = 1 << 20;
 
@@ -48,6 +49,7 @@ impl Rig {
         );
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (pod_manager, told) = inbox(16);
+        let pod_manager = Recipient::new(pod_manager, |PodResync| pod_manager::Msg::Resync);
         let (logs, port) = mailbox(MAILBOX);
         root.spawn(ChildSpec::permanent("logs"), port, move || {
             ContainerLogManager::new(policy.clone(), runtime.clone(), pod_manager.clone())

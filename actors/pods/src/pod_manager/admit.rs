@@ -11,8 +11,9 @@ use logic_api::types::{PodFailure, PodUid};
 use logic_pods::admission::{self, Admission, AdmissionDecision, PodPresence};
 use metrics::pods as pod_metrics;
 
-use super::goal::{PodGoal, full_name};
+use super::names::full_name;
 use super::{Msg, PodManager};
+use crate::worker::PodGoal;
 
 /// A pod that admission has deferred.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use logic_api::types::PodUid;
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 
 use super::PodManager;
-use super::goal::{full_name, uid_of};
+use super::names::{full_name, uid_of};
 use crate::worker;
 
 /// The result of looking up a pod.

@@ -1,16 +1,31 @@
 //! The messages of the pod manager.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kernel::Reply;
-use logic_api::types::{PodFailure, PodUid, RuntimePod};
+use logic_api::types::{PodFailure, PodUid};
 use logic_pods::admission::NodeShutdown;
 use logic_resources::thresholds::Signal;
+use serde::Serialize;
 
-use super::{PodLookup, PodSource};
+use super::PodLookup;
+use crate::pleg::RuntimeReport;
+use crate::worker::WorkerReport;
+
+/// The sources of desired pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PodSource {
+    /// Manifests in a folder or file (`staticPodPath`).
+    File,
+    /// Manifests from a URL (`staticPodURL`).
+    Http,
+    /// The API server.
+    Api,
+}
 
 /// Messages of the pod manager.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -40,27 +55,6 @@ pub enum Msg {
     Resync,
     /// Answers a question about the pods.
     Query(PodQuery),
-}
-
-/// What PLEG found in the runtime.
-#[derive(Debug)]
-pub enum RuntimeReport {
-    /// What the runtime reported about one pod, for its worker.
-    Observed(Box<clients::runtime::RuntimePodUpdate>),
-    /// All pods of the runtime: the workers of changed ones fetch again, and pods that no source desires end.
-    Relisted {
-        pods: BTreeMap<PodUid, RuntimePod>,
-        changed: Vec<PodUid>,
-    },
-}
-
-/// What a pod's worker has come to.
-#[derive(Debug)]
-pub enum WorkerReport {
-    /// Nothing of the pod runs any more: its resources are free.
-    Stopped { uid: PodUid },
-    /// The worker has ended: the pod is gone, and its name is free.
-    Finished { uid: PodUid },
 }
 
 /// A change of the node that admission goes by.

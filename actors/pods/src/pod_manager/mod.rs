@@ -10,9 +10,9 @@
 //! allowPodStart), pkg/kubelet/kubelet_pods.go (HandlePodCleanups), 1.36.
 
 mod admit;
-mod goal;
 mod listing;
 mod messages;
+mod names;
 mod orphans;
 mod resize;
 #[cfg(test)]
@@ -36,13 +36,13 @@ use serde::Serialize;
 use state::checkpoints;
 
 use self::admit::DeferredPod;
-pub use self::goal::{Lifecycle, PodGoal, PodSource};
-use self::goal::{PodNameReservations, full_name, uid_of};
 pub use self::listing::PodLookup;
-pub use self::messages::{Msg, NodeChange, PodQuery, RuntimeReport, WorkerReport};
+pub use self::messages::{Msg, NodeChange, PodQuery, PodSource};
+use self::names::{PodNameReservations, full_name, uid_of};
 use self::resize::PodResizes;
 pub use self::workers::PodWorkers;
-use crate::{pleg, worker};
+use crate::pleg::{self, RuntimeReport};
+use crate::worker::{self, PodGoal, WorkerReport};
 
 /// Room for an event from each of 1,000 pods starting at once, four times: PLEG sends the most.
 pub const MAILBOX: usize = 4096;
@@ -122,6 +122,9 @@ impl Actor for PodManager {
             }
             Msg::Worker(WorkerReport::Stopped { uid }) => self.stopped(&uid, ctx),
             Msg::Worker(WorkerReport::Finished { uid }) => self.finished(&uid, ctx),
+            Msg::Worker(WorkerReport::Rejected { uid, failure }) => {
+                self.fail(&uid, *failure, Duration::ZERO);
+            }
             Msg::Node(change) => self.node_changed(change),
             Msg::Fail {
                 uid,

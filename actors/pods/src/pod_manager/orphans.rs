@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernel::Context;
 use logic_api::types::{PodUid, RuntimePod};
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 
-use super::goal::{PodGoal, from_runtime, full_name};
+use super::names::full_name;
 use super::{Msg, PodManager};
-use crate::worker;
+use crate::worker::{self, PodGoal};
 
 /// Between the end of a pod and the removal of its files, so that many ends share one clean-up.
 const CLEAN_UP_DELAY: Duration = Duration::from_millis(500);
@@ -108,5 +109,33 @@ impl PodManager {
         }
         let desired = self.sets.values().flat_map(BTreeMap::keys);
         self.workers.retain_volumes(unmanaged.keys().chain(desired));
+    }
+}
+
+/// A pod made from the runtime's state: enough to end it (upstream: kubecontainer.Pod.ToAPIPod).
+fn from_runtime(pod: &RuntimePod) -> Pod {
+    let mut names: Vec<&str> = pod
+        .containers
+        .iter()
+        .map(|container| container.name.as_str())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let container = |name: &&str| k8s_openapi::api::core::v1::Container {
+        name: (*name).to_owned(),
+        ..Default::default()
+    };
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(pod.name.clone()),
+            namespace: Some(pod.namespace.clone()),
+            uid: Some(pod.uid.as_str().to_owned()),
+            ..Default::default()
+        },
+        spec: Some(PodSpec {
+            containers: names.iter().map(container).collect(),
+            ..Default::default()
+        }),
+        status: None,
     }
 }

@@ -18,8 +18,8 @@ use logic_pods::status::terminal_on_arrival;
 use metrics::pods::resizes;
 use state::checkpoints;
 
-use super::goal::PodGoal;
 use super::{Msg, PodManager};
+use crate::worker::PodGoal;
 
 /// The checkpoint manager answers from memory.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);

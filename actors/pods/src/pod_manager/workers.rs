@@ -15,8 +15,8 @@ use logic_pods::PodWorkerConfig;
 use logic_pods::admission::total_requests;
 use state::{status, user_namespaces};
 
-use super::goal::{PodGoal, full_name};
-use crate::worker::{self, Peers};
+use super::names::full_name;
+use crate::worker::{self, Peers, PodGoal};
 
 /// A worker receives messages about its own pod alone: room for a burst of events of a pod with many containers.
 const MAILBOX: usize = 64;

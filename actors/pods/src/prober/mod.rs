@@ -27,18 +27,19 @@ use std::time::{Duration, Instant};
 use clients::probe_client::ProbeClient;
 use clients::runtime::RuntimeClient;
 use k8s_openapi::api::core::v1::Pod;
-use kernel::{Actor, Addr, Context, Exit};
+use kernel::{Actor, Context, Exit, Recipient};
+use logic_api::pod::PodView;
 pub use logic_api::types::{ContainerHealth, ContainerId, PodUid, ProbeResult};
 use logic_pods::probes as decide;
 pub use logic_pods::probes::result::ProbeOutcome;
 use logic_pods::probes::{ProbeKind, ProbeStage};
 use serde::Serialize;
 use state::events::Recorder;
+use state::status::PodResync;
 
 use self::exec_limit::ExecLimit;
 use self::probe::{ProbeId, ProbeState, ProbeWorker};
 use self::schedule::ProbeSchedule;
-use crate::{pod_manager, worker};
 
 /// Room for the pods of 1,000 workers when the agent starts, and for the end of an attempt of
 /// each of their three probes.
@@ -66,7 +67,7 @@ pub enum Msg {
 pub struct ProbedPod {
     pub uid: PodUid,
     pub pod: Arc<Pod>,
-    pub worker: Addr<worker::Msg>,
+    pub worker: Recipient<ProbeUpdate>,
     /// The pod's addresses; the first one is probed.
     pub ips: Vec<String>,
     /// Its running containers, by name.
@@ -131,7 +132,7 @@ pub struct Peers {
     pub runtime: RuntimeClient,
     pub probe_client: ProbeClient,
     pub recorder: Recorder,
-    pub pod_manager: Addr<pod_manager::Msg>,
+    pub pod_manager: Recipient<PodResync>,
 }
 
 /// The prober of the node.
@@ -165,7 +166,7 @@ impl Actor for Prober {
     /// A restarted prober begins empty and has the workers send their pods again.
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.since = Some(ctx.now());
-        if let Err(full) = self.peers.pod_manager.tell(pod_manager::Msg::Resync) {
+        if let Err(full) = self.peers.pod_manager.tell(PodResync) {
             tracing::warn!("probes come back as their pods change: {full}");
         }
         Ok(())
@@ -283,5 +284,20 @@ impl ProbedPod {
         instance.is_some_and(|instance| instance.id == probe.instance)
             && decide::probes_of_container(&self.pod, &probe.container, self.stage)
                 .contains(&probe.kind)
+    }
+}
+
+/// The labels of a probe's metrics.
+pub(crate) fn metric_labels<'a>(
+    pod: &'a Pod,
+    container: &'a str,
+    kind: ProbeKind,
+) -> metrics::pods::prober::ProbeLabels<'a> {
+    metrics::pods::prober::ProbeLabels {
+        kind: kind.as_str(),
+        container,
+        pod: pod.name(),
+        namespace: pod.namespace(),
+        uid: pod.metadata.uid.as_deref().unwrap_or_default(),
     }
 }

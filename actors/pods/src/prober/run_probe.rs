@@ -15,7 +15,6 @@ use super::attempt::Attempt;
 use super::exec_limit::EXEC_SLOT_TIMEOUT;
 use super::probe::{ProbeId, ProbeState, ProbeWorker};
 use super::{AttemptResult, Msg, ProbeUpdate, ProbedInstance, ProbedPod, Prober};
-use crate::worker::{self, probe_metrics};
 
 /// Between attempts to tell a worker whose mailbox was full.
 const NOTIFY_RETRY_PERIOD: Duration = Duration::from_secs(1);
@@ -213,7 +212,7 @@ impl Prober {
             ProbeOutcome::Success(_) | ProbeOutcome::Warning(_) => ProbeMetricResult::Successful,
             ProbeOutcome::Failure(_) => ProbeMetricResult::Failed,
         };
-        let counted = probe_metrics(&watched.watch.pod, &probe.container, probe.kind);
+        let counted = super::metric_labels(&watched.watch.pod, &probe.container, probe.kind);
         counted.attempted(finding, attempted.took);
     }
 
@@ -334,9 +333,9 @@ impl Prober {
             let Some((watch, probed)) = self.probed(id, output) else {
                 continue;
             };
-            let sent = watch.worker.tell(worker::Msg::Probed(Box::new(probed)));
-            if let Err(kernel::Overloaded(worker::Msg::Probed(probed))) = sent {
-                self.unnotified.insert(id, probed.output);
+            let output = probed.output.clone();
+            if watch.worker.tell(probed).is_err() {
+                self.unnotified.insert(id, output);
             }
         }
         if !self.unnotified.is_empty() {

@@ -2,17 +2,24 @@
 
 use clients::probe_client::rig::{self, TestListener};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
-use kernel::{ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
+use kernel::{Addr, ChildSpec, InjectedFault, Intensity, Supervisor, mailbox};
 use logic_api::testing::yaml::pod;
 use logic_pods::probes::initial_health;
 use plugin_host::PluginClient;
 use state::events::{self, Event};
 
 use super::*;
+use crate::{pod_manager, worker};
 
 const SECOND: Duration = Duration::from_secs(1);
 const GOOD: ProbeResult = ProbeResult::Success;
 const BAD: ProbeResult = ProbeResult::Failure;
+
+fn recipient(worker: &Addr<worker::Msg>) -> Recipient<ProbeUpdate> {
+    Recipient::new(worker.clone(), |probed| {
+        worker::Msg::Probed(Box::new(probed))
+    })
+}
 
 /// The prober, with inboxes as its neighbours.
 struct Rig {
@@ -44,7 +51,7 @@ impl Rig {
             runtime,
             probe_client: ProbeClient::default(),
             recorder: Recorder::new(events),
-            pod_manager,
+            pod_manager: Recipient::new(pod_manager, |PodResync| pod_manager::Msg::Resync),
         };
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (prober, port) = mailbox(MAILBOX);
@@ -83,7 +90,7 @@ spec:
         let watch = ProbedPod {
             uid: "web".into(),
             pod: self.pod.clone(),
-            worker: self.worker.clone(),
+            worker: recipient(&self.worker),
             ips: vec!["127.0.0.1".into()],
             instances: [("app".into(), self.instance.clone())].into(),
             stage,
@@ -418,7 +425,7 @@ spec:
             let watch = ProbedPod {
                 uid: format!("hanging-{index}").as_str().into(),
                 pod: hanging.clone(),
-                worker: rig.worker.clone(),
+                worker: recipient(&rig.worker),
                 ips: Vec::new(),
                 instances: [("app".into(), rig.instance.clone())].into(),
                 stage: ProbeStage::Live,
@@ -449,7 +456,7 @@ fn every_probe_of_a_full_node_keeps_its_beat() {
             let watch = ProbedPod {
                 uid: format!("pod-{index}").as_str().into(),
                 pod: rig.pod.clone(),
-                worker: rig.worker.clone(),
+                worker: recipient(&rig.worker),
                 ips: vec!["127.0.0.1".into()],
                 instances: [("app".into(), rig.instance.clone())].into(),
                 stage: ProbeStage::Live,

@@ -13,8 +13,7 @@ use state::{checkpoints, status as status_manager};
 use volumes::NotReleased;
 
 use super::context::SyncResult;
-use super::{Msg, PodWorker, RETRY_PERIOD, metrics, mounts};
-use crate::pod_manager;
+use super::{Msg, PodWorker, RETRY_PERIOD, WorkerReport, metrics, mounts};
 
 /// The result of a task that the worker began.
 #[derive(Debug)]
@@ -160,9 +159,7 @@ impl PodWorker {
                 .is_ok(),
             self.peers
                 .pod_manager
-                .tell(pod_manager::Msg::Worker(
-                    pod_manager::WorkerReport::Finished { uid: uid.clone() },
-                ))
+                .tell(WorkerReport::Finished { uid: uid.clone() })
                 .is_ok(),
         ];
         if sent.contains(&false) {

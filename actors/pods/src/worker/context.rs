@@ -18,8 +18,7 @@ use state::checkpoints::ContainerResources;
 
 use super::metrics::PullTimings;
 use super::retries::RetryKey;
-use super::{Peers, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
-use crate::pod_manager::PodGoal;
+use super::{Peers, PodGoal, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
 
 /// The result of a plan.
 #[derive(Debug)]

@@ -19,9 +19,8 @@ use logic_pods::pod_actions::kill::{KillReason, MINIMUM_GRACE, PreStopHooks, kil
 use state::events::EventType;
 
 use super::context::{KillProgress, PlanExecutor, PreStopState};
-use super::{PodWorkerState, history};
+use super::{PodGoal, PodWorkerState, history};
 use crate::hooks;
-use crate::pod_manager::PodGoal;
 
 /// One container to kill.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ use metrics::pods;
 use metrics::pods::pod_starts;
 
 use super::{Msg, PodWorker, PodWorkerState};
+use crate::prober;
 
 /// The annotation with the time at which the pod's source first saw it.
 const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
@@ -178,23 +179,8 @@ pub(super) fn forget_probes(pod: &Pod) {
             .iter()
             .filter(|kind| kind.of(container).is_some())
         {
-            probe(pod, &container.name, *kind).forget();
+            prober::metric_labels(pod, &container.name, *kind).forget();
         }
-    }
-}
-
-/// The labels of a probe's metrics.
-pub(crate) fn probe<'a>(
-    pod: &'a Pod,
-    container: &'a str,
-    kind: ProbeKind,
-) -> metrics::pods::prober::ProbeLabels<'a> {
-    metrics::pods::prober::ProbeLabels {
-        kind: kind.as_str(),
-        container,
-        pod: pod.name(),
-        namespace: pod.namespace(),
-        uid: pod.metadata.uid.as_deref().unwrap_or_default(),
     }
 }
 

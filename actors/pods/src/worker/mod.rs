@@ -18,6 +18,7 @@ mod completion;
 mod context;
 mod executor;
 mod files;
+mod goal;
 mod history;
 mod kill;
 mod metrics;
@@ -56,17 +57,17 @@ use state::events::Recorder;
 
 use self::checkpoint::PodCheckpoint;
 pub use self::completion::WorkerCompletion;
+pub use self::goal::{Lifecycle, PodGoal};
 use self::history::PodHistory;
 pub use self::history::{Explanation, HistoryLine};
 use self::metrics::WorkerMetrics;
-pub(crate) use self::metrics::probe as probe_metrics;
+pub use self::notify::WorkerReport;
 pub use self::operation::Activity;
 use self::operation::CurrentOperation;
 use self::retries::Retries;
 use self::status::PublishedStatus;
 use crate::pod_cgroups::PodCgroups;
-use crate::pod_manager::{Lifecycle, PodGoal};
-use crate::{images, logs, pod_manager, prober};
+use crate::{images, logs, prober};
 
 /// Before retrying after a transient failure: a plugin that restarts, a runtime that is busy.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
@@ -101,7 +102,7 @@ pub struct Peers {
     pub images: Addr<images::Msg>,
     /// The status manager, the checkpoint manager and the user namespace manager.
     pub state: StateAddrs,
-    pub pod_manager: Addr<pod_manager::Msg>,
+    pub pod_manager: Recipient<WorkerReport>,
     pub prober: Addr<prober::Msg>,
     pub logs: Addr<logs::Msg>,
     pub volumes: Addr<volumes::Msg>,

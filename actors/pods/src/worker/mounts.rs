@@ -19,8 +19,7 @@ use volumes::{Msg as VolumesMsg, NotMounted, NotReleased, Retry, SubpathBindErro
 
 use super::completion::WorkerCompletion;
 use super::context::PlanExecutor;
-use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
-use crate::pod_manager;
+use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD, WorkerReport};
 
 /// Upstream's `podAttachAndMountTimeout`: the deadline of one request for a pod's volumes.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(123);
@@ -134,10 +133,9 @@ impl PodWorker {
     fn reject(&mut self, error: &NotMounted, ctx: &mut Context<Msg>) {
         let failure = admission::no_room_for_volumes(&error.to_string());
         let reason = admission::counted_reason(&failure.reason);
-        let fail = pod_manager::Msg::Fail {
+        let fail = WorkerReport::Rejected {
             uid: self.uid.clone(),
             failure: Box::new(failure),
-            grace: Duration::ZERO,
         };
         match self.peers.pod_manager.tell(fail) {
             Ok(()) => metrics::pods::REJECTIONS.with_label_values(&[reason]).inc(),

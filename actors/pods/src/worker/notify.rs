@@ -5,14 +5,28 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kernel::Context;
+use kernel::{Context, Recipient};
 use logic_api::pod::PodView;
-use logic_api::types::{ContainerId, ContainerState, RuntimeContainer};
+use logic_api::types::{ContainerId, ContainerState, PodFailure, PodUid, RuntimeContainer};
 use logic_pods::probes::{self, initial_health};
 
 use super::{Msg, PodWorker, PodWorkerState, RETRY_PERIOD};
 use crate::logs::{self, RunningLog};
-use crate::{pod_manager, prober};
+use crate::prober;
+
+/// What a pod's worker has come to.
+#[derive(Debug)]
+pub enum WorkerReport {
+    /// Nothing of the pod runs any more: its resources are free.
+    Stopped { uid: PodUid },
+    /// The worker has ended: the pod is gone, and its name is free.
+    Finished { uid: PodUid },
+    /// The pod has no room on this node: the pod manager has it failed.
+    Rejected {
+        uid: PodUid,
+        failure: Box<PodFailure>,
+    },
+}
 
 /// What was sent last; the same is not sent again.
 #[derive(Debug, Default)]
@@ -51,7 +65,7 @@ impl PodWorker {
             && !self.published.last_notified.settled
         {
             let uid = self.uid.clone();
-            let settled = pod_manager::Msg::Worker(pod_manager::WorkerReport::Stopped { uid });
+            let settled = WorkerReport::Stopped { uid };
             self.published.last_notified.settled = self.peers.pod_manager.tell(settled).is_ok();
             return self.published.last_notified.settled;
         }
@@ -109,7 +123,7 @@ impl PodWorker {
             },
             false => prober::Msg::Watch(Box::new(prober::ProbedPod {
                 uid: self.uid.clone(),
-                worker: ctx.addr().clone(),
+                worker: Recipient::new(ctx.addr().clone(), |probed| Msg::Probed(Box::new(probed))),
                 ips: next.ips.clone(),
                 instances: instances.collect(),
                 stage: next.stage,

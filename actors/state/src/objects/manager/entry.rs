@@ -9,7 +9,7 @@ use logic_api::objects::{
 };
 
 use super::Msg;
-use super::issuing::CertificateProgress;
+use super::progress::CertificateProgress;
 
 /// Whether the API server has answered since the object was requested, or since a pod came that needs a new answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

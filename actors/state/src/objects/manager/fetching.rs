@@ -5,20 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_client::{ApiError, ByValue, ObjectEvent, ObjectSelector, watch};
-use futures_util::future::LocalBoxFuture;
-use futures_util::stream::BoxStream;
-use futures_util::{Future, StreamExt};
-use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
+use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Service;
 use kernel::Context;
 use kube::{Api, Resource};
 use logic_api::objects::{
-    ApiObject, ChangeDetection, FetchOutcome, ObjectRequest, StaticToken, slim, slim_service,
+    ApiObject, ChangeDetection, FetchOutcome, ObjectRequest, slim, slim_service,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use super::entry::ResponseState;
+use super::fetch_request::{FetchRequest, FetchStream, ResponseContent, fetched, spread};
 use super::tokens::TokenFreshness;
 use super::{Msg, ObjectManager, tokens};
 
@@ -38,21 +36,6 @@ impl std::fmt::Debug for ObjectResponse {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Heard({})", self.wanted)
     }
-}
-
-pub(super) enum ResponseContent {
-    Objects(ObjectEvent<ApiObject>),
-    Token(StaticToken),
-    /// As the API server has it; none if it does not exist.
-    Request(Option<Box<PodCertificateRequest>>),
-}
-
-pub(super) type FetchStream = BoxStream<'static, Result<ResponseContent, ApiError>>;
-
-/// How an object is requested.
-pub(super) enum FetchRequest {
-    Follow(FetchStream),
-    Fetch(LocalBoxFuture<'static, Result<ResponseContent, ApiError>>),
 }
 
 #[derive(Clone, Copy)]
@@ -382,12 +365,6 @@ fn followed<K: WatchableResource>(
     FetchRequest::Follow(watch(api, selection).map(said).boxed())
 }
 
-pub(super) fn fetched(
-    request: impl Future<Output = Result<ResponseContent, ApiError>> + 'static,
-) -> FetchRequest {
-    FetchRequest::Fetch(Box::pin(request))
-}
-
 /// Whether a pod that waits for the object need not wait longer.
 fn is_answer(wanted: &ObjectRequest, outcome: FetchOutcome) -> bool {
     match (wanted, outcome) {
@@ -457,9 +434,4 @@ async fn next(wanted: ObjectRequest, generation: u64, mut rest: FetchStream) -> 
         said,
         rest,
     }))
-}
-
-/// A random part of the wait, from nought to a fifth: requests do not come all at once.
-pub(super) fn spread(wait: Duration) -> Duration {
-    wait.mul_f64(kernel::chance() / 5.0)
 }

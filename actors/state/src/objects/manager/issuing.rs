@@ -3,7 +3,6 @@
 //! Upstream: pkg/kubelet/podcertificate/podcertificatemanager.go (1.36). Unlike there, a restarted agent uses the
 //! keys that the checkpoint sealed, so that no request is made twice.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use api_client::ApiError;
@@ -11,13 +10,14 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
 use kernel::Context;
 use logic_api::objects::{
-    CertificateAge, CertificateEvent, FetchOutcome, Issuance, IssuanceStep, IssuanceVerdict,
-    ObjectRequest, PodCertificateSpec,
+    CertificateAge, CertificateEvent, FetchOutcome, IssuanceStep, IssuanceVerdict, ObjectRequest,
+    PodCertificateSpec,
 };
 
 use super::entry::{ObjectEntry, ResponseState};
-use super::fetching::{FetchRequest, FetchStream, ResponseContent, fetched, spread};
+use super::fetch_request::{FetchRequest, FetchStream, ResponseContent, fetched, spread};
 use super::keys::{self, KeyGenerationError};
+use super::progress::RequestState;
 use super::requests::{self, CertificateOrder};
 use super::{Msg, ObjectManager};
 use crate::events::{EventType, InvolvedObject};
@@ -28,75 +28,6 @@ const JITTER: f64 = 5.0 * 60.0 * 1000.0;
 const LOOK: Duration = Duration::from_secs(60);
 /// The wait after a key could not be made.
 const AGAIN: Duration = Duration::from_secs(60);
-
-/// The state of a request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum RequestState {
-    /// Unknown: it may exist.
-    #[default]
-    Unmade,
-    /// The API server has it.
-    Made,
-    /// There is no key to make it with, nor will be.
-    Impossible,
-}
-
-/// The progress of a certificate, and which events about it were recorded.
-#[derive(Debug, Default)]
-pub(super) struct CertificateProgress {
-    pub(super) issuance: Option<Arc<Issuance>>,
-    request: RequestState,
-    /// The age that the pod's events report.
-    told: CertificateAge,
-    /// Events that are not recorded yet.
-    notices: Vec<CertificateEvent>,
-}
-
-impl CertificateProgress {
-    fn issuance(&self) -> Issuance {
-        self.issuance.as_deref().cloned().unwrap_or_default()
-    }
-
-    fn keep(&mut self, issuance: Issuance) {
-        self.issuance = Some(Arc::new(issuance));
-        self.request = RequestState::Unmade;
-    }
-
-    fn step(&self, now: Timestamp) -> IssuanceStep {
-        match (self.request, &self.issuance) {
-            (RequestState::Impossible, _) => IssuanceStep::Over,
-            (RequestState::Unmade | RequestState::Made, Some(issuance)) => issuance.step(now),
-            (RequestState::Unmade | RequestState::Made, None) => IssuanceStep::Ask,
-        }
-    }
-
-    pub(super) fn is_held(&self) -> bool {
-        let issuance = self.issuance.as_ref();
-        issuance.is_some_and(|issuance| issuance.held.is_some())
-    }
-
-    /// Whether the issuance itself explains why the certificate is missing.
-    pub(super) fn is_telling(&self) -> bool {
-        let issuance = self.issuance.as_ref();
-        issuance.is_some_and(|issuance| issuance.asked.is_some() || issuance.refused.is_some())
-    }
-
-    /// Drops a request if another one has its name.
-    pub(super) fn mind(&mut self, trouble: &ApiError) {
-        if matches!(trouble, ApiError::Exists { .. }) {
-            let mut issuance = self.issuance();
-            issuance.asked = None;
-            self.keep(issuance);
-        }
-    }
-
-    fn grow_old(&mut self, now: Timestamp) {
-        let issuance = self.issuance.as_ref();
-        let age = issuance.map_or(CertificateAge::Fresh, |issuance| issuance.age(now));
-        self.notices.extend(age.notices(self.told));
-        self.told = age;
-    }
-}
 
 impl ObjectEntry {
     /// Takes in the request as the API server has it, or that it has none; returns whether anything changed.

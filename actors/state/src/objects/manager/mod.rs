@@ -17,9 +17,11 @@
 //! old one.
 
 mod entry;
+mod fetch_request;
 mod fetching;
 mod issuing;
 mod keys;
+mod progress;
 mod publishing;
 mod requests;
 mod tokens;

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use logic_api::objects::{PendingCertificateRequest, PodCertificateSpec};
 
-use super::fetching::{FetchStream, ResponseContent};
+use super::fetch_request::{FetchStream, ResponseContent};
 
 /// The certificate to request, and the pod and node that request it.
 pub(super) struct CertificateOrder {

@@ -1,0 +1,61 @@
+//! Names of pods, and which pod may hold one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use logic_api::types::PodUid;
+
+/// Which pod holds a full name and which wait for it: two pods of one name never run at the same time.
+#[derive(Debug, Default)]
+pub(super) struct PodNameReservations {
+    holders: BTreeMap<String, PodUid>,
+    waiting: BTreeMap<PodUid, Arc<Pod>>,
+}
+
+impl PodNameReservations {
+    /// Reserves the pod's name for this UID; returns false if another pod holds it.
+    pub(super) fn claim(&mut self, uid: &PodUid, pod: &Pod) -> bool {
+        let holder = self
+            .holders
+            .entry(full_name(pod))
+            .or_insert_with(|| uid.clone());
+        holder == uid
+    }
+
+    pub(super) fn wait(&mut self, uid: PodUid, pod: Arc<Pod>) {
+        self.waiting.insert(uid, pod);
+    }
+
+    pub(super) fn stop_waiting(&mut self, uid: &PodUid) {
+        self.waiting.remove(uid);
+    }
+
+    /// Frees the name; returns the pods that waited for it or for this UID.
+    pub(super) fn release(&mut self, uid: &PodUid, name: &str) -> Vec<(PodUid, Arc<Pod>)> {
+        if self.holders.get(name) == Some(uid) {
+            self.holders.remove(name);
+        }
+        let wanted = |other: &PodUid, pod: &mut Arc<Pod>| other == uid || full_name(pod) == name;
+        self.waiting.extract_if(.., wanted).collect()
+    }
+
+    pub(super) fn take_waiting(&mut self) -> BTreeMap<PodUid, Arc<Pod>> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.waiting.values()
+    }
+}
+
+/// `namespace/name`.
+pub(super) fn full_name(pod: &Pod) -> String {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    format!("{namespace}/{name}")
+}
+
+pub(super) fn uid_of(pod: &Pod) -> PodUid {
+    PodUid::from(pod.metadata.uid.as_deref().unwrap_or_default())
+}
