@@ -8,7 +8,6 @@ pub mod reviews;
 // Endpoints and servers.
 pub mod healthz;
 pub mod https;
-
 pub mod read_only;
 
 // Authentication and authorization.
@@ -28,6 +27,6 @@ pub mod server;
 pub use https::{CertificateReceiver, Https, PolicyError};
 pub use node::{KubeletHost, NodeError, PodsWithStatuses};
 pub use policy::Policy;
-pub use read_only::ReadOnly;
+pub use read_only::ReadOnlyHandlers;
 pub use reviews::{Attributes, AuthenticatedUser, Decision, NoReviews, ReviewError, Reviews};
 pub use server::{AcceptError, MAILBOX, Msg, Snapshot};

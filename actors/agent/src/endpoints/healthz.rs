@@ -1,33 +1,22 @@
 //! `/healthz` for systemd, kubeadm and people (`healthzPort`, 10248).
 //!
-//! - **Owns** its listener.
-//! - **Hears** nothing but its own accept loop.
-//! - **Tells** no other actor; it asks the pod manager, and reads the root supervisor.
-//! - **Never** fails for a degraded manager: restarting an agent that is not healthy would stop
-//!   what works without mending the rest. `/healthz/managers` shows it, and `/healthz/pleg` whether
-//!   relists come through (upstream: the node's Ready condition).
+//! The checks ask the pod manager, and read the root supervisor. None fails for a degraded manager: restarting an
+//! agent that is not healthy would stop what works without mending the rest. `/healthz/managers` shows it, and
+//! `/healthz/pleg` whether relists come through (upstream: the node's Ready condition).
 //!
 //! Upstream: staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go (1.36), whose texts these are.
 
-use std::net::SocketAddr;
-use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::Request;
 use hyper::body::Incoming;
-use kernel::{Actor, Addr, Context, Exit, Supervisor};
+use kernel::{Addr, Supervisor};
 use pods::{pleg, pod_manager};
 use serving::healthz::{HealthChecks, answer};
-use serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, not_found, serve};
-
-use super::{AcceptError, Msg, Snapshot, listen};
+use serving::http::{HandlerResponse, RequestHandler, not_found};
 
 /// The pod manager answers within microseconds; after this it is stuck.
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
-const LIMITS: Limits = Limits {
-    connections: 64,
-    life: Some(Duration::from_secs(300)),
-};
 
 const CHECKS: [HealthCheck; 5] = [
     HealthCheck::Ping,
@@ -125,64 +114,9 @@ impl HealthCheck {
     }
 }
 
-/// The health server.
-#[derive(Debug)]
-pub struct Healthz {
-    address: SocketAddr,
-
-    server: Rc<HealthzServer>,
-
-    traffic: Rc<Traffic>,
-}
-
-#[derive(Debug)]
-struct HealthzServer {
-    health: NodeHealth,
-}
-
-impl RequestHandler for HealthzServer {
+impl RequestHandler for NodeHealth {
     async fn answer(&self, request: Request<Incoming>) -> HandlerResponse {
-        let answer = answer(&self.health, &request).await;
+        let answer = answer(self, &request).await;
         answer.unwrap_or_else(not_found)
-    }
-}
-
-impl Actor for Healthz {
-    type Msg = Msg;
-    type Snapshot = Snapshot;
-
-    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        let listener = listen::tcp(self.address).await?;
-        self.address = listener.local_addr().unwrap_or(self.address);
-        let (server, traffic, address) = (
-            self.server.clone(),
-            self.traffic.clone(),
-            self.address.to_string(),
-        );
-        ctx.run(async move {
-            let source = serve(listener, server, traffic, LIMITS).await;
-            Msg::Deaf(AcceptError { address, source })
-        });
-        Ok(())
-    }
-
-    async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        match msg {
-            Msg::Deaf(deaf) => Err(deaf.into()),
-        }
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        Snapshot::new(self.address.to_string(), &self.traffic)
-    }
-}
-
-impl Healthz {
-    pub fn new(address: SocketAddr, health: NodeHealth) -> Self {
-        Healthz {
-            address,
-            server: Rc::new(HealthzServer { health }),
-            traffic: Rc::default(),
-        }
     }
 }

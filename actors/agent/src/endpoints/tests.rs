@@ -14,7 +14,9 @@ use state::status::{self, StatusManager};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::healthz::{Healthz, NodeHealth};
+use serving::server::HttpServer;
+
+use super::healthz::NodeHealth;
 use super::*;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -120,7 +122,9 @@ fn root() -> Supervisor {
 fn healthz(pod_manager: Addr<pod_manager::Msg>) -> Supervisor {
     let root = root();
     let health = NodeHealth::new(pod_manager, kernel::mailbox(1).0, root.clone());
-    spawn(&root, "healthz", move || Healthz::new(ANY, health.clone()));
+    spawn(&root, "healthz", move || {
+        HttpServer::new(ANY, health.clone())
+    });
     root
 }
 
@@ -241,7 +245,7 @@ fn taken_port_is_named_and_tried_again() {
         let root = root();
         let health = NodeHealth::new(directory_of(Vec::new()), kernel::mailbox(1).0, root.clone());
         spawn(&root, "healthz", move || {
-            Healthz::new(address, health.clone())
+            HttpServer::new(address, health.clone())
         });
         kernel::testing::pass(Duration::from_millis(300)).await;
         let exit = root

@@ -9,7 +9,8 @@ use cluster::reviews::ApiReviews;
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox};
 use resources::pod_resources::{self, PodResources};
 use resources::stats::{self, SummaryProvider};
-use serving::read_only::ReadOnly;
+use serving::read_only::ReadOnlyHandlers;
+use serving::server::HttpServer;
 use serving::{Https, NoReviews};
 
 use super::NodeHandle;
@@ -17,7 +18,7 @@ use super::api_server::ClusterWiring;
 use super::certificates::spawn_serving;
 use crate::endpoints;
 use crate::endpoints::admin::{Admin, AdminPeers, ContainerCheckpoints, FaultInjection, Plugins};
-use crate::endpoints::healthz::{Healthz, NodeHealth};
+use crate::endpoints::healthz::NodeHealth;
 use crate::endpoints::node_api::{self, AgentDescription, NodeApi};
 use crate::settings::AgentSettings;
 
@@ -40,7 +41,7 @@ pub(super) fn spawn(
         let (_, port) = mailbox(endpoints::MAILBOX);
         let health = health.clone();
         group.spawn(ChildSpec::permanent("healthz"), port, move || {
-            Healthz::new(address, health.clone())
+            HttpServer::new(address, health.clone())
         });
     }
     let checkpoints = ContainerCheckpoints::new(runtime.clone(), &settings.node.root_dir);
@@ -49,7 +50,7 @@ pub(super) fn spawn(
         let (_, port) = mailbox(serving::MAILBOX);
         let (policy, api) = (settings.serving.clone(), api.clone());
         group.spawn(ChildSpec::permanent("read-only"), port, move || {
-            ReadOnly::new(address, &policy, api.clone())
+            HttpServer::new(address, ReadOnlyHandlers::new(&policy, api.clone()))
         });
     }
     let certificate = https(&group, api, settings, cluster)?;

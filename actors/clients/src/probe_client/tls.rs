@@ -1,18 +1,16 @@
 //! TLS without verification of the server: a container's certificate proves nothing to the node.
 
-use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::io::InspectReader;
 
 /// Why the TLS handshake failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,20 +30,19 @@ impl ProbeTls {
         &self,
         host: &str,
         stream: TcpStream,
-    ) -> Result<TlsStream<PrefixedStream>, TlsError> {
+    ) -> Result<TlsStream<impl AsyncRead + AsyncWrite + Send + Unpin + use<>>, TlsError> {
         let broken = |why: String| TlsError::Handshake(why);
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|error| broken(error.to_string()))?;
         let connector = TlsConnector::from(Arc::clone(self.0.get_or_init(config)));
-        let handshake = connector
-            .connect(name, PrefixedStream::new(stream))
-            .into_fallible();
-        handshake
-            .await
-            .map_err(|(error, heard)| match heard.first == *b"HTTP/" {
-                true => TlsError::SpeaksHttp,
-                false => broken(super::go_error_text(&error)),
-            })
+        let first = Arc::new(FirstBytes::default());
+        let read = Arc::clone(&first);
+        let stream = InspectReader::new(stream, move |bytes: &[u8]| read.keep(bytes));
+        let shaken = connector.connect(name, stream).await;
+        shaken.map_err(|error| match first.are_http() {
+            true => TlsError::SpeaksHttp,
+            false => broken(super::go_error_text(&error)),
+        })
     }
 }
 
@@ -99,60 +96,20 @@ impl ServerCertVerifier for AcceptAnyCertificate {
     }
 }
 
-/// A stream that keeps its first five bytes: a server that speaks plain HTTP is recognised by them.
-#[derive(Debug)]
-pub(super) struct PrefixedStream {
-    stream: TcpStream,
-    first: [u8; 5],
-    kept: usize,
-}
+/// The first bytes that a server sent: one that speaks plain HTTP is recognised by them.
+#[derive(Debug, Default)]
+struct FirstBytes(Mutex<Vec<u8>>);
 
-impl PrefixedStream {
-    fn new(stream: TcpStream) -> Self {
-        PrefixedStream {
-            stream,
-            first: [0; 5],
-            kept: 0,
-        }
+impl FirstBytes {
+    const KEPT: usize = b"HTTP/".len();
+
+    fn keep(&self, new: &[u8]) {
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = Self::KEPT - first.len();
+        first.extend_from_slice(&new[..room.min(new.len())]);
     }
 
-    fn keep(&mut self, new: &[u8]) {
-        let room = &mut self.first[self.kept..];
-        let count = room.len().min(new.len());
-        room[..count].copy_from_slice(&new[..count]);
-        self.kept += count;
-    }
-}
-
-impl AsyncRead for PrefixedStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if self.kept < self.first.len() {
-            self.keep(&buf.filled()[before..]);
-        }
-        polled
-    }
-}
-
-impl AsyncWrite for PrefixedStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn are_http(&self) -> bool {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) == *b"HTTP/"
     }
 }

@@ -2,13 +2,11 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::Request;
@@ -18,11 +16,11 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::io::InspectReader;
 
 use crate::connection_limiter::TrackedConnection;
 use crate::http::{HandlerResponse, Traffic, with_guard};
@@ -75,10 +73,12 @@ pub(super) async fn serve<A: AnswersPeer>(
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let (address, peer) = (peer.address, Rc::new(peer));
     let pulse = Arc::new(ConnectionActivity::default());
-    let watched = TokioIo::new(ActivityStream {
-        stream,
-        pulse: Arc::clone(&pulse),
-    });
+    let reading = Arc::clone(&pulse);
+    let watched = TokioIo::new(InspectReader::new(stream, move |bytes: &[u8]| {
+        if !bytes.is_empty() {
+            reading.has_read();
+        }
+    }));
     let busy = Arc::clone(&pulse);
     let service = service_fn(move |request| {
         traffic.count_request();
@@ -205,57 +205,6 @@ impl Drop for ActiveRequest {
         self.0.answering.fetch_sub(1, Ordering::Relaxed);
         self.0.reading.store(false, Ordering::Relaxed);
         self.0.changed.notify_one();
-    }
-}
-
-/// A stream that notes incoming bytes as activity.
-struct ActivityStream<S> {
-    stream: S,
-    pulse: Arc<ConnectionActivity>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.pulse.has_read();
-        }
-        polled
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }
 
