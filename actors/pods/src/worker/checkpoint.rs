@@ -1,5 +1,6 @@
 //! The worker's side of its pod's checkpoint.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kernel::Addr;
 use logic_api::types::{ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod};
 use logic_pods::api::take_over;
+use logic_pods::pod_actions::PodPlan;
 use logic_pods::resize::AllocatedResources;
 use state::checkpoints::{self, PodRecord};
 
@@ -103,12 +105,20 @@ impl PodCheckpoint {
         }
     }
 
+    /// Stores which of the instances that the plan ends are to be started again.
+    pub(super) fn replace(&mut self, plan: &PodPlan, replaced: BTreeSet<ContainerId>) {
+        let ended = plan.kills().map(|(id, _)| id);
+        let ended = ended.filter(|id| replaced.contains(*id)).cloned();
+        self.record.replaced.extend(ended);
+    }
+
     /// Forgets the health and messages of removed instances; `pod` is the complete runtime state.
     pub(super) fn forget_gone(&mut self, pod: &RuntimePod) {
         let exists = |id: &ContainerId| pod.containers.iter().any(|container| container.id == *id);
         self.record.runs.retain(|id, _| exists(id));
         self.record.health.retain(|id, _| exists(id));
         self.record.termination_messages.retain(|id, _| exists(id));
+        self.record.replaced.retain(exists);
     }
 
     /// Has the record stored if it differs from the stored one.

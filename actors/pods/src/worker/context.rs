@@ -49,6 +49,14 @@ impl SyncProblem {
         }
     }
 
+    /// Not done, since the pod is to end.
+    pub(super) fn superseded() -> Self {
+        SyncProblem {
+            waiting: None,
+            retry_after: Duration::ZERO,
+        }
+    }
+
     pub(super) fn of(error: &RuntimeError) -> Self {
         let soon = error.transient() || error.is_clearing_up();
         SyncProblem {

@@ -16,6 +16,7 @@ use super::kill::KillOutcome;
 use super::retries::RetryKey;
 use super::sandbox::SandboxError;
 use super::start::{ContainerStart, StartResult};
+use super::start_turns::StartTurns;
 use super::{PodWorkerState, remove};
 use crate::hosts;
 
@@ -114,7 +115,8 @@ impl PlanExecutor {
         self.stage == PodWorkerState::Syncing && !self.goal.borrow().is_run()
     }
 
-    /// Starts containers concurrently: none waits for another one's image.
+    /// Starts containers: their images are pulled side by side, and one with a postStart hook is followed only when the
+    /// hook has ended or its container could not be started (upstream starts one after the other).
     async fn starts(&mut self, batch: Vec<PodAction>) -> StepOutcome {
         let Some(sandbox) = self.progress.sandbox.clone() else {
             return StepOutcome::Last;
@@ -130,6 +132,7 @@ impl PlanExecutor {
             }
         };
         let executor = &*self;
+        let turns = StartTurns::of(&self.pod, &batch);
         let starts = batch.iter().filter_map(|action| match action {
             PodAction::StartContainer {
                 name,
@@ -139,6 +142,7 @@ impl PlanExecutor {
                 executor,
                 sandbox: &sandbox,
                 context: &context,
+                turns: &turns,
                 name: name.clone(),
                 restart_count: *restart_count,
             }),
@@ -148,7 +152,12 @@ impl PlanExecutor {
             | PodAction::CreateSandbox { .. }
             | PodAction::ResizeContainer { .. } => None,
         });
-        let ends = join_all(starts.map(ContainerStart::start)).await;
+        let ends = join_all(starts.map(|start| async {
+            let ended = start.start().await;
+            turns.end(&ended.name);
+            ended
+        }))
+        .await;
         let mut failed = Vec::new();
         for StartResult { name, result, kill } in ends {
             failed.extend(kill.map(|id| self.post_start_kill(id, &name)));

@@ -31,6 +31,7 @@ mod resize;
 mod retries;
 mod sandbox;
 mod start;
+mod start_turns;
 mod status;
 mod sync;
 mod termination_message;

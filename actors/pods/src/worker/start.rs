@@ -24,6 +24,7 @@ use state::events::EventType;
 use super::context::{PlanExecutor, PodContext, SyncProblem};
 use super::metrics::container_type;
 use super::mounts::{PrepareError, asks_for_recursive_read_only};
+use super::start_turns::StartTurns;
 use super::{RETRY_BACKOFF, RETRY_PERIOD, files, history};
 use crate::hooks::{self, HookKind, LifecycleHook};
 use crate::images;
@@ -36,6 +37,7 @@ pub(super) struct ContainerStart<'a> {
     pub(super) executor: &'a PlanExecutor,
     pub(super) sandbox: &'a SandboxId,
     pub(super) context: &'a PodContext,
+    pub(super) turns: &'a StartTurns,
     pub(super) name: String,
     pub(super) restart_count: u32,
 }
@@ -84,7 +86,7 @@ impl ContainerStart<'_> {
             .with_label_values(&[container_type])
             .inc();
         let mut kill = None;
-        let result = match self.images(container).await {
+        let result = match self.ready(container).await {
             Ok(images) => self
                 .create_and_start(kind, container, &images)
                 .await
@@ -118,6 +120,20 @@ impl ContainerStart<'_> {
             name: self.name,
             result,
             kill,
+        }
+    }
+
+    /// Makes the images present, and waits for the container's turn; ends early when the pod is to end.
+    async fn ready(&self, container: &Container) -> Result<ContainerImages, SyncProblem> {
+        let images = self.images(container).await?;
+        match select(
+            pin!(self.turns.wait(&self.name)),
+            pin!(self.executor.wait_for_end()),
+        )
+        .await
+        {
+            Either::Left(((), _)) => Ok(images),
+            Either::Right(((), _)) => Err(SyncProblem::superseded()),
         }
     }
 
@@ -182,10 +198,7 @@ impl ContainerStart<'_> {
                     retry_after: RETRY_PERIOD,
                 })
             }
-            Either::Right(((), _)) => Err(SyncProblem {
-                waiting: None,
-                retry_after: Duration::ZERO,
-            }),
+            Either::Right(((), _)) => Err(SyncProblem::superseded()),
         }
     }
 

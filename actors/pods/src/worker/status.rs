@@ -101,6 +101,7 @@ impl PodWorker {
             },
             failure: self.sync_status.failure.as_ref(),
             health: &self.checkpoint.record.health,
+            replaced: &self.checkpoint.record.replaced,
             resize: &self.published.resize,
             last_words: &self.checkpoint.record.termination_messages,
         };

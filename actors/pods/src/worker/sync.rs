@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Context, Exit};
-use logic_api::pod::{PodView, is_terminal};
+use logic_api::pod::is_terminal;
 use logic_api::types::{ContainerId, PodFailure};
 use logic_pods::pod_actions::{
     ActionGate, BackoffUpdate, PodAction, PodObservation, PodPlan, compute_pod_actions, kill,
@@ -20,6 +20,7 @@ use super::mounts::asks_for_recursive_read_only;
 use super::repeat_guard::RuntimeWork;
 use super::retries::RetryKey;
 use super::sandbox::addresses;
+use super::start_turns::has_post_start;
 use super::{Activity, Msg, PodWorker, PodWorkerState, files, remove};
 
 impl PodWorker {
@@ -78,11 +79,14 @@ impl PodWorker {
             log_counts: &self.observed.log_counts,
             health: &self.checkpoint.record.health,
             actuated: &self.checkpoint.record.actuated,
+            replaced: &self.checkpoint.record.replaced,
         };
         let plan = compute_pod_actions(ctx.timestamp(), pod, &observed, &self.peers.rules.policy);
         self.history
             .tell(pod, &plan.why, ctx.timestamp(), &self.peers.recorder);
+        let replaced = plan.replaced();
         let plan = self.drop_backed_off(plan, ctx.now());
+        self.checkpoint.replace(&plan, replaced);
         self.published.waiting.clone_from(&plan.waiting);
         self.publish(pod, &plan.waiting, ctx);
         self.checkpoint.allocate(pod);
@@ -146,10 +150,10 @@ impl PodWorker {
         }
         self.checkpoint
             .save(&self.uid, &self.peers.state.checkpoints);
-        let starts = plan.actions.iter().filter_map(started);
+        let starts = plan.actions.iter().filter_map(PodAction::started);
         self.operation.awaiting_post_start = starts
             .filter(|name| has_post_start(pod, name))
-            .cloned()
+            .map(str::to_owned)
             .collect();
         let executor = PlanExecutor {
             peers: self.peers.clone(),
@@ -331,20 +335,4 @@ fn backoff_step(action: &PodAction) -> Option<&BackoffUpdate> {
         | PodAction::CreateSandbox { .. }
         | PodAction::ResizeContainer { .. } => None,
     }
-}
-
-fn started(action: &PodAction) -> Option<&String> {
-    match action {
-        PodAction::StartContainer { name, .. } => Some(name),
-        PodAction::KillContainer { .. }
-        | PodAction::StopSandbox { .. }
-        | PodAction::RemoveContainer { .. }
-        | PodAction::CreateSandbox { .. }
-        | PodAction::ResizeContainer { .. } => None,
-    }
-}
-
-fn has_post_start(pod: &Pod, name: &str) -> bool {
-    let lifecycle = pod.container(name).and_then(|(_, c)| c.lifecycle.clone());
-    lifecycle.is_some_and(|lifecycle| lifecycle.post_start.is_some())
 }

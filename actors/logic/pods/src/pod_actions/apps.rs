@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use logic_api::pod::PodView;
-use logic_api::types::{ContainerState, RuntimeContainer};
+use logic_api::types::ContainerState;
 
 use super::PodObservation;
 use super::rules::{restarts_when_killed, should_start};
@@ -33,7 +33,10 @@ pub(super) fn app_actions<'a>(pod: &'a Pod, observed: &PodObservation<'a>) -> Ap
             Some(newest) if newest.state == ContainerState::Running => {
                 apps.running(pod, &RunningContainer::new(spec, newest, observed));
             }
-            newest => apps.stopped(pod, spec, newest),
+            newest => apps.stopped(
+                spec,
+                should_start(pod, spec, newest) || observed.is_replaced(&spec.name),
+            ),
         }
     }
     apps
@@ -63,8 +66,8 @@ impl<'a> Apps<'a> {
         }
     }
 
-    fn stopped(&mut self, pod: &Pod, spec: &'a core::Container, newest: Option<&RuntimeContainer>) {
-        if should_start(pod, spec, newest) {
+    fn stopped(&mut self, spec: &'a core::Container, starts: bool) {
+        if starts {
             self.start(spec);
         } else {
             self.finished.push(&spec.name);

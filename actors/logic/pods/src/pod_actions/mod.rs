@@ -17,7 +17,7 @@ pub mod rules;
 mod running;
 pub mod sandbox;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
@@ -45,6 +45,16 @@ pub struct PodObservation<'a> {
     pub health: &'a BTreeMap<ContainerId, ContainerHealth>,
     /// By container: the CPU and memory that were last carried out, at its start or by a resize.
     pub actuated: &'a BTreeMap<String, core::ResourceRequirements>,
+    /// Instances that were ended to be started again ([`PodPlan::replaced`]): whatever their exit codes, they are.
+    pub replaced: &'a BTreeSet<ContainerId>,
+}
+
+impl PodObservation<'_> {
+    /// Whether the newest instance of this container was ended to be started again.
+    fn is_replaced(&self, name: &str) -> bool {
+        let newest = self.runtime.newest(name);
+        newest.is_some_and(|newest| self.replaced.contains(&newest.id))
+    }
 }
 
 /// The worker's own section of the configuration.
@@ -154,7 +164,10 @@ fn replace_sandbox(
     let to_start: Vec<&core::Container> = pod
         .app_containers()
         .iter()
-        .filter(|c| !rules::is_finished(pod, c, runtime.newest(&c.name)))
+        .filter(|c| {
+            draft.observed.is_replaced(&c.name)
+                || !rules::is_finished(pod, c, runtime.newest(&c.name))
+        })
         .collect();
     if to_start.is_empty() && init::any_app_created(pod, runtime) {
         draft.why(

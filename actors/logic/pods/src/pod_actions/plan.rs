@@ -96,6 +96,18 @@ pub struct PodPlan {
 }
 
 impl PodAction {
+    /// The container that this step starts, by name.
+    pub fn started(&self) -> Option<&str> {
+        match self {
+            Self::StartContainer { name, .. } => Some(name),
+            Self::KillContainer { .. }
+            | Self::StopSandbox { .. }
+            | Self::RemoveContainer { .. }
+            | Self::CreateSandbox { .. }
+            | Self::ResizeContainer { .. } => None,
+        }
+    }
+
     /// Whether this step may be carried out beside the one before it: kills beside kills, starts beside
     /// starts. App containers are not begun before the starts of sidecars have been tried.
     pub fn beside(&self, before: &PodAction) -> bool {
@@ -144,6 +156,30 @@ impl PodPlan {
             PodAction::KillContainer { .. } | PodAction::RemoveContainer { .. } => true,
         });
         self
+    }
+
+    /// The instances that the plan ends to start their containers again.
+    pub fn replaced(&self) -> BTreeSet<ContainerId> {
+        let starts = |name: &str| {
+            let mut started = self.actions.iter().filter_map(PodAction::started);
+            started.any(|started| started == name)
+        };
+        self.kills()
+            .filter(|(_, name)| starts(name) || self.waiting.contains_key(*name))
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    /// The instances that the plan ends, each with its container's name.
+    pub fn kills(&self) -> impl Iterator<Item = (&ContainerId, &str)> {
+        self.actions.iter().filter_map(|action| match action {
+            PodAction::KillContainer { id, name, .. } => Some((id, name.as_str())),
+            PodAction::StopSandbox { .. }
+            | PodAction::RemoveContainer { .. }
+            | PodAction::CreateSandbox { .. }
+            | PodAction::ResizeContainer { .. }
+            | PodAction::StartContainer { .. } => None,
+        })
     }
 
     /// Names the first invariant that the plan breaks; none for a correct plan.

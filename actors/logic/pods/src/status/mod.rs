@@ -15,7 +15,7 @@ pub mod restart_all;
 pub mod status_patch;
 pub mod terminal_on_arrival;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use containers::ContainerStatuses;
@@ -27,6 +27,7 @@ use logic_api::types::{
     ContainerHealth, ContainerId, PodFailure, RuntimeContainer, RuntimePod, WaitingReason,
 };
 use logic_resources::qos::pod_qos;
+use phase::PhaseFacts;
 pub use phase::PodPhase;
 
 use crate::resize::ResizeState;
@@ -62,6 +63,8 @@ pub struct StatusInput<'a> {
     pub failure: Option<&'a PodFailure>,
     /// Probe results by instance; an instance not listed has [`crate::probes::initial_health`].
     pub health: &'a BTreeMap<ContainerId, ContainerHealth>,
+    /// Instances that were ended to be started again: their exits are not final.
+    pub replaced: &'a BTreeSet<ContainerId>,
     /// Where an in-place resize stands.
     pub resize: &'a ResizeState,
     /// By container instance: the last words of those that ended ([`crate::container::termination`]).
@@ -160,7 +163,15 @@ fn next_phase(input: &StatusInput<'_>, statuses: &ContainerStatuses) -> NextPhas
         };
     }
     let initialized = phase::has_initialized(input.pod, input.runtime);
-    let mut phase = phase::phase(input.pod, &statuses.lasting(), input.stage, initialized);
+    let mut phase = phase::phase(
+        input.pod,
+        &statuses.lasting(),
+        PhaseFacts {
+            stage: input.stage,
+            initialized,
+            replaced: input.replaced,
+        },
+    );
     let old = phase_of(input.old());
     let terminal = |phase: &Option<PodPhase>| phase.filter(|p| p.is_terminal());
     // The API's word is final, ours comes next.

@@ -1,10 +1,12 @@
 //! A pod's phase by its containers (upstream's `getPhase` at v1.36).
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod,
 };
 use logic_api::pod::{PodView, is_sidecar};
-use logic_api::types::RuntimePod;
+use logic_api::types::{ContainerId, RuntimePod};
 use serde::{Deserialize, Serialize};
 
 use super::StatusStage;
@@ -66,14 +68,19 @@ pub fn has_initialized(pod: &Pod, runtime: &RuntimePod) -> bool {
     pod.app_containers().iter().any(|c| of_today(&c.name))
 }
 
-pub fn phase(
-    pod: &Pod,
-    statuses: &[&ContainerStatus],
-    stage: StatusStage,
-    initialized: bool,
-) -> PodPhase {
-    let tally = Tally::of(pod, statuses);
-    let sidecars_begin = tally.pending_sidecars > 0 && !initialized;
+/// What a phase depends on besides the statuses of the containers.
+#[derive(Clone, Copy, Debug)]
+pub struct PhaseFacts<'a> {
+    pub stage: StatusStage,
+    /// See [`has_initialized`].
+    pub initialized: bool,
+    /// Instances that were ended to be started again: their exits are not final.
+    pub replaced: &'a BTreeSet<ContainerId>,
+}
+
+pub fn phase(pod: &Pod, statuses: &[&ContainerStatus], facts: PhaseFacts<'_>) -> PodPhase {
+    let tally = Tally::of(pod, statuses, facts.replaced);
+    let sidecars_begin = tally.pending_sidecars > 0 && !facts.initialized;
     if tally.init_failed_for_good {
         return PodPhase::Failed;
     }
@@ -86,7 +93,7 @@ pub fn phase(
     if tally.stopped == 0 {
         return PodPhase::Pending;
     }
-    let is_over = stage == StatusStage::Terminated && !pod.is_static();
+    let is_over = facts.stage == StatusStage::Terminated && !pod.is_static();
     if !is_over && tally.stopped != tally.stopped_for_good {
         // Some are about to run again.
         return PodPhase::Running;
@@ -98,7 +105,7 @@ pub fn phase(
 }
 
 impl Tally {
-    fn of(pod: &Pod, statuses: &[&ContainerStatus]) -> Self {
+    fn of(pod: &Pod, statuses: &[&ContainerStatus], replaced: &BTreeSet<ContainerId>) -> Self {
         let mut tally = Self::default();
         let find = |name: &str| statuses.iter().find(|s| s.name == name).copied();
         for container in pod.init_containers() {
@@ -109,7 +116,10 @@ impl Tally {
             }
         }
         for container in pod.app_containers() {
-            tally.add_app(pod, container, find(&container.name));
+            let is_final = |end: &ContainerStateTerminated| {
+                is_final(pod, container, end) && !is_replaced(replaced, end)
+            };
+            tally.add_app(find(&container.name), is_final);
         }
         tally
     }
@@ -145,17 +155,21 @@ impl Tally {
         }
     }
 
-    fn add_app(&mut self, pod: &Pod, container: &Container, status: Option<&ContainerStatus>) {
+    fn add_app(
+        &mut self,
+        status: Option<&ContainerStatus>,
+        is_final: impl Fn(&ContainerStateTerminated) -> bool,
+    ) {
         match ContainerProgress::of(status) {
             ContainerProgress::Running => self.running += 1,
             ContainerProgress::Ended(end) => {
                 self.stopped += 1;
-                self.stopped_for_good += usize::from(is_final(pod, container, end));
+                self.stopped_for_good += usize::from(is_final(end));
                 self.succeeded += usize::from(end.exit_code == 0);
             }
             ContainerProgress::WaitsAfter(end) => {
                 self.stopped += 1;
-                self.stopped_for_good += usize::from(is_final(pod, container, end));
+                self.stopped_for_good += usize::from(is_final(end));
             }
             ContainerProgress::Waits => self.waiting += 1,
             ContainerProgress::Unknown => self.unknown += 1,
@@ -196,4 +210,11 @@ fn is_final(pod: &Pod, container: &Container, end: &ContainerStateTerminated) ->
     let restarts = restarts_after(pod, container, end.exit_code)
         || end.reason.as_deref() == Some(RESTARTING_ALL);
     !restarts
+}
+
+/// Whether this instance was ended to be started again.
+fn is_replaced(replaced: &BTreeSet<ContainerId>, end: &ContainerStateTerminated) -> bool {
+    let full = end.container_id.as_deref().unwrap_or_default();
+    let id = full.split_once("://").map(|(_, id)| id);
+    id.is_some_and(|id| replaced.contains(&ContainerId::from(id)))
 }

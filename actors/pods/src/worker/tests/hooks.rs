@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerState, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kernel::testing::{pass, run_paused};
 use logic_api::testing::yaml::pod;
@@ -34,6 +34,70 @@ spec:
         };
         node.until("web", runs).await;
         assert!(kernel::now() - begun >= Duration::from_secs(7));
+    });
+}
+
+fn state<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerState {
+    container(status, name).state.as_ref().unwrap()
+}
+
+#[test]
+fn a_container_waits_for_the_hooks_of_those_before_it_and_for_nothing_else() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod("
+metadata: {name: web}
+spec:
+  containers:
+  - {name: zero, image: localhost/busybox, command: [sleep, infinity]}
+  - name: one
+    image: localhost/busybox
+    command: [sleep, infinity]
+    lifecycle: {postStart: {sleep: {seconds: 7}}}
+  - {name: two, image: localhost/busybox, command: [sleep, infinity]}
+")]);
+        let status = node
+            .until("web", |status| state(status, "zero").running.is_some())
+            .await;
+        assert!(state(&status, "two").waiting.is_some(), "{status:?}");
+        let status = node
+            .until("web", |status| state(status, "two").running.is_some())
+            .await;
+        let started = |name: &str| {
+            state(&status, name)
+                .running
+                .as_ref()
+                .unwrap()
+                .started_at
+                .as_ref()
+                .unwrap()
+                .0
+        };
+        let (hooked, after) = (started("one"), started("two"));
+        assert!(
+            after.duration_since(hooked) >= jiff::SignedDuration::from_secs(7),
+            "{hooked} {after}"
+        );
+    });
+}
+
+#[test]
+fn a_hook_that_fails_lets_the_next_container_start() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod("
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: one
+    image: localhost/busybox
+    command: [sleep, infinity]
+    lifecycle: {postStart: {exec: {command: ['false']}}}
+  - {name: two, image: localhost/busybox, command: [sleep, infinity]}
+")]);
+        node.until("web", |status| state(status, "two").running.is_some())
+            .await;
     });
 }
 

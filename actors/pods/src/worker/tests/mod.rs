@@ -8,6 +8,7 @@ mod model;
 mod mounts;
 mod pauses;
 mod probes;
+mod replaced;
 mod resize;
 mod sidecars;
 

@@ -356,3 +356,40 @@ fn kills_are_worded_as_upstream_words_them() {
     let pod = pod.policy("Never");
     assert_eq!(messages(&facts.plan(&pod, &runtime)), ended);
 }
+
+/// Where upstream kills and starts in one sync, so that no exit code comes between.
+#[test]
+fn what_was_ended_to_be_started_again_starts_whatever_its_exit_code_and_policy() {
+    for policy in ["Never", "OnFailure", "Always"] {
+        for exit_code in [0, 143] {
+            let (pod, mut runtime) = apps();
+            let pod = pod.policy(policy);
+            let mut facts = FactsRow::default();
+            exit(&mut runtime, "foo2", exit_code);
+            facts.replaced.insert("foo2-0".into());
+            let plan = facts.plan(&pod, &runtime);
+            assert_eq!(steps(&plan), ["start foo2 1"], "{policy} {exit_code}");
+        }
+    }
+}
+
+#[test]
+fn an_older_instance_that_was_replaced_says_nothing_of_the_newest() {
+    let (pod, mut runtime) = apps();
+    let mut facts = FactsRow::default();
+    facts.replaced.insert("foo2-old".into());
+    exit(&mut runtime, "foo2", 0);
+    assert_eq!(
+        steps(&facts.plan(&pod.policy("OnFailure"), &runtime)),
+        [""; 0]
+    );
+}
+
+#[test]
+fn a_plan_names_the_instances_that_it_replaces() {
+    let (pod, runtime, mut facts) = probed();
+    facts.said("foo2", |health| health.liveness = ProbeResult::Failure);
+    let replaced = |policy| facts.plan(&pod.clone().policy(policy), &runtime).replaced();
+    assert_eq!(replaced("OnFailure"), ["foo2-0".into()].into());
+    assert_eq!(replaced("Never"), [].into());
+}

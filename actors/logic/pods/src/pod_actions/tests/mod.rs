@@ -29,6 +29,7 @@ struct FactsRow {
     log_counts: BTreeMap<String, u32>,
     health: BTreeMap<ContainerId, ContainerHealth>,
     actuated: BTreeMap<String, core::ResourceRequirements>,
+    replaced: BTreeSet<ContainerId>,
 }
 
 impl FactsRow {
@@ -44,6 +45,7 @@ impl FactsRow {
             log_counts: &self.log_counts,
             health: &self.health,
             actuated: &self.actuated,
+            replaced: &self.replaced,
         };
         compute_pod_actions(at(second), pod, &observed, &PodActionPolicy::default())
     }

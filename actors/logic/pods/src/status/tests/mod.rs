@@ -97,7 +97,20 @@ fn started(mut status: ContainerStatus) -> ContainerStatus {
 }
 
 fn phase_of(pod: &Pod, statuses: &[ContainerStatus], stage: StatusStage) -> PodPhase {
-    phase::phase(pod, &statuses.iter().collect::<Vec<_>>(), stage, false)
+    let facts = PhaseFacts {
+        stage,
+        ..syncing(false)
+    };
+    phase::phase(pod, &statuses.iter().collect::<Vec<_>>(), facts)
+}
+
+fn syncing(initialized: bool) -> PhaseFacts<'static> {
+    const NONE: &BTreeSet<ContainerId> = &BTreeSet::new();
+    PhaseFacts {
+        stage: StatusStage::Syncing,
+        initialized,
+        replaced: NONE,
+    }
 }
 
 /// A status with everything that a test does not set left empty.
@@ -110,6 +123,7 @@ struct StatusCase {
     stage: StatusStage,
     failure: Option<PodFailure>,
     health: BTreeMap<ContainerId, ContainerHealth>,
+    replaced: BTreeSet<ContainerId>,
     resize: ResizeState,
     last_words: BTreeMap<ContainerId, String>,
     handler: HandlerFeatures,
@@ -126,6 +140,7 @@ fn scene(pod: Pod) -> StatusCase {
         stage: StatusStage::Syncing,
         failure: None,
         health: BTreeMap::new(),
+        replaced: BTreeSet::new(),
         resize: ResizeState::default(),
         last_words: BTreeMap::new(),
         handler: HandlerFeatures::default(),
@@ -147,6 +162,7 @@ impl StatusCase {
             stage: self.stage,
             failure: self.failure.as_ref(),
             health: &self.health,
+            replaced: &self.replaced,
             resize: &self.resize,
             last_words: &self.last_words,
         })

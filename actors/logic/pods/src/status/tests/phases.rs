@@ -245,7 +245,7 @@ fn sidecars_hold_the_phase_at_pending_until_the_pod_has_initialized() {
         let statuses: Vec<_> = row.statuses.iter().collect();
         for (policy, expected) in ["Always", "OnFailure", "Never"].into_iter().zip(row.phases) {
             let pod = with_sidecar(pod("p"), "i").app("a").app("b").policy(policy);
-            let found = phase::phase(&pod, &statuses, StatusStage::Syncing, row.initialized);
+            let found = phase::phase(&pod, &statuses, syncing(row.initialized));
             assert_eq!(found, expected, "{}, {policy}", row.name);
         }
     }
@@ -277,7 +277,7 @@ fn a_pod_that_initializes_again_in_a_new_sandbox_is_pending() {
     for (init, app, initialized, expected) in cases {
         let statuses = [said("x", init), said("y", running()), said("a", app)];
         let statuses: Vec<_> = statuses.iter().collect();
-        let found = phase::phase(&pod, &statuses, StatusStage::Syncing, initialized);
+        let found = phase::phase(&pod, &statuses, syncing(initialized));
         assert_eq!(found, expected, "{statuses:?}");
     }
 }
@@ -431,7 +431,27 @@ fn a_pod_that_starts_over_has_not_ended() {
     ];
     for (pod, statuses, expected) in cases {
         let list: Vec<_> = statuses.iter().collect();
-        let found = phase::phase(&pod, &list, StatusStage::Syncing, true);
+        let found = phase::phase(&pod, &list, syncing(true));
         assert_eq!(found, expected, "{statuses:?}");
+    }
+}
+
+/// The exit of a container that was ended for its definition or a failed probe is followed by a start, whatever the
+/// exit code and the policy.
+#[test]
+fn a_container_that_was_ended_to_be_started_again_leaves_its_pod_running() {
+    for (policy, exit_code) in [("Never", 0), ("Never", 137), ("OnFailure", 0)] {
+        let mut scene = scene(pod("p").app("a").policy(policy));
+        scene.runtime = scene.runtime.exited(&scene.pod, "a", exit_code);
+        assert!(
+            scene.status().phase.is_some_and(|phase| phase != "Running"),
+            "{policy}"
+        );
+        scene.replaced.insert("a-0".into());
+        assert_eq!(
+            scene.status().phase.as_deref(),
+            Some("Running"),
+            "{policy} {exit_code}"
+        );
     }
 }

@@ -8,20 +8,21 @@
 //!
 //! Upstream keeps back-off in memory and forgets it on restart; Oxlet does not.
 
+mod record;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kernel::checkpoint::{CheckpointFile, CheckpointWriter, LoadOutcome, Schema, WriteResult};
 use kernel::{Actor, Context, Exit, Reply, TimerId};
-use logic_api::backoff::BackoffTable;
-use logic_api::types::{ContainerHealth, ContainerId, PodUid};
+use logic_api::types::PodUid;
 use logic_pods::api::take_over::ResourcesByPod;
 use logic_pods::resize::AllocatedResources;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+pub use self::record::{ContainerResources, PodRecord};
 use crate::take_over::{self, AllocationFiles};
 
 /// Room for two changes from each of 1,000 pods at once.
@@ -30,7 +31,7 @@ pub const MAILBOX: usize = 2048;
 const WRITE_INTERVAL: Duration = Duration::from_millis(200);
 const SCHEMA: Schema = Schema {
     kind: 1,
-    version: 2,
+    version: record::VERSION,
 };
 
 /// Messages of the checkpoint manager.
@@ -53,54 +54,6 @@ pub enum Msg {
     Write,
     /// Takes the result of a write.
     Written(WriteResult),
-}
-
-/// The record of one pod that outlives the agent.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct PodRecord {
-    /// When the agent first saw the pod (`status.startTime`).
-    pub started: Option<Timestamp>,
-    /// Of its containers.
-    pub backoffs: BackoffTable,
-    /// When this agent saw each exit: the runtime's clock is not compared with the agent's.
-    pub exits: BTreeMap<ContainerId, Timestamp>,
-    /// When this agent first saw each instance running: delays of probes count from there.
-    pub runs: BTreeMap<ContainerId, Timestamp>,
-    /// The last probe results of each instance: a restarted agent does not flip readiness.
-    pub health: BTreeMap<ContainerId, ContainerHealth>,
-    /// By container: the CPU and memory that the runtime was last given (`actuated`).
-    #[serde(with = "as_json")]
-    pub actuated: ContainerResources,
-    /// By container: the CPU and memory that are allocated to it, whatever its definition says now.
-    #[serde(with = "as_json")]
-    pub allocated: Option<AllocatedResources>,
-    /// By instance: the termination message of each that has ended.
-    pub termination_messages: BTreeMap<ContainerId, String>,
-}
-
-/// CPU and memory by container name.
-pub type ContainerResources = BTreeMap<String, ResourceRequirements>;
-
-/// Kubernetes' types cannot be encoded by bincode: they are stored as JSON text.
-mod as_json {
-    use serde::de::{DeserializeOwned, Error as _};
-    use serde::ser::Error as _;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<T: Serialize, S: Serializer>(
-        value: &T,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let text = serde_json::to_string(value).map_err(S::Error::custom)?;
-        text.serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<T, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        serde_json::from_str(&text).map_err(D::Error::custom)
-    }
 }
 
 /// Counts of records and writes.
@@ -132,7 +85,7 @@ impl Actor for CheckpointManager {
     type Snapshot = Snapshot;
 
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        match self.writer.store().load() {
+        match self.writer.store().load_migrating(record::migrate) {
             Ok(LoadOutcome::Fresh) => {}
             Ok(LoadOutcome::Found(records)) => self.records = records,
             Ok(LoadOutcome::SetAside { moved_to, why }) => {
