@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub use frame::{EncodeError, Flaw, LIMIT, Schema, decode, parse};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-pub use writer::{CheckpointWriter, WriteResult, WriteTask};
+pub use writer::{CheckpointWriter, WriteProgress, WriteResult, WriteTask};
 
 use crate::checkpoint::pending_write::{Fingerprint, PendingWrite};
 

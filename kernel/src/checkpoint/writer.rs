@@ -24,6 +24,17 @@ pub struct CheckpointWriter {
     earliest: Option<Instant>,
 }
 
+/// Where the last change is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteProgress {
+    /// No write holds it yet.
+    Due,
+    /// In the write under way.
+    UnderWay,
+    /// On the disk.
+    Done,
+}
+
 /// A write that has not begun: run it beside the actor.
 #[derive(Debug)]
 #[must_use = "nothing is written until it runs"]
@@ -70,6 +81,15 @@ impl CheckpointWriter {
             Some(earliest) => earliest.saturating_duration_since(now),
             None => Duration::ZERO,
         })
+    }
+
+    /// How far what is marked is on its way to the disk.
+    pub fn progress(&self) -> WriteProgress {
+        match (self.changed, self.writing) {
+            (true, _) => WriteProgress::Due,
+            (false, true) => WriteProgress::UnderWay,
+            (false, false) => WriteProgress::Done,
+        }
     }
 
     /// Takes the state of this moment. `None` means that the file holds it already.

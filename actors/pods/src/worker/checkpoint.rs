@@ -1,6 +1,5 @@
 //! The worker's side of its pod's checkpoint.
 
-use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
 
@@ -105,11 +104,16 @@ impl PodCheckpoint {
         }
     }
 
-    /// Stores which of the instances that the plan ends are to be started again.
-    pub(super) fn replace(&mut self, plan: &PodPlan, replaced: BTreeSet<ContainerId>) {
+    /// Stores which of the instances that the plan ends are to be started again; returns whether there are any.
+    pub(super) fn replace(&mut self, plan: &PodPlan) -> bool {
         let ended = plan.kills().map(|(id, _)| id);
-        let ended = ended.filter(|id| replaced.contains(*id)).cloned();
+        let ended: Vec<_> = ended
+            .filter(|id| plan.replaced.contains(*id))
+            .cloned()
+            .collect();
+        let replaces = !ended.is_empty();
         self.record.replaced.extend(ended);
+        replaces
     }
 
     /// Forgets the health and messages of removed instances; `pod` is the complete runtime state.

@@ -75,6 +75,8 @@ pub(super) struct PlanExecutor {
     /// Watched for the pod's end while it syncs, and for a shorter grace period.
     pub(super) goal: watch::Receiver<PodGoal>,
     pub(super) stage: PodWorkerState,
+    /// Whether the plan ends containers to start them again.
+    pub(super) replaces: bool,
     pub(super) ips: Vec<String>,
     pub(super) actuated: ContainerResources,
     /// The containers that run, by name.

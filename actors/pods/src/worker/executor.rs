@@ -5,11 +5,13 @@
 //! during image pulls, never during a call that creates.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clients::runtime::RuntimeError;
 use futures_util::future::join_all;
 use logic_api::pod::PodView;
 use logic_pods::pod_actions::{PodAction, PodPlan, RemovedLog};
+use state::checkpoints;
 
 use super::context::{PlanExecutor, PodContext, SyncProblem, SyncResult};
 use super::kill::KillOutcome;
@@ -19,6 +21,9 @@ use super::start::{ContainerStart, StartResult};
 use super::start_turns::StartTurns;
 use super::{PodWorkerState, remove};
 use crate::hosts;
+
+/// The wait for the pod's record to be on the disk.
+const STORED_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether a plan goes on after a step.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,6 +35,9 @@ enum StepOutcome {
 impl PlanExecutor {
     pub(super) async fn execute(mut self, plan: PodPlan) -> SyncResult {
         self.progress.sandbox = plan.sandbox;
+        if self.replaces {
+            self.await_record().await;
+        }
         for batch in batches(plan.actions) {
             if self.is_over() || self.step(batch).await == StepOutcome::Last {
                 break;
@@ -40,6 +48,16 @@ impl PlanExecutor {
             problems: self.progress.problems,
             started: self.progress.started,
             kills_in_progress: self.progress.kills_in_progress,
+        }
+    }
+
+    /// Waits until the record is on the disk: were the agent killed before, it would take the exit code of a container that
+    /// it ended itself for the container's own.
+    async fn await_record(&self) {
+        let stored = |reply| checkpoints::Msg::Stored { reply };
+        let checkpoints = &self.peers.state.checkpoints;
+        if let Err(error) = checkpoints.ask(STORED_TIMEOUT, stored).await {
+            tracing::warn!(pod = %self.uid, "a container is ended before that is on record: {error}");
         }
     }
 

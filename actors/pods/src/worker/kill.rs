@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clients::runtime::RuntimeError;
 use futures_util::future::{Either, join_all, select};
@@ -21,6 +21,9 @@ use state::events::EventType;
 use super::context::{KillProgress, PlanExecutor, PreStopState};
 use super::{PodGoal, PodWorkerState, history};
 use crate::hooks;
+
+/// How much longer than the grace period a preStop hook may run: its container has been killed by then.
+const HOOK_MARGIN: Duration = Duration::from_secs(MINIMUM_GRACE.as_secs() + 3);
 
 /// One container to kill.
 #[derive(Debug)]
@@ -146,6 +149,8 @@ impl PlanExecutor {
         result
     }
 
+    /// Ends one container: its hook, its turn, its stop. A hook that uses the grace period up runs on until the container is
+    /// dead, as upstream.
     async fn kill_in_order(
         &self,
         kill: &ContainerKill,
@@ -155,13 +160,34 @@ impl PlanExecutor {
         let Some(ending) = self.progress.kills_in_progress.get(&kill.id) else {
             return Ok(());
         };
-        let left = || ending.until.saturating_duration_since(kernel::now());
-        if (kill.hooks, ending.hook) == (PreStopHooks::Run, PreStopState::Due) && !left().is_zero()
-        {
-            self.pre_stop(kill, left()).await;
-            // The channel has room for each of them.
-            drop(hooked.try_send(kill.id.clone()));
+        let left = ending.until.saturating_duration_since(kernel::now());
+        let runs_hook = (kill.hooks, ending.hook) == (PreStopHooks::Run, PreStopState::Due);
+        if !runs_hook || left.is_zero() {
+            return self.stop_in_turn(kill, ending.until, ended).await;
         }
+        let hook = pin!(self.pre_stop(kill, left + HOOK_MARGIN));
+        let used_up = pin!(tokio::time::sleep(left));
+        let hook = select(hook, used_up).await;
+        // The channel has room for each of them.
+        drop(hooked.try_send(kill.id.clone()));
+        let stop = pin!(self.stop_in_turn(kill, ending.until, ended));
+        match hook {
+            Either::Left(((), _)) => stop.await,
+            Either::Right(((), hook)) => match select(stop, hook).await {
+                Either::Left((stopped, _)) => stopped,
+                Either::Right(((), stop)) => stop.await,
+            },
+        }
+    }
+
+    /// Waits for those that must end first, and stops the container.
+    async fn stop_in_turn(
+        &self,
+        kill: &ContainerKill,
+        until: Instant,
+        ended: &watch::Sender<BTreeSet<ContainerId>>,
+    ) -> Result<(), RuntimeError> {
+        let left = || until.saturating_duration_since(kernel::now());
         let mut others = ended.subscribe();
         let turn = others.wait_for(|ended| kill.before.iter().all(|id| ended.contains(id)));
         // A timeout is no error: the container's own grace period is used up, so it is killed now.
@@ -172,7 +198,7 @@ impl PlanExecutor {
         self.peers.runtime.stop_container(&kill.id, grace).await
     }
 
-    /// Runs the hook within the grace period. Its failure is logged and does not delay the kill.
+    /// Runs the hook. Its failure is logged and does not delay the kill.
     async fn pre_stop(&self, kill: &ContainerKill, within: Duration) {
         let Some((_, container)) = self.pod.container(&kill.name) else {
             return;

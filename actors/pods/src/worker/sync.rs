@@ -84,9 +84,7 @@ impl PodWorker {
         let plan = compute_pod_actions(ctx.timestamp(), pod, &observed, &self.peers.rules.policy);
         self.history
             .tell(pod, &plan.why, ctx.timestamp(), &self.peers.recorder);
-        let replaced = plan.replaced();
         let plan = self.drop_backed_off(plan, ctx.now());
-        self.checkpoint.replace(&plan, replaced);
         self.published.waiting.clone_from(&plan.waiting);
         self.publish(pod, &plan.waiting, ctx);
         self.checkpoint.allocate(pod);
@@ -148,6 +146,7 @@ impl PodWorker {
                 .backoffs
                 .next(&step.key, step.since, ctx.timestamp(), policy);
         }
+        let replaces = self.checkpoint.replace(&plan);
         self.checkpoint
             .save(&self.uid, &self.peers.state.checkpoints);
         let starts = plan.actions.iter().filter_map(PodAction::started);
@@ -161,6 +160,7 @@ impl PodWorker {
             pod: pod.clone(),
             goal: self.updates.goal.clone(),
             stage: self.sync_status.state,
+            replaces,
             actuated: self.checkpoint.record.actuated.clone(),
             ips: self.addresses(pod),
             running: self.running_ids(),

@@ -9,13 +9,17 @@
 //! Upstream keeps back-off in memory and forgets it on restart; Oxlet does not.
 
 mod record;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use kernel::checkpoint::{CheckpointFile, CheckpointWriter, LoadOutcome, Schema, WriteResult};
+use kernel::checkpoint::{
+    CheckpointFile, CheckpointWriter, LoadOutcome, Schema, WriteProgress, WriteResult,
+};
 use kernel::{Actor, Context, Exit, Reply, TimerId};
 use logic_api::types::PodUid;
 use logic_pods::api::take_over::ResourcesByPod;
@@ -50,6 +54,8 @@ pub enum Msg {
     Allocations {
         reply: Reply<BTreeMap<PodUid, AllocatedResources>>,
     },
+    /// Answers when every record is on the disk as it is now.
+    Stored { reply: Reply<()> },
     /// Begins a write if a record has changed.
     Write,
     /// Takes the result of a write.
@@ -77,6 +83,9 @@ pub struct CheckpointManager {
 
     records: BTreeMap<PodUid, PodRecord>,
     timer: Option<TimerId>,
+    /// Who waits for the write under way, and for the one after it.
+    awaiting_write: Vec<Reply<()>>,
+    awaiting_next: Vec<Reply<()>>,
     set_aside: Vec<String>,
 }
 
@@ -105,6 +114,11 @@ impl Actor for CheckpointManager {
             Msg::Forget { uid } => self.forget(&uid, ctx),
             Msg::Load { uid, reply } => reply.send(self.records.get(&uid).cloned()),
             Msg::Allocations { reply } => reply.send(self.allocations()),
+            Msg::Stored { reply } => match self.writer.progress() {
+                WriteProgress::Due => self.awaiting_next.push(reply),
+                WriteProgress::UnderWay => self.awaiting_write.push(reply),
+                WriteProgress::Done => reply.send(()),
+            },
             Msg::Write => self.write(ctx),
             Msg::Written(written) => self.written(written, ctx),
         }
@@ -139,6 +153,8 @@ impl CheckpointManager {
             allocation_files: AllocationFiles::new(root_dir),
             records: BTreeMap::new(),
             timer: None,
+            awaiting_write: Vec::new(),
+            awaiting_next: Vec::new(),
             set_aside: Vec::new(),
         }
     }
@@ -224,6 +240,7 @@ impl CheckpointManager {
         self.timer = None;
         match self.writer.begin(ctx.now(), &self.records) {
             Ok(Some(writing)) => {
+                self.awaiting_write.append(&mut self.awaiting_next);
                 // Before the agent's own file: where the two differ, the shared ones are newer.
                 let pending_writes = self.allocation_files.pending_writes(self.resources());
                 ctx.run(async move {
@@ -231,15 +248,25 @@ impl CheckpointManager {
                     Msg::Written(writing.run().await)
                 });
             }
-            Ok(None) => {}
+            Ok(None) => answer(&mut self.awaiting_next),
             Err(error) => tracing::error!("pod records could not be written: {error}"),
         }
     }
 
     fn written(&mut self, written: WriteResult, ctx: &mut Context<Msg>) {
-        if let Err(error) = self.writer.finish(written) {
-            tracing::error!("pod records could not be written: {error}");
+        match self.writer.finish(written) {
+            Ok(_) => answer(&mut self.awaiting_write),
+            Err(error) => {
+                tracing::error!("pod records could not be written: {error}");
+                self.awaiting_next.append(&mut self.awaiting_write);
+            }
         }
         self.set_timer(ctx);
+    }
+}
+
+fn answer(awaiting: &mut Vec<Reply<()>>) {
+    for reply in awaiting.drain(..) {
+        reply.send(());
     }
 }

@@ -91,6 +91,8 @@ pub struct PodPlan {
     pub waiting: BTreeMap<String, WaitingReason>,
     /// When to compute again even if nothing happens.
     pub retry_at: Option<Timestamp>,
+    /// Instances that are ended to be started again: their exit codes end nothing.
+    pub replaced: BTreeSet<ContainerId>,
     /// For the pod's history, and for events.
     pub why: Vec<HistoryEvent>,
 }
@@ -158,8 +160,8 @@ impl PodPlan {
         self
     }
 
-    /// The instances that the plan ends to start their containers again.
-    pub fn replaced(&self) -> BTreeSet<ContainerId> {
+    /// The instances that the plan ends to start their containers again, now or after a back-off.
+    pub(super) fn find_replaced(&self) -> BTreeSet<ContainerId> {
         let starts = |name: &str| {
             let mut started = self.actions.iter().filter_map(PodAction::started);
             started.any(|started| started == name)

@@ -311,6 +311,7 @@ impl<'a> PlanBuilder<'a> {
             .chain(self.resizes.into_iter().map(|(_, resize)| resize))
             .chain(others)
             .collect();
+        self.plan.replaced = self.plan.find_replaced();
         self.plan
     }
 }

@@ -196,3 +196,33 @@ fn a_second_deletion_shortens_the_first() {
         assert!((4..9).contains(&took.as_secs()), "{took:?}");
     });
 }
+
+/// Upstream gives a container two seconds more after a hook that has used the grace period up, and leaves the hook
+/// running in them.
+#[test]
+fn a_hook_that_never_ends_runs_until_its_container_is_killed() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod("
+metadata: {name: web}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 30
+  initContainers:
+  - name: side
+    image: localhost/busybox
+    restartPolicy: Always
+    command: [sh, -c, \"trap '' TERM; sleep infinity\"]
+    lifecycle: {preStop: {exec: {command: [sh, -c, 'sleep 31; kill -9 1']}}}
+  containers:
+  - {name: app, image: localhost/busybox, command: [sleep, '3']}
+")]);
+        let status = node.until("web", phase("Succeeded")).await;
+        let ended = |name: &str| state(&status, name).terminated.clone().unwrap();
+        let (app, side) = (ended("app"), ended("side"));
+        let ends = [side, app].map(|ended| (ended.exit_code, ended.finished_at.unwrap().0));
+        let took = ends[0].1.duration_since(ends[1].1);
+        // The fake runtime does at once whatever a command does within its time; the stop alone would come after 32 s.
+        assert!(ends[0].0 == 137 && took.as_secs() <= 31, "{took}");
+    });
+}

@@ -389,7 +389,7 @@ fn an_older_instance_that_was_replaced_says_nothing_of_the_newest() {
 fn a_plan_names_the_instances_that_it_replaces() {
     let (pod, runtime, mut facts) = probed();
     facts.said("foo2", |health| health.liveness = ProbeResult::Failure);
-    let replaced = |policy| facts.plan(&pod.clone().policy(policy), &runtime).replaced();
+    let replaced = |policy| facts.plan(&pod.clone().policy(policy), &runtime).replaced;
     assert_eq!(replaced("OnFailure"), ["foo2-0".into()].into());
     assert_eq!(replaced("Never"), [].into());
 }
