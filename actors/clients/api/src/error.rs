@@ -9,6 +9,9 @@ use kube::core::Status;
 /// The longest wait that the server can ask for.
 pub(super) const WAIT_AT_MOST: Duration = Duration::from_secs(60 * 60);
 
+/// The cause of a refusal in a namespace that is being deleted (`NamespaceTerminatingCause` of k8s.io/api/core/v1).
+const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
+
 /// Why a request failed. A refusal's message is the server's own.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
@@ -30,6 +33,9 @@ pub enum ApiError {
     /// 403: the caller is not permitted.
     #[error("{message}")]
     Forbidden { message: String },
+    /// 403: the namespace is being deleted, and nothing is made in it any more.
+    #[error("{message}")]
+    NamespaceTerminating { message: String },
     /// 429, or any answer with Retry-After.
     #[error("{message}")]
     Busy {
@@ -62,6 +68,7 @@ impl ApiError {
             | ApiError::Gone { .. }
             | ApiError::Unauthorized { .. }
             | ApiError::Forbidden { .. }
+            | ApiError::NamespaceTerminating { .. }
             | ApiError::Refused { .. }
             | ApiError::Unreachable { .. }
             | ApiError::Nonsense { .. } => None,
@@ -81,7 +88,8 @@ impl ApiError {
             | ApiError::Exists { .. }
             | ApiError::Conflict { .. }
             | ApiError::Gone { .. }
-            | ApiError::Forbidden { .. } => false,
+            | ApiError::Forbidden { .. }
+            | ApiError::NamespaceTerminating { .. } => false,
         }
     }
 
@@ -107,10 +115,12 @@ impl From<Status> for ApiError {
             true => format!("the server answered with code {}", status.code),
             false => status.message,
         };
-        let seconds = status
-            .details
-            .as_ref()
-            .map_or(0, |details| details.retry_after_seconds);
+        let details = status.details.as_ref();
+        let is_terminating = details.is_some_and(|details| {
+            let mut causes = details.causes.iter();
+            causes.any(|cause| cause.reason == NAMESPACE_TERMINATING)
+        });
+        let seconds = details.map_or(0, |details| details.retry_after_seconds);
         let after = (seconds > 0).then(|| Duration::from_secs(seconds.into()).min(WAIT_AT_MOST));
         match (status.code, status.reason.as_str()) {
             (404, _) => ApiError::NotFound { message },
@@ -118,6 +128,7 @@ impl From<Status> for ApiError {
             (409, _) => ApiError::Conflict { message },
             (410, _) | (_, "Expired" | "Gone") => ApiError::Gone { message },
             (401, _) => ApiError::Unauthorized { message },
+            (403, _) if is_terminating => ApiError::NamespaceTerminating { message },
             (403, _) => ApiError::Forbidden { message },
             (429, _) => ApiError::Busy { after, message },
             (500.., _) if after.is_some() => ApiError::Busy { after, message },

@@ -173,6 +173,7 @@ fn is_worth_asking_again(trouble: &ApiError) -> bool {
         | ApiError::Gone { .. }
         | ApiError::Unauthorized { .. }
         | ApiError::Forbidden { .. }
+        | ApiError::NamespaceTerminating { .. }
         | ApiError::Nonsense { .. } => false,
     }
 }

@@ -130,6 +130,8 @@ impl Correlator {
 pub struct PostedEvents {
     /// By the fingerprint of what they say.
     lines: BTreeMap<u64, EventSeries>,
+    /// The time in the newest name: the next one has a later time, so that no two events share a name.
+    named: Timestamp,
 }
 
 /// The API's object for all events that say the same.
@@ -150,7 +152,7 @@ impl PostedEvents {
         let key = fingerprint(key);
         make_room(&mut self.lines, &key, |line| line.last);
         let line = self.lines.entry(key).or_insert_with(|| EventSeries {
-            name: event_name(object, now),
+            name: event_name(object, next_name(&mut self.named, now)),
             first: now,
             count: 0,
             last: now,
@@ -159,6 +161,13 @@ impl PostedEvents {
         line.last = now;
         line.clone()
     }
+}
+
+/// The time for a new name: now, or just after the newest one.
+fn next_name(named: &mut Timestamp, now: Timestamp) -> Timestamp {
+    let after = named.checked_add(SignedDuration::from_nanos(1));
+    *named = after.map_or(now, |after| after.max(now));
+    *named
 }
 
 /// Upstream's GenerateEventName: an object whose name no event can have gets one that means nothing.
@@ -271,6 +280,18 @@ mod tests {
             posted.observe(at(10), &n.to_string(), "web");
         }
         assert_eq!(posted.lines.len(), MAX_CACHED);
+    }
+
+    #[test]
+    fn events_of_one_moment_have_names_of_their_own() {
+        let mut posted = PostedEvents::default();
+        let mut names: Vec<String> = (0..3)
+            .map(|n| posted.observe(at(0), &n.to_string(), "web").name)
+            .collect();
+        names.push(posted.observe(at(-9), "earlier", "web").name);
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 4);
     }
 
     /// Upstream's TestGenerateEventName.

@@ -201,6 +201,11 @@ impl QueuedEvent {
                 letter: Box::new(self),
                 after,
             },
+            // The namespace goes, and its events with it.
+            _ if matches!(trouble, ApiError::NamespaceTerminating { .. }) => {
+                tracing::debug!(reason, "event not told: {trouble}");
+                PostOutcome::Done
+            }
             _ => {
                 tracing::warn!(reason, "event not told: {trouble}");
                 PostOutcome::Done
@@ -215,9 +220,12 @@ impl QueuedEvent {
                 answer => return answer.map(drop),
             }
         }
-        within(api.create(&PostParams::default(), &self.event))
-            .await
-            .map(drop)
+        let params = PostParams::default();
+        match within(api.create(&params, &self.event)).await {
+            // An attempt whose answer was lost made it, or an earlier life told it.
+            Err(ApiError::Exists { .. }) => within(self.patch(api)).await.map(drop),
+            answer => answer.map(drop),
+        }
     }
 
     async fn patch(&self, api: &Api<core::Event>) -> kube::Result<core::Event> {
@@ -245,6 +253,7 @@ impl QueuedEvent {
             | ApiError::Gone { .. }
             | ApiError::Unauthorized { .. }
             | ApiError::Forbidden { .. }
+            | ApiError::NamespaceTerminating { .. }
             | ApiError::Refused { .. } => None,
         }
     }

@@ -81,6 +81,8 @@ struct FakeEventApi(Arc<Mutex<FakeEventApiState>>);
 struct FakeEventApiState {
     heard: Vec<(String, Value)>,
     faults: VecDeque<Option<u16>>,
+    /// Whether the next object is there already.
+    exists: bool,
 }
 
 impl FakeEventApi {
@@ -90,6 +92,10 @@ impl FakeEventApi {
 
     fn fail(&self, faults: impl IntoIterator<Item = Option<u16>>) {
         self.with(|world| world.faults.extend(faults));
+    }
+
+    fn exists(&self) {
+        self.with(|world| world.exists = true);
     }
 
     fn heard(&self) -> Vec<(String, Value)> {
@@ -112,11 +118,15 @@ impl FakeEventApi {
                 let body = body.collect_bytes().await.map_err(std::io::Error::other)?;
                 let body: Value = serde_json::from_slice(&body).unwrap_or_default();
                 let request = format!("{} {}", parts.method, parts.uri.path());
-                let fault = api.with(|world| {
+                let (fault, exists) = api.with(|world| {
                     world.heard.push((request, body));
-                    world.faults.pop_front()
+                    (world.faults.pop_front(), std::mem::take(&mut world.exists))
                 });
                 let (code, answer) = match fault {
+                    _ if exists => (
+                        409,
+                        json!({ "kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "there" }),
+                    ),
                     Some(None) => return Err(std::io::Error::other("nobody there")),
                     Some(Some(code)) => (
                         code,
@@ -272,6 +282,22 @@ fn an_outage_costs_events_but_neither_memory_nor_those_that_come_after() {
             requests[12].ends_with("/default/events"),
             "{}",
             requests[12]
+        );
+    });
+}
+
+#[test]
+fn an_event_that_the_api_has_already_is_counted_there() {
+    testing::run_paused(|| async {
+        let api = FakeEventApi::default();
+        let events = api.recorder();
+        api.exists();
+        events.tell(of_pod("told", 1_700_000_000)).unwrap();
+        testing::pass(SOON).await;
+        let name = format!("{EVENTS}/web.17979cfe362a0000");
+        assert_eq!(
+            api.requests(),
+            [format!("POST {EVENTS}"), format!("PATCH {name}")]
         );
     });
 }

@@ -174,6 +174,7 @@ impl StatusEntry {
             | ApiError::Conflict { .. }
             | ApiError::Gone { .. }
             | ApiError::Forbidden { .. }
+            | ApiError::NamespaceTerminating { .. }
             | ApiError::Refused { .. }
             | ApiError::Nonsense { .. } => {
                 self.refusals += 1;

@@ -217,8 +217,15 @@ fn what_the_server_says_is_sorted_by_code_and_told_in_its_words() {
             (429, "TooManyRequests", "Busy"),
             (422, "Invalid", "Refused"),
         ];
-        for (code, reason, kind) in cases {
-            let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "so it is"});
+        let cases = cases.map(|(code, reason, kind)| (code, reason, json!({}), kind));
+        let causes =
+            json!({"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]});
+        let in_namespace = (403, "Forbidden", causes, "NamespaceTerminating");
+        for (code, reason, details, kind) in cases.into_iter().chain([in_namespace]) {
+            let status = json!({
+                "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "so it is",
+                "details": details,
+            });
             let rig = Rig::tls(move |_, _| ScriptedReply::of(code, &status)).await;
             let trouble = got(&rig.client()).await.unwrap_err();
             assert!(format!("{trouble:?}").starts_with(kind), "{trouble:?}");

@@ -134,7 +134,9 @@ impl ObjectEntry {
     pub(super) fn troubled(&mut self, trouble: &ApiError) -> FetchOutcome {
         self.trouble = Some(trouble.to_string());
         match trouble {
-            ApiError::NotFound { .. } | ApiError::Forbidden { .. } => FetchOutcome::Refused,
+            ApiError::NotFound { .. }
+            | ApiError::Forbidden { .. }
+            | ApiError::NamespaceTerminating { .. } => FetchOutcome::Refused,
             ApiError::Refused { .. } if !trouble.transient() => FetchOutcome::Refused,
             ApiError::Refused { .. }
             | ApiError::Exists { .. }
