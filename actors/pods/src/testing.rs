@@ -109,6 +109,7 @@ impl TestNode {
         let rules = Arc::new(PodWorkerConfig {
             policy: logic_pods::pod_actions::PodActionPolicy::default(),
             facts: Arc::new(facts(cpus)),
+            container_gc_period: Duration::from_secs(60),
             node: NodePolicy {
                 node_name: "node".to_owned(),
                 root_dir: folder.path().join("root"),

@@ -72,6 +72,8 @@ pub struct KubeletFlags {
     pub admin_socket: String,
     /// A folder of objects for a node without an API server; empty for none.
     pub object_manifests: String,
+    /// How long the ended containers of a static pod that is gone are kept; zero removes them at once.
+    pub container_gc_period: GoDuration,
 }
 
 impl Default for KubeletFlags {
@@ -102,6 +104,7 @@ impl Default for KubeletFlags {
             plugins: String::new(),
             admin_socket: "/run/oxlet/admin.sock".to_owned(),
             object_manifests: String::new(),
+            container_gc_period: GoDuration::from_secs(60),
         }
     }
 }

@@ -166,13 +166,14 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
 ];
 
 /// Every field of [`KubeletFlags`].
-pub(crate) const FLAGS: [(&str, Honour); 25] = [
+pub(crate) const FLAGS: [(&str, Honour); 26] = [
     ("admin-socket", Honoured),
     ("bootstrap-kubeconfig", Honoured),
     ("cert-dir", Honoured),
     ("cloud-provider", Honoured),
     ("config", Honoured),
     ("config-dir", Honoured),
+    ("container-gc-period", Honoured),
     ("exit-on-lock-contention", NotYet),
     ("experimental-allocatable-ignore-eviction", NotYet),
     ("experimental-mounter-path", NotYet),

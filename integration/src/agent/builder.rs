@@ -255,6 +255,8 @@ impl Builder {
             let folder = dir.join("objects");
             command.push(format!("--object-manifests={}", folder.display()));
         }
+        // What a test leaves is looked for at once.
+        command.push("--container-gc-period=0s".to_owned());
         command.extend(self.flags.iter().cloned());
         Ok(command)
     }

@@ -139,6 +139,7 @@ impl AgentSettings {
             policy: self.policy,
             node: self.node.clone(),
             facts: self.facts.clone(),
+            container_gc_period: self.config.flags.container_gc_period.as_std(),
         })
     }
 

@@ -1,6 +1,7 @@
 //! The configuration that everything about a pod on this node is decided by.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use logic_resources::node::NodeFacts;
 use logic_resources::node_policy::NodePolicy;
@@ -14,4 +15,6 @@ pub struct PodWorkerConfig {
     pub node: NodePolicy,
     /// The node's capacity and features.
     pub facts: Arc<NodeFacts>,
+    /// How long the dead containers of a static pod that is gone are kept: if its manifest comes back, its restarts go on.
+    pub container_gc_period: Duration,
 }

@@ -27,7 +27,7 @@ impl PodManager {
     pub(super) fn admit(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
         let active = self.workers.active();
         let others: Vec<&Pod> = active.iter().map(|pod| &**pod).collect();
-        let known = self.unmanaged.as_ref();
+        let known = self.unmanaged.pods.as_ref();
         let runs = known.is_some_and(|unmanaged| unmanaged.contains_key(&uid));
         let verdict = admission::admit(&Admission {
             pod: &pod,

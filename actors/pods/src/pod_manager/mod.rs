@@ -39,6 +39,7 @@ use self::admit::DeferredPod;
 pub use self::listing::PodLookup;
 pub use self::messages::{Msg, NodeChange, PodQuery, PodSource};
 use self::names::{PodNameReservations, full_name, uid_of};
+use self::orphans::UnmanagedPods;
 use self::resize::PodResizes;
 pub use self::workers::PodWorkers;
 use crate::pleg::{self, RuntimeReport};
@@ -76,10 +77,7 @@ pub struct PodManager {
 
     sets: BTreeMap<PodSource, BTreeMap<PodUid, Arc<Pod>>>,
     reservations: PodNameReservations,
-    /// Pods in the runtime without a worker; none before the first relist.
-    unmanaged: Option<BTreeMap<PodUid, Arc<Pod>>>,
-    /// The unmanaged pods of which something may still run.
-    alive: BTreeSet<PodUid>,
+    unmanaged: UnmanagedPods,
     /// Deleted pods of which nothing is left on the node; their API objects still exist.
     ended: BTreeSet<PodUid>,
     deferred: BTreeMap<PodUid, DeferredPod>,
@@ -131,7 +129,7 @@ impl Actor for PodManager {
                 failure,
                 grace,
             } => self.fail(&uid, *failure, grace),
-            Msg::CleanUp => self.clean_up(),
+            Msg::CleanUp => self.clean_up(ctx),
             Msg::Resync => self.resync(ctx),
             Msg::Query(query) => self.answer_query(query),
         }
@@ -175,8 +173,7 @@ impl PodManager {
             },
             sets: BTreeMap::new(),
             reservations: PodNameReservations::default(),
-            unmanaged: None,
-            alive: BTreeSet::new(),
+            unmanaged: UnmanagedPods::default(),
             ended: BTreeSet::new(),
             deferred: BTreeMap::new(),
             resizes: PodResizes::default(),
@@ -278,7 +275,7 @@ impl PodManager {
             Some(desired) => return self.change(&uid, desired, pod, ctx),
             None => {}
         }
-        let may_start = self.unmanaged.is_some();
+        let may_start = self.unmanaged.pods.is_some();
         if may_start && classify_arrival(&pod) != PodArrival::Live {
             self.resume(uid, pod, ctx);
         } else if may_start && self.reservations.claim(&uid, &pod) {
@@ -294,7 +291,7 @@ impl PodManager {
         if self.workers.desired(uid).is_some() {
             return self.workers.set_goal(uid, PodGoal::end(pod));
         }
-        match &self.unmanaged {
+        match &self.unmanaged.pods {
             // Before the first relist it is unknown whether anything of it exists.
             None => self.reservations.wait(uid.clone(), pod),
             // Its worker reports its end, even if it never began.
@@ -330,11 +327,15 @@ impl PodManager {
     }
 
     fn finished(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
-        let Some(pod) = self.workers.remove(uid) else {
+        let Some(goal) = self.workers.remove(uid) else {
             return;
         };
-        if let Some(unmanaged) = &mut self.unmanaged {
+        let pod = goal.allocated.clone();
+        if let Some(unmanaged) = &mut self.unmanaged.pods {
             unmanaged.remove(uid);
+        }
+        if goal.is_ending_static() {
+            self.keep_dead_containers(uid, &pod, ctx);
         }
         let objects = self.sets.values().filter_map(|pods| pods.get(uid));
         if objects
@@ -344,7 +345,7 @@ impl PodManager {
             self.ended.insert(uid.clone());
         }
         self.resizes.forget(uid);
-        if pod.is_static() {
+        if goal.is_ending_static() {
             self.show_static_pods();
         }
         for (next, pod) in self.reservations.release(uid, &full_name(&pod)) {

@@ -2,9 +2,9 @@
 //!
 //! Upstream: pkg/kubelet/kubelet_pods.go (HandlePodCleanups), 1.36.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,6 +19,17 @@ use crate::worker::{self, PodGoal};
 /// Between the end of a pod and the removal of its files, so that many ends share one clean-up.
 const CLEAN_UP_DELAY: Duration = Duration::from_millis(500);
 
+/// Pods of the runtime that have no worker.
+#[derive(Debug, Default)]
+pub(super) struct UnmanagedPods {
+    /// None before the first relist.
+    pub(super) pods: Option<BTreeMap<PodUid, Arc<Pod>>>,
+    /// Those of which something may still run.
+    pub(super) alive: BTreeSet<PodUid>,
+    /// Static pods that have ended, and when their dead containers are removed.
+    dead: BTreeMap<PodUid, (Arc<Pod>, Instant)>,
+}
+
 impl PodManager {
     pub(super) fn relisted(
         &mut self,
@@ -29,15 +40,15 @@ impl PodManager {
         for uid in changed {
             self.workers.tell(uid, worker::Msg::Recheck);
         }
-        let first = self.unmanaged.is_none();
+        let first = self.unmanaged.pods.is_none();
         let outline =
             |(uid, pod): (&PodUid, &RuntimePod)| (uid.clone(), Arc::new(from_runtime(pod)));
         let unknown = pods
             .iter()
             .filter(|(uid, _)| self.workers.desired(uid).is_none());
         let alive = pods.iter().filter(|(_, pod)| !pod.is_stopped());
-        self.alive = alive.map(|(uid, _)| uid.clone()).collect();
-        self.unmanaged = Some(unknown.map(outline).collect());
+        self.unmanaged.alive = alive.map(|(uid, _)| uid.clone()).collect();
+        self.unmanaged.pods = Some(unknown.map(outline).collect());
         self.end_orphans(ctx);
         self.schedule_clean_up(ctx);
         if first {
@@ -52,7 +63,7 @@ impl PodManager {
         if !self.missing_sources().is_empty() {
             return;
         }
-        let Some(unmanaged) = self.unmanaged.take() else {
+        let Some(unmanaged) = self.unmanaged.pods.take() else {
             return;
         };
         for uid in self.workers.running() {
@@ -63,10 +74,14 @@ impl PodManager {
         let desired = self.sets.values().flat_map(BTreeMap::keys);
         self.workers
             .retain_user_namespaces(unmanaged.keys().chain(desired));
-        let known = |uid: &PodUid| self.is_desired(uid) || self.workers.desired(uid).is_some();
+        let known = |uid: &PodUid| {
+            self.is_desired(uid)
+                || self.workers.desired(uid).is_some()
+                || self.unmanaged.dead.contains_key(uid)
+        };
         let (expected, orphans) = unmanaged.into_iter().partition(|(uid, _)| known(uid));
         let orphans: BTreeMap<PodUid, Arc<Pod>> = orphans;
-        self.unmanaged = Some(expected);
+        self.unmanaged.pods = Some(expected);
         for (uid, pod) in orphans {
             tracing::info!(pod = %full_name(&pod), %uid, "ending a pod that no source desires");
             metrics::pods::ORPHANED.inc();
@@ -77,7 +92,7 @@ impl PodManager {
 
     /// Ends what may still run of a pod that had ended before and whose object remains.
     pub(super) fn resume(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
-        if !self.alive.contains(&uid) {
+        if !self.unmanaged.alive.contains(&uid) {
             return;
         }
         if !self.reservations.claim(&uid, &pod) {
@@ -91,6 +106,33 @@ impl PodManager {
         }
     }
 
+    /// Leaves the dead containers of a static pod to the garbage collection, as upstream: its manifest may come back.
+    pub(super) fn keep_dead_containers(
+        &mut self,
+        uid: &PodUid,
+        pod: &Arc<Pod>,
+        ctx: &mut Context<Msg>,
+    ) {
+        let period = self.workers.container_gc_period();
+        if !period.is_zero() {
+            let dead = (pod.clone(), ctx.now() + period);
+            self.unmanaged.dead.insert(uid.clone(), dead);
+            ctx.after(period, Msg::CleanUp);
+        }
+    }
+
+    /// Has the dead containers removed whose time has come, unless their pod is back.
+    fn remove_dead_containers(&mut self, now: Instant) {
+        let dead = &mut self.unmanaged.dead;
+        let due: Vec<_> = dead.extract_if(.., |_, (_, due)| *due <= now).collect();
+        for (uid, (pod, _)) in due {
+            if !self.is_desired(&uid) && self.workers.desired(&uid).is_none() {
+                self.reservations.claim(&uid, &pod);
+                self.workers.spawn(&uid, PodGoal::remove(pod));
+            }
+        }
+    }
+
     /// Schedules one clean-up for all pods that finish meanwhile.
     pub(super) fn schedule_clean_up(&mut self, ctx: &mut Context<Msg>) {
         if self.clean_up_timer.is_none() {
@@ -99,9 +141,10 @@ impl PodManager {
     }
 
     /// Removes the files of unknown pods; only once every source and the runtime have reported their pods.
-    pub(super) fn clean_up(&mut self) {
+    pub(super) fn clean_up(&mut self, ctx: &Context<Msg>) {
         self.clean_up_timer = None;
-        let Some(unmanaged) = &self.unmanaged else {
+        self.remove_dead_containers(ctx.now());
+        let Some(unmanaged) = &self.unmanaged.pods else {
             return;
         };
         if !self.missing_sources().is_empty() {

@@ -184,3 +184,67 @@ fn pods_are_where_the_nodes_object_says_that_the_node_is() {
         assert!(is_at(&node.statuses().await[&PodUid::from("web")]));
     });
 }
+
+fn restarts(status: &PodStatus) -> i32 {
+    status
+        .container_statuses
+        .iter()
+        .flatten()
+        .map(|c| c.restart_count)
+        .sum()
+}
+
+/// Upstream's node suite: "should successfully recreate when file is removed and recreated".
+#[test]
+fn a_static_pod_whose_manifest_comes_back_goes_on_with_its_restarts() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(FIXED)]);
+        node.until("fixed", running).await;
+        node.desire(&[]);
+        node.desire(&[pod(FIXED)]);
+        let again = |status: &PodStatus| running(status) && restarts(status) == 1;
+        node.until("fixed", again).await;
+        // And once more, when nothing of it is desired for a while.
+        node.desire(&[]);
+        pass(Duration::from_secs(30)).await;
+        assert!(!node.statuses().await.contains_key(&"fixed".into()));
+        node.desire(&[pod(FIXED)]);
+        node.until("fixed", |status| running(status) && restarts(status) == 2)
+            .await;
+    });
+}
+
+#[test]
+fn the_dead_containers_of_a_static_pod_are_removed_when_its_manifest_stays_away() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(FIXED)]);
+        node.until("fixed", running).await;
+        node.desire(&[]);
+        pass(Duration::from_secs(30)).await;
+        let left = node.runtime.pod(&"fixed".into()).await.unwrap();
+        assert!(left.is_stopped() && !left.containers.is_empty(), "{left:?}");
+        pass(Duration::from_secs(60)).await;
+        assert!(!node.exists(&"fixed".into()).await);
+        assert_eq!(node.files("logs"), 0);
+        node.desire(&[pod(FIXED)]);
+        let status = node.until("fixed", running).await;
+        assert_eq!(restarts(&status), 0);
+    });
+}
+
+#[test]
+fn a_dead_static_pod_of_an_earlier_life_is_removed_at_once() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(FIXED)]);
+        node.until("fixed", running).await;
+        node.desire(&[]);
+        pass(Duration::from_secs(10)).await;
+        let node = node.restart().await;
+        node.desire(&[]);
+        pass(Duration::from_secs(10)).await;
+        assert!(!node.exists(&"fixed".into()).await);
+    });
+}

@@ -4,11 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::watch;
 use kernel::{Addr, ChildSpec, Supervisor};
-use logic_api::pod::PodView;
 use logic_api::pod::requests::{self, ResourceAmounts};
 use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
@@ -126,10 +126,15 @@ impl PodWorkers {
         }
     }
 
-    /// Removes a worker that has ended; returns its pod.
-    pub(super) fn remove(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+    /// Removes a worker that has ended; returns its last goal.
+    pub(super) fn remove(&self, uid: &PodUid) -> Option<PodGoal> {
         let worker = self.list.borrow_mut().remove(uid)?;
-        Some(worker.goal.borrow().allocated.clone())
+        Some(worker.goal.borrow().clone())
+    }
+
+    /// How long the dead containers of static pods that are gone are kept.
+    pub(super) fn container_gc_period(&self) -> Duration {
+        self.rules.borrow().container_gc_period
     }
 
     pub(super) fn pods(&self) -> BTreeMap<PodUid, Arc<Pod>> {
@@ -145,7 +150,8 @@ impl PodWorkers {
         let list = self.list.borrow();
         let ending = list.values().filter_map(|worker| {
             let desired = worker.goal.borrow();
-            (desired.is_end() && desired.allocated.is_static())
+            desired
+                .is_ending_static()
                 .then(|| full_name(&desired.allocated))
         });
         ending.collect()

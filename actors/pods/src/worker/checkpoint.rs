@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kernel::Addr;
+use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod};
 use logic_pods::api::take_over;
 use logic_pods::pod_actions::PodPlan;
@@ -47,7 +48,9 @@ impl PodCheckpoint {
             containers.for_each(|container| self.take_over(given, container, now));
         }
         let sandboxes = pod.into_iter().flat_map(|pod| &pod.sandboxes);
-        let first = sandboxes.filter_map(|sandbox| sandbox.created_at).min();
+        // Those of a static pod that has ended and comes back are not the beginning of its new life.
+        let counted = sandboxes.filter(|sandbox| sandbox.is_ready() || !given.is_static());
+        let first = counted.filter_map(|sandbox| sandbox.created_at).min();
         let started = take_over::start_time(given).or(first).unwrap_or(now);
         self.record.started.get_or_insert(started.min(now));
     }

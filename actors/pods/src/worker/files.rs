@@ -140,11 +140,9 @@ pub(super) async fn remove_log(pod: &Pod, instance: &ContainerInstance, node: &N
 }
 
 /// Removes a pod's logs and folders. A folder that may hold mounts is removed only when it is empty.
-pub(super) async fn remove_pod_folders(pod: &Pod, node: &NodePolicy) {
+pub(super) async fn remove_pod_folder(pod: &Pod, node: &NodePolicy) {
     let root = pod_folder(node, pod);
-    let logs = log_folder(&node.pod_logs_dir, pod);
     let removed = blocking(move || {
-        absent(fs::remove_dir_all(&logs))?;
         absent(fs::remove_dir_all(root.join("containers")))?;
         for file in ["etc-hosts", "userns"] {
             absent(fs::remove_file(root.join(file)))?;
@@ -158,7 +156,14 @@ pub(super) async fn remove_pod_folders(pod: &Pod, node: &NodePolicy) {
         }
         Ok(())
     });
-    log("cannot remove the pod's folders", removed.await);
+    log("cannot remove the pod's folder", removed.await);
+}
+
+/// Removes the folder of the pod's logs.
+pub(super) async fn remove_logs(pod: &Pod, node: &NodePolicy) {
+    let logs = log_folder(&node.pod_logs_dir, pod);
+    let removed = blocking(move || absent(fs::remove_dir_all(&logs)));
+    log("cannot remove the pod's logs", removed.await);
 }
 
 /// `ROOT/pods/UID`. A UID that is no plain name cannot lead out of this folder.

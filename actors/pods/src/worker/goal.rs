@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use logic_api::pod::PodView;
 use logic_api::types::PodFailure;
 use logic_pods::resize::ResizeRefusal;
 
@@ -31,6 +32,8 @@ pub enum Lifecycle {
     },
     /// Ends within its grace period, and is forgotten.
     End,
+    /// The same, and the dead containers that an ended static pod has left are removed.
+    Remove,
 }
 
 impl PartialEq for PodGoal {
@@ -52,6 +55,10 @@ impl PodGoal {
         PodGoal::new(pod, Lifecycle::End)
     }
 
+    pub fn remove(pod: Arc<Pod>) -> PodGoal {
+        PodGoal::new(pod, Lifecycle::Remove)
+    }
+
     pub fn fail(pod: Arc<Pod>, failure: PodFailure, grace: Option<Duration>) -> PodGoal {
         PodGoal::new(pod, Lifecycle::Fail { failure, grace })
     }
@@ -70,14 +77,19 @@ impl PodGoal {
     }
 
     pub fn is_end(&self) -> bool {
-        self.lifecycle == Lifecycle::End
+        matches!(self.lifecycle, Lifecycle::End | Lifecycle::Remove)
+    }
+
+    /// Whether it is a static pod that ends: its manifest may come back, so its dead containers are left to it.
+    pub fn is_ending_static(&self) -> bool {
+        self.lifecycle == Lifecycle::End && self.allocated.is_static()
     }
 
     pub(crate) fn word(&self) -> &'static str {
         match self.lifecycle {
             Lifecycle::Run => "run",
             Lifecycle::Fail { .. } => "fail",
-            Lifecycle::End => "end",
+            Lifecycle::End | Lifecycle::Remove => "end",
         }
     }
 }

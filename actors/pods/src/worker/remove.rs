@@ -90,6 +90,13 @@ pub(super) async fn everything(
     )
     .await?;
     sandbox::release(peers, pod).await;
-    files::remove_pod_folders(pod, &peers.rules.node).await;
+    files::remove_logs(pod, &peers.rules.node).await;
+    files::remove_pod_folder(pod, &peers.rules.node).await;
     Ok(())
+}
+
+/// Removes what an ended pod has outside the runtime. Its dead containers, its stopped sandboxes and its logs stay.
+pub(super) async fn all_but_containers(peers: &Peers, pod: &Pod) {
+    sandbox::release(peers, pod).await;
+    files::remove_pod_folder(pod, &peers.rules.node).await;
 }

@@ -21,7 +21,7 @@ use super::repeat_guard::RuntimeWork;
 use super::retries::RetryKey;
 use super::sandbox::addresses;
 use super::start_turns::has_post_start;
-use super::{Activity, Msg, PodWorker, PodWorkerState, files, remove};
+use super::{Activity, Msg, PodGoal, PodWorker, PodWorkerState, files, remove};
 
 impl PodWorker {
     /// Begins the next operation, if none is running.
@@ -57,7 +57,7 @@ impl PodWorker {
         let is_over =
             self.sync_status.state == PodWorkerState::Terminated && self.volumes.is_released();
         if is_over && desired.is_end() && self.operation.activity.is_none() {
-            self.remove(&desired.allocated, ctx);
+            self.remove(&desired, ctx);
         }
         self.notify_peers(ctx);
         Ok(())
@@ -245,7 +245,9 @@ impl PodWorker {
         });
     }
 
-    fn remove(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+    fn remove(&mut self, goal: &PodGoal, ctx: &mut Context<Msg>) {
+        let pod = &goal.allocated;
+        let leaves = goal.is_ending_static() && !self.peers.rules.container_gc_period.is_zero();
         let Some(seen) = &self.observed.runtime_state else {
             return;
         };
@@ -253,7 +255,14 @@ impl PodWorker {
         self.metrics.begin(self.sync_status.state, pod, ctx);
         let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
         ctx.run(async move {
-            WorkerCompletion::Removed(remove::everything(&peers, &pod, &runtime).await).into()
+            let removed = match leaves {
+                true => {
+                    remove::all_but_containers(&peers, &pod).await;
+                    Ok(())
+                }
+                false => remove::everything(&peers, &pod, &runtime).await,
+            };
+            WorkerCompletion::Removed(removed).into()
         });
     }
 

@@ -87,6 +87,7 @@ impl Rig {
         let rules = PodWorkerConfig {
             policy: logic_pods::pod_actions::PodActionPolicy::default(),
             facts: Arc::default(),
+            container_gc_period: Duration::ZERO,
             node: NodePolicy {
                 node_name: "edge".to_owned(),
                 root_dir: folder.path().join("root"),

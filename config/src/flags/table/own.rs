@@ -42,7 +42,7 @@ const fn answer(name: &'static str, kind: FlagType, help: &'static str) -> Flag 
 }
 
 #[rustfmt::skip]
-pub(super) const OWN: [Flag; 48] = [
+pub(super) const OWN: [Flag; 49] = [
     answer("help", FlagType::Bool, "print this text").short('h'),
     answer("version", FlagType::Version, "print the version; raw prints it in full; vX.Y.Z changes what is reported"),
 
@@ -72,6 +72,7 @@ pub(super) const OWN: [Flag; 48] = [
 
     ours("plugins", FlagType::Text, "file that declares plugins; without it the runtime endpoint decides"),
     ours("admin-socket", FlagType::Text, "socket that oxctl speaks to"),
+    ours("container-gc-period", FlagType::Duration, "how long the ended containers of a static pod that is gone are kept"),
     ours("object-manifests", FlagType::Text, "folder, watched, of the objects that pods may refer to: ConfigMaps, Secrets, Services, claims, volumes, CSIDrivers ..."),
 
     removed("cloud-config", FlagType::Text, "1.32"),
