@@ -1,6 +1,6 @@
 //! The fuzz targets: each parses bytes as the agent would, and uses the result.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -139,6 +139,7 @@ fn run_through(pod: &Pod) {
         log_counts: &BTreeMap::new(),
         health: &BTreeMap::new(),
         actuated: &BTreeMap::new(),
+        replaced: &BTreeSet::new(),
     };
     let plan = compute_pod_actions(
         Timestamp::UNIX_EPOCH,
@@ -171,6 +172,7 @@ fn run_through(pod: &Pod) {
         stage: StatusStage::Syncing,
         failure: None,
         health: &BTreeMap::new(),
+        replaced: &BTreeSet::new(),
         resize: &ResizeState::default(),
         last_words: &BTreeMap::new(),
     });
