@@ -25,8 +25,14 @@ pub enum DocumentError {
     Duplicate(String),
 }
 
-/// Reads one YAML or JSON mapping. A duplicate key is refused: it is ambiguous which was meant.
-pub(crate) fn parse(text: &str) -> Result<Map<String, Value>, DocumentError> {
+/// A mapping that was read, and the key that stands twice in it, if one does: its last value counts.
+pub(crate) struct ParsedDocument {
+    pub(crate) fields: Map<String, Value>,
+    pub(crate) duplicate: Option<DocumentError>,
+}
+
+/// Reads one YAML or JSON mapping.
+pub(crate) fn parse(text: &str) -> Result<ParsedDocument, DocumentError> {
     use serde_saphyr::DuplicateKeyPolicy::{Error, LastWins};
     let read = |duplicate_keys| {
         let options = serde_saphyr::options! {
@@ -36,15 +42,31 @@ pub(crate) fn parse(text: &str) -> Result<Map<String, Value>, DocumentError> {
         };
         serde_saphyr::from_str_with_options::<Value>(text, options)
     };
-    let value = read(Error).map_err(|error| match read(LastWins) {
-        Ok(_) => DocumentError::Duplicate(error.to_string()),
-        Err(_) => DocumentError::Syntax(error.to_string()),
-    })?;
+    // Its advice is meant for programmers.
+    let duplicate = |error: serde_saphyr::Error| {
+        let text = error
+            .to_string()
+            .replace(", set DuplicateKeyPolicy in Options if acceptable", "");
+        DocumentError::Duplicate(text)
+    };
+    let (value, duplicate) = match read(Error) {
+        Ok(value) => (value, None),
+        Err(error) => {
+            let value = read(LastWins).map_err(|_| DocumentError::Syntax(error.to_string()))?;
+            (value, Some(duplicate(error)))
+        }
+    };
     let kind = name_of(&value);
     let Value::Object(fields) = value else {
         return Err(DocumentError::NotAMapping(kind));
     };
-    Ok(fields)
+    Ok(ParsedDocument { fields, duplicate })
+}
+
+/// Reads one YAML or JSON mapping in which no key stands twice.
+pub(crate) fn parse_strictly(text: &str) -> Result<Map<String, Value>, DocumentError> {
+    let ParsedDocument { fields, duplicate } = parse(text)?;
+    duplicate.map_or(Ok(fields), Err)
 }
 
 fn name_of(value: &Value) -> &'static str {
@@ -254,14 +276,14 @@ mod tests {
 
     #[test]
     fn yaml_and_json_are_read_alike() {
-        let yaml = parse("a: 1\nb: {c: [x, 0644]}\n").unwrap();
-        let json = parse(r#"{"a": 1, "b": {"c": ["x", 420]}}"#).unwrap();
+        let yaml = parse_strictly("a: 1\nb: {c: [x, 0644]}\n").unwrap();
+        let json = parse_strictly(r#"{"a": 1, "b": {"c": ["x", 420]}}"#).unwrap();
         assert_eq!(yaml, json);
     }
 
     #[test]
     fn a_key_that_stands_twice_is_refused() {
-        let error = parse("{a: 1, a: 2}").unwrap_err();
+        let error = parse_strictly("{a: 1, a: 2}").unwrap_err();
         assert!(matches!(error, DocumentError::Duplicate(_)), "{error}");
     }
 
@@ -280,14 +302,17 @@ mod tests {
             "{",
             "a: 1\n---\nb: 2\n",
         ] {
-            assert!(parse(text).is_err(), "{text:?}");
+            assert!(parse_strictly(text).is_err(), "{text:?}");
         }
     }
 
     #[test]
     fn deep_nesting_is_refused_and_not_followed() {
         let text = format!("a: {}{}", "[".repeat(10_000), "]".repeat(10_000));
-        assert!(matches!(parse(&text), Err(DocumentError::Syntax(_))));
+        assert!(matches!(
+            parse_strictly(&text),
+            Err(DocumentError::Syntax(_))
+        ));
     }
 
     #[test]
@@ -331,7 +356,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "[-a{}\\[\\]:, \n\"'&*!|>#0-9.~?%@`]{0,60}") {
-            if let Err(error) = parse(&text) {
+            if let Err(error) = parse_strictly(&text) {
                 prop_assert!(!error.to_string().is_empty());
             }
         }

@@ -4,11 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
-
 use crate::error::ConfigError;
-use crate::kubelet_configuration::{API_VERSION, KIND};
-use crate::{document, source};
 
 /// Deep enough for anybody, and an end for links that go in circles upstream does not follow.
 const MAX_DEPTH: usize = 32;
@@ -46,12 +42,4 @@ fn walk(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Confi
     entries
         .iter()
         .try_for_each(|entry| walk(entry, depth - 1, found))
-}
-
-/// Reads one drop-in: fields to merge, its own mistakes still in it.
-pub(crate) fn read(path: &Path) -> Result<Map<String, Value>, ConfigError> {
-    let text = source::read(path).map_err(ConfigError::file(path))?;
-    let mut fields = document::parse(&text).map_err(ConfigError::document(path))?;
-    document::take_kind(&mut fields, API_VERSION, KIND).map_err(ConfigError::document(path))?;
-    Ok(fields)
 }

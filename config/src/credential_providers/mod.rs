@@ -205,7 +205,7 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, CredentialProviderError> {
 }
 
 fn parse(text: &str) -> Result<RawCredentialProviders, DocumentError> {
-    let mut fields = document::parse(text)?;
+    let mut fields = document::parse_strictly(text)?;
     let found = fields.get("apiVersion").cloned().unwrap_or(Value::Null);
     let version = API_VERSIONS
         .into_iter()

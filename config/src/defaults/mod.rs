@@ -81,7 +81,7 @@ pub(crate) fn runtime_endpoint() -> String {
 
 fn plain() -> Map<String, Value> {
     let text = include_str!("defaults.yaml");
-    document::parse(text).expect("the built-in defaults parse: a test reads them")
+    document::parse_strictly(text).expect("the built-in defaults parse: a test reads them")
 }
 
 fn conditional(

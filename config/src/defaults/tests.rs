@@ -15,7 +15,7 @@ fn completed_with(yaml: &str, gates: &[(&str, bool)]) -> KubeletConfiguration {
         .map(|(name, on)| ((*name).to_owned(), *on))
         .collect();
     complete(
-        document::parse(yaml).unwrap(),
+        document::parse_strictly(yaml).unwrap(),
         &FeatureGates::new(&gates).unwrap(),
     )
     .unwrap()
@@ -114,7 +114,8 @@ volumeStatsAggPeriod: 1m0s
 
 #[test]
 fn an_empty_document_becomes_what_upstreams_scheme_makes_of_it() {
-    let expected: KubeletConfiguration = document::decode(document::parse(AFTER).unwrap()).unwrap();
+    let expected: KubeletConfiguration =
+        document::decode(document::parse_strictly(AFTER).unwrap()).unwrap();
     assert_eq!(completed("{}"), expected);
 }
 
@@ -276,7 +277,7 @@ fn an_error_names_the_field_and_what_it_takes() {
             "field evictionHard: invalid type: sequence, expected a map",
         ),
     ] {
-        let error = complete(document::parse(yaml).unwrap(), &gates).unwrap_err();
+        let error = complete(document::parse_strictly(yaml).unwrap(), &gates).unwrap_err();
         assert_eq!(error.to_string(), message, "{yaml}");
     }
 }

@@ -74,6 +74,8 @@ pub struct KubeletFlags {
     pub object_manifests: String,
     /// How long the ended containers of a static pod that is gone are kept; zero removes them at once.
     pub container_gc_period: GoDuration,
+    /// Manifests and configuration with unknown or repeated fields are refused; otherwise each such field is a warning.
+    pub strict_decoding: bool,
 }
 
 impl Default for KubeletFlags {
@@ -105,6 +107,7 @@ impl Default for KubeletFlags {
             admin_socket: "/run/oxlet/admin.sock".to_owned(),
             object_manifests: String::new(),
             container_gc_period: GoDuration::from_secs(60),
+            strict_decoding: false,
         }
     }
 }

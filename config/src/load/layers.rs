@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::document::{self, DocumentError};
+use crate::document::{self, DocumentError, ParsedDocument};
 use crate::error::ConfigError;
 use crate::feature_gates::FeatureGates;
 use crate::flags::{KubeletFlags, LowArgs};
@@ -16,17 +16,20 @@ use crate::{defaults, drop_in, source};
 pub(super) struct Layers {
     pub(super) kubelet: KubeletConfiguration,
     pub(super) baseline: KubeletConfiguration,
+    /// Sentences about unknown and repeated fields, each with its file.
+    pub(super) unknown_fields: Vec<String>,
 }
 
 pub(super) fn merge(low: &LowArgs, flags: &KubeletFlags) -> Result<Layers, ConfigError> {
     let typed = typed_gates(low, &Map::new())?;
+    let mut decoder = Decoder::new(low, flags);
     let (mut kubelet, baseline) = if flags.config.is_empty() {
         (
             apply(low, &defaults::legacy(&typed)),
             defaults::legacy(&typed),
         )
     } else {
-        let file = read_file(low, Path::new(&flags.config))?;
+        let file = decoder.read_file(Path::new(&flags.config))?;
         let mut baseline = defaults::complete(Map::new(), &typed)
             .expect("defaults alone always fit: a test completes them");
         default_eviction(&mut baseline);
@@ -34,13 +37,17 @@ pub(super) fn merge(low: &LowArgs, flags: &KubeletFlags) -> Result<Layers, Confi
     };
     if !flags.config_dir.is_empty() {
         let folder = Path::new(&flags.config_dir);
-        kubelet = merge_drop_ins(low, &kubelet, folder)?;
+        kubelet = decoder.merge_drop_ins(&kubelet, folder)?;
     }
     let mut kubelet = apply(low, &kubelet);
     if kubelet.merge_default_eviction_settings {
         merge_default_eviction(&mut kubelet);
     }
-    Ok(Layers { kubelet, baseline })
+    Ok(Layers {
+        kubelet,
+        baseline,
+        unknown_fields: decoder.warnings,
+    })
 }
 
 /// The gates that decide about defaults: those typed, and over them those of the document at hand.
@@ -56,59 +63,95 @@ fn typed_gates(low: &LowArgs, fields: &Map<String, Value>) -> Result<FeatureGate
     Ok(FeatureGates::new(&set)?)
 }
 
-fn read_file(low: &LowArgs, path: &Path) -> Result<KubeletConfiguration, ConfigError> {
-    let text = source::read(path).map_err(ConfigError::file(path))?;
-    read_text(low, path, &text)
+/// Decodes files as the kubelet does (`DecodeKubeletConfiguration`): what it does not know is passed over with a warning,
+/// unless the operator wants it refused.
+pub(super) struct Decoder<'a> {
+    low: &'a LowArgs,
+    strict: bool,
+    /// Unknown and repeated fields, each with its file.
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Decoder<'a> {
+    pub(super) fn new(low: &'a LowArgs, flags: &KubeletFlags) -> Decoder<'a> {
+        Decoder {
+            low,
+            strict: flags.strict_decoding,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<KubeletConfiguration, ConfigError> {
+        let text = source::read(path).map_err(ConfigError::file(path))?;
+        self.read_text(path, &text)
+    }
+
+    fn read_text(&mut self, path: &Path, text: &str) -> Result<KubeletConfiguration, ConfigError> {
+        let (fields, duplicate) = self.fields(path, text)?;
+        self.pass_over(path, duplicate)?;
+        let gates = typed_gates(self.low, &fields)?;
+        let mut kubelet =
+            defaults::complete(fields, &gates).map_err(ConfigError::document(path))?;
+        if kubelet.eviction_hard.is_none() {
+            default_eviction(&mut kubelet);
+        }
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        resolve_paths(&mut kubelet, absolute.parent().unwrap_or(Path::new("/")));
+        Ok(kubelet)
+    }
+
+    /// The known fields of a document of this kind, and which stands twice.
+    fn fields(
+        &mut self,
+        path: &Path,
+        text: &str,
+    ) -> Result<(Map<String, Value>, Option<DocumentError>), ConfigError> {
+        let ParsedDocument {
+            mut fields,
+            duplicate,
+        } = document::parse(text).map_err(ConfigError::document(path))?;
+        document::take_kind(&mut fields, API_VERSION, KIND).map_err(ConfigError::document(path))?;
+        let unknown = document::take_unknown(&mut fields, &specimen()).join(", ");
+        let unknown = (!unknown.is_empty()).then_some(DocumentError::Unknown { unknown });
+        self.pass_over(path, unknown)?;
+        Ok((fields, duplicate))
+    }
+
+    fn pass_over(&mut self, path: &Path, flaw: Option<DocumentError>) -> Result<(), ConfigError> {
+        match flaw {
+            Some(flaw) if self.strict => return Err(ConfigError::document(path)(flaw)),
+            Some(flaw) => self.warnings.push(format!("{}: {flaw}", path.display())),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn merge_drop_ins(
+        &mut self,
+        base: &KubeletConfiguration,
+        folder: &Path,
+    ) -> Result<KubeletConfiguration, ConfigError> {
+        let mut fields = to_fields(base);
+        let mut last = folder.to_owned();
+        for path in drop_in::find(folder)? {
+            let text = source::read(&path).map_err(ConfigError::file(&path))?;
+            let (patch, duplicate) = self.fields(&path, &text)?;
+            // Upstream reads drop-ins strictly as far as keys that stand twice are concerned.
+            if let Some(duplicate) = duplicate {
+                return Err(ConfigError::document(&path)(duplicate));
+            }
+            document::merge(&mut fields, patch);
+            // Each is decoded as it comes, so that an error names the file that brought it.
+            decode_merged(self.low, fields.clone()).map_err(|error| in_file(&path, error))?;
+            last = path;
+        }
+        decode_merged(self.low, fields).map_err(|error| in_file(&last, error))
+    }
 }
 
 /// Reads the text of a configuration file as if it stood at `path`, with defaults filled in.
 pub fn parse_configuration(path: &Path, text: &str) -> Result<KubeletConfiguration, ConfigError> {
-    read_text(&LowArgs::default(), path, text)
-}
-
-fn read_text(low: &LowArgs, path: &Path, text: &str) -> Result<KubeletConfiguration, ConfigError> {
-    let mut fields = document::parse(text).map_err(ConfigError::document(path))?;
-    document::take_kind(&mut fields, API_VERSION, KIND).map_err(ConfigError::document(path))?;
-    refuse_unknown(path, &mut fields)?;
-    let gates = typed_gates(low, &fields)?;
-    let mut kubelet = defaults::complete(fields, &gates).map_err(ConfigError::document(path))?;
-    if kubelet.eviction_hard.is_none() {
-        default_eviction(&mut kubelet);
-    }
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    resolve_paths(&mut kubelet, absolute.parent().unwrap_or(Path::new("/")));
-    Ok(kubelet)
-}
-
-/// Refuses unknown fields. Upstream decodes strictly, and when that fails leniently with a warning
-/// (`DecodeKubeletConfiguration`); a misspelt limit that is passed over is worse than no start.
-fn refuse_unknown(path: &Path, fields: &mut Map<String, Value>) -> Result<(), ConfigError> {
-    let unknown = document::take_unknown(fields, &specimen());
-    if unknown.is_empty() {
-        return Ok(());
-    }
-    let unknown = unknown.join(", ");
-    Err(ConfigError::document(path)(DocumentError::Unknown {
-        unknown,
-    }))
-}
-
-fn merge_drop_ins(
-    low: &LowArgs,
-    base: &KubeletConfiguration,
-    folder: &Path,
-) -> Result<KubeletConfiguration, ConfigError> {
-    let mut fields = to_fields(base);
-    let mut last = folder.to_owned();
-    for path in drop_in::find(folder)? {
-        let mut patch = drop_in::read(&path)?;
-        refuse_unknown(&path, &mut patch)?;
-        document::merge(&mut fields, patch);
-        // Each is decoded as it comes, so that an error names the file that brought it.
-        decode_merged(low, fields.clone()).map_err(|error| in_file(&path, error))?;
-        last = path;
-    }
-    decode_merged(low, fields).map_err(|error| in_file(&last, error))
+    Decoder::new(&LowArgs::default(), &KubeletFlags::default()).read_text(path, text)
 }
 
 enum MergeError {

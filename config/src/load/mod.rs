@@ -70,6 +70,8 @@ pub struct NodeConfig {
     pub version: String,
     /// Warnings for the operator, logged once at start.
     pub warnings: Vec<String>,
+    /// Sentences about unknown and repeated fields of the configuration, each with its file.
+    pub unknown_fields: Vec<String>,
 }
 
 /// What a command line asks for: to run the agent, or to print an answer.
@@ -99,7 +101,11 @@ pub fn load(
     };
     let flags = low.kubelet_flags()?;
     let mut warnings = low.warnings();
-    let Layers { kubelet, baseline } = layers::merge(&low, &flags)?;
+    let Layers {
+        kubelet,
+        baseline,
+        unknown_fields,
+    } = layers::merge(&low, &flags)?;
     let gates = FeatureGates::new(&kubelet.feature_gates)?;
     validation::validate(&kubelet, &gates, host.cgroup)?;
     let plugins = plugins_of(&kubelet, &flags, host, &mut warnings)?;
@@ -139,6 +145,7 @@ pub fn load(
         node_ips,
         version,
         warnings,
+        unknown_fields,
     };
     Ok(Invocation::Run(Box::new(config)))
 }

@@ -368,11 +368,11 @@ fn relative_paths_are_relative_to_the_file() {
 }
 
 #[test]
-fn unknown_and_repeated_fields_are_refused_with_file_and_field() {
+fn unknown_and_repeated_fields_are_refused_with_file_and_field_by_who_wants_strictness() {
     let rig = rig();
     let unknown = "{maxPod: 5, logging: {colour: red}, registerWithTaints: [{key: a, effekt: b}]}";
     let file = rig.config("unknown.yaml", unknown);
-    let text = rig.refused(&format!("--config={file}"));
+    let text = rig.refused(&format!("--strict-decoding --config={file}"));
     for part in [
         &*file,
         "logging.colour, maxPod, registerWithTaints[0].effekt",
@@ -381,10 +381,37 @@ fn unknown_and_repeated_fields_are_refused_with_file_and_field() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let file = rig.config("twice.yaml", "{maxPods: 1, maxPods: 2}");
-    let text = rig.refused(&format!("--config={file}"));
+    let text = rig.refused(&format!("--strict-decoding --config={file}"));
     for part in [&*file, "stands twice", "maxPods"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// Upstream's lenient decoder: of a key that stands twice the last value counts.
+#[test]
+fn unknown_and_repeated_fields_are_passed_over_and_named_with_their_file() {
+    let rig = rig();
+    let file = rig.config("typo.yaml", "{maxPod: 5, maxPods: 1, maxPods: 2}");
+    let drop_ins = rig.at("drop-ins");
+    fs::create_dir(&drop_ins).unwrap();
+    let drop_in = rig.config("drop-ins/50.conf", "{podPidsLimits: 7, podPidsLimit: 9}");
+    let node = rig.run(&format!("--config={file} --config-dir={drop_ins}"));
+    assert_eq!((node.kubelet.max_pods, node.kubelet.pod_pids_limit), (2, 9));
+    let [unknown, twice, dropped] = node.unknown_fields.as_slice() else {
+        panic!("{:#?}", node.unknown_fields);
+    };
+    assert!(
+        twice.starts_with(&file) && twice.contains("maxPods"),
+        "{twice}"
+    );
+    assert!(
+        unknown.starts_with(&file) && unknown.contains("maxPod:"),
+        "{unknown}"
+    );
+    assert!(
+        dropped.starts_with(&drop_in) && dropped.contains("podPidsLimits"),
+        "{dropped}"
+    );
 }
 
 #[test]

@@ -150,7 +150,7 @@ pub(crate) fn load(path: &Path, program: &Path) -> Result<PluginFile, PluginErro
 }
 
 pub(crate) fn parse(text: &str, folders: PluginFolders<'_>) -> Result<PluginFile, PluginError> {
-    let mut fields = document::parse(text)?;
+    let mut fields = document::parse_strictly(text)?;
     document::take_kind(&mut fields, API_VERSION, KIND)?;
     document::strip_nulls(&mut fields);
     let raw: RawPluginFile = document::decode(fields)?;

@@ -166,7 +166,7 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
 ];
 
 /// Every field of [`KubeletFlags`].
-pub(crate) const FLAGS: [(&str, Honour); 26] = [
+pub(crate) const FLAGS: [(&str, Honour); 27] = [
     ("admin-socket", Honoured),
     ("bootstrap-kubeconfig", Honoured),
     ("cert-dir", Honoured),
@@ -193,6 +193,7 @@ pub(crate) const FLAGS: [(&str, Honour); 26] = [
     ("register-schedulable", Honoured),
     ("root-dir", Honoured),
     ("runtime-cgroups", Honoured),
+    ("strict-decoding", Honoured),
 ];
 
 /// The configuration, and its defaults without any setting.

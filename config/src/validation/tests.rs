@@ -53,12 +53,12 @@ userNamespaces: {idsPerPod: 131072}
 
 /// Lays a change over the good configuration, as typed flags would: no defaults for zeros.
 fn checked(change: &str, cgroup: CgroupVersion) -> Result<(), String> {
-    let success = document::parse(SUCCESS).unwrap();
+    let success = document::parse_strictly(SUCCESS).unwrap();
     let base = defaults::complete(success, &FeatureGates::default()).unwrap();
     let Value::Object(mut fields) = serde_json::to_value(base).unwrap() else {
         panic!("an object")
     };
-    document::merge(&mut fields, document::parse(change).unwrap());
+    document::merge(&mut fields, document::parse_strictly(change).unwrap());
     let configuration: KubeletConfiguration = document::decode(fields).unwrap();
     let gates = FeatureGates::new(&configuration.feature_gates).map_err(|e| e.to_string())?;
     validate(&configuration, &gates, cgroup).map_err(|error| error.to_string())

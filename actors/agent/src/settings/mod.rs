@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use config::NodeConfig;
 use logic_api::backoff::BackoffPolicy;
-use logic_api::manifest::{ApiReferences, StaticPodContext};
+use logic_api::manifest::{ApiReferences, StaticPodContext, UnknownFields};
 use logic_api::quantity::Quantity;
 use logic_pods::PodWorkerConfig;
 use logic_pods::images::credentials::docker::DockerConfigDirs;
@@ -128,6 +128,10 @@ impl AgentSettings {
             references: match self.config.gates.enabled("PreventStaticPodAPIReferences") {
                 true => ApiReferences::Refused,
                 false => ApiReferences::Allowed,
+            },
+            unknown_fields: match self.config.flags.strict_decoding {
+                true => UnknownFields::Refuse,
+                false => UnknownFields::Warn,
             },
             residents: take_over::residents(&self.node.root_dir.join("pods")),
         }

@@ -88,6 +88,11 @@ async fn spawn(
     let node = pods(root, backends, store, (settings, cluster.as_ref()));
     node.recorder
         .begin(kernel::timestamp(), &settings.node.node_name);
+    for unknown in &settings.config.unknown_fields {
+        tracing::warn!("{unknown}");
+        node.recorder
+            .unknown_field(kernel::timestamp(), &settings.node.node_name, unknown);
+    }
     hosts::complain(&node.recorder, &settings.node).await;
     sources::spawn(&node, settings);
     let reporters = resources(&node, runtime.clone(), settings, cluster.as_ref());

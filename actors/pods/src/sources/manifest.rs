@@ -6,10 +6,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::manifest::{
-    ManifestError, ManifestSource, ParsedManifest, StaticPodContext, UnknownFields, parse,
-    static_pod,
+    ManifestError, ManifestSource, ParsedManifest, StaticPodContext, parse, static_pod,
 };
 use logic_api::pod::PodView;
+use state::events::InvolvedObject;
 use state::folder::FileReadError;
 
 /// The annotation with the time of reading; it differs each time the same manifest is read.
@@ -47,7 +47,15 @@ pub(super) enum SourceError {
 pub(super) struct Manifest {
     pub(super) pods: Vec<Pod>,
     pub(super) problems: Vec<SourceError>,
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: Vec<ManifestWarning>,
+}
+
+/// Something that is not as it was written.
+#[derive(Debug, Clone)]
+pub(super) struct ManifestWarning {
+    pub(super) text: String,
+    /// The pod that runs without it; none where it is about the whole manifest.
+    pub(super) pod: Option<InvolvedObject>,
 }
 
 impl From<SourceError> for Manifest {
@@ -67,7 +75,7 @@ impl Manifest {
         ground: &StaticPodContext,
         seen: Timestamp,
     ) -> Manifest {
-        let read = || match parse(data, UnknownFields::Refuse) {
+        let read = || match parse(data, ground.unknown_fields) {
             Ok(parsed) => Manifest::judge(parsed, source, ground, seen),
             Err(error) => SourceError::Manifest(error).into(),
         };
@@ -80,14 +88,16 @@ impl Manifest {
         ground: &StaticPodContext,
         seen: Timestamp,
     ) -> Manifest {
+        let of_manifest = |text| ManifestWarning { text, pod: None };
         let mut manifest = Manifest {
-            warnings: parsed.warnings,
+            warnings: parsed.warnings.into_iter().map(of_manifest).collect(),
             ..Manifest::default()
         };
         let many = parsed.pods.len() > 1;
         for (index, item) in parsed.pods.into_iter().enumerate() {
+            let mut unknown = Vec::new();
             let pod = item.map_err(SourceError::Manifest).and_then(|item| {
-                manifest.warnings.extend(item.warnings);
+                unknown = item.warnings;
                 static_pod(item.pod, source, ground, seen).map_err(|error| match many {
                     true => SourceError::Item {
                         index,
@@ -96,7 +106,14 @@ impl Manifest {
                     false => SourceError::Manifest(error),
                 })
             });
-            match pod.and_then(with_safe_uid) {
+            let pod = pod.and_then(with_safe_uid);
+            let object = pod.as_ref().ok().map(|pod| InvolvedObject::pod(pod, None));
+            let warnings = unknown.into_iter().map(|text| ManifestWarning {
+                text,
+                pod: object.clone(),
+            });
+            manifest.warnings.extend(warnings);
+            match pod {
                 Ok(pod) => manifest.pods.push(pod),
                 Err(refused) => manifest.problems.push(refused),
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use state::events::{EventType, InvolvedObject, Recorder};
+use state::events::{EventType, InvolvedObject, Recorder, UNKNOWN_FIELDS};
 
 /// The reason of the event about a manifest that does not run. Upstream only logs.
 const INVALID: &str = "InvalidManifest";
@@ -14,7 +14,12 @@ pub(super) enum SourceProblem {
     /// A manifest or pod does not run; `version` is its file's.
     Refused { text: String, version: u64 },
     /// The pod runs, but not exactly as written.
-    Doubtful { text: String, version: u64 },
+    Doubtful {
+        text: String,
+        version: u64,
+        /// None where it is about the whole manifest.
+        pod: Option<InvolvedObject>,
+    },
 }
 
 /// All current problems of a source.
@@ -47,7 +52,17 @@ impl SourceProblems {
                     self.recorder
                         .record(at, EventType::Warning, node, INVALID, text.clone());
                 }
-                SourceProblem::Doubtful { text, .. } => tracing::warn!("{text}"),
+                SourceProblem::Doubtful { text, pod, .. } => {
+                    tracing::warn!("{text}");
+                    let about = pod.as_ref().unwrap_or(&self.node).clone();
+                    self.recorder.record(
+                        at,
+                        EventType::Warning,
+                        about,
+                        UNKNOWN_FIELDS,
+                        text.clone(),
+                    );
+                }
             }
         }
         self.told = all;

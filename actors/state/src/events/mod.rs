@@ -34,6 +34,9 @@ const FOLLOWERS_LAG: usize = 512;
 /// Room for one event from each of 1,000 pods starting at once, twice.
 pub const MAILBOX: usize = 2048;
 
+/// The reason of the event about a field of a manifest or the configuration that is passed over. Upstream only logs it.
+pub const UNKNOWN_FIELDS: &str = "UnknownFields";
+
 /// The recorder answers from memory.
 const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -81,7 +84,7 @@ impl From<EventLevel> for EventType {
 }
 
 /// The object that an event is about.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InvolvedObject {
     /// The object's kind: `Pod`, `Node` or `Plugin`.
@@ -311,6 +314,18 @@ impl Recorder {
             InvolvedObject::node(node),
             "Starting",
             message,
+        );
+    }
+
+    /// Records a field of the configuration that is passed over.
+    pub fn unknown_field(&self, now: Timestamp, node: &str, text: &str) {
+        let node = InvolvedObject::node(node);
+        self.record(
+            now,
+            EventType::Warning,
+            node,
+            UNKNOWN_FIELDS,
+            text.to_owned(),
         );
     }
 

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Toleration};
 
-use super::{FieldError, FieldErrorKind, ManifestError, defaults, dump, references, validate};
+use super::{
+    FieldError, FieldErrorKind, ManifestError, UnknownFields, defaults, dump, references, validate,
+};
 use crate::pod::hash::{Fnv128a, md5_hex};
 use crate::types::PodUid;
 
@@ -44,6 +46,7 @@ pub struct StaticPodContext {
     pub node_name: Arc<str>,
     /// Whether static pods may refer to objects of the API.
     pub references: ApiReferences,
+    pub unknown_fields: UnknownFields,
     /// The pods that were at home on this node when the agent started.
     pub residents: Arc<BTreeSet<PodUid>>,
 }
@@ -90,6 +93,7 @@ impl<T: Into<Arc<str>>> From<T> for StaticPodContext {
     fn from(node_name: T) -> Self {
         StaticPodContext {
             node_name: node_name.into(),
+            unknown_fields: UnknownFields::default(),
             references: ApiReferences::default(),
             residents: Arc::default(),
         }

@@ -28,13 +28,13 @@ pub use validate::{FieldError, FieldErrorKind};
 /// The largest manifest: upstream's `maxConfigLength`. The reader stops there; [`parse`] refuses what is longer.
 pub const MAX_MANIFEST_BYTES: usize = 10 << 20;
 
-/// What is done with a field that v1.36 does not know.
+/// What is done with a field that v1.36 does not know, or that stands twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UnknownFields {
     /// The pod is refused with an error that names the field: a misspelt field is found before it is missed.
-    #[default]
     Refuse,
     /// As upstream's kubelet: the pod runs without the field, which is named in a warning.
+    #[default]
     Warn,
 }
 

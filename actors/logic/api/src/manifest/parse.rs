@@ -40,14 +40,14 @@ pub fn parse(data: &[u8], unknown: UnknownFields) -> Result<ParsedManifest, Mani
         offset: error.valid_up_to(),
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let document = ManifestDocument::read(text)?;
+    let document = ManifestDocument::read(text, unknown)?;
     let head = decode::<Option<TypeMeta>>(&document.value)
         .map_err(|misfit| malformed(&misfit.path, &misfit.problem))?;
     let pods = match head.value.ok_or(ManifestError::Empty)?.kind()? {
         ManifestKind::Pod => vec![pod(&document.value, "", unknown)],
         ManifestKind::List => list(&document.value, unknown)?,
     };
-    let mut warnings = Vec::new();
+    let mut warnings = Vec::from_iter(document.duplicate);
     if document.more_documents {
         warnings
             .push("only the first YAML document of the manifest is read; more follow".to_owned());
@@ -99,42 +99,66 @@ struct ManifestDocument {
     /// Null where there is none.
     value: Value,
     more_documents: bool,
+    /// Which key stands twice, if one does: its last value counts.
+    duplicate: Option<String>,
 }
 
 impl ManifestDocument {
     /// JSON is read as JSON; what is not quite JSON may still be YAML.
-    fn read(text: &str) -> Result<ManifestDocument, ManifestError> {
+    fn read(text: &str, unknown: UnknownFields) -> Result<ManifestDocument, ManifestError> {
         if !text.trim_start().starts_with('{') {
-            return ManifestDocument::yaml(text);
+            return ManifestDocument::yaml(text, unknown);
         }
         match serde_json::from_str(text) {
             Ok(value) => Ok(ManifestDocument {
                 value,
                 more_documents: false,
+                duplicate: None,
             }),
-            Err(error) => ManifestDocument::yaml(text).map_err(|_| malformed("", &error)),
+            Err(error) => ManifestDocument::yaml(text, unknown).map_err(|_| malformed("", &error)),
         }
     }
 
-    fn yaml(text: &str) -> Result<ManifestDocument, ManifestError> {
-        let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+    fn yaml(text: &str, unknown: UnknownFields) -> Result<ManifestDocument, ManifestError> {
+        use serde_saphyr::DuplicateKeyPolicy::{Error, LastWins};
+        let flaw = match (ManifestDocument::yaml_with(text, Error), unknown) {
+            (Err(flaw), UnknownFields::Warn) => flaw,
+            (read, _) => return read,
+        };
+        match ManifestDocument::yaml_with(text, LastWins) {
+            Ok(document) => Ok(ManifestDocument {
+                duplicate: Some(flaw.to_string()),
+                ..document
+            }),
+            Err(_) => Err(flaw),
+        }
+    }
+
+    fn yaml_with(
+        text: &str,
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy,
+    ) -> Result<ManifestDocument, ManifestError> {
+        let options = serde_saphyr::options! {
+            duplicate_keys: duplicate_keys,
+            legacy_octal_numbers: true,
+            with_snippet: false,
+        };
         let mut kept = None;
         let outcome =
             serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| {
                 kept = Some(Value::deserialize(yaml)?);
                 Ok(())
             });
+        let document = |value, more_documents| ManifestDocument {
+            value,
+            more_documents,
+            duplicate: None,
+        };
         match (outcome, kept) {
-            (Ok(()), value) => Ok(ManifestDocument {
-                value: value.unwrap_or_default(),
-                more_documents: false,
-            }),
+            (Ok(()), value) => Ok(document(value.unwrap_or_default(), false)),
             // As upstream: the first document counts, whatever follows.
             (Err(serde_saphyr::Error::MultipleDocuments { .. }), Some(value)) => {
-                Ok(ManifestDocument {
-                    value,
-                    more_documents: true,
-                })
+                Ok(document(value, true))
             }
             (Err(error), _) => Err(malformed("", &error)),
         }

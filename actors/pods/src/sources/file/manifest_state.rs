@@ -8,7 +8,7 @@ use kernel::error_chain;
 use state::folder::Stamp;
 
 use super::scan::ManifestRead;
-use crate::sources::manifest::SourceError;
+use crate::sources::manifest::{ManifestWarning, SourceError};
 use crate::sources::source_problems::SourceProblem;
 
 /// The result of the last reading of one manifest.
@@ -22,7 +22,7 @@ pub(super) struct ManifestState {
     /// The pods; if this version is bad, those of the last good one.
     pub(super) pods: Vec<Arc<Pod>>,
     pub(super) problems: Vec<SourceError>,
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: Vec<ManifestWarning>,
 }
 
 impl ManifestState {
@@ -70,8 +70,9 @@ impl ManifestState {
             .warnings
             .iter()
             .map(move |warning| SourceProblem::Doubtful {
-                text: format!("{place}: {warning}"),
+                text: format!("{place}: {}", warning.text),
                 version,
+                pod: warning.pod.clone(),
             });
         refused.chain(doubtful)
     }

@@ -30,7 +30,7 @@ use state::events::Recorder;
 pub use self::fetch::FetchError;
 use self::fetch::{Roots, UrlClient};
 use crate::pod_manager::{self, PodSource};
-use crate::sources::manifest::{Manifest, SourceError};
+use crate::sources::manifest::{Manifest, ManifestWarning, SourceError};
 use crate::sources::source_problems::{SourceProblem, SourceProblems};
 use crate::sources::unique::{Unique, unique};
 
@@ -84,7 +84,7 @@ pub struct UrlSource {
     version: Option<u64>,
     pods: Vec<Arc<Pod>>,
     problems: Vec<SourceError>,
-    warnings: Vec<String>,
+    warnings: Vec<ManifestWarning>,
     fetches: u64,
     failures: u64,
     last_error: Option<String>,
@@ -247,8 +247,9 @@ impl UrlSource {
                     version,
                 });
         let doubtful = self.warnings.iter().map(|warning| SourceProblem::Doubtful {
-            text: format!("{url}: {warning}"),
+            text: format!("{url}: {}", warning.text),
             version,
+            pod: warning.pod.clone(),
         });
         let all: BTreeSet<SourceProblem> = refused.chain(doubtful).collect();
         self.source_problems.tell(ctx.wall(), all);
