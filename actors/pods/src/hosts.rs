@@ -3,9 +3,9 @@
 //! The contents are decided in `logic_pods::network::hosts` and `logic_pods::network::dns`; here they are read and written, in the
 //! blocking pool. Upstream: pkg/kubelet/kubelet_pods.go (`ensureHostsFile`), network/dns (1.36).
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -13,6 +13,7 @@ use logic_api::pod::PodView;
 use logic_pods::network::dns::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
 use logic_pods::network::hosts::{self, HostNameError};
 use logic_resources::node_policy::NodePolicy;
+use rustix::fs::{Mode, OFlags};
 use state::events::{EventType, InvolvedObject, Recorder};
 use thiserror::Error;
 
@@ -127,27 +128,42 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>, NamesError> {
     }
 }
 
-/// Writes in place: running containers have this file mounted, and would never see a new one of
-/// the same name. Unchanged contents are not written.
+/// Writes in place: running containers have this file mounted, and would never see a new one of the same name. Unchanged
+/// contents are not written.
+///
+/// The containers may have written to it: however large they made it, no more is read than is to be written.
 fn write(path: &Path, text: &[u8]) -> Result<(), NamesError> {
     let failed = |source| NamesError::Write {
         path: path.to_owned(),
         source,
     };
-    if fs::read(path).is_ok_and(|present| present == text) {
-        return fs::set_permissions(path, fs::Permissions::from_mode(hosts::MODE)).map_err(failed);
+    let flags =
+        OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::from_raw_mode(hosts::MODE));
+    let mut file = File::from(opened.map_err(|errno| failed(errno.into()))?);
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(failed(io::Error::other("found no regular file there")));
     }
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(hosts::MODE)
-        .open(path)
-        .map_err(failed)?;
-    file.write_all(text).map_err(failed)?;
+    if !holds(&mut file, &metadata, text).map_err(failed)? {
+        file.set_len(0).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        file.write_all(text).map_err(failed)?;
+    }
     // The umask would clear bits of the mode given at creation.
     file.set_permissions(fs::Permissions::from_mode(hosts::MODE))
         .map_err(failed)
+}
+
+/// Whether the file holds exactly this text.
+fn holds(file: &mut File, metadata: &fs::Metadata, text: &[u8]) -> io::Result<bool> {
+    let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    if metadata.len() != length {
+        return Ok(false);
+    }
+    let mut present = Vec::with_capacity(text.len());
+    file.take(length).read_to_end(&mut present)?;
+    Ok(present == text)
 }
 
 async fn blocking<T: Send + 'static>(
@@ -215,6 +231,46 @@ mod tests {
                 .ends_with("10.0.0.2\tweb\n")
         );
         assert_eq!((second.ino(), second.mode() & 0o7777), (first.ino(), 0o644));
+    }
+
+    /// A container may make the file as large as the file system allows; it is neither read whole nor left so.
+    #[tokio::test]
+    async fn a_file_that_a_container_has_made_huge_is_not_read_and_becomes_what_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = node(folder.path());
+        let ips = ["10.0.0.1".to_owned()];
+        let file = ensure(&pod(false), &ips, &node).await.unwrap();
+        let text = fs::read(&file).unwrap();
+        let written = fs::OpenOptions::new().write(true).open(&file).unwrap();
+        written.set_len(1 << 43).unwrap();
+        let begun = std::time::Instant::now();
+        ensure(&pod(false), &ips, &node).await.unwrap();
+        assert_eq!(fs::read(&file).unwrap(), text);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(5));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_regular_file_is_neither_followed_nor_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = node(folder.path());
+        let file = hosts::file(&node, &pod(false));
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, &file).unwrap();
+        let refused = ensure(&pod(false), &[], &node).await.unwrap_err();
+        assert!(matches!(refused, NamesError::Write { .. }), "{refused:?}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        fs::remove_file(&file).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &file,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        let refused = ensure(&pod(false), &[], &node).await.unwrap_err();
+        assert!(matches!(refused, NamesError::Write { .. }), "{refused:?}");
     }
 
     #[tokio::test]
