@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use clients::runtime::RuntimeClient;
@@ -323,4 +323,17 @@ fn pulls(folder: &Path) -> PullSettings {
             providers: Vec::new(),
         },
     }
+}
+
+/// Threads; more than a runtime has by default.
+const THREADS: usize = 512;
+
+/// Occupies every thread for blocking work until it is dropped: further work waits. The clock stands still.
+pub(crate) fn keep_threads() -> Vec<mpsc::Sender<()>> {
+    let keep = |_| {
+        let (held, released) = mpsc::channel();
+        drop(kernel::spawn_blocking(move || released.recv()));
+        held
+    };
+    (0..THREADS).map(keep).collect()
 }

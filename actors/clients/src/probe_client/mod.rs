@@ -12,6 +12,7 @@
 pub mod exec;
 pub mod grpc;
 pub mod http;
+mod lookup;
 #[cfg(any(test, feature = "testing"))]
 pub mod rig;
 #[cfg(test)]
@@ -19,23 +20,17 @@ mod tests;
 mod tls;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use logic_pods::probes::target::authority;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use self::tls::ProbeTls;
 
 /// Bytes that are kept of a response; upstream's limit.
 pub const MAX_BODY: usize = 10 << 10;
-
-/// Concurrent DNS lookups. A lookup holds a thread for as long as the resolver takes, even after its
-/// attempt has timed out; the blocking pool can spare this many threads.
-const MAX_LOOKUPS: usize = 4;
 
 /// Why no connection was made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,20 +46,10 @@ pub enum DialError {
     NoAddress { address: String },
 }
 
-/// Connects to pods. Clones share the TLS settings and the limit of lookups.
-#[derive(Debug, Clone)]
+/// Connects to pods. Clones share the TLS settings.
+#[derive(Debug, Clone, Default)]
 pub struct ProbeClient {
-    lookups: Arc<Semaphore>,
     tls: ProbeTls,
-}
-
-impl Default for ProbeClient {
-    fn default() -> Self {
-        ProbeClient {
-            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
-            tls: ProbeTls::default(),
-        }
-    }
 }
 
 impl ProbeClient {
@@ -91,7 +76,17 @@ impl ProbeClient {
     async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, DialError> {
         let addresses = match host.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, port)],
-            Err(_) => self.lookup(host, port).await?,
+            Err(_) => {
+                let found = lookup::lookup(host).await;
+                let found = found.map_err(|why| DialError::Lookup {
+                    host: host.to_owned(),
+                    why,
+                })?;
+                found
+                    .into_iter()
+                    .map(|ip| SocketAddr::new(ip, port))
+                    .collect()
+            }
         };
         let stream = TcpStream::connect(addresses.as_slice()).await;
         let stream = stream.map_err(|error| DialError::Refused {
@@ -101,27 +96,6 @@ impl ProbeClient {
         // As Go; without it small packets only wait a little.
         drop(stream.set_nodelay(true));
         Ok(stream)
-    }
-
-    async fn lookup(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
-        let failed = |why| DialError::Lookup {
-            host: host.to_owned(),
-            why,
-        };
-        let room = Arc::clone(&self.lookups).acquire_owned().await;
-        let room = room.map_err(|closed| failed(closed.to_string()))?;
-        let name = host.to_owned();
-        let found = kernel::spawn_blocking(move || {
-            let found = (name, port).to_socket_addrs();
-            drop(room);
-            found.map(Iterator::collect::<Vec<_>>)
-        });
-        match found.await {
-            Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
-            Ok(Ok(_)) => Err(failed("no such host".to_owned())),
-            Ok(Err(error)) => Err(failed(go_error_text(&error))),
-            Err(error) => Err(failed(error.to_string())),
-        }
     }
 }
 

@@ -36,7 +36,7 @@ use tokio::sync::Semaphore;
 pub const MAILBOX: usize = 2048;
 /// As upstream: a changed file is read again after this time.
 const FILE_CACHE_PERIOD: Duration = Duration::from_secs(300);
-/// Local files in a few fixed places take no longer; a file that hangs is skipped.
+/// Local files in a few fixed places take no longer; a pull waits no longer for one that hangs.
 const FILE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of a docker file; a larger one is not read.
 const MAX_FILE_SIZE: u64 = 4 * 1024 * 1024;
@@ -207,7 +207,13 @@ impl DockerKeyring {
                 provider_finished.add(&CredentialSource::Node, &config);
             }
             let mut own = Keyring::default();
-            own.add(&CredentialSource::Node, &file.await.1);
+            // A file that is late is used when it has been read: its reading goes on.
+            match tokio::time::timeout(FILE_TIMEOUT, file).await {
+                Ok((_, file)) => own.add(&CredentialSource::Node, &file),
+                Err(_) => tracing::warn!(
+                    "the docker config is not read yet: images are pulled without it"
+                ),
+            }
             let mut found = own.lookup(&repository);
             found.extend(provider_finished.lookup(&repository));
             reply.send(found);
@@ -285,10 +291,9 @@ impl DockerKeyring {
             return file.clone();
         }
         let places = docker::search(&self.folders);
+        let read = kernel::spawn_blocking(move || first_readable(places));
         let read = async move {
-            let read = kernel::spawn_blocking(move || first_readable(places));
-            let found = tokio::time::timeout(FILE_TIMEOUT, read).await;
-            let (path, config) = found.ok().and_then(Result::ok).flatten().unzip();
+            let (path, config) = read.await.ok().flatten().unzip();
             (path, Arc::new(config.unwrap_or_default()))
         };
         let file = read.boxed_local().shared();

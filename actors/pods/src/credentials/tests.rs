@@ -245,3 +245,26 @@ async fn a_provider_that_cannot_be_started_is_told_of() {
         "credential provider absent cannot be started: No such file or directory (os error 2)"
     );
 }
+
+/// The pool for blocking work, or the disk, may be busy for longer than a pull waits.
+#[test]
+fn a_docker_file_that_is_read_late_is_used_once_it_has_been_read() {
+    kernel::testing::run_paused(|| async {
+        let rig = Rig::start(&[]);
+        let auth = r#"{"auths": {"example.io": {"username": "late", "password": "p"}}}"#;
+        fs::write(rig.folder.path().join("config.json"), auth).unwrap();
+        let threads = crate::testing::keep_threads();
+        // The clock stands still while the pool works.
+        let wait = async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::advance(2 * FILE_TIMEOUT).await;
+        };
+        let (users, ()) = tokio::join!(rig.users("example.io/app"), wait);
+        assert_eq!(users, [""; 0]);
+        drop(threads);
+        kernel::testing::pass(Duration::from_secs(1)).await;
+        assert_eq!(rig.users("example.io/app").await, ["late"]);
+    });
+}

@@ -1,6 +1,5 @@
 //! Termination messages are read from files, which takes time: no status depends on how long.
 
-use std::sync::mpsc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -10,20 +9,7 @@ use logic_api::types::{PodFailure, PodUid};
 
 use super::{container, phase};
 use crate::pod_manager::Msg;
-use crate::testing::TestNode;
-
-/// Threads; more than a runtime has by default.
-const THREADS: usize = 512;
-
-/// Occupies every thread for blocking work until it is dropped: further work waits. The clock stands still.
-fn keep_threads() -> Vec<mpsc::Sender<()>> {
-    let keep = |_| {
-        let (held, released) = mpsc::channel();
-        drop(kernel::spawn_blocking(move || released.recv()));
-        held
-    };
-    (0..THREADS).map(keep).collect()
-}
+use crate::testing::{TestNode, keep_threads};
 
 #[test]
 fn the_last_status_has_the_ends_of_all_containers_however_late_their_last_words_are_read() {
