@@ -146,4 +146,6 @@ fn is_unset(value: &Value, default: &Value, path: &str) -> bool {
 }
 
 #[cfg(test)]
+mod extremes;
+#[cfg(test)]
 mod tests;

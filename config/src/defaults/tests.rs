@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::kubelet_configuration::specimen;
 
-fn completed(yaml: &str) -> KubeletConfiguration {
+pub(super) fn completed(yaml: &str) -> KubeletConfiguration {
     completed_with(yaml, &[])
 }
 
-fn completed_with(yaml: &str, gates: &[(&str, bool)]) -> KubeletConfiguration {
+pub(super) fn completed_with(yaml: &str, gates: &[(&str, bool)]) -> KubeletConfiguration {
     let gates = gates
         .iter()
         .map(|(name, on)| ((*name).to_owned(), *on))
@@ -23,7 +23,7 @@ fn completed_with(yaml: &str, gates: &[(&str, bool)]) -> KubeletConfiguration {
 
 /// What upstream's scheme makes of an empty v1beta1 document (`testdata/KubeletConfiguration/after`),
 /// brought to 1.36. Empty texts, lists and switches that are off are left out there.
-const AFTER: &str = "
+pub(super) const AFTER: &str = "
 address: 0.0.0.0
 authentication:
   anonymous: {enabled: false}

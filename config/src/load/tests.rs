@@ -367,6 +367,61 @@ fn relative_paths_are_relative_to_the_file() {
     );
 }
 
+/// Upstream's TestKubeletConfigurationPathFields names the fields, its TestResolveRelativePaths the cases.
+#[test]
+fn every_field_that_is_a_path_is_relative_to_the_file() {
+    const FIELDS: [&str; 7] = [
+        "staticPodPath",
+        "authentication.x509.clientCAFile",
+        "tlsCertFile",
+        "tlsPrivateKeyFile",
+        "resolvConf",
+        "volumePluginDir",
+        "podLogsDir",
+    ];
+    let rig = rig();
+    let read = |given: &str| -> Vec<String> {
+        let mut fields = serde_json::Map::new();
+        for field in FIELDS {
+            crate::document::put(&mut fields, field, given.into());
+        }
+        let text = Value::Object(fields).to_string();
+        let file = rig.config("sub/kubelet.yaml", &text);
+        let kubelet = rig.run(&format!("--config={file}")).kubelet;
+        let fields = Value::Object(to_fields(&kubelet));
+        let at = |field: &str| {
+            fields
+                .pointer(&format!("/{}", field.replace('.', "/")))
+                .cloned()
+        };
+        let texts = FIELDS.map(|field| at(field).unwrap().as_str().unwrap().to_owned());
+        texts.into()
+    };
+    assert_eq!(
+        read("relative/path"),
+        [(); 7].map(|()| rig.at("sub/relative/path"))
+    );
+    assert_eq!(
+        read("/absolute/path"),
+        [(); 7].map(|()| "/absolute/path".to_owned())
+    );
+}
+
+/// Upstream's TestLoad: "default from yaml", "default from json".
+#[test]
+fn a_file_that_sets_nothing_leaves_the_defaults_in_either_format() {
+    let rig = rig();
+    let yaml = rig.file("a.yaml", HEAD);
+    let json = format!("{{\"kind\":\"{KIND}\",\"apiVersion\":\"{API_VERSION}\"}}");
+    let json = rig.file("a.json", &json);
+    let mut defaults =
+        defaults::complete(serde_json::Map::new(), &FeatureGates::default()).unwrap();
+    let found = rig.run(&format!("--config={yaml}")).kubelet;
+    defaults.eviction_hard.clone_from(&found.eviction_hard);
+    assert_eq!(found, defaults);
+    assert_eq!(rig.run(&format!("--config={json}")).kubelet, defaults);
+}
+
 #[test]
 fn unknown_and_repeated_fields_are_refused_with_file_and_field_by_who_wants_strictness() {
     let rig = rig();
@@ -414,6 +469,59 @@ fn unknown_and_repeated_fields_are_passed_over_and_named_with_their_file() {
     );
 }
 
+/// Each bad file: its name, its text where the test writes it, and what the error says; upstream's TestLoad among them.
+const BAD_FILES: &[(&str, Option<&str>, &str)] = &[
+    ("missing", None, "it does not exist"),
+    ("folder", None, "it is a directory; expected a regular file"),
+    ("dangling", None, "it is a link to nothing"),
+    ("fifo", None, "it is a FIFO; expected a regular file"),
+    ("binary", None, "it is not UTF-8 text"),
+    ("empty", Some(""), "it is empty"),
+    (
+        "list",
+        Some("[]"),
+        "it holds a list; expected a mapping of fields",
+    ),
+    ("broken", Some("a: ["), "it is not YAML or JSON"),
+    ("star", Some("*"), "it is not YAML or JSON"),
+    ("json", Some("{*"), "it is not YAML or JSON"),
+    (
+        "missing-kind",
+        Some("{\"apiVersion\":\"kubelet.config.k8s.io/v1beta1\"}"),
+        "field kind: expected \"KubeletConfiguration\", found nothing",
+    ),
+    (
+        "missing-version",
+        Some("{\"kind\":\"KubeletConfiguration\"}"),
+        "field apiVersion: expected \"kubelet.config.k8s.io/v1beta1\", found nothing",
+    ),
+    (
+        "other-version",
+        Some("{\"kind\":\"KubeletConfiguration\",\"apiVersion\":\"bogusversion\"}"),
+        "field apiVersion: expected \"kubelet.config.k8s.io/v1beta1\", found \"bogusversion\"",
+    ),
+    (
+        "no-kind",
+        Some("maxPods: 1"),
+        "field apiVersion: expected \"kubelet.config.k8s.io/v1beta1\", found nothing",
+    ),
+    (
+        "pod",
+        Some("apiVersion: v1\nkind: Pod\n"),
+        "field apiVersion: expected \"kubelet.config.k8s.io/v1beta1\", found \"v1\"",
+    ),
+    (
+        "kind",
+        Some("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Kubelet\n"),
+        "field kind: expected \"KubeletConfiguration\"",
+    ),
+    (
+        "type",
+        Some("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: a\n"),
+        "field maxPods: invalid type: string \"a\", expected i32",
+    ),
+];
+
 #[test]
 fn a_bad_file_is_named_with_what_is_wrong() {
     let rig = rig();
@@ -427,42 +535,7 @@ fn a_bad_file_is_named_with_what_is_wrong() {
             .success()
     );
     fs::write(rig.at("binary"), [0xff]).unwrap();
-    for (name, text, why) in [
-        ("missing", None, "it does not exist"),
-        ("folder", None, "it is a directory; expected a regular file"),
-        ("dangling", None, "it is a link to nothing"),
-        ("fifo", None, "it is a FIFO; expected a regular file"),
-        ("binary", None, "it is not UTF-8 text"),
-        ("empty", Some(""), "it is empty"),
-        (
-            "list",
-            Some("[]"),
-            "it holds a list; expected a mapping of fields",
-        ),
-        ("broken", Some("a: ["), "it is not YAML or JSON"),
-        (
-            "no-kind",
-            Some("maxPods: 1"),
-            "field apiVersion: expected \"kubelet.config.k8s.io/v1beta1\", found nothing",
-        ),
-        (
-            "pod",
-            Some("apiVersion: v1\nkind: Pod\n"),
-            "field apiVersion: expected \"kubelet.config.k8s.io/v1beta1\", found \"v1\"",
-        ),
-        (
-            "kind",
-            Some("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Kubelet\n"),
-            "field kind: expected \"KubeletConfiguration\"",
-        ),
-        (
-            "type",
-            Some(
-                "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: a\n",
-            ),
-            "field maxPods: invalid type: string \"a\", expected i32",
-        ),
-    ] {
+    for (name, text, why) in BAD_FILES {
         let path = text.map_or_else(|| rig.at(name), |text| rig.file(name, text));
         let error = rig.refused(&format!("--config={path}"));
         assert!(
@@ -470,7 +543,7 @@ fn a_bad_file_is_named_with_what_is_wrong() {
             "{name}: {error}"
         );
         // The same as a drop-in.
-        if text.is_some() && name != "empty" {
+        if text.is_some() && *name != "empty" {
             fs::create_dir_all(rig.at("d")).unwrap();
             fs::copy(&path, rig.at("d/1.conf")).unwrap();
             let error = rig.refused(&format!("--config-dir={}", rig.at("d")));

@@ -76,6 +76,7 @@ fn upstreams_success_cases_are_valid() {
         "{enforceNodeAllocatable: []}",
         "{enforceNodeAllocatable: [pods, system-reserved-compressible, kube-reserved-compressible]}",
         "{imageMaximumGCAge: 10m}",
+        "{imageMinimumGCAge: 1ns}",
         "{enableSystemLogHandler: true, enableSystemLogQuery: true, featureGates: {NodeLogQuery: true}}",
         "{memorySwap: {swapBehavior: LimitedSwap}}",
         "{reservedSystemCPUs: '0-3,8', systemReservedCgroup: '', kubeReservedCgroup: '', enforceNodeAllocatable: [pods]}",
@@ -197,6 +198,11 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "oomScoreAdj (--oom-score-adj) is -1001; it must be between -1000 and 1000",
     ),
     (
+        "invalid OOMScoreAdj",
+        "{oomScoreAdj: 1001}",
+        "oomScoreAdj (--oom-score-adj) is 1001; it must be between -1000 and 1000",
+    ),
+    (
         "invalid PodsPerCore",
         "{podsPerCore: -1}",
         "podsPerCore (--pods-per-core) is -1",
@@ -263,6 +269,11 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "requires feature gate GracefulNodeShutdown",
     ),
     (
+        "specify ShutdownGracePeriodCriticalPods without enabling GracefulNodeShutdown",
+        "{shutdownGracePeriod: 0s, shutdownGracePeriodCriticalPods: 1s, featureGates: {GracefulNodeShutdown: false, GracefulNodeShutdownBasedOnPodPriority: false, WindowsGracefulNodeShutdown: false}}",
+        "requires feature gate GracefulNodeShutdown",
+    ),
+    (
         "specify ShutdownGracePeriodByPodPriority and ShutdownGracePeriod",
         "{shutdownGracePeriodByPodPriority: [{priority: 0}]}",
         "cannot be set together with shutdownGracePeriod",
@@ -286,6 +297,21 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "specify KubeReservedEnforcementKey without specifying KubeReservedCgroup",
         "{kubeReservedCgroup: ''}",
         "kubeReservedCgroup (--kube-reserved-cgroup) must be set",
+    ),
+    (
+        "specify SystemReservedCompressibleEnforcementKey without specifying SystemReservedCgroup",
+        "{enforceNodeAllocatable: [system-reserved-compressible], systemReservedCgroup: ''}",
+        "systemReservedCgroup (--system-reserved-cgroup) must be set",
+    ),
+    (
+        "specify KubeReservedCompressibleEnforcementKey without specifying KubeReservedCgroup",
+        "{enforceNodeAllocatable: [kube-reserved-compressible], kubeReservedCgroup: ''}",
+        "kubeReservedCgroup (--kube-reserved-cgroup) must be set",
+    ),
+    (
+        "specify SystemReservedCompressibleEnforcementKey with SystemReservedEnforcementKey",
+        "{enforceNodeAllocatable: [system-reserved-compressible, system-reserved]}",
+        "cannot hold both \"system-reserved\" and \"system-reserved-compressible\"",
     ),
     (
         "specify NodeAllocatableNoneKey with additional enforcements",
@@ -316,6 +342,11 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "specify ReservedSystemCPUs with SystemReservedCgroup",
         "{reservedSystemCPUs: 0-3}",
         "cannot be set together with systemReservedCgroup",
+    ),
+    (
+        "specify ReservedSystemCPUs with KubeReservedCgroup",
+        "{reservedSystemCPUs: 0-3, systemReservedCgroup: ''}",
+        "kubeReservedCgroup",
     ),
     (
         "invalid ReservedSystemCPUs",
@@ -356,6 +387,11 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "specify tracing with an invalid scheme",
         "{tracing: {endpoint: 'dsk://a'}}",
         "tracing.endpoint has the scheme \"dsk\"",
+    ),
+    (
+        "specify tracing invalid endpoint",
+        "{tracing: {endpoint: 'dn%2s://localhost:4317'}}",
+        "tracing.endpoint",
     ),
     (
         "invalid ContainerRuntimeEndpoint",
@@ -408,6 +444,16 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "containerLogMonitorInterval must be greater than or equal to 3s",
     ),
     (
+        "containerLogMonitorInterval must be a positive time duration",
+        "{containerLogMonitorInterval: -1s}",
+        "containerLogMonitorInterval must be greater than or equal to 3s",
+    ),
+    (
+        "containerLogMonitorInterval must be at least 3s or higher",
+        "{containerLogMonitorInterval: 2s}",
+        "containerLogMonitorInterval must be greater than or equal to 3s",
+    ),
+    (
         "invalid ContainerLogMaxFiles",
         "{containerLogMaxFiles: 1}",
         "containerLogMaxFiles (--container-log-max-files) must be greater than 1",
@@ -448,6 +494,16 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "imageMaximumGCAge is -1000000000; it must not be negative",
     ),
     (
+        "imageMaximumGCAge should not be negative",
+        "{imageMaximumGCAge: -1ns}",
+        "imageMaximumGCAge is",
+    ),
+    (
+        "imageMaximumGCAge should not be less than imageMinimumGCAge",
+        "{imageMaximumGCAge: 1ns, imageMinimumGCAge: 2ns}",
+        "must be greater than imageMinimumGCAge, which is 2ns",
+    ),
+    (
         "imageMaximumGCAge is not greater than imageMinimumGCAge",
         "{imageMaximumGCAge: 1m, imageMinimumGCAge: 2m}",
         "must be greater than imageMinimumGCAge, which is 2m0s",
@@ -468,6 +524,16 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "it must be between 1s and 300s",
     ),
     (
+        "CrashLoopBackOff.MaxContainerRestartPeriod just a little too high",
+        "{crashLoopBackOff: {maxContainerRestartPeriod: 300900ms}}",
+        "crashLoopBackOff.maxContainerRestartPeriod is 5m0.9s; it must be between 1s and 300s",
+    ),
+    (
+        "CrashLoopBackOff.MaxContainerRestartPeriod too low",
+        "{crashLoopBackOff: {maxContainerRestartPeriod: 0s}}",
+        "crashLoopBackOff.maxContainerRestartPeriod is 0s",
+    ),
+    (
         "CrashLoopBackOff.MaxContainerRestartPeriod without its gate",
         "{featureGates: {KubeletCrashLoopBackOffMax: false}}",
         "requires feature gate KubeletCrashLoopBackOffMax",
@@ -486,6 +552,11 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "invalid PreloadedImagesVerificationAllowlist configuration - featuregate disabled",
         "{preloadedImagesVerificationAllowlist: [a], featureGates: {KubeletEnsureSecretPulledImages: false}}",
         "preloadedImagesVerificationAllowlist requires feature gate",
+    ),
+    (
+        "a verification policy without its gate",
+        "{imagePullCredentialsVerificationPolicy: NeverVerify, featureGates: {KubeletEnsureSecretPulledImages: false}}",
+        "imagePullCredentialsVerificationPolicy requires feature gate",
     ),
     (
         "invalid PreloadedImagesVerificationAllowlist configuration - policy not set",
@@ -643,6 +714,16 @@ fn upstreams_failure_cases_are_refused_with_the_fields_name() {
             "{name}: {error}"
         );
     }
+}
+
+/// Upstream's case "invalid FeatureGate".
+#[test]
+fn an_unknown_gate_is_refused() {
+    let error = checked("{featureGates: {invalid: true}}", CgroupVersion::V2).unwrap_err();
+    assert!(
+        error.contains("unrecognized feature gate: invalid"),
+        "{error}"
+    );
 }
 
 /// Upstream's case "enableSystemLogQuery is enabled without NodeLogQuery feature gate".
