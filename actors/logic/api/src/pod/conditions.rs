@@ -26,3 +26,24 @@ pub fn is_kubelet_condition(kind: &str) -> bool {
     ]
     .contains(&kind)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's TestPodConditionByKubelet and TestPodConditionSharedByKubelet.
+    #[test]
+    fn the_agent_writes_its_own_conditions_and_shares_that_of_disruptions() {
+        let own = [
+            SCHEDULED,
+            READY,
+            INITIALIZED,
+            CONTAINERS_READY,
+            READY_TO_START,
+        ];
+        assert!(own.into_iter().all(is_kubelet_condition));
+        for other in ["abcd", "Unschedulable", DISRUPTION_TARGET] {
+            assert!(!is_kubelet_condition(other), "{other}");
+        }
+    }
+}

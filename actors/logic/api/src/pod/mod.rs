@@ -230,6 +230,9 @@ impl PodView for Pod {
 mod tests {
     use super::*;
 
+    /// The highest that a user's priority class may have.
+    const HIGHEST_USER_PRIORITY: i32 = 1_000_000_000;
+
     fn pod(annotations: &[(&str, &str)], priority: Option<i32>) -> Pod {
         let mut pod = Pod::default();
         let words = annotations.iter().map(|(k, v)| ((*k).into(), (*v).into()));
@@ -241,6 +244,24 @@ mod tests {
         pod
     }
 
+    /// Upstream's TestIsStaticPod, TestIsMirrorPod and TestGetPodSource.
+    #[test]
+    fn a_pod_is_static_by_its_source_and_a_mirror_by_its_annotation() {
+        let rows = [
+            (pod(&[], None), false, false),
+            (pod(&[(CONFIG_SOURCE, "file")], None), true, false),
+            (pod(&[(CONFIG_SOURCE, "http")], None), true, false),
+            (pod(&[(CONFIG_SOURCE, "api")], None), false, false),
+            (pod(&[(CONFIG_MIRROR, "true")], None), false, true),
+        ];
+        for (pod, is_static, is_mirror) in rows {
+            let found = (pod.is_static(), pod.is_mirror());
+            assert_eq!(found, (is_static, is_mirror), "{:?}", pod.metadata);
+        }
+        assert!(!Pod::default().is_static() && !Pod::default().is_mirror());
+    }
+
+    /// Upstream's TestIsCriticalPod and TestIsCriticalPodBasedOnPriority.
     #[test]
     fn critical_pods_are_static_mirror_or_of_system_priority() {
         let cases = [
@@ -252,8 +273,11 @@ mod tests {
                 pod(&[(CONFIG_SOURCE, "api"), (CONFIG_MIRROR, "x")], None),
                 true,
             ),
+            (pod(&[(CONFIG_MIRROR, "true")], None), true),
             (pod(&[], Some(SYSTEM_CRITICAL_PRIORITY)), true),
+            (pod(&[], Some(SYSTEM_CRITICAL_PRIORITY + 1000)), true),
             (pod(&[], Some(SYSTEM_CRITICAL_PRIORITY - 1)), false),
+            (pod(&[], Some(HIGHEST_USER_PRIORITY)), false),
         ];
         for (pod, critical) in cases {
             assert_eq!(pod.is_critical(), critical, "{:?}", pod.metadata);

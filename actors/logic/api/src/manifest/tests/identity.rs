@@ -214,12 +214,17 @@ fn static_pod_name_generate() {
         named("node1").unwrap().metadata.name.as_deref(),
         Some("least-node1")
     );
-    let error = named("NODE1").unwrap_err().to_string();
-    assert!(
-        error
-            .starts_with("spec.nodeName: Invalid value: \"NODE1\": a lowercase RFC 1123 subdomain"),
-        "{error}"
-    );
+    for node in ["Node1", "NODE1"] {
+        let error = named(node).unwrap_err().to_string();
+        let start =
+            format!("spec.nodeName: Invalid value: \"{node}\": a lowercase RFC 1123 subdomain");
+        assert!(error.starts_with(&start), "{error}");
+        assert!(!error.contains("metadata.name"), "{error}");
+    }
+    let mut named_so = only(LEAST).unwrap();
+    named_so.metadata.name = Some("static-pod1-NODE1".to_owned());
+    let error = run(named_so).unwrap_err().to_string();
+    assert!(error.starts_with("metadata.name: Invalid value"), "{error}");
 }
 
 #[test]

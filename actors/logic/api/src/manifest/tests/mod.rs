@@ -11,6 +11,7 @@ mod any_input;
 mod identity;
 mod reading;
 mod rules;
+mod whole;
 
 const LEAST: &str = include_str!("../testdata/least.yaml");
 const CONTROL_PLANE: &str = include_str!("../testdata/control-plane.yaml");

@@ -259,6 +259,8 @@ fn what_upstream_takes_is_taken() {
             container(json!({"lifecycle": {"preStop": {"sleep": {"seconds": 0}}}})),
         ),
         ("/spec", container(json!({"env": [{"name": "a.b c"}]}))),
+        // Upstream's TestDecodeSinglePodWithOptions.
+        ("/spec", container(json!({"restartPolicy": "Always"}))),
         (
             "/spec",
             container(json!({"restartPolicy": "Never", "restartPolicyRules": [
