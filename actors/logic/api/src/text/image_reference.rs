@@ -91,7 +91,13 @@ pub fn with_default_tag(image: &str) -> Result<String, ImageNameError> {
     })
 }
 
-/// An image's repository in full, as registries and records know it: without tag and digest, with its
+/// An image's name as it was written, without tag and digest: the key of a record of pulls, and what an allowlist of
+/// images names. Upstream's `trimImageTagDigest`.
+pub fn without_tag(image: &str) -> Result<String, ImageNameError> {
+    ImageReference::parse(image).map(|reference| reference.name)
+}
+
+/// An image's repository in full, as registries and credentials know it: without tag and digest, with its
 /// registry (`docker.io/library/busybox`).
 pub fn repository(image: &str) -> Result<String, ImageNameError> {
     let name = ImageReference::parse(image)?.name;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use logic_api::text::image_reference::{repository, with_default_tag};
+use logic_api::text::image_reference::{repository, with_default_tag, without_tag};
 use proptest::prelude::*;
 
 use super::*;
@@ -180,6 +180,33 @@ fn a_repository_is_named_in_full() {
         assert_eq!(repository(image).as_deref(), Ok(expected), "{image}");
     }
     assert!(repository("UPPER").is_err());
+}
+
+/// Upstream's TestTrimImageTagDigest.
+#[test]
+fn an_image_is_recorded_under_the_name_that_was_written() {
+    const HASH: &str = "38a8906435c4dd5f4258899d46621bfd8eea3ad6ff494ee3c2f17ef0321625bd";
+    let with_tag = [
+        ("myimage", vec!["", ":latest", "@", ":v1@"]),
+        ("registry.io/myimage", vec!["", ":v1.0", "@", ":latest@"]),
+        ("registry.io/myorg/myimage", vec!["", ":v2", "@", ":v2@"]),
+        ("registry.io/a/b/c/myimage", vec![":latest"]),
+        ("localhost:5000/myimage", vec![":v1"]),
+        ("myregistry:5000/myorg/myimage", vec![":v1"]),
+        ("docker.io/taghere/image", vec![":taghere"]),
+    ];
+    for (name, ends) in with_tag {
+        for end in ends {
+            let image = format!("{name}{}", end.replace('@', &format!("@sha256:{HASH}")));
+            assert_eq!(without_tag(&image).as_deref(), Ok(name), "{image}");
+        }
+    }
+    let twice = format!("registry.io/{HASH}/myorg/image");
+    assert_eq!(without_tag(&format!("{twice}@sha256:{HASH}")), Ok(twice));
+    for end in ["", ":tag", &format!("@sha256:{HASH}")] {
+        let image = format!("registry.io/myorg/{end}");
+        assert!(without_tag(&image).is_err(), "{image}");
+    }
 }
 
 #[test]

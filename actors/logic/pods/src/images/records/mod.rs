@@ -120,7 +120,7 @@ pub struct PulledRecord {
     /// The image's reference in the runtime.
     #[serde(default)]
     pub image_ref: String,
-    /// By the repository that it was pulled from.
+    /// By the image's name as a pod wrote it, without tag and digest.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -229,17 +229,17 @@ impl PulledRecord {
         }
     }
 
-    /// Adds that the repository's image was pulled with these credentials; returns whether that changed the record.
+    /// Adds that the image was pulled under this name with these credentials; returns whether that changed the record.
     ///
     /// An image that every pod may use stays so. The hash of a known secret is updated.
-    pub fn merge(&mut self, repository: &str, new: &PullCredentials, now: Timestamp) -> bool {
+    pub fn merge(&mut self, name: &str, new: &PullCredentials, now: Timestamp) -> bool {
         if new.is_empty() {
             return false;
         }
-        let changed = match self.credential_mapping.get_mut(repository) {
+        let changed = match self.credential_mapping.get_mut(name) {
             None => {
                 let new = new.clone();
-                self.credential_mapping.insert(repository.to_owned(), new);
+                self.credential_mapping.insert(name.to_owned(), new);
                 true
             }
             Some(known) if known.node_pods_accessible => false,

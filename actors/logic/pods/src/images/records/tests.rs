@@ -206,9 +206,75 @@ fn what_is_no_record_is_refused() {
     assert!(decode_intent(b"{\"kind\":\"ImagePulledRecord\"}").is_err());
 }
 
+/// Upstream's Test_mergePullServiceAccounts.
+#[test]
+fn service_accounts_are_merged_in_order_and_each_once() {
+    let one = || account("sa1", "default", "serviceaccount1");
+    let two = || account("sa2", "kube-system", "serviceaccount2");
+    let three = || account("sa3", "default", "serviceaccount3");
+    let (last, first, middle) = (
+        || account("sa2", "kube-system", "z-sa"),
+        || account("sa1", "default", "a-sa"),
+        || account("sa3", "kube-system", "a-sa"),
+    );
+    let namesake = || account("sa2", "default", "serviceaccount1");
+    let rows = [
+        (vec![], vec![], vec![]),
+        (vec![], vec![one()], vec![one()]),
+        (vec![one()], vec![one()], vec![one()]),
+        (vec![one()], vec![two()], vec![one(), two()]),
+        (
+            vec![last()],
+            vec![first(), middle()],
+            vec![first(), middle(), last()],
+        ),
+        (
+            vec![one(), two()],
+            vec![one(), three()],
+            vec![one(), three(), two()],
+        ),
+        (vec![one()], vec![namesake()], vec![one(), namesake()]),
+    ];
+    for (known, new, expected) in rows {
+        let mut merged = accounts(&known);
+        let changed = merged.add(&accounts(&new));
+        assert_eq!(merged, accounts(&expected));
+        assert_eq!(changed, known != expected, "{known:?} and {new:?}");
+    }
+}
+
 /// The names of upstream's testdata/pulling and testdata/pulled.
 #[test]
 fn a_file_is_named_by_the_hash_of_its_subject() {
+    let known = [
+        (
+            "testimageref",
+            "b3c0cc4278800b03a308ceb2611161430df571ca733122f0a40ac8b9792a9064",
+        ),
+        (
+            "testimageref-sa",
+            "917e8b3439bf8a7a6f37ffd2d2ddfdfafac8a251bf214a0be39675742b420b1a",
+        ),
+        (
+            "testimage-anonpull",
+            "a2eace2182b24cdbbb730798e47b10709b9ef5e0f0c1624a3bc06c8ca987727a",
+        ),
+        (
+            "repo.repo/test/test:latest",
+            "7d8c031e2f1aeaa71649ca3e0b64c9902370ed460ef57fb07582a87a5a1e1c02",
+        ),
+        (
+            "repo.repo/test/test:v1",
+            "ee81caca15454863449fb55a1d942904d56d5ed9f9b20a7cb3453944ea2c7e11",
+        ),
+        (
+            "secretorg/myimage:customtag",
+            "5f3ca9e4d82e32203c2fafb410dfae9c8047bc6ebe57d642fe264d479e152955",
+        ),
+    ];
+    for (subject, hash) in known {
+        assert_eq!(file_name(subject), format!("sha256-{hash}"), "{subject}");
+    }
     assert_eq!(
         file_name(""),
         "sha256-e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -2,7 +2,7 @@
 //!
 //! Mirrors pkg/kubelet/images/pullmanager (v1.36): image_pull_policies.go and MustAttemptImagePull.
 
-use logic_api::text::image_reference::repository;
+use logic_api::text::image_reference::without_tag;
 
 use super::records::{PullSecret, PulledRecord};
 use crate::images::credentials::Credential;
@@ -45,7 +45,8 @@ impl CredentialVerificationPolicy {
     }
 }
 
-/// `preloadedImagesVerificationAllowlist`: repositories in full, or what they begin with (`example.com/*`).
+/// `preloadedImagesVerificationAllowlist`: images as pods write them, without tag, or what they begin with
+/// (`example.com/*`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageAllowlist {
     names: Vec<String>,
@@ -65,7 +66,7 @@ impl ImageAllowlist {
     }
 
     fn names(&self, image: &str) -> bool {
-        let Ok(name) = repository(image) else {
+        let Ok(name) = without_tag(image) else {
             return false;
         };
         let begins = |prefix: &String| name.starts_with(prefix.as_str());
@@ -110,7 +111,7 @@ pub fn access(
     let PullRecordState::Pulled(record) = tracked else {
         return ImageAccess::Denied;
     };
-    let known = repository(image)
+    let known = without_tag(image)
         .ok()
         .and_then(|name| record.credential_mapping.get(&name));
     match known {

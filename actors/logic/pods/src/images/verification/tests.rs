@@ -41,6 +41,10 @@ fn the_policy_says_which_images_are_verified() {
             [false, true].map(|tracked| policy.requires("test.io/test/test-image:tag", tracked));
         assert_eq!(found, expected, "{policy:?}");
     }
+    // A name is compared as it is written.
+    let short = listed(&["busybox"]);
+    assert!(!short.requires("busybox:1.36", false));
+    assert!(short.requires("docker.io/library/busybox:1.36", false));
 }
 
 fn auth(password: &str) -> AuthConfig {
@@ -105,6 +109,14 @@ fn records_decide_where_policy_verifies() {
             ImageAccess::Denied,
         ),
         (&preloaded, pulled(name, &by_secret), needed),
+        (
+            &preloaded,
+            pulled(
+                "docker.io/example.com/testing/test",
+                &PullCredentials::of(None),
+            ),
+            ImageAccess::Denied,
+        ),
         (&never, pulled(name, &by_secret), ImageAccess::Granted),
     ];
     for (policy, tracked, expected) in cases {

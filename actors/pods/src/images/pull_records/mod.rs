@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use logic_api::text::image_reference::repository;
+use logic_api::text::image_reference::without_tag;
 use logic_pods::images::records::{
     self, PullCredentials, PullRecordError, PulledRecord, RecordFormat, file_name, is_file_name,
 };
@@ -185,14 +185,14 @@ impl PullRecordStore {
         with: Option<&PullCredentials>,
         now: Timestamp,
     ) -> io::Result<()> {
-        let repository = repository(image).map_err(io::Error::other)?;
+        let name = without_tag(image).map_err(io::Error::other)?;
         let known = self.record(reference).unwrap_or_else(|error| {
             tracing::warn!("a record of an image pull is replaced: {error}");
             None
         });
         let is_new = known.is_none();
         let mut record = known.unwrap_or_else(|| PulledRecord::new(reference, now));
-        let changed = with.is_some_and(|with| record.merge(&repository, with, now));
+        let changed = with.is_some_and(|with| record.merge(&name, with, now));
         if !(is_new || changed) {
             return Ok(());
         }
@@ -295,3 +295,6 @@ fn remove(path: &Path) -> io::Result<()> {
 fn now() -> Timestamp {
     kernel::timestamp()
 }
+
+#[cfg(test)]
+mod tests;
