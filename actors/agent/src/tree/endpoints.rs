@@ -20,6 +20,7 @@ use crate::endpoints;
 use crate::endpoints::admin::{Admin, AdminPeers, ContainerCheckpoints, FaultInjection, Plugins};
 use crate::endpoints::healthz::NodeHealth;
 use crate::endpoints::node_api::{self, AgentDescription, NodeApi};
+use crate::service_manager::{self, ServiceManager, ServiceNotifier};
 use crate::settings::AgentSettings;
 
 /// Spawns the servers; returns the manager of the HTTPS API's certificate, if it needs the node's addresses.
@@ -45,6 +46,7 @@ pub(super) fn spawn(
         });
     }
     let checkpoints = ContainerCheckpoints::new(runtime.clone(), &settings.node.root_dir);
+    let notified = health.clone();
     let api = node_api(node, runtime, (health, checkpoints.clone()), settings);
     if let Some(address) = settings.read_only {
         let (_, port) = mailbox(serving::MAILBOX);
@@ -60,6 +62,7 @@ pub(super) fn spawn(
         PodResources::new(&root_dir, pod_manager.clone())
     });
     admin(&group, node, (plugins, checkpoints), settings);
+    notifier(&group, notified)?;
     Ok(certificate)
 }
 
@@ -116,6 +119,18 @@ fn admin(
     group.spawn(ChildSpec::permanent("admin"), port, move || {
         Admin::new(path.clone(), peers.clone())
     });
+}
+
+/// Spawns what notifies the service manager, where there is one: after all else, as it says that the agent has started.
+fn notifier(group: &Supervisor, health: NodeHealth) -> anyhow::Result<()> {
+    let manager = ServiceManager::from_environment().context("cannot configure the watchdog")?;
+    if let Some(manager) = manager {
+        let (_, port) = mailbox(service_manager::MAILBOX);
+        group.spawn(ChildSpec::permanent("service-manager"), port, move || {
+            ServiceNotifier::new(manager.clone(), health.clone())
+        });
+    }
+    Ok(())
 }
 
 /// Spawns the HTTPS API, and the manager of its certificate.
