@@ -9,6 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "csi/v1/csi.proto",
         "registration/v1/api.proto",
         "podresources/v1/api.proto",
+        "podresources/v1alpha1/api.proto",
     ];
     for contract in contracts {
         println!("cargo:rerun-if-changed={contract}");

@@ -1,5 +1,5 @@
-//! The wire contracts: [`plugin`] and [`storage`] are ours; [`cri`], [`containerd`], [`csi`], [`registration`] and
-//! [`pod_resources`] are kept by others.
+//! The wire contracts: [`plugin`] and [`storage`] are ours; [`cri`], [`containerd`], [`csi`], [`registration`],
+//! [`pod_resources`] and [`pod_resources_v1alpha1`] are kept by others.
 //!
 //! Generated from the `.proto` files of this crate; they are the documentation.
 
@@ -41,6 +41,11 @@ pub mod registration {
 /// `v1`, podresources: which devices, processors and memory containers have for themselves.
 pub mod pod_resources {
     tonic::include_proto!("v1");
+}
+
+/// `v1alpha1`, podresources: the first version, of devices alone.
+pub mod pod_resources_v1alpha1 {
+    tonic::include_proto!("v1alpha1");
 }
 
 /// `csi.v1`: the Container Storage Interface, as a CSI driver serves it.

@@ -14,6 +14,7 @@ mod connections;
 mod service;
 #[cfg(test)]
 mod tests;
+mod v1alpha1;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,11 +69,12 @@ impl Actor for PodResources {
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         let listener = listen::unix(&self.socket).await?;
         let incoming = self.connections.incoming(listener);
-        let service = self.lister.clone().service();
+        let (service, older) = (self.lister.clone().service(), self.lister.clone().older());
         ctx.run(async move {
             let served = Server::builder()
                 .concurrency_limit_per_connection(MAX_CONCURRENT_REQUESTS)
                 .add_service(service)
+                .add_service(older)
                 .serve_with_incoming(incoming)
                 .await;
             match served {

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
-use kernel::Addr;
-use logic_api::pod::{PodView, has_ended};
+use k8s_openapi::api::core::v1::Pod;
+use kernel::{Addr, Reply};
+use logic_api::pod::{PodView, is_sidecar};
 use logic_pods::images::rate::{PullRateLimit, TokenBucket};
 use metrics::pods::pod_resources as counted;
 use pods::pod_manager;
@@ -13,6 +13,7 @@ use proto::pod_resources as wire;
 use proto::pod_resources::pod_resources_lister_server::{
     PodResourcesLister, PodResourcesListerServer,
 };
+use proto::pod_resources_v1alpha1::pod_resources_lister_server::PodResourcesListerServer as OlderListerServer;
 use tonic::{Request, Response, Status};
 
 /// The pod manager answers from memory.
@@ -43,8 +44,13 @@ impl PodResourcesService {
         PodResourcesListerServer::new(self)
     }
 
+    /// The first version of the service, with the same rate limit.
+    pub(super) fn older(self) -> OlderListerServer<Self> {
+        OlderListerServer::new(self)
+    }
+
     /// Takes a token of the rate limit.
-    fn admit(&self) -> Result<(), Status> {
+    pub(super) fn admit(&self) -> Result<(), Status> {
         let now = kernel::timestamp();
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         match bucket.take(now) {
@@ -53,10 +59,16 @@ impl PodResourcesService {
         }
     }
 
-    async fn pods(&self) -> Result<Vec<Arc<Pod>>, Status> {
-        let ask = pod_manager::Msg::all;
-        let pods = self.pod_manager.ask(POD_MANAGER_TIMEOUT, ask).await;
-        pods.map_err(|error| Status::unavailable(format!("the pods are not known: {error}")))
+    /// The pods that this question is about, by name.
+    pub(super) async fn pods(
+        &self,
+        question: fn(Reply<Vec<Arc<Pod>>>) -> pod_manager::Msg,
+    ) -> Result<Vec<Arc<Pod>>, Status> {
+        let pods = self.pod_manager.ask(POD_MANAGER_TIMEOUT, question).await;
+        let mut pods =
+            pods.map_err(|error| Status::unavailable(format!("the pods are not known: {error}")))?;
+        pods.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
+        Ok(pods)
     }
 }
 
@@ -69,12 +81,12 @@ impl PodResourcesLister for PodResourcesService {
         self.admit()?;
         counted::REQUESTS.with_label_values(&[VERSION]).inc();
         counted::LISTS.with_label_values(&[VERSION]).inc();
-        let pods = self.pods().await.inspect_err(|_| {
+        let active = self.pods(pod_manager::Msg::active).await;
+        let active = active.inspect_err(|_| {
             counted::LIST_ERRORS.with_label_values(&[VERSION]).inc();
         })?;
-        let active = pods.iter().filter(|pod| !has_ended(pod));
         Ok(Response::new(wire::ListPodResourcesResponse {
-            pod_resources: active.map(|pod| resources(pod)).collect(),
+            pod_resources: active.iter().map(|pod| resources(pod)).collect(),
         }))
     }
 
@@ -100,7 +112,7 @@ impl PodResourcesLister for PodResourcesService {
             pod_name,
             pod_namespace,
         } = request.into_inner();
-        let pods = self.pods().await.inspect_err(fail)?;
+        let pods = self.pods(pod_manager::Msg::all).await.inspect_err(fail)?;
         let named = |pod: &&Arc<Pod>| pod.name() == pod_name && pod.namespace() == pod_namespace;
         let found = pods.iter().find(named).ok_or_else(|| {
             Status::unknown(format!(
@@ -116,16 +128,13 @@ impl PodResourcesLister for PodResourcesService {
 
 /// The containers that hold resources for as long as the pod lives: sidecars first, then app containers.
 fn resources(pod: &Pod) -> wire::PodResources {
-    let spec = pod.spec.as_ref();
-    let init = spec.and_then(|spec| spec.init_containers.as_deref());
-    let sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
-    let sidecars = init.into_iter().flatten().filter(sidecar);
-    let apps = spec.into_iter().flat_map(|spec| &spec.containers);
+    let init = pod.init_containers().iter();
+    let sidecars = init.filter(|container| is_sidecar(container));
     wire::PodResources {
         name: pod.name().to_owned(),
         namespace: pod.namespace().to_owned(),
         containers: sidecars
-            .chain(apps)
+            .chain(pod.app_containers())
             .map(|container| wire::ContainerResources {
                 name: container.name.clone(),
                 ..Default::default()
@@ -142,13 +151,18 @@ pub(super) mod client {
 
     use hyper_util::rt::TokioIo;
     use proto::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+    use proto::pod_resources_v1alpha1 as older;
+    use proto::pod_resources_v1alpha1::pod_resources_lister_client::PodResourcesListerClient as OlderClient;
     use tokio::net::UnixStream;
     use tonic::Status;
     use tonic::transport::{Channel, Endpoint, Uri};
 
     use super::wire;
 
-    pub(in crate::pod_resources) struct ListerClient(PodResourcesListerClient<Channel>);
+    pub(in crate::pod_resources) struct ListerClient(
+        PodResourcesListerClient<Channel>,
+        OlderClient<Channel>,
+    );
 
     impl ListerClient {
         pub(in crate::pod_resources) fn new(socket: PathBuf) -> ListerClient {
@@ -158,7 +172,10 @@ pub(super) mod client {
             });
             let channel =
                 Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
-            ListerClient(PodResourcesListerClient::new(channel))
+            ListerClient(
+                PodResourcesListerClient::new(channel.clone()),
+                OlderClient::new(channel),
+            )
         }
 
         /// Each pod's name, with its containers'.
@@ -167,6 +184,20 @@ pub(super) mod client {
         ) -> Result<Vec<(String, Vec<String>)>, Status> {
             let answer = self.0.list(wire::ListPodResourcesRequest {}).await?;
             let pods = answer.into_inner().pod_resources.into_iter();
+            Ok(pods.map(names).collect())
+        }
+
+        /// The same of the first version.
+        pub(in crate::pod_resources) async fn list_v1alpha1(
+            &mut self,
+        ) -> Result<Vec<(String, Vec<String>)>, Status> {
+            let answer = self.1.list(older::ListPodResourcesRequest {}).await?;
+            let pods = answer.into_inner().pod_resources.into_iter();
+            let names = |pod: older::PodResources| {
+                assert!(pod.containers.iter().all(|c| c.devices.is_empty()));
+                let containers = pod.containers.into_iter().map(|container| container.name);
+                (pod.name, containers.collect())
+            };
             Ok(pods.map(names).collect())
         }
 

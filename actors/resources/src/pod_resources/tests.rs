@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use kernel::testing::{pass, run_paused};
 use kernel::{ChildSpec, mailbox};
 use logic_api::testing::yaml::pod;
@@ -20,9 +21,20 @@ spec:
   containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
 ";
 
+const JOB: &str = "
+metadata: {name: job, namespace: shop}
+spec:
+  restartPolicy: Never
+  containers: [{name: app, image: localhost/busybox, command: ['true']}]
+";
+
 async fn start() -> (TestNode, tempfile::TempDir, ListerClient) {
+    start_with(&[pod(WEB)]).await
+}
+
+async fn start_with(pods: &[Arc<Pod>]) -> (TestNode, tempfile::TempDir, ListerClient) {
     let node = TestNode::start().await;
-    node.desire(&[pod(WEB)]);
+    node.desire(pods);
     let folder = tempfile::tempdir().unwrap();
     let (_, port) = mailbox(MAILBOX);
     let (root, pod_manager) = (folder.path().to_owned(), node.node.pod_manager.clone());
@@ -35,7 +47,7 @@ async fn start() -> (TestNode, tempfile::TempDir, ListerClient) {
     (node, folder, client)
 }
 
-/// Upstream's TestListPodResourcesV1 and TestGetPodResourcesV1, while no resource is assigned exclusively.
+/// Upstream's TestListPodResourcesV1, TestListPodResourcesWithInitContainersV1 and their like of Get, while no resource is assigned exclusively.
 #[test]
 fn pods_are_listed_with_their_sidecars_and_containers() {
     run_paused(|| async {
@@ -61,6 +73,47 @@ fn pods_are_listed_with_their_sidecars_and_containers() {
         ] {
             assert!(text.lines().any(|there| there == line), "{line}");
         }
+    });
+}
+
+fn listed(name: &str, containers: &[&str]) -> (String, Vec<String>) {
+    let containers = containers.iter().map(|name| (*name).to_owned());
+    (name.to_owned(), containers.collect())
+}
+
+/// Upstream's TestListPodResourcesUsesOnlyActivePodsV1.
+#[test]
+fn a_pod_that_has_ended_is_not_listed_but_can_be_asked_for() {
+    run_paused(|| async {
+        let (node, _folder, mut client) = start_with(&[]).await;
+        assert_eq!(client.list().await.unwrap(), []);
+        node.desire(&[pod(WEB), pod(JOB)]);
+        node.until("job", |status| status.phase.as_deref() == Some("Succeeded"))
+            .await;
+        pass(Duration::from_secs(60)).await;
+        let web = listed("web", &["sidecar", "app"]);
+        assert_eq!(client.list().await.unwrap(), [web]);
+        let job = listed("job", &["app"]);
+        assert_eq!(client.get("shop", "job").await.unwrap(), job);
+    });
+}
+
+/// Upstream's TestListPodResourcesV1alpha1, while no device is assigned.
+#[test]
+fn the_first_version_lists_every_pod_with_its_app_containers() {
+    run_paused(|| async {
+        let (node, _folder, mut client) = start_with(&[]).await;
+        assert_eq!(client.list_v1alpha1().await.unwrap(), []);
+        node.desire(&[pod(WEB), pod(JOB)]);
+        node.until("job", |status| status.phase.as_deref() == Some("Succeeded"))
+            .await;
+        let expected = [listed("job", &["app"]), listed("web", &["app"])];
+        assert_eq!(client.list_v1alpha1().await.unwrap(), expected);
+        let line =
+            "kubelet_pod_resources_endpoint_requests_total{server_api_version=\"v1alpha1\"} 2";
+        let text = metrics::text();
+        assert!(text.lines().any(|there| there == line), "{text}");
+        assert!(!text.contains("requests_list{server_api_version=\"v1alpha1\"}"));
     });
 }
 
