@@ -204,12 +204,35 @@ mod tests {
         assert_eq!(subject.addresses.len(), 2);
     }
 
+    /// Upstream's TestNewCertificateManagerConfigGetTemplate.
     #[test]
     fn a_node_without_an_address_has_no_serving_certificate_unless_names_suffice() {
-        let names = [("Hostname", "n")];
-        assert_eq!(serving("n", names, DnsOnlyPolicy::Refused), None);
-        assert!(serving("n", names, DnsOnlyPolicy::Allowed).is_some());
-        assert_eq!(serving("n", [], DnsOnlyPolicy::Allowed), None);
+        const NAME: (&str, &str) = ("Hostname", "fake-node");
+        const ADDRESS: (&str, &str) = ("InternalIP", "192.168.1.1");
+        let rows: [(&[(&str, &str)], [bool; 2]); 4] = [
+            (&[], [false, false]),
+            (&[NAME], [true, false]),
+            (&[ADDRESS], [true, true]),
+            (&[NAME, ADDRESS], [true, true]),
+        ];
+        for (addresses, wanted) in rows {
+            let policies = [DnsOnlyPolicy::Allowed, DnsOnlyPolicy::Refused];
+            for (policy, is_wanted) in policies.into_iter().zip(wanted) {
+                let mut subject = CertificateSubject::node("fake-node");
+                if addresses.contains(&NAME) {
+                    subject.names.insert("fake-node".to_owned());
+                }
+                if addresses.contains(&ADDRESS) {
+                    subject.addresses.insert("192.168.1.1".parse().unwrap());
+                }
+                let found = serving("fake-node", addresses.iter().copied(), policy);
+                let expected = is_wanted.then_some(subject);
+                assert_eq!(found, expected, "{addresses:?} {policy:?}");
+            }
+        }
+        let subject = CertificateSubject::node("fake-node");
+        assert_eq!(subject.common_name, "system:node:fake-node");
+        assert_eq!(subject.organizations, ["system:nodes".to_owned()].into());
     }
 
     #[test]

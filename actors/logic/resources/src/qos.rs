@@ -161,6 +161,7 @@ fn containers_memory(pod: &Pod) -> i128 {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::PodSpec;
+    use logic_api::pod::{CONFIG_MIRROR, CONFIG_SOURCE, SYSTEM_CRITICAL_PRIORITY};
     use logic_api::testing::*;
 
     use super::*;
@@ -360,6 +361,34 @@ mod tests {
         ];
         for (name, pod, capacity, expected) in cases {
             assert_eq!(scores(&pod, capacity), expected, "{name}");
+        }
+    }
+
+    /// Upstream's TestIsNodeCriticalPod.
+    #[test]
+    fn a_pod_is_critical_for_the_node_by_its_class_if_it_is_critical_at_all() {
+        const UPPER: i32 = SYSTEM_CRITICAL_PRIORITY + 1000;
+        let of = |annotation: &[(&str, &str)], priority, class: Option<&str>| {
+            let mut made = pod("p").spec_with(|spec| {
+                spec.priority = priority;
+                spec.priority_class_name = class.map(str::to_owned);
+            });
+            let annotations = annotation.iter().map(|(k, v)| ((*k).into(), (*v).into()));
+            made.metadata.annotations = Some(annotations.collect());
+            made
+        };
+        let class = Some(NODE_CRITICAL_CLASS);
+        let rows = [
+            (of(&[(CONFIG_SOURCE, "file")], None, class), true),
+            (of(&[(CONFIG_MIRROR, "true")], None, class), true),
+            (of(&[], Some(SYSTEM_CRITICAL_PRIORITY), class), true),
+            (of(&[], Some(UPPER), class), true),
+            (of(&[(CONFIG_SOURCE, "api")], None, class), false),
+            (of(&[], None, class), false),
+            (of(&[], None, None), false),
+        ];
+        for (at, (pod, expected)) in rows.iter().enumerate() {
+            assert_eq!(is_node_critical(pod), *expected, "{at}");
         }
     }
 

@@ -140,33 +140,61 @@ pub(crate) fn declare() {
 mod tests {
     use super::*;
 
-    /// Upstream's TestMetricBuckets, TestMetricMethodBuckets.
+    /// Upstream's TestMetricBuckets, TestMetricMethodBuckets, TestTrimURLPath.
     #[test]
     fn paths_and_methods_are_counted_by_their_roots() {
         let cases = [
             ("/healthz", "healthz"),
             ("/healthz/", "healthz"),
             ("/healthz/log", "healthz"),
+            ("/healthz/ping", "healthz"),
+            ("/healthz/syncloop", "healthz"),
             ("/attach/podNamespace/podID/containerName", "attach"),
+            ("/attach/podNamespace/podID/uid/containerName", "attach"),
             ("/attach/a/b/c?x", "attach"),
-            ("/portForward/ns/pod", "portForward"),
-            ("/pods", "pods"),
-            ("/pods/", "pods"),
+            ("/configz", "configz"),
+            (
+                "/containerLogs/podNamespace/podID/containerName",
+                "containerLogs",
+            ),
+            ("/debug/flags/v", "debug"),
+            ("/debug/pprof/subpath", "debug"),
+            ("/exec/podNamespace/podID/containerName", "exec"),
+            ("/exec/podNamespace/podID/uid/containerName", "exec"),
+            ("/logs/", "logs"),
+            ("/logs/logpath", "logs"),
             ("/metrics", "metrics"),
             ("/metrics/", "other"),
             ("/metrics/cadvisor", "metrics/cadvisor"),
+            ("/metrics/probes", "metrics/probes"),
+            ("/metrics/resource", "metrics/resource"),
             ("/metrics/resource/sub", "metrics/resource"),
-            ("/metrics/nope", "other"),
+            ("/metrics/hello", "other"),
+            ("/pods", "pods"),
+            ("/pods/", "pods"),
+            ("pods", "pods"),
+            ("pods/probes", "pods"),
+            ("/portForward/podNamespace/podID", "portForward"),
+            ("/portForward/podNamespace/podID/uid", "portForward"),
+            ("/run/podNamespace/podID/containerName", "run"),
+            ("/run/podNamespace/podID/uid/containerName", "run"),
+            ("/runningpods/", "runningpods"),
+            ("/stats/", "stats"),
             ("/stats/summary", "stats"),
-            ("/debug/pprof/heap", "debug"),
-            ("/nope", "other"),
+            ("/statusz", "statusz"),
+            ("/flagz", "flagz"),
+            ("/junk", "other"),
+            ("/healthzjunk", "other"),
             ("/", "other"),
+            ("//", "other"),
             ("", "other"),
         ];
         for (path, expected) in cases {
             assert_eq!(bucket(path), expected, "{path}");
         }
         assert_eq!(method_bucket("GET"), "GET");
+        assert_eq!(method_bucket("POST"), "POST");
+        assert_eq!(method_bucket("WEIRD"), "other");
         assert_eq!(method_bucket("PATCH"), "other");
         assert_eq!(method_bucket("get"), "other");
     }

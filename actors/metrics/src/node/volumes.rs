@@ -234,3 +234,52 @@ pub(crate) fn declare() {
         LazyLock::force(gauge);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claimed(abnormal: Option<VolumeHealthMetric>) -> ClaimUsage {
+        ClaimUsage {
+            namespace: "testns".to_owned(),
+            claim: "testpvc".to_owned(),
+            capacity: Some(10_434_699_264),
+            available: Some(5_663_154_176),
+            used: Some(4_217_896_960),
+            inodes: Some(655_360),
+            inodes_free: Some(655_344),
+            inodes_used: Some(16),
+            abnormal,
+        }
+    }
+
+    fn samples(claims: &[ClaimUsage]) -> Vec<String> {
+        let mut exposition = Exposition::default();
+        write_stats(claims, &mut exposition);
+        let text = exposition.into_text();
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        samples.map(str::to_owned).collect()
+    }
+
+    /// Upstream's TestVolumeStatsCollector and TestVolumeStatsCollectorWithNullVolumeStatus.
+    #[test]
+    fn a_claims_volume_is_measured_and_its_health_shown_where_it_is_known() {
+        let line = |name: &str, value: &str| {
+            let labels = "{namespace=\"testns\",persistentvolumeclaim=\"testpvc\"}";
+            format!("kubelet_volume_stats_{name}{labels} {value}")
+        };
+        let mut expected = vec![
+            line("available_bytes", "5663154176"),
+            line("capacity_bytes", "10434699264"),
+            line("inodes", "655360"),
+            line("inodes_free", "655344"),
+            line("inodes_used", "16"),
+            line("used_bytes", "4217896960"),
+        ];
+        assert_eq!(samples(&[claimed(None)]), expected);
+        expected.insert(2, line("health_status_abnormal", "1"));
+        let abnormal = claimed(Some(VolumeHealthMetric::Abnormal));
+        assert_eq!(samples(&[abnormal]), expected);
+        assert!(samples(&[]).is_empty());
+    }
+}

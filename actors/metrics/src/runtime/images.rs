@@ -152,7 +152,7 @@ pub(crate) fn declare() {
 
 #[cfg(test)]
 mod tests {
-    use super::size;
+    use super::{PULL_DURATION, size};
 
     /// Upstream's TestImageSizesAreSorted and TestGetImageSizeBucket.
     #[test]
@@ -169,6 +169,44 @@ mod tests {
         ];
         for (bytes, expected) in rows {
             assert_eq!(size(bytes), expected, "{bytes}");
+        }
+    }
+
+    /// Upstream's TestImagePullDurationMetric: the buckets that each pull falls into.
+    #[test]
+    fn a_pull_is_measured_in_the_class_of_its_image() {
+        const MIB: u64 = 1 << 20;
+        // An image's bytes, its pull's seconds, its class, and the bucket before and at them.
+        let points = [
+            (0, 0.0, "N/A", None, Some("1")),
+            (5 * MIB, 10.0, "0-10MB", Some("5"), Some("10")),
+            (15 * MIB, 20.0, "10MB-100MB", Some("10"), Some("20")),
+            (500 * MIB, 200.0, "100MB-500MB", Some("180"), Some("240")),
+            (15 << 30, 6000.0, "10GB-20GB", Some("3600"), None),
+            (200 << 30, 10_000.0, "GT100GB", Some("3600"), None),
+        ];
+        for (bytes, seconds, ..) in points {
+            let duration = PULL_DURATION.with_label_values(&[size(bytes)]);
+            duration.observe(seconds);
+        }
+        let text = crate::text();
+        let has = |line: &str| text.lines().any(|there| there == line);
+        let name = "kubelet_image_pull_duration_seconds";
+        for (_, seconds, class, before, at) in points {
+            let bucket = |le: &str, count: u64| {
+                format!("{name}_bucket{{image_size_in_bytes=\"{class}\",le=\"{le}\"}} {count}")
+            };
+            let buckets = format!("{name}_bucket{{image_size_in_bytes=\"{class}\",");
+            let buckets = text
+                .lines()
+                .filter(|line| line.starts_with(&buckets))
+                .count();
+            assert_eq!(buckets, 19, "{class}");
+            assert!(before.is_none_or(|le| has(&bucket(le, 0))), "{class}");
+            assert!(has(&bucket(at.unwrap_or("+Inf"), 1)), "{class}");
+            assert!(has(&format!(
+                "{name}_sum{{image_size_in_bytes=\"{class}\"}} {seconds}"
+            )));
         }
     }
 }

@@ -253,3 +253,30 @@ proptest! {
         }
     }
 }
+
+/// Upstream's TestPreemptable.
+#[test]
+fn a_critical_pod_goes_before_others_and_a_higher_priority_before_a_lower_one() {
+    const UPPER: i32 = SYSTEM_CRITICAL_PRIORITY + 1000;
+    let of = |source: Option<&str>, priority: Option<i32>| {
+        let mut made = pod("p").spec_with(|spec| spec.priority = priority);
+        if let Some(source) = source {
+            let annotations = made.metadata.annotations.get_or_insert_default();
+            annotations.insert("kubernetes.io/config.source".into(), source.into());
+        }
+        made
+    };
+    let file = |priority| of(Some("file"), priority);
+    let system = Some(SYSTEM_CRITICAL_PRIORITY);
+    let rows = [
+        (file(None), of(None, None), true),
+        (file(Some(UPPER)), file(system), true),
+        (of(Some("api"), Some(UPPER)), file(system), true),
+        (file(system), file(Some(UPPER)), false),
+        (file(None), file(None), false),
+        (file(system), file(system), false),
+    ];
+    for (at, (coming, going, expected)) in rows.iter().enumerate() {
+        assert_eq!(is_preemptable(coming, going), *expected, "{at}");
+    }
+}
