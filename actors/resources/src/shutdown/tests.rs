@@ -1,9 +1,15 @@
 //! The shutdown manager with inboxes as neighbours, without a bus.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, Intensity, Supervisor, mailbox};
+use logic_api::testing::{PodBuilder, pod};
+use logic_api::types::PodUid;
+use logic_node::shutdown::{ShutdownGroup, ShutdownPolicy};
 use state::events;
 use tempfile::TempDir;
 
@@ -15,9 +21,13 @@ enum NodeReport {
     State(NodeShutdown),
 }
 
-/// A node without pods.
+/// A node whose pods and volumes are those that the test says.
 struct Rig {
     shutdown: Addr<Msg>,
+    active: Vec<Arc<Pod>>,
+    mounted: Vec<PodUid>,
+    /// Who was told to end, with its grace in seconds.
+    failed: Vec<(String, u64)>,
     pod_manager: Inbox<pod_manager::Msg>,
     volumes: Inbox<volumes::Msg>,
     node: Inbox<NodeReport>,
@@ -28,16 +38,17 @@ struct Rig {
 
 impl Rig {
     fn new(folder: TempDir) -> Rig {
+        let order = ShutdownPolicy::new(vec![], Duration::from_secs(30), Duration::ZERO);
+        Rig::with(order, folder)
+    }
+
+    fn with(order: ShutdownPolicy, folder: TempDir) -> Rig {
         let (to_directory, pod_manager) = inbox(64);
         let (to_volumes, volumes) = inbox(64);
         let (to_node, node) = inbox(64);
         let (to_events, recorded) = inbox(64);
         let policy = Policy {
-            order: logic_node::shutdown::ShutdownPolicy::new(
-                vec![],
-                Duration::from_secs(30),
-                Duration::ZERO,
-            ),
+            order,
             node_name: "node".to_owned(),
             logind_folder: folder.path().join("logind"),
             record: Some(folder.path().join(record::NAME)),
@@ -55,6 +66,9 @@ impl Rig {
         });
         Rig {
             shutdown,
+            active: Vec::new(),
+            mounted: Vec::new(),
+            failed: Vec::new(),
             pod_manager,
             volumes,
             node,
@@ -64,21 +78,30 @@ impl Rig {
         }
     }
 
-    /// Lets time pass, answering that there are no pods and no volumes.
+    /// Lets time pass, answering which pods and volumes there are.
     async fn pass(&mut self, time: Duration) {
         for _ in 0..time.as_millis() / POLL_INTERVAL.as_millis() {
             pass(POLL_INTERVAL).await;
             for msg in self.pod_manager.drain() {
-                if let pod_manager::Msg::Query(pod_manager::PodQuery::Active { reply }) = msg {
-                    reply.send(Vec::new());
+                if let pod_manager::Msg::Fail { uid, grace, .. } = msg {
+                    self.failed.push((uid.as_str().to_owned(), grace.as_secs()));
+                } else if let pod_manager::Msg::Query(pod_manager::PodQuery::Active { reply }) = msg
+                {
+                    reply.send(self.active.clone());
                 }
             }
             for msg in self.volumes.drain() {
                 if let volumes::Msg::Query(volumes::VolumeQuery::Stats { reply }) = msg {
-                    reply.send(std::collections::BTreeMap::new());
+                    let mounted = self.mounted.iter().cloned();
+                    reply.send(mounted.map(|uid| (uid, BTreeMap::new())).collect());
                 }
             }
         }
+    }
+
+    /// Whether the machine may go down: the end is on record.
+    fn is_over(&self) -> bool {
+        !self.record().is_empty() && !self.record().contains("0001-01-01")
     }
 
     fn told(&mut self) -> Vec<NodeShutdown> {
@@ -134,5 +157,60 @@ fn whoever_asks_again_is_told_whether_the_node_goes_down() {
         rig.shutdown.tell(Msg::Resync).unwrap();
         rig.pass(POLL_INTERVAL).await;
         assert_eq!(rig.told(), [NodeShutdown::Yes]);
+    });
+}
+
+fn of_priority(name: &str, priority: i32) -> Arc<Pod> {
+    pod(name)
+        .spec_with(|spec| {
+            spec.priority = Some(priority);
+            spec.termination_grace_period_seconds = None;
+        })
+        .into()
+}
+
+fn groups(groups: &[(i32, u64)]) -> ShutdownPolicy {
+    let groups = groups.iter().map(|(priority, seconds)| ShutdownGroup {
+        priority: *priority,
+        grace: Duration::from_secs(*seconds),
+    });
+    ShutdownPolicy::new(groups.collect(), Duration::ZERO, Duration::ZERO)
+}
+
+/// Upstream's Test_managerImpl_processShutdownEvent: pods that do not end.
+#[test]
+fn pods_that_do_not_end_hold_up_the_machine_for_their_time_and_no_longer() {
+    run_paused(|| async {
+        let order = groups(&[(1, 10), (2, 20)]);
+        let mut rig = Rig::with(order, tempfile::tempdir().unwrap());
+        rig.active = vec![of_priority("normal", 1), of_priority("critical", 2)];
+        rig.shutdown.tell(Msg::Logind(LogindEvent::Down)).unwrap();
+        rig.pass(Duration::from_secs(9)).await;
+        assert_eq!(rig.failed, [("normal-uid".to_owned(), 10)]);
+        rig.pass(Duration::from_secs(2)).await;
+        assert_eq!(rig.failed[1..], [("critical-uid".to_owned(), 20)]);
+        rig.pass(Duration::from_secs(18)).await;
+        assert!(!rig.is_over());
+        rig.pass(Duration::from_secs(2) + DELIVERY_PERIOD).await;
+        assert!(rig.is_over());
+        assert_eq!(rig.failed.len(), 2);
+    });
+}
+
+/// Upstream's Test_processShutdownEvent_VolumeUnmountTimeout.
+#[test]
+fn volumes_that_are_not_unmounted_hold_up_the_machine_for_the_groups_time() {
+    run_paused(|| async {
+        let mut rig = Rig::with(groups(&[(1, 4)]), tempfile::tempdir().unwrap());
+        rig.active = vec![of_priority("test", 1)];
+        rig.mounted = vec![PodUid::from("test-uid")];
+        rig.shutdown.tell(Msg::Logind(LogindEvent::Down)).unwrap();
+        rig.pass(Duration::from_secs(1)).await;
+        rig.active.clear();
+        rig.pass(Duration::from_secs(2)).await;
+        assert!(!rig.is_over(), "its volumes are still mounted");
+        rig.pass(Duration::from_secs(2) + DELIVERY_PERIOD).await;
+        assert!(rig.is_over());
+        assert_eq!(rig.failed, [("test-uid".to_owned(), 4)]);
     });
 }

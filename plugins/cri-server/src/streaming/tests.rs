@@ -219,6 +219,42 @@ async fn ports_are_forwarded_over_websockets() {
     assert_eq!(data, b"\x02\x01hello");
 }
 
+/// Upstream's TestServeWSMultiplePortForward.
+#[tokio::test]
+async fn each_of_several_ports_has_its_channels_in_a_websocket() {
+    use futures_util::StreamExt;
+    let ports: [u16; 3] = [7000, 8000, 9000];
+    let rig = rig().await;
+    let url = rig.forward(&ports.map(i32::from)).await;
+    let mut client = ChannelClient::connect(&url, "v4.channel.k8s.io").await;
+    let expected = |at: usize| {
+        [
+            ports[at].to_le_bytes().to_vec(),
+            format!("{at} here").into(),
+        ]
+    };
+    for at in 0..ports.len() {
+        let channel = u8::try_from(at * 2).unwrap();
+        let message = [&[channel], format!("{at} here").as_bytes()].concat();
+        client.write(&message).await;
+    }
+    let mut told = vec![Vec::new(); 2 * ports.len()];
+    while (0..ports.len()).any(|at| told[2 * at].len() < expected(at).concat().len()) {
+        let message = client.0.next().await.unwrap().unwrap().into_data();
+        if let Some((channel, bytes)) = message.split_first() {
+            told[usize::from(*channel)].extend_from_slice(bytes);
+        }
+    }
+    for at in 0..ports.len() {
+        assert_eq!(told[2 * at], expected(at).concat());
+        assert_eq!(
+            told[2 * at + 1],
+            ports[at].to_le_bytes(),
+            "the channel of errors"
+        );
+    }
+}
+
 #[tokio::test]
 async fn spdy_may_come_through_a_tunnel() {
     use futures_util::{SinkExt, StreamExt};

@@ -115,6 +115,52 @@ fn narrow_right_is_enough_and_broad_one_too() {
     });
 }
 
+/// Upstream's TestFineGrainedAuthz.
+#[test]
+fn the_narrow_right_is_asked_for_first_and_the_broad_one_only_without_it() {
+    run(webhook, async |rig: Rig| {
+        let narrow = |user: &str| format!("{user} get configz node-1");
+        let broad = |user: &str| format!("{user} get proxy node-1");
+        rig.allow("proxy-only", "proxy");
+        rig.allow("configz-only", "configz");
+        for (user, status, asked) in [
+            ("nothing", 403, vec![narrow("nothing"), broad("nothing")]),
+            (
+                "proxy-only",
+                200,
+                vec![narrow("proxy-only"), broad("proxy-only")],
+            ),
+            ("configz-only", 200, vec![narrow("configz-only")]),
+        ] {
+            rig.reviews.asked.borrow_mut().clear();
+            let credentials = rig.clients.client(user, &[]);
+            let told = rig.ask_as(Some(&credentials), "GET /configz", "").await;
+            assert_eq!(told.status, status, "{user}");
+            assert_eq!(*rig.reviews.asked.borrow(), asked, "{user}");
+        }
+    });
+}
+
+/// Upstream's TestAuthorizationSuccess, TestInstallAuthNotRequiredHandlers of the HTTPS API.
+#[test]
+fn whoever_is_known_and_allowed_is_answered_and_nothing_is_open_to_others() {
+    run(webhook, async |rig: Rig| {
+        rig.allow("test", "healthz");
+        let test = rig.clients.client("test", &[]);
+        let told = rig.ask_as(Some(&test), "GET /healthz", "").await;
+        assert_eq!((told.status, told.body.as_str()), (200, "ok"));
+        for path in [
+            "/healthz",
+            "/healthz/ping",
+            "/pods",
+            "/stats/summary",
+            "/metrics/slis",
+        ] {
+            assert_eq!(rig.ask(&format!("GET {path}")).await.status, 401, "{path}");
+        }
+    });
+}
+
 #[test]
 fn certificates_are_their_subjects() {
     run(webhook, async |rig: Rig| {

@@ -62,6 +62,58 @@ fn logs_are_cut_to_what_was_asked_for() {
     });
 }
 
+/// The log's lines with their streams, the query, and the answer's status and text.
+type StreamRow<'a> = (&'a [(&'a str, &'a str)], &'a str, u16, &'a str);
+
+/// Upstream's TestContainerLogsWithSeparateStream.
+#[test]
+fn one_stream_is_shown_where_the_gate_is_on() {
+    let split = |policy: &mut crate::policy::Policy| {
+        open(policy);
+        policy.paths.split_streams = true;
+    };
+    run(split, async |rig: Rig| {
+        let write = |lines: &[(&str, &str)]| {
+            let line = |(stream, text): &(&str, &str)| {
+                format!("2026-01-01T00:00:00.5Z {stream} F {text}\n")
+            };
+            log(&rig, &lines.iter().map(line).collect::<String>());
+        };
+        let (one, mixed) = (
+            [("stdout", "foo"), ("stderr", "bar")],
+            [("stdout", "out1"), ("stderr", "err1"), ("stdout", "out2")],
+        );
+        let errors_first = [("stderr", "err1"), ("stderr", "err2"), ("stdout", "out1")];
+        let both = [
+            ("stderr", "err1"),
+            ("stdout", "out1"),
+            ("stderr", "err2"),
+            ("stdout", "out2"),
+        ];
+        let invalid = "{\"message\": \"Invalid request.\"}";
+        let rows: [StreamRow<'_>; 9] = [
+            (&one, "", 200, "foo\nbar\n"),
+            (&one, "?limitBytes=100", 200, "foo\nbar\n"),
+            (&mixed, "?stream=Stdout", 200, "out1\nout2\n"),
+            (&errors_first, "?stream=Stderr", 200, "err1\nerr2\n"),
+            (&mixed, "?stream=All", 200, "out1\nerr1\nout2\n"),
+            (&mixed, "?stream=All&tail=1", 200, "out2\n"),
+            (&mixed, "?stream=All&tailLines=2", 200, "err1\nout2\n"),
+            (&both, "?stream=Stdout&limitBytes=6", 200, "out1\no"),
+            (&one, "?stream=invalid", 422, invalid),
+        ];
+        for (lines, query, status, expected) in rows {
+            write(lines);
+            let told = rig.ask(&format!("GET /containerLogs/ns/p/c{query}")).await;
+            assert_eq!(
+                (told.status, told.body.as_str()),
+                (status, expected),
+                "{query}"
+            );
+        }
+    });
+}
+
 #[test]
 fn what_cannot_be_shown_is_refused_in_upstreams_words() {
     run(open, async |rig: Rig| {

@@ -434,6 +434,20 @@ fn status_and_flags_are_objects_for_those_who_name_them() {
     });
 }
 
+/// Upstream's TestServeHTTPRequestDurationMetric.
+#[test]
+fn a_request_is_measured_until_its_answer_is_there() {
+    const DELAY: std::time::Duration = std::time::Duration::from_millis(50);
+    run(open, async |rig: Rig| {
+        rig.node.delay.set(DELAY);
+        assert_eq!(rig.ask("GET /pods/").await.status, 200);
+        let labels = ["GET", "pods", "readwrite", "false"];
+        let duration = metrics::api::http::DURATION.with_label_values(&labels);
+        let measured = duration.get_sample_sum() / duration.get_sample_count() as f64;
+        assert!(measured >= DELAY.as_secs_f64(), "{measured}");
+    });
+}
+
 #[test]
 fn requests_are_counted_by_their_roots() {
     run(open, async |rig: Rig| {

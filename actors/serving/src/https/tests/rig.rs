@@ -51,6 +51,8 @@ pub(super) struct FakeNode {
     pub(super) url: RefCell<String>,
     pub(super) trouble: RefCell<Option<NodeError>>,
     pub(super) asked: RefCell<Vec<String>>,
+    /// Before it says which pods there are.
+    pub(super) delay: Cell<Duration>,
 }
 
 impl FakeNode {
@@ -83,6 +85,7 @@ impl HealthChecks for FakeNode {
 
 impl KubeletHost for FakeNode {
     async fn pods(&self) -> Result<PodsWithStatuses, NodeError> {
+        kernel::testing::pass(self.delay.get()).await;
         let status = PodStatus {
             container_statuses: Some(vec![ContainerStatus {
                 name: "c".into(),
