@@ -190,6 +190,36 @@ current-context: x
         assert_eq!(written.current_context.unwrap(), "default-context");
     }
 
+    /// Upstream's TestLoadRESTClientConfig.
+    #[test]
+    fn of_several_contexts_the_current_one_leads() {
+        let fixture = BootstrapFixture::new();
+        let two = "
+apiVersion: v1
+kind: Config
+clusters:
+- {name: cluster-a, cluster: {server: 'https://cluster-a.com', certificate-authority: ca-a.crt}}
+- {name: cluster-b, cluster: {server: 'https://cluster-b.com', certificate-authority-data: VGVzdA==}}
+contexts:
+- {name: context-a, context: {cluster: cluster-a, namespace: ns-a, user: user-a}}
+- {name: context-b, context: {cluster: cluster-b, namespace: ns-b, user: user-b}}
+current-context: context-b
+users:
+- {name: user-a, user: {token: mytoken-a}}
+- {name: user-b, user: {token: mytoken-b}}
+";
+        fs::write(fixture.path("bootstrap"), two).unwrap();
+        let (_, text) = fixture.prepare().unwrap();
+        assert!(
+            text.contains("https://cluster-b.com") && text.contains("VGVzdA=="),
+            "{text}"
+        );
+        assert!(
+            !text.contains("cluster-a") && !text.contains("mytoken"),
+            "{text}"
+        );
+    }
+
     /// Upstream's TestLoadClientConfig: with one that is valid.
     #[test]
     fn a_kubeconfig_with_a_good_certificate_stays() {

@@ -142,3 +142,73 @@ impl CertificateReloader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use kernel::testing::{pass, run_paused};
+    use kernel::{ChildSpec, Intensity, Supervisor, mailbox};
+
+    use super::super::testing::signed;
+    use super::*;
+
+    /// Removes the files and writes others, or has a folder with others take their folder's place.
+    #[derive(Clone, Copy, Debug)]
+    enum Replacement {
+        Files,
+        Folder,
+    }
+
+    fn write(folder: &Path, how: Replacement) -> CertificateFiles {
+        let (certificate, key) = signed();
+        let identity = folder.join("identity");
+        let to = match how {
+            Replacement::Files => identity.clone(),
+            Replacement::Folder => folder.join("identity.tmp"),
+        };
+        fs::create_dir_all(&to).unwrap();
+        for (name, text) in [("kubelet.cert", certificate), ("kubelet.key", key)] {
+            drop(fs::remove_file(to.join(name)));
+            fs::write(to.join(name), text).unwrap();
+        }
+        if matches!(how, Replacement::Folder) {
+            drop(fs::remove_dir_all(&identity));
+            fs::rename(&to, &identity).unwrap();
+        }
+        CertificateFiles {
+            certificate: identity.join("kubelet.cert"),
+            key: identity.join("kubelet.key"),
+        }
+    }
+
+    /// Upstream's TestKubeletServerCertificateFromFiles.
+    #[test]
+    fn files_that_are_replaced_are_offered_and_the_last_pair_outlives_them() {
+        for how in [Replacement::Files, Replacement::Folder] {
+            run_paused(move || async move {
+                let folder = tempfile::tempdir().unwrap();
+                let files = write(folder.path(), how);
+                let (sender, identity) = watch::channel(None);
+                let root = Supervisor::root("test", Intensity::UNLIMITED);
+                let (_, port) = mailbox(8);
+                let here = files.clone();
+                root.spawn(ChildSpec::permanent("files"), port, move || {
+                    CertificateReloader::new(here.clone(), sender.clone())
+                });
+                let offered = async || {
+                    pass(PERIOD * 2).await;
+                    identity.borrow().clone().unwrap()
+                };
+                let first = offered().await;
+                assert!(Arc::ptr_eq(&first, &offered().await), "{how:?}");
+                write(folder.path(), how);
+                let second = offered().await;
+                assert_ne!(first.cert, second.cert, "{how:?}");
+                fs::remove_file(&files.certificate).unwrap();
+                assert!(Arc::ptr_eq(&second, &offered().await), "{how:?}");
+            });
+        }
+    }
+}

@@ -1,7 +1,9 @@
 //! The shutdown manager with inboxes as neighbours, without a bus.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -212,5 +214,25 @@ fn volumes_that_are_not_unmounted_hold_up_the_machine_for_the_groups_time() {
         rig.pass(Duration::from_secs(2) + DELIVERY_PERIOD).await;
         assert!(rig.is_over());
         assert_eq!(rig.failed, [("test-uid".to_owned(), 4)]);
+    });
+}
+
+/// Upstream's TestRestart.
+#[test]
+fn the_bus_is_connected_to_again_however_often_it_is_lost() {
+    run_paused(|| async {
+        let connects = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&connects);
+        kernel::testing::observe(Some(Box::new(move |_, message| {
+            counted.set(counted.get() + u32::from(message == "Connect"));
+        })));
+        let rig = Rig::new(tempfile::tempdir().unwrap());
+        for _ in 0..3 {
+            let before = connects.get();
+            rig.shutdown.tell(Msg::Logind(LogindEvent::Ended)).unwrap();
+            pass(RECONNECT_MAX_PERIOD).await;
+            assert!(connects.get() > before);
+        }
+        kernel::testing::observe(None);
     });
 }

@@ -338,3 +338,50 @@ fn newer_websockets_are_the_runtimes_affair_where_the_gate_is_off() {
         assert!(head.starts_with("http/1.1 403"), "{head}");
     });
 }
+
+/// Upstream's TestGetExecWebSocketHandlerSelection and its siblings of attach and port-forward, TestWebsocketExecAttach.
+#[test]
+fn who_speaks_a_newer_protocol_is_served_here_and_counted_and_an_older_one_is_carried_on() {
+    run(open, async |rig: Rig| {
+        let runtime = WebSocketRuntime::start(&rig).await;
+        let attach = "/attach/ns/p/c?input=1&output=1";
+        let tunnel = SWITCH.replace("v4.channel", "portforward");
+        let older = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-protocol: v4.channel.k8s.io\r\n\r\n";
+        let v4 = "base64url.bearer.authorization.k8s.io.dG9rZW4, v4.channel.k8s.io";
+        for (kind, path, protocols, answer, chosen, counted) in [
+            ("exec", EXEC, V5, SWITCH, "v5.channel.k8s.io", 1),
+            ("attach", attach, V5, SWITCH, "v5.channel.k8s.io", 1),
+            (
+                "portforward",
+                "/portForward/ns/p",
+                TUNNEL,
+                &tunnel,
+                TUNNEL,
+                1,
+            ),
+            ("exec", EXEC, v4, older, "v4.channel.k8s.io", 0),
+            ("attach", attach, v4, older, "v4.channel.k8s.io", 0),
+        ] {
+            let count = || {
+                let counter = &metrics::api::http::WEBSOCKETS;
+                counter.with_label_values(&[kind]).get()
+            };
+            let before = count();
+            let asking = async {
+                let (mut caller, mut told) = asked(&rig, path, protocols).await;
+                if told.is_empty() {
+                    told = head(&mut caller).await;
+                }
+                (caller, told)
+            };
+            let ((_caller, told), (_there, sent)) = tokio::join!(asking, runtime.next(answer));
+            let chosen = format!("sec-websocket-protocol: {chosen}\r\n").to_lowercase();
+            assert!(
+                told.starts_with("http/1.1 101") && told.contains(&chosen),
+                "{told}"
+            );
+            assert_eq!(sent.contains("upgrade: websocket"), counted == 0, "{sent}");
+            assert_eq!(count() - before, counted, "{kind} {protocols}");
+        }
+    });
+}
