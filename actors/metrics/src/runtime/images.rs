@@ -71,7 +71,7 @@ static PULLED_RECORDS: LazyLock<Gauge> = LazyLock::new(|| {
 
 /// Checks whether an image must be pulled, by result: `credentialPolicyAllowed`, `credentialRecordFound`,
 /// `mustAuthenticate`, `error`.
-static MUST_PULL_CHECKS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+pub static MUST_PULL_CHECKS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_imagemanager_image_mustpull_checks_total",
         "Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",

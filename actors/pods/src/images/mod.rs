@@ -219,6 +219,7 @@ impl ImageManager {
         let image = match logic_api::text::image_reference::with_default_tag(&wanted.image) {
             Ok(image) => image,
             Err(error) => {
+                count_request(wanted.policy, "unknown", "unknown");
                 let message = messages::invalid(&wanted.image, &error.to_string());
                 self.warn(&wanted, "InspectFailed", message.clone(), ctx);
                 reply.send(Err(ImageUnavailable::new(
@@ -482,12 +483,16 @@ fn count(check: &ImageCheck, policy: PullPolicy) {
     let (present, pull) = match (check, policy) {
         (_, PullPolicy::Always) => ("unknown", "true"),
         (ImageCheck::Present(_), _) => ("true", "false"),
-        (ImageCheck::Closed, PullPolicy::Never) => ("true", "unknown"),
         (ImageCheck::Absent, PullPolicy::Never) => ("false", "unknown"),
-        (ImageCheck::Closed, PullPolicy::IfNotPresent) => ("true", "true"),
+        (ImageCheck::Closed, _) => ("true", "true"),
         (ImageCheck::Absent, PullPolicy::IfNotPresent) => ("false", "true"),
-        (ImageCheck::Failed(_) | ImageCheck::NoCredentials(_), _) => ("unknown", "unknown"),
+        (ImageCheck::NoCredentials(_), _) => ("true", "unknown"),
+        (ImageCheck::Failed(_), _) => ("unknown", "unknown"),
     };
+    count_request(policy, present, pull);
+}
+
+fn count_request(policy: PullPolicy, present: &str, pull: &str) {
     let policy = match policy {
         PullPolicy::Always => "always",
         PullPolicy::IfNotPresent => "ifnotpresent",

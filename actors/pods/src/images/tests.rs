@@ -529,3 +529,119 @@ fn an_image_that_is_always_pulled_is_not_looked_for_first() {
         );
     });
 }
+
+/// Upstream's TestEnsureImageRequestsMetrics and TestImagePullPrecheck, by their cases (pullerTestCases).
+#[test]
+fn each_request_is_counted_by_policy_presence_and_whether_a_pull_is_required() {
+    const PRESENT: &str = "localhost/busybox";
+    const IMAGE_ID: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let inspect = r#"{"faults": [{"call": "ImageStatus", "code": "Internal", "message": "no"}]}"#;
+    let pull = r#"{"faults": [{"call": "PullImage", "code": "NotFound", "message": "404"}]}"#;
+    let rows = [
+        ("localhost/new:1", "IfNotPresent", "", ["false", "true"], ""),
+        (PRESENT, "IfNotPresent", "", ["true", "false"], ""),
+        (PRESENT, "Always", "", ["unknown", "true"], ""),
+        (
+            "localhost/new:1",
+            "Never",
+            "",
+            ["false", "unknown"],
+            "ErrImageNeverPull",
+        ),
+        (
+            "localhost/new:1",
+            "IfNotPresent",
+            inspect,
+            ["unknown", "unknown"],
+            "ImageInspectError",
+        ),
+        (
+            "localhost/typo:1",
+            "IfNotPresent",
+            pull,
+            ["false", "true"],
+            "ErrImagePull",
+        ),
+        (
+            "FAILED_IMAGE",
+            "Always",
+            "",
+            ["unknown", "unknown"],
+            "InvalidImageName",
+        ),
+        (
+            "http://url",
+            "Always",
+            "",
+            ["unknown", "unknown"],
+            "InvalidImageName",
+        ),
+        (
+            IMAGE_ID,
+            "Always",
+            "",
+            ["unknown", "unknown"],
+            "InvalidImageName",
+        ),
+        (
+            PRIVATE,
+            "IfNotPresent",
+            "",
+            ["true", "true"],
+            "ErrImagePull",
+        ),
+        (PRIVATE, "Never", "", ["true", "true"], "ErrImageNeverPull"),
+    ];
+    for (image, policy, faults, [present, required], expected) in rows {
+        run_paused(move || async move {
+            let rig = TestOptions::default()
+                .secret("default", "pull", "right")
+                .start();
+            let owner = wants("default/owner", PRIVATE, "IfNotPresent", &["pull"]);
+            rig.ensure(&owner).await.unwrap();
+            if !faults.is_empty() {
+                let script = rig.folder.path().join("fake/faults.json");
+                fs::write(script, faults).unwrap();
+            }
+            let labels = [&policy.to_lowercase(), present, required];
+            let count = || counted::ENSURED.with_label_values(&labels).get();
+            let before = count();
+            let answer = rig.ensure(&wants("team/a", image, policy, &[])).await;
+            assert_eq!(reason(&answer), expected, "{image} {policy}");
+            assert_eq!(count() - before, 1, "{image} {policy} {labels:?}");
+        });
+    }
+}
+
+/// Upstream's TestMustAttemptPullMetrics.
+#[test]
+fn each_check_of_a_present_image_is_counted_by_its_result() {
+    run_paused(|| async {
+        let rig = TestOptions::default()
+            .secret("default", "pull", "right")
+            .start();
+        let owner = wants("default/owner", PRIVATE, "IfNotPresent", &["pull"]);
+        rig.ensure(&owner).await.unwrap();
+        let count = |result| counted::MUST_PULL_CHECKS.with_label_values(&[result]).get();
+        let results = [
+            "credentialPolicyAllowed",
+            "credentialRecordFound",
+            "mustAuthenticate",
+            "error",
+        ];
+        let preloaded = wants("team/preloaded", "localhost/busybox", "Never", &[]);
+        let stranger = wants("team/stranger", PRIVATE, "Never", &[]);
+        let after = async |pod, rig: &Rig| {
+            let before = results.map(count);
+            drop(rig.ensure(pod).await);
+            let after = results.map(count);
+            [0, 1, 2, 3].map(|at| after[at] - before[at])
+        };
+        assert_eq!(after(&preloaded, &rig).await, [1, 0, 0, 0]);
+        assert_eq!(after(&owner, &rig).await, [0, 1, 0, 0]);
+        assert_eq!(after(&stranger, &rig).await, [0, 0, 1, 0]);
+        let record = fs::read_dir(rig.folder("pulled")).unwrap().next();
+        fs::write(record.unwrap().unwrap().path(), "not a record").unwrap();
+        assert_eq!(after(&stranger, &rig).await, [0, 0, 0, 1]);
+    });
+}

@@ -20,6 +20,10 @@ pub enum ImageNameError {
     #[error("couldn't parse image name {image:?}: repository name must be lowercase")]
     Uppercase { image: String },
     #[error(
+        "couldn't parse image name {image:?}: a repository name cannot be a 64-byte hexadecimal string"
+    )]
+    Identifier { image: String },
+    #[error(
         "couldn't parse image name {image:?}: repository name must not be more than 255 characters"
     )]
     TooLong { image: String },
@@ -78,6 +82,12 @@ impl ImageReference {
 
 /// The name as it is handed to the runtime: `:latest` is added where there is neither tag nor digest.
 pub fn with_default_tag(image: &str) -> Result<String, ImageNameError> {
+    // Such a text is an image's id, and not a name.
+    if image.len() == 64 && image.bytes().all(is_lowercase_hex) {
+        return Err(ImageNameError::Identifier {
+            image: image.to_owned(),
+        });
+    }
     let reference = ImageReference::parse(image)?;
     let implied = reference.digest.is_none()
         && !image.ends_with(&format!(
@@ -189,12 +199,15 @@ fn is_digest(text: &str) -> bool {
     let Some((algorithm, hex)) = text.split_once(':') else {
         return false;
     };
-    let lowercase_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     let length = match algorithm {
         "sha256" => 64,
         "sha384" => 96,
         "sha512" => 128,
         _ => return false,
     };
-    hex.len() == length && hex.bytes().all(lowercase_hex)
+    hex.len() == length && hex.bytes().all(is_lowercase_hex)
+}
+
+fn is_lowercase_hex(byte: u8) -> bool {
+    byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }

@@ -96,6 +96,11 @@ fn names_get_latest_where_neither_tag_nor_digest_is_given() {
         ("/a", None),
         ("a//b", None),
         ("example.org:port/a", None),
+        ("http://url", None),
+        (
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+            None,
+        ),
     ];
     for (image, expected) in cases {
         assert_eq!(with_default_tag(image).ok().as_deref(), expected, "{image}");
