@@ -8,7 +8,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+#[cfg(test)]
+use std::sync::mpsc;
 use std::time::Duration;
 
 use clients::runtime::RuntimeClient;
@@ -326,9 +328,11 @@ fn pulls(folder: &Path) -> PullSettings {
 }
 
 /// Threads; more than a runtime has by default.
+#[cfg(test)]
 const THREADS: usize = 512;
 
 /// Occupies every thread for blocking work until it is dropped: further work waits. The clock stands still.
+#[cfg(test)]
 pub(crate) fn keep_threads() -> Vec<mpsc::Sender<()>> {
     let keep = |_| {
         let (held, released) = mpsc::channel();

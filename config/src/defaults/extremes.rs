@@ -287,8 +287,8 @@ crashLoopBackOff: {maxContainerRestartPeriod: 55s}
 
 /// An empty document's configuration under the fields of another.
 fn after_and(fields: &str) -> KubeletConfiguration {
-    let mut all = document::parse(AFTER).unwrap();
-    document::merge(&mut all, document::parse(fields).unwrap());
+    let mut all = document::parse_strictly(AFTER).unwrap();
+    document::merge(&mut all, document::parse_strictly(fields).unwrap());
     document::decode(all).unwrap()
 }
 
@@ -299,7 +299,7 @@ fn where_everything_is_nought_only_what_can_be_told_from_absent_stays_so() {
 
 #[test]
 fn where_everything_is_set_nothing_is_defaulted() {
-    let mut written = document::parse(SET).unwrap();
+    let mut written = document::parse_strictly(SET).unwrap();
     // Its fields below those that the case sets have defaults of their own.
     document::put(&mut written, "userNamespaces.idsPerPod", json!(65536));
     let written: KubeletConfiguration = document::decode(written).unwrap();
