@@ -105,6 +105,7 @@ impl PodWorker {
             self.checkpoint.actuate(name, resources);
         }
         self.operation.kills_in_progress = report.kills_in_progress;
+        self.operation.starting.clear();
         self.operation.awaiting_post_start.clear();
         match report.runtime {
             Ok(runtime) => self.update_runtime_state(runtime, ctx),

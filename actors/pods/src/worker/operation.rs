@@ -13,7 +13,9 @@ pub(super) struct CurrentOperation {
     /// At most one at a time.
     pub(super) activity: Option<Activity>,
     pub(super) repeat_guard: RepeatGuard,
-    /// Containers being started that show as running only when their postStart hook has ended.
+    /// Containers that the plan under way starts: what they run with is on record when the plan has ended.
+    pub(super) starting: BTreeSet<String>,
+    /// Those of them that show as running only when their postStart hook has ended.
     pub(super) awaiting_post_start: BTreeSet<String>,
     /// Kills that were begun and whose containers have not been seen exited.
     pub(super) kills_in_progress: KillsInProgress,

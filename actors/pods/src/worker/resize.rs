@@ -1,5 +1,6 @@
 //! Resizes of the pod's CPU and memory: their progress, conditions and events.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, HistoryEvent, WaitingReason};
 use logic_pods::resize::{self, ResizeEvent, ResizeState};
 use logic_resources::resources::linux_resources;
+use state::checkpoints::ContainerResources;
 
 use super::context::{PlanExecutor, SyncProblem};
 use super::retries::RetryKey;
@@ -30,8 +32,7 @@ impl PodWorker {
         let pending = self.updates.goal.borrow().pending.clone();
         let mut names = self.checkpoint.record.actuated.keys();
         let next = ResizeState {
-            in_progress: syncing
-                && resize::in_progress(pod, &self.checkpoint.record.actuated, seen),
+            in_progress: syncing && resize::in_progress(pod, &self.actuated(pod), seen),
             error: names
                 .find_map(|name| self.retries.reason(&RetryKey::Resize(name.clone())))
                 .map(|problem| problem.message.clone()),
@@ -56,6 +57,23 @@ impl PodWorker {
                 .record(pod, why, ctx.timestamp(), &self.peers.recorder);
         }
         self.published.resize = next;
+    }
+}
+
+impl PodWorker {
+    /// The resources that the containers run with; one that is being started has those that it is allocated.
+    fn actuated(&self, pod: &Pod) -> Cow<'_, ContainerResources> {
+        let actuated = &self.checkpoint.record.actuated;
+        if self.operation.starting.is_empty() {
+            return Cow::Borrowed(actuated);
+        }
+        let mut actuated = actuated.clone();
+        for name in &self.operation.starting {
+            let container = pod.container(name).map(|(_, container)| container);
+            let resources = container.and_then(|container| container.resources.clone());
+            actuated.insert(name.clone(), resources.unwrap_or_default());
+        }
+        Cow::Owned(actuated)
     }
 }
 

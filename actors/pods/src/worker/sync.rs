@@ -150,10 +150,10 @@ impl PodWorker {
         self.checkpoint
             .save(&self.uid, &self.peers.state.checkpoints);
         let starts = plan.actions.iter().filter_map(PodAction::started);
-        self.operation.awaiting_post_start = starts
-            .filter(|name| has_post_start(pod, name))
-            .map(str::to_owned)
-            .collect();
+        self.operation.starting = starts.map(str::to_owned).collect();
+        let hooked = self.operation.starting.iter();
+        let hooked = hooked.filter(|name| has_post_start(pod, name));
+        self.operation.awaiting_post_start = hooked.cloned().collect();
         let executor = PlanExecutor {
             peers: self.peers.clone(),
             uid: self.uid.clone(),

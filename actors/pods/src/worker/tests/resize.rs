@@ -37,6 +37,30 @@ fn condition(status: &PodStatus, kind: &str) -> Option<String> {
     conditions.find(|c| c.type_ == kind)?.reason.clone()
 }
 
+/// The first container runs, and is seen to, while the second one's image is pulled.
+#[test]
+fn a_plain_start_is_no_resize() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let mut pod = (*web("500m", 1)).clone();
+        let spec = pod.spec.as_mut().unwrap();
+        let mut slow = spec.containers[0].clone();
+        slow.name = "slow".to_owned();
+        slow.lifecycle =
+            serde_json::from_value(serde_json::json!({"postStart": {"sleep": {"seconds": 5}}}))
+                .unwrap();
+        spec.containers.push(slow);
+        node.desire(&[pod.into()]);
+        let status = node.until("web", phase("Running")).await;
+        assert_eq!(condition(&status, "PodResizeInProgress"), None);
+        let reasons = node.reasons().await;
+        assert!(
+            !reasons.iter().any(|reason| reason.starts_with("Resize")),
+            "{reasons:?}"
+        );
+    });
+}
+
 #[test]
 fn a_resize_is_carried_out_without_a_restart() {
     run_paused(|| async {
