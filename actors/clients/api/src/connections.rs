@@ -3,11 +3,12 @@
 //! Where the server speaks HTTP/2 (every API server does), a connection is pinged while it is silent, so that a dead
 //! one is noticed within 45 s, as upstream's. Where it does not, each request has a connection of its own.
 
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either, select};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -17,7 +18,7 @@ use kernel::{error_chain, watch};
 use kube::client::Body;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
+use tokio::sync::Notify;
 
 use super::RequestLane;
 use super::dial::Dial;
@@ -49,9 +50,18 @@ pub(super) struct ServerAddress {
 /// The connections of one identity.
 pub(super) struct ConnectionPool {
     target: ServerAddress,
+    /// Held for moments only: nothing waits for another one's connect but [`ConnectionPool::dialled`].
     open: Mutex<Vec<PooledConnection>>,
+    dialling: tokio::sync::Mutex<DialOutcome>,
+    opened: Notify,
+    /// Connects that have failed.
+    failures: AtomicUsize,
     wanted: watch::Sender<bool>,
 }
+
+/// The last failed connect, for the requests that waited for it.
+#[derive(Default)]
+struct DialOutcome(Option<ApiError>);
 
 #[derive(Clone)]
 struct PooledConnection {
@@ -100,6 +110,9 @@ impl ConnectionPool {
         ConnectionPool {
             target,
             open: Mutex::default(),
+            dialling: tokio::sync::Mutex::default(),
+            opened: Notify::new(),
+            failures: AtomicUsize::new(0),
             wanted: watch::Sender::new(true),
         }
     }
@@ -142,9 +155,21 @@ impl ConnectionPool {
         })
     }
 
-    /// A connection with room. A request that finds none makes one; the others wait for it rather than make their own.
+    /// A connection with room, or a new one.
     async fn sender(&self, lane: RequestLane) -> Result<(RequestSender, StreamPermit), ApiError> {
-        let mut open = self.open.lock().await;
+        if let Some(open) = self.with_room(lane) {
+            return Ok(open);
+        }
+        match lane {
+            // The lease waits for no other request's connect.
+            RequestLane::Heartbeat => self.connected().await,
+            RequestLane::Work | RequestLane::Events => self.dialled(lane).await,
+        }
+    }
+
+    /// An open connection with room.
+    fn with_room(&self, lane: RequestLane) -> Option<(RequestSender, StreamPermit)> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|line| !line.sender.is_closed());
         let most = match lane {
             RequestLane::Heartbeat => STREAMS,
@@ -152,12 +177,48 @@ impl ConnectionPool {
         };
         let load = |line: &&PooledConnection| line.load.load(Ordering::Relaxed);
         let least = open.iter().min_by_key(load);
-        if let Some(line) = least.filter(|line| load(line) < most || open.len() >= CONNECTIONS) {
-            return Ok((
-                RequestSender::Shared(line.sender.clone()),
-                StreamPermit::on(&line.load),
-            ));
+        let line = least.filter(|line| load(line) < most || open.len() >= CONNECTIONS)?;
+        let sender = RequestSender::Shared(line.sender.clone());
+        Some((sender, StreamPermit::on(&line.load)))
+    }
+
+    /// A connection that opens meanwhile is as good as one's own.
+    async fn dialled(&self, lane: RequestLane) -> Result<(RequestSender, StreamPermit), ApiError> {
+        loop {
+            let opened = pin!(self.opened.notified());
+            if let Some(open) = self.with_room(lane) {
+                return Ok(open);
+            }
+            if let Either::Left((dialled, _)) = select(pin!(self.dial_in_turn(lane)), opened).await
+            {
+                return dialled;
+            }
         }
+    }
+
+    /// One request makes a connection; the others wait for it, and share its failure, rather than make their own.
+    async fn dial_in_turn(
+        &self,
+        lane: RequestLane,
+    ) -> Result<(RequestSender, StreamPermit), ApiError> {
+        let failures = self.failures.load(Ordering::Relaxed);
+        let mut dialling = self.dialling.lock().await;
+        if let Some(open) = self.with_room(lane) {
+            return Ok(open);
+        }
+        let has_failed = self.failures.load(Ordering::Relaxed) != failures;
+        if let Some(error) = dialling.0.as_ref().filter(|_| has_failed) {
+            return Err(error.clone());
+        }
+        let connected = self.connected().await;
+        if let Err(error) = &connected {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            dialling.0 = Some(error.clone());
+        }
+        connected
+    }
+
+    async fn connected(&self) -> Result<(RequestSender, StreamPermit), ApiError> {
         let connecting = connect(&self.target);
         let sender = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
             .await
@@ -165,10 +226,11 @@ impl ConnectionPool {
         let load = Arc::default();
         let place = StreamPermit::on(&load);
         if let RequestSender::Shared(sender) = &sender {
-            open.push(PooledConnection {
-                sender: sender.clone(),
-                load,
-            });
+            let sender = sender.clone();
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            open.push(PooledConnection { sender, load });
+            drop(open);
+            self.opened.notify_waiters();
         }
         Ok((sender, place))
     }

@@ -10,6 +10,7 @@ use super::*;
 on_each_runtime! {
     what_a_driver_refuses_with_is_told,
     a_driver_that_answers_garbage_is_told_and_tried_again,
+    a_driver_that_finds_no_volume_where_nothing_is_mounted_has_taken_it_away,
     a_hung_driver_delays_only_its_own_pod,
 }
 
@@ -50,6 +51,24 @@ async fn what_a_driver_refuses_with_is_told(on: TestRuntime) {
     rig.node_rig.until_event("FailedMount", &words).await;
     let pod = rig.node_rig.until_running("web").await;
     assert_mounted_once(&rig.target(&pod, "pv-web"));
+    rig.remove_pod("web").await;
+    rig.until_unused().await;
+}
+
+/// A repeat of a call whose answer was lost may find the volume gone.
+async fn a_driver_that_finds_no_volume_where_nothing_is_mounted_has_taken_it_away(on: TestRuntime) {
+    let Some(rig) = CsiRig::start(on, &[], json!({})).await else {
+        return;
+    };
+    rig.claim("web", json!({}));
+    rig.drop_pod(&pod("web", claimed("web")));
+    rig.node_rig.until_running("web").await;
+    let gone = || refusal(tonic::Code::NotFound, "no such volume");
+    let faults = [
+        DriverFault::at("NodeUnpublishVolume", FaultPoint::After, gone()),
+        DriverFault::at("NodeUnstageVolume", FaultPoint::After, gone()),
+    ];
+    rig.driver.set_faults(&faults).unwrap();
     rig.remove_pod("web").await;
     rig.until_unused().await;
 }

@@ -12,7 +12,7 @@ use tonic::Status;
 
 use super::folder::{self, Cleaned};
 use super::request::{self, Publish};
-use super::stage::{clean_up, mount_label, still_mounted};
+use super::stage::{clean_up, ended, mount_label, still_mounted};
 use super::{Job, Volumes, check_driver, check_kind, source};
 use crate::data::{DataError, Subject, VolumeData};
 use crate::driver::capability::{self, FileCapability};
@@ -173,7 +173,7 @@ pub(super) async fn unpublish(
     });
     match unpublished.await {
         Ok(_) => Ok(()),
-        Err(failure) => Err(failure.answer(CallKind::Work, before)),
+        Err(failure) => ended(job, target, &failure, before).await,
     }
 }
 

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use mounts::{answer, requests};
 use proto::csi::NodeUnstageVolumeRequest;
 use proto::storage::{Csi, Mode, StageRequest, StageResponse, UnstageRequest, Volume};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::folder::{self, Cleaned};
 use super::{Job, Volumes, check_driver, check_kind, request, source};
 use crate::data::{DataError, Subject, VolumeData};
 use crate::driver::capability::{self, FileCapability};
-use crate::driver::failure::{CallKind, DriverFailure};
+use crate::driver::failure::{CallKind, DriverFailure, Failure};
 use crate::driver::{Ability, Driver};
 
 /// What is known of a volume that was staged.
@@ -165,8 +165,28 @@ pub(super) async fn unstage(
     });
     match unstaged.await {
         Ok(_) => Ok(()),
-        Err(failure) => Err(failure.answer(CallKind::Work, before)),
+        Err(failure) => ended(job, staging, &failure, before).await,
     }
+}
+
+/// A driver that finds no such volume, where nothing is mounted, has taken it away: an earlier call whose answer was lost did.
+pub(super) async fn ended(
+    job: &Job,
+    path: &Path,
+    failure: &Failure,
+    before: &str,
+) -> Result<(), Status> {
+    if failure.code() == Code::NotFound {
+        let what = format!("looking at {}", path.display());
+        let path = path.to_owned();
+        if !job
+            .on_disk(&what, move || folder::is_mounted(&path))
+            .await?
+        {
+            return Ok(());
+        }
+    }
+    Err(failure.answer(CallKind::Work, before))
 }
 
 /// Makes the folder that the driver gets, and writes down whose it is.

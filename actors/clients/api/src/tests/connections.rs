@@ -10,6 +10,7 @@ use kernel::testing::{pass, run_paused};
 use kernel::watch as channel;
 use kube::Api;
 use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::testing::{
     BodyPart, ReceivedRequest, ReplyScript, Rig, ScriptedReply, access, list, map, maps,
@@ -74,6 +75,48 @@ fn a_connection_full_of_answers_still_has_room_for_the_heartbeat() {
             2,
             "more answers than one connection carries"
         );
+    });
+}
+
+/// Accepts connections; the first one is never answered, the later ones lead to this port.
+async fn deaf_at_first(port: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (_deaf, _) = listener.accept().await.unwrap();
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            tokio::spawn(
+                async move { tokio::io::copy_bidirectional(&mut client, &mut server).await },
+            );
+        }
+    });
+    own
+}
+
+#[test]
+fn a_connect_that_hangs_holds_up_neither_the_heartbeat_nor_others_once_a_connection_is_open() {
+    run_paused(|| async {
+        let rig = Rig::tls(quiet).await;
+        let port = deaf_at_first(rig.port).await;
+        let server = format!("https://127.0.0.1:{port}");
+        let client = rig.client_of(json!({"server": server}), json!({})).unwrap();
+        let others: Vec<_> = (0..5)
+            .map(|_| {
+                let api = maps(&client);
+                tokio::spawn(async move { api.get("a").await.map(drop) })
+            })
+            .collect();
+        pass(Duration::from_millis(10)).await;
+        let begun = kernel::now();
+        let api = Api::<ConfigMap>::namespaced(client.kube(RequestLane::Heartbeat), "default");
+        api.get("beat").await.unwrap();
+        assert!(kernel::now() - begun < Duration::from_secs(1));
+        for other in others {
+            other.await.unwrap().unwrap();
+        }
+        assert!(kernel::now() - begun < Duration::from_secs(2));
     });
 }
 
