@@ -128,12 +128,13 @@ where
                     let task = connections.spawn_local(serve(stream, Arc::clone(&guest)));
                     guests.seat(guest, task);
                 }
-                Err(error) if is_scarcity(&error) => {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if is_fatal(&error) => return error,
+                // What the system lacks comes back, and what is wrong with one connection (accept(2)) is not with the next.
+                Err(error) => {
                     tracing::warn!("a connection waits: {error}");
                     tokio::time::sleep(SCARCE).await;
                 }
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => return error,
             },
             Some(ended) = connections.join_next() => ended.unwrap_or_else(|error| broke(&error)),
             () = guests.freed(), if !room => {}
@@ -184,9 +185,10 @@ fn broke(error: &JoinError) {
 }
 
 /// The system is short of something now, and may have it later.
-fn is_scarcity(error: &io::Error) -> bool {
-    let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    scarce
+/// Whether the listener itself is no listener any more.
+fn is_fatal(error: &io::Error) -> bool {
+    let fatal = [Errno::BADF, Errno::FAULT, Errno::INVAL, Errno::NOTSOCK];
+    fatal
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
@@ -300,6 +302,12 @@ pub fn decoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+
+    use kernel::testing::run_paused;
+    use tokio::io::DuplexStream;
+
     use super::*;
 
     #[test]
@@ -315,5 +323,33 @@ mod tests {
         for (text, plain) in cases {
             assert_eq!(decoded(text), plain, "{text}");
         }
+    }
+
+    /// Fails with these errors, then with one that is fatal.
+    struct Failing(RefCell<VecDeque<Errno>>);
+
+    impl Listen for Failing {
+        type Stream = DuplexStream;
+
+        async fn accept(&self) -> io::Result<DuplexStream> {
+            let error = self.0.borrow_mut().pop_front().unwrap_or(Errno::BADF);
+            Err(error.into())
+        }
+    }
+
+    #[test]
+    fn only_a_listener_that_is_gone_ends_the_server() {
+        run_paused(|| async {
+            let errors = [
+                Errno::MFILE,
+                Errno::PERM,
+                Errno::PROTO,
+                Errno::CONNABORTED,
+                Errno::NETDOWN,
+            ];
+            let listener = Failing(RefCell::new(errors.into()));
+            let ended = accept(listener, Rc::default(), 1, |_, _| async {}).await;
+            assert_eq!(ended.raw_os_error(), Some(Errno::BADF.raw_os_error()));
+        });
     }
 }

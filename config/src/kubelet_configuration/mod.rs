@@ -3,12 +3,14 @@
 //! with its defaults; an [`Option`] is one where absence means something. What the fields mean is documented upstream
 //! and not repeated.
 
+mod secret;
 mod sections;
 
 use std::collections::BTreeMap;
 
 pub use logic_api::quantity::{Quantity, QuantityError};
 pub use logic_api::text::go_duration::{DurationError, GoDuration};
+pub use secret::Secret;
 pub use sections::*;
 use serde::{Deserialize, Serialize};
 
@@ -24,10 +26,10 @@ pub struct KubeletConfiguration {
     pub static_pod_path: String,
     /// Where manifests of static pods are fetched over HTTP; empty for none.
     #[serde(rename = "staticPodURL")]
-    pub static_pod_url: String,
+    pub static_pod_url: Secret<String>,
     /// Headers of that request, by name.
     #[serde(rename = "staticPodURLHeader")]
-    pub static_pod_url_header: BTreeMap<String, Vec<String>>,
+    pub static_pod_url_header: Secret<BTreeMap<String, Vec<String>>>,
     /// The longest time between two syncs of a pod and its volumes.
     pub sync_frequency: GoDuration,
     /// Between two scans of `static_pod_path`, besides those that a change brings.

@@ -306,6 +306,7 @@ fn drop_ins_merge_in_lexical_order_below_folders_too() {
     assert_eq!(
         kubelet
             .static_pod_url_header
+            .0
             .into_keys()
             .collect::<Vec<_>>(),
         ["a", "b"]

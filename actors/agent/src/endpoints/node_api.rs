@@ -267,8 +267,17 @@ fn as_seen(pod: &RuntimePod) -> Pod {
     }
 }
 
-/// The JSON of `/configz`.
+/// The JSON of `/configz`. The headers of the manifests' URL and its query, which may hold a token, are masked, as
+/// upstream masks the headers in its log.
 pub fn configz(kubelet: &config::KubeletConfiguration) -> Vec<u8> {
+    const MASKED: &str = "<masked>";
+    let mut kubelet = kubelet.clone();
+    for values in kubelet.static_pod_url_header.0.values_mut() {
+        *values = vec![MASKED.to_owned()];
+    }
+    if let Some((url, _)) = kubelet.static_pod_url.split_once('?') {
+        kubelet.static_pod_url.0 = format!("{url}?{MASKED}");
+    }
     let mut value = serde_json::to_value(kubelet).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         fields.insert("kind".into(), config::KIND.into());

@@ -41,8 +41,8 @@ pub(super) fn spawn(node: &NodeHandle, settings: &AgentSettings) {
     if settings.sources.contains(&PodSource::Http) {
         let (_, port) = mailbox(http::MAILBOX);
         let (url, headers) = (
-            kubelet.static_pod_url.clone(),
-            kubelet.static_pod_url_header.clone(),
+            kubelet.static_pod_url.0.clone(),
+            kubelet.static_pod_url_header.0.clone(),
         );
         let period = kubelet.http_check_frequency.into();
         let (pod_manager, recorder) = (node.pod_manager.clone(), node.recorder.clone());

@@ -186,8 +186,15 @@ impl PodManager {
             pods.into_iter().map(|pod| (uid_of(&pod), pod)).collect();
         let old = self.sets.insert(source, new.clone()).unwrap_or_default();
         for uid in old.keys().filter(|uid| !new.contains_key(uid)) {
-            self.ended.remove(uid);
-            self.end_pod(uid, ctx);
+            // Another source may have a pod of this UID.
+            let others = self.sets.values().find_map(|pods| pods.get(uid));
+            match others.cloned() {
+                Some(pod) => self.set_goal(uid.clone(), pod, ctx),
+                None => {
+                    self.ended.remove(uid);
+                    self.end_pod(uid, ctx);
+                }
+            }
         }
         self.end_orphans(ctx);
         for (uid, pod) in new {

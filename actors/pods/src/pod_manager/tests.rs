@@ -248,3 +248,23 @@ fn a_dead_static_pod_of_an_earlier_life_is_removed_at_once() {
         assert!(!node.exists(&"fixed".into()).await);
     });
 }
+
+#[test]
+fn a_pod_that_leaves_one_source_goes_on_while_another_has_it() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(WEB)]);
+        let of_api = |pods| pod_manager::Msg::SetPods {
+            source: pod_manager::PodSource::Api,
+            pods,
+        };
+        node.node.pod_manager.tell(of_api(vec![pod(WEB)])).unwrap();
+        let before = node.until("web", running).await;
+        node.desire(&[]);
+        pass(Duration::from_secs(30)).await;
+        let after = node.until("web", running).await;
+        assert_eq!(before.container_statuses, after.container_statuses);
+        node.node.pod_manager.tell(of_api(Vec::new())).unwrap();
+        node.until_gone("web").await;
+    });
+}

@@ -47,6 +47,20 @@ impl SealError {
     }
 }
 
+/// The machine's id; without one the checkpoint would be sealed with a key that the machine has no more when its id is back.
+fn machine(path: &Path) -> Result<String, SealError> {
+    let failed = |source| SealError::Key {
+        action: "read the machine's id in",
+        path: path.to_owned(),
+        source,
+    };
+    let id = fs::read_to_string(path).map_err(failed)?;
+    match id.trim().is_empty() {
+        true => Err(failed(io::Error::other("it is empty"))),
+        false => Ok(id),
+    }
+}
+
 /// The key of the checkpoint.
 pub(super) struct Seal {
     key: LessSafeKey,
@@ -68,7 +82,7 @@ impl Seal {
             Some(secret) => secret,
             None => made(folder, &path)?,
         };
-        let machine = fs::read_to_string(machine_id).unwrap_or_default();
+        let machine = machine(machine_id)?;
         let machine = machine.trim().as_bytes();
         let derived = hkdf::Salt::new(hkdf::HKDF_SHA256, SALT).extract(&secret);
         let never = "the derived length is the algorithm's own";

@@ -243,6 +243,25 @@ fn a_copy_opens_neither_without_the_key_nor_on_another_machine() {
     });
 }
 
+/// Sealed with no id, it would not open once the machine has its id again.
+#[test]
+fn without_the_machines_id_nothing_is_sealed_and_nothing_set_aside() {
+    run_paused(|| async {
+        let rig = written().await;
+        for id in [None, Some("\n")] {
+            match id {
+                Some(id) => fs::write(rig.path("machine-id"), id).unwrap(),
+                None => fs::remove_file(rig.path("machine-id")).unwrap(),
+            }
+            let why = rig.load().trouble.unwrap();
+            assert!(why.contains("machine-id"), "{why}");
+        }
+        fs::write(rig.path("machine-id"), "one\n").unwrap();
+        let back = rig.load();
+        assert!(!back.pods.is_empty(), "{:?}", back.trouble);
+    });
+}
+
 #[test]
 fn no_changed_bit_goes_unnoticed() {
     run_paused(|| async {
