@@ -23,7 +23,7 @@ pub static REQUESTED: LazyLock<IntCounterVec> = LazyLock::new(|| {
 });
 
 /// Deferred resizes that were accepted, by trigger: `periodic_retry`, `pod_resized`, `pod_updated`, `pods_added`,
-/// `pods_removed`.
+/// `pods_removed`, `pod_terminated`.
 pub static DEFERRED_ACCEPTED: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
         "kubelet_pod_deferred_accepted_resizes_total",

@@ -6,13 +6,12 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use kernel::Context;
 use logic_api::types::{PodFailure, PodUid};
 use logic_pods::admission::{self, Admission, AdmissionDecision, PodPresence};
 use metrics::pods as pod_metrics;
 
+use super::PodManager;
 use super::names::full_name;
-use super::{Msg, PodManager};
 use crate::worker::PodGoal;
 
 /// A pod that admission has deferred.
@@ -24,7 +23,7 @@ pub(super) struct DeferredPod {
 
 impl PodManager {
     /// Admits, defers or rejects a pod that holds its name.
-    pub(super) fn admit(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
+    pub(super) fn admit(&mut self, uid: PodUid, pod: Arc<Pod>) {
         let active = self.workers.active();
         let others: Vec<&Pod> = active.iter().map(|pod| &**pod).collect();
         let known = self.unmanaged.pods.as_ref();
@@ -42,7 +41,7 @@ impl PodManager {
             },
         });
         match verdict {
-            AdmissionDecision::Admit => self.begin(&uid, pod, ctx),
+            AdmissionDecision::Admit => self.begin(&uid, pod),
             AdmissionDecision::Reject(failure) => {
                 tracing::info!(pod = %full_name(&pod), "rejected: {}", failure.message);
                 let reason = admission::counted_reason(&failure.reason);
@@ -75,9 +74,9 @@ impl PodManager {
     }
 
     /// Admits deferred pods again: resources or devices may be free.
-    pub(super) fn admit_deferred(&mut self, ctx: &Context<Msg>) {
+    pub(super) fn admit_deferred(&mut self) {
         for (uid, deferred) in std::mem::take(&mut self.deferred) {
-            self.admit(uid, deferred.pod, ctx);
+            self.admit(uid, deferred.pod);
         }
     }
 }

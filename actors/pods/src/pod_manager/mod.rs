@@ -40,7 +40,8 @@ pub use self::listing::PodLookup;
 pub use self::messages::{Msg, NodeChange, PodQuery, PodSource};
 use self::names::{PodNameReservations, full_name, uid_of};
 use self::orphans::UnmanagedPods;
-use self::resize::PodResizes;
+use self::resize::{PodResizes, RetryTrigger};
+use self::workers::HeldResources;
 pub use self::workers::PodWorkers;
 use crate::pleg::{self, RuntimeReport};
 use crate::worker::{self, PodGoal, WorkerReport};
@@ -82,6 +83,8 @@ pub struct PodManager {
     ended: BTreeSet<PodUid>,
     deferred: BTreeMap<PodUid, DeferredPod>,
     resizes: PodResizes,
+    /// Whether the offline checkpoint has stood in for the API's pods.
+    restored: bool,
     clean_up_timer: Option<TimerId>,
 }
 
@@ -104,6 +107,9 @@ impl Actor for PodManager {
         for (uid, pod) in self.workers.pods() {
             self.reservations.claim(&uid, &pod);
         }
+        for uid in self.workers.deferred_resizes() {
+            self.resizes.push(&uid);
+        }
         if let Err(full) = self.peers.pleg.tell(pleg::Msg::Relist) {
             tracing::warn!("no relist for the pod manager yet: {full}");
         }
@@ -120,10 +126,11 @@ impl Actor for PodManager {
             }
             Msg::Worker(WorkerReport::Stopped { uid }) => self.stopped(&uid, ctx),
             Msg::Worker(WorkerReport::Finished { uid }) => self.finished(&uid, ctx),
+            Msg::Worker(WorkerReport::Resized { uid }) => self.resized(&uid, ctx),
             Msg::Worker(WorkerReport::Rejected { uid, failure }) => {
                 self.fail(&uid, *failure, Duration::ZERO);
             }
-            Msg::Node(change) => self.node_changed(change),
+            Msg::Node(change) => self.node_changed(change, ctx),
             Msg::Fail {
                 uid,
                 failure,
@@ -177,6 +184,7 @@ impl PodManager {
             ended: BTreeSet::new(),
             deferred: BTreeMap::new(),
             resizes: PodResizes::default(),
+            restored: false,
             clean_up_timer: None,
         }
     }
@@ -200,6 +208,7 @@ impl PodManager {
         for (uid, pod) in new {
             self.set_goal(uid, pod, ctx);
         }
+        self.decide_new_resizes(ctx);
         if source != PodSource::Api {
             self.show_static_pods();
         }
@@ -209,9 +218,11 @@ impl PodManager {
         if self.sets.contains_key(&PodSource::Api) {
             return;
         }
+        self.restored = true;
         for pod in pods {
             self.set_goal(uid_of(&pod), pod, ctx);
         }
+        self.decide_new_resizes(ctx);
     }
 
     /// Has the API show the static pods. Sent with every set, so that a lost message is soon made up for.
@@ -237,13 +248,14 @@ impl PodManager {
         }
     }
 
-    fn node_changed(&mut self, change: NodeChange) {
+    fn node_changed(&mut self, change: NodeChange, ctx: &Context<Msg>) {
         match change {
             NodeChange::Object(Some(node)) => self.set_node_object(&node),
             NodeChange::Object(None) => {}
             NodeChange::Pressures(pressures) => self.node.pressures = pressures,
             NodeChange::Shutdown(state) => self.node.shutting_down = state,
         }
+        self.retry_resizes(RetryTrigger::NodeChanged, ctx);
     }
 
     fn set_node_object(&mut self, node: &Node) {
@@ -284,9 +296,9 @@ impl PodManager {
         }
         let may_start = self.unmanaged.pods.is_some();
         if may_start && classify_arrival(&pod) != PodArrival::Live {
-            self.resume(uid, pod, ctx);
+            self.resume(uid, pod);
         } else if may_start && self.reservations.claim(&uid, &pod) {
-            self.admit(uid, pod, ctx);
+            self.admit(uid, pod);
         } else {
             self.reservations.wait(uid, pod);
         }
@@ -296,7 +308,8 @@ impl PodManager {
     fn delete(&mut self, uid: &PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
         self.stop_waiting(uid, ctx);
         if self.workers.desired(uid).is_some() {
-            return self.workers.set_goal(uid, PodGoal::end(pod));
+            self.workers.set_goal(uid, PodGoal::end(pod));
+            return;
         }
         match &self.unmanaged.pods {
             // Before the first relist it is unknown whether anything of it exists.
@@ -361,18 +374,28 @@ impl PodManager {
             }
             self.set_goal(next, pod, ctx);
         }
-        self.retry_deferred(ctx);
+        self.retry_deferred(RetryTrigger::PodsRemoved, ctx);
         self.schedule_clean_up(ctx);
     }
 
     fn stopped(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
         self.workers.mark_stopped(uid);
-        self.retry_deferred(ctx);
+        let trigger = match self.is_desired(uid) {
+            true => RetryTrigger::PodTerminated,
+            false => RetryTrigger::PodsRemoved,
+        };
+        self.retry_deferred(trigger, ctx);
     }
 
-    fn retry_deferred(&mut self, ctx: &Context<Msg>) {
-        self.admit_deferred(ctx);
-        self.retry_resizes(ctx);
+    fn resized(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
+        if self.workers.mark_resized(uid) == HeldResources::Less {
+            self.retry_deferred(RetryTrigger::PodResized, ctx);
+        }
+    }
+
+    fn retry_deferred(&mut self, trigger: RetryTrigger, ctx: &Context<Msg>) {
+        self.admit_deferred();
+        self.retry_resizes(trigger, ctx);
     }
 
     fn fail(&mut self, uid: &PodUid, failure: PodFailure, grace: Duration) {
@@ -390,6 +413,12 @@ impl PodManager {
 
     fn is_desired(&self, uid: &PodUid) -> bool {
         self.sets.values().any(|pods| pods.contains_key(uid))
+    }
+
+    /// Whether all pods of this node are known, and those that run have their workers.
+    fn all_pods_known(&self) -> bool {
+        let restored = |source: &PodSource| *source == PodSource::Api && self.restored;
+        self.unmanaged.pods.is_some() && self.missing_sources().iter().all(restored)
     }
 
     fn missing_sources(&self) -> Vec<PodSource> {

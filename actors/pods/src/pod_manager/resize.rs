@@ -29,8 +29,8 @@ const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct PodResizes {
     /// Allocations of pods that an earlier life of the agent made and that have not started in this one.
     earlier: BTreeMap<PodUid, AllocatedResources>,
-    /// Since when each pod's resize is pending.
-    waiting: BTreeMap<PodUid, Timestamp>,
+    /// The pods whose resizes wait for a decision, and since when each is deferred; none before the first decision.
+    waiting: BTreeMap<PodUid, Option<Timestamp>>,
 }
 
 impl PodResizes {
@@ -49,11 +49,50 @@ impl PodResizes {
         self.earlier.remove(uid);
         self.waiting.remove(uid);
     }
+
+    fn defer(&mut self, uid: &PodUid, now: Timestamp) {
+        let since = self.waiting.entry(uid.clone()).or_default();
+        since.get_or_insert(now);
+    }
+
+    /// Queues a pod; one that is deferred already keeps its place.
+    pub(super) fn push(&mut self, uid: &PodUid) {
+        self.waiting.entry(uid.clone()).or_default();
+    }
+}
+
+/// Why pending resizes are decided again: upstream's label of the metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RetryTrigger {
+    /// Every source has sent its pods, and all of them count.
+    PodsAdded,
+    PodUpdated,
+    /// Another pod holds less than before.
+    PodResized,
+    PodTerminated,
+    PodsRemoved,
+    /// The node has changed, which upstream finds with its next period.
+    NodeChanged,
+}
+
+impl RetryTrigger {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::PodsAdded => "pods_added",
+            Self::PodUpdated => "pod_updated",
+            Self::PodResized => "pod_resized",
+            Self::PodTerminated => "pod_terminated",
+            Self::PodsRemoved => "pods_removed",
+            Self::NodeChanged => "periodic_retry",
+        }
+    }
 }
 
 impl PodManager {
     /// Starts an admitted pod, with its earlier allocation if it has one.
-    pub(super) fn begin(&mut self, uid: &PodUid, spec: Arc<Pod>, ctx: &Context<Msg>) {
+    /// What it wants beyond that is decided when all pods of its source have been admitted: those that run already
+    /// must count.
+    pub(super) fn begin(&mut self, uid: &PodUid, spec: Arc<Pod>) {
         let desired = match self.resizes.earlier.remove(uid) {
             Some(allocated) if resize::pod_differs(&spec, &allocated) => PodGoal {
                 allocated: Arc::new(resize::apply(&spec, &allocated)),
@@ -64,7 +103,14 @@ impl PodManager {
         let wants_more = !Arc::ptr_eq(&desired.allocated, &desired.desired);
         self.workers.spawn(uid, desired);
         if wants_more {
-            self.answer(uid, "pods_added", ctx);
+            self.resizes.push(uid);
+        }
+    }
+
+    /// Decides about the resizes that came with new pods.
+    pub(super) fn decide_new_resizes(&mut self, ctx: &Context<Msg>) {
+        if self.resizes.waiting.values().any(Option::is_none) {
+            self.retry_resizes(RetryTrigger::PodsAdded, ctx);
         }
     }
 
@@ -88,24 +134,29 @@ impl PodManager {
             true => spec.clone(),
             false => Arc::new(resize::apply(&spec, &allocated)),
         };
-        let pending = desired.pending.filter(|_| !same);
-        self.workers.set_goal(
-            uid,
-            PodGoal {
-                desired: spec,
-                allocated: pod,
-                lifecycle: desired.lifecycle,
-                pending,
-            },
-        );
-        if !same {
-            self.answer(uid, "pod_updated", ctx);
+        let goal = PodGoal {
+            pending: desired.pending.filter(|_| !same),
+            desired: spec,
+            allocated: pod,
+            lifecycle: desired.lifecycle,
+            resized: desired.resized,
+        };
+        self.workers.set_goal(uid, goal);
+        if same {
+            self.resizes.waiting.remove(uid);
+        } else {
+            self.resizes.push(uid);
+            self.retry_resizes(RetryTrigger::PodUpdated, ctx);
         }
     }
 
-    /// Retries pending resizes, in upstream's order.
-    pub(super) fn retry_resizes(&mut self, ctx: &Context<Msg>) {
-        let waiting: Vec<(PodGoal, AllocatedResources, Timestamp)> = self
+    /// Decides about pending resizes, in upstream's order; not before all pods of this node are
+    /// known.
+    pub(super) fn retry_resizes(&mut self, trigger: RetryTrigger, ctx: &Context<Msg>) {
+        if self.resizes.waiting.is_empty() || !self.all_pods_known() {
+            return;
+        }
+        let waiting: Vec<(PodGoal, AllocatedResources, Option<Timestamp>)> = self
             .resizes
             .waiting
             .iter()
@@ -120,17 +171,16 @@ impl PodManager {
             .map(|(desired, allocated, since)| PendingResize {
                 pod: &desired.desired,
                 allocated,
-                since: Some(*since),
+                since: *since,
             })
             .collect();
         for uid in resize::order(&pending) {
-            self.answer(&uid, "pods_removed", ctx);
+            self.decide_resize(&uid, trigger, ctx);
         }
     }
 
-    /// Decides what is allocated of a running pod's desired resources, and tells its worker. `trigger` is upstream's
-    /// label for why it is decided now.
-    fn answer(&mut self, uid: &PodUid, trigger: &str, ctx: &Context<Msg>) {
+    /// Decides what is allocated of a running pod's desired resources, and tells its worker.
+    fn decide_resize(&mut self, uid: &PodUid, trigger: RetryTrigger, ctx: &Context<Msg>) {
         let Some(desired) = self.workers.desired(uid).filter(PodGoal::is_run) else {
             self.resizes.waiting.remove(uid);
             return;
@@ -141,36 +191,46 @@ impl PodManager {
             wanted: &desired.desired,
             allocated: &AllocatedResources::of(&desired.allocated),
             others: &others,
+            used: Some(&self.workers.used(uid)),
             node: &self.node.facts,
             pressures: &self.node.pressures,
             shutting_down: self.node.shutting_down,
         });
         let next = match answer {
-            Allocation::Unchanged => PodGoal::run(desired.desired),
+            Allocation::Unchanged => PodGoal {
+                resized: desired.resized,
+                ..PodGoal::run(desired.desired)
+            },
             Allocation::Allocated(_) => {
                 if matches!(desired.pending, Some((ResizeRefusal::Deferred, _))) {
-                    let accepted = resizes::DEFERRED_ACCEPTED.with_label_values(&[trigger]);
-                    accepted.inc();
+                    let trigger = [trigger.as_str()];
+                    resizes::DEFERRED_ACCEPTED.with_label_values(&trigger).inc();
                 }
-                PodGoal::run(desired.desired)
+                PodGoal {
+                    resized: desired.desired.metadata.generation,
+                    ..PodGoal::run(desired.desired)
+                }
             }
             Allocation::Preempt {
                 victims, failure, ..
             } => {
                 self.end_victims(&victims, &failure);
                 // Retried when they have ended.
-                self.resizes.waiting.insert(uid.clone(), ctx.timestamp());
-                return;
+                return self.resizes.defer(uid, ctx.timestamp());
             }
             Allocation::Refused(refusal, why) => {
-                let since = self.resizes.waiting.entry(uid.clone());
-                since.or_insert_with(|| ctx.timestamp());
-                if refusal == ResizeRefusal::Infeasible {
-                    let detail = resize::infeasible_detail(&why);
-                    resizes::INFEASIBLE.with_label_values(&[detail]).inc();
+                match refusal {
+                    ResizeRefusal::Deferred => self.resizes.defer(uid, ctx.timestamp()),
+                    // Only another definition helps.
+                    ResizeRefusal::Infeasible => {
+                        self.resizes.waiting.remove(uid);
+                        let detail = resize::infeasible_detail(&why);
+                        resizes::INFEASIBLE.with_label_values(&[detail]).inc();
+                    }
                 }
                 let pending = Some((refusal, why));
-                return self.workers.set_goal(uid, PodGoal { pending, ..desired });
+                self.workers.set_goal(uid, PodGoal { pending, ..desired });
+                return;
             }
         };
         self.resizes.waiting.remove(uid);

@@ -9,10 +9,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::watch;
 use kernel::{Addr, ChildSpec, Supervisor};
-use logic_api::pod::requests::{self, ResourceAmounts};
+use logic_api::pod::requests::{
+    self, CPU, MEMORY, OverheadPolicy, RequestBasis, ResourceAmounts, pod_requests,
+};
+use logic_api::quantity::{Quantity, compare};
 use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_pods::admission::total_requests;
+use logic_pods::resize::ResizeRefusal;
 use state::{status, user_namespaces};
 
 use super::names::full_name;
@@ -40,8 +44,15 @@ struct WorkerHandle {
     missed: Rc<Cell<bool>>,
     /// Set when nothing of the pod runs any more: its allocated resources are free.
     stopped: Cell<bool>,
-    /// The pod's allocated resources: computed once, read by the admission of every other pod.
-    requested: RefCell<ResourceAmounts>,
+    /// What the pod holds: computed once, read by the admission of every other pod.
+    held: RefCell<ResourceAmounts>,
+}
+
+/// Whether a pod holds less CPU or memory than before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeldResources {
+    Less,
+    NoLess,
 }
 
 impl PodWorkers {
@@ -56,7 +67,7 @@ impl PodWorkers {
 
     pub(super) fn spawn(&self, uid: &PodUid, desired: PodGoal) {
         let (addr, port) = kernel::mailbox(MAILBOX);
-        let requested = RefCell::new(total_requests(&desired.allocated));
+        let held = RefCell::new(total_requests(&desired.allocated));
         let (sender, receiver) = watch::channel(desired);
         let missed = Rc::new(Cell::new(false));
         let updates = worker::PodUpdates {
@@ -74,7 +85,7 @@ impl PodWorkers {
             goal: sender,
             missed,
             stopped: Cell::new(false),
-            requested,
+            held,
         };
         self.list.borrow_mut().insert(uid.clone(), worker);
     }
@@ -95,11 +106,16 @@ impl PodWorkers {
             differs
         });
         if changed {
-            worker
-                .requested
-                .replace(total_requests(&worker.goal.borrow().allocated));
+            worker.hold_allocated_too();
             worker.tell(worker::Msg::Wake);
         }
+    }
+
+    /// A pod's containers have what it is allocated: what it had beyond is free.
+    pub(super) fn mark_resized(&self, uid: &PodUid) -> HeldResources {
+        let list = self.list.borrow();
+        list.get(uid)
+            .map_or(HeldResources::NoLess, WorkerHandle::hold_allocated_only)
     }
 
     /// Sets the node's addresses that pods' statuses show, from the node's object; while that has none, those of
@@ -143,6 +159,17 @@ impl PodWorkers {
             .iter()
             .map(|(uid, worker)| (uid.clone(), worker.goal.borrow().allocated.clone()));
         pods.collect()
+    }
+
+    /// The pods whose resizes are deferred.
+    pub(super) fn deferred_resizes(&self) -> Vec<PodUid> {
+        let deferred = |goal: &PodGoal| matches!(goal.pending, Some((ResizeRefusal::Deferred, _)));
+        let list = self.list.borrow();
+        let waiting = list.iter().filter(|(_, worker)| {
+            let goal = worker.goal.borrow();
+            goal.is_run() && deferred(&goal)
+        });
+        waiting.map(|(uid, _)| uid.clone()).collect()
     }
 
     /// The full names of static pods that are ending.
@@ -205,7 +232,7 @@ impl PodWorkers {
         drop(self.peers.volumes.tell(volumes::Msg::Pods(pods)));
     }
 
-    /// The sum of the resources allocated to all pods but this one.
+    /// The sum of what all pods but this one hold.
     pub(super) fn used(&self, except: &PodUid) -> ResourceAmounts {
         let list = self.list.borrow();
         let others = list
@@ -213,7 +240,7 @@ impl PodWorkers {
             .filter(|(uid, worker)| *uid != except && !worker.stopped.get());
         let mut used = ResourceAmounts::new();
         for (_, worker) in others {
-            requests::add(&mut used, &worker.requested.borrow());
+            requests::add(&mut used, &worker.held.borrow());
         }
         used
     }
@@ -263,6 +290,31 @@ impl PodWorkers {
 }
 
 impl WorkerHandle {
+    /// Adds what the pod is allocated now: until that is carried out it holds what it had as well.
+    fn hold_allocated_too(&self) {
+        let allocated = self.allocated();
+        requests::raise(&mut self.held.borrow_mut(), allocated);
+    }
+
+    fn hold_allocated_only(&self) -> HeldResources {
+        let before = self.held.replace(self.allocated());
+        let now = self.held.borrow();
+        let none = Quantity::zero();
+        let shrank = |name| {
+            let (now, before) = (now.get(name), before.get(name));
+            compare(now.unwrap_or(&none), before.unwrap_or(&none)).is_lt()
+        };
+        match [CPU, MEMORY].into_iter().any(shrank) {
+            true => HeldResources::Less,
+            false => HeldResources::NoLess,
+        }
+    }
+
+    fn allocated(&self) -> ResourceAmounts {
+        let goal = self.goal.borrow();
+        pod_requests(&goal.allocated, RequestBasis::Spec, OverheadPolicy::Counted)
+    }
+
     /// A full mailbox loses nothing: the goal is in the watch, and the worker fetches the runtime's state
     /// when it handles the messages that did fit.
     fn tell(&self, msg: worker::Msg) {

@@ -18,6 +18,8 @@ pub struct PodGoal {
     pub lifecycle: Lifecycle,
     /// A resize that is desired but not allocated, with the reason.
     pub pending: Option<(ResizeRefusal, String)>,
+    /// The generation of the pod whose resize was allocated last; none before the first one.
+    pub resized: Option<i64>,
 }
 
 /// Whether a pod runs or ends.
@@ -41,6 +43,7 @@ impl PartialEq for PodGoal {
     fn eq(&self, other: &PodGoal) -> bool {
         self.lifecycle == other.lifecycle
             && self.pending == other.pending
+            && self.resized == other.resized
             && Arc::ptr_eq(&self.desired, &other.desired)
             && Arc::ptr_eq(&self.allocated, &other.allocated)
     }
@@ -69,6 +72,7 @@ impl PodGoal {
             allocated: pod,
             lifecycle,
             pending: None,
+            resized: None,
         }
     }
 

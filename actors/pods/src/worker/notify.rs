@@ -19,6 +19,8 @@ use crate::prober;
 pub enum WorkerReport {
     /// Nothing of the pod runs any more: its resources are free.
     Stopped { uid: PodUid },
+    /// The pod's containers have what it is allocated: what they had beyond is free.
+    Resized { uid: PodUid },
     /// The worker has ended: the pod is gone, and its name is free.
     Finished { uid: PodUid },
     /// The pod has no room on this node: the pod manager has it failed.
@@ -32,10 +34,15 @@ pub enum WorkerReport {
 #[derive(Debug, Default)]
 pub(super) struct LastNotified {
     settled: bool,
+    resized: Option<CarriedOut>,
     over: bool,
     probed: Option<ProberInput>,
     logged: Vec<RunningLog>,
 }
+
+/// The resize that was carried out last: the pod's generation, if this life of the agent allocated it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CarriedOut(pub(super) Option<i64>);
 
 /// The part of a pod that the prober depends on.
 #[derive(Debug, PartialEq)]
@@ -51,6 +58,7 @@ impl PodWorker {
     pub(super) fn notify_peers(&mut self, ctx: &mut Context<Msg>) {
         let sent = [
             self.notify_stopped(),
+            self.notify_resized(),
             self.notify_over(),
             self.notify_prober(ctx),
             self.notify_logs(),
@@ -70,6 +78,20 @@ impl PodWorker {
             return self.published.last_notified.settled;
         }
         true
+    }
+
+    /// Reports each resize that has been carried out; a pod that was adopted may have been in the middle of one.
+    fn notify_resized(&mut self) -> bool {
+        let carried_out = self.published.carried_out;
+        if carried_out.is_none() || self.published.last_notified.resized == carried_out {
+            return true;
+        }
+        let uid = self.uid.clone();
+        let sent = self.peers.pod_manager.tell(WorkerReport::Resized { uid });
+        if sent.is_ok() {
+            self.published.last_notified.resized = carried_out;
+        }
+        sent.is_ok()
     }
 
     /// Reports once that the pod's volumes are gone and that it needs no objects any more.

@@ -13,6 +13,7 @@ use logic_resources::resources::linux_resources;
 use state::checkpoints::ContainerResources;
 
 use super::context::{PlanExecutor, SyncProblem};
+use super::notify::CarriedOut;
 use super::retries::RetryKey;
 use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF};
 
@@ -29,20 +30,29 @@ impl PodWorker {
             }
         };
         let syncing = self.sync_status.state == PodWorkerState::Syncing;
-        let pending = self.updates.goal.borrow().pending.clone();
+        let (pending, resized) = {
+            let goal = self.updates.goal.borrow();
+            (goal.pending.clone(), goal.resized)
+        };
+        if resized.is_some() && resized != before.generation {
+            // What failed was the allocation before.
+            self.retries.forget_resizes();
+        }
         let mut names = self.checkpoint.record.actuated.keys();
         let next = ResizeState {
             in_progress: syncing && resize::in_progress(pod, &self.actuated(pod), seen),
             error: names
                 .find_map(|name| self.retries.reason(&RetryKey::Resize(name.clone())))
                 .map(|problem| problem.message.clone()),
-            generation: before.carried_out(pending.is_some(), pod.metadata.generation),
+            generation: before.carried_out(resized, pod.metadata.generation),
             pending,
         };
+        self.published.carried_out = (!next.in_progress).then_some(CarriedOut(resized));
         if next == self.published.resize {
             return;
         }
-        let events: Vec<HistoryEvent> = resize_events(&before, &next)
+        let events: Vec<HistoryEvent> = before
+            .events(&next)
             .map(|happening| {
                 let generation = match &happening {
                     ResizeEvent::Completed => before.generation,
@@ -75,21 +85,6 @@ impl PodWorker {
         }
         Cow::Owned(actuated)
     }
-}
-
-fn resize_events(old: &ResizeState, new: &ResizeState) -> impl Iterator<Item = ResizeEvent> {
-    let waits = new.pending.clone().filter(|_| new.pending != old.pending);
-    let failed = new.error.clone().filter(|_| new.error != old.error);
-    let moved = match (old.in_progress, new.in_progress) {
-        (false, true) => Some(ResizeEvent::Started),
-        (true, false) => Some(ResizeEvent::Completed),
-        (false, false) | (true, true) => None,
-    };
-    let waits = waits.map(|(refusal, why)| ResizeEvent::Waits(refusal, why));
-    moved
-        .into_iter()
-        .chain(waits)
-        .chain(failed.map(ResizeEvent::Failed))
 }
 
 fn count(began: Instant, success: bool) {

@@ -39,6 +39,13 @@ impl Retries {
         self.reasons.remove(&RetryKey::Resize(container.to_owned()));
     }
 
+    /// Forgets failed resizes, and tries at once: other resources are allocated.
+    pub(super) fn forget_resizes(&mut self) {
+        let is_resize = |key: &RetryKey| matches!(key, RetryKey::Resize(_));
+        self.not_before.retain(|key, _| !is_resize(key));
+        self.reasons.retain(|key, _| !is_resize(key));
+    }
+
     /// Forgets the back-offs that have passed.
     pub(super) fn forget_due(&mut self, now: Instant) {
         self.not_before.retain(|_, until| *until > now);

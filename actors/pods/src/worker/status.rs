@@ -15,7 +15,7 @@ use logic_pods::resize::ResizeState;
 use logic_pods::status::{self, StatusInput, StatusStage};
 use state::status as status_manager;
 
-use super::notify::LastNotified;
+use super::notify::{CarriedOut, LastNotified};
 use super::{Activity, Msg, PodWorker, PodWorkerState, history};
 
 /// The published status, and what the next one depends on.
@@ -27,6 +27,8 @@ pub(super) struct PublishedStatus {
     /// Waiting reasons of the last plan, by container, for the status.
     pub(super) waiting: BTreeMap<String, WaitingReason>,
     pub(super) resize: ResizeState,
+    /// None while a resize is in progress.
+    pub(super) carried_out: Option<CarriedOut>,
     pub(super) last_notified: LastNotified,
 }
 

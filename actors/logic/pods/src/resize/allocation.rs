@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use logic_api::pod::requests::{self, CPU, MEMORY, request, whole};
+use logic_api::pod::requests::{self, CPU, MEMORY, ResourceAmounts, request, whole};
 use logic_api::pod::{PodView, is_sidecar};
 use logic_api::quantity::compare;
 use logic_api::types::{PodFailure, PodUid};
@@ -54,6 +54,8 @@ pub struct ResizeInput<'a> {
     pub allocated: &'a AllocatedResources,
     /// The other active pods with what they are allocated.
     pub others: &'a [&'a Pod],
+    /// What they hold together, where that is known: one that shrinks holds what it had until it is carried out.
+    pub used: Option<&'a ResourceAmounts>,
     pub node: &'a NodeFacts,
     /// The signals that the node is under pressure of.
     pub pressures: &'a BTreeSet<Signal>,
@@ -87,7 +89,7 @@ pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
     let admission = Admission {
         pod: input.wanted,
         others: input.others,
-        used: None,
+        used: input.used,
         node: input.node,
         pressures: input.pressures,
         shutting_down: input.shutting_down,

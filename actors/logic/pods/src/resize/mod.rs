@@ -84,32 +84,30 @@ impl ResizeState {
         state
     }
 
-    /// Which generation is carried out, where the pod is at `newest`: an older one while the newest waits.
-    pub fn carried_out(&self, waits: bool, newest: Option<i64>) -> Option<i64> {
-        let older = self.generation.filter(|_| self.in_progress && waits);
-        older.or(newest)
+    /// Which generation is carried out: the one whose resources were `allocated` last, or the one that was carried
+    /// out before. Without either it is the pod's `newest`. Newer ones that are refused, or ask for nothing else,
+    /// change nothing.
+    pub fn carried_out(&self, allocated: Option<i64>, newest: Option<i64>) -> Option<i64> {
+        let before = self.generation.filter(|_| self.in_progress);
+        allocated.or(before).or(newest)
     }
 
-    /// The progress after a decision for this generation of the pod. A new allocation clears the error of the one
-    /// before.
-    #[must_use]
-    pub fn answered(&self, answer: &Allocation, generation: Option<i64>) -> Self {
-        match answer {
-            Allocation::Unchanged => Self {
-                pending: None,
-                ..self.clone()
-            },
-            Allocation::Refused(refusal, why) => Self {
-                pending: Some((*refusal, why.clone())),
-                ..self.clone()
-            },
-            Allocation::Allocated(_) | Allocation::Preempt { .. } => Self {
-                pending: None,
-                in_progress: true,
-                error: None,
-                generation,
-            },
-        }
+    /// What happened on the way to `next`. Each allocation starts a resize, one that overtakes another too.
+    pub fn events<'a>(&self, next: &'a Self) -> impl Iterator<Item = ResizeEvent> + use<'a> {
+        let waits = next
+            .pending
+            .as_ref()
+            .filter(|_| next.pending != self.pending);
+        let failed = next.error.as_ref().filter(|_| next.error != self.error);
+        let moved = match (self.in_progress, next.in_progress) {
+            (true, true) if self.generation != next.generation => Some(ResizeEvent::Started),
+            (false, true) => Some(ResizeEvent::Started),
+            (true, false) => Some(ResizeEvent::Completed),
+            (false, false) | (true, true) => None,
+        };
+        let waits = waits.map(|(refusal, why)| ResizeEvent::Waits(*refusal, why.clone()));
+        let failed = failed.map(|why| ResizeEvent::Failed(why.clone()));
+        moved.into_iter().chain(waits).chain(failed)
     }
 }
 

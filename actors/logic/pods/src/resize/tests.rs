@@ -50,6 +50,7 @@ fn asked(old: &Pod, new: &Pod, others: &[&Pod], node: &NodeFacts) -> Allocation 
         wanted: new,
         allocated: &AllocatedResources::of(old),
         others,
+        used: None,
         node,
         pressures: &BTreeSet::new(),
         shutting_down: NodeShutdown::No,
@@ -404,37 +405,6 @@ fn events_name_the_resources_of_every_container() {
     assert_eq!(told.reason, "ResizeInfeasible");
 }
 
-#[test]
-fn an_answer_moves_the_state_and_a_new_allocation_forgets_old_errors() {
-    let failed = ResizeState {
-        in_progress: true,
-        error: Some("no".into()),
-        generation: Some(2),
-        pending: None,
-    };
-    let waits = failed.answered(
-        &Allocation::Refused(ResizeRefusal::Deferred, "later".into()),
-        Some(3),
-    );
-    assert_eq!(
-        waits.pending,
-        Some((ResizeRefusal::Deferred, "later".to_owned()))
-    );
-    assert_eq!((waits.in_progress, waits.generation), (true, Some(2)));
-    let back = waits.answered(&Allocation::Unchanged, Some(4));
-    assert_eq!(back, failed);
-    let begun = waits.answered(
-        &Allocation::Allocated(AllocatedResources::default()),
-        Some(4),
-    );
-    let expected = ResizeState {
-        in_progress: true,
-        generation: Some(4),
-        ..ResizeState::default()
-    };
-    assert_eq!(begun, expected);
-}
-
 /// Upstream's TestBackfillPodResizeConditions.
 #[test]
 fn a_new_worker_goes_on_with_the_resize_that_was_told() {
@@ -490,17 +460,54 @@ fn a_new_worker_goes_on_with_the_resize_that_was_told() {
     }
 }
 
-/// Upstream's TestPodResizeConditions: what is carried out keeps its generation while a newer wish waits.
+/// Upstream's TestRetryPendingResizesMultipleConditions and TestClearPodResizeInProgressCondition, row by row.
 #[test]
-fn what_is_carried_out_keeps_its_generation_while_a_newer_wish_waits() {
+fn what_is_carried_out_keeps_the_generation_that_was_allocated() {
+    use ResizeEvent::{Completed, Started, Waits};
+    const WHY: &str =
+        "Node didn't have enough resource: cpu, requested: 5000, used: 0, capacity: 4000";
+    let waits = || Some((ResizeRefusal::Deferred, WHY.to_owned()));
+    let deferred = || Waits(ResizeRefusal::Deferred, WHY.to_owned());
+    // the pod's generation, the one allocated last, what waits, whether it is in progress; the one carried out, events
+    let rows = [
+        (1, Some(1), None, true, 1, vec![Started]),
+        (2, Some(1), waits(), true, 1, vec![deferred()]),
+        (2, Some(1), waits(), true, 1, vec![]),
+        (3, Some(1), None, true, 1, vec![]),
+        (4, Some(1), None, true, 1, vec![]),
+        (5, Some(5), None, true, 5, vec![Started]),
+        (5, Some(5), None, false, 5, vec![Completed]),
+        (6, Some(5), None, false, 5, vec![]),
+    ];
+    let mut state = ResizeState::default();
+    for (newest, allocated, pending, in_progress, expected, events) in rows {
+        let next = ResizeState {
+            pending,
+            in_progress,
+            error: None,
+            generation: state.carried_out(allocated, Some(newest)),
+        };
+        assert_eq!(next.generation, Some(expected), "{newest}");
+        assert_eq!(state.events(&next).collect::<Vec<_>>(), events, "{newest}");
+        state = next;
+    }
+}
+
+/// Upstream's TestPodResizeConditions: a new worker goes on with what the status says is carried out.
+#[test]
+fn without_an_allocation_of_this_life_the_one_in_progress_goes_on() {
     let under_way = ResizeState {
         in_progress: true,
         generation: Some(2),
         ..ResizeState::default()
     };
-    assert_eq!(under_way.carried_out(true, Some(3)), Some(2));
-    assert_eq!(under_way.carried_out(false, Some(3)), Some(3));
-    assert_eq!(ResizeState::default().carried_out(true, Some(3)), Some(3));
+    assert_eq!(under_way.carried_out(None, Some(3)), Some(2));
+    assert_eq!(under_way.carried_out(Some(3), Some(3)), Some(3));
+    let over = ResizeState {
+        in_progress: false,
+        ..under_way
+    };
+    assert_eq!(over.carried_out(None, Some(3)), Some(3));
 }
 
 proptest! {

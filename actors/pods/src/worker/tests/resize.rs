@@ -3,16 +3,26 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kernel::testing::run_paused;
+use kernel::InjectedFault;
+use kernel::testing::{pass, run_paused};
 use logic_api::testing::yaml::pod;
+use logic_api::types::PodUid;
+use logic_resources::thresholds::Signal;
 
 use super::{container, phase};
+use crate::pod_manager::{self, NodeChange};
 use crate::testing::TestNode;
 
+const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
+
 fn web(cpu: &str, generation: i64) -> Arc<Pod> {
+    named("web", cpu, generation)
+}
+
+fn named(name: &str, cpu: &str, generation: i64) -> Arc<Pod> {
     let mut web = (*pod(&format!(
         "
-metadata: {{name: web}}
+metadata: {{name: {name}}}
 spec:
   terminationGracePeriodSeconds: 1
   containers:
@@ -92,10 +102,7 @@ fn a_resize_is_carried_out_without_a_restart() {
 fn a_resize_waits_for_room_or_is_refused_for_good() {
     run_paused(|| async {
         let node = TestNode::start().await;
-        let mut other = (*web("2", 1)).clone();
-        other.metadata.name = Some("other".into());
-        other.metadata.uid = Some("other".into());
-        let other = Arc::new(other);
+        let other = named("other", "2", 1);
         node.desire(&[web("1", 1), other.clone()]);
         for name in ["web", "other"] {
             node.until(name, phase("Running")).await;
@@ -152,5 +159,137 @@ fn what_is_allocated_survives_the_agent() {
         let status = node.until("web", refused).await;
         assert_eq!(allocated(&status).as_deref(), Some("1"));
         assert_eq!(container(&status, "app").restart_count, 0);
+    });
+}
+
+fn deferred(status: &PodStatus) -> bool {
+    condition(status, "PodResizePending").as_deref() == Some("Deferred")
+}
+
+fn has(cpu: &str) -> impl Fn(&PodStatus) -> bool {
+    move |status| allocated(status).as_deref() == Some(cpu)
+}
+
+/// Upstream's TestRecordPodDeferredAcceptedResizes, for each of its triggers.
+#[test]
+fn a_deferred_resize_is_allocated_as_soon_as_anything_makes_room() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let accepted = |trigger: &str| {
+            let sample = format!(
+                "kubelet_pod_deferred_accepted_resizes_total{{retry_trigger=\"{trigger}\"}} 1"
+            );
+            let text = metrics::text();
+            assert!(text.lines().any(|line| line == sample), "{trigger}: {text}");
+        };
+        let other = |cpu| named("other", cpu, 1);
+        node.desire(&[web("500m", 1), other("2")]);
+        for name in ["web", "other"] {
+            node.until(name, phase("Running")).await;
+        }
+        // A resize that fits at once was never deferred.
+        node.desire(&[web("1", 2), other("2")]);
+        node.until("web", has("1")).await;
+        assert!(!metrics::text().contains("accepted_resizes_total{"));
+
+        // A smaller wish is another one.
+        node.desire(&[web("3", 3), other("2")]);
+        node.until("web", deferred).await;
+        node.desire(&[web("2", 4), other("2")]);
+        node.until("web", has("2")).await;
+        accepted("pod_updated");
+
+        // What has not been taken from a container is not free.
+        node.desire(&[web("3", 5), other("2")]);
+        node.until("web", deferred).await;
+        node.script(
+            r#"{"faults": [{"call": "UpdateContainerResources", "times": 3, "code": "Internal", "message": "no"}]}"#,
+        );
+        node.desire(&[web("3", 5), other("1")]);
+        node.until("other", has("1")).await;
+        pass(SECOND).await;
+        let statuses = node.statuses().await;
+        assert!(deferred(&statuses[&PodUid::from("web")]));
+        let fails = condition(&statuses[&PodUid::from("other")], "PodResizeInProgress");
+        assert_eq!(fails.as_deref(), Some("Error"));
+        node.until("web", has("3")).await;
+        accepted("pod_resized");
+
+        // The node itself may stand in the way.
+        let pressures = |signals: &[Signal]| {
+            let change = NodeChange::Pressures(signals.iter().copied().collect());
+            node.node
+                .pod_manager
+                .tell(pod_manager::Msg::Node(change))
+                .unwrap();
+        };
+        pressures(&[Signal::PidAvailable]);
+        node.desire(&[web("2", 6), other("1")]);
+        node.until("web", deferred).await;
+        pressures(&[]);
+        node.until("web", has("2")).await;
+        accepted("periodic_retry");
+    });
+}
+
+#[test]
+fn a_deferred_resize_is_allocated_when_another_pod_has_ended() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let job = named("job", "2", 1);
+        let mut job = (*job).clone();
+        let spec = job.spec.as_mut().unwrap();
+        spec.restart_policy = Some("Never".into());
+        spec.containers[0].command = Some(vec!["sleep".into(), "60".into()]);
+        let job = Arc::new(job);
+        node.desire(&[web("1", 1), job.clone()]);
+        node.until("web", phase("Running")).await;
+        node.desire(&[web("3", 2), job]);
+        node.until("web", deferred).await;
+        node.until("web", has("3")).await;
+        let sample =
+            "kubelet_pod_deferred_accepted_resizes_total{retry_trigger=\"pod_terminated\"} 1";
+        assert!(metrics::text().lines().any(|line| line == sample));
+    });
+}
+
+/// Upstream's HandlePodAdditions: no resize is decided before all pods that are here have been admitted.
+#[test]
+fn what_a_pod_wants_beyond_its_allocation_waits_for_the_pods_that_run_already() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let (first, second) = (named("a", "1", 1), named("b", "2", 1));
+        node.desire(&[first, second.clone()]);
+        for name in ["a", "b"] {
+            node.until(name, phase("Running")).await;
+        }
+        pass(SECOND).await;
+        let node = node.restart().await;
+        node.desire(&[named("a", "3", 2), second]);
+        let status = node.until("a", deferred).await;
+        assert_eq!(allocated(&status).as_deref(), Some("1"));
+        node.desire(&[named("a", "3", 2)]);
+        node.until("a", has("3")).await;
+    });
+}
+
+#[test]
+fn a_deferred_resize_outlives_a_pod_manager_that_fails() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let other = named("other", "2", 1);
+        node.desire(&[web("1", 1), other.clone()]);
+        node.until("web", phase("Running")).await;
+        node.desire(&[web("3", 2), other.clone()]);
+        node.until("web", deferred).await;
+        let manager = "oxlet/pods/pod-manager";
+        node.node
+            .root
+            .inject(manager, InjectedFault::Panic)
+            .unwrap();
+        node.desire(&[web("3", 2), other]);
+        pass(5 * SECOND).await;
+        node.desire(&[web("3", 2)]);
+        node.until("web", has("3")).await;
     });
 }

@@ -147,7 +147,7 @@ pub fn add(total: &mut ResourceAmounts, more: &ResourceAmounts) {
 }
 
 /// The larger one of each resource.
-fn raise(total: &mut ResourceAmounts, other: ResourceAmounts) {
+pub fn raise(total: &mut ResourceAmounts, other: ResourceAmounts) {
     for (name, amount) in other {
         let larger = |old| compare(&amount, old) == Ordering::Greater;
         if total.get(&name).is_none_or(larger) {
