@@ -198,3 +198,62 @@ fn log(what: &str, result: io::Result<()>) {
         tracing::warn!("{what}: {error}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kernel::testing::run_paused;
+    use logic_api::testing::yaml::pod;
+
+    use super::*;
+
+    /// Upstream's TestClean.
+    #[test]
+    fn an_instance_takes_its_log_and_what_rotation_made_of_it_with_it() {
+        run_paused(|| async {
+            let folder = tempfile::tempdir().unwrap();
+            let node = NodePolicy {
+                pod_logs_dir: folder.path().join("logs"),
+                container_logs_dir: folder.path().join("links"),
+                ..NodePolicy::default()
+            };
+            let pod = pod("metadata: {name: p}\nspec: {containers: [{name: app}, {name: app2}]}");
+            let logs = log_folder(&node.pod_logs_dir, &pod);
+            let instance = |name: &str, attempt| ContainerInstance {
+                id: "id".into(),
+                name: name.into(),
+                attempt,
+            };
+            fs::create_dir_all(&node.container_logs_dir).unwrap();
+            let link = |name: &str| {
+                labels::legacy_log_link(&node.container_logs_dir, &pod, name, &"id".into())
+            };
+            for name in ["app", "app2"] {
+                fs::create_dir_all(logs.join(name)).unwrap();
+                fs::write(link(name), "").unwrap();
+                for file in [
+                    "1.log",
+                    "2.log",
+                    "12.log",
+                    "1.log.20000101-000000.gz",
+                    "1.log.20000101-000001",
+                    "2.log.20000101-000000.gz",
+                    "2.log.20000101-000001",
+                ] {
+                    fs::write(logs.join(name).join(file), "").unwrap();
+                }
+            }
+            remove_log(&pod, &instance("app", 2), &node).await;
+            let mut left = log_files(&logs.join("app")).unwrap();
+            left.sort();
+            let expected = [
+                "1.log",
+                "1.log.20000101-000000.gz",
+                "1.log.20000101-000001",
+                "12.log",
+            ];
+            assert_eq!(left, expected);
+            assert_eq!(log_files(&logs.join("app2")).unwrap().len(), 7);
+            assert!(!link("app").exists() && link("app2").exists());
+        });
+    }
+}

@@ -24,7 +24,8 @@ use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use logic_api::pod::PodView;
 use logic_api::types::{
-    ContainerHealth, ContainerId, PodFailure, RuntimeContainer, RuntimePod, WaitingReason,
+    ContainerHealth, ContainerId, PodFailure, RuntimeContainer, RuntimePod, RuntimeSandbox,
+    WaitingReason,
 };
 use logic_resources::qos::pod_qos;
 use phase::PhaseFacts;
@@ -203,7 +204,7 @@ fn was_terminal(input: &StatusInput<'_>) -> bool {
 /// The node's and the pod's addresses; a pod on the node's network has the node's, once and for all.
 fn put_addresses(input: &StatusInput<'_>, status: &mut PodStatus) {
     let host_ips = &input.host_ips[..input.host_ips.len().min(2)];
-    let mut pod_ips = pod_addresses(input.runtime.ips(), host_ips);
+    let mut pod_ips = pod_addresses(&known_addresses(input), host_ips);
     if input.pod.host_network() {
         match pod_ips.as_slice() {
             [] => pod_ips = host_ips.to_vec(),
@@ -226,6 +227,18 @@ fn put_addresses(input: &StatusInput<'_>, status: &mut PodStatus) {
     );
     status.pod_ip = pod_ips.first().cloned();
     status.pod_ips = some_list(pod_ips.into_iter().map(|ip| PodIP { ip }).collect());
+}
+
+/// The addresses that the runtime tells; those that were told last of a pod none of whose sandboxes is ready, as of one
+/// that has ended (upstream's `getPodIPs` of the PLEG).
+fn known_addresses(input: &StatusInput<'_>) -> Vec<String> {
+    let ips = input.runtime.ips();
+    let is_up = input.runtime.sandboxes.iter().any(RuntimeSandbox::is_ready);
+    if !ips.is_empty() || is_up {
+        return ips.to_vec();
+    }
+    let told = input.old().and_then(|old| old.pod_ips.as_ref());
+    told.into_iter().flatten().map(|ip| ip.ip.clone()).collect()
 }
 
 /// At most one address a family, the node's primary family first.

@@ -2,6 +2,42 @@
 
 use super::*;
 
+fn told(status: &PodStatus) -> Vec<&str> {
+    let list = status.pod_ips.iter().flatten();
+    list.map(|ip| ip.ip.as_str()).collect()
+}
+
+/// Upstream's TestEventedPLEG_getPodIPs and TestRelistIPChange: both families, and each state of the sandboxes.
+#[test]
+fn a_pod_that_is_down_keeps_its_addresses_until_a_sandbox_is_up_again() {
+    for known in [&["192.168.1.5"][..], &["192.168.1.5", "2000::"]] {
+        let mut scene = scene(pod("p").app("c"));
+        scene.runtime.sandboxes[0].ips.clear();
+        assert_eq!(told(&scene.step()), [""; 0]);
+        scene.runtime.sandboxes[0].ips = known.iter().map(|ip| (*ip).to_owned()).collect();
+        scene.runtime = scene.runtime.running(&scene.pod, "c");
+        assert_eq!(told(&scene.step()), known);
+
+        scene.runtime.containers[0].state = Seen::Exited;
+        scene.runtime.sandboxes[0].ips.clear();
+        scene.runtime = scene.runtime.with_sandbox(SandboxState::NotReady);
+        let status = scene.step();
+        assert_eq!(told(&status), known);
+        assert_eq!(status.pod_ip.as_deref(), Some(known[0]));
+        let sandboxes = std::mem::take(&mut scene.runtime.sandboxes);
+        assert_eq!(told(&scene.step()), known, "they have been removed");
+
+        // The successor has no address yet.
+        scene.runtime.sandboxes = sandboxes;
+        let mut successor = scene.runtime.sandboxes[0].clone();
+        (successor.id, successor.attempt, successor.state) = ("s1".into(), 1, SandboxState::Ready);
+        scene.runtime.sandboxes.push(successor);
+        assert_eq!(told(&scene.step()), [""; 0]);
+        scene.runtime.sandboxes[1].ips = vec!["10.0.0.10".into()];
+        assert_eq!(told(&scene.step()), ["10.0.0.10"]);
+    }
+}
+
 /// Upstream's TestGenerateAPIPodStatusPodIPs, TestSortPodIPs and
 /// TestGenerateAPIPodStatusHostNetworkPodIPs.
 #[test]

@@ -365,6 +365,87 @@ fn a_nomination_ends_with_the_first_status() {
     assert_eq!(scene.status().nominated_node_name, None);
 }
 
+/// Upstream's TestStatusNormalizeTimeStamp and TestStatusNormalizationEnforcesMaxBytes.
+#[test]
+fn every_kind_of_container_has_whole_seconds_and_its_share_of_the_words() {
+    let odd = || Some(Time(Timestamp::from_millisecond(NOW * 1000 + 999).unwrap()));
+    let running = ContainerState {
+        running: Some(ContainerStateRunning { started_at: odd() }),
+        ..ContainerState::default()
+    };
+    let over = |words: usize| ContainerState {
+        terminated: Some(ContainerStateTerminated {
+            started_at: odd(),
+            finished_at: odd(),
+            message: Some("abcdefgh".repeat(words)),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ContainerState::default()
+    };
+    let list = |kind: &str| -> Vec<ContainerStatus> {
+        let status = |index: usize| ContainerStatus {
+            last_state: Some(over(24 + index % 3 + 16 * (index % 2))),
+            ..said(
+                &format!("{kind}{index}"),
+                match index % 2 {
+                    0 => running.clone(),
+                    _ => over(1000),
+                },
+            )
+        };
+        (0..16).map(status).collect()
+    };
+    let with = |pod: Pod, index: usize| {
+        let pod = pod
+            .init(&format!("init{index}"))
+            .app(&format!("app{index}"));
+        pod.spec_with(|spec| {
+            let debug = core::EphemeralContainer {
+                name: format!("debug{index}"),
+                ..core::EphemeralContainer::default()
+            };
+            spec.ephemeral_containers
+                .get_or_insert_default()
+                .push(debug);
+        })
+    };
+    let pod = (0..16).fold(pod("p"), with);
+    let mut status = PodStatus {
+        init_container_statuses: Some(list("init")),
+        container_statuses: Some(list("app")),
+        ephemeral_container_statuses: Some(list("debug")),
+        ..PodStatus::default()
+    };
+    finish::normalize(&pod, &mut status);
+    let [inits, apps, debug] = [
+        status.init_container_statuses,
+        status.container_statuses,
+        status.ephemeral_container_statuses,
+    ];
+    let all = [inits, apps, debug].into_iter().flatten().flatten();
+    let states = all.flat_map(|one| [one.state, one.last_state]).flatten();
+    let (mut seen, mut words) = (0, 0);
+    for state in states {
+        let ends = state.terminated.clone().unwrap_or_default();
+        let begun = state.running.and_then(|running| running.started_at);
+        for time in [begun, ends.started_at, ends.finished_at]
+            .into_iter()
+            .flatten()
+        {
+            assert_eq!(time, Time(at(0)));
+            seen += 1;
+        }
+        let message = ends.message.unwrap_or_default();
+        assert!(message.is_empty() || (192..=256).contains(&message.len()));
+        words = words.max(message.len());
+    }
+    assert_eq!(
+        (seen, words),
+        (24 + 2 * (24 + 48), 256),
+        "of 12 KiB, a part each"
+    );
+}
+
 #[test]
 fn times_are_whole_seconds_and_last_words_are_cut() {
     let mut scene = scene(pod("p").app("c").app("d"));
