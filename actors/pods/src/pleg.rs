@@ -308,3 +308,126 @@ impl Pleg {
         sent.is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kernel::testing::{Inbox, inbox, pass, run_paused};
+    use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
+    use logic_api::testing::yaml::pod;
+
+    use super::*;
+    use crate::pod_manager;
+    use crate::testing::TestNode;
+
+    const WEB: &str = "
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
+";
+
+    /// A PLEG beside the node's own, whose pod manager has room for so many reports.
+    struct Rig {
+        node: TestNode,
+        _root: Supervisor,
+        pod_manager: Addr<pod_manager::Msg>,
+        reports: Inbox<pod_manager::Msg>,
+    }
+
+    impl Rig {
+        async fn start(room: usize) -> Rig {
+            let node = TestNode::start().await;
+            node.desire(&[pod(WEB)]);
+            node.until("web", |status| status.phase.as_deref() == Some("Running"))
+                .await;
+            let (pod_manager, reports) = inbox(room);
+            let root = Supervisor::root("test", Intensity::UNLIMITED);
+            let (_, port) = mailbox(MAILBOX);
+            let (runtime, told) = (node.runtime.clone(), pod_manager.clone());
+            root.spawn(ChildSpec::permanent("pleg"), port, move || {
+                let reports = Recipient::new(told.clone(), pod_manager::Msg::Runtime);
+                Pleg::new(runtime.clone(), reports)
+            });
+            Rig {
+                node,
+                _root: root,
+                pod_manager,
+                reports,
+            }
+        }
+
+        /// The relists since the last call: the pods, and those that have changed.
+        fn relists(&mut self) -> Vec<(Vec<String>, Vec<String>)> {
+            let names = |uids: &mut dyn Iterator<Item = &PodUid>| {
+                uids.map(ToString::to_string).collect::<Vec<_>>()
+            };
+            let relisted = |msg| {
+                let pod_manager::Msg::Runtime(RuntimeReport::Relisted { pods, changed }) = msg
+                else {
+                    return None;
+                };
+                Some((names(&mut pods.keys()), names(&mut changed.iter())))
+            };
+            self.reports
+                .drain()
+                .into_iter()
+                .filter_map(relisted)
+                .collect()
+        }
+    }
+
+    /// Upstream's TestRelistWithCache, TestRemoveCacheEntry and TestDetectingContainerDeaths, as far as they are about
+    /// whom a relist tells.
+    #[test]
+    fn a_relist_tells_all_pods_and_once_which_have_changed() {
+        run_paused(|| async {
+            let mut rig = Rig::start(4096).await;
+            let web = || vec!["web".to_owned()];
+            pass(Duration::from_secs(60)).await;
+            let relists = rig.relists();
+            assert_eq!(relists[0], (web(), web()));
+            assert!(relists.len() > 2);
+            for relist in &relists[1..] {
+                assert_eq!(*relist, (web(), vec![]));
+            }
+            rig.node.desire(&[]);
+            rig.node.until_gone("web").await;
+            pass(RELIST_PERIOD_WITH_EVENTS).await;
+            let relists = rig.relists();
+            assert_eq!(*relists.last().unwrap(), (vec![], vec![]));
+            let told = relists.iter().filter(|(pods, changed)| {
+                pods.is_empty() && changed.iter().any(|uid| uid == "web")
+            });
+            assert_eq!(told.count(), 1, "{relists:?}");
+        });
+    }
+
+    /// Upstream's TestEventChannelFull, but that nothing is lost by it.
+    #[test]
+    fn what_the_pod_manager_had_no_room_for_is_told_again() {
+        run_paused(|| async {
+            let mut rig = Rig::start(1).await;
+            let fill = || {
+                let (node, full) = (
+                    pod_manager::NodeChange::Object(None),
+                    pod_manager::Msg::Node,
+                );
+                rig.pod_manager.tell(full(node)).unwrap();
+            };
+            fill();
+            pass(Duration::from_secs(10)).await;
+            assert_eq!(rig.relists(), []);
+            let mut relists = Vec::new();
+            for _ in 0..40 {
+                pass(RELIST_PERIOD / 2).await;
+                relists.append(&mut rig.relists());
+            }
+            let web = || vec!["web".to_owned()];
+            assert_eq!(relists[0], (web(), web()));
+            assert!(relists.len() > 2);
+            for relist in &relists[1..] {
+                assert_eq!(*relist, (web(), vec![]));
+            }
+        });
+    }
+}

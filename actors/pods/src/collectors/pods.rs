@@ -159,3 +159,94 @@ fn find_number(node: &TreeNode, name: &str) -> Option<f64> {
             .find_map(|child| find_number(child, name))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use kernel::MailboxView;
+    use kernel::observe::{TreeNodeKind, TreeNodeState};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Workers of these snapshots.
+    fn counts(snapshots: &[Value]) -> PodCounts {
+        let node = |id: &str, kind, snapshot: Value, children| TreeNode {
+            id: id.to_owned(),
+            path: id.to_owned(),
+            kind,
+            state: TreeNodeState::Running,
+            restarts: 0,
+            mailbox: MailboxView {
+                len: 0,
+                capacity: 0,
+                overloaded: 0,
+            },
+            handled: 0,
+            busy_with: None,
+            last_exit: None,
+            snapshot,
+            children,
+        };
+        let worker = |shown: &Value| node("u", TreeNodeKind::Actor, shown.clone(), Vec::new());
+        let workers = snapshots.iter().map(worker).collect();
+        counted(&node(
+            WORKERS,
+            TreeNodeKind::Supervisor,
+            Value::Null,
+            workers,
+        ))
+    }
+
+    /// Upstream's TestRunningPodAndContainerCount and TestUpdateRunningPodMetric.
+    #[test]
+    fn a_pod_runs_while_one_of_its_sandboxes_is_up_and_containers_count_by_their_state() {
+        let shown = |sandbox_ready: bool, states: Value| json!({"sandbox_ready": sandbox_ready, "states": states});
+        let two = [
+            shown(true, json!({"running": 1, "unknown": 2})),
+            shown(true, json!({"exited": 1})),
+        ];
+        let sums = counts(&two);
+        let expected = [("exited", 1), ("running", 1), ("unknown", 2)];
+        let expected = expected.map(|(state, count)| (state.to_owned(), count));
+        assert_eq!((sums.running_pods, sums.containers), (2, expected.into()));
+        let five: Vec<Value> = (0..5)
+            .map(|at| shown(at >= 2, json!({"running": 1})))
+            .collect();
+        assert_eq!(counts(&five).running_pods, 3);
+    }
+
+    /// Upstream's TestRecordInProgressResizeCount and TestRecordPendingResizesCount.
+    #[test]
+    fn resizes_are_counted_while_they_are_in_progress_and_by_why_they_wait() {
+        let shown = |resizing: bool, waits: Option<&str>| json!({"resizing": resizing, "resize_waits": waits});
+        let (none, moves) = (shown(false, None), shown(true, None));
+        let [deferred, infeasible] = ["deferred", "infeasible"].map(|why| shown(false, Some(why)));
+        type Case<'a> = (Vec<Value>, usize, &'a [(&'a str, usize)]);
+        let cases: Vec<Case<'_>> = vec![
+            (vec![], 0, &[]),
+            (vec![none], 0, &[]),
+            (vec![deferred.clone()], 0, &[("deferred", 1)]),
+            (vec![moves.clone()], 1, &[]),
+            (vec![moves.clone(), moves], 2, &[]),
+            (
+                vec![infeasible.clone(), infeasible.clone()],
+                0,
+                &[("infeasible", 2)],
+            ),
+            (
+                vec![infeasible, deferred],
+                0,
+                &[("deferred", 1), ("infeasible", 1)],
+            ),
+            (vec![shown(true, Some("deferred"))], 1, &[("deferred", 1)]),
+        ];
+        for (snapshots, in_progress, pending) in cases {
+            let sums = counts(&snapshots);
+            let pending = pending
+                .iter()
+                .map(|(why, count)| ((*why).to_owned(), *count));
+            let expected = (in_progress, pending.collect());
+            assert_eq!((sums.resizing, sums.resizes), expected, "{snapshots:?}");
+        }
+    }
+}

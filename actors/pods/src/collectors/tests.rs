@@ -214,3 +214,34 @@ fn a_pods_life_is_counted() {
         assert!(value(&text, kill) > Some(0.0), "{text}");
     });
 }
+
+/// Upstream's TestContainerTerminationMetric.
+#[test]
+fn each_end_of_a_container_is_counted_once_by_its_code_and_reason() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let once = |name: &str, command: &str| {
+            pod(&format!(
+                "
+metadata: {{name: {name}}}
+spec:
+  restartPolicy: Never
+  containers: [{{name: app, image: localhost/busybox, command: [sh, -c, '{command}']}}]
+"
+            ))
+        };
+        node.desire(&[once("good", "exit 0"), once("bad", "exit 1")]);
+        for (name, phase) in [("good", "Succeeded"), ("bad", "Failed")] {
+            node.until(name, |status| status.phase.as_deref() == Some(phase))
+                .await;
+        }
+        kernel::testing::pass(std::time::Duration::from_secs(60)).await;
+        let text = metrics::text();
+        for (code, reason) in [("0", "Completed"), ("1", "Error")] {
+            let sample = format!(
+                "kubelet_terminated_containers_total{{container_type=\"container\",exit_code=\"{code}\",reason=\"{reason}\"}}"
+            );
+            assert_eq!(value(&text, &sample), Some(1.0), "{text}");
+        }
+    });
+}

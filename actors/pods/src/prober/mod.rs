@@ -31,7 +31,7 @@ use kernel::{Actor, Context, Exit, Recipient};
 use logic_api::pod::PodView;
 pub use logic_api::types::{ContainerHealth, ContainerId, PodUid, ProbeResult};
 use logic_pods::probes as decide;
-pub use logic_pods::probes::result::ProbeOutcome;
+pub use logic_pods::probes::result::{ProbeError, ProbeOutcome};
 use logic_pods::probes::{ProbeKind, ProbeStage};
 use serde::Serialize;
 use state::events::Recorder;
@@ -108,7 +108,7 @@ impl ProbeUpdate {
 #[derive(Debug)]
 pub struct AttemptResult {
     probe: ProbeId,
-    outcome: Result<ProbeOutcome, String>,
+    outcome: Result<ProbeOutcome, ProbeError>,
     took: Duration,
 }
 

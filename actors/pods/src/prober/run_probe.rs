@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use kernel::Context;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerHealth, ProbeResult};
-use logic_pods::probes::result::{self, ProbeGate, ProbeOutcome};
+use logic_pods::probes::result::{self, ProbeError, ProbeGate, ProbeOutcome};
 use logic_pods::probes::schedule::{FirstProbe, ProbeTiming};
 use logic_pods::probes::{messages, schedule as times};
 use metrics::pods::prober::ProbeMetricResult;
@@ -220,7 +220,7 @@ impl Prober {
     fn update_verdict(
         &mut self,
         id: ProbeId,
-        outcome: &Result<ProbeOutcome, String>,
+        outcome: &Result<ProbeOutcome, ProbeError>,
         ctx: &mut Context<Msg>,
     ) {
         *self.attempts.entry(metric_result(outcome)).or_default() += 1;
@@ -251,7 +251,7 @@ impl Prober {
     fn record(
         &self,
         probe: &ProbeWorker,
-        outcome: &Result<ProbeOutcome, String>,
+        outcome: &Result<ProbeOutcome, ProbeError>,
         ctx: &Context<Msg>,
     ) {
         let Some(watched) = self.pods.get(&probe.pod) else {
@@ -371,7 +371,7 @@ impl Prober {
     }
 }
 
-fn metric_result(outcome: &Result<ProbeOutcome, String>) -> &'static str {
+fn metric_result(outcome: &Result<ProbeOutcome, ProbeError>) -> &'static str {
     match outcome {
         Ok(ProbeOutcome::Success(_)) => "success",
         Ok(ProbeOutcome::Warning(_)) => "warning",

@@ -301,3 +301,33 @@ fn an_event_that_the_api_has_already_is_counted_there() {
         );
     });
 }
+
+/// Upstream's TestFieldPath and TestGenerateContainerRef; a container without a name is refused before.
+#[test]
+fn an_event_about_a_container_says_where_in_its_pod_it_stands() {
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": "ok", "namespace": "test-ns", "uid": "bar"},
+        "spec": {
+            "containers": [{"name": "foo"}, {"name": "bar"}, {"name": "baz"}],
+            "initContainers": [{"name": "first"}],
+            "ephemeralContainers": [{"name": "debug"}],
+        },
+    }));
+    let pod = pod.unwrap();
+    for (container, path) in [
+        (Some("foo"), "spec.containers{foo}"),
+        (Some("baz"), "spec.containers{baz}"),
+        (Some("first"), "spec.initContainers{first}"),
+        (Some("debug"), "spec.ephemeralContainers{debug}"),
+        (None, ""),
+    ] {
+        let expected = InvolvedObject {
+            kind: "Pod".into(),
+            namespace: "test-ns".into(),
+            name: "ok".into(),
+            uid: "bar".into(),
+            field_path: path.into(),
+        };
+        assert_eq!(InvolvedObject::pod(&pod, container), expected);
+    }
+}

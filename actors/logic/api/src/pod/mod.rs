@@ -284,6 +284,32 @@ mod tests {
         }
     }
 
+    /// Upstream's TestGetContainerSpec.
+    #[test]
+    fn a_container_of_any_kind_is_found_by_its_name() {
+        let named = |name: &str| Container {
+            name: name.into(),
+            ..Container::default()
+        };
+        let mut pod = pod(&[], None);
+        let spec = pod.spec.as_mut().unwrap();
+        spec.containers = vec![named("plain-ole-container")];
+        spec.init_containers = Some(vec![named("init-container")]);
+        spec.ephemeral_containers = Some(vec![EphemeralContainer {
+            name: "debug-container".into(),
+            ..EphemeralContainer::default()
+        }]);
+        for (name, kind) in [
+            ("plain-ole-container", ContainerKind::App),
+            ("init-container", ContainerKind::Init),
+            ("debug-container", ContainerKind::Ephemeral),
+        ] {
+            let (found, container) = pod.container(name).unwrap();
+            assert_eq!((found, container.into_owned()), (kind, named(name)));
+        }
+        assert_eq!(pod.container("other"), None);
+    }
+
     #[test]
     fn an_empty_pod_reads_as_the_defaults() {
         let pod = Pod::default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use logic_api::text::go_duration::go_duration;
 
 use super::ProbeKind;
-use super::result::ProbeOutcome;
+use super::result::{ProbeError, ProbeOutcome};
 
 /// The reason of the event about a probe that failed or could not be carried out.
 pub const UNHEALTHY: &str = "Unhealthy";
@@ -18,7 +18,7 @@ pub const MAX_EVENT_BYTES: usize = 1024;
 /// Reason and message of the event about an outcome; a plain success is none.
 pub fn event(
     kind: ProbeKind,
-    outcome: &Result<ProbeOutcome, String>,
+    outcome: &Result<ProbeOutcome, ProbeError>,
 ) -> Option<(&'static str, String)> {
     let kind = kind.as_str();
     let (reason, message) = match outcome {
@@ -27,7 +27,10 @@ pub fn event(
         Ok(ProbeOutcome::Failure(text)) => (UNHEALTHY, format!("{kind} probe failed: {text}")),
         Err(error) => (
             UNHEALTHY,
-            format!("{kind} probe errored and resulted in unknown state: {error}"),
+            format!(
+                "{kind} probe errored and resulted in {} state: {error}",
+                error.state()
+            ),
         ),
     };
     Some((reason, truncate(message, MAX_EVENT_BYTES)))
@@ -68,10 +71,17 @@ mod tests {
                 Some((UNHEALTHY, "Liveness probe failed: no")),
             ),
             (
-                Err("lost".into()),
+                Err(ProbeError::Unknown("lost".into())),
                 Some((
                     UNHEALTHY,
                     "Liveness probe errored and resulted in unknown state: lost",
+                )),
+            ),
+            (
+                Err(ProbeError::BrokenOff("unexpected EOF".into())),
+                Some((
+                    UNHEALTHY,
+                    "Liveness probe errored and resulted in failure state: unexpected EOF",
                 )),
             ),
         ];

@@ -19,6 +19,27 @@ pub enum ProbeOutcome {
     Failure(String),
 }
 
+/// Why a probe has no outcome; it changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeError {
+    /// It could not be carried out.
+    #[error("{0}")]
+    Unknown(String),
+    /// The answer broke off, which upstream calls a failure but does not count.
+    #[error("{0}")]
+    BrokenOff(String),
+}
+
+impl ProbeError {
+    /// The state that upstream's event names.
+    pub fn state(&self) -> &'static str {
+        match self {
+            Self::Unknown(_) => "unknown",
+            Self::BrokenOff(_) => "failure",
+        }
+    }
+}
+
 /// Whether a probe that is due is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeGate {

@@ -157,16 +157,32 @@ fn the_pods_security_reaches_the_sandbox() {
     assert!(!config.privileged);
 }
 
+/// Upstream's TestHasPrivilegedContainer, of app and of init containers.
 #[test]
 fn one_privileged_container_makes_the_sandbox_so() {
-    let privileged = SecurityContext {
-        privileged: Some(true),
-        ..SecurityContext::default()
+    let context = |privileged| {
+        Some(SecurityContext {
+            privileged,
+            ..SecurityContext::default()
+        })
     };
-    let pod = pod("p")
-        .app("a")
-        .app_with("b", |c| c.security_context = Some(privileged));
-    assert!(config(&pod).privileged);
+    let cases = [
+        (None, false),
+        (context(None), false),
+        (context(Some(false)), false),
+        (context(Some(true)), true),
+    ];
+    for (context, expected) in cases {
+        let app = pod("p")
+            .app("a")
+            .app_with("b", |c| c.security_context.clone_from(&context));
+        let init = pod("p").init("a").app("b").spec_with(|spec| {
+            spec.init_containers.as_mut().unwrap()[0].security_context = context.clone();
+        });
+        for pod in [app, init] {
+            assert_eq!(config(&pod).privileged, expected, "{context:?}");
+        }
+    }
 }
 
 #[test]
