@@ -44,14 +44,18 @@ pub async fn run(
 ) -> Result<ExecResult, ProbeExecError> {
     let answer = runtime.exec_sync(id, command, within).await;
     let output = answer.map_err(|error| failed(&error, command, within))?;
-    let errors = readable(&output.stderr);
-    let mut all = readable(&output.stdout);
+    Ok(result(output.exit_code, &output.stdout, &output.stderr))
+}
+
+fn result(exit_code: i32, stdout: &[u8], stderr: &[u8]) -> ExecResult {
+    let errors = readable(stderr);
+    let mut all = readable(stdout);
     all.push_str(&errors);
-    Ok(ExecResult {
-        exit_code: output.exit_code,
+    ExecResult {
+        exit_code,
         output: messages::truncate(all, MAX_BODY),
         errors,
-    })
+    }
 }
 
 fn readable(bytes: &[u8]) -> String {
@@ -77,5 +81,26 @@ fn failed(error: &RuntimeError, command: &[String], within: Duration) -> ProbeEx
         | RuntimeError::Malformed { .. }
         | RuntimeError::EventsEnded
         | RuntimeError::EventsLost => ProbeExecError::Runtime(error.describe()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's TestNewExecInContainer, and the limit of pkg/probe/exec.
+    #[test]
+    fn of_an_output_only_the_beginning_is_read() {
+        let of = |stdout: &str, stderr: &str| {
+            let result = result(3, stdout.as_bytes(), stderr.as_bytes());
+            assert_eq!(result.exit_code, 3);
+            (result.output, result.errors)
+        };
+        assert_eq!(of("foo", ""), ("foo".to_owned(), String::new()));
+        assert_eq!(of("foo", "bad"), ("foobad".to_owned(), "bad".to_owned()));
+        let long = "logs-123".repeat(128 * 20);
+        let begin = &long[..MAX_BODY];
+        assert_eq!(of(&long, "bad"), (begin.to_owned(), "bad".to_owned()));
+        assert_eq!(of("", &long), (begin.to_owned(), begin.to_owned()));
     }
 }

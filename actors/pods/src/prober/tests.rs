@@ -286,6 +286,41 @@ fn a_terminating_pod_is_probed_for_its_readiness_alone_and_a_forgotten_one_not_a
     });
 }
 
+/// Upstream's TestCleanupPods, TestCleanupRepeated and TestCleanUp.
+#[test]
+fn a_forgotten_pod_takes_its_own_probes_with_it_however_often_it_is_forgotten() {
+    run_paused(|| async {
+        let door = TestListener::open(0).await;
+        let probes = ["startup", "liveness", "readiness"].map(|kind| tcp(kind, door.port, ""));
+        let rig = Rig::start(&probes.concat()).await;
+        for index in 0..100 {
+            let watch = ProbedPod {
+                uid: format!("pod-{index}").as_str().into(),
+                pod: rig.pod.clone(),
+                worker: recipient(&rig.worker),
+                ips: vec!["127.0.0.1".into()],
+                instances: [("app".into(), rig.instance.clone())].into(),
+                stage: ProbeStage::Live,
+            };
+            rig.prober.tell(Msg::Watch(Box::new(watch))).unwrap();
+        }
+        rig.watch();
+        let shown = async || {
+            let tree = rig.root.tree().await;
+            let prober = &tree.children[0].snapshot;
+            ["pods", "probes"].map(|name| prober[name].as_u64())
+        };
+        pass(SECOND).await;
+        assert_eq!(shown().await, [Some(101), Some(303)]);
+        for index in (0..100).cycle().take(1000) {
+            let uid = format!("pod-{index}").as_str().into();
+            rig.prober.tell(Msg::Forget { uid }).unwrap();
+        }
+        pass(SECOND).await;
+        assert_eq!(shown().await, [Some(1), Some(3)]);
+    });
+}
+
 #[test]
 fn a_successor_has_everything_told_again_and_leaves_readiness_as_it_was() {
     run_paused(|| async {
