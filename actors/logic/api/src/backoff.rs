@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use serde::{Deserialize, Serialize};
 
 use crate::pod::PodView;
-use crate::pod::hash::container_hash;
+use crate::pod::hash::{container_hash, fnv32a};
 
 /// How long to back off, and when to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,10 +139,17 @@ fn expired(entry: &BackoffEntry, at: Timestamp, policy: &BackoffPolicy) -> bool 
     quiet > limit
 }
 
-/// Upstream's key of a container's restarts: a changed definition starts with a clean record.
+/// The key of a container's restarts: another image or other resources start with a clean record, as with upstream's
+/// `GetBackoffKey` (kuberuntime/helpers.go at v1.36).
 pub fn container_key(pod: &Pod, container: &Container) -> String {
     let hash = container_hash(container);
-    format!("{}{}_{hash:x}", pod_prefix(pod), container.name)
+    let resources = container.resources.as_ref();
+    let resources = resources.filter(|resources| **resources != ResourceRequirements::default());
+    let resources = resources
+        .and_then(|resources| serde_json::to_string(resources).ok())
+        .map(|json| format!("_{:x}", fnv32a(json.as_bytes())));
+    let (prefix, name) = (pod_prefix(pod), &container.name);
+    format!("{prefix}{name}_{hash:x}{}", resources.unwrap_or_default())
 }
 
 /// The prefix of all keys of a pod's containers.
@@ -155,6 +162,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::testing::{PodBuilder, pod, quantities};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -162,6 +170,56 @@ mod tests {
 
     fn secs(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
+    }
+
+    /// Upstream's TestGetBackoffKey.
+    #[test]
+    fn another_image_or_other_resources_begin_a_record_of_their_own() {
+        let sized = ResourceRequirements {
+            requests: Some(quantities(&[("cpu", "100m"), ("memory", "100Mi")])),
+            limits: Some(quantities(&[("cpu", "200m"), ("memory", "200Mi")])),
+            claims: None,
+        };
+        for resources in [None, Some(sized)] {
+            let base = pod("p")
+                .app_with("c", |c| c.resources.clone_from(&resources))
+                .app("d");
+            let key = |pod: &Pod| container_key(pod, &pod.app_containers()[0]);
+            let own = key(&base);
+            let changed = |change: &dyn Fn(&mut Pod)| {
+                let mut pod = base.clone();
+                change(&mut pod);
+                key(&pod)
+            };
+            let same = changed(&|pod| {
+                pod.spec.as_mut().unwrap().active_deadline_seconds = Some(1);
+            });
+            assert_eq!(same, own);
+            let app = |pod: &mut Pod| pod.spec.as_mut().unwrap().containers.remove(0);
+            let others = [
+                container_key(&base, &base.app_containers()[1]),
+                changed(&|pod| pod.metadata.name = Some("other".into())),
+                changed(&|pod| pod.metadata.namespace = Some("other".into())),
+                changed(&|pod| {
+                    let container = Container {
+                        image: Some("localhost/c:2".into()),
+                        ..app(pod)
+                    };
+                    pod.spec.as_mut().unwrap().containers.insert(0, container);
+                }),
+                changed(&|pod| {
+                    let mut container = app(pod);
+                    let resources = container.resources.get_or_insert_default();
+                    let requests = resources.requests.get_or_insert_default();
+                    requests.extend(quantities(&[("cpu", "200m")]));
+                    pod.spec.as_mut().unwrap().containers.insert(0, container);
+                }),
+            ];
+            for other in others {
+                assert_ne!(other, own);
+                assert!(own.starts_with(&pod_prefix(&base)));
+            }
+        }
     }
 
     #[test]
