@@ -107,6 +107,10 @@ pub struct RuntimeContainer {
     pub restart_count: u32,
     /// Seconds, from the annotation: the grace of a pod whose spec is gone.
     pub termination_grace: Option<u64>,
+    /// The definition's preStop hook, from the annotation, as JSON; empty where there is none.
+    pub pre_stop: String,
+    /// The definition's ports, from the annotation, as JSON; empty where there are none.
+    pub ports: String,
     /// Absolute, on the node.
     pub log_path: String,
     /// The resources that the runtime enforces now; none if it does not report them.
@@ -130,9 +134,16 @@ pub struct EnforcedResources {
     pub memory_limit: i64,
 }
 
-/// The identity of a container's first process.
+/// The identity of a container's first process, by its operating system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerUser {
+    /// None where the runtime leaves it open.
+    pub linux: Option<LinuxContainerUser>,
+}
+
+/// The identity of a container's first process on Linux.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinuxContainerUser {
     pub uid: i64,
     pub gid: i64,
     /// Without the group `gid`.

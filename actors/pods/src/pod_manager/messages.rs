@@ -11,7 +11,7 @@ use logic_pods::admission::NodeShutdown;
 use logic_resources::thresholds::Signal;
 use serde::Serialize;
 
-use super::PodLookup;
+use super::{ListedLogs, PodLookup};
 use crate::pleg::RuntimeReport;
 use crate::worker::WorkerReport;
 
@@ -51,6 +51,8 @@ pub enum Msg {
     },
     /// Tells the actors that keep files on this node which pods there are.
     CleanUp,
+    /// Removes those of the logs found on this node that are of no pod.
+    LogsListed(Box<ListedLogs>),
     /// Has every worker send its pod's status again.
     Resync,
     /// Answers a question about the pods.

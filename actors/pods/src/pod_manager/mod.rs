@@ -10,6 +10,7 @@
 //! allowPodStart), pkg/kubelet/kubelet_pods.go (HandlePodCleanups), 1.36.
 
 mod admit;
+mod leftover_logs;
 mod listing;
 mod messages;
 mod names;
@@ -21,7 +22,7 @@ mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kernel::{Actor, Addr, Context, Exit, Recipient, TimerId};
@@ -36,6 +37,7 @@ use serde::Serialize;
 use state::checkpoints;
 
 use self::admit::DeferredPod;
+pub use self::leftover_logs::ListedLogs;
 pub use self::listing::PodLookup;
 pub use self::messages::{Msg, NodeChange, PodQuery, PodSource};
 use self::names::{PodNameReservations, full_name, uid_of};
@@ -86,6 +88,8 @@ pub struct PodManager {
     /// Whether the offline checkpoint has stood in for the API's pods.
     restored: bool,
     clean_up_timer: Option<TimerId>,
+    /// When the logs were listed last, to find those of pods that are gone.
+    logs_listed_at: Option<Instant>,
 }
 
 /// The node as admission sees it.
@@ -137,6 +141,7 @@ impl Actor for PodManager {
                 grace,
             } => self.fail(&uid, *failure, grace),
             Msg::CleanUp => self.clean_up(ctx),
+            Msg::LogsListed(listed) => self.remove_leftover_logs(*listed),
             Msg::Resync => self.resync(ctx),
             Msg::Query(query) => self.answer_query(query),
         }
@@ -186,6 +191,7 @@ impl PodManager {
             resizes: PodResizes::default(),
             restored: false,
             clean_up_timer: None,
+            logs_listed_at: None,
         }
     }
 

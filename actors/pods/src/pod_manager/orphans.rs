@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernel::Context;
+use logic_api::pod::labels;
 use logic_api::types::{PodUid, RuntimePod};
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 
@@ -28,6 +29,13 @@ pub(super) struct UnmanagedPods {
     pub(super) alive: BTreeSet<PodUid>,
     /// Static pods that have ended, and when their dead containers are removed.
     dead: BTreeMap<PodUid, (Arc<Pod>, Instant)>,
+}
+
+impl UnmanagedPods {
+    /// Whether it is a static pod that has ended, whose dead containers and logs are kept a while.
+    pub(super) fn is_dead(&self, uid: &PodUid) -> bool {
+        self.dead.contains_key(uid)
+    }
 }
 
 impl PodManager {
@@ -78,7 +86,7 @@ impl PodManager {
         let known = |uid: &PodUid| {
             self.is_desired(uid)
                 || self.workers.desired(uid).is_some()
-                || self.unmanaged.dead.contains_key(uid)
+                || self.unmanaged.is_dead(uid)
         };
         let (expected, orphans) = unmanaged.into_iter().partition(|(uid, _)| known(uid));
         let orphans: BTreeMap<PodUid, Arc<Pod>> = orphans;
@@ -142,7 +150,7 @@ impl PodManager {
     }
 
     /// Removes the files of unknown pods; only once every source and the runtime have reported their pods.
-    pub(super) fn clean_up(&mut self, ctx: &Context<Msg>) {
+    pub(super) fn clean_up(&mut self, ctx: &mut Context<Msg>) {
         self.clean_up_timer = None;
         self.remove_dead_containers(ctx.now());
         let Some(unmanaged) = &self.unmanaged.pods else {
@@ -153,22 +161,17 @@ impl PodManager {
         }
         let desired = self.sets.values().flat_map(BTreeMap::keys);
         self.workers.retain_volumes(unmanaged.keys().chain(desired));
+        self.list_logs(ctx);
     }
 }
 
-/// A pod made from the runtime's state: enough to end it (upstream: kubecontainer.Pod.ToAPIPod).
+/// A pod made from the runtime's state: enough to end it, within the grace period and with the preStop hooks that its
+/// containers' annotations tell (upstream: kubecontainer.Pod.ToAPIPod, restoreSpecsFromContainerLabels).
 fn from_runtime(pod: &RuntimePod) -> Pod {
-    let mut names: Vec<&str> = pod
-        .containers
-        .iter()
-        .map(|container| container.name.as_str())
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    let container = |name: &&str| k8s_openapi::api::core::v1::Container {
-        name: (*name).to_owned(),
-        ..Default::default()
-    };
+    let names: BTreeSet<&str> = pod.containers.iter().map(|c| c.name.as_str()).collect();
+    let newest = names.into_iter().filter_map(|name| pod.newest(name));
+    let grace = pod.containers.iter().filter_map(|c| c.termination_grace);
+    let grace = grace.max().and_then(|seconds| i64::try_from(seconds).ok());
     Pod {
         metadata: ObjectMeta {
             name: Some(pod.name.clone()),
@@ -177,7 +180,8 @@ fn from_runtime(pod: &RuntimePod) -> Pod {
             ..Default::default()
         },
         spec: Some(PodSpec {
-            containers: names.iter().map(container).collect(),
+            containers: newest.map(labels::restored_container).collect(),
+            termination_grace_period_seconds: grace,
             ..Default::default()
         }),
         status: None,

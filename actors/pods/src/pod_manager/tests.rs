@@ -42,6 +42,76 @@ fn a_pod_found_in_the_runtime_that_no_source_desires_is_ended() {
     });
 }
 
+const DEAF: &str = "
+metadata: {name: deaf}
+spec:
+  terminationGracePeriodSeconds: 30
+  containers:
+  - name: app
+    image: localhost/busybox
+    command: [sh, -c, \"trap '' TERM; sleep infinity\"]
+    lifecycle: {preStop: {exec: {command: [touch, /ended]}}}
+";
+
+/// Upstream's TestContainerAnnotations: what they are read for (restoreSpecsFromContainerLabels).
+#[test]
+fn a_pod_that_only_the_runtime_knows_has_its_own_grace_and_its_hooks() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(DEAF)]);
+        node.until("deaf", running).await;
+        let node = node.restart().await;
+        let hooks = || {
+            let text = metrics::text();
+            let count = text
+                .lines()
+                .find(|line| {
+                    line.contains("operation_type=\"exec_sync\"")
+                        && line.starts_with("kubelet_runtime_operations_total")
+                })
+                .and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+            count.unwrap_or(0)
+        };
+        let before = hooks();
+        let begun = kernel::now();
+        node.desire(&[]);
+        node.until_gone("deaf").await;
+        let took = (kernel::now() - begun).as_secs();
+        assert!((29..34).contains(&took), "{took}");
+        assert_eq!(hooks() - before, 1);
+    });
+}
+
+/// Upstream's TestPodLogDirectoryGC.
+#[test]
+fn logs_of_pods_that_are_gone_are_removed_once_every_source_has_spoken() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(WEB)]);
+        node.until("web", running).await;
+        let logs = |name: &str| node.rules.node.pod_logs_dir.join(name);
+        let links = |name: &str| node.rules.node.container_logs_dir.join(name);
+        for name in ["789", "name_namespace_654"] {
+            std::fs::create_dir_all(logs(name).join("app")).unwrap();
+        }
+        let own = logs("default_web_web/app/9.log");
+        let link = |log: &std::path::Path, name: &str| {
+            std::os::unix::fs::symlink(log, links(name)).unwrap();
+        };
+        link(&logs("name_namespace_654/app/0.log"), "gone.log");
+        link(&logs("name_namespace_654/app/0.log"), "gone.txt");
+        link(&own, "rotated.log");
+        let (before, linked) = (node.files("logs"), node.files("links"));
+        let node = node.restart().await;
+        pass(Duration::from_secs(120)).await;
+        assert_eq!((node.files("logs"), node.files("links")), (before, linked));
+        node.desire(&[pod(WEB)]);
+        node.until("web", running).await;
+        pass(Duration::from_secs(400)).await;
+        assert_eq!((node.files("logs"), node.files("links")), (1, linked - 1));
+    });
+}
+
 #[test]
 fn a_pod_of_a_taken_name_waits_until_the_name_is_free() {
     run_paused(|| async {

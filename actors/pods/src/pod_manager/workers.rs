@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -230,6 +231,12 @@ impl PodWorkers {
         pods.extend(self.list.borrow().keys().cloned());
         // Sent again with the next relist; until then leftovers stay.
         drop(self.peers.volumes.tell(volumes::Msg::Pods(pods)));
+    }
+
+    /// The folder of pods' logs, and that of the links to them.
+    pub(super) fn log_folders(&self) -> (PathBuf, PathBuf) {
+        let node = &self.peers.rules.node;
+        (node.pod_logs_dir.clone(), node.container_logs_dir.clone())
     }
 
     /// The sum of what all pods but this one hold.

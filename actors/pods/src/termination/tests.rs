@@ -5,8 +5,9 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
+use logic_api::testing::bare;
 use logic_api::testing::yaml::pod;
-use logic_api::types::{ContainerState, RuntimePod};
+use logic_api::types::ContainerState;
 use tempfile::TempDir;
 
 use super::*;
@@ -68,18 +69,13 @@ impl Rig {
 
 /// A container that failed in its twelfth restart.
 fn ended() -> RuntimeContainer {
-    let json = serde_json::json!({
-        "containers": [{
-            "id": "c", "sandbox": "s", "name": "main", "attempt": 11, "state": ContainerState::Exited,
-            "created_at": null, "started_at": null, "finished_at": null,
-            "exit_code": 1, "reason": "Error", "message": "", "image": "", "image_id": "",
-            "hash": null, "restart_count": 11, "termination_grace": null, "log_path": "",
-            "enforced": null, "user": null, "stop_signal": null,
-        }],
-        "uid": "web", "name": "web", "namespace": "default", "sandboxes": [],
-    });
-    let pod: RuntimePod = serde_json::from_value(json).unwrap();
-    pod.containers[0].clone()
+    RuntimeContainer {
+        attempt: 11,
+        exit_code: 1,
+        reason: "Error".into(),
+        restart_count: 11,
+        ..bare("c", "s", "main", ContainerState::Exited)
+    }
 }
 
 #[test]

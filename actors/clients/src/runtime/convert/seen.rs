@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use logic_api::pod::labels;
 use logic_api::types::{
-    ContainerState, ContainerUser, EnforcedResources, PodUid, RuntimeContainer, RuntimePod,
-    RuntimeSandbox, SandboxId, SandboxState,
+    ContainerState, ContainerUser, EnforcedResources, LinuxContainerUser, PodUid, RuntimeContainer,
+    RuntimePod, RuntimeSandbox, SandboxId, SandboxState,
 };
 use proto::cri;
 
@@ -126,12 +126,14 @@ fn container(status: cri::ContainerStatus, sandbox: SandboxId, name: String) -> 
         hash: notes.hash,
         restart_count: notes.restart_count,
         termination_grace: notes.termination_grace,
+        pre_stop: notes.pre_stop,
+        ports: notes.ports,
         log_path: status.log_path,
         enforced: status
             .resources
             .and_then(|resources| resources.linux)
             .map(enforced),
-        user: status.user.and_then(|user| user.linux).map(user),
+        user: status.user.map(user),
         stop_signal: stop_signal_name(status.stop_signal),
     }
 }
@@ -145,11 +147,14 @@ fn enforced(resources: cri::LinuxContainerResources) -> EnforcedResources {
     }
 }
 
-fn user(user: cri::LinuxContainerUser) -> ContainerUser {
-    ContainerUser {
+fn user(user: cri::ContainerUser) -> ContainerUser {
+    let linux = |user: cri::LinuxContainerUser| LinuxContainerUser {
         uid: user.uid,
         gid: user.gid,
         supplemental_groups: user.supplemental_groups,
+    };
+    ContainerUser {
+        linux: user.linux.map(linux),
     }
 }
 
@@ -215,6 +220,8 @@ pub(in crate::runtime) fn add_listed_container(
         hash: notes.hash,
         restart_count: notes.restart_count,
         termination_grace: notes.termination_grace,
+        pre_stop: notes.pre_stop,
+        ports: notes.ports,
         log_path: String::new(),
         enforced: None,
         user: None,
@@ -330,7 +337,7 @@ mod tests {
             memory_limit: 5,
         };
         assert_eq!(made.enforced, Some(enforced));
-        let user = made.user.unwrap();
+        let user = made.user.unwrap().linux.unwrap();
         assert_eq!(
             (user.uid, user.gid, user.supplemental_groups),
             (1, 2, vec![3])

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod};
 
 use crate::pod::PodView;
 use crate::pod::hash::container_hash;
-use crate::types::{ContainerId, PodUid};
+use crate::types::{ContainerId, PodUid, RuntimeContainer};
 
 pub const POD_NAME: &str = "io.kubernetes.pod.name";
 pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
@@ -137,6 +137,10 @@ pub struct ContainerNotes {
     pub termination_message_path: String,
     /// `File` or `FallbackToLogsOnError`.
     pub termination_message_policy: String,
+    /// As JSON; empty where the container has no preStop hook.
+    pub pre_stop: String,
+    /// As JSON; empty where the container names none.
+    pub ports: String,
 }
 
 pub fn container_notes(annotations: &StringMap) -> ContainerNotes {
@@ -149,12 +153,36 @@ pub fn container_notes(annotations: &StringMap) -> ContainerNotes {
         termination_grace: seconds(POD_TERMINATION_GRACE),
         termination_message_path: text(TERMINATION_MESSAGE_PATH),
         termination_message_policy: text(TERMINATION_MESSAGE_POLICY),
+        pre_stop: text(PRE_STOP_HANDLER),
+        ports: text(CONTAINER_PORTS),
+    }
+}
+
+/// What a container's annotations tell of its definition: enough to end it, hook and all, where the pod's object is
+/// gone (upstream's `restoreSpecsFromContainerLabels`). What does not read is absent.
+pub fn restored_container(container: &RuntimeContainer) -> Container {
+    let pre_stop = serde_json::from_str(&container.pre_stop).ok();
+    Container {
+        name: container.name.clone(),
+        ports: serde_json::from_str(&container.ports).ok(),
+        lifecycle: pre_stop.map(|handler| Lifecycle {
+            pre_stop: Some(handler),
+            ..Lifecycle::default()
+        }),
+        ..Container::default()
     }
 }
 
 /// `ROOT/NAMESPACE_NAME_UID`: the directory of a pod's logs.
 pub fn pod_log_directory(root: &Path, namespace: &str, name: &str, uid: &PodUid) -> PathBuf {
     root.join(format!("{namespace}_{name}_{uid}"))
+}
+
+/// The pod whose logs a directory of [`POD_LOGS_DIR`] holds: the end of its name, as upstream's
+/// `parsePodUIDFromLogsDirectory` has it, which knows directories of older kubelets by that.
+pub fn pod_uid_of_log_directory(name: &str) -> PodUid {
+    let uid = name.rsplit_once('_').map_or(name, |(_, uid)| uid);
+    uid.into()
 }
 
 /// `NAME/ATTEMPT.log`, within the pod's log directory.
@@ -197,10 +225,11 @@ pub fn truncate(text: &mut String, longest: usize) {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{ContainerPort, ExecAction, Lifecycle, LifecycleHandler};
+    use k8s_openapi::api::core::v1::{ContainerPort, ExecAction, LifecycleHandler};
 
     use super::*;
     use crate::testing::*;
+    use crate::types::ContainerState;
 
     #[test]
     fn sandboxes_and_containers_carry_upstreams_labels() {
@@ -282,6 +311,33 @@ mod tests {
             ),
             (3, Some(5), Some(30))
         );
+        let seen = RuntimeContainer {
+            pre_stop: notes.pre_stop,
+            ports: notes.ports,
+            ..bare("main-3", "s0", "main", ContainerState::Running)
+        };
+        let restored = restored_container(&seen);
+        assert_eq!(
+            (restored.lifecycle, restored.ports),
+            (container.lifecycle.clone(), container.ports.clone())
+        );
+    }
+
+    #[test]
+    fn what_a_definition_does_not_say_is_not_in_the_annotations() {
+        let pod = pod("web").app("main");
+        let notes = container_notes(&container_annotations(&pod, &pod.app_containers()[0], 5));
+        assert_eq!(
+            (notes.deletion_grace, notes.termination_grace),
+            (None, None)
+        );
+        assert_eq!((notes.pre_stop.as_str(), notes.restart_count), ("", 5));
+        let odd = RuntimeContainer {
+            pre_stop: "{".into(),
+            ..bare("main-3", "s0", "main", ContainerState::Running)
+        };
+        let restored = restored_container(&odd);
+        assert_eq!((restored.name.as_str(), restored.lifecycle), ("main", None));
     }
 
     #[test]
@@ -300,6 +356,9 @@ mod tests {
         let pod = pod("web");
         let folder = pod_log_directory(Path::new(POD_LOGS_DIR), "default", "web", &"u".into());
         assert_eq!(folder, Path::new("/var/log/pods/default_web_u"));
+        for name in ["default_web_u", "u"] {
+            assert_eq!(pod_uid_of_log_directory(name).as_str(), "u");
+        }
         assert_eq!(container_log_path("main", 2), Path::new("main/2.log"));
         let link = legacy_log_link(Path::new(CONTAINER_LOGS_DIR), &pod, "main", &"abc".into());
         assert_eq!(
@@ -312,16 +371,40 @@ mod tests {
             "main",
             &"x".repeat(300).as_str().into(),
         );
-        assert_eq!(long.file_name().unwrap().len(), 255);
+        let name = format!("web_default_main-{}", "x".repeat(300));
+        let cut = format!("{}.log", &name[..251]);
+        assert_eq!(long.file_name().unwrap(), cut.as_str());
     }
 
-    /// Upstream's TestCalcRestartCountByLogDir.
+    /// Upstream's TestRestartCountByLogDir.
     #[test]
     fn restart_count_is_one_above_the_highest_log() {
-        let cases: [(&[&str], u32); 6] = [
-            (&[], 0),
+        let cases: [(&[&str], u32); 18] = [
+            (&["0.log.rotated-log"], 1),
             (&["0.log"], 1),
             (&["0.log", "1.log", "2.log"], 3),
+            (&["0.log.rotated", "1.log", "2.log"], 3),
+            (&["5.log.rotated", "6.log.rotated"], 7),
+            (&["5.log.rotated", "6.log", "7.log"], 8),
+            (&[], 0),
+            (&["a.log.rotated", "b.log.rotated", "12log.rotated"], 0),
+            (&["145.log.log.rotated"], 146),
+            (&["92233720368547758089223372036854775808.log.rotated"], 0),
+            (
+                &[
+                    "9223372036854775808.log.rotated",
+                    "23.log",
+                    "23a.log",
+                    "1aaa.log.rotated",
+                    "2.log",
+                    "3.log.rotated",
+                ],
+                24,
+            ),
+            (&["rotated.23.log"], 0),
+            (&["mylog42.log"], 0),
+            (&["-42.log"], 0),
+            (&["6.log", "6.log.rotated", "6.log.rotated.rotated"], 7),
             (&["0.log", "1.log.20060102-150405", "1.log.gz"], 2),
             (&["5.log.rotated", "a.log", "+7.log", "99999999999.log"], 6),
             (&["log", ".log", "7.txt"], 0),

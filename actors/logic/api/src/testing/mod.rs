@@ -138,6 +138,8 @@ pub fn bare(id: &str, sandbox: &str, name: &str, state: ContainerState) -> Runti
         hash: None,
         restart_count: 0,
         termination_grace: None,
+        pre_stop: String::new(),
+        ports: String::new(),
         log_path: String::new(),
         enforced: None,
         user: None,

@@ -115,7 +115,7 @@ impl ContainerStatusBuilder<'_> {
         let asked = spec.resources.as_ref().and_then(|r| r.requests.clone());
         status.allocated_resources = asked.filter(|list| !list.is_empty());
         status.user = newest.user.as_ref().map(|user| ContainerUser {
-            linux: Some(LinuxContainerUser {
+            linux: user.linux.as_ref().map(|user| LinuxContainerUser {
                 uid: user.uid,
                 gid: user.gid,
                 supplemental_groups: some_list(user.supplemental_groups.clone()),

@@ -1,7 +1,7 @@
 //! Upstream's tables on single container statuses.
 
 use k8s_openapi::api::core::v1::{EphemeralContainer, VolumeMount};
-use logic_api::types::ContainerUser;
+use logic_api::types::{ContainerUser, LinuxContainerUser};
 
 use super::*;
 
@@ -76,11 +76,16 @@ fn a_container_shows_its_user_and_its_stop_signal() {
     let mut scene = scene(pod("p").app("c"));
     scene.runtime = scene.runtime.running(&scene.pod, "c");
     assert_eq!(app(&scene.status(), "c").user, None);
+    scene.runtime.containers[0].user = Some(ContainerUser::default());
+    let untold = k8s_openapi::api::core::v1::ContainerUser::default();
+    assert_eq!(app(&scene.status(), "c").user, Some(untold));
     let c = &mut scene.runtime.containers[0];
     c.user = Some(ContainerUser {
-        uid: 0,
-        gid: 0,
-        supplemental_groups: vec![10],
+        linux: Some(LinuxContainerUser {
+            uid: 0,
+            gid: 0,
+            supplemental_groups: vec![10],
+        }),
     });
     c.stop_signal = Some("SIGUSR1".into());
     let status = scene.status();

@@ -1,0 +1,121 @@
+//! Logs of pods that this node no longer has: of those that were removed while no agent ran, or whose logs could not
+//! be removed with them.
+//!
+//! They are listed first and decided about afterwards, by the pods that there are then. Upstream:
+//! evictPodLogsDirectories (kuberuntime_gc.go, 1.36).
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use kernel::Context;
+use logic_api::pod::labels;
+use logic_api::types::PodUid;
+
+use super::{Msg, PodManager};
+
+/// Between two looks at the logs: upstream's period of container garbage collection.
+const SWEEP_PERIOD: Duration = Duration::from_secs(60);
+
+/// A folder that has more names than this is not the agent's.
+const MAX_NAMES: usize = 100_000;
+
+/// The folders of pods' logs, and the links whose logs are gone.
+#[derive(Debug, Default)]
+pub struct ListedLogs {
+    folders: Vec<ListedLog>,
+    dead_links: Vec<ListedLog>,
+}
+
+/// A folder or link, and the pod that it is of.
+#[derive(Debug)]
+struct ListedLog {
+    uid: PodUid,
+    path: PathBuf,
+}
+
+impl PodManager {
+    /// Lists the logs, unless that was done a moment ago.
+    pub(super) fn list_logs(&mut self, ctx: &mut Context<Msg>) {
+        let now = ctx.now();
+        let is_soon = |last: Instant| now.saturating_duration_since(last) < SWEEP_PERIOD;
+        if self.logs_listed_at.is_some_and(is_soon) {
+            return;
+        }
+        self.logs_listed_at = Some(now);
+        let (folders, links) = self.workers.log_folders();
+        ctx.run(async move {
+            let listed = kernel::spawn_blocking(move || list(&folders, &links));
+            Msg::LogsListed(Box::new(listed.await.unwrap_or_default()))
+        });
+    }
+
+    /// Removes the logs of pods that are neither desired nor left in the runtime.
+    pub(super) fn remove_leftover_logs(&self, listed: ListedLogs) {
+        let Some(unmanaged) = &self.unmanaged.pods else {
+            return;
+        };
+        if !self.missing_sources().is_empty() {
+            return;
+        }
+        let unknown = |log: &ListedLog| {
+            !self.is_desired(&log.uid)
+                && self.workers.desired(&log.uid).is_none()
+                && !unmanaged.contains_key(&log.uid)
+                && !self.unmanaged.is_dead(&log.uid)
+        };
+        let ListedLogs {
+            mut folders,
+            mut dead_links,
+        } = listed;
+        folders.retain(unknown);
+        dead_links.retain(unknown);
+        if folders.is_empty() && dead_links.is_empty() {
+            return;
+        }
+        // What cannot be removed is found again by the next look.
+        drop(kernel::spawn_blocking(move || {
+            for log in folders {
+                report(&log.path, fs::remove_dir_all(&log.path));
+            }
+            for link in dead_links {
+                report(&link.path, fs::remove_file(&link.path));
+            }
+        }));
+    }
+}
+
+fn report(path: &Path, removed: std::io::Result<()>) {
+    match removed {
+        Ok(()) => tracing::info!("removed leftover logs: {}", path.display()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!("cannot remove leftover logs: {}: {error}", path.display()),
+    }
+}
+
+fn list(folders: &Path, links: &Path) -> ListedLogs {
+    let folder = |path: PathBuf| {
+        let uid = labels::pod_uid_of_log_directory(path.file_name()?.to_str()?);
+        path.is_dir().then_some(ListedLog { uid, path })
+    };
+    ListedLogs {
+        folders: names(folders).filter_map(folder).collect(),
+        dead_links: names(links).filter_map(dead_link).collect(),
+    }
+}
+
+fn names(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().take(MAX_NAMES);
+    entries.filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+/// A link to a log that is gone; the pod is that of the log.
+fn dead_link(path: PathBuf) -> Option<ListedLog> {
+    let is_log = path.extension().is_some_and(|extension| extension == "log");
+    let log = is_log.then(|| fs::read_link(&path).ok()).flatten()?;
+    let gone = fs::metadata(&path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let folder = log.parent()?.parent()?.file_name()?.to_str()?;
+    let uid = labels::pod_uid_of_log_directory(folder);
+    gone.then_some(ListedLog { uid, path })
+}
