@@ -129,7 +129,7 @@ impl RuntimeError {
         }
     }
 
-    /// The error in the form of upstream's log and events: users search for these texts.
+    /// The error in the form of upstream's log and events about images: users search for these texts.
     pub fn as_grpc(&self) -> String {
         match self {
             RuntimeError::Refused {
@@ -137,6 +137,18 @@ impl RuntimeError {
                 message,
                 ..
             } => message.clone(),
+            RuntimeError::Refused { .. }
+            | RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => self.as_grpc_status(),
+        }
+    }
+
+    /// The error as Go prints a gRPC status: what upstream's events about sandboxes say.
+    pub fn as_grpc_status(&self) -> String {
+        match self {
             RuntimeError::Refused { code, message, .. } => {
                 format!("rpc error: code = {code:?} desc = {message}")
             }

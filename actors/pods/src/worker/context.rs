@@ -79,8 +79,8 @@ pub(super) struct PlanExecutor {
     pub(super) replaces: bool,
     pub(super) ips: Vec<String>,
     pub(super) actuated: ContainerResources,
-    /// The containers that run, by name.
-    pub(super) running: BTreeMap<String, ContainerId>,
+    /// The newest instance of each container, by name.
+    pub(super) newest: BTreeMap<String, ContainerId>,
     /// The mounted volumes of the pod; empty until all are mounted, and then no container is started.
     pub(super) volumes: Arc<MountedVolumes>,
     /// Reported as each pull ends, not at the end of the plan.

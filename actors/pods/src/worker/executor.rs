@@ -129,7 +129,8 @@ impl PlanExecutor {
         }
     }
 
-    fn is_over(&self) -> bool {
+    /// Whether the pod is to end while it is still being synced.
+    pub(super) fn is_over(&self) -> bool {
         self.stage == PodWorkerState::Syncing && !self.goal.borrow().is_run()
     }
 

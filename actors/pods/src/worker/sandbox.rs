@@ -72,8 +72,8 @@ impl SandboxError {
                 reason: "FailedToCreatePodContainer".to_owned(),
                 message: format!("unable to ensure pod container exists: {error}"),
             },
-            Self::Runtime(_)
-            | Self::Config(_)
+            Self::Runtime(error) => creation_failed(&error.as_grpc_status()),
+            Self::Config(_)
             | Self::Names(_)
             | Self::Users(_)
             | Self::Unsupported(_)
@@ -121,6 +121,8 @@ impl PlanExecutor {
         }
         match &result {
             Ok(id) => self.ips = self.addresses(id).await?,
+            // A pod that is deleted meanwhile takes its network and its objects with it: that is no error.
+            Err(_) if self.is_over() => {}
             Err(error) => {
                 pod_starts::STARTED_PODS_ERRORS.inc();
                 if wants_users {

@@ -13,7 +13,7 @@ use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, ContainerKind, ContainerState, SandboxId, WaitingReason};
 use logic_pods::container::{
     ContainerConfig, ContainerConfigError, ContainerInput, PreparedSubpaths, container_config,
-    subpaths,
+    subpaths, target,
 };
 use logic_pods::images::volumes;
 use logic_pods::runtime::runtime_class::HandlerFeatures;
@@ -85,27 +85,9 @@ impl ContainerStart<'_> {
         pod_starts::STARTED_CONTAINERS
             .with_label_values(&[container_type])
             .inc();
-        let mut kill = None;
-        let result = match self.ready(container).await {
-            Ok(images) => self
-                .create_and_start(kind, container, &images)
-                .await
-                .map_err(|failed| {
-                    kill = failed.kill;
-                    self.event(
-                        EventType::Warning,
-                        "Failed",
-                        format!("Error: {}", failed.message),
-                    );
-                    SyncProblem {
-                        waiting: Some(WaitingReason {
-                            reason: failed.reason.to_owned(),
-                            message: failed.message,
-                        }),
-                        retry_after: failed.retry_after,
-                    }
-                }),
-            Err(problem) => Err(problem),
+        let (result, kill) = match self.image_volumes(container).await {
+            Ok(volumes) => self.start_with(kind, container, volumes).await,
+            Err(problem) => (Err(problem), None),
         };
         if let Err(SyncProblem {
             waiting: Some(waiting),
@@ -123,25 +105,58 @@ impl ContainerStart<'_> {
         }
     }
 
-    /// Makes the images present, and waits for the container's turn; ends early when the pod is to end.
-    async fn ready(&self, container: &Container) -> Result<ContainerImages, SyncProblem> {
-        let images = self.images(container).await?;
-        match select(
-            pin!(self.turns.wait(&self.name)),
-            pin!(self.executor.wait_for_end()),
-        )
-        .await
-        {
-            Either::Left(((), _)) => Ok(images),
+    /// Starts the container with its image volumes, which are counted; returns the instance that must be killed, too.
+    async fn start_with(
+        &self,
+        kind: ContainerKind,
+        container: &Container,
+        volumes: BTreeMap<String, String>,
+    ) -> (Result<(), SyncProblem>, Option<ContainerId>) {
+        let mut kill = None;
+        let result = match self.ready(container).await {
+            Ok(own) => {
+                let images = ContainerImages {
+                    own,
+                    volumes: volumes.clone(),
+                };
+                let started = self.create_and_start(kind, container, &images).await;
+                started.map_err(|failed| {
+                    kill.clone_from(&failed.kill);
+                    self.report(failed)
+                })
+            }
+            Err(problem) => Err(problem),
+        };
+        let problem = result.as_ref().err();
+        let waiting = problem.and_then(|problem| problem.waiting.as_ref());
+        let counts = volumes::count(container, &volumes, waiting);
+        counted_volumes::IMAGES_REQUESTED.inc_by(counts.requested);
+        counted_volumes::IMAGES_MOUNTED.inc_by(counts.mounted);
+        counted_volumes::IMAGES_MOUNTED_ERRORS.inc_by(counts.failed);
+        (result, kill)
+    }
+
+    /// Makes the container's image present, and waits for its turn; ends early when the pod is to end.
+    async fn ready(&self, container: &Container) -> Result<images::PresentImage, SyncProblem> {
+        let image = self.image(container).await?;
+        let turn = pin!(self.turns.wait(&self.name));
+        match select(turn, pin!(self.executor.wait_for_end())).await {
+            Either::Left(((), _)) => Ok(image),
             Either::Right(((), _)) => Err(SyncProblem::superseded()),
         }
     }
 
-    async fn images(&self, container: &Container) -> Result<ContainerImages, SyncProblem> {
-        Ok(ContainerImages {
-            volumes: self.image_volumes(container).await?,
-            own: self.image(container).await?,
-        })
+    /// Records the event of a failed start.
+    fn report(&self, failed: StartFailure) -> SyncProblem {
+        let message = format!("Error: {}", failed.message);
+        self.event(EventType::Warning, "Failed", message);
+        SyncProblem {
+            waiting: Some(WaitingReason {
+                reason: failed.reason.to_owned(),
+                message: failed.message,
+            }),
+            retry_after: failed.retry_after,
+        }
     }
 
     /// Has the image manager make the container's image present.
@@ -161,11 +176,7 @@ impl ContainerStart<'_> {
         for volume in mounted {
             let name = volume.name.clone();
             let wanted = images::ImageRequest::volume(&self.executor.pod, volume);
-            counted_volumes::IMAGES_REQUESTED.inc();
-            let present = self.present(wanted).await.inspect_err(|_| {
-                counted_volumes::IMAGES_MOUNTED_ERRORS.inc();
-            })?;
-            images.insert(name, present.reference);
+            images.insert(name, self.present(wanted).await?.reference);
         }
         Ok(images)
     }
@@ -214,11 +225,6 @@ impl ContainerStart<'_> {
         files::make_container_files(pod, &config, node).await;
 
         let created = self.create(&config).await;
-        let of_images = u64::try_from(images.volumes.len()).unwrap_or(0);
-        match &created {
-            Ok(_) => counted_volumes::IMAGES_MOUNTED.inc_by(of_images),
-            Err(_) => counted_volumes::IMAGES_MOUNTED_ERRORS.inc_by(of_images),
-        }
         let id = created.map_err(|error| failed("CreateContainerError", &error))?;
         self.event(EventType::Normal, "Created", "Container created".to_owned());
         self.run(&id)
@@ -237,6 +243,7 @@ impl ContainerStart<'_> {
         images: &ContainerImages,
     ) -> Result<ContainerConfig, StartFailure> {
         let (executor, peers) = (self.executor, &self.executor.peers);
+        let target = target(&executor.pod, &self.name, &executor.newest).map_err(misconfigured)?;
         let env_files = executor.env_files(container).await.map_err(unprepared)?;
         let features = match asks_for_recursive_read_only(&executor.pod) {
             true => peers.runtime.features(&executor.pod, &*peers.objects).await,
@@ -260,7 +267,7 @@ impl ContainerStart<'_> {
             features,
             hosts_file: self.context.hosts.as_deref(),
             namespaces: &self.context.sandbox.namespaces,
-            target: self.target(),
+            target,
         };
         let prepared = executor.subpaths(container, || subpaths(&input)).await;
         let prepared = prepared.map_err(misconfigured)?.map_err(unprepared)?;
@@ -269,16 +276,6 @@ impl ContainerStart<'_> {
             ..input
         };
         container_config(&input).map_err(misconfigured)
-    }
-
-    /// The instance whose process namespace an ephemeral container joins; none if it has no target.
-    fn target(&self) -> Option<&ContainerId> {
-        let spec = self.executor.pod.spec()?;
-        let mut ephemeral = spec.ephemeral_containers.iter().flatten();
-        let own = ephemeral.find(|container| container.name == self.name)?;
-        self.executor
-            .running
-            .get(own.target_container_name.as_ref()?)
     }
 
     /// Runs the postStart hook. Ends early when the pod is to end: the container is killed with it.
@@ -386,10 +383,11 @@ fn unprepared(error: PrepareError) -> StartFailure {
     }
 }
 
+/// With the runtime's own message, as upstream shows it.
 fn failed(reason: &'static str, error: &RuntimeError) -> StartFailure {
     StartFailure {
         reason,
-        message: error.describe(),
+        message: error.message(),
         retry_after: SyncProblem::of(error).retry_after,
         kill: None,
     }

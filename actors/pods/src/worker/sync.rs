@@ -163,7 +163,7 @@ impl PodWorker {
             replaces,
             actuated: self.checkpoint.record.actuated.clone(),
             ips: self.addresses(pod),
-            running: self.running_ids(),
+            newest: self.newest_ids(),
             volumes: self.volumes.mounted().cloned().unwrap_or_default(),
             pulls: self.metrics.pulls.clone(),
             progress: PlanProgress {
@@ -192,9 +192,14 @@ impl PodWorker {
         addresses(pod, found, &self.peers.rules.node.host_ips)
     }
 
-    fn running_ids(&self) -> BTreeMap<String, ContainerId> {
-        let running = self.running().into_iter();
-        running.map(|c| (c.name.clone(), c.id.clone())).collect()
+    fn newest_ids(&self) -> BTreeMap<String, ContainerId> {
+        let Some(seen) = self.observed.pod() else {
+            return BTreeMap::new();
+        };
+        // The newest of each name comes first, so that it is the last one put in from the end.
+        let oldest_first = seen.containers.iter().rev();
+        let ids = oldest_first.map(|c| (c.name.clone(), c.id.clone()));
+        ids.collect()
     }
 
     fn collect_garbage(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {

@@ -82,6 +82,8 @@ pub enum ContainerConfigError {
         container: String,
         source: MountError,
     },
+    #[error("unable to find target container {target}")]
+    Target { target: String },
 }
 
 impl ContainerConfigError {
@@ -93,6 +95,7 @@ impl ContainerConfigError {
             Self::Environment { source, .. } => source.to_string(),
             Self::Security { source, .. } => source.to_string(),
             Self::Mounts { source, .. } => source.to_string(),
+            Self::Target { .. } => self.to_string(),
         }
     }
 
@@ -100,6 +103,7 @@ impl ContainerConfigError {
     pub fn transient(&self) -> bool {
         match self {
             Self::Environment { source, .. } => source.transient(),
+            Self::Target { .. } => true,
             Self::Security { .. } | Self::Mounts { .. } => false,
         }
     }
@@ -236,6 +240,28 @@ fn security(input: &ContainerInput<'_>) -> Result<Security, SecurityError> {
     let groups = volumes::groups::groups(pod, input.objects);
     security.supplemental_groups.extend(groups);
     Ok(security)
+}
+
+/// The instance whose process namespace an ephemeral container joins: the newest of the container that it names. None
+/// for other containers, and where it names none. `newest` has the newest instance of each container.
+pub fn target<'a>(
+    pod: &Pod,
+    name: &str,
+    newest: &'a BTreeMap<String, ContainerId>,
+) -> Result<Option<&'a ContainerId>, ContainerConfigError> {
+    let spec = pod.spec();
+    let mut ephemeral = spec
+        .into_iter()
+        .flat_map(|spec| spec.ephemeral_containers.iter().flatten());
+    let own = ephemeral.find(|container| container.name == name);
+    let target = own.and_then(|own| own.target_container_name.as_ref());
+    let Some(target) = target.filter(|target| !target.is_empty()) else {
+        return Ok(None);
+    };
+    let missing = || ContainerConfigError::Target {
+        target: target.clone(),
+    };
+    newest.get(target).map(Some).ok_or_else(missing)
 }
 
 /// The directory of a container's own files: `ROOT/pods/UID/containers/NAME`.

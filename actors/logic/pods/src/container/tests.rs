@@ -113,6 +113,38 @@ fn a_container_without_a_place_for_last_words_has_no_mount() {
     assert!(made(&pod).unwrap().mounts.is_empty());
 }
 
+/// Upstream's TestStartSpec.
+#[test]
+fn a_debug_container_joins_the_one_that_it_names_or_is_not_made() {
+    use k8s_openapi::api::core::v1::EphemeralContainer;
+    let debug = |name: &str, target: Option<&str>| EphemeralContainer {
+        name: name.into(),
+        target_container_name: target.map(str::to_owned),
+        ..EphemeralContainer::default()
+    };
+    let pod = pod("p").app("test").spec_with(|spec| {
+        spec.ephemeral_containers = Some(vec![
+            debug("plain", None),
+            debug("empty", Some("")),
+            debug("joined", Some("target")),
+            debug("lost", Some("nobody")),
+        ]);
+    });
+    let newest = [("target".to_owned(), ContainerId::from("something"))].into();
+    let found = |name: &str| {
+        let found = target(&pod, name, &newest);
+        found
+            .map(|id| id.map(ContainerId::as_str))
+            .map_err(|error| (error.message(), error.transient()))
+    };
+    for name in ["test", "plain", "empty"] {
+        assert_eq!(found(name), Ok(None), "{name}");
+    }
+    assert_eq!(found("joined"), Ok(Some("something")));
+    let missing = "unable to find target container nobody".to_owned();
+    assert_eq!(found("lost"), Err((missing, true)));
+}
+
 #[test]
 fn what_cannot_be_asked_for_says_why() {
     let profile = SeccompProfile {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
-use kernel::testing::run_paused;
+use kernel::testing::{pass, run_paused};
 use logic_api::testing::yaml::pod;
 use logic_api::types::{ContainerState, RuntimePod};
 
@@ -110,6 +110,35 @@ fn whatever_call_fails_or_hangs_the_pod_comes_to_run_and_to_an_end_and_its_neigh
                 node.until_gone(&name).await;
             }
         }
+    });
+}
+
+/// Upstream's TestSyncPodWithSandboxAndDeletedPod.
+#[test]
+fn a_sandbox_that_fails_is_told_of_unless_its_pod_is_to_end() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let slow = |name: &str| {
+            format!(
+                r#"{{"call": "RunPodSandbox", "subject": "{name}", "times": 1, "delay": "5s",
+                    "code": "Unknown", "message": "no network"}}"#
+            )
+        };
+        let faults = [slow("kept"), slow("gone")].join(",");
+        node.script(&format!(r#"{{"faults": [{faults}]}}"#));
+        let kept = pod(&struck("kept"));
+        node.desire(&[kept.clone(), pod(&struck("gone"))]);
+        pass(Duration::from_secs(1)).await;
+        node.desire(&[kept]);
+        node.until_gone("gone").await;
+        node.until("kept", all_ready).await;
+        let events = node.events().await.into_iter();
+        let told: Vec<(String, String)> = events
+            .filter(|event| event.reason == "FailedCreatePodSandBox")
+            .map(|event| (event.object.name.clone(), event.message))
+            .collect();
+        let message = "Failed to create pod sandbox: rpc error: code = Unknown desc = no network";
+        assert_eq!(told, [("kept".to_owned(), message.to_owned())]);
     });
 }
 
