@@ -1,5 +1,6 @@
 //! Answers the HTTPS API's requests from the node's actors and its runtime.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -82,7 +83,10 @@ impl KubeletHost for NodeApi {
     async fn running_pods(&self) -> Result<Vec<Pod>, NodeError> {
         let pods = self.0.runtime.pods().await.map_err(node_error)?;
         let running = pods.values().filter(|pod| !pod.is_stopped());
-        Ok(running.map(as_seen).collect())
+        let mut running: Vec<&RuntimePod> = running.collect();
+        // The newest first, as upstream lists them.
+        running.sort_by_key(|pod| Reverse(pod.newest_sandbox().and_then(|s| s.created_at)));
+        Ok(running.into_iter().map(as_seen).collect())
     }
 
     async fn exec(&self, wanted: Exec) -> Result<String, NodeError> {
