@@ -452,7 +452,7 @@ impl RuntimeClient {
     ) -> Result<ContainerId, RuntimeError> {
         let request = cri::CreateContainerRequest {
             pod_sandbox_id: sandbox.as_str().to_owned(),
-            config: Some(convert::container_config(container)),
+            config: Some(convert::container_config(container, &pod.annotations)),
             sandbox_config: Some(convert::sandbox_config(pod)),
         };
         let answer = self

@@ -11,10 +11,15 @@ use logic_volumes::Relabel;
 use proto::cri;
 
 use super::{
-    groups_policy, image_spec, mappings, namespaces, number, se_linux, seccomp, string_map,
+    StringMap, groups_policy, image_spec, mappings, namespaces, number, se_linux, seccomp,
+    string_map,
 };
 
-pub(in crate::runtime) fn container_config(config: &ContainerConfig) -> cri::ContainerConfig {
+/// `pod` has the annotations of the pod, which go with the images that it mounts.
+pub(in crate::runtime) fn container_config(
+    config: &ContainerConfig,
+    pod: &StringMap,
+) -> cri::ContainerConfig {
     let env = |(key, value): &(String, String)| cri::KeyValue {
         key: key.clone(),
         value: value.clone().into_bytes(),
@@ -36,7 +41,7 @@ pub(in crate::runtime) fn container_config(config: &ContainerConfig) -> cri::Con
         mounts: config
             .mounts
             .iter()
-            .map(|each| mount(each, config.security.namespaces.users))
+            .map(|each| mount(each, config.security.namespaces.users, pod))
             .collect(),
         devices: config.devices.iter().map(device).collect(),
         labels: string_map(&config.labels),
@@ -130,9 +135,20 @@ fn huge_pages((page_size, limit): (&String, &u64)) -> cri::HugepageLimit {
     }
 }
 
-fn mount(mount: &ContainerMount, owners: UserNamespace) -> cri::Mount {
+fn mount(mount: &ContainerMount, owners: UserNamespace, pod: &StringMap) -> cri::Mount {
     let (image, image_sub_path) = match &mount.origin {
-        MountOrigin::Image { image, sub_path } => (Some(image_spec(image)), sub_path.clone()),
+        MountOrigin::Image {
+            image,
+            user_spec,
+            sub_path,
+        } => {
+            let image = cri::ImageSpec {
+                user_specified_image: user_spec.clone(),
+                annotations: string_map(pod),
+                ..image_spec(image)
+            };
+            (Some(image), sub_path.clone())
+        }
         MountOrigin::TerminationMessage | MountOrigin::Hosts | MountOrigin::Volume => {
             (None, String::new())
         }
@@ -290,10 +306,17 @@ mod tests {
     fn a_mount_is_a_path_or_an_image_owned_as_the_pod_sees_it() {
         let image = MountOrigin::Image {
             image: "sha256:2".into(),
+            user_spec: "tools:1".into(),
             sub_path: "a".into(),
         };
-        let made = mount(&mounted(MountAccess::ReadOnly, image), USERS);
-        assert_eq!(made.image.unwrap().image, "sha256:2");
+        let notes = StringMap::from([("team".to_owned(), "a".to_owned())]);
+        let made = mount(&mounted(MountAccess::ReadOnly, image), USERS, &notes);
+        let image = made.image.unwrap();
+        assert_eq!(
+            (image.image.as_str(), image.user_specified_image.as_str()),
+            ("sha256:2", "tools:1")
+        );
+        assert_eq!(image.annotations["team"], "a");
         assert_eq!((made.image_sub_path.as_str(), made.readonly), ("a", true));
         assert_eq!(
             (made.uid_mappings.len(), made.gid_mappings[0].host_id),
@@ -305,7 +328,8 @@ mod tests {
             (MountAccess::RecursiveReadOnly, true, true),
         ];
         for (access, read_only, recursive) in cases {
-            let made = mount(&mounted(access, MountOrigin::Hosts), UserNamespace::Node);
+            let mounted = mounted(access, MountOrigin::Hosts);
+            let made = mount(&mounted, UserNamespace::Node, &StringMap::new());
             assert_eq!(
                 (made.readonly, made.recursive_read_only),
                 (read_only, recursive)

@@ -26,15 +26,15 @@ type StringMap = BTreeMap<String, String>;
 pub(super) fn image_spec(image: &str) -> cri::ImageSpec {
     cri::ImageSpec {
         image: image.to_owned(),
-        user_specified_image: image.to_owned(),
         ..Default::default()
     }
 }
 
+/// The image goes with the pod's annotations, but without its runtime handler: that is in the sandbox's configuration,
+/// and upstream names it here behind a gate that is off (`RuntimeClassInImageCriApi`).
 pub(super) fn pull_request(pull: ImagePull<'_>) -> cri::PullImageRequest {
     let mut image = image_spec(pull.image);
     if let Some(sandbox) = pull.sandbox {
-        image.runtime_handler = sandbox.runtime_handler.clone();
         image.annotations = string_map(&sandbox.annotations);
     }
     cri::PullImageRequest {
@@ -188,4 +188,45 @@ fn string_map(words: &StringMap) -> HashMap<String, String> {
         .iter()
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream's TestToRuntimeProtocol.
+    #[test]
+    fn each_protocol_has_cris_number() {
+        let cases = [
+            (PortProtocol::Tcp, cri::Protocol::Tcp),
+            (PortProtocol::Udp, cri::Protocol::Udp),
+            (PortProtocol::Sctp, cri::Protocol::Sctp),
+        ];
+        for (protocol, expected) in cases {
+            let made = port_mapping(&PortMapping {
+                protocol,
+                container_port: 80,
+                host_port: 8080,
+                host_ip: "::1".into(),
+            });
+            assert_eq!(made.protocol(), expected);
+            let ports = (made.container_port, made.host_port, made.host_ip.as_str());
+            assert_eq!(ports, (80, 8080, "::1"));
+        }
+    }
+
+    /// Upstream's TestConvertToRuntimeAPIImageSpec.
+    #[test]
+    fn an_image_is_pulled_by_its_name_alone() {
+        let request = pull_request(ImagePull {
+            image: "test",
+            auth: None,
+            sandbox: None,
+        });
+        let expected = cri::ImageSpec {
+            image: "test".into(),
+            ..Default::default()
+        };
+        assert_eq!((request.image, request.auth), (Some(expected), None));
+    }
 }

@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use super::{ContainerInput, pod_container_directory};
 use crate::container::environment::{self, Variables};
+use crate::images::volumes as image_volumes;
 use crate::runtime::runtime_class::HandlerFeatures;
 
 const HOSTS: &str = "/etc/hosts";
@@ -61,7 +62,12 @@ pub enum MountOrigin {
     /// A mounted volume of the pod.
     Volume,
     /// An image as the runtime resolved it, or a directory of it.
-    Image { image: String, sub_path: String },
+    Image {
+        image: String,
+        /// The image as the pod's spec names it.
+        user_spec: String,
+        sub_path: String,
+    },
 }
 
 /// A device of the node inside the container.
@@ -157,7 +163,7 @@ fn volume(
     envs: &Variables,
 ) -> Result<ContainerMount, MountError> {
     if let Some(image) = input.image_volumes.get(&mount.name) {
-        return image_mount(image, mount, envs);
+        return image_mount(input, image, (mount, envs));
     }
     let mounted = input.volumes.volumes.get(&mount.name);
     let mounted = mounted.filter(|mounted| mounted.mode == VolumeMode::FileSystem);
@@ -193,10 +199,12 @@ fn prepared(
 }
 
 fn image_mount(
+    input: &ContainerInput<'_>,
     image: &str,
-    mount: &VolumeMount,
-    envs: &Variables,
+    (mount, envs): (&VolumeMount, &Variables),
 ) -> Result<ContainerMount, MountError> {
+    let mut volumes = image_volumes::of(input.pod).into_iter();
+    let volume = volumes.find(|volume| volume.name == mount.name);
     Ok(ContainerMount {
         host_path: PathBuf::new(),
         container_path: absolute(&mount.mount_path),
@@ -205,6 +213,7 @@ fn image_mount(
         relabel: Relabel::No,
         origin: MountOrigin::Image {
             image: image.to_owned(),
+            user_spec: volume.map(|volume| volume.image).unwrap_or_default(),
             sub_path: sub_path(mount, envs)?,
         },
     })

@@ -1,6 +1,8 @@
 //! What a container is asked for with.
 
-use k8s_openapi::api::core::v1::{EnvVar, Lifecycle, SeccompProfile, SecurityContext, VolumeMount};
+use k8s_openapi::api::core::v1::{
+    EnvVar, ImageVolumeSource, Lifecycle, SeccompProfile, SecurityContext, Volume, VolumeMount,
+};
 use logic_api::objects::StaticObjects;
 use logic_api::testing::*;
 use logic_volumes::{MountedVolume, Relabel, VolumeMode};
@@ -248,11 +250,20 @@ fn an_image_is_mounted_read_only_and_by_its_sub_path() {
         value: Some("me".into()),
         value_from: None,
     }]);
+    pod.spec.as_mut().unwrap().volumes = Some(vec![Volume {
+        name: "data".into(),
+        image: Some(ImageVolumeSource {
+            reference: Some("localhost/data:1".into()),
+            pull_policy: None,
+        }),
+        ..Volume::default()
+    }]);
     let config = made_with(&pod, given).unwrap();
     let expected = [("/data", ""), ("/b", "a/b"), ("/c", "me/$(WHO)")];
     for (mount, (path, sub_path)) in config.mounts.iter().zip(expected) {
         let origin = MountOrigin::Image {
             image: "sha256:2".into(),
+            user_spec: "localhost/data:1".into(),
             sub_path: sub_path.into(),
         };
         assert_eq!(
