@@ -3,6 +3,8 @@
 //! Nothing here decides anything. Runtime timestamps are kept to be shown; they are never compared
 //! with the local clock, because the runtime may live on another one.
 
+use std::cmp::Reverse;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -291,12 +293,13 @@ impl RuntimePod {
     }
 }
 
-/// Orders instances by age without trusting any clock but the runtime's own.
-type AgeKey<'a> = (u32, Option<Timestamp>, &'a str);
+/// Orders instances by age without trusting any clock but the runtime's own. Of two of one age the smaller id counts as
+/// the newer, as upstream has it.
+type AgeKey<'a> = (u32, Option<Timestamp>, Reverse<&'a str>);
 
 impl RuntimeContainer {
     fn age_key(&self) -> AgeKey<'_> {
-        (self.attempt, self.created_at, self.id.as_str())
+        (self.attempt, self.created_at, Reverse(self.id.as_str()))
     }
 }
 
@@ -306,7 +309,7 @@ impl RuntimeSandbox {
     }
 
     fn age_key(&self) -> AgeKey<'_> {
-        (self.attempt, self.created_at, self.id.as_str())
+        (self.attempt, self.created_at, Reverse(self.id.as_str()))
     }
 }
 
@@ -389,4 +392,73 @@ pub struct HistoryEvent {
     pub reason: String,
     /// A sentence for users.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{at, bare, sandbox};
+
+    /// Upstream's TestPodSandboxByCreatedThenID.
+    #[test]
+    fn sandboxes_are_sorted_by_attempt_then_time_then_id() {
+        let made = |id: &str, attempt: u32, created: i64| RuntimeSandbox {
+            id: id.into(),
+            created_at: Some(at(created)),
+            ..sandbox(attempt, SandboxState::Ready)
+        };
+        let sorted = |list: &[(&str, u32, i64)]| {
+            let mut pod = RuntimePod {
+                sandboxes: list.iter().map(|(id, n, at)| made(id, *n, *at)).collect(),
+                ..RuntimePod::default()
+            };
+            pod.sort();
+            let first = pod.sandboxes.first().map(|s| &s.id);
+            assert_eq!(first, pod.newest_sandbox().map(|s| &s.id));
+            let ids = pod.sandboxes.iter().map(|s| s.id.as_str().to_owned());
+            ids.collect::<Vec<String>>()
+        };
+        assert_eq!(sorted(&[]), [""; 0]);
+        assert_eq!(sorted(&[("one", 3, 0)]), ["one"]);
+        let by_attempt = [("c", 0, 0), ("a", 2, 0), ("b", 1, 0)];
+        assert_eq!(sorted(&by_attempt), ["a", "b", "c"]);
+        let by_time = [("old", 5, -600), ("new", 5, 0), ("mid", 5, -300)];
+        assert_eq!(sorted(&by_time), ["new", "mid", "old"]);
+        let by_id = [("z", 1, 0), ("a", 1, 0), ("m", 1, 0)];
+        assert_eq!(sorted(&by_id), ["a", "m", "z"]);
+        let mixed = [
+            ("c1", 0, 0),
+            ("a2", 2, -1200),
+            ("b3", 1, 0),
+            ("group-b", 1, 0),
+            ("group-a", 1, 0),
+        ];
+        assert_eq!(sorted(&mixed), ["a2", "b3", "group-a", "group-b", "c1"]);
+    }
+
+    /// Upstream's TestContainerByCreatedThenID, whose containers differ in nothing else.
+    #[test]
+    fn instances_of_a_container_are_sorted_by_time_then_id() {
+        let list = [
+            ("old-2", -3600),
+            ("new-1", 0),
+            ("group-b", 0),
+            ("group-a", 0),
+            ("old-1", -3600),
+            ("mid", -600),
+        ];
+        let made = |(id, created): &(&str, i64)| RuntimeContainer {
+            created_at: Some(at(*created)),
+            ..bare(id, "s", "c", ContainerState::Exited)
+        };
+        let mut pod = RuntimePod {
+            containers: list.iter().map(made).collect(),
+            ..RuntimePod::default()
+        };
+        pod.sort();
+        let ids: Vec<&str> = pod.containers.iter().map(|c| c.id.as_str()).collect();
+        let expected = ["group-a", "group-b", "new-1", "mid", "old-1", "old-2"];
+        assert_eq!(ids, expected);
+        assert_eq!(pod.newest("c").unwrap().id.as_str(), "group-a");
+    }
 }

@@ -118,6 +118,78 @@ mod tests {
         assert_eq!(found.sandboxes, [SandboxId::from("s0")]);
     }
 
+    /// Upstream's TestContainerGC and TestSandboxGC, with the policy that the kubelet has unless its flags say otherwise.
+    #[test]
+    fn of_each_container_one_dead_instance_is_kept_and_of_dead_sandboxes_the_newest() {
+        use ContainerState::{Exited, Running};
+        use SandboxState::{NotReady, Ready};
+        type Instances<'a> = &'a [(&'a str, u32, ContainerState, &'a str)];
+        let ready = ("s0", 0, Ready);
+        let dead = [("s1", 1, NotReady), ("s0", 0, NotReady)];
+        let cases: [(Instances<'_>, &[_], &[&str], &[&str]); 9] = [
+            (
+                &[
+                    ("a", 2, Exited, "s0"),
+                    ("a", 1, Exited, "s0"),
+                    ("a", 0, Exited, "s0"),
+                ],
+                &[ready],
+                &["a1", "a0"],
+                &[],
+            ),
+            (
+                &[
+                    ("a", 2, Exited, "s0"),
+                    ("a", 1, Exited, "s0"),
+                    ("a", 0, Running, "s0"),
+                ],
+                &[ready],
+                &["a1"],
+                &[],
+            ),
+            (&[("a", 0, Exited, "s0")], &[ready], &[], &[]),
+            (
+                &[
+                    ("a", 1, Exited, "s0"),
+                    ("a", 0, Exited, "s0"),
+                    ("b", 1, Exited, "s0"),
+                    ("b", 0, Exited, "s0"),
+                ],
+                &[ready],
+                &["a0", "b0"],
+                &[],
+            ),
+            (&[], &[("s0", 0, Ready)], &[], &[]),
+            (&[], &[("s0", 0, NotReady)], &[], &[]),
+            (&[], &dead, &[], &["s0"]),
+            (&[("a", 0, Exited, "s0")], &dead, &[], &[]),
+            (&[], &[("s1", 1, Ready), ("s0", 0, NotReady)], &[], &["s0"]),
+        ];
+        for (containers, sandboxes, old, empty) in cases {
+            let mut runtime = RuntimePod {
+                sandboxes: sandboxes
+                    .iter()
+                    .map(|(id, n, state)| sandbox(id, *n, *state))
+                    .collect(),
+                containers: containers
+                    .iter()
+                    .map(|(name, n, state, sandbox)| container(name, *n, *state, sandbox))
+                    .collect(),
+                ..RuntimePod::default()
+            };
+            runtime.sort();
+            let found = garbage(&runtime);
+            let removed: Vec<_> = found
+                .containers
+                .iter()
+                .map(|dead| dead.id.as_str())
+                .collect();
+            assert_eq!(removed, old, "{containers:?}");
+            let removed: Vec<_> = found.sandboxes.iter().map(SandboxId::as_str).collect();
+            assert_eq!(removed, empty, "{sandboxes:?}");
+        }
+    }
+
     #[test]
     fn a_dead_sandbox_stays_while_a_kept_instance_lies_in_it() {
         let mut runtime = RuntimePod {

@@ -306,6 +306,116 @@ fn ordered(words: &HashMap<String, String>) -> StringMap {
 mod tests {
     use super::*;
 
+    /// Upstream's TestToKubeContainerState.
+    #[test]
+    fn a_state_that_cri_does_not_know_is_unknown() {
+        use ContainerState::{Created, Exited, Running, Unknown};
+        for (number, expected) in (0..).zip([Created, Running, Exited, Unknown, Unknown]) {
+            assert_eq!(container_state(number), expected);
+        }
+    }
+
+    /// Upstream's TestToKubeContainerStatus.
+    #[test]
+    fn a_status_is_read_with_its_times_and_its_end() {
+        use cri::ContainerState::{
+            ContainerCreated, ContainerExited, ContainerRunning, ContainerUnknown,
+        };
+        let states = [
+            (ContainerCreated, ContainerState::Created),
+            (ContainerRunning, ContainerState::Running),
+            (ContainerExited, ContainerState::Exited),
+            (ContainerUnknown, ContainerState::Unknown),
+        ];
+        for (told, expected) in states {
+            let started = if told == ContainerCreated { 0 } else { 999 };
+            let ended = told == ContainerExited;
+            let read = container(
+                cri::ContainerStatus {
+                    id: "dummyid".into(),
+                    metadata: Some(cri::ContainerMetadata {
+                        name: "cname".into(),
+                        attempt: 3,
+                    }),
+                    image: Some(cri::ImageSpec {
+                        image: "fimage".into(),
+                        ..Default::default()
+                    }),
+                    state: told.into(),
+                    created_at: 327,
+                    started_at: started,
+                    finished_at: if ended { 1278 } else { 0 },
+                    exit_code: if ended { 121 } else { 0 },
+                    reason: if ended { "GotKilled" } else { "" }.into(),
+                    message: if ended { "it was killed" } else { "" }.into(),
+                    ..Default::default()
+                },
+                "s".into(),
+                "cname".into(),
+            );
+            assert_eq!((read.id.as_str(), read.attempt), ("dummyid", 3));
+            assert_eq!((read.state, read.image.as_str()), (expected, "fimage"));
+            assert_eq!(read.created_at, time(327));
+            assert_eq!(read.started_at, time(started));
+            let end = (read.finished_at, read.exit_code, read.reason.as_str());
+            let expected = match ended {
+                true => (time(1278), 121, "GotKilled"),
+                false => (None, 0, ""),
+            };
+            assert_eq!(end, expected);
+        }
+    }
+
+    /// Upstream's TestToKubeContainer and TestContainerLabels, as far as they are read.
+    #[test]
+    fn what_a_kubelet_made_is_listed_by_its_labels_and_annotations_and_nothing_else_is() {
+        let words = |list: &[(&str, &str)]| -> HashMap<String, String> {
+            let words = list.iter();
+            words.map(|(k, v)| ((*k).into(), (*v).into())).collect()
+        };
+        let listed = |labels: &[(&str, &str)]| cri::Container {
+            id: "test-id".into(),
+            metadata: Some(cri::ContainerMetadata {
+                name: "test-name".into(),
+                attempt: 1,
+            }),
+            image: Some(cri::ImageSpec {
+                image: "test-image".into(),
+                runtime_handler: "test-handler".into(),
+                ..Default::default()
+            }),
+            image_ref: "test-image-ref".into(),
+            state: cri::ContainerState::ContainerRunning.into(),
+            labels: words(labels),
+            annotations: words(&[(labels::CONTAINER_HASH, "1234")]),
+            ..Default::default()
+        };
+        let own = [
+            (labels::POD_UID, "u"),
+            (labels::POD_NAME, "web"),
+            (labels::POD_NAMESPACE, "default"),
+            (labels::CONTAINER_NAME, "test-name"),
+        ];
+        let mut pods = BTreeMap::new();
+        add_listed_container(&mut pods, listed(&own[1..]));
+        assert!(pods.is_empty());
+        add_listed_container(&mut pods, listed(&own));
+        let pod = &pods[&PodUid::from("u")];
+        assert_eq!(
+            (pod.name.as_str(), pod.namespace.as_str()),
+            ("web", "default")
+        );
+        let read = &pod.containers[0];
+        assert_eq!(
+            (read.id.as_str(), read.name.as_str()),
+            ("test-id", "test-name")
+        );
+        let image = (read.image.as_str(), read.image_id.as_str());
+        assert_eq!(image, ("test-image", "test-image-ref"));
+        assert_eq!((read.hash, read.attempt), (Some(0x1234), 1));
+        assert_eq!(read.state, ContainerState::Running);
+    }
+
     #[test]
     fn what_is_enforced_and_whose_it_is_is_read_where_the_runtime_says_so() {
         let told = cri::ContainerStatus {
@@ -343,6 +453,12 @@ mod tests {
             (1, 2, vec![3])
         );
         assert_eq!(made.stop_signal.as_deref(), Some("SIGRTMAX-2"));
+        let untold = cri::ContainerStatus {
+            user: Some(cri::ContainerUser::default()),
+            ..Default::default()
+        };
+        let untold = container(untold, "s".into(), "c".into());
+        assert_eq!(untold.user, Some(ContainerUser::default()));
         let silent = container(cri::ContainerStatus::default(), "s".into(), "c".into());
         assert_eq!(
             (silent.enforced, silent.user, silent.stop_signal),

@@ -324,7 +324,8 @@ fn is_start_of(action: &PodAction, wanted: ContainerKind) -> bool {
 fn in_order(runtime: &RuntimePod) -> Vec<&RuntimeContainer> {
     let mut list: Vec<_> = runtime.containers.iter().collect();
     list.sort_by(|a, b| {
-        let newest_first = |c: &RuntimeContainer| Reverse((c.attempt, c.created_at, c.id.clone()));
+        let newest_first =
+            |c: &RuntimeContainer| Reverse((c.attempt, c.created_at, Reverse(c.id.clone())));
         a.name
             .cmp(&b.name)
             .then_with(|| newest_first(a).cmp(&newest_first(b)))

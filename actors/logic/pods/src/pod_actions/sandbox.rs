@@ -49,3 +49,46 @@ pub fn sandbox_decision<'a>(pod: &Pod, runtime: &'a RuntimePod) -> SandboxDecisi
         reason,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use logic_api::testing::*;
+    use logic_api::types::SandboxState::{NotReady, Ready};
+
+    use super::*;
+
+    /// Upstream's TestPodSandboxChanged.
+    #[test]
+    fn a_sandbox_stays_while_it_is_the_only_ready_one_and_fits_its_pod() {
+        let on_node = || pod("p").spec_with(|spec| spec.host_network = Some(true));
+        let without_address = || RuntimeSandbox {
+            ips: vec![String::new()],
+            ..sandbox(0, Ready)
+        };
+        let both = |state| vec![sandbox(1, state), sandbox(0, state)];
+        let cases = [
+            (pod("p"), vec![], Some((0, None))),
+            (pod("p"), both(Ready), Some((2, Some("s1")))),
+            (pod("p"), both(NotReady), Some((2, Some("s1")))),
+            (on_node(), vec![sandbox(0, Ready)], Some((1, Some("s0")))),
+            (pod("p"), vec![without_address()], Some((1, Some("s0")))),
+            (pod("p"), vec![sandbox(0, Ready)], None),
+        ];
+        for (pod, sandboxes, expected) in cases {
+            let runtime = RuntimePod {
+                sandboxes,
+                ..RuntimePod::default()
+            };
+            let found = match sandbox_decision(&pod, &runtime) {
+                SandboxDecision::Keep(kept) => {
+                    assert_eq!(kept.id.as_str(), "s0");
+                    None
+                }
+                SandboxDecision::Replace(change) => {
+                    Some((change.attempt, change.old.map(|old| old.id.as_str())))
+                }
+            };
+            assert_eq!(found, expected, "{runtime:?}");
+        }
+    }
+}

@@ -196,6 +196,35 @@ mod tests {
         }
     }
 
+    /// Upstream's TestCmpActuatedAllocated.
+    #[test]
+    fn what_is_absent_equals_what_is_empty_and_nothing_else() {
+        let empty = ResourceRequirements::default();
+        let lists = ResourceRequirements {
+            requests: Some(quantities(&[])),
+            limits: Some(quantities(&[])),
+            claims: None,
+        };
+        let cpu = resources(("10m", ""), ("", ""));
+        let requests = resources(("10m", ""), ("10Mi", ""));
+        let limits = resources(("", "10m"), ("", "10Mi"));
+        let both = resources(("10m", "20m"), ("20Mi", "10Mi"));
+        let cases = [
+            (&empty, &empty, ResizeAction::None),
+            (&empty, &lists, ResizeAction::None),
+            (&lists, &empty, ResizeAction::None),
+            (&empty, &cpu, ResizeAction::InPlace),
+            (&empty, &requests, ResizeAction::InPlace),
+            (&requests, &requests, ResizeAction::None),
+            (&requests, &limits, ResizeAction::InPlace),
+            (&both, &both, ResizeAction::None),
+        ];
+        for (actuated, allocated, expected) in cases {
+            let found = container_change(allocated, actuated, &[]);
+            assert_eq!(found, expected, "{actuated:?} {allocated:?}");
+        }
+    }
+
     #[test]
     fn the_limit_gives_the_direction_and_the_request_where_limits_are_equal() {
         use ResizeDirection::{Down, Same, Up};

@@ -205,3 +205,77 @@ fn list(amounts: ResourceAmounts) -> Option<StatusResourceList> {
         .collect();
     (!list.is_empty()).then_some(list)
 }
+
+#[cfg(test)]
+mod tests {
+    use logic_resources::resources::cpu_shares;
+
+    use super::*;
+
+    fn actual(cpu_shares: i64, cpu_quota: i64, cpu_period: i64) -> (Option<i64>, Option<i64>) {
+        let actual = ActualResources::of(EnforcedResources {
+            cpu_shares,
+            cpu_quota,
+            cpu_period,
+            memory_limit: 0,
+        });
+        assert_eq!(actual.memory_limit, None);
+        (actual.cpu_request, actual.cpu_limit)
+    }
+
+    /// Upstream's TestSharesToMilliCPU.
+    #[test]
+    fn a_request_comes_back_from_its_shares_as_it_was() {
+        let known = [
+            (0, 2),
+            (1, 2),
+            (2, 2),
+            (3, 3),
+            (4, 4),
+            (32, 32),
+            (64, 65),
+            (100, 102),
+            (250, 256),
+            (500, 512),
+            (1000, 1024),
+            (1500, 1536),
+            (2000, 2048),
+        ];
+        for (milli, shares) in known {
+            assert_eq!(cpu_shares(milli), shares, "{milli}");
+        }
+        for milli in 0..=2000 {
+            let found = actual(cpu_shares(milli), 0, 0).0;
+            assert_eq!(found, Some(milli.max(MIN_REQUEST)), "{milli}");
+        }
+    }
+
+    /// Upstream's TestQuotaToMilliCPU.
+    #[test]
+    fn a_limit_is_the_quota_in_each_period() {
+        for (quota, milli) in [(5000, 50), (75_000, 750), (100_000, 1000), (150_000, 1500)] {
+            assert_eq!(actual(0, quota, 100_000).1, Some(milli));
+        }
+        assert_eq!(actual(0, -1, 100_000), (None, None), "no limit");
+    }
+
+    /// Upstream's TestToKubeContainerStatusWithResources: what the runtime tells goes before what was carried out.
+    #[test]
+    fn the_runtime_may_tell_of_cpu_of_memory_or_of_both() {
+        let told = |cpu_shares, cpu_quota, memory_limit| {
+            let actual = ActualResources::of(EnforcedResources {
+                cpu_shares,
+                cpu_quota,
+                cpu_period: if cpu_quota == 0 { 0 } else { 100_000 },
+                memory_limit,
+            });
+            (actual.cpu_request, actual.cpu_limit, actual.memory_limit)
+        };
+        const MEMORY_LIMIT: i64 = 524_288_000;
+        let both = (None, Some(250), Some(MEMORY_LIMIT));
+        assert_eq!(told(0, 25_000, MEMORY_LIMIT), both);
+        let cpu = (Some(500), Some(500), None);
+        assert_eq!(told(cpu_shares(500), 50_000, 0), cpu);
+        assert_eq!(told(0, 0, MEMORY_LIMIT), (None, None, Some(MEMORY_LIMIT)));
+    }
+}

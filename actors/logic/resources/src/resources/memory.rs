@@ -326,6 +326,70 @@ mod tests {
         }
     }
 
+    /// Upstream's TestGenerateContainerConfigMemoryQoSPolicyNone.
+    #[test]
+    fn memory_is_throttled_where_none_is_reserved() {
+        let node = node(ResourceEnforcement {
+            cgroups: NodeCgroupVersion::V2,
+            memory_qos: Some(MemoryQos {
+                throttling: Some(900_000),
+                reservation: MemoryReservationPolicy::None,
+                page_size: 4096,
+            }),
+            ..ResourceEnforcement::default()
+        });
+        let pod = asking(&[("memory", "128Mi")], &[("memory", "256Mi")]);
+        let unified = made(&pod, &node).unified;
+        assert_eq!(unified["memory.min"], "0");
+        let high: u64 = unified["memory.high"].parse().unwrap();
+        assert!((128 << 20..256 << 20).contains(&high), "{high}");
+    }
+
+    /// Upstream's TestGetContainerSwapBehavior.
+    #[test]
+    fn only_burstable_containers_below_their_limit_may_swap() {
+        const REQUEST: MemoryResourceList = &[("memory", "1Gi")];
+        const LIMIT: MemoryResourceList = &[("memory", "2Gi")];
+        const BOTH: MemoryResourceList = &[("memory", "1Gi"), ("cpu", "1")];
+        let behaviour = |pod: &Pod, node: &NodePolicy| {
+            effective_swap_behaviour(pod, &pod.app_containers()[0], node)
+        };
+        use NodeCgroupVersion::{V1, V2};
+        use SwapBehaviour::{LimitedSwap, NoSwap};
+        let limited = swapping(V2, LimitedSwap);
+        let unlimited = node(ResourceEnforcement {
+            cgroups: V2,
+            ..ResourceEnforcement::default()
+        });
+        let zero = pod("p")
+            .app_with("c", |c| {
+                c.resources = Some(ResourceRequirements {
+                    requests: Some(quantities(&[("memory", "0")])),
+                    limits: Some(quantities(&[("memory", "0")])),
+                    claims: None,
+                });
+            })
+            .app_with("d", |c| {
+                c.resources = Some(ResourceRequirements {
+                    requests: Some(quantities(REQUEST)),
+                    ..ResourceRequirements::default()
+                });
+            });
+        let cases = [
+            (asking(REQUEST, LIMIT), &swapping(V2, NoSwap), NoSwap),
+            (asking(REQUEST, LIMIT), &unlimited, NoSwap),
+            (asking(REQUEST, LIMIT), &swapping(V1, LimitedSwap), NoSwap),
+            (asking(&[], &[]), &limited, NoSwap),
+            (asking(BOTH, BOTH), &limited, NoSwap),
+            (zero, &limited, NoSwap),
+            (asking(REQUEST, REQUEST), &limited, NoSwap),
+            (asking(REQUEST, LIMIT), &limited, LimitedSwap),
+        ];
+        for (pod, node, expected) in cases {
+            assert_eq!(behaviour(&pod, node), expected, "{pod:?}");
+        }
+    }
+
     /// Upstream's TestGenerateContainerConfigWithMemoryQoSEnforced.
     #[test]
     fn memory_is_throttled_before_its_limit_and_reserved_by_class() {

@@ -210,6 +210,71 @@ mod tests {
         }
     }
 
+    /// Upstream's TestGenerateLinuxContainerResources.
+    #[test]
+    fn each_class_has_its_score_and_its_limits_on_either_version_of_cgroups() {
+        let whole = ("memory.oom.group".to_owned(), "1".to_owned());
+        let cases: [(LinuxResourceList, LinuxResourceList, i64, i64, i64); 3] = [
+            (
+                &[("cpu", "250m"), ("memory", "500Mi")],
+                &[("cpu", "250m"), ("memory", "500Mi")],
+                256,
+                524_288_000,
+                -997,
+            ),
+            (
+                &[("cpu", "500m"), ("memory", "750Mi")],
+                &[("cpu", "250m"), ("memory", "500Mi")],
+                256,
+                786_432_000,
+                970,
+            ),
+            (&[], &[], 2, 0, 1000),
+        ];
+        for (limits, requests, shares, memory, score) in cases {
+            let pod = pod("p").app_with("c", |c| {
+                c.resources = Some(ResourceRequirements {
+                    requests: Some(quantities(requests)),
+                    limits: Some(quantities(limits)),
+                    claims: None,
+                });
+            });
+            let kinds = [
+                (
+                    NodeCgroupVersion::V1,
+                    OomKill::SingleProcess,
+                    BTreeMap::new(),
+                ),
+                (
+                    NodeCgroupVersion::V2,
+                    OomKill::WholeContainer,
+                    BTreeMap::from([whole.clone()]),
+                ),
+            ];
+            for (cgroups, oom, unified) in kinds {
+                let node = NodePolicy {
+                    memory_capacity: 17_179_860_387,
+                    cpu_quota_period: None,
+                    enforcement: ResourceEnforcement {
+                        cgroups,
+                        oom,
+                        ..ResourceEnforcement::default()
+                    },
+                    ..NodePolicy::default()
+                };
+                let expected = LinuxResources {
+                    cpu_shares: shares,
+                    memory_limit: memory,
+                    oom_score_adj: score,
+                    unified,
+                    ..LinuxResources::default()
+                };
+                let made = linux_resources(&pod, &pod.app_containers()[0], &node);
+                assert_eq!(made, expected, "{limits:?} {cgroups:?}");
+            }
+        }
+    }
+
     /// Upstream's TestGenerateLinuxContainerResourcesWithPodLevelResources.
     #[test]
     fn pod_limits_stand_in_and_no_period_means_no_quota() {

@@ -177,6 +177,36 @@ const ROWS: &[Row] = &[
         steps: &["start init1 0"],
     },
     Row {
+        name: "TestPruneInitContainers: of each init container the newest that has ended stays",
+        policy: "Always",
+        change: |_, runtime| {
+            let (first, second) = (of(runtime, "init1").clone(), of(runtime, "init2").clone());
+            let older = |from: &RuntimeContainer, attempt: u32, state| RuntimeContainer {
+                id: format!("{}-{attempt}", from.name).as_str().into(),
+                attempt,
+                restart_count: attempt,
+                state,
+                ..from.clone()
+            };
+            runtime.containers = vec![
+                older(&first, 3, ContainerState::Exited),
+                older(&first, 2, ContainerState::Exited),
+                older(&second, 1, ContainerState::Exited),
+                older(&first, 1, ContainerState::Unknown),
+                older(&second, 0, ContainerState::Exited),
+                older(&first, 0, ContainerState::Exited),
+            ];
+        },
+        steps: &[
+            "kill init1-1",
+            "remove init1-2",
+            "remove init1-1",
+            "remove init1-0",
+            "remove init2-0",
+            "start init3 0",
+        ],
+    },
+    Row {
         name: "only the newest ended instance of an init container is kept",
         policy: "Always",
         change: |_, runtime| {
