@@ -286,7 +286,9 @@ impl ContainerStatusBuilder<'_> {
             if newest.is_some_and(RuntimeContainer::succeeded) {
                 return;
             }
-            let forgotten = newest.is_none() && !is_sidecar(spec) && waits(status);
+            // One that was removed to start over is not forgotten, though some app container is still to be removed.
+            let forgotten = newest.is_none() && !self.restarting_all && !is_sidecar(spec);
+            let forgotten = forgotten && waits(status);
             // The app containers would not be there, had it not succeeded.
             if forgotten && any_app_created(pod, runtime) {
                 status.state = Some(terminated(ContainerStateTerminated {
@@ -341,7 +343,7 @@ fn newest_two<'a>(
     name: &str,
 ) -> (Option<&'a RuntimeContainer>, Option<&'a RuntimeContainer>) {
     let mut list: Vec<_> = runtime.instances(name).collect();
-    list.sort_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
+    list.sort_by(|a, b| (b.attempt, b.created_at, &a.id).cmp(&(a.attempt, a.created_at, &b.id)));
     let mut list = list.into_iter();
     (list.next(), list.next())
 }

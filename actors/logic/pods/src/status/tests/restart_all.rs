@@ -161,6 +161,28 @@ fn a_removed_container_waits_for_the_pod_to_start_over_and_keeps_its_count() {
     assert_eq!(app(&status, "trigger").restart_count, 1);
 }
 
+/// Between the removal of the first and of the last container, which upstream's statuses do not show.
+#[test]
+fn an_init_container_that_is_removed_to_start_over_counts_once() {
+    let mut scene = scene(triggering().init("i"));
+    scene.runtime = scene
+        .runtime
+        .exited(&scene.pod, "i", 0)
+        .exited(&scene.pod, "a", 137)
+        .exited(&scene.pod, "trigger", 42);
+    scene.step();
+    scene.runtime.containers.retain(|c| c.name == "trigger");
+    let init = |status: &PodStatus| {
+        let inits = status.init_container_statuses.as_ref().unwrap();
+        let reason = waiting_reason(&inits[0]).map(str::to_owned);
+        (inits[0].restart_count, reason)
+    };
+    let waits = |reason: &str| (1, Some(reason.to_owned()));
+    assert_eq!(init(&scene.step()), waits("RestartingAllContainers"));
+    scene.runtime.containers.clear();
+    assert_eq!(init(&scene.step()), waits("PodInitializing"));
+}
+
 #[test]
 fn an_initialized_pod_stays_initialized_while_its_init_containers_run_again() {
     let mut scene = scene(triggering().init("i"));
