@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures_util::future::try_join_all;
 use logic_api::pod::labels;
-use logic_api::types::{ContainerId, PodUid, RuntimePod, SandboxId};
+use logic_api::types::{ContainerId, PodUid, RuntimePod, RuntimeSandbox, SandboxId};
 use proto::cri;
 use tonic::Streaming;
 
@@ -148,10 +148,10 @@ impl RuntimeClient {
         }
     }
 
-    /// A sandbox's addresses, the primary first; none if it was removed.
-    pub async fn sandbox_ips(&self, id: &SandboxId) -> Result<Vec<String>, RuntimeError> {
+    /// A sandbox with its addresses; none if it was removed.
+    pub async fn sandbox(&self, id: &SandboxId) -> Result<Option<RuntimeSandbox>, RuntimeError> {
         let status = self.sandbox_status(id.clone()).await?;
-        Ok(status.map(convert::ips).unwrap_or_default())
+        Ok(status.map(convert::sandbox))
     }
 
     /// The status of a container; none if it was removed since it was listed.

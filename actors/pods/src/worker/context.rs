@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clients::runtime::RuntimeError;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
-use kernel::watch;
+use kernel::{Addr, watch};
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, PodUid, RuntimePod, SandboxId, WaitingReason};
 use logic_pods::sandbox::SandboxConfig;
@@ -18,7 +18,7 @@ use state::checkpoints::ContainerResources;
 
 use super::metrics::PullTimings;
 use super::retries::RetryKey;
-use super::{Peers, PodGoal, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
+use super::{Msg, Peers, PodGoal, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
 
 /// The result of a plan.
 #[derive(Debug)]
@@ -70,6 +70,8 @@ impl SyncProblem {
 #[derive(Debug)]
 pub(super) struct PlanExecutor {
     pub(super) peers: Peers,
+    /// The worker whose plan this is.
+    pub(super) worker: Addr<Msg>,
     pub(super) uid: PodUid,
     pub(super) pod: Arc<Pod>,
     /// Watched for the pod's end while it syncs, and for a shorter grace period.

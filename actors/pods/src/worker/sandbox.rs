@@ -5,12 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clients::runtime::RuntimeError;
+use clients::runtime::{RuntimeError, RuntimePodUpdate};
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::linux::UserNamespace;
 use logic_api::pod::PodView;
 use logic_api::types::{
-    EventLevel, HistoryEvent, RuntimeSandbox, SandboxId, SandboxState, WaitingReason,
+    EventLevel, HistoryEvent, RuntimePod, RuntimeSandbox, SandboxId, SandboxState, WaitingReason,
 };
 use logic_pods::sandbox::{
     SandboxConfig, SandboxConfigError, SandboxInput, SandboxRequest, creation_failed,
@@ -24,7 +24,7 @@ use state::user_namespaces::{Msg as Users, UserNamespaceError};
 use thiserror::Error;
 
 use super::context::{PlanExecutor, SyncProblem};
-use super::{RETRY_BACKOFF, RETRY_PERIOD, files};
+use super::{Msg, RETRY_BACKOFF, RETRY_PERIOD, files};
 use crate::hosts::{self, NamesError};
 use crate::pod_cgroups::PodCgroupError;
 
@@ -168,9 +168,30 @@ impl PlanExecutor {
     }
 
     async fn addresses(&self, id: &SandboxId) -> Result<Vec<String>, SandboxError> {
-        let found = self.peers.runtime.sandbox_ips(id).await?;
+        let sandbox = self.peers.runtime.sandbox(id).await?;
+        let found = sandbox.as_ref().map(|sandbox| sandbox.ips.clone());
+        self.show(sandbox);
         let host_ips = &self.peers.rules.node.host_ips;
-        Ok(addresses(&self.pod, &found, host_ips))
+        Ok(addresses(&self.pod, &found.unwrap_or_default(), host_ips))
+    }
+
+    /// Has the worker show its pod's new sandbox at once: images may take long, and not every runtime sends events.
+    fn show(&self, sandbox: Option<RuntimeSandbox>) {
+        let pod = RuntimePod {
+            uid: self.uid.clone(),
+            name: self.pod.name().to_owned(),
+            namespace: self.pod.namespace().to_owned(),
+            sandboxes: sandbox.into_iter().collect(),
+            containers: Vec::new(),
+        };
+        let update = RuntimePodUpdate {
+            pod,
+            removed: None,
+            at: kernel::now(),
+        };
+        if let Err(full) = self.worker.tell(Msg::Observed(Box::new(update))) {
+            tracing::debug!(pod = %self.uid, "its sandbox shows when the plan is done: {full}");
+        }
     }
 
     /// The sandbox's configuration as the pod has it now; its containers are created with the same one.

@@ -156,6 +156,7 @@ impl PodWorker {
         self.operation.awaiting_post_start = hooked.cloned().collect();
         let executor = PlanExecutor {
             peers: self.peers.clone(),
+            worker: ctx.addr().clone(),
             uid: self.uid.clone(),
             pod: pod.clone(),
             goal: self.updates.goal.clone(),

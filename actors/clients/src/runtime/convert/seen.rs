@@ -68,7 +68,7 @@ pub(in crate::runtime) fn pod(
     pod
 }
 
-fn sandbox(status: cri::PodSandboxStatus) -> RuntimeSandbox {
+pub(in crate::runtime) fn sandbox(status: cri::PodSandboxStatus) -> RuntimeSandbox {
     let options = status
         .linux
         .and_then(|linux| linux.namespaces)
@@ -87,10 +87,6 @@ fn sandbox(status: cri::PodSandboxStatus) -> RuntimeSandbox {
 }
 
 /// A sandbox's addresses, the primary first.
-pub(in crate::runtime) fn ips(status: cri::PodSandboxStatus) -> Vec<String> {
-    ips_of(status.network)
-}
-
 fn ips_of(network: Option<cri::PodSandboxNetworkStatus>) -> Vec<String> {
     let network = network.unwrap_or_default();
     let primary = Some(network.ip).filter(|ip| !ip.is_empty());
@@ -305,6 +301,24 @@ fn ordered(words: &HashMap<String, String>) -> StringMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Upstream's TestGetImageRefReturnsImageIdNotRepoDigest, TestImageSize and TestListImages.
+    #[test]
+    fn an_image_is_known_by_its_id_whatever_its_registries_call_it() {
+        let told = || cri::Image {
+            id: "sha256:abcd1234".into(),
+            repo_digests: vec!["one.io/a@sha256:1".into(), "two.io/a@sha256:1".into()],
+            repo_tags: vec!["a:latest".into()],
+            size: 64,
+            ..Default::default()
+        };
+        let own = image(told());
+        assert_eq!((own.reference.as_str(), own.bytes), ("sha256:abcd1234", 64));
+        let listed = listed_image(told());
+        assert_eq!((listed.reference, listed.bytes), (own.reference, own.bytes));
+        let names = ["one.io/a@sha256:1", "two.io/a@sha256:1", "a:latest"];
+        assert_eq!(listed.names, names);
+    }
 
     /// Upstream's TestToKubeContainerState.
     #[test]

@@ -4,6 +4,7 @@ mod admission;
 mod faults;
 mod hooks;
 mod last_words;
+mod life;
 mod model;
 mod mounts;
 mod pauses;
