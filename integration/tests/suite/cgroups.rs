@@ -10,7 +10,7 @@ use integration::pods;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_resources::node_policy::NodePolicy;
-use logic_resources::pod_cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
+use logic_resources::pod_cgroups::{CgroupDriver, CgroupPolicy, Hierarchy, pod_limits};
 use proto::cri;
 
 const UID: &str = "0a1b2c3d-0000-1111-2222-333344445555";
@@ -98,7 +98,8 @@ async fn a_pods_group_holds_its_containers_and_goes_with_the_last_of_them() {
     let within = format!("{}/{container}", group.parent);
     assert!(own.lines().any(|line| line.ends_with(&within)), "{own}");
 
-    cgroups.update(&guaranteed("128Mi"), &node).await.unwrap();
+    let limits = pod_limits(&guaranteed("128Mi"), &node);
+    cgroups.update(&guaranteed("128Mi"), &limits).await.unwrap();
     assert_eq!(group.memory_limit(), "134217728");
 
     let busy = cgroups.remove(&pod, &node).await.unwrap_err();

@@ -60,14 +60,23 @@ impl RuntimeClient {
         Ok(pods)
     }
 
-    /// Bytes of memory in use, by pod and container.
+    /// Bytes of the working sets, by pod and container.
     pub async fn memory_use(&self) -> Result<MemoryUse, RuntimeError> {
+        Ok(convert::memory_use(self.container_stats().await?))
+    }
+
+    /// Bytes of memory that count against limits, by pod and container.
+    pub async fn memory_charged(&self) -> Result<MemoryUse, RuntimeError> {
+        Ok(convert::memory_charged(self.container_stats().await?))
+    }
+
+    async fn container_stats(&self) -> Result<Vec<cri::ContainerStats>, RuntimeError> {
         let request = cri::ListContainerStatsRequest::default();
         let method = async |channel, request| runtime(channel).list_container_stats(request).await;
         let answer = self
             .idempotent("ListContainerStats", self.within, request, method)
             .await?;
-        Ok(convert::memory_use(answer.stats))
+        Ok(answer.stats)
     }
 
     /// The stream of container events, from now on.

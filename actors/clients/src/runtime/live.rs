@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::objects::Objects;
-use logic_api::types::ContainerId;
+use logic_api::types::{ContainerId, SandboxId};
 use logic_pods::runtime::runtime_class::HandlerFeatures;
+use logic_pods::sandbox::SandboxResources;
 use logic_resources::resources::LinuxResources;
 use proto::cri;
 use tonic::Code;
@@ -90,6 +91,32 @@ impl RuntimeClient {
             async |channel, request| runtime(channel).update_container_resources(request).await;
         let answer = self.idempotent("UpdateContainerResources", self.within, request, method);
         answer.await.map(drop)
+    }
+
+    /// Tells the runtime what a pod as a whole gets from now on; one that does not want to know is no error.
+    pub async fn update_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        resources: &SandboxResources,
+    ) -> Result<(), RuntimeError> {
+        let request = cri::UpdatePodSandboxResourcesRequest {
+            pod_sandbox_id: id.as_str().to_owned(),
+            overhead: Some(convert::resources(&resources.overhead)),
+            resources: Some(convert::resources(&resources.resources)),
+        };
+        let method =
+            async |channel, request| runtime(channel).update_pod_sandbox_resources(request).await;
+        let answer = self.idempotent("UpdatePodSandboxResources", self.within, request, method);
+        match answer.await {
+            // containerd 2.2 says so without the code for it.
+            Err(RuntimeError::Refused { code, message, .. })
+                if code == Code::Unimplemented
+                    || (code == Code::Unknown && message.contains("not implemented")) =>
+            {
+                Ok(())
+            }
+            answer => answer.map(drop),
+        }
     }
 
     /// Sends the runtime the node's pod CIDRs, separated by commas. A runtime with a CNI template writes

@@ -43,6 +43,7 @@ fn operation(call: &str) -> &str {
         "RemovePodSandbox" => "remove_podsandbox",
         "PodSandboxStatus" => "podsandbox_status",
         "ListPodSandbox" => "list_podsandbox",
+        "UpdatePodSandboxResources" => "update_podsandbox_resources",
         "ListPodSandboxStats" => "list_podsandbox_stats",
         "CreateContainer" => "create_container",
         "StartContainer" => "start_container",

@@ -18,8 +18,8 @@ use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::pod_cgroups::{
-    CONTROLLERS, CgroupDriver, CgroupName, CgroupPolicy, CgroupWrite, Hierarchy, pod_cgroup,
-    pod_limits, writes,
+    CONTROLLERS, CgroupDriver, CgroupName, CgroupPolicy, CgroupWrite, Hierarchy, PodLimits,
+    pod_cgroup, pod_limits, writes,
 };
 use thiserror::Error;
 
@@ -140,9 +140,9 @@ impl PodCgroups {
         }
     }
 
-    /// Writes the pod's limits as they are now.
-    pub async fn update(&self, pod: &Pod, node: &NodePolicy) -> Result<(), PodCgroupError> {
-        match self.group(pod, node) {
+    /// Writes these limits of the pod.
+    pub async fn update(&self, pod: &Pod, limits: &PodLimits) -> Result<(), PodCgroupError> {
+        match self.group_with(pod, limits) {
             Some((CgroupDriver::Cgroupfs, group)) => {
                 let limited = self.blocking(move |machine| machine.limit(&group));
                 timed("update", limited).await
@@ -175,14 +175,17 @@ impl PodCgroups {
 
     /// The pod's cgroup; none if the runtime manages it.
     fn group(&self, pod: &Pod, node: &NodePolicy) -> Option<(CgroupDriver, PodCgroup)> {
+        self.group_with(pod, &pod_limits(pod, node))
+    }
+
+    fn group_with(&self, pod: &Pod, limits: &PodLimits) -> Option<(CgroupDriver, PodCgroup)> {
         let policy = self.0.policy.as_ref()?;
         if self.0.refused.get().is_some() {
             return None;
         }
         let name = pod_cgroup(pod, policy)?;
-        let limits = pod_limits(pod, node);
         let hierarchy = self.0.hierarchy.as_ref();
-        let writes = hierarchy.map(|hierarchy| writes(&limits, hierarchy, &self.0.page_sizes));
+        let writes = hierarchy.map(|hierarchy| writes(limits, hierarchy, &self.0.page_sizes));
         let writes = writes.unwrap_or_default();
         tracing::trace!(pod = %pod.uid(), "cgroup {name:?}");
         Some((policy.driver, PodCgroup { name, writes }))

@@ -104,7 +104,8 @@ async fn a_pods_group_is_made_with_its_limits_and_changed_with_them() {
         "1073741824",
         "what is there is not changed on the way"
     );
-    sham.cgroups.update(&pod("2Gi"), &sham.node).await.unwrap();
+    let limits = pod_limits(&pod("2Gi"), &sham.node);
+    sham.cgroups.update(&pod("2Gi"), &limits).await.unwrap();
     assert_eq!(sham.text(memory), "2147483648");
 }
 
@@ -143,7 +144,8 @@ async fn a_machine_without_a_controller_leaves_groups_to_the_runtime() {
         );
     }
     assert!(!sham.folder.path().join("cpu/own").exists());
-    sham.cgroups.update(&pod("1Gi"), &sham.node).await.unwrap();
+    let limits = pod_limits(&pod("1Gi"), &sham.node);
+    sham.cgroups.update(&pod("1Gi"), &limits).await.unwrap();
     sham.cgroups.remove(&pod("1Gi"), &sham.node).await.unwrap();
 }
 

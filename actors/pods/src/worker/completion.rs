@@ -96,13 +96,14 @@ impl PodWorker {
         self.operation.activity = None;
         let now = ctx.now();
         self.metrics.end(now);
-        for (key, problem) in report.problems {
-            self.retries
-                .add(key, now + problem.retry_after, problem.waiting);
-        }
         for (name, resources) in report.started {
             self.retries.forget_reasons(&name);
             self.checkpoint.actuate(name, resources);
+        }
+        // After them: a resize that was carried out in part has failed all the same.
+        for (key, problem) in report.problems {
+            self.retries
+                .add(key, now + problem.retry_after, problem.waiting);
         }
         self.operation.kills_in_progress = report.kills_in_progress;
         self.operation.starting.clear();

@@ -68,9 +68,8 @@ impl PlanExecutor {
             Some(PodAction::KillContainer { .. }) => self.kills(batch).await,
             Some(PodAction::StartContainer { .. }) => self.starts(batch).await,
             Some(PodAction::CreateSandbox { attempt }) => self.creation(*attempt).await,
-            Some(PodAction::ResizeContainer { id, name }) => {
-                let (id, name) = (id.clone(), name.clone());
-                self.resize(&id, name).await;
+            Some(PodAction::ResizePod | PodAction::ResizeContainer { .. }) => {
+                self.resize(batch).await;
                 StepOutcome::Done
             }
             Some(PodAction::StopSandbox { sandbox }) => {
@@ -169,6 +168,7 @@ impl PlanExecutor {
             | PodAction::StopSandbox { .. }
             | PodAction::RemoveContainer { .. }
             | PodAction::CreateSandbox { .. }
+            | PodAction::ResizePod
             | PodAction::ResizeContainer { .. } => None,
         });
         let ends = join_all(starts.map(|start| async {

@@ -51,6 +51,7 @@ fn kills(batch: &[PodAction]) -> Vec<ContainerKill> {
         PodAction::StopSandbox { .. }
         | PodAction::RemoveContainer { .. }
         | PodAction::CreateSandbox { .. }
+        | PodAction::ResizePod
         | PodAction::ResizeContainer { .. }
         | PodAction::StartContainer { .. } => None,
     };
@@ -75,6 +76,7 @@ fn kills(batch: &[PodAction]) -> Vec<ContainerKill> {
         PodAction::StopSandbox { .. }
         | PodAction::RemoveContainer { .. }
         | PodAction::CreateSandbox { .. }
+        | PodAction::ResizePod
         | PodAction::ResizeContainer { .. }
         | PodAction::StartContainer { .. } => None,
     };

@@ -4,11 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use kernel::Context;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, HistoryEvent, WaitingReason};
-use logic_pods::resize::{self, ResizeEvent, ResizeState};
+use logic_pods::pod_actions::PodAction;
+use logic_pods::resize::{self, PodMemoryLimits, PodResize, ResizeEvent, ResizeState, ResizeStep};
+use logic_pods::sandbox;
+use logic_resources::pod_cgroups::pod_limits;
 use logic_resources::resources::linux_resources;
 use state::checkpoints::ContainerResources;
 
@@ -95,63 +98,126 @@ fn count(began: Instant, success: bool) {
 }
 
 impl PlanExecutor {
-    /// Has the runtime and the pod's cgroup enforce the resources allocated to a container.
-    pub(super) async fn resize(&mut self, id: &ContainerId, name: String) {
+    /// Has the runtime and the pod's cgroup enforce what is allocated, as one resize of the pod.
+    pub(super) async fn resize(&mut self, batch: Vec<PodAction>) {
+        let in_place = |action| match action {
+            PodAction::ResizeContainer { id, name } => Some((name, id)),
+            PodAction::ResizePod
+            | PodAction::KillContainer { .. }
+            | PodAction::StopSandbox { .. }
+            | PodAction::RemoveContainer { .. }
+            | PodAction::CreateSandbox { .. }
+            | PodAction::StartContainer { .. } => None,
+        };
+        let running: BTreeMap<String, ContainerId> =
+            batch.into_iter().filter_map(in_place).collect();
         let began = kernel::now();
-        let enforced = self.enforce(id, &name).await;
-        count(began, enforced.is_ok());
-        match enforced {
-            Ok(()) => {
-                let resources = self.resources(&name);
-                self.progress
-                    .started
-                    .extend(resources.map(|resources| (name, resources)));
-            }
-            Err(message) => {
-                tracing::warn!(pod = %self.uid, container = name, "not resized: {message}");
-                let problem = SyncProblem {
-                    waiting: Some(WaitingReason {
-                        reason: "Error".to_owned(),
-                        message,
-                    }),
-                    retry_after: RETRY_BACKOFF,
-                };
-                self.progress
-                    .problems
-                    .push((RetryKey::Resize(name), problem));
-            }
+        let resized = self.resize_pod(&running).await;
+        count(began, resized.is_ok());
+        let Err(message) = resized else { return };
+        tracing::warn!(pod = %self.uid, "not resized: {message}");
+        for name in running.into_keys() {
+            let problem = SyncProblem {
+                waiting: Some(WaitingReason {
+                    reason: "Error".to_owned(),
+                    message: message.clone(),
+                }),
+                retry_after: RETRY_BACKOFF,
+            };
+            self.progress
+                .problems
+                .push((RetryKey::Resize(name), problem));
         }
     }
 
-    async fn enforce(&self, id: &ContainerId, name: &str) -> Result<(), String> {
-        let Some((_, container)) = self.pod.container(name) else {
-            return Ok(());
-        };
+    /// Carries the steps out one after the other; the first that fails ends the resize.
+    async fn resize_pod(&mut self, running: &BTreeMap<String, ContainerId>) -> Result<(), String> {
         if let Some(why) = self.memory_in_use().await {
             return Err(why);
         }
-        let (node, cgroups) = (&self.peers.rules.node, &self.peers.cgroups);
-        let resources = linux_resources(&self.pod, &container, node);
-        // The parent must grow before its child and shrink after it: a first update that fails is repeated.
-        let grown = cgroups.update(&self.pod, node).await;
-        let runtime = &self.peers.runtime;
-        let enforced = runtime.update_container_resources(id, &resources).await;
-        enforced.map_err(|error| error.message())?;
-        match grown {
-            Ok(()) => Ok(()),
-            Err(_) => cgroups
-                .update(&self.pod, node)
-                .await
-                .map_err(|error| error.to_string()),
+        let names: Vec<&str> = running.keys().map(String::as_str).collect();
+        let node = &self.peers.rules.node;
+        for step in resize::resize_steps(&self.pod, &self.actuated, &names, node) {
+            match step {
+                ResizeStep::Pod(change) => self.resize_sandbox(&change).await?,
+                ResizeStep::Container { name, resources } => {
+                    let Some(id) = running.get(&name) else {
+                        continue;
+                    };
+                    self.resize_container(id, &name, &resources).await?;
+                    self.progress.started.push((name, *resources));
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// The runtime may refuse what the pod as a whole is to get, before its cgroup is changed.
+    async fn resize_sandbox(&self, change: &PodResize) -> Result<(), String> {
+        let (pod, peers) = (&self.pod, &self.peers);
+        let Some(id) = &self.progress.sandbox else {
+            return Ok(());
+        };
+        let of = |limits| sandbox::resized(pod, limits, &peers.rules.node);
+        let told = peers
+            .runtime
+            .update_sandbox_resources(id, &of(&change.limits))
+            .await;
+        told.map_err(|error| {
+            let (resource, error) = (change.resource, error.as_grpc_status());
+            format!(
+                "failed to notify runtime for UpdatePodSandboxResources (resource={resource}); \
+                 resize rejected: updatePodSandboxResources failed for sandboxID \"{id}\": {error}"
+            )
+        })?;
+        let Err(error) = peers.cgroups.update(pod, &change.limits).await else {
+            return Ok(());
+        };
+        let told = peers
+            .runtime
+            .update_sandbox_resources(id, &of(&change.before))
+            .await;
+        if let Err(error) = told {
+            tracing::warn!(pod = %self.uid, "the runtime holds the sandbox for resized: {}", error.describe());
+        }
+        Err(error.to_string())
+    }
+
+    async fn resize_container(
+        &self,
+        id: &ContainerId,
+        name: &str,
+        resources: &ResourceRequirements,
+    ) -> Result<(), String> {
+        let Some((_, container)) = self.pod.container(name) else {
+            return Ok(());
+        };
+        let container = Container {
+            resources: Some(resources.clone()),
+            ..container.into_owned()
+        };
+        let peers = &self.peers;
+        let resources = linux_resources(&self.pod, &container, &peers.rules.node);
+        let enforced = peers
+            .runtime
+            .update_container_resources(id, &resources)
+            .await;
+        enforced.map_err(|error| error.as_grpc_status())
     }
 
     /// Why a memory limit cannot be lowered now; none if it can.
     async fn memory_in_use(&self) -> Option<String> {
-        let unknown = resize::memory_refusal(&self.pod, &self.actuated, &BTreeMap::new());
-        unknown?;
-        let used = self.peers.runtime.memory_use().await;
+        let node = &self.peers.rules.node;
+        let whole = PodMemoryLimits {
+            from: resize::limits_in_force(&self.pod, &self.actuated, node).memory,
+            to: pod_limits(&self.pod, node).memory,
+        };
+        let refusal = |used| resize::memory_refusal(&self.pod, &self.actuated, used, whole);
+        let unknown = BTreeMap::new();
+        refusal(&unknown)?;
+        let used = self.peers.runtime.memory_charged().await;
         let used = used.unwrap_or_default().remove(&self.uid);
-        resize::memory_refusal(&self.pod, &self.actuated, &used.unwrap_or_default())
+        let used = used.unwrap_or_default();
+        refusal(&used)
     }
 }

@@ -348,6 +348,7 @@ fn backoff_step(action: &PodAction) -> Option<&BackoffUpdate> {
         | PodAction::StopSandbox { .. }
         | PodAction::RemoveContainer { .. }
         | PodAction::CreateSandbox { .. }
+        | PodAction::ResizePod
         | PodAction::ResizeContainer { .. } => None,
     }
 }

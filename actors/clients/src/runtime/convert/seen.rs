@@ -248,16 +248,38 @@ pub(in crate::runtime) fn event(
     (!pod.uid.is_empty()).then_some((pod, removed))
 }
 
-/// Memory in use by pod and container; containers that no kubelet made are left out.
+/// The working set by pod and container; containers that no kubelet made are left out.
 pub(in crate::runtime) fn memory_use(stats: Vec<cri::ContainerStats>) -> MemoryUse {
+    let bytes = |memory: Option<cri::MemoryUsage>| {
+        let working_set = memory.and_then(|memory| memory.working_set_bytes);
+        Some(working_set.map_or(0, |bytes| bytes.value))
+    };
+    by_container(stats, bytes)
+}
+
+/// All memory that counts against limits, by pod and container; containers whose runtime does not tell are left out.
+pub(in crate::runtime) fn memory_charged(stats: Vec<cri::ContainerStats>) -> MemoryUse {
+    let bytes = |memory: Option<cri::MemoryUsage>| {
+        let memory = memory?;
+        // Runtimes of old tell the working set alone.
+        let bytes = memory.usage_bytes.or(memory.working_set_bytes);
+        bytes.map(|bytes| bytes.value)
+    };
+    by_container(stats, bytes)
+}
+
+fn by_container(
+    stats: Vec<cri::ContainerStats>,
+    bytes: impl Fn(Option<cri::MemoryUsage>) -> Option<u64>,
+) -> MemoryUse {
     let mut usage = MemoryUse::new();
     for stats in stats {
         let labels = ordered(&stats.attributes.unwrap_or_default().labels);
-        let working_set = stats.memory.and_then(|memory| memory.working_set_bytes);
-        if let (Some(owner), Some(name)) =
-            (labels::owner(&labels), labels.get(labels::CONTAINER_NAME))
-        {
-            let bytes = working_set.map_or(0, |bytes| bytes.value);
+        if let (Some(owner), Some(name), Some(bytes)) = (
+            labels::owner(&labels),
+            labels.get(labels::CONTAINER_NAME),
+            bytes(stats.memory),
+        ) {
             usage
                 .entry(owner.uid)
                 .or_default()

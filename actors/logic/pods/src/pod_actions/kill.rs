@@ -26,6 +26,8 @@ pub enum KillReason {
     StartupProbe,
     LivenessProbe,
     RestartAllContainers,
+    /// Its resize policy wants it started with its new resources.
+    Resize,
     Other,
 }
 
@@ -86,7 +88,7 @@ fn probe_grace(spec: &core::Container, cause: KillReason) -> Option<Duration> {
     let probe = match cause {
         KillReason::StartupProbe => spec.startup_probe.as_ref(),
         KillReason::LivenessProbe => spec.liveness_probe.as_ref(),
-        KillReason::RestartAllContainers | KillReason::Other => None,
+        KillReason::RestartAllContainers | KillReason::Resize | KillReason::Other => None,
     };
     probe?.termination_grace_period_seconds.map(seconds)
 }

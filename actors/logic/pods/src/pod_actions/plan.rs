@@ -46,6 +46,8 @@ pub enum PodAction {
     CreateSandbox {
         attempt: u32,
     },
+    /// Gives the pod as a whole what it is allocated, where containers are restarted for it.
+    ResizePod,
     /// Has the runtime enforce the container's allocated CPU and memory without a restart.
     ResizeContainer {
         id: ContainerId,
@@ -106,15 +108,17 @@ impl PodAction {
             | Self::StopSandbox { .. }
             | Self::RemoveContainer { .. }
             | Self::CreateSandbox { .. }
+            | Self::ResizePod
             | Self::ResizeContainer { .. } => None,
         }
     }
 
     /// Whether this step may be carried out beside the one before it: kills beside kills, starts beside
-    /// starts. App containers are not begun before the starts of sidecars have been tried.
+    /// starts, all that is resized together. App containers are not begun before the starts of sidecars have been tried.
     pub fn beside(&self, before: &PodAction) -> bool {
         match (before, self) {
             (Self::KillContainer { .. }, Self::KillContainer { .. }) => true,
+            (Self::ResizePod | Self::ResizeContainer { .. }, Self::ResizeContainer { .. }) => true,
             (Self::StartContainer { kind: before, .. }, Self::StartContainer { kind, .. }) => {
                 *kind != ContainerKind::App || *before != ContainerKind::Init
             }
@@ -155,7 +159,9 @@ impl PodPlan {
                 !no_sandbox && !waits(ActionGate::Start(name))
             }
             PodAction::ResizeContainer { name, .. } => !waits(ActionGate::Resize(name)),
-            PodAction::KillContainer { .. } | PodAction::RemoveContainer { .. } => true,
+            PodAction::KillContainer { .. }
+            | PodAction::RemoveContainer { .. }
+            | PodAction::ResizePod => true,
         });
         self
     }
@@ -179,6 +185,7 @@ impl PodPlan {
             PodAction::StopSandbox { .. }
             | PodAction::RemoveContainer { .. }
             | PodAction::CreateSandbox { .. }
+            | PodAction::ResizePod
             | PodAction::ResizeContainer { .. }
             | PodAction::StartContainer { .. } => None,
         })
@@ -199,7 +206,9 @@ impl PodPlan {
                 } => {
                     gone.insert(id);
                 }
-                PodAction::StopSandbox { .. } | PodAction::ResizeContainer { .. } => {}
+                PodAction::StopSandbox { .. }
+                | PodAction::ResizePod
+                | PodAction::ResizeContainer { .. } => {}
                 PodAction::CreateSandbox { .. } => creates += 1,
                 PodAction::StartContainer { name, kind, .. } => {
                     if !started.insert(name) {

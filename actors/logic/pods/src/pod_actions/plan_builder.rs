@@ -31,6 +31,8 @@ pub(super) struct PlanBuilder<'a> {
     removals: Vec<PodAction>,
     create: Option<u32>,
     starts: Vec<PodAction>,
+    /// Containers are restarted for new resources.
+    restarts_for_resize: bool,
     /// Decreases before increases.
     resizes: Vec<(ResizeDirections, PodAction)>,
     plan: PodPlan,
@@ -53,6 +55,7 @@ impl<'a> PlanBuilder<'a> {
             removals: Vec::new(),
             create: None,
             starts: Vec::new(),
+            restarts_for_resize: false,
             resizes: Vec::new(),
             plan: PodPlan::default(),
         }
@@ -100,6 +103,7 @@ impl<'a> PlanBuilder<'a> {
         cause: KillReason,
         message: String,
     ) {
+        self.restarts_for_resize |= cause == KillReason::Resize;
         let known = |action: &PodAction| matches!(action, PodAction::KillContainer { id, .. } if *id == container.id);
         if !self.kills.iter().any(known) {
             let grace = kill_grace(self.pod, &container.name, cause);
@@ -301,6 +305,7 @@ impl<'a> PlanBuilder<'a> {
         let create = self
             .create
             .map(|attempt| PodAction::CreateSandbox { attempt });
+        let resize_pod = self.restarts_for_resize.then_some(PodAction::ResizePod);
         self.plan.actions = self
             .kills
             .into_iter()
@@ -308,6 +313,7 @@ impl<'a> PlanBuilder<'a> {
             .chain(self.removals)
             .chain(create)
             .chain(inits)
+            .chain(resize_pod)
             .chain(self.resizes.into_iter().map(|(_, resize)| resize))
             .chain(others)
             .collect();

@@ -41,7 +41,8 @@ impl RestartReason {
         match self {
             Self::Liveness => KillReason::LivenessProbe,
             Self::Startup => KillReason::StartupProbe,
-            Self::Changed | Self::Resize => KillReason::Other,
+            Self::Resize => KillReason::Resize,
+            Self::Changed => KillReason::Other,
         }
     }
 

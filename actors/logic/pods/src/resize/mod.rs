@@ -2,10 +2,11 @@
 //!
 //! A pod has *desired* resources (its spec), *allocated* ones (admitted by the node, and counted) and *actuated* ones
 //! (the runtime's last update). [`allocate`] decides about the desired resources, [`apply`] makes the pod as it is
-//! allocated, [`order`] says which pod is resized first, [`container_change`] what a running container needs, and
-//! [`ResizeEvent`] is for the user.
+//! allocated, [`order`] says which pod is resized first, [`container_change`] what a running container needs,
+//! [`resize_steps`] how it gets it, and [`ResizeEvent`] is for the user.
 //! Mirrors upstream's pkg/kubelet/allocation and the resize parts of kuberuntime_manager.go at v1.36.
 
+mod actuation;
 mod allocation;
 mod change;
 mod event;
@@ -13,6 +14,7 @@ mod order;
 mod progress;
 mod requested;
 
+pub use actuation::{PodResize, ResizeStep, limits_in_force, resize_steps};
 pub use allocation::{AllocatedResources, Allocation, ResizeInput, allocate, apply, pod_differs};
 pub use change::{
     ResizeAction, ResizeDirection, ResizeDirections, container_change, directions, effective,
@@ -21,7 +23,7 @@ pub use event::ResizeEvent;
 use k8s_openapi::api::core::v1::PodStatus;
 use logic_api::pod::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING};
 pub use order::{PendingResize, order};
-pub use progress::{in_progress, memory_refusal};
+pub use progress::{PodMemoryLimits, in_progress, memory_refusal};
 pub use requested::{Requested, infeasible_detail, requested};
 use serde::{Deserialize, Serialize};
 

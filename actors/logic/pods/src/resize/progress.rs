@@ -30,12 +30,20 @@ pub fn in_progress(
     })
 }
 
-/// Why memory limits cannot go down now: a limit below what is in use would kill the container. `used` is
+/// The memory limits in bytes of a pod as a whole, the one in force and the one that is wanted; none for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodMemoryLimits {
+    pub from: Option<i64>,
+    pub to: Option<i64>,
+}
+
+/// Why memory limits cannot go down now: a limit below what is in use would kill what uses it. `used` is
 /// the memory in use by container; one that is missing from it is not known.
 pub fn memory_refusal(
     pod: &Pod,
     actuated: &BTreeMap<String, ResourceRequirements>,
     used: &BTreeMap<String, u64>,
+    whole: PodMemoryLimits,
 ) -> Option<String> {
     let none = ResourceRequirements::default();
     let error = |container: &Container| {
@@ -43,13 +51,28 @@ pub fn memory_refusal(
         let limit = tightened(container, actuated.get(name).unwrap_or(&none))?;
         below(name, limit, used.get(name).copied())
     };
-    let errors: Vec<String> = resizable(pod).filter_map(error).collect();
+    let of_pod = pod_refusal(whole, used).into_iter();
+    let errors: Vec<String> = of_pod.chain(resizable(pod).filter_map(error)).collect();
     let all = match errors.as_slice() {
         [] => return None,
         [one] => one.clone(),
         several => format!("[{}]", several.join(", ")),
     };
     Some(format!("cannot decrease memory limits: {all}"))
+}
+
+fn pod_refusal(whole: PodMemoryLimits, used: &BTreeMap<String, u64>) -> Option<String> {
+    let limit = whole.to?;
+    if whole.from.is_some_and(|from| from <= limit) {
+        return None;
+    }
+    if used.is_empty() {
+        return Some("missing pod memory usage".to_owned());
+    }
+    let used: u64 = used.values().sum();
+    (used >= u64::try_from(limit).unwrap_or(0)).then(|| {
+        format!("attempting to set pod memory limit ({limit}) below current usage ({used})")
+    })
 }
 
 /// The container's new memory limit where it is narrower than the one in force, and no restart brings it.

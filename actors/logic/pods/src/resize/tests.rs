@@ -348,7 +348,7 @@ fn a_memory_limit_does_not_go_below_what_is_in_use() {
             .map(|used| ("c1".to_owned(), used))
             .into_iter()
             .collect();
-        memory_refusal(&pod, &actuated, &used)
+        memory_refusal(&pod, &actuated, &used, PodMemoryLimits::default())
     };
     const STAY: &str = "NotRequired";
     let below = "cannot decrease memory limits: attempting to set container \"c1\" memory limit (100) \
@@ -366,6 +366,62 @@ fn a_memory_limit_does_not_go_below_what_is_in_use() {
     ] {
         assert_eq!(ask(from, to, Some(used), policy), None, "{from} {to}");
     }
+}
+
+/// Upstream's TestValidatePodResizeAction.
+#[test]
+fn memory_limits_of_container_and_pod_stay_above_what_is_in_use() {
+    let memory = |request: &'static str, limit: &'static str| {
+        let list = |amount: &'static str| match amount {
+            "" => None,
+            amount => Some(quantities(&[("memory", amount)])),
+        };
+        ResourceRequirements {
+            requests: list(request),
+            limits: list(limit),
+            claims: None,
+        }
+    };
+    let refused = |from: &ResourceRequirements, to: &ResourceRequirements, whole, used| {
+        let pod = pod("p").app_with("c1", |c| c.resources = Some(to.clone()));
+        let actuated = BTreeMap::from([("c1".to_owned(), from.clone())]);
+        let used: Option<u64> = used;
+        let used = used.into_iter().map(|used| ("c1".to_owned(), used));
+        memory_refusal(&pod, &actuated, &used.collect(), whole)
+    };
+    let free = memory("100", "");
+    let (one, two) = (memory("100", "100"), memory("100", "200"));
+    let none = PodMemoryLimits::default();
+    let whole = |from, to| PodMemoryLimits { from, to };
+    let added = whole(None, Some(100));
+    let (up, down) = (whole(Some(100), Some(200)), whole(Some(200), Some(100)));
+    let cases = [
+        (&free, &memory("200", ""), none, None, false),
+        (&free, &one, none, Some(10), false),
+        (&free, &one, none, Some(200), true),
+        (&free, &one, none, None, true),
+        (&one, &two, none, None, false),
+        (&two, &one, none, Some(20), false),
+        (&two, &one, none, Some(150), true),
+        (&one, &one, added, Some(20), false),
+        (&one, &one, added, Some(200), true),
+        (&one, &one, up, Some(20), false),
+        (&one, &one, down, Some(20), false),
+        (&one, &one, down, Some(150), true),
+        (&one, &one, down, None, true),
+    ];
+    for (from, to, whole, used, expected) in cases {
+        let found = refused(from, to, whole, used);
+        assert_eq!(
+            found.is_some(),
+            expected,
+            "{from:?} {to:?} {whole:?} {used:?}"
+        );
+    }
+    let told = refused(&one, &one, down, Some(150));
+    let expected = "cannot decrease memory limits: attempting to set pod memory limit (100) below \
+                    current usage (150)";
+    assert_eq!(told.as_deref(), Some(expected));
 }
 
 /// Upstream's TestPodResizeCompletedMsg, TestPodResizeStartedMsg, TestPodResizeErrorMsg and

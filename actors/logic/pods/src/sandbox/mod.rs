@@ -18,6 +18,7 @@ use logic_api::types::{EventLevel, HistoryEvent, PodUid};
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::resources::LinuxResources;
 use logic_volumes as volumes;
+pub use resources::resized;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -62,6 +63,13 @@ pub struct SandboxConfig {
     pub resources: LinuxResources,
     /// Empty for the default.
     pub runtime_handler: String,
+}
+
+/// The resources of a sandbox: its pod's overhead, and what is left for its containers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxResources {
+    pub overhead: LinuxResources,
+    pub resources: LinuxResources,
 }
 
 /// Everything that a sandbox's configuration is made of.

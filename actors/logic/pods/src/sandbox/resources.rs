@@ -9,7 +9,45 @@ use logic_api::pod::requests::{
 };
 use logic_api::quantity::Quantity;
 use logic_resources::node_policy::NodePolicy;
+use logic_resources::pod_cgroups::{CpuQuota, PodLimits};
 use logic_resources::resources::{LinuxResources, cpu_quota, cpu_shares};
+
+use super::SandboxResources;
+
+/// What the runtime is told when the pod as a whole is resized: its new limits without its overhead, and that.
+///
+/// Upstream's `generateUpdatePodSandboxResourcesRequest` and `subtractOverheadFromResourceConfig`.
+pub fn resized(pod: &Pod, limits: &PodLimits, node: &NodePolicy) -> SandboxResources {
+    let overhead = pod.spec().and_then(|spec| spec.overhead.as_ref());
+    let overhead = requests::read(overhead);
+    let cpu = overhead.get(CPU).map(Quantity::milli_value);
+    let without = |shares: i64| match cpu {
+        Some(cpu) => cpu_shares(milli_cpu(shares).saturating_sub(cpu).max(0)),
+        None => shares,
+    };
+    let quota = |limit: CpuQuota| {
+        let less = cpu.map_or(0, |cpu| cpu_quota(cpu, limit.period));
+        limit.quota.saturating_sub(less)
+    };
+    let memory = overhead.get(MEMORY).map_or(0, Quantity::value);
+    SandboxResources {
+        overhead: self::overhead(pod, node),
+        resources: LinuxResources {
+            cpu_shares: without(limits.cpu_shares),
+            cpu_quota: limits.cpu.map_or(0, quota),
+            cpu_period: limits.cpu.map_or(0, |limit| limit.period),
+            memory_limit: limits
+                .memory
+                .map_or(0, |limit| limit.saturating_sub(memory)),
+            ..LinuxResources::default()
+        },
+    }
+}
+
+/// The request in thousandths that these shares came from.
+fn milli_cpu(shares: i64) -> i64 {
+    shares.saturating_mul(1000).saturating_add(1023) / 1024
+}
 
 /// Of the containers together, without overhead.
 pub(super) fn of_containers(pod: &Pod, node: &NodePolicy) -> LinuxResources {
@@ -52,6 +90,7 @@ fn milli(amount: Option<&Quantity>) -> i64 {
 mod tests {
     use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
     use logic_api::testing::*;
+    use logic_resources::pod_cgroups::pod_limits;
 
     use super::*;
 
@@ -77,6 +116,84 @@ mod tests {
             made.cpu_period,
             made.memory_limit,
         )
+    }
+
+    /// Upstream's TestSubtractOverheadFromResourceConfig.
+    #[test]
+    fn a_resized_sandbox_is_told_its_overhead_apart() {
+        let node = NodePolicy::default();
+        let limits = PodLimits {
+            cpu_shares: 306,
+            cpu: Some(CpuQuota {
+                quota: 30_000,
+                period: 100_000,
+            }),
+            memory: Some(335_544_320),
+            huge_pages: Default::default(),
+            pids: None,
+        };
+        let told = |overhead: SandboxResourceList, limits: &PodLimits| {
+            let overhead = (!overhead.is_empty()).then(|| quantities(overhead));
+            let pod = pod("p").app("c").spec_with(|spec| spec.overhead = overhead);
+            numbers(resized(&pod, limits, &node).resources)
+        };
+        const CPU_AND_MEMORY: SandboxResourceList = &[("cpu", "100m"), ("memory", "64Mi")];
+        let cases: [(SandboxResourceList, _); 4] = [
+            (&[], (306, 30_000, 100_000, 335_544_320)),
+            (&CPU_AND_MEMORY[1..], (306, 30_000, 100_000, 268_435_456)),
+            (&CPU_AND_MEMORY[..1], (203, 20_000, 100_000, 335_544_320)),
+            (CPU_AND_MEMORY, (203, 20_000, 100_000, 268_435_456)),
+        ];
+        for (overhead, expected) in cases {
+            assert_eq!(told(overhead, &limits), expected, "{overhead:?}");
+        }
+        let free = PodLimits {
+            cpu: None,
+            memory: None,
+            ..limits
+        };
+        assert_eq!(told(CPU_AND_MEMORY, &free), (203, 0, 0, 0));
+    }
+
+    /// Upstream's TestGenerateUpdatePodSandboxResourcesRequest.
+    #[test]
+    fn a_resized_sandbox_is_told_what_a_new_one_would_be() {
+        const CPU: (&str, &str) = ("cpu", "400m");
+        const MORE_CPU: (&str, &str) = ("cpu", "800m");
+        const MEMORY: (&str, &str) = ("memory", "128Mi");
+        const MORE_MEMORY: (&str, &str) = ("memory", "256Mi");
+        const OVERHEAD: SandboxResourceList = &[("cpu", "100m"), ("memory", "64Mi")];
+        let lists: [(SandboxResourceList, SandboxResourceList); 5] = [
+            (&[], &[]),
+            (&[CPU, MORE_MEMORY], &[CPU, MORE_MEMORY]),
+            (&[CPU], &[MORE_CPU]),
+            (&[MEMORY], &[MORE_MEMORY]),
+            (&[CPU, MEMORY], &[MORE_CPU, MORE_MEMORY]),
+        ];
+        let node = NodePolicy::default();
+        for (requests, limits) in lists {
+            let one = pod("p").app_with("c", asks(requests, limits));
+            let two = one.clone().app_with("d", asks(requests, limits));
+            let mut init = one.clone().init("i");
+            let inits = &mut init.spec.as_mut().unwrap().init_containers;
+            asks(OVERHEAD, OVERHEAD)(&mut inits.as_mut().unwrap()[0]);
+            for pod in [one, two, init] {
+                for overhead in [None, Some(quantities(OVERHEAD))] {
+                    let pod = pod.clone().spec_with(|spec| spec.overhead = overhead);
+                    let limits = pod_limits(&pod, &node);
+                    let told = resized(&pod, &limits, &node);
+                    let mut expected = of_containers(&pod, &node);
+                    if limits.cpu.is_none() {
+                        (expected.cpu_period, expected.cpu_quota) = (0, 0);
+                    }
+                    if limits.memory.is_none() {
+                        expected.memory_limit = 0;
+                    }
+                    assert_eq!(told.resources, expected, "{pod:?}");
+                    assert_eq!(told.overhead, super::overhead(&pod, &node));
+                }
+            }
+        }
     }
 
     /// Upstream's TestApplySandboxResources.

@@ -293,3 +293,96 @@ fn a_deferred_resize_outlives_a_pod_manager_that_fails() {
         node.until("web", has("3")).await;
     });
 }
+
+fn sized(memory: &str, policy: &str, generation: i64) -> Arc<Pod> {
+    let mut web = (*pod(&format!(
+        "
+metadata: {{name: web}}
+spec:
+  terminationGracePeriodSeconds: 1
+  overhead: {{memory: 1Mi}}
+  containers:
+  - name: app
+    image: localhost/busybox
+    command: [sleep, infinity]
+    resizePolicy: [{{resourceName: memory, restartPolicy: {policy}}}]
+    resources: {{requests: {{memory: {memory}}}, limits: {{memory: {memory}, cpu: 500m}}}}
+"
+    )))
+    .clone();
+    web.metadata.generation = Some(generation);
+    web.into()
+}
+
+/// Upstream's TestUpdatePodSandboxResources and TestDoPodResizeAction, as far as the runtime is told of the pod.
+#[test]
+fn the_runtime_may_refuse_a_resize_of_the_pod_as_a_whole_unless_it_does_not_know_of_such() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[sized("64Mi", "NotRequired", 1)]);
+        node.until("web", phase("Running")).await;
+        let answer = |code: &str, message: &str| {
+            format!(
+                r#"{{"faults": [{{"call": "UpdatePodSandboxResources", "times": 1, "code": "{code}", "message": "{message}"}}]}}"#
+            )
+        };
+        let enforced = |amount: &'static str| {
+            move |status: &PodStatus| {
+                let resources = container(status, "app").resources.clone();
+                let limits = resources.and_then(|resources| resources.limits);
+                limits.is_some_and(|limits| limits.get("memory").is_some_and(|m| m.0 == amount))
+            }
+        };
+        let amounts = [("Unimplemented", "no"), ("Unknown", "not implemented yet")]
+            .into_iter()
+            .zip(["128Mi", "256Mi"])
+            .zip(2..);
+        for (((code, message), amount), generation) in amounts {
+            node.script(&answer(code, message));
+            let begun = kernel::now();
+            node.desire(&[sized(amount, "NotRequired", generation)]);
+            node.until("web", enforced(amount)).await;
+            assert!((kernel::now() - begun).as_secs() < 5, "{code}");
+        }
+        node.script(&answer("Internal", "sandbox update failed"));
+        let begun = kernel::now();
+        node.desire(&[sized("512Mi", "NotRequired", 4)]);
+        let refused = |status: &PodStatus| {
+            condition(status, "PodResizeInProgress").as_deref() == Some("Error")
+        };
+        let status = node.until("web", refused).await;
+        let mut conditions = status.conditions.iter().flatten();
+        let told = conditions.find(|c| c.type_ == "PodResizeInProgress");
+        let told = told.and_then(|c| c.message.clone()).unwrap();
+        assert!(
+            told.starts_with(
+                "failed to notify runtime for UpdatePodSandboxResources (resource=memory); resize rejected: "
+            ) && told.ends_with("rpc error: code = Internal desc = sandbox update failed"),
+            "{told}"
+        );
+        node.until("web", enforced("512Mi")).await;
+        assert!((kernel::now() - begun).as_secs() >= 10, "it is tried again");
+    });
+}
+
+#[test]
+fn a_container_that_is_restarted_for_its_resources_finds_its_pod_resized() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[sized("64Mi", "RestartContainer", 1)]);
+        node.until("web", phase("Running")).await;
+        node.desire(&[sized("128Mi", "RestartContainer", 2)]);
+        let again = |status: &PodStatus| {
+            let app = container(status, "app");
+            app.restart_count == 1 && app.state.as_ref().is_some_and(|s| s.running.is_some())
+        };
+        node.until("web", again).await;
+        let text = metrics::text();
+        for line in [
+            "kubelet_runtime_operations_total{operation_type=\"update_podsandbox_resources\"} 1",
+            "kubelet_pod_resize_duration_milliseconds_count{success=\"true\"} 1",
+        ] {
+            assert!(text.lines().any(|there| there == line), "{line} in {text}");
+        }
+    });
+}

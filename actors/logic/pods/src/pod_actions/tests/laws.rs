@@ -117,7 +117,7 @@ fn apply(pod: &Pod, plan: &PodPlan, runtime: &mut RuntimePod) {
     let mut current = plan.sandbox.clone();
     for action in &plan.actions {
         match action {
-            PodAction::ResizeContainer { .. } => {}
+            PodAction::ResizePod | PodAction::ResizeContainer { .. } => {}
             PodAction::KillContainer { id, .. } => {
                 let container = runtime.containers.iter_mut().find(|c| c.id == *id).unwrap();
                 container.state = ContainerState::Exited;

@@ -80,6 +80,7 @@ fn steps(plan: &PodPlan) -> Vec<String> {
             restart_count,
             ..
         } => format!("start {name} {restart_count}"),
+        PodAction::ResizePod => "resize the pod".to_owned(),
         PodAction::ResizeContainer { name, .. } => format!("resize {name}"),
     };
     plan.actions.iter().map(step).collect()

@@ -86,7 +86,7 @@ const CASES: &[Case] = &[
             app_spec(pod, 0).resize_policy = restart_for("cpu");
             allocate(pod, 0, "300m", "300Mi");
         },
-        steps: &["kill foo1-0", "start foo1 1"],
+        steps: &["kill foo1-0", "resize the pod", "start foo1 1"],
     },
     Case {
         name: "Update container CPU and memory resources with Restart policy for memory",
@@ -95,7 +95,7 @@ const CASES: &[Case] = &[
             app_spec(pod, 2).resize_policy = restart_for("memory");
             allocate(pod, 2, "300m", "300Mi");
         },
-        steps: &["kill foo3-0", "start foo3 1"],
+        steps: &["kill foo3-0", "resize the pod", "start foo3 1"],
     },
     Case {
         name: "Update container memory resources with Restart policy for CPU",
@@ -169,7 +169,12 @@ const CASES: &[Case] = &[
                 }
             }
         },
-        steps: &["kill side2-0", "start side2 1", "resize side1"],
+        steps: &[
+            "kill side2-0",
+            "start side2 1",
+            "resize the pod",
+            "resize side1",
+        ],
     },
     Case {
         name: "TestComputePodActionsWithInitContainers: resize of a running non-sidecar init container",
@@ -193,5 +198,6 @@ fn a_restart_for_a_resize_is_worded_as_upstream() {
     allocate(&mut pod, 0, "300m", "200Mi");
     let plan = facts.plan(&pod.policy("Never"), &runtime);
     assert_eq!(messages(&plan), ["Container foo1 resize requires restart"]);
-    assert_eq!(steps(&plan), ["kill foo1-0", "start foo1 1"]);
+    let expected = ["kill foo1-0", "resize the pod", "start foo1 1"];
+    assert_eq!(steps(&plan), expected);
 }

@@ -179,12 +179,14 @@ impl PodModel {
                 PodAction::ResizeContainer { name, .. } if outcome == ActionResult::Done => {
                     self.actuate(name);
                 }
-                PodAction::ResizeContainer { .. } => {}
+                PodAction::ResizePod | PodAction::ResizeContainer { .. } => {}
             }
             self.watch();
             let goes_on = matches!(
                 action,
-                PodAction::StartContainer { .. } | PodAction::ResizeContainer { .. }
+                PodAction::StartContainer { .. }
+                    | PodAction::ResizePod
+                    | PodAction::ResizeContainer { .. }
             );
             if outcome == ActionResult::Half || (outcome == ActionResult::Refused && !goes_on) {
                 return;
