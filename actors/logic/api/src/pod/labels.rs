@@ -252,6 +252,9 @@ mod tests {
         expected.remove(CONTAINER_NAME);
         expected.insert("app".into(), "web".into());
         assert_eq!(sandbox_labels(&pod), expected);
+        let annotations = string_map(&[("foo", "bar")]);
+        pod.metadata.annotations = Some(annotations.clone());
+        assert_eq!(sandbox_annotations(&pod), annotations);
     }
 
     #[test]

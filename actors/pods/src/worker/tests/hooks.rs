@@ -174,6 +174,37 @@ fn the_pre_stop_hook_runs_inside_the_grace() {
     });
 }
 
+/// Upstream's TestLifeCycleHookForRestartableInitContainer.
+#[test]
+fn the_hooks_of_a_sidecar_are_run_as_those_of_an_app() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let begun = kernel::now();
+        node.desire(&[pod("
+metadata: {name: mesh}
+spec:
+  terminationGracePeriodSeconds: 30
+  initContainers:
+  - name: side
+    image: localhost/busybox
+    restartPolicy: Always
+    command: [sleep, infinity]
+    lifecycle: {postStart: {sleep: {seconds: 4}}, preStop: {sleep: {seconds: 9}}}
+  containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
+")]);
+        let runs = |status: &PodStatus| {
+            let state = container(status, "side").state.clone();
+            state.is_some_and(|state| state.running.is_some())
+        };
+        node.until("mesh", runs).await;
+        assert!(kernel::now() - begun >= Duration::from_secs(4));
+        node.until("mesh", phase("Running")).await;
+        node.desire(&[]);
+        let took = gone(&node, "mesh").await;
+        assert!((9..13).contains(&took.as_secs()), "{took:?}");
+    });
+}
+
 fn deleted(pod: &Pod, grace: i64) -> std::sync::Arc<Pod> {
     let mut pod = pod.clone();
     pod.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
