@@ -22,7 +22,9 @@ use logic_api::objects::StaticObjects;
 use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_pods::images::credentials::docker::DockerConfigDirs;
-use logic_resources::node::{LocalStorage, MachineFacts, NodeFacts, PodLimit};
+use logic_resources::node::{
+    LocalStorage, MachineFacts, NodeFacts, PodLevelResize, PodLimit, Support,
+};
 use logic_resources::node_policy::NodePolicy;
 use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::PluginClient;
@@ -305,6 +307,8 @@ fn facts(cpus: u32) -> NodeFacts {
         allocatable_at_most: capacity.clone(),
         capacity,
         os: "linux".to_owned(),
+        pod_level_resources: Support::Yes,
+        pod_level_resize: PodLevelResize::Resizable,
         ..NodeFacts::default()
     }
 }

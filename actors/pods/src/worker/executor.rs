@@ -110,6 +110,7 @@ impl PlanExecutor {
         match self.create_sandbox(attempt).await {
             Ok(id) => {
                 self.progress.sandbox = Some(id);
+                self.note_pod_level();
                 if self.ips.is_empty() && !self.pod.host_network() {
                     // It must be removed again, and the next one is delayed by a back-off.
                     self.progress

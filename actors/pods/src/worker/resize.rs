@@ -9,7 +9,9 @@ use kernel::Context;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, HistoryEvent, WaitingReason};
 use logic_pods::pod_actions::PodAction;
-use logic_pods::resize::{self, PodMemoryLimits, PodResize, ResizeEvent, ResizeState, ResizeStep};
+use logic_pods::resize::{
+    self, POD_LEVEL, PodMemoryLimits, PodResize, ResizeEvent, ResizeState, ResizeStep,
+};
 use logic_pods::sandbox;
 use logic_resources::pod_cgroups::pod_limits;
 use logic_resources::resources::linux_resources;
@@ -116,7 +118,9 @@ impl PlanExecutor {
         count(began, resized.is_ok());
         let Err(message) = resized else { return };
         tracing::warn!(pod = %self.uid, "not resized: {message}");
-        for name in running.into_keys() {
+        let level = self.actuated.contains_key(POD_LEVEL);
+        let level = level.then(|| POD_LEVEL.to_owned());
+        for name in running.into_keys().chain(level) {
             let problem = SyncProblem {
                 waiting: Some(WaitingReason {
                     reason: "Error".to_owned(),
@@ -149,7 +153,15 @@ impl PlanExecutor {
                 }
             }
         }
+        self.note_pod_level();
         Ok(())
+    }
+
+    /// Notes that the pod as a whole has its own resources as they are allocated.
+    pub(super) fn note_pod_level(&mut self) {
+        let resources = self.pod.spec().and_then(|spec| spec.resources.clone());
+        let noted = (POD_LEVEL.to_owned(), resources.unwrap_or_default());
+        self.progress.started.push(noted);
     }
 
     /// The runtime may refuse what the pod as a whole is to get, before its cgroup is changed.

@@ -23,7 +23,7 @@ use kernel::checkpoint::{
 use kernel::{Actor, Context, Exit, Reply, TimerId};
 use logic_api::types::PodUid;
 use logic_pods::api::take_over::ResourcesByPod;
-use logic_pods::resize::AllocatedResources;
+use logic_pods::resize::{AllocatedResources, POD_LEVEL};
 use serde::Serialize;
 
 pub use self::record::{ContainerResources, PodRecord};
@@ -181,6 +181,9 @@ impl CheckpointManager {
             if !actuated.containers.is_empty() {
                 let record = self.records.entry(uid).or_default();
                 record.actuated.clone_from(&actuated.containers);
+                let level = actuated.pod.clone().filter(|level| *level != nothing);
+                let level = level.map(|level| (POD_LEVEL.to_owned(), level));
+                record.actuated.extend(level);
                 // Without a record of what was allocated, the actuated resources count as allocated.
                 record.allocated.get_or_insert(actuated);
             }
@@ -192,9 +195,9 @@ impl CheckpointManager {
         let records = self.records.iter();
         let actuated = records.filter(|(_, record)| !record.actuated.is_empty());
         let actuated = actuated.map(|(uid, record)| {
-            let containers = record.actuated.clone();
+            let mut containers = record.actuated.clone();
             let actuated = AllocatedResources {
-                pod: None,
+                pod: containers.remove(POD_LEVEL),
                 containers,
             };
             (uid.clone(), actuated)

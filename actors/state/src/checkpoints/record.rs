@@ -26,7 +26,8 @@ pub struct PodRecord {
     pub runs: BTreeMap<ContainerId, Timestamp>,
     /// The last probe results of each instance: a restarted agent does not flip readiness.
     pub health: BTreeMap<ContainerId, ContainerHealth>,
-    /// By container: the CPU and memory that the runtime was last given (`actuated`).
+    /// By container: the CPU and memory that the runtime was last given (`actuated`); the pod's own under
+    /// [`logic_pods::resize::POD_LEVEL`].
     #[serde(with = "as_json")]
     pub actuated: ContainerResources,
     /// By container: the CPU and memory that are allocated to it, whatever its definition says now.

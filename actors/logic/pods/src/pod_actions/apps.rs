@@ -31,7 +31,7 @@ pub(super) fn app_actions<'a>(pod: &'a Pod, observed: &PodObservation<'a>) -> Ap
     for spec in pod.app_containers() {
         match observed.runtime.newest(&spec.name) {
             Some(newest) if newest.state == ContainerState::Running => {
-                apps.running(pod, &RunningContainer::new(spec, newest, observed));
+                apps.running(pod, &RunningContainer::new(pod, (spec, newest), observed));
             }
             newest => apps.stopped(
                 spec,

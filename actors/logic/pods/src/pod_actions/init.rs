@@ -126,7 +126,7 @@ impl<'a> InitScan<'a, '_> {
         spec: &'a core::Container,
         newest: &'a RuntimeContainer,
     ) -> Vec<ContainerAction<'a>> {
-        let running = RunningContainer::new(spec, newest, self.observed);
+        let running = RunningContainer::new(self.pod, (spec, newest), self.observed);
         if let Some(defect) = running.first(&[RestartReason::Resize]) {
             return self.replace(&running, defect);
         }
@@ -140,7 +140,7 @@ impl<'a> InitScan<'a, '_> {
         index: usize,
         newest: &'a RuntimeContainer,
     ) -> Vec<ContainerAction<'a>> {
-        let running = RunningContainer::new(&self.inits[index], newest, self.observed);
+        let running = RunningContainer::new(self.pod, (&self.inits[index], newest), self.observed);
         if let Some(defect) = running.first(&[RestartReason::Startup]) {
             return self.replace(&running, defect);
         }

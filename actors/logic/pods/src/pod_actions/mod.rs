@@ -128,6 +128,7 @@ fn sync_containers(draft: &mut plan_builder::PlanBuilder<'_>, current: &RuntimeS
         return;
     }
     draft.kill_leftovers();
+    draft.resize_pod();
     let needs = init.needs.into_iter().chain(apps.needs);
     needs.for_each(|need| draft.meet(need));
     start_ephemeral_containers(draft);

@@ -13,6 +13,7 @@ use logic_api::types::{
 use serde::{Deserialize, Serialize};
 
 use super::kill::PreStopHooks;
+use crate::resize::POD_LEVEL;
 
 /// One step of a plan.
 ///
@@ -46,7 +47,7 @@ pub enum PodAction {
     CreateSandbox {
         attempt: u32,
     },
-    /// Gives the pod as a whole what it is allocated, where containers are restarted for it.
+    /// Gives the pod as a whole what it is allocated, where that changed or containers are restarted for theirs.
     ResizePod,
     /// Has the runtime enforce the container's allocated CPU and memory without a restart.
     ResizeContainer {
@@ -159,9 +160,8 @@ impl PodPlan {
                 !no_sandbox && !waits(ActionGate::Start(name))
             }
             PodAction::ResizeContainer { name, .. } => !waits(ActionGate::Resize(name)),
-            PodAction::KillContainer { .. }
-            | PodAction::RemoveContainer { .. }
-            | PodAction::ResizePod => true,
+            PodAction::ResizePod => !waits(ActionGate::Resize(POD_LEVEL)),
+            PodAction::KillContainer { .. } | PodAction::RemoveContainer { .. } => true,
         });
         self
     }

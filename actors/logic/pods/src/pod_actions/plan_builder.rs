@@ -17,7 +17,7 @@ use super::kill::{KillReason, kill, kill_all, kill_grace, killing};
 use super::plan::{BackoffUpdate, PodAction, PodPlan, RemovedLog};
 use super::running::ContainerAction;
 use super::{PodActionPolicy, PodObservation, next_restart_count};
-use crate::resize::{ResizeDirections, directions};
+use crate::resize::{ResizeDirections, allocated_and_actuated, directions, pod_level_differs};
 
 /// A plan being made: facts beside, steps in their phases.
 pub(super) struct PlanBuilder<'a> {
@@ -31,8 +31,8 @@ pub(super) struct PlanBuilder<'a> {
     removals: Vec<PodAction>,
     create: Option<u32>,
     starts: Vec<PodAction>,
-    /// Containers are restarted for new resources.
-    restarts_for_resize: bool,
+    /// The pod as a whole gets other resources: its own changed, or containers are restarted for theirs.
+    resizes_pod: bool,
     /// Decreases before increases.
     resizes: Vec<(ResizeDirections, PodAction)>,
     plan: PodPlan,
@@ -55,7 +55,7 @@ impl<'a> PlanBuilder<'a> {
             removals: Vec::new(),
             create: None,
             starts: Vec::new(),
-            restarts_for_resize: false,
+            resizes_pod: false,
             resizes: Vec::new(),
             plan: PodPlan::default(),
         }
@@ -103,7 +103,7 @@ impl<'a> PlanBuilder<'a> {
         cause: KillReason,
         message: String,
     ) {
-        self.restarts_for_resize |= cause == KillReason::Resize;
+        self.resizes_pod |= cause == KillReason::Resize;
         let known = |action: &PodAction| matches!(action, PodAction::KillContainer { id, .. } if *id == container.id);
         if !self.kills.iter().any(known) {
             let grace = kill_grace(self.pod, &container.name, cause);
@@ -112,10 +112,13 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
+    pub(super) fn resize_pod(&mut self) {
+        self.resizes_pod |= pod_level_differs(self.pod, self.observed.actuated);
+    }
+
     fn resize(&mut self, container: &RuntimeContainer, spec: &core::Container) {
-        let allocated = spec.resources.clone().unwrap_or_default();
-        let actuated = self.observed.actuated.get(&spec.name);
-        let ways = directions(&allocated, &actuated.cloned().unwrap_or_default());
+        let (allocated, actuated) = allocated_and_actuated(self.pod, spec, self.observed.actuated);
+        let ways = directions(&allocated, &actuated.unwrap_or_default());
         let resize = PodAction::ResizeContainer {
             id: container.id.clone(),
             name: container.name.clone(),
@@ -305,7 +308,7 @@ impl<'a> PlanBuilder<'a> {
         let create = self
             .create
             .map(|attempt| PodAction::CreateSandbox { attempt });
-        let resize_pod = self.restarts_for_resize.then_some(PodAction::ResizePod);
+        let resize_pod = self.resizes_pod.then_some(PodAction::ResizePod);
         self.plan.actions = self
             .kills
             .into_iter()

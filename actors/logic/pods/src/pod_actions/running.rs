@@ -1,13 +1,13 @@
 //! What is wrong with a container that runs, and what each container needs.
 
-use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::{self as core, Pod};
 use logic_api::pod::hash::container_hash;
 use logic_api::types::{ContainerHealth, ProbeResult, RuntimeContainer};
 
 use super::PodObservation;
 use super::kill::KillReason;
 use crate::probes::initial_health;
-use crate::resize::{ResizeAction, container_change};
+use crate::resize::{ResizeAction, allocated_and_actuated, container_change};
 
 /// One thing to be done for one container.
 #[derive(Debug, PartialEq)]
@@ -68,8 +68,8 @@ pub(super) struct RunningContainer<'a> {
 
 impl<'a> RunningContainer<'a> {
     pub(super) fn new(
-        spec: &'a core::Container,
-        instance: &'a RuntimeContainer,
+        pod: &Pod,
+        (spec, instance): (&'a core::Container, &'a RuntimeContainer),
         observed: &PodObservation<'_>,
     ) -> Self {
         let health = observed.health.get(&instance.id).copied();
@@ -77,7 +77,7 @@ impl<'a> RunningContainer<'a> {
             spec,
             instance,
             health: health.unwrap_or_else(|| initial_health(spec)),
-            change: change(spec, observed),
+            change: change(pod, spec, observed),
         }
     }
 
@@ -114,12 +114,12 @@ impl<'a> RunningContainer<'a> {
 
 /// Without a record of the resources last actuated, the runtime is updated, but nothing is restarted: a pod that is
 /// taken over is adopted as it is.
-fn change(spec: &core::Container, observed: &PodObservation<'_>) -> ResizeAction {
-    let allocated = spec.resources.clone().unwrap_or_default();
-    match observed.actuated.get(&spec.name) {
+fn change(pod: &Pod, spec: &core::Container, observed: &PodObservation<'_>) -> ResizeAction {
+    let (allocated, actuated) = allocated_and_actuated(pod, spec, observed.actuated);
+    match actuated {
         Some(actuated) => {
             let policy = spec.resize_policy.as_deref().unwrap_or_default();
-            container_change(&allocated, actuated, policy)
+            container_change(&allocated, &actuated, policy)
         }
         None => container_change(&allocated, &core::ResourceRequirements::default(), &[]),
     }

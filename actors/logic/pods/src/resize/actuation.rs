@@ -13,10 +13,7 @@ use logic_resources::node_policy::NodePolicy;
 use logic_resources::pod_cgroups::{CpuQuota, PodLimits, pod_limits};
 
 use super::allocation::{AllocatedResources, apply};
-use super::change::{ResizeDirection, directions};
-
-/// CPU and memory by container, as they were last carried out.
-type Actuated = BTreeMap<String, ResourceRequirements>;
+use super::change::{Actuated, POD_LEVEL, ResizeDirection, allocated_and_actuated, directions};
 
 /// One step of a resize.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,8 +65,9 @@ pub fn resize_steps(
 
 /// The limits of the pod as a whole that were last carried out; a container without a record has what it is allocated.
 pub fn limits_in_force(pod: &Pod, actuated: &Actuated, node: &NodePolicy) -> PodLimits {
+    let level = || pod.spec().and_then(|spec| spec.resources.clone());
     let before = AllocatedResources {
-        pod: pod.spec().and_then(|spec| spec.resources.clone()),
+        pod: actuated.get(POD_LEVEL).cloned().or_else(level),
         containers: actuated.clone(),
     };
     pod_limits(&apply(pod, &before), node)
@@ -140,9 +138,8 @@ impl StepBuilder<'_> {
             let Some((_, spec)) = self.pod.container(name) else {
                 continue;
             };
-            let allocated = spec.resources.clone().unwrap_or_default();
-            let actuated = self.in_force.get(*name);
-            let ways = directions(&allocated, &actuated.cloned().unwrap_or_default());
+            let (allocated, actuated) = allocated_and_actuated(self.pod, &spec, &self.in_force);
+            let ways = directions(&allocated, &actuated.unwrap_or_default());
             let way = if resource == CPU {
                 ways.cpu
             } else {
@@ -150,7 +147,8 @@ impl StepBuilder<'_> {
             };
             if way != ResizeDirection::Same {
                 let other = if resource == CPU { MEMORY } else { CPU };
-                let resources = match actuated {
+                let allocated = spec.resources.clone().unwrap_or_default();
+                let resources = match self.in_force.get(*name) {
                     Some(actuated) => with_other(allocated, actuated, other),
                     // Nobody noted what is in force: a part of it would take the rest away.
                     None => allocated,
@@ -322,6 +320,48 @@ mod tests {
         let adopted = resize_steps(&pod, &BTreeMap::new(), &["a"], &node);
         let words: Vec<String> = adopted.iter().map(word).collect();
         assert_eq!(words, ["a: 200m,200 200m,200", "cpu: 307 30000 300"]);
+    }
+
+    /// Upstream's TestDoPodResizeAction: its rows on pod-level resources.
+    #[test]
+    fn pod_level_resources_are_carried_out_with_and_without_those_of_containers() {
+        let changed = |from: &ResourceRequirements, to: &ResourceRequirements, own: [Pairs; 2]| {
+            let pod = pod("p")
+                .app_with("a", |c| c.resources = Some(resources(own[1], own[1])))
+                .spec_with(|spec| spec.resources = Some(to.clone()));
+            let actuated = [
+                ("a".to_owned(), resources(own[0], own[0])),
+                (POD_LEVEL.to_owned(), from.clone()),
+            ];
+            let made = resize_steps(&pod, &actuated.into(), &["a"], &NodePolicy::default());
+            made.iter().map(word).collect::<Vec<String>>()
+        };
+        let level = |cpu: (&str, &str), memory: (&str, &str)| ResourceRequirements {
+            requests: Some(quantities(&[("cpu", cpu.0), ("memory", memory.0)])),
+            limits: Some(quantities(&[("cpu", cpu.1), ("memory", memory.1)])),
+            claims: None,
+        };
+        let base = level(("100m", "300m"), ("100", "300"));
+        let stays = [ONE, ONE];
+        let same = changed(&base, &level(("100m", "300m"), ("200", "300")), stays);
+        assert_eq!(same, [""; 0], "requests of memory are written nowhere");
+        let memory = changed(&base, &level(("100m", "300m"), ("100", "400")), stays);
+        assert_eq!(memory, ["memory: 102 30000 400"]);
+        let request = changed(&base, &level(("200m", "300m"), ("100", "300")), stays);
+        assert_eq!(request, ["cpu: 204 30000 300"]);
+        let limit = changed(&base, &level(("100m", "400m"), ("100", "300")), stays);
+        assert_eq!(limit, ["cpu: 102 40000 300"]);
+        let both = changed(&base, &level(("200m", "400m"), ("200", "400")), [ONE, TWO]);
+        let expected = [
+            "memory: 102 30000 400",
+            "a: 100m,200 100m,200",
+            "cpu: 102 40000 400",
+            "cpu: 204 40000 400",
+            "a: 200m,200 200m,200",
+        ];
+        assert_eq!(both, expected);
+        let shared = changed(&base, &level(("100m", "400m"), ("100", "300")), [&[], &[]]);
+        assert_eq!(shared, ["cpu: 102 40000 300", "a: , ,"]);
     }
 
     #[test]

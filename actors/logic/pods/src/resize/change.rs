@@ -3,8 +3,10 @@
 //! Mirrors upstream's `computePodResizeAction` (kuberuntime_manager.go at v1.36).
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ContainerResizePolicy, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, Pod, ResourceRequirements};
+use logic_api::pod::PodView;
 use logic_api::pod::requests::{CPU, MEMORY};
 use logic_api::quantity::{bytes, milli};
 use serde::{Deserialize, Serialize};
@@ -74,9 +76,42 @@ pub fn directions(
     }
 }
 
+/// CPU and memory as they were last carried out, by container; those of the pod as a whole under [`POD_LEVEL`].
+pub type Actuated = BTreeMap<String, ResourceRequirements>;
+
+/// What stands for a container's name where pod-level resources are meant: no container's name is empty.
+pub const POD_LEVEL: &str = "";
+
+/// A container's resources as they are allocated, and as they were last carried out, both with the pod's limits; none
+/// where nobody noted that.
+pub fn allocated_and_actuated(
+    pod: &Pod,
+    container: &Container,
+    actuated: &Actuated,
+) -> (ResourceRequirements, Option<ResourceRequirements>) {
+    let level = pod.spec().and_then(|spec| spec.resources.as_ref());
+    let own = container.resources.clone().unwrap_or_default();
+    let noted = match (actuated.get(&container.name), actuated.get(POD_LEVEL)) {
+        (Some(noted), old) => effective(noted, old.or(level)),
+        // Default resources are not noted.
+        (None, Some(old)) => effective(&ResourceRequirements::default(), Some(old)),
+        (None, None) => return (own, None),
+    };
+    (effective(&own, level), Some(noted))
+}
+
+/// Whether the pod's own resources are not those last carried out.
+pub fn pod_level_differs(pod: &Pod, actuated: &Actuated) -> bool {
+    let none = ResourceRequirements::default();
+    let allocated = pod.spec().and_then(|spec| spec.resources.as_ref());
+    actuated.get(POD_LEVEL).is_some_and(|noted| {
+        container_change(allocated.unwrap_or(&none), noted, &[]) != ResizeAction::None
+    })
+}
+
 /// The container's resources with the pod's limits where it has none of its own: the runtime gets these where
 /// pod-level resources can be resized.
-pub fn effective(
+fn effective(
     container: &ResourceRequirements,
     pod: Option<&ResourceRequirements>,
 ) -> ResourceRequirements {
@@ -132,7 +167,7 @@ pub(super) fn restarts(policy: &[ContainerResizePolicy], resource: &str) -> bool
 
 #[cfg(test)]
 mod tests {
-    use logic_api::testing::quantities;
+    use logic_api::testing::*;
 
     use super::*;
 
@@ -223,6 +258,37 @@ mod tests {
             let found = container_change(allocated, actuated, &[]);
             assert_eq!(found, expected, "{actuated:?} {allocated:?}");
         }
+    }
+
+    #[test]
+    fn a_container_without_a_limit_has_its_pods_and_changes_with_it() {
+        let limited = |amount: &str| resources(("", amount), ("", ""));
+        let own = resources(("100m", ""), ("", ""));
+        let with = |level: &str| {
+            pod("p")
+                .app_with("c", |c| c.resources = Some(own.clone()))
+                .app("d")
+                .spec_with(|spec| spec.resources = Some(limited(level)))
+        };
+        let noted = |level: Option<&str>| {
+            let mut noted = Actuated::from([("c".to_owned(), own.clone())]);
+            noted.extend(level.map(|level| (POD_LEVEL.to_owned(), limited(level))));
+            noted
+        };
+        let found = |pod: &Pod, noted: &Actuated| {
+            let changes = pod.app_containers().iter().map(|container| {
+                let (allocated, actuated) = allocated_and_actuated(pod, container, noted);
+                actuated.map(|actuated| container_change(&allocated, &actuated, &[]))
+            });
+            (changes.collect::<Vec<_>>(), pod_level_differs(pod, noted))
+        };
+        let (none, in_place) = (Some(ResizeAction::None), Some(ResizeAction::InPlace));
+        let same = found(&with("1"), &noted(Some("1")));
+        assert_eq!(same, (vec![none; 2], false));
+        let grown = found(&with("2"), &noted(Some("1")));
+        assert_eq!(grown, (vec![in_place; 2], true));
+        let adopted = found(&with("2"), &noted(None));
+        assert_eq!(adopted, (vec![none, None], false));
     }
 
     #[test]

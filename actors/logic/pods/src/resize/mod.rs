@@ -17,7 +17,8 @@ mod requested;
 pub use actuation::{PodResize, ResizeStep, limits_in_force, resize_steps};
 pub use allocation::{AllocatedResources, Allocation, ResizeInput, allocate, apply, pod_differs};
 pub use change::{
-    ResizeAction, ResizeDirection, ResizeDirections, container_change, directions, effective,
+    Actuated, POD_LEVEL, ResizeAction, ResizeDirection, ResizeDirections, allocated_and_actuated,
+    container_change, directions, pod_level_differs,
 };
 pub use event::ResizeEvent;
 use k8s_openapi::api::core::v1::PodStatus;

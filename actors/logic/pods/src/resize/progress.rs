@@ -11,22 +11,20 @@ use logic_api::quantity::bytes;
 use logic_api::types::{ContainerState, RuntimePod};
 
 use super::allocation::resizable;
-use super::change::{ResizeAction, container_change};
+use super::change::{
+    Actuated, ResizeAction, allocated_and_actuated, container_change, pod_level_differs,
+};
 
-/// Whether a running container still has other resources than it is allocated. One that does not run gets
+/// Whether a running container, or its pod, still has other resources than it is allocated. One that does not run gets
 /// the right ones when it starts.
-pub fn in_progress(
-    pod: &Pod,
-    actuated: &BTreeMap<String, ResourceRequirements>,
-    runtime: &RuntimePod,
-) -> bool {
-    let none = ResourceRequirements::default();
+pub fn in_progress(pod: &Pod, actuated: &Actuated, runtime: &RuntimePod) -> bool {
+    let pod_differs = pod_level_differs(pod, actuated);
     resizable(pod).any(|container| {
         let newest = runtime.newest(&container.name);
         let runs = newest.is_some_and(|c| c.state == ContainerState::Running);
-        let allocated = container.resources.as_ref().unwrap_or(&none);
-        let actual = actuated.get(&container.name).unwrap_or(&none);
-        runs && container_change(allocated, actual, &[]) != ResizeAction::None
+        let (allocated, actual) = allocated_and_actuated(pod, container, actuated);
+        let change = container_change(&allocated, &actual.unwrap_or_default(), &[]);
+        runs && (pod_differs || change != ResizeAction::None)
     })
 }
 
@@ -41,14 +39,13 @@ pub struct PodMemoryLimits {
 /// the memory in use by container; one that is missing from it is not known.
 pub fn memory_refusal(
     pod: &Pod,
-    actuated: &BTreeMap<String, ResourceRequirements>,
+    actuated: &Actuated,
     used: &BTreeMap<String, u64>,
     whole: PodMemoryLimits,
 ) -> Option<String> {
-    let none = ResourceRequirements::default();
     let error = |container: &Container| {
         let name = &container.name;
-        let limit = tightened(container, actuated.get(name).unwrap_or(&none))?;
+        let limit = tightened(pod, container, actuated)?;
         below(name, limit, used.get(name).copied())
     };
     let of_pod = pod_refusal(whole, used).into_iter();
@@ -76,16 +73,16 @@ fn pod_refusal(whole: PodMemoryLimits, used: &BTreeMap<String, u64>) -> Option<S
 }
 
 /// The container's new memory limit where it is narrower than the one in force, and no restart brings it.
-fn tightened(container: &Container, actual: &ResourceRequirements) -> Option<i64> {
-    let none = ResourceRequirements::default();
-    let allocated = container.resources.as_ref().unwrap_or(&none);
+fn tightened(pod: &Pod, container: &Container, actuated: &Actuated) -> Option<i64> {
+    let (allocated, actual) = allocated_and_actuated(pod, container, actuated);
+    let actual = actual.unwrap_or_default();
     let policy = container.resize_policy.as_deref().unwrap_or_default();
     let limit = |r: &ResourceRequirements| {
         let limits = r.limits.as_ref();
         bytes(limits.and_then(|list| list.get(MEMORY))).unwrap_or(0)
     };
-    let (to, from) = (limit(allocated), limit(actual));
-    let in_place = container_change(allocated, actual, policy) == ResizeAction::InPlace;
+    let (to, from) = (limit(&allocated), limit(&actual));
+    let in_place = container_change(&allocated, &actual, policy) == ResizeAction::InPlace;
     (in_place && to != 0 && (from == 0 || to < from)).then_some(to)
 }
 

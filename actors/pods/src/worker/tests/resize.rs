@@ -1,6 +1,7 @@
 //! Changes of a running pod's CPU and memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::InjectedFault;
@@ -384,5 +385,45 @@ fn a_container_that_is_restarted_for_its_resources_finds_its_pod_resized() {
         ] {
             assert!(text.lines().any(|there| there == line), "{line} in {text}");
         }
+    });
+}
+
+/// Upstream's TestDoPodResizeAction: its rows on pod-level resources, over a restart of the agent.
+#[test]
+fn pod_level_resources_are_resized_and_known_to_the_next_agent() {
+    run_paused(|| async {
+        let with = |memory: &str, generation: i64| -> Arc<Pod> {
+            let mut web = (*sized("64Mi", "NotRequired", generation)).clone();
+            let level = serde_json::json!({"limits": {"cpu": "1", "memory": memory}});
+            web.spec.as_mut().unwrap().resources = serde_json::from_value(level).unwrap();
+            web.into()
+        };
+        let told = || {
+            let text = metrics::text();
+            let name =
+                "kubelet_runtime_operations_total{operation_type=\"update_podsandbox_resources\"}";
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        let node = TestNode::start().await;
+        node.desire(&[with("1Gi", 1)]);
+        node.until("web", phase("Running")).await;
+        pass(Duration::from_secs(5)).await;
+        assert_eq!(told(), 0);
+        node.desire(&[with("2Gi", 2)]);
+        pass(Duration::from_secs(5)).await;
+        assert_eq!(told(), 1);
+        let node = node.restart().await;
+        node.desire(&[with("2Gi", 2)]);
+        node.until("web", phase("Running")).await;
+        pass(Duration::from_secs(5)).await;
+        assert_eq!(told(), 1);
+        node.desire(&[with("3Gi", 3)]);
+        pass(Duration::from_secs(5)).await;
+        assert_eq!(told(), 2);
+        let status = node.until("web", phase("Running")).await;
+        assert_eq!(container(&status, "app").restart_count, 0);
+        assert_eq!(condition(&status, "PodResizeInProgress"), None);
     });
 }

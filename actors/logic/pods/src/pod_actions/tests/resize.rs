@@ -177,6 +177,20 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
+        name: "pod-level resources changed, and limits of containers that have none of their own",
+        policy: "Always",
+        change: |pod, _, facts| {
+            let level = |cpu| Some(amounts(cpu, "1Gi"));
+            pod.spec.as_mut().unwrap().resources = level("2");
+            facts
+                .actuated
+                .extend(level("1").map(|level| (String::new(), level)));
+            app_spec(pod, 1).resources = None;
+            facts.actuated.remove("foo2");
+        },
+        steps: &["resize the pod", "resize foo2"],
+    },
+    Case {
         name: "TestComputePodActionsWithInitContainers: resize of a running non-sidecar init container",
         policy: "Always",
         change: |pod, runtime, facts| {
