@@ -228,7 +228,7 @@ mod tests {
         let named = |set: &[(&str, bool)]| gates(set).unwrap().unheeded().collect::<Vec<_>>();
         let none: [&str; 0] = [];
         assert_eq!(named(&[]), none);
-        let heeded = [("MemoryQoS", true), ("NodeDeclaredFeatures", true)];
+        let heeded = [("MemoryQoS", true), ("SELinuxMount", true)];
         assert_eq!(named(&heeded), none);
         let as_before = [("PLEGOnDemandRelist", true), ("PodsAPI", false)];
         assert_eq!(named(&as_before), none);

@@ -169,6 +169,6 @@ pub(super) const UNHEEDED: &[&str] = &[
     "KubeletSeparateDiskGC", "LocalStorageCapacityIsolationFSQuotaMonitoring", "PLEGOnDemandRelist",
     "PodLevelResourceManagers", "PodReadyToStartContainersCondition", "PodsAPI", "QOSReserved",
     "ReduceDefaultCrashLoopBackOffDecay", "ReloadKubeletServerCertificateFile",
-    "RuntimeClassInImageCriApi", "SELinuxMount", "TopologyManagerPolicyAlphaOptions",
+    "RuntimeClassInImageCriApi", "TopologyManagerPolicyAlphaOptions",
     "UserNamespacesHostNetworkSupport",
 ];

@@ -174,7 +174,7 @@ impl AgentSettings {
         volumes::Policy {
             resync: self.config.kubelet.sync_frequency.into(),
             stats: period(self.config.kubelet.volume_stats_agg_period),
-            selinux: selinux(),
+            selinux: selinux(&self.config.gates),
         }
     }
 
@@ -209,11 +209,14 @@ fn period(given: config::GoDuration) -> Option<Duration> {
     (given > config::GoDuration::ZERO).then(|| given.into())
 }
 
-/// As upstream: SELinux is on if its file system is mounted and not empty.
-fn selinux() -> SeLinuxMountPolicy {
-    match Path::new("/sys/fs/selinux/enforce").exists() {
-        true => SeLinuxMountPolicy::On,
-        false => SeLinuxMountPolicy::Off,
+/// As upstream: SELinux is on if its file system is mounted and not empty, and `SELinuxMount` has it reach volumes of
+/// every access mode.
+fn selinux(gates: &config::FeatureGates) -> SeLinuxMountPolicy {
+    let is_on = Path::new("/sys/fs/selinux/enforce").exists();
+    match (is_on, gates.enabled("SELinuxMount")) {
+        (false, _) => SeLinuxMountPolicy::Off,
+        (true, false) => SeLinuxMountPolicy::On,
+        (true, true) => SeLinuxMountPolicy::OnForAll,
     }
 }
 

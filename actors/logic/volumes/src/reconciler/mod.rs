@@ -25,7 +25,7 @@ mod reconstruct;
 mod results;
 mod staging;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};

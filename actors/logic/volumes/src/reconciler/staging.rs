@@ -45,9 +45,12 @@ impl StateOfWorld {
             // Staged for another label: it is unstaged when no pod has it mounted any more.
             (StageState::Staged, label) if label != Some(mount_label(&volume)) => {
                 let held = label.unwrap_or_default().to_owned();
-                let begun = |place: &MountPoint| self.mount(place).is_some_and(PodMount::is_begun);
-                match shared.users.iter().any(begun) {
+                let begun = |place: &MountPoint| self.mount(place).filter(|mount| mount.is_begun());
+                let holders: Vec<&PodMount> = shared.users.iter().filter_map(begun).collect();
+                match holders.iter().any(|mount| mount.want.is_some()) {
                     true => self.refuse_label(&place.clone(), &volume, &held, now),
+                    // Whoever does not want it any more is only waited for.
+                    false if !holders.is_empty() => ReconcileDecision::Rest,
                     false => self.unstage(id, shared, now),
                 }
             }

@@ -167,7 +167,7 @@ fn failure(trace: FailureEffect) -> OperationResult {
 }
 
 /// A state of world, its clock, and the running operations.
-struct Rig {
+pub(crate) struct Rig {
     world: StateOfWorld,
     now: Instant,
     running: Vec<VolumeOperation>,
@@ -186,7 +186,7 @@ impl Rig {
     }
 
     /// Nothing was found on the node.
-    fn clean() -> Rig {
+    pub(crate) fn clean() -> Rig {
         let mut rig = Rig::new();
         rig.list([]);
         rig
@@ -201,7 +201,7 @@ impl Rig {
             .pods(uids.iter().map(|uid| PodUid::from(*uid)).collect());
     }
 
-    fn wish(&mut self, uid: &str, volumes: &[Volume]) {
+    pub(crate) fn wish(&mut self, uid: &str, volumes: &[Volume]) {
         let wishes = volumes
             .iter()
             .map(|volume| (volume.name.clone(), Ok(volume.clone())));
@@ -248,7 +248,7 @@ impl Rig {
     }
 
     /// Lets everything go well until nothing is left to be done; says what was done.
-    fn settle(&mut self) -> Vec<String> {
+    pub(crate) fn settle(&mut self) -> Vec<String> {
         let mut words = Vec::new();
         loop {
             words.extend(self.begin());
@@ -266,12 +266,12 @@ impl Rig {
         self.now += time;
     }
 
-    fn mounted(&self, uid: &str) -> Option<MountedVolumes> {
+    pub(crate) fn mounted(&self, uid: &str) -> Option<MountedVolumes> {
         self.world.mounted(&uid.into())
     }
 
     /// Reasons and messages since the last call.
-    fn news(&mut self) -> Vec<String> {
+    pub(crate) fn news(&mut self) -> Vec<String> {
         let news = self.world.take_events().into_iter();
         news.map(|news| format!("{} {}: {}", news.uid, news.reason, news.message))
             .collect()

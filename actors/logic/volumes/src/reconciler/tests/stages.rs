@@ -247,6 +247,25 @@ fn a_volume_staged_with_another_label_is_staged_anew_when_nobody_has_it() {
     );
 }
 
+/// Upstream's VolumeExists of the desired state: what another pod leaves conflicts with nobody.
+#[test]
+fn a_pod_is_not_refused_for_the_label_of_one_that_is_leaving() {
+    let mut rig = Rig::clean();
+    let labelled = |label: &str| Volume {
+        selinux_label: label.to_owned(),
+        ..persistent_with("v", |csi| csi.selinux_mount = true)
+    };
+    rig.wish("a", &[labelled("one")]);
+    rig.settle();
+    rig.release("a");
+    rig.wish("b", &[labelled("two")]);
+    assert_eq!(
+        rig.settle(),
+        ["unmount a v", "unstage v", "stage v", "mount b v"]
+    );
+    assert_eq!(rig.news(), NONE);
+}
+
 #[test]
 fn a_volume_of_one_pod_alone_is_not_staged() {
     let mut rig = Rig::clean();

@@ -6,6 +6,7 @@ mod hostile;
 mod migrated;
 mod own;
 mod secrets;
+mod selinux;
 
 use k8s_openapi::api::core::v1::PodSpec;
 use logic_api::objects::{StaticObjects, parse};
