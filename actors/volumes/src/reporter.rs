@@ -146,7 +146,7 @@ impl Reporter {
             OperationResult::Done | OperationResult::Mounted { .. } => ResizeOutcome::Grown,
             OperationResult::Failed {
                 message,
-                trace: FailureEffect::Refusal | FailureEffect::Nothing,
+                trace: FailureEffect::Refusal,
             } => ResizeOutcome::Infeasible(message.clone()),
             OperationResult::Failed { message, .. } | OperationResult::Stuck { message, .. } => {
                 ResizeOutcome::Failed(message.clone())

@@ -338,6 +338,24 @@ fn a_claim_is_told_each_step_of_its_volumes_growth() {
     });
 }
 
+/// Upstream's `IsFailedPreconditionError` in node_expander.go: the pod begins, and the claim waits for another time.
+#[test]
+fn a_claim_whose_volume_is_in_use_is_told_so_and_nothing_is_infeasible() {
+    run_paused(|| async {
+        let (rig, mut cluster) = within(&objects("2Gi", "1Gi", false)).await;
+        rig.plugins.backend("d.example.com");
+        pass(MOMENT).await;
+        let busy = StorageFault::Refused(Status::failed_precondition("in use"));
+        rig.plugins.fault("expand", ID, busy);
+        let answer = rig.want(&pod_with("a", &[CLAIM]));
+        pass(SECOND * 600).await;
+        answer.await.unwrap().unwrap().unwrap();
+        let outcomes = cluster.outcomes();
+        assert_eq!(outcomes.len(), 2, "{outcomes:?}");
+        assert!(matches!(&outcomes[1], (_, ResizeOutcome::Failed(why)) if why == "in use"));
+    });
+}
+
 /// Upstream's `runPeriodicUpdate` and TestSyncDriverUpdater.
 #[test]
 fn a_driver_that_tells_of_its_room_is_asked_each_period_and_the_api_server_told() {

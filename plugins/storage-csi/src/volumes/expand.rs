@@ -18,7 +18,9 @@ impl Volumes {
         let size = i64::try_from(request.size)
             .map_err(|_| requests::invalid(format!("size {} is too large", request.size)))?;
         let job = self.job(&volume.id, request.within_ms).await?;
-        let driver = self.driver(&csi.driver, &job, "").await?;
+        let driver = self.driver(&csi.driver, &job, "").await;
+        // It may come: neither the size nor the volume was refused.
+        let driver = driver.map_err(|status| Status::unavailable(status.message()))?;
         if !driver.can(Ability::ExpandVolume) {
             return Err(Status::unimplemented(format!(
                 "NodeExpand is not supported by the CSI driver {}",

@@ -15,7 +15,7 @@ use crate::double::{Call, Fault, Manner};
 use crate::rig::{ID, Rig, is_mounted, rig, said, stage_request, volume, with};
 
 /// Lets go of what a failed test holds.
-struct Released(PathBuf);
+pub(crate) struct Released(pub(crate) PathBuf);
 
 impl Drop for Released {
     fn drop(&mut self) {
@@ -50,7 +50,7 @@ fn devices(rig: &Rig) -> PathBuf {
     rig.root.join("plugins/kubernetes.io/csi/volumeDevices")
 }
 
-async fn stage(rig: &mut Rig) -> Result<PathBuf, Status> {
+pub(crate) async fn stage(rig: &mut Rig) -> Result<PathBuf, Status> {
     let request = StageRequest {
         mode: Mode::Block.into(),
         ..stage_request()
@@ -59,7 +59,7 @@ async fn stage(rig: &mut Rig) -> Result<PathBuf, Status> {
     Ok(PathBuf::from(staged.into_inner().path))
 }
 
-async fn map(rig: &mut Rig, pod: &str) -> Result<PathBuf, Status> {
+pub(crate) async fn map(rig: &mut Rig, pod: &str) -> Result<PathBuf, Status> {
     let request = MapBlockRequest {
         volume: Some(volume()),
         pod: rig.mount_request(pod).pod,
@@ -71,7 +71,7 @@ async fn map(rig: &mut Rig, pod: &str) -> Result<PathBuf, Status> {
     Ok(PathBuf::from(mapped.into_inner().device))
 }
 
-async fn unmap(rig: &mut Rig, pod: &str) -> Result<(), Status> {
+pub(crate) async fn unmap(rig: &mut Rig, pod: &str) -> Result<(), Status> {
     let request = UnmapBlockRequest {
         volume_id: ID.to_owned(),
         kind: "csi".to_owned(),
@@ -83,7 +83,7 @@ async fn unmap(rig: &mut Rig, pod: &str) -> Result<(), Status> {
     rig.storage.unmap_block(request).await.map(drop)
 }
 
-async fn unstage(rig: &mut Rig, path: &str) -> Result<(), Status> {
+pub(crate) async fn unstage(rig: &mut Rig, path: &str) -> Result<(), Status> {
     let request = UnstageRequest {
         volume_id: ID.to_owned(),
         kind: "csi".to_owned(),

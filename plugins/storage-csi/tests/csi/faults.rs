@@ -234,6 +234,14 @@ async fn a_driver_that_went_away_is_told_by_its_name() {
         let text = format!("kubernetes.io/csi: {before}: {missing}");
         assert_eq!(answer, (Code::NotFound, text));
     }
+    let request = ExpandRequest {
+        volume: Some(volume()),
+        size: 1,
+        within_ms: 20_000,
+        ..ExpandRequest::default()
+    };
+    let growing = said(rig.storage.expand(request).await);
+    assert_eq!(growing, (Code::Unavailable, missing), "it may come");
     // What is mounted stays, and is taken away when the driver is back.
     assert!(is_mounted(&rig.target("u1")));
     rig.serve();

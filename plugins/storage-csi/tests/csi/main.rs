@@ -14,3 +14,4 @@ mod files;
 mod interrupted;
 mod registration;
 mod rig;
+mod uncertain;

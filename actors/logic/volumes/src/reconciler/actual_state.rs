@@ -139,9 +139,17 @@ pub(super) struct SharedVolume {
     pub(super) attachment: Option<Attachment>,
     /// The size in bytes that it was expanded to since it was mounted first.
     pub(super) grown: u64,
-    /// The size in bytes to which the driver refused to expand it.
-    pub(super) refused: Option<u64>,
+    /// What the driver refused when it was last to be expanded.
+    pub(super) refused: Option<ExpansionRefusal>,
     pub(super) why: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExpansionRefusal {
+    /// This size in bytes; another one is tried.
+    Size(u64),
+    /// Any size while it is in use: it is not tried again until the volume has left the node.
+    InUse,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::time::Instant;
 use logic_api::types::{EventLevel, PodUid};
 
 use super::actual_state::{
-    CompletedMount, DesiredMount, MountState, NamedVolume, PodDemand, PodMount, PodRemoval,
-    PodVolumes, SharedVolume, is_exclusive, is_inline,
+    CompletedMount, DesiredMount, ExpansionRefusal, MountState, NamedVolume, PodDemand, PodMount,
+    PodRemoval, PodVolumes, SharedVolume, is_exclusive, is_inline,
 };
 use super::concurrency::{ConcurrencyGroup, SlotRequest};
 use super::operation::{
@@ -126,7 +126,12 @@ impl StateOfWorld {
     ) -> Option<u64> {
         let shared = self.shared.get(&mount.id)?;
         let size = want.grow.filter(|_| ability.expand)?;
-        (size > shared.grown && shared.refused != Some(size)).then_some(size)
+        let is_refused = match shared.refused {
+            Some(ExpansionRefusal::Size(refused)) => refused == size,
+            Some(ExpansionRefusal::InUse) => true,
+            None => false,
+        };
+        (size > shared.grown && !is_refused).then_some(size)
     }
 
     /// The pod may use it. A difference that no mounting would change is taken for granted.

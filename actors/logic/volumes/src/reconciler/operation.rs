@@ -93,7 +93,7 @@ pub enum OperationResult {
 /// What state a failed operation may have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureEffect {
-    /// The operation was not begun.
+    /// The operation was not begun; of an expansion: the driver refused it for a volume in use.
     Nothing,
     /// Nothing was begun, and the result stays the same until the pod, the volume or the node is changed.
     Refusal,

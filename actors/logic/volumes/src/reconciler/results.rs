@@ -8,8 +8,8 @@ use logic_api::types::{EventLevel, PodUid};
 
 use super::StateOfWorld;
 use super::actual_state::{
-    CompletedMount, MountState, PendingOperation, PodDemand, PodRemoval, StageRecord, StageState,
-    StuckThread,
+    CompletedMount, ExpansionRefusal, MountState, PendingOperation, PodDemand, PodRemoval,
+    StageRecord, StageState, StuckThread,
 };
 use super::concurrency::ConcurrencyGroup;
 use super::content::MountContent;
@@ -299,15 +299,20 @@ impl StateOfWorld {
             .mount(place)
             .and_then(|mount| mount.done())
             .is_some_and(|done| !done.ready);
-        match trace {
-            // As upstream: a driver that cannot expand it now keeps no pod from starting.
-            FailureEffect::Nothing => self.accept_current_size(place),
-            FailureEffect::Refusal => {
-                if let Some(shared) = self.shared.get_mut(id) {
-                    shared.refused = Some(size);
-                }
-            }
-            FailureEffect::Something => {}
+        let refused = match trace {
+            FailureEffect::Nothing => Some(ExpansionRefusal::InUse),
+            FailureEffect::Refusal => Some(ExpansionRefusal::Size(size)),
+            FailureEffect::Something => None,
+        };
+        if let Some(shared) = self.shared.get_mut(id)
+            && refused.is_some()
+        {
+            shared.refused = refused;
+        }
+        if refused == Some(ExpansionRefusal::InUse) {
+            // As upstream: it keeps no pod from starting, and the claim alone is told.
+            self.accept_current_size(place);
+            return;
         }
         let operation = match first && trace == FailureEffect::Something {
             true => Operation::ExpandAtMount,
