@@ -212,4 +212,27 @@ mod tests {
         let counts = ["0", "0-1,4", "", "x", "3-1", "0-4294967295"].map(cpu_count);
         assert_eq!(counts, [Some(1), Some(3), None, None, None, None]);
     }
+
+    /// Upstream's TestIsSwapEnabled.
+    #[test]
+    fn swap_is_what_the_kernel_lists_below_its_heading() {
+        let header = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+        let one = "/dev/dm-1               partition\t33554428\t0\t\t-2\n";
+        let two = "/dev/zram0              partition\t8388604\t\t0\t\t100\n";
+        for (text, kibibytes) in [
+            (String::new(), 0),
+            ("\n\n".to_owned(), 0),
+            (header.to_owned(), 0),
+            (format!("{header}{one}"), 33_554_428),
+            (format!("{header}{one}{two}"), 33_554_428 + 8_388_604),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            write(folder.path(), &[("swaps", &text)]);
+            let source = MachineFiles {
+                proc: folder.path(),
+                sys: folder.path(),
+            };
+            assert_eq!(source.swap(), kibibytes * 1024, "{text:?}");
+        }
+    }
 }

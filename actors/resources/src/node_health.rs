@@ -218,6 +218,7 @@ impl NodeHealthMonitor {
         ctx.run(async move {
             let listed = runtime.images().await.ok();
             let image = |image: clients::runtime::ListedImage| NodeImage {
+                id: image.reference.to_string(),
                 names: image.names,
                 bytes: image.bytes,
             };

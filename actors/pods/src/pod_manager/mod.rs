@@ -40,7 +40,7 @@ use self::admit::DeferredPod;
 pub use self::leftover_logs::ListedLogs;
 pub use self::listing::PodLookup;
 pub use self::messages::{Msg, NodeChange, PodQuery, PodSource};
-use self::names::{PodNameReservations, full_name, uid_of};
+use self::names::{PodNameReservations, by_creation, full_name, uid_of};
 use self::orphans::UnmanagedPods;
 use self::resize::{PodResizes, RetryTrigger};
 use self::workers::HeldResources;
@@ -211,7 +211,7 @@ impl PodManager {
             }
         }
         self.end_orphans(ctx);
-        for (uid, pod) in new {
+        for (uid, pod) in by_creation(new) {
             self.set_goal(uid, pod, ctx);
         }
         self.decide_new_resizes(ctx);
@@ -225,8 +225,8 @@ impl PodManager {
             return;
         }
         self.restored = true;
-        for pod in pods {
-            self.set_goal(uid_of(&pod), pod, ctx);
+        for (uid, pod) in by_creation(pods.into_iter().map(|pod| (uid_of(&pod), pod))) {
+            self.set_goal(uid, pod, ctx);
         }
         self.decide_new_resizes(ctx);
     }

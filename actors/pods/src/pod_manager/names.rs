@@ -31,22 +31,36 @@ impl PodNameReservations {
         self.waiting.remove(uid);
     }
 
-    /// Frees the name; returns the pods that waited for it or for this UID.
+    /// Frees the name; returns the pods that waited for it or for this UID, the oldest first.
     pub(super) fn release(&mut self, uid: &PodUid, name: &str) -> Vec<(PodUid, Arc<Pod>)> {
         if self.holders.get(name) == Some(uid) {
             self.holders.remove(name);
         }
         let wanted = |other: &PodUid, pod: &mut Arc<Pod>| other == uid || full_name(pod) == name;
-        self.waiting.extract_if(.., wanted).collect()
+        by_creation(self.waiting.extract_if(.., wanted))
     }
 
-    pub(super) fn take_waiting(&mut self) -> BTreeMap<PodUid, Arc<Pod>> {
-        std::mem::take(&mut self.waiting)
+    /// Every pod that waits, the oldest first.
+    pub(super) fn take_waiting(&mut self) -> Vec<(PodUid, Arc<Pod>)> {
+        by_creation(std::mem::take(&mut self.waiting))
     }
 
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.waiting.values()
     }
+}
+
+/// The order in which pods that come together are admitted, as upstream: the oldest first, and those without a time of
+/// creation, which come from files, before all others.
+pub(super) fn by_creation(
+    pods: impl IntoIterator<Item = (PodUid, Arc<Pod>)>,
+) -> Vec<(PodUid, Arc<Pod>)> {
+    let mut pods: Vec<_> = pods.into_iter().collect();
+    pods.sort_by_cached_key(|(uid, pod)| {
+        let created = pod.metadata.creation_timestamp.as_ref();
+        (created.map(|time| time.0), uid.clone())
+    });
+    pods
 }
 
 /// `namespace/name`.

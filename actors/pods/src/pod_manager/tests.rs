@@ -126,6 +126,33 @@ fn a_pod_of_a_taken_name_waits_until_the_name_is_free() {
     });
 }
 
+/// Upstream's TestPodsByCreationTimeLess: of two pods that come together and do not both fit, the older one is admitted,
+/// whether the runtime has been looked at already or not.
+#[test]
+fn of_pods_that_come_together_the_oldest_is_admitted_first() {
+    run_paused(|| async {
+        let asking = |name: &str, made: &str| {
+            pod(&format!(
+                "
+metadata: {{name: {name}, creationTimestamp: '{made}'}}
+spec: {{containers: [{{name: app, image: localhost/busybox, command: [sleep, infinity], resources: {{requests: {{cpu: 3}}}}}}]}}
+"
+            ))
+        };
+        let refused = |status: &PodStatus| status.reason.as_deref() == Some("OutOfcpu");
+        for wait in [Duration::ZERO, Duration::from_secs(60)] {
+            let node = TestNode::start().await;
+            pass(wait).await;
+            node.desire(&[
+                asking("a", "2026-01-01T00:00:02Z"),
+                asking("b", "2026-01-01T00:00:01Z"),
+            ]);
+            node.until("b", running).await;
+            node.until("a", refused).await;
+        }
+    });
+}
+
 #[test]
 fn a_directory_that_dies_finds_its_workers_again_and_ends_what_was_dropped_meanwhile() {
     run_paused(|| async {

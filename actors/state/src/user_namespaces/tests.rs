@@ -104,6 +104,23 @@ fn ranges_of_pods_that_are_gone_are_taken_back() {
     });
 }
 
+/// Upstream's TestMakeUserNsManagerFailsListPod.
+#[test]
+fn no_range_is_given_while_it_is_unknown_which_pods_have_one() {
+    run_paused(|| async {
+        let folder = tempfile::tempdir().unwrap();
+        let pods = folder.path().join("pods");
+        fs::write(&pods, "no folder").unwrap();
+        let keeper = NamespaceRig::start(&pods).await;
+        let asked = keeper.addr.ask(REPLY_TIMEOUT, |reply| Msg::Ensure {
+            uid: "a".into(),
+            reply,
+        });
+        assert!(!matches!(asked.await, Ok(Ok(_))));
+        assert!(!keeper.root.degraded().is_empty());
+    });
+}
+
 /// Upstream would refuse to start.
 #[test]
 fn a_record_that_makes_no_sense_is_that_pods_trouble_alone() {

@@ -159,6 +159,7 @@ impl From<Signal> for Pressure {
 /// An image that is present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeImage {
+    pub id: String,
     /// Its digests, then its tags, each with its repository.
     pub names: Vec<String>,
     pub bytes: u64,
@@ -464,13 +465,13 @@ fn yes(support: Support) -> bool {
 /// At most so many names of one image.
 const NAMES: usize = 5;
 
-/// The largest images first.
+/// The largest images first; of a size, in the reverse order of their ids, as upstream.
 fn set_images(policy: &NodeStatusPolicy, facts: &NodeStatusFacts, status: &mut NodeStatus) {
     let Some(images) = &facts.images else {
         return;
     };
     let mut images: Vec<&NodeImage> = images.iter().collect();
-    images.sort_by(|one, other| (other.bytes, &one.names).cmp(&(one.bytes, &other.names)));
+    images.sort_by(|one, other| (other.bytes, &other.id).cmp(&(one.bytes, &one.id)));
     let most = policy.max_images.unwrap_or(usize::MAX);
     let image = |image: &&NodeImage| k8s_openapi::api::core::v1::ContainerImage {
         names: Some(image.names.iter().take(NAMES).cloned().collect()),

@@ -247,6 +247,26 @@ mod tests {
         assert_eq!(seconds(started), Some((30.0, Some(20.0))));
     }
 
+    /// Upstream's TestCalculateImagePullingTime.
+    #[test]
+    fn the_time_that_any_pull_takes_is_counted_once() {
+        let cases: [(&[(i64, i64)], i64); 7] = [
+            (&[], 0),
+            (&[(0, 3), (10, 12)], 5),
+            (&[(0, 2), (5, 8), (10, 15)], 10),
+            (&[(0, 5), (3, 8), (7, 12)], 12),
+            (&[(0, 10), (2, 8), (3, 5)], 10),
+            (&[(0, 10), (2, 5), (3, 7)], 10),
+            (&[(0, 8), (2, 6), (3, 5), (15, 20), (16, 18), (17, 21)], 14),
+        ];
+        for (pulls, expected) in cases {
+            let pulls = pulls.iter();
+            let pulls = pulls.map(|(from, to)| pulled(from * 1000, to * 1000));
+            let took = pulling(pulls.collect());
+            assert_eq!(took, SignedDuration::from_secs(expected));
+        }
+    }
+
     /// Upstream's TestPodWithInitContainersAndMainContainers.
     #[test]
     fn init_containers_do_not_count_but_sidecars_do() {
@@ -295,25 +315,34 @@ mod tests {
         }
     }
 
-    /// Upstream's TestStatefulPodExclusion.
+    /// Upstream's TestStatefulPodExclusion and TestIsStatefulPod.
     #[test]
     fn a_pod_with_lasting_volumes_counts_as_a_whole_only() {
-        let volumes = |volume: Value| {
-            let spec = json!({"containers": [], "hostNetwork": true, "volumes": [volume]});
+        let volumes = |volumes: &[Value]| {
+            let spec = json!({"containers": [], "hostNetwork": true, "volumes": volumes});
             pod(&spec, &json!({}))
         };
+        let empty_dir = json!({"name": "v", "emptyDir": {}});
+        let config_map = json!({"name": "c", "configMap": {}});
+        let projected = json!({"name": "p", "projected": {}});
+        let secret = json!({"name": "s", "secret": {}});
+        let downward_api = json!({"name": "d", "downwardAPI": {}});
+        let host_path = json!({"name": "h", "hostPath": {"path": "/"}});
+        let claim = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
         let cases = [
-            (json!({"name": "v", "emptyDir": {}}), Some(3.0)),
-            (json!({"name": "v", "configMap": {}}), Some(3.0)),
-            (json!({"name": "v", "projected": {}}), Some(3.0)),
-            (json!({"name": "v", "hostPath": {"path": "/"}}), None),
-            (
-                json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}}),
-                None,
-            ),
+            (vec![], Some(3.0)),
+            (vec![empty_dir], Some(3.0)),
+            (vec![config_map.clone()], Some(3.0)),
+            (vec![projected.clone()], Some(3.0)),
+            (vec![secret.clone()], Some(3.0)),
+            (vec![downward_api], Some(3.0)),
+            (vec![projected.clone(), secret, config_map], Some(3.0)),
+            (vec![host_path], None),
+            (vec![claim.clone()], None),
+            (vec![projected, claim], None),
         ];
         for (volume, own) in cases {
-            let pod = volumes(volume.clone());
+            let pod = volumes(&volume);
             let mut start = PodStartup::default();
             start.observe(&pod);
             let started = start.running(&pod, &running(&Value::Null), at(3000));
@@ -321,7 +350,7 @@ mod tests {
                 started.map(|started| started.network),
                 Some(NetworkNamespace::Nodes)
             );
-            assert_eq!(seconds(started), Some((3.0, own)), "{volume}");
+            assert_eq!(seconds(started), Some((3.0, own)), "{volume:?}");
         }
     }
 }

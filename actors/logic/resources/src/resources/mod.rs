@@ -307,4 +307,52 @@ mod tests {
         let made = linux_resources(&pod, &pod.app_containers()[0], &free);
         assert_eq!((made.cpu_quota, made.cpu_period), (0, 0));
     }
+
+    /// Upstream's TestGetLimits.
+    #[test]
+    fn a_limit_that_a_container_lacks_is_the_pods() {
+        type Limits = Option<&'static [(&'static str, &'static str)]>;
+        const POD: Limits = Some(&[("cpu", "100m"), ("memory", "10Mi")]);
+        let cases: [(Limits, Limits, (Option<i64>, Option<i64>)); 10] = [
+            (Some(&[]), Some(&[]), (None, None)),
+            (None, None, (None, None)),
+            (POD, None, (Some(100), Some(10))),
+            (None, POD, (Some(100), Some(10))),
+            (Some(&[]), POD, (Some(100), Some(10))),
+            (Some(&[("memory", "5Mi")]), POD, (Some(100), Some(5))),
+            (Some(&[("cpu", "50m")]), POD, (Some(50), Some(10))),
+            (
+                Some(&[("cpu", "50m")]),
+                Some(&[("cpu", "100m")]),
+                (Some(50), None),
+            ),
+            (
+                Some(&[("memory", "5Mi")]),
+                Some(&[("memory", "10Mi")]),
+                (None, Some(5)),
+            ),
+            (
+                Some(&[("cpu", "50m"), ("memory", "5Mi")]),
+                POD,
+                (Some(50), Some(5)),
+            ),
+        ];
+        let resources = |limits: Limits| {
+            limits.map(|limits| ResourceRequirements {
+                limits: Some(quantities(limits)),
+                ..ResourceRequirements::default()
+            })
+        };
+        for (own, pods, expected) in cases {
+            let pod = pod("p")
+                .spec_with(|spec| spec.resources = resources(pods))
+                .app_with("c", |c| c.resources = resources(own));
+            let container = &pod.app_containers()[0];
+            let found = (
+                milli(limit(&pod, container, CPU)),
+                bytes(limit(&pod, container, MEMORY)).map(|bytes| bytes >> 20),
+            );
+            assert_eq!(found, expected, "{own:?} {pods:?}");
+        }
+    }
 }

@@ -162,10 +162,11 @@ fn another_boot_is_told_once_and_the_first_is_none() {
     assert!(!reasons(&again).contains(&"Rebooted"));
 }
 
-/// Upstream's TestImages and TestGenerateImageTags.
+/// Upstream's TestImages, TestGenerateImageTags and TestByImageSizeLess.
 #[test]
 fn images_are_listed_by_size_each_with_a_few_names_and_not_too_many() {
     let image = |name: &str, bytes| NodeImage {
+        id: name.to_owned(),
         names: (0..7).map(|n| format!("{name}:{n}")).collect(),
         bytes,
     };
@@ -177,12 +178,12 @@ fn images_are_listed_by_size_each_with_a_few_names_and_not_too_many() {
         facts.learn(NodeFact::Images(images), start()),
         ReportUrgency::Later
     );
-    let shown = |most| {
+    let shown = |facts: &NodeStatusFacts, most| {
         let policy = NodeStatusPolicy {
             max_images: most,
             ..policy()
         };
-        let outcome = set(&policy, &facts, moment(0), &Node::default());
+        let outcome = set(&policy, facts, moment(0), &Node::default());
         let images = outcome.node.status.unwrap().images.unwrap();
         images
             .into_iter()
@@ -197,9 +198,15 @@ fn images_are_listed_by_size_each_with_a_few_names_and_not_too_many() {
             })
             .collect::<Vec<_>>()
     };
-    assert_eq!(shown(None), ["large:0 5 9", "middle:0 5 5", "small:0 5 1"]);
-    assert_eq!(shown(Some(2)), ["large:0 5 9", "middle:0 5 5"]);
-    assert!(shown(Some(0)).is_empty());
+    assert_eq!(
+        shown(&facts, None),
+        ["large:0 5 9", "middle:0 5 5", "small:0 5 1"]
+    );
+    assert_eq!(shown(&facts, Some(2)), ["large:0 5 9", "middle:0 5 5"]);
+    assert!(shown(&facts, Some(0)).is_empty());
+    let alike = ["1", "4", "3"].map(|id| image(id, 3)).to_vec();
+    facts.learn(NodeFact::Images(alike), start());
+    assert_eq!(shown(&facts, None), ["4:0 5 3", "3:0 5 3", "1:0 5 3"]);
 }
 
 /// Upstream's TestVolumesInUse.
