@@ -63,6 +63,9 @@ struct CheckpointedToken {
     service_account: String,
     audiences: Vec<String>,
     pod: Option<(String, String)>,
+    /// Absent in checkpoints of before it was kept.
+    #[serde(default)]
+    asked: Option<i64>,
     token: String,
     expires: Timestamp,
     issued: Option<Timestamp>,
@@ -131,7 +134,10 @@ impl CheckpointContent {
         let bound = (wanted.pod_name.clone(), wanted.pod_uid.clone());
         for token in known.into_iter().flatten() {
             let pod = token.bound_to.clone().map(|pod| (pod.name, pod.uid));
-            if pod.as_ref() != Some(&bound) || token.audiences != wanted.audiences {
+            let other_life = token
+                .asked
+                .is_some_and(|asked| asked != wanted.expiration_seconds);
+            if pod.as_ref() != Some(&bound) || token.audiences != wanted.audiences || other_life {
                 continue;
             }
             self.tokens.push(CheckpointedToken {
@@ -139,6 +145,7 @@ impl CheckpointContent {
                 service_account: account.1.clone(),
                 audiences: token.audiences.clone(),
                 pod,
+                asked: token.asked,
                 token: token.token.token.clone(),
                 expires: token.token.expires,
                 issued: token.token.issued,
@@ -179,6 +186,7 @@ impl CheckpointContent {
                 .push(StaticToken {
                     audiences: token.audiences.clone(),
                     bound_to,
+                    asked: token.asked,
                     token: ServiceAccountToken {
                         token: token.token.clone(),
                         expires: token.expires,

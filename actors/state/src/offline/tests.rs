@@ -92,6 +92,7 @@ fn put_token(objects: &mut StaticObjects, text: &str) {
             name: "a".into(),
             uid: "a-uid".into(),
         }),
+        asked: None,
         token: ServiceAccountToken {
             token: text.into(),
             expires: "2030-01-01T00:00:00Z".parse().unwrap(),

@@ -58,13 +58,16 @@ impl fmt::Debug for StaticObjects {
     }
 }
 
-/// A token from a manifest: a `TokenRequest` with its status filled in, whose name is the service account's.
+/// A token of a service account: issued by the API, or from a manifest, which is a `TokenRequest` with its status filled
+/// in, whose name is the account's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticToken {
     /// The token's audiences, sorted.
     pub audiences: Vec<String>,
     /// The only pod that may use it; none if every pod of the account may.
     pub bound_to: Option<BoundPod>,
+    /// The life in seconds that the API was asked for; none for a token of a manifest, which serves any.
+    pub asked: Option<i64>,
     pub token: ServiceAccountToken,
 }
 
@@ -81,7 +84,11 @@ impl StaticToken {
         let is_for = |pod: &BoundPod| {
             pod.name == wanted.pod_name && (pod.uid.is_empty() || pod.uid == wanted.pod_uid)
         };
-        self.audiences == wanted.audiences && self.bound_to.as_ref().is_none_or(is_for)
+        self.audiences == wanted.audiences
+            && self.bound_to.as_ref().is_none_or(is_for)
+            && self
+                .asked
+                .is_none_or(|asked| asked == wanted.expiration_seconds)
     }
 }
 

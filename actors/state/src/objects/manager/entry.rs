@@ -57,6 +57,7 @@ impl ObjectEntry {
                     name: wanted.pod_name.clone(),
                     uid: wanted.pod_uid.clone(),
                 }),
+                asked: Some(wanted.expiration_seconds),
                 token,
             });
         }

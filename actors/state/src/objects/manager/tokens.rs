@@ -91,6 +91,7 @@ pub(super) async fn request(api: kube::Client, wanted: TokenSpec) -> Result<Stat
             name: wanted.pod_name,
             uid: wanted.pod_uid,
         }),
+        asked: Some(wanted.expiration_seconds),
         token: ServiceAccountToken {
             token: token.ok_or_else(|| nonsense("token"))?,
             expires,

@@ -262,6 +262,7 @@ fn token(at: DocumentNumber, document: &Value) -> ObjectResult {
     let token = StaticToken {
         audiences,
         bound_to: spec.bound_object_ref.and_then(bound_pod),
+        asked: None,
         token: ServiceAccountToken {
             token,
             expires,

@@ -12,11 +12,15 @@ fn tokened(name: &str) -> Arc<Pod> {
 }
 
 fn token(rig: &Rig, name: &str) -> Option<String> {
+    token_for(rig, name, 7200)
+}
+
+fn token_for(rig: &Rig, name: &str, expiration_seconds: i64) -> Option<String> {
     let wanted = TokenSpec {
         namespace: "apps".into(),
         service_account: "worker".into(),
         audiences: vec!["vault".into()],
-        expiration_seconds: 7200,
+        expiration_seconds,
         pod_name: name.into(),
         pod_uid: format!("{name}-uid"),
     };
@@ -53,6 +57,55 @@ fn a_token_is_renewed_when_a_fifth_of_its_life_is_left() {
         rig.pass(24 * HOUR).await;
         let asked = rig.script.asked().len();
         assert!((25..36).contains(&asked), "{asked}");
+    });
+}
+
+/// Upstream's TestKeyFunc: a token is asked for again for another pod, life or audience.
+#[test]
+fn a_token_is_for_exactly_what_was_asked_for() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        let source = |audience: &str, seconds: i64| {
+            json!({"serviceAccountToken": {"path": format!("{audience}{seconds}"), "audience": audience,
+                                           "expirationSeconds": seconds}})
+        };
+        let sources = [
+            source("vault", 7200),
+            source("vault", 7201),
+            source("other", 7200),
+            source("vault", 7200),
+        ];
+        let many = pod("a", json!([{"projected": {"sources": sources}}]));
+        rig.pods(&[&many, &tokened("b")]).await;
+        let wanted = |pod_name: &str, uid: &str, audience: &str, expiration_seconds| TokenSpec {
+            namespace: "apps".into(),
+            service_account: "worker".into(),
+            audiences: vec![audience.into()],
+            expiration_seconds,
+            pod_name: pod_name.into(),
+            pod_uid: uid.into(),
+        };
+        let given = |wanted: TokenSpec| rig.store.token(&wanted).map(|found| found.token);
+        let tokens = [
+            given(wanted("a", "a-uid", "vault", 7200)),
+            given(wanted("a", "a-uid", "vault", 7201)),
+            given(wanted("a", "a-uid", "other", 7200)),
+            given(wanted("b", "b-uid", "vault", 7200)),
+        ];
+        let different: std::collections::BTreeSet<_> = tokens.iter().flatten().collect();
+        assert_eq!(different.len(), 4, "{tokens:?}");
+        assert_eq!(
+            rig.script.asked().len(),
+            4,
+            "what is equal is asked for once"
+        );
+        for other in [
+            wanted("a", "a-uid", "vault", 7202),
+            wanted("a", "new-uid", "vault", 7200),
+            wanted("c", "a-uid", "vault", 7200),
+        ] {
+            assert_eq!(given(other), None);
+        }
     });
 }
 
@@ -144,7 +197,7 @@ fn a_driver_gets_the_tokens_that_its_object_asks_for() {
         rig.script.set_life(1200);
         rig.pods(&[&pod("a", json!([{"csi": {"driver": "csi.example.com"}}]))])
             .await;
-        assert!(token(&rig, "a").is_some());
+        assert!(token_for(&rig, "a", 1200).is_some());
         assert_eq!(rig.script.asked()[0]["spec"]["expirationSeconds"], 1200);
         assert!(rig.is_supplied("a"));
     });
