@@ -100,6 +100,40 @@ fn a_driver_is_there_as_long_as_its_socket() {
     assert!(rig.table.plugin("d").is_none());
 }
 
+/// Upstream's TestOperationExecutor_RegisterPlugin_SerialRegisterPlugin and its concurrent likes: each socket is asked
+/// once at a time, different ones side by side.
+#[test]
+fn a_socket_that_is_being_asked_is_not_asked_again_and_others_are() {
+    let mut rig = Rig::new();
+    let (asks, _) = rig.look(&[("a", 1), ("b", 2)]);
+    assert_eq!(asks.len(), 2);
+    let (asks, _) = rig.look(&[("a", 1), ("b", 2), ("c", 3)]);
+    let [ask] = asks.as_slice() else {
+        panic!("{asks:?}")
+    };
+    assert_eq!(ask.socket, path("c"));
+}
+
+/// Upstream's TestPluginRegistrationSameName.
+#[test]
+fn sockets_that_will_say_the_same_name_are_all_asked() {
+    let mut rig = Rig::new();
+    let names: Vec<String> = (0..10).map(|number| format!("plugin-{number}")).collect();
+    let mut sockets = Vec::new();
+    for (name, inode) in names.iter().zip(1..) {
+        sockets.push((name.as_str(), inode));
+        let (asks, _) = rig.look(&sockets);
+        let [ask] = asks.as_slice() else {
+            panic!("{asks:?}")
+        };
+        assert_eq!(ask.socket, path(name));
+        let plugin = TestPlugin::new(name, "d", "1.0.0");
+        let outcome = rig.table.registered(rig.now, ask, plugin).unwrap();
+        assert_eq!(outcome.is_ok(), inode == 1, "{name}");
+    }
+    assert_eq!(rig.table.names().count(), 1);
+}
+
 /// Upstream's Test_Run_Positive_ReRegister.
 #[test]
 fn a_socket_made_again_registers_again_without_a_gap() {

@@ -93,3 +93,16 @@ fn a_volume_that_a_controller_is_to_attach_is_in_use_from_the_wish_on() {
     rig.wish("c", &[empty_dir("e")]);
     assert!(rig.world.in_use().is_empty(), "it wants another one now");
 }
+
+/// Upstream's TestFindAndRemoveNonattachableVolumes.
+#[test]
+fn a_volume_that_needs_no_attaching_any_more_waits_for_no_report() {
+    let mut rig = Rig::clean();
+    let mut attached = persistent("v");
+    attached.attachment = Attachment::Attached;
+    rig.wish("a", &[attached]);
+    assert_eq!(rig.settle(), NONE);
+    rig.wish("a", &[persistent("v")]);
+    assert_eq!(rig.settle(), ["stage v", "mount a v"]);
+    assert!(rig.world.in_use().is_empty());
+}

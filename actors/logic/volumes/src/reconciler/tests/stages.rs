@@ -27,6 +27,47 @@ fn what_was_found_is_mounted_again_for_who_wants_it_and_goes_with_who_is_gone() 
     assert!(rig.mounted("a").is_some());
 }
 
+/// Upstream's TestReconstructVolumes.
+#[test]
+fn what_two_pods_that_are_gone_shared_is_unmounted_from_both_and_unstaged() {
+    let mut rig = Rig::new();
+    rig.list([
+        found(ReconstructedState::Mounted, "v", VolumeKind::Csi, "a"),
+        found(ReconstructedState::Mounted, "v", VolumeKind::Csi, "b"),
+        found(ReconstructedState::Staged, "v", VolumeKind::Csi, ""),
+    ]);
+    assert!(rig.mounted("a").is_none());
+    assert_eq!(rig.settle(), NONE);
+    rig.pods(&[]);
+    let words = rig.settle();
+    let of = |word: &str| words.iter().position(|done| done == word).unwrap();
+    assert!(of("unmount a v").max(of("unmount b v")) < of("unstage v"));
+    assert_eq!(words.len(), 5, "and the folders: {words:?}");
+}
+
+/// Upstream's TestReconstructedVolumeShouldUnmountSucceedAfterSetupFailed.
+#[test]
+fn what_was_found_and_cannot_be_mounted_again_goes_with_its_pod() {
+    for trace in [
+        FailureEffect::Nothing,
+        FailureEffect::Refusal,
+        FailureEffect::Something,
+    ] {
+        let mut rig = Rig::new();
+        rig.list([
+            found(ReconstructedState::Mounted, "v", VolumeKind::Csi, "a"),
+            found(ReconstructedState::Staged, "v", VolumeKind::Csi, ""),
+        ]);
+        rig.wish("a", &[persistent("v")]);
+        assert_eq!(rig.begin(), ["stage v"]);
+        rig.end_well("stage v");
+        assert_eq!(rig.begin(), ["mount a v"]);
+        rig.end("mount a v", failure(trace));
+        rig.release("a");
+        assert_eq!(rig.settle(), ["unmount a v", "unstage v"], "{trace:?}");
+    }
+}
+
 /// Upstream's readyToUnmount.
 #[test]
 fn a_pod_that_has_not_spoken_keeps_what_was_found_of_it() {
