@@ -313,7 +313,8 @@ mod tests {
     fn a_limit_that_a_container_lacks_is_the_pods() {
         type Limits = Option<&'static [(&'static str, &'static str)]>;
         const POD: Limits = Some(&[("cpu", "100m"), ("memory", "10Mi")]);
-        let cases: [(Limits, Limits, (Option<i64>, Option<i64>)); 10] = [
+        type Found = (Option<i64>, Option<i64>);
+        let cases: [(Limits, Limits, Found); 10] = [
             (Some(&[]), Some(&[]), (None, None)),
             (None, None, (None, None)),
             (POD, None, (Some(100), Some(10))),

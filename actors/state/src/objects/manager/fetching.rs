@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use super::entry::ResponseState;
 use super::fetch_request::{FetchRequest, FetchStream, ResponseContent, fetched, spread};
 use super::tokens::TokenFreshness;
-use super::{Msg, ObjectManager, tokens};
+use super::{Msg, ObjectManager, tokens, trust_bundles};
 
 /// The deadline of every request.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -44,7 +44,7 @@ enum FetchMode {
     Fetched,
 }
 
-trait WatchableResource:
+pub(super) trait WatchableResource:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
 }
@@ -213,7 +213,7 @@ impl ObjectManager {
             }
             ObjectRequest::Services(namespace) => many(Api::namespaced(api, namespace), service),
             ObjectRequest::CsiDrivers => many(Api::all(api), whole(ApiObject::CsiDriver)),
-            ObjectRequest::TrustBundles => many(Api::all(api), whole(ApiObject::TrustBundle)),
+            ObjectRequest::TrustBundles => FetchRequest::Follow(trust_bundles::watch(api)),
             ObjectRequest::Token(wanted) => {
                 let request = tokens::request(api, wanted.clone());
                 fetched(async { request.await.map(ResponseContent::Token) })
@@ -330,7 +330,9 @@ fn one<K: WatchableResource>(
     manner: FetchMode,
 ) -> FetchRequest {
     match manner {
-        FetchMode::Followed => followed(api, ObjectSelector::named(name), make),
+        FetchMode::Followed => {
+            FetchRequest::Follow(followed(api, ObjectSelector::named(name), make))
+        }
         FetchMode::Fetched => {
             let name = name.to_owned();
             fetched(async move {
@@ -347,14 +349,14 @@ fn many<K: WatchableResource>(
     api: Api<ByValue<K>>,
     make: impl Fn(K) -> ApiObject + Send + Copy + 'static,
 ) -> FetchRequest {
-    followed(api, ObjectSelector::default(), make)
+    FetchRequest::Follow(followed(api, ObjectSelector::default(), make))
 }
 
-fn followed<K: WatchableResource>(
+pub(super) fn followed<K: WatchableResource>(
     api: Api<ByValue<K>>,
     selection: ObjectSelector,
     make: impl Fn(K) -> ApiObject + Send + Copy + 'static,
-) -> FetchRequest {
+) -> FetchStream {
     let made = move |event| match event {
         ObjectEvent::Listed(all) => ObjectEvent::Listed(all.into_iter().map(make).collect()),
         ObjectEvent::Applied(object) => ObjectEvent::Applied(make(object)),
@@ -362,7 +364,7 @@ fn followed<K: WatchableResource>(
     };
     let said =
         move |step: Result<ObjectEvent<K>, ApiError>| step.map(made).map(ResponseContent::Objects);
-    FetchRequest::Follow(watch(api, selection).map(said).boxed())
+    watch(api, selection).map(said).boxed()
 }
 
 /// Whether a pod that waits for the object need not wait longer.
@@ -382,7 +384,7 @@ fn is_answer(wanted: &ObjectRequest, outcome: FetchOutcome) -> bool {
 }
 
 /// The object as it is kept.
-fn whole<K: Resource + 'static>(
+pub(super) fn whole<K: Resource + 'static>(
     kind: fn(Arc<K>) -> ApiObject,
 ) -> impl Fn(K) -> ApiObject + Send + Copy + 'static {
     move |mut object| {

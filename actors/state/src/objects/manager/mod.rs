@@ -25,6 +25,7 @@ mod progress;
 mod publishing;
 mod requests;
 mod tokens;
+mod trust_bundles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -378,6 +378,45 @@ fn trust_bundles_are_watched_only_for_pods_that_name_them_and_may_be_unknown_to_
     });
 }
 
+/// Upstream's TestLazyInformerManager_ensureManagerSet.
+#[test]
+fn trust_bundles_are_of_the_newest_version_that_the_api_has() {
+    let bundle = |version: &str, text: &str| {
+        json!({"apiVersion": format!("certificates.k8s.io/{version}"), "kind": "ClusterTrustBundle", "metadata": {},
+               "spec": {"trustBundle": text, "signerName": "example.com/s"}})
+    };
+    for (refused, expected) in [
+        (&[][..], Ok("beta")),
+        (&[("v1alpha1/clustertrustbundles", 404)], Ok("beta")),
+        (&[("v1beta1/clustertrustbundles", 404)], Ok("alpha")),
+        (&[("/clustertrustbundles", 404)], Err("no")),
+        (&[("v1beta1/clustertrustbundles", 403)], Err("no")),
+        (&[("v1alpha1/clustertrustbundles", 500)], Ok("beta")),
+    ] {
+        run_paused(move || async move {
+            let mut rig = Rig::new();
+            for (version, text) in [("v1alpha1", "alpha"), ("v1beta1", "beta")] {
+                let path = format!("/apis/certificates.k8s.io/{version}/clustertrustbundles/roots");
+                rig.script.put(&path, bundle(version, text));
+            }
+            for (part, code) in refused {
+                rig.script.refuse(part, *code, "no");
+            }
+            let source = json!({"clusterTrustBundle": {"name": "roots", "path": "p"}});
+            rig.pods(&[&pod("a", json!([{"projected": {"sources": [source]}}]))])
+                .await;
+            assert!(rig.is_supplied("a"), "{refused:?}");
+            let bundles = rig.store.trust_bundles();
+            let found = match bundles.as_slice() {
+                [only] => Ok(only.spec.trust_bundle.clone()),
+                _ => Err(rig.store.refused("ClusterTrustBundle", "", "").unwrap()),
+            };
+            let found = found.as_deref().map_err(String::as_str);
+            assert_eq!(found, expected, "{refused:?}");
+        });
+    }
+}
+
 #[test]
 fn a_pod_that_has_ended_holds_nothing() {
     run_paused(|| async {
