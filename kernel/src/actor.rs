@@ -12,8 +12,8 @@
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::exit::Exit;
-use crate::message::Message;
+use crate::mailbox::message::Message;
+use crate::supervisor::exit::Exit;
 
 /// State with one owner, which handles one message at a time.
 #[allow(

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::Timestamp;
 use tokio::task::AbortHandle;
 
-use crate::address::Addr;
-use crate::clock::{now, timestamp, wall};
-use crate::message::Message;
-use crate::random;
+use crate::mailbox::address::Addr;
+use crate::mailbox::message::Message;
 use crate::supervisor::cell::{ActorCell, caught};
+use crate::system::clock::{now, timestamp, wall};
+use crate::system::random;
 
 /// An actor's access to its address, clock, timers and tasks while it handles a message.
 pub struct Context<M: Message> {

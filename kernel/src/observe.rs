@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::gauge::MailboxView;
+use crate::mailbox::gauge::MailboxView;
 
 /// One supervisor or actor, and everything beneath it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -14,12 +14,12 @@ use actix::dev::ContextFut;
 use futures_util::task::noop_waker_ref;
 use tokio::runtime::Builder;
 
-use crate::address::Addr;
-use crate::ask_order;
-use crate::gauge::Gauge;
-use crate::mail::Mail;
-use crate::message::Message;
-use crate::{blocking, clock, random};
+use crate::mailbox::address::Addr;
+use crate::mailbox::ask_order;
+use crate::mailbox::gauge::Gauge;
+use crate::mailbox::mail::Mail;
+use crate::mailbox::message::Message;
+use crate::system::{blocking, clock, random};
 
 /// Where the wall clock of a paused test starts: 2026-01-01T00:00:00Z.
 pub const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::blocking::spawn_blocking;
 use crate::checkpoint::pending_write::PendingWrite;
 use crate::checkpoint::{CheckpointError, CheckpointFile, Saved, Stats};
+use crate::system::blocking::spawn_blocking;
 
 /// Decides when a store is written, so that many changes make one write.
 #[derive(Debug)]

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 
-use crate::clock::now;
-use crate::exit::Exit;
-use crate::fault::InjectedFault;
-use crate::gauge::Gauge;
-use crate::mail::Control;
+use crate::mailbox::gauge::Gauge;
+use crate::mailbox::mail::Control;
 use crate::observe::TreeNodeState;
-use crate::spec::ChildSpec;
-use crate::watchdog;
+use crate::supervisor::exit::Exit;
+use crate::supervisor::fault::InjectedFault;
+use crate::supervisor::spec::ChildSpec;
+use crate::system::clock::now;
+use crate::system::watchdog;
 
 /// The longest pause between two rounds of the sweep.
 pub(super) const SLOWEST: Duration = Duration::from_secs(1);

@@ -7,11 +7,11 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::clock::now;
-use crate::exit::Exit;
-use crate::mail::Control;
+use crate::mailbox::mail::Control;
 use crate::supervisor::cell::{ActorCell, Ping};
+use crate::supervisor::exit::Exit;
 use crate::supervisor::group::ChildGroup;
+use crate::system::clock::now;
 
 /// Checks every actor beneath `root` until the root is shut down.
 pub(super) async fn sweep(root: Rc<ChildGroup>) {

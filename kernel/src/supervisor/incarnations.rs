@@ -10,12 +10,12 @@ use std::task::{self, Poll};
 
 use actix::dev::ContextFut;
 
-use crate::exit::Exit;
-use crate::gauge::MailboxCloser;
-use crate::message::Message;
-use crate::shell::Shell;
+use crate::mailbox::gauge::MailboxCloser;
+use crate::mailbox::message::Message;
 use crate::supervisor::cell::{ActorCell, IncarnationEnd, caught};
+use crate::supervisor::exit::Exit;
 use crate::supervisor::group::ChildGroup;
+use crate::supervisor::shell::Shell;
 
 /// Boxed, because an async function keeps its arguments twice.
 type Engine<M> = Box<ContextFut<Shell<M>, actix::Context<Shell<M>>>>;

@@ -9,20 +9,25 @@
 //! The tree lives on the actors' thread and so does every handle on it.
 
 pub(crate) mod cell;
+pub mod exit;
+pub mod fault;
 mod group;
 mod hang;
 mod incarnations;
+pub mod restart;
+pub(crate) mod shell;
+pub mod spec;
 
 use std::fmt;
 use std::rc::Rc;
 
 use crate::actor::Actor;
-use crate::fault::InjectedFault;
 use crate::mailbox::Port;
 use crate::observe::{DegradedChild, TreeNode};
-use crate::restart::Intensity;
-use crate::spec::{ChildSpec, Strategy};
+use crate::supervisor::fault::InjectedFault;
 use crate::supervisor::group::ChildGroup;
+use crate::supervisor::restart::Intensity;
+use crate::supervisor::spec::{ChildSpec, Strategy};
 
 /// There is no actor at this path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

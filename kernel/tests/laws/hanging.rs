@@ -4,8 +4,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use kernel::actor::Actor;
+use kernel::system::watchdog::{Watchdog, WatchdogAlarm};
 use kernel::testing::{pass, run_paused};
-use kernel::watchdog::{Watchdog, WatchdogAlarm};
 use kernel::{ChildSpec, Context, Exit, InjectedFault, Reply, Supervisor, mailbox};
 
 use crate::probe::{Msg, Rig, SOON, Temper, count};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use kernel::restart::RestartHistory;
+use kernel::supervisor::restart::RestartHistory;
 use kernel::{Context, Reply};
 
 use super::{LiveGeneration, PluginHost};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kernel::Context;
-use kernel::restart::{LONGEST_PAUSE, RestartDecision, decide};
+use kernel::supervisor::restart::{LONGEST_PAUSE, RestartDecision, decide};
 use kernel::watch;
 
 use super::{LiveGeneration, PluginHost};

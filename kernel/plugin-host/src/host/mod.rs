@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use kernel::restart::RestartHistory;
+use kernel::supervisor::restart::RestartHistory;
 use kernel::watch;
 use kernel::{Actor, Context, Exit, TaskId, TimerId, wall};
 use serde::{Deserialize, Serialize};

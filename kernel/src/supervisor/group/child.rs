@@ -7,10 +7,10 @@ use std::time::{Instant, SystemTime};
 use tokio::task::AbortHandle;
 
 use crate::observe::TreeNodeState;
-use crate::restart::RestartHistory;
-use crate::spec::Restart;
 use crate::supervisor::cell::ActorCell;
 use crate::supervisor::group::{ChildGroup, TreeFuture};
+use crate::supervisor::restart::RestartHistory;
+use crate::supervisor::spec::Restart;
 
 pub(super) struct Child {
     pub(super) id: String,

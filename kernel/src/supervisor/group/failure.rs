@@ -4,12 +4,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::clock::{now, wall};
-use crate::exit::Exit;
-use crate::restart::{Intensity, LONGEST_PAUSE, RestartDecision, RestartHistory, decide};
-use crate::spec::{Restart, Strategy};
+use crate::supervisor::exit::Exit;
 use crate::supervisor::group::child::{Child, Unit};
 use crate::supervisor::group::{ChildGroup, TreeFuture};
+use crate::supervisor::restart::{
+    Intensity, LONGEST_PAUSE, RestartDecision, RestartHistory, decide,
+};
+use crate::supervisor::spec::{Restart, Strategy};
+use crate::system::clock::{now, wall};
 
 /// A group in which one child used up its restarts.
 #[derive(Debug, thiserror::Error)]

@@ -7,8 +7,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-use crate::gauge::MailboxView;
-use crate::mail::Control;
+use crate::mailbox::gauge::MailboxView;
+use crate::mailbox::mail::Control;
 use crate::observe::{DegradedChild, TreeNode, TreeNodeKind, TreeNodeState};
 use crate::supervisor::cell::ActorCell;
 use crate::supervisor::group::ChildGroup;

@@ -14,15 +14,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::actor::Actor;
-use crate::ask_order::TreePosition;
-use crate::clock::now;
 use crate::mailbox::Port;
-use crate::restart::Intensity;
-use crate::shell::Shell;
-use crate::spec::{ChildSpec, Restart, Strategy};
+use crate::mailbox::ask_order::TreePosition;
 use crate::supervisor::cell::{self, ActorCell};
 use crate::supervisor::group::child::{Child, Unit};
 use crate::supervisor::incarnations::live;
+use crate::supervisor::restart::Intensity;
+use crate::supervisor::shell::Shell;
+use crate::supervisor::spec::{ChildSpec, Restart, Strategy};
+use crate::system::clock::now;
 
 /// A future of a tree, which is as deep as the tree.
 type TreeFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;

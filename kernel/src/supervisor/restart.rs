@@ -113,7 +113,7 @@ mod tests {
     /// Fails after each of these runs, restarting at once, and returns the decisions.
     fn decisions(runs: &[Duration], restarts: u32) -> Vec<RestartDecision> {
         let mut history = RestartHistory::default();
-        let mut now = crate::clock::now();
+        let mut now = crate::system::clock::now();
         let decided = runs.iter().map(|run| {
             let started = now;
             now += *run;
@@ -177,7 +177,7 @@ mod tests {
             runs in prop::collection::vec(0_u64..6_000, 1..200),
         ) {
             let mut history = RestartHistory::default();
-            let mut now = crate::clock::now();
+            let mut now = crate::system::clock::now();
             for run in runs {
                 let started = now;
                 now += Duration::from_millis(run);

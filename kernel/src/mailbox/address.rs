@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::ask_order;
-use crate::gauge::Gauge;
-use crate::mail::{Control, Mail};
-use crate::message::Message;
+use crate::mailbox::ask_order;
+use crate::mailbox::gauge::Gauge;
+use crate::mailbox::mail::{Control, Mail};
+use crate::mailbox::message::Message;
 
 /// Where to send messages of type `M`. Cloned freely; good for as long as the actor has a successor.
 pub struct Addr<M: Message>(Arc<MailboxHandle<M>>);

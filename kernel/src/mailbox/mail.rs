@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::fault::InjectedFault;
-use crate::message::Message;
+use crate::mailbox::message::Message;
+use crate::supervisor::fault::InjectedFault;
 
 /// The messages that pass through actix.
 pub(crate) enum Mail<M> {

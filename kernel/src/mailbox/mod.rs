@@ -2,13 +2,19 @@
 //!
 //! A mailbox outlives the actor behind it and is handed from one incarnation to the next.
 
+pub mod address;
+pub(crate) mod ask_order;
+pub(crate) mod gauge;
+pub(crate) mod mail;
+pub mod message;
+
 use std::fmt;
 use std::sync::Arc;
 
-use crate::address::Addr;
-use crate::gauge::MailboxCloser;
-use crate::message::Message;
-use crate::shell::Shell;
+use crate::mailbox::address::Addr;
+use crate::mailbox::gauge::MailboxCloser;
+use crate::mailbox::message::Message;
+use crate::supervisor::shell::Shell;
 
 /// Makes a mailbox with room for `capacity` messages (at least one).
 ///

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::gauge::Gauge;
-use crate::watchdog;
+use crate::mailbox::gauge::Gauge;
+use crate::system::watchdog;
 
 /// So many different pairs are named; more would be of one cause.
 const MAX_NAMED: usize = 64;

@@ -2,13 +2,20 @@
 //!
 //! Actors that talk to each other share a thread, because a message between idle threads costs
 //! seventy times as much as one within. Blocking file work has a small pool beside it.
+//!
+//! Here is also what the thread offers to them: its clock, its randomness, its pool and its watchdog.
+
+pub mod blocking;
+pub mod clock;
+pub mod random;
+pub mod watchdog;
 
 use std::future::Future;
 use std::io;
 
 use tokio::runtime::Builder;
 
-use crate::watchdog::Watchdog;
+use crate::system::watchdog::Watchdog;
 
 /// Threads for blocking file work; they exist only while they work.
 const BLOCKING_THREADS: usize = 4;

@@ -15,13 +15,13 @@ use actix::{AsyncContext, WrapFuture};
 use serde_json::Value;
 
 use crate::actor::Actor;
-use crate::address::Addr;
 use crate::context::Context;
-use crate::exit::Exit;
-use crate::fault::InjectedFault;
-use crate::mail::{Control, Mail};
-use crate::message::Message;
+use crate::mailbox::address::Addr;
+use crate::mailbox::mail::{Control, Mail};
+use crate::mailbox::message::Message;
 use crate::supervisor::cell::ActorCell;
+use crate::supervisor::exit::Exit;
+use crate::supervisor::fault::InjectedFault;
 
 /// Messages handled before the others on this thread get their turn: actix itself never yields while a mailbox has
 /// mail, and a flooded actor would starve the others and their timers.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use crate::ask_order::TreePosition;
+use crate::mailbox::ask_order::TreePosition;
 
 /// The counters of one mailbox, shared by its addresses, its actor and the observers.
 #[derive(Debug)]

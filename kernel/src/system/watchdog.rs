@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{fmt, io};
 
-use crate::gauge::Gauge;
+use crate::mailbox::gauge::Gauge;
 
 /// When the watchdog raises alarms about an actors' thread that stands still.
 pub struct Watchdog {
