@@ -9,11 +9,11 @@ use kernel::{error_chain, watch};
 use kube::config::Kubeconfig;
 use rustls::sign::CertifiedKey;
 
-use super::client_certificate::ClientCertificateSource;
-use super::credentials::AuthCredentials;
-use super::dial::Dial;
 use super::kubeconfig::KubeconfigReader;
-use super::server::ServerEndpoint;
+use crate::auth::client_certificate::ClientCertificateSource;
+use crate::auth::credentials::AuthCredentials;
+use crate::transport::dial::Dial;
+use crate::transport::server::ServerEndpoint;
 
 /// The API server, and the rate limits of its client. A negative rate is no limit.
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! The cluster of a kubeconfig's current context; `auth_info` reads its user.
+//! The cluster of a kubeconfig's current context; `auth::auth_info` reads its user.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -12,10 +12,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::CertifiedKey;
 
-use super::client_certificate::PemSource;
 use super::client_config::{Identity, RestConfig, RestConfigError};
-use super::server::{ConnectionSecurity, ServerEndpoint};
-use super::tls::Trust;
+use crate::auth::client_certificate::PemSource;
+use crate::transport::server::{ConnectionSecurity, ServerEndpoint};
+use crate::transport::tls::Trust;
 
 /// A kubeconfig that is being read.
 pub(super) struct KubeconfigReader<'a> {

@@ -3,42 +3,32 @@
 //! [`ApiClient::kube`] makes a `kube::Client`, [`watch`] follows lists, [`ApiError`] says what went wrong.
 //! Bodies are JSON, whatever contentType says.
 
-mod auth_info;
-mod backoff;
-mod body;
+mod auth;
 mod by_value;
-mod call;
-mod client_certificate;
 mod client_config;
-mod connections;
-mod credentials;
-mod dial;
 mod error;
-mod exec;
 mod kubeconfig;
-mod limiter;
-mod measured;
 mod reflector;
-mod server;
+mod request;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
-mod tls;
+mod transport;
 
 use std::sync::Arc;
 
 pub use by_value::ByValue;
-use call::Caller;
 pub use client_config::{Identity, RestConfig, RestConfigError};
-pub use dial::Dial;
 pub use error::ApiError;
 use http::Uri;
 use kernel::watch as channel;
-use limiter::RequestRateLimiter;
 pub use reflector::{ObjectEvent, ObjectSelector, watch};
+use request::call::Caller;
+use request::limiter::RequestRateLimiter;
 use rustls::sign::CertifiedKey;
-use server::ServerEndpoint;
+pub use transport::dial::Dial;
+use transport::server::ServerEndpoint;
 
 /// The kind of a request: each has its own rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

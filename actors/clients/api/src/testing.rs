@@ -231,7 +231,7 @@ impl Rig {
     /// A certificate of the server's own authority, for a client.
     pub fn identity(&self, name: &str) -> Arc<CertifiedKey> {
         let (certificate, key) = self.pair(name);
-        crate::client_certificate::parse(certificate.as_bytes(), key.as_bytes()).unwrap()
+        crate::auth::client_certificate::parse(certificate.as_bytes(), key.as_bytes()).unwrap()
     }
 
     pub fn pair(&self, name: &str) -> (String, String) {

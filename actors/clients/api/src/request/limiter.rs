@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// Full at first; every request takes a token, and waits where there is none.
 #[derive(Debug)]
-pub(super) struct RequestRateLimiter {
+pub(crate) struct RequestRateLimiter {
     per_second: f64,
     burst: f64,
     state: Mutex<RateLimiterState>,
@@ -22,7 +22,7 @@ struct RateLimiterState {
 
 impl RequestRateLimiter {
     /// None where the rate is negative (no limit); nought is client-go's own default, 5 a second in bursts of 10.
-    pub(super) fn new(per_second: i32, burst: i32) -> Option<RequestRateLimiter> {
+    pub(crate) fn new(per_second: i32, burst: i32) -> Option<RequestRateLimiter> {
         let (per_second, burst) = match (per_second, burst) {
             (..0, _) => return None,
             (0, 0) => (5, 10),

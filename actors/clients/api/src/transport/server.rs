@@ -8,46 +8,46 @@ use kernel::{error_chain, watch};
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 
-use super::client_certificate::ClientCertificateSource;
 use super::connections::{ConnectionPool, ServerAddress};
-use super::credentials::AuthCredentials;
 use super::dial::Dial;
-use super::error::ApiError;
-use super::measured;
 use super::tls::{ClientIdentity, TlsContext, Trust};
+use crate::auth::client_certificate::ClientCertificateSource;
+use crate::auth::credentials::AuthCredentials;
+use crate::error::ApiError;
+use crate::request::measured;
 
 /// The server's address, our credentials and the open connections.
-pub(super) struct ServerEndpoint {
-    pub(super) base: Uri,
+pub(crate) struct ServerEndpoint {
+    pub(crate) base: Uri,
     /// The host label of the metrics.
-    pub(super) host: String,
+    pub(crate) host: String,
     /// On every request: user agent and impersonation.
-    pub(super) headers: HeaderMap,
-    pub(super) credentials: AuthCredentials,
-    pub(super) heartbeat_within: Duration,
-    pub(super) secured: Option<ConnectionSecurity>,
+    pub(crate) headers: HeaderMap,
+    pub(crate) credentials: AuthCredentials,
+    pub(crate) heartbeat_within: Duration,
+    pub(crate) secured: Option<ConnectionSecurity>,
     /// Set by the certificate manager; it goes before the kubeconfig's own.
-    pub(super) identity: watch::Receiver<Option<Arc<CertifiedKey>>>,
-    pub(super) own: ClientCertificateSource,
-    pub(super) dial: Dial,
-    pub(super) open: Mutex<Option<Generation>>,
+    pub(crate) identity: watch::Receiver<Option<Arc<CertifiedKey>>>,
+    pub(crate) own: ClientCertificateSource,
+    pub(crate) dial: Dial,
+    pub(crate) open: Mutex<Option<Generation>>,
 }
 
 /// The TLS side of a connection, apart from the client's identity.
-pub(super) struct ConnectionSecurity {
-    pub(super) trust: Trust,
-    pub(super) name: ServerName<'static>,
+pub(crate) struct ConnectionSecurity {
+    pub(crate) trust: Trust,
+    pub(crate) name: ServerName<'static>,
 }
 
 /// The connections of one identity.
-pub(super) struct Generation {
+pub(crate) struct Generation {
     identity: Option<Arc<CertifiedKey>>,
     connections: Arc<ConnectionPool>,
 }
 
 impl ServerEndpoint {
     /// The connections of the current identity. Those of an earlier one are drained.
-    pub(super) async fn connections(&self) -> Result<Arc<ConnectionPool>, ApiError> {
+    pub(crate) async fn connections(&self) -> Result<Arc<ConnectionPool>, ApiError> {
         let identity = self.identity().await?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = open.as_ref().filter(|held| held.is_of(identity.as_ref())) {

@@ -9,14 +9,14 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use rustls::sign::CertifiedKey;
 
-use super::error::ApiError;
 use super::exec::ExecPlugin;
+use crate::error::ApiError;
 
 /// Upstream's `period` of a token file, less its leeway.
 const READ_AGAIN: Duration = Duration::from_secs(50);
 
 /// How the client authenticates, beside its certificate.
-pub(super) enum AuthCredentials {
+pub(crate) enum AuthCredentials {
     None,
     Fixed(HeaderValue),
     File(TokenFile),
@@ -24,7 +24,7 @@ pub(super) enum AuthCredentials {
 }
 
 impl AuthCredentials {
-    pub(super) async fn put_into(&self, headers: &mut HeaderMap) -> Result<(), ApiError> {
+    pub(crate) async fn put_into(&self, headers: &mut HeaderMap) -> Result<(), ApiError> {
         let value = match self {
             AuthCredentials::None => None,
             AuthCredentials::Fixed(value) => Some(value.clone()),
@@ -38,7 +38,7 @@ impl AuthCredentials {
     }
 
     /// The certificate that a plugin hands out.
-    pub(super) async fn certificate(&self) -> Result<Option<Arc<CertifiedKey>>, ApiError> {
+    pub(crate) async fn certificate(&self) -> Result<Option<Arc<CertifiedKey>>, ApiError> {
         match self {
             AuthCredentials::None | AuthCredentials::Fixed(_) | AuthCredentials::File(_) => {
                 Ok(None)
@@ -48,7 +48,7 @@ impl AuthCredentials {
     }
 
     /// The server refused them: returns whether there may be newer ones.
-    pub(super) async fn refused(&self) -> bool {
+    pub(crate) async fn refused(&self) -> bool {
         match self {
             AuthCredentials::None | AuthCredentials::Fixed(_) => false,
             AuthCredentials::File(file) => file.read_again(),
@@ -58,7 +58,7 @@ impl AuthCredentials {
 }
 
 /// A token in a file that another program renews.
-pub(super) struct TokenFile {
+pub(crate) struct TokenFile {
     path: PathBuf,
     now: Mutex<CachedToken>,
 }

@@ -50,14 +50,14 @@ pub(super) fn size(host: &str, method: &Method) -> ResponseSizeObserver {
 pub(super) type ResponseSizeObserver = Box<dyn Fn(usize) + Send>;
 
 /// Counts a run of a plugin.
-pub(super) fn plugin_ran(code: i32, how: &str) {
+pub(crate) fn plugin_ran(code: i32, how: &str) {
     metrics::api::rest_client::EXEC_PLUGIN_CALLS
         .with_label_values(&[code.to_string().as_str(), how])
         .inc();
 }
 
 /// Counts connections that begin anew for another identity.
-pub(super) fn begun_anew() {
+pub(crate) fn begun_anew() {
     metrics::api::rest_client::TRANSPORTS.set(1.0);
     metrics::api::rest_client::TRANSPORT_CALLS
         .with_label_values(&["miss"])
@@ -65,7 +65,7 @@ pub(super) fn begun_anew() {
 }
 
 /// Notes how long a plugin's certificate has to live.
-pub(super) fn plugin_certificate(key: Option<&CertifiedKey>) {
+pub(crate) fn plugin_certificate(key: Option<&CertifiedKey>) {
     if let Some((_, end)) = key.and_then(life) {
         let left = end.saturating_sub(now());
         metrics::api::rest_client::EXEC_PLUGIN_TTL.set(seconds(left));
@@ -73,7 +73,7 @@ pub(super) fn plugin_certificate(key: Option<&CertifiedKey>) {
 }
 
 /// Notes how long a plugin's certificate has lived.
-pub(super) fn plugin_certificate_replaced(key: &CertifiedKey) {
+pub(crate) fn plugin_certificate_replaced(key: &CertifiedKey) {
     if let Some((begin, _)) = life(key) {
         let age = now().saturating_sub(begin);
         metrics::api::rest_client::EXEC_PLUGIN_ROTATION_AGE.observe(seconds(age));

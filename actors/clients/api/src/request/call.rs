@@ -18,11 +18,12 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::Service;
 
 use super::body::{BoundedBody, Bounds};
-use super::connections::RequestSendError;
-use super::error::{ApiError, WAIT_AT_MOST};
 use super::limiter::RequestRateLimiter;
-use super::server::ServerEndpoint;
-use super::{RequestLane, measured};
+use super::measured;
+use crate::RequestLane;
+use crate::error::{ApiError, WAIT_AT_MOST};
+use crate::transport::connections::RequestSendError;
+use crate::transport::server::ServerEndpoint;
 
 /// Upstream's `defaultMaxRetries`, or as many as fit before the deadline.
 const RETRIES: usize = 10;
@@ -35,10 +36,10 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A service for `kube::Client` that sends requests with one rate limit.
 #[derive(Clone)]
-pub(super) struct Caller {
-    pub(super) server: Arc<ServerEndpoint>,
-    pub(super) lane: RequestLane,
-    pub(super) bucket: Option<Arc<RequestRateLimiter>>,
+pub(crate) struct Caller {
+    pub(crate) server: Arc<ServerEndpoint>,
+    pub(crate) lane: RequestLane,
+    pub(crate) bucket: Option<Arc<RequestRateLimiter>>,
 }
 
 impl Service<Request<Body>> for Caller {

@@ -14,13 +14,13 @@ const LOOKED_AT: Duration = Duration::from_mins(1);
 
 /// The source of the certificate or of the key: inline data or a file.
 #[derive(Clone)]
-pub(super) enum PemSource {
+pub(crate) enum PemSource {
     Inline(Vec<u8>),
     File(PathBuf),
 }
 
 impl PemSource {
-    pub(super) fn read(&self) -> std::io::Result<Vec<u8>> {
+    pub(crate) fn read(&self) -> std::io::Result<Vec<u8>> {
         match self {
             PemSource::Inline(bytes) => Ok(bytes.clone()),
             PemSource::File(path) => std::fs::read(path),
@@ -30,7 +30,7 @@ impl PemSource {
 
 /// The certificate and its key.
 #[derive(Default)]
-pub(super) struct ClientCertificateSource(Option<CertificateCache>);
+pub(crate) struct ClientCertificateSource(Option<CertificateCache>);
 
 struct CertificateCache {
     certificate: PemSource,
@@ -47,7 +47,7 @@ struct LoadedCertificate {
 
 /// Why a certificate and key cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ClientCertificateError {
+pub(crate) enum ClientCertificateError {
     #[error("cannot be read")]
     Unread(#[source] std::io::Error),
     #[error("a PEM certificate followed by the rest of its chain")]
@@ -82,7 +82,7 @@ impl ClientCertificateSource {
     }
 
     /// The key as it is now. While its files are half written it is what it was.
-    pub(super) fn key(&self, now: Instant) -> Option<Arc<CertifiedKey>> {
+    pub(crate) fn key(&self, now: Instant) -> Option<Arc<CertifiedKey>> {
         let kept = self.0.as_ref()?;
         let mut read = kept.now.lock().unwrap_or_else(PoisonError::into_inner);
         if now.duration_since(read.at) >= LOOKED_AT {
@@ -100,7 +100,7 @@ impl ClientCertificateSource {
 }
 
 /// Reads a chain and its key; both may come from the same text.
-pub(super) fn parse(
+pub(crate) fn parse(
     certificate: &[u8],
     key: &[u8],
 ) -> Result<Arc<CertifiedKey>, ClientCertificateError> {

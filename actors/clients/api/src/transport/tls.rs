@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// How the server's certificate is verified.
-pub(super) enum Trust {
+pub(crate) enum Trust {
     /// It must be issued by one of these authorities.
     Roots(Arc<RootCertStore>),
     /// It is not verified (insecure-skip-tls-verify).

@@ -18,9 +18,10 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
+use super::client_certificate;
 use super::credentials::bearer;
-use super::error::ApiError;
-use super::{client_certificate, measured};
+use crate::error::ApiError;
+use crate::request::measured;
 
 /// A plugin that takes longer is ended.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,7 +31,7 @@ const ANSWER: u64 = 1 << 20;
 const APART: Duration = Duration::from_secs(1);
 
 /// A command and what it was given.
-pub(super) struct ExecPlugin {
+pub(crate) struct ExecPlugin {
     pub(super) command: PathBuf,
     pub(super) args: Vec<String>,
     pub(super) env: Vec<(String, String)>,

@@ -7,13 +7,13 @@ use k8s_openapi::ByteString;
 use kube::config::{AuthInfo, Cluster, ExecConfig, ExecInteractiveMode};
 
 use super::client_certificate::{ClientCertificateError, ClientCertificateSource, PemSource};
-use super::client_config::{Identity, RestConfig, RestConfigError};
 use super::credentials::{AuthCredentials, TokenFile, basic, bearer};
 use super::exec::{ExecPlugin, ExecPluginState};
-use super::kubeconfig::KubeconfigReader;
+use crate::client_config::{Identity, RestConfig, RestConfigError};
+use crate::kubeconfig::KubeconfigReader;
 
 impl KubeconfigReader<'_> {
-    pub(super) fn client_certificate_key(
+    pub(crate) fn client_certificate_key(
         &self,
         user: &AuthInfo,
     ) -> Result<ClientCertificateSource, RestConfigError> {
@@ -63,7 +63,7 @@ impl KubeconfigReader<'_> {
         })
     }
 
-    pub(super) fn credentials(
+    pub(crate) fn credentials(
         &self,
         user: &AuthInfo,
         cluster: &Cluster,
@@ -172,7 +172,7 @@ impl KubeconfigReader<'_> {
     }
 
     /// The headers of every request: user agent and impersonation.
-    pub(super) fn headers(
+    pub(crate) fn headers(
         &self,
         user: &AuthInfo,
         access: &RestConfig,

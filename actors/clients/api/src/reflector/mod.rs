@@ -5,6 +5,8 @@
 //!
 //! Upstream: client-go tools/cache/reflector.go (1.36).
 
+mod backoff;
+
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -14,9 +16,9 @@ use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::backoff::Backoff;
 use super::by_value::ByValue;
 use super::error::ApiError;
+use crate::reflector::backoff::Backoff;
 
 /// The server ends a watch after this long, and up to as long again.
 const LEAST: u32 = 300;

@@ -20,10 +20,10 @@ use rustix::net::sockopt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::RequestLane;
 use super::dial::Dial;
-use super::error::ApiError;
 use super::tls::TlsContext;
+use crate::RequestLane;
+use crate::error::ApiError;
 
 /// The deadline of a connect, after which the next request tries anew.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ pub(super) struct ServerAddress {
 }
 
 /// The connections of one identity.
-pub(super) struct ConnectionPool {
+pub(crate) struct ConnectionPool {
     target: ServerAddress,
     /// Held for moments only: nothing waits for another one's connect but [`ConnectionPool::dialled`].
     open: Mutex<Vec<PooledConnection>>,
@@ -70,7 +70,7 @@ struct PooledConnection {
 }
 
 /// An answer under way, counted until it is dropped.
-pub(super) struct StreamPermit(Arc<AtomicUsize>);
+pub(crate) struct StreamPermit(Arc<AtomicUsize>);
 
 impl StreamPermit {
     fn on(load: &Arc<AtomicUsize>) -> StreamPermit {
@@ -96,7 +96,7 @@ enum RequestSender {
     clippy::large_enum_variant,
     reason = "one at a time, and taken apart at once"
 )]
-pub(super) enum RequestSendError {
+pub(crate) enum RequestSendError {
     /// No connection could be made.
     Unconnected(ApiError),
     /// The connection ended before the request went out: it may be sent again, whatever its method.
@@ -123,7 +123,7 @@ impl ConnectionPool {
     }
 
     /// Ends when these connections are no longer wanted.
-    pub(super) fn retired(&self) -> BoxFuture<'static, ()> {
+    pub(crate) fn retired(&self) -> BoxFuture<'static, ()> {
         let mut wanted = self.wanted.subscribe();
         Box::pin(async move {
             // An error means that the sender is gone: the connections are not wanted either.
@@ -132,7 +132,7 @@ impl ConnectionPool {
     }
 
     /// Sends a request, and waits for the head of its answer.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         lane: RequestLane,
         request: Request<Body>,

@@ -7,9 +7,9 @@ use futures_util::future::BoxFuture;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use kernel::error_chain;
 
-use super::connections::StreamPermit;
-use super::error::ApiError;
 use super::measured::ResponseSizeObserver;
+use crate::error::ApiError;
+use crate::transport::connections::StreamPermit;
 
 /// The largest answer that is read, in bytes.
 const ANSWER: usize = 64 << 20;
@@ -25,7 +25,7 @@ pub(super) enum Bounds {
 }
 
 /// A body that ends, one way or the other.
-pub(super) struct BoundedBody {
+pub(crate) struct BoundedBody {
     incoming: Incoming,
     bounds: Bounds,
     read: usize,
