@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::request_info::RequestInfo;
+use crate::endpoints::request_info::RequestInfo;
 
 /// The attributes of a request: a user, a verb, and a resource or a non-resource path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,11 +11,11 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use super::attributes::{AccessAttributes, AuthorizationHook};
 use super::authority::CertificateAuthority;
 use super::verifier::ClientVerifier;
-use crate::answer::StatusError;
+use crate::auth::tokens::issued::IssuedTokens;
 use crate::certificates::signing_policy::{CertificateValidity, SigningPolicy};
-use crate::options::{AccessControl, ServerOptions};
-use crate::request_info::UserInfo;
-use crate::tokens::issued::IssuedTokens;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::UserInfo;
+use crate::server::options::{AccessControl, ServerOptions};
 
 pub(super) const AUTHENTICATED: &str = "system:authenticated";
 

@@ -17,7 +17,7 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use rustls::pki_types::CertificateDer;
 
 use crate::clock;
-use crate::request_info::UserInfo;
+use crate::endpoints::request_info::UserInfo;
 
 /// How far back a certificate begins, so that a clock which is a little late finds it good. One that is short begins at
 /// once.

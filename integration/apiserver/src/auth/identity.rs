@@ -8,8 +8,8 @@ use super::rights::MASTERS;
 use super::{AccessAttributes, CertificateWithKey};
 use crate::Server;
 use crate::certificates::SigningPolicy;
-use crate::options::AccessControl;
-use crate::request_info::UserInfo;
+use crate::endpoints::request_info::UserInfo;
+use crate::server::options::AccessControl;
 
 /// The user of a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ pub(crate) mod node;
 pub(crate) mod rights;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tokens;
 mod verifier;
 
 pub use attributes::AccessAttributes;
@@ -16,11 +17,10 @@ pub use authority::CertificateWithKey;
 use http::{HeaderMap, header};
 use rustls::pki_types::CertificateDer;
 
-use crate::answer::StatusError;
-use crate::options::AccessControl;
-use crate::request_info::{RequestInfo, UserInfo};
-use crate::state::State;
-use crate::tokens;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::{RequestInfo, UserInfo};
+use crate::server::options::AccessControl;
+use crate::server::state::State;
 
 const ANONYMOUS: &str = "system:anonymous";
 const UNAUTHENTICATED: &str = "system:unauthenticated";

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::attributes::AccessAttributes;
 use super::node;
-use crate::answer::StatusError;
-use crate::request_info::{RequestInfo, UserInfo};
-use crate::state::State;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::{RequestInfo, UserInfo};
+use crate::server::state::State;
 
 pub(crate) const MASTERS: &str = "system:masters";
 const NODES: &str = "system:nodes";

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::auth_state::AUTHENTICATED;
 use super::*;
 use crate::auth::identity::CallerIdentity;
-use crate::options::ServerOptions;
+use crate::server::options::ServerOptions;
 use crate::{Server, SigningPolicy, verbs};
 
 fn guarded() -> Server {
@@ -102,7 +102,7 @@ fn done(server: &Server, user: &UserInfo, method: Method, path: &str, body: &Val
     let call = call(user, &method, path, body);
     let permitted = permit(&server.state, &call);
     let done = permitted.and_then(|()| {
-        if call.verb == crate::request_info::RequestVerb::Watch {
+        if call.verb == crate::endpoints::request_info::RequestVerb::Watch {
             Ok(())
         } else {
             verbs::carry_out(&server.state, &call).map(drop)

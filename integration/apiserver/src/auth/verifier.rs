@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::authority::CertificateAuthority;
 use crate::clock;
-use crate::request_info::UserInfo;
+use crate::endpoints::request_info::UserInfo;
 
 #[derive(Debug)]
 pub(super) struct ClientVerifier {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub(crate) use self::rules::KubeletSigner;
 pub use self::signing_policy::SigningPolicy;
 use crate::auth::CertificateAuthority;
-use crate::state::State;
+use crate::server::state::State;
 use crate::{Server, StatusError, clock};
 
 /// A certificate is asked for at least this long, as upstream has it.

@@ -16,10 +16,10 @@ use tokio_rustls::TlsConnector;
 
 use super::location::ProxyTarget;
 use crate::NoServerVerification;
-use crate::answer::{Body, StatusError};
 use crate::auth::CertificateWithKey;
-use crate::request_info::UserInfo;
-use crate::state::State;
+use crate::endpoints::answer::{Body, StatusError};
+use crate::endpoints::request_info::UserInfo;
+use crate::server::state::State;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const DAY: i64 = 24 * 3600;

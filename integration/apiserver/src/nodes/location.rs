@@ -3,10 +3,10 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::answer::StatusError;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::{QueryParameters, RequestInfo};
 use crate::kinds::core;
-use crate::request_info::{QueryParameters, RequestInfo};
-use crate::state::State;
+use crate::server::state::State;
 
 const KUBELET: u64 = 10250;
 /// The feature that a node declares whose kubelet understands the newer WebSockets.

@@ -9,11 +9,11 @@ use http_body_util::{BodyExt as _, Limited};
 use serde_json::{Value, json};
 
 use super::{kubelet, location};
-use crate::answer::StatusError;
 use crate::clock;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::RequestInfo;
 use crate::kinds::core;
-use crate::request_info::RequestInfo;
-use crate::state::State;
+use crate::server::state::State;
 
 /// Between the two looks.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ async fn sample(state: &State, node: &str) -> Option<UsageByContainer> {
     let request = Request::builder()
         .uri(&place.path)
         .header(header::HOST, place.host())
-        .body(crate::answer::full(""))
+        .body(crate::endpoints::answer::full(""))
         .ok()?;
     let answer = kubelet::ask(state, &place, request)
         .await

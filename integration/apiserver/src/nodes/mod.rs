@@ -6,6 +6,7 @@
 mod kubelet;
 mod location;
 mod metrics;
+pub(crate) mod no_verification;
 #[cfg(test)]
 mod tests;
 
@@ -16,10 +17,10 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
 
-use crate::answer::{Body, Response, StatusError, json_response, text_response};
+use crate::endpoints::answer::{Body, Response, StatusError, json_response, text_response};
+use crate::endpoints::request_info::RequestInfo;
 use crate::kinds::Handling;
-use crate::request_info::RequestInfo;
-use crate::state::State;
+use crate::server::state::State;
 
 const WEBSOCKETS: &str = "websocket";
 /// What kubectl offers in a WebSocket that only newer kubelets understand: a command's streams, and SPDY.
@@ -114,7 +115,7 @@ async fn upgrade(
     mut request: Request<Incoming>,
 ) -> Result<Response, StatusError> {
     let ask = outgoing(place, &request)
-        .body(crate::answer::full(""))
+        .body(crate::endpoints::answer::full(""))
         .map_err(unclear)?;
     let client = hyper::upgrade::on(&mut request);
     let mut answer = kubelet::ask(state, place, ask).await?;
@@ -131,7 +132,10 @@ async fn upgrade(
         drop(tokio::io::copy_bidirectional(&mut client, &mut server).await);
     });
     let (head, _) = answer.into_parts();
-    Ok(HttpResponse::from_parts(head, crate::answer::full("")))
+    Ok(HttpResponse::from_parts(
+        head,
+        crate::endpoints::answer::full(""),
+    ))
 }
 
 async fn plain(

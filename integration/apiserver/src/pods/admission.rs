@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::MIRROR;
-use crate::answer::StatusError;
+use crate::endpoints::answer::StatusError;
 use crate::kinds::{self, core};
-use crate::state::State;
+use crate::server::state::State;
 use crate::store::VersionedStore;
 use crate::verbs::default;
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::qos;
-use crate::empty_fields::drop_nulls;
+use crate::encoding::empty_fields::drop_nulls;
 use crate::verbs::default;
 
 /// Fills in fields that a pod leaves out; the others stay. Idempotent.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::subresources::bind_to;
 use crate::clock;
 use crate::kinds::core;
-use crate::state::State;
+use crate::server::state::State;
 use crate::store::VersionedStore;
 
 /// Binds pods as long as the server runs; without the option it only waits.

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::answer::StatusError;
 use crate::clock;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::RequestInfo;
 use crate::kinds::core;
-use crate::request_info::RequestInfo;
-use crate::state::State;
+use crate::server::state::State;
 use crate::store::VersionedStore;
 use crate::verbs::{DeleteOptions, delete_object};
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::answer::StatusError;
 use crate::clock;
+use crate::endpoints::answer::StatusError;
 
 /// An object as the server says it, or why not.
 type ObjectResult = Result<Value, StatusError>;

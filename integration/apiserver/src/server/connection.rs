@@ -12,8 +12,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::routes::{self, RoutedRequest};
 use crate::auth::ConnectionPeer;
-use crate::simulation;
-use crate::state::State;
+use crate::clock::simulation;
+use crate::server::state::State;
 
 /// The start of HTTP/2 without TLS.
 const PREFACE: &[u8; 4] = b"PRI ";

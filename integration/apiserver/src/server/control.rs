@@ -8,9 +8,9 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::answer::{Response, StatusError, json_response};
-use crate::faults::ApiFault;
-use crate::state::State;
+use crate::endpoints::answer::{Response, StatusError, json_response};
+use crate::server::faults::ApiFault;
+use crate::server::state::State;
 
 /// A request to the double itself.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use serde_json::Value;
 
 use super::Server;
-use crate::answer::StatusError;
-use crate::request_info::{RequestInfo, UserInfo};
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::{RequestInfo, UserInfo};
 use crate::verbs;
 
 impl Server {

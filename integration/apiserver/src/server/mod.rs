@@ -3,8 +3,12 @@
 mod connection;
 mod control;
 mod direct;
+pub(crate) mod faults;
+pub(crate) mod options;
+pub(crate) mod request_log;
 mod routes;
 mod simulated;
+pub(crate) mod state;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,12 +18,13 @@ use anyhow::Context as _;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::faults::ApiFault;
-use crate::options::{AccessControl, ServerOptions};
+use crate::clock::simulation;
 use crate::pods::scheduler;
-use crate::request_log::RecordedRequest;
-use crate::state::State;
-use crate::{certificates, simulation, verbs};
+use crate::server::faults::ApiFault;
+use crate::server::options::{AccessControl, ServerOptions};
+use crate::server::request_log::RecordedRequest;
+use crate::server::state::State;
+use crate::{certificates, verbs};
 
 /// A server on 127.0.0.1; it ends when it is dropped.
 #[derive(Debug)]

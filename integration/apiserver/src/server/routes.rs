@@ -9,13 +9,16 @@ use http_body_util::{BodyExt as _, Limited, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 
 use super::control;
-use crate::answer::{Body, Response, StatusError, json_response, text_response, typed};
 use crate::auth::{self, ConnectionPeer};
-use crate::faults::Effect;
-use crate::request_info::{QueryParameters, RequestInfo, RequestVerb};
-use crate::request_log::RecordedRequest;
-use crate::state::State;
-use crate::{discovery, nodes, openapi, tables, verbs, watch};
+use crate::encoding::tables;
+use crate::endpoints::answer::{Body, Response, StatusError, json_response, text_response, typed};
+use crate::endpoints::request_info::{QueryParameters, RequestInfo, RequestVerb};
+use crate::endpoints::{discovery, openapi};
+use crate::server::faults::Effect;
+use crate::server::request_log::RecordedRequest;
+use crate::server::state::State;
+use crate::verbs::watch;
+use crate::{nodes, verbs};
 
 /// The largest request body in bytes: upstream's limit for etcd and the server.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;

@@ -9,10 +9,11 @@ use tokio::io::DuplexStream;
 use tokio::task::JoinSet;
 
 use super::{RunningServer, Server, connection};
-use crate::options::ServerOptions;
+use crate::clock::simulation;
 use crate::pods::scheduler;
-use crate::state::State;
-use crate::{certificates, simulation, verbs};
+use crate::server::options::ServerOptions;
+use crate::server::state::State;
+use crate::{certificates, verbs};
 
 /// What a pipe holds before its writer waits, in bytes.
 const PIPE: usize = 64 * 1024;

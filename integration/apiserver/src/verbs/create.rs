@@ -6,14 +6,16 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use serde_json::{Value, json};
 
 use super::{prepare, validate};
-use crate::answer::StatusError;
 use crate::auth::node;
-use crate::empty_fields::tidy;
+use crate::clock::simulation;
+use crate::encoding::empty_fields::tidy;
+use crate::encoding::events;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::{QueryParameters, RequestInfo, RequestVerb, UserInfo};
 use crate::kinds::{self, Resource};
-use crate::request_info::{QueryParameters, RequestInfo, RequestVerb, UserInfo};
-use crate::state::State;
+use crate::server::state::State;
 use crate::store::VersionedStore;
-use crate::{clock, events, pods, simulation};
+use crate::{clock, pods};
 
 /// The ConfigMap that every new namespace gets, as upstream's controller manager creates it.
 const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";

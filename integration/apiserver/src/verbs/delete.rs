@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use super::read;
-use crate::answer::{self, StatusError};
+use crate::endpoints::answer;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::RequestInfo;
+use crate::endpoints::selectors::ListSelector;
 use crate::kinds::{self, Resource};
-use crate::request_info::RequestInfo;
-use crate::selectors::ListSelector;
-use crate::state::State;
+use crate::server::state::State;
 use crate::store::VersionedStore;
 use crate::{clock, pods};
 

@@ -8,6 +8,7 @@ mod replace;
 #[cfg(test)]
 mod tests;
 mod validate;
+pub(crate) mod watch;
 
 pub(crate) use create::{found, uid};
 pub(crate) use delete::{
@@ -16,11 +17,13 @@ pub(crate) use delete::{
 pub(crate) use prepare::default;
 use serde_json::{Value, json};
 
-use crate::answer::StatusError;
+use crate::auth::tokens;
+use crate::encoding::{events, protobuf};
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::{RequestInfo, RequestVerb};
 use crate::kinds::Handling;
-use crate::request_info::{RequestInfo, RequestVerb};
-use crate::state::State;
-use crate::{events, pods, protobuf, tokens};
+use crate::pods;
+use crate::server::state::State;
 
 /// Does what a call asks, and returns the status and the object to answer. Watches are not for here, nor what goes to a
 /// kubelet.

@@ -3,9 +3,9 @@
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
+use crate::endpoints::request_info::RequestInfo;
 use crate::kinds::Resource;
-use crate::request_info::RequestInfo;
-use crate::state::State;
+use crate::server::state::State;
 use crate::{certificates, pods};
 
 pub(super) fn for_create(state: &State, call: &RequestInfo, object: &mut Value) {

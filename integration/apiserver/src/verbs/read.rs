@@ -5,10 +5,10 @@ use std::sync::Arc;
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use serde_json::{Value, json};
 
-use crate::answer::StatusError;
-use crate::request_info::RequestInfo;
-use crate::selectors::ListSelector;
-use crate::state::State;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::RequestInfo;
+use crate::endpoints::selectors::ListSelector;
+use crate::server::state::State;
 
 pub(super) fn get(state: &State, call: &RequestInfo) -> Result<Value, StatusError> {
     let found = state

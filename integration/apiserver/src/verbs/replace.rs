@@ -3,14 +3,15 @@
 use serde_json::{Value, json};
 
 use super::{create, delete, prepare, validate};
-use crate::answer::StatusError;
 use crate::auth::node;
-use crate::empty_fields::tidy;
+use crate::encoding::empty_fields::tidy;
+use crate::encoding::{events, patches};
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::{RequestInfo, RequestVerb};
 use crate::kinds::Resource;
-use crate::request_info::{RequestInfo, RequestVerb};
-use crate::state::State;
+use crate::server::state::State;
 use crate::store::VersionedStore;
-use crate::{certificates, events, patches, pods};
+use crate::{certificates, pods};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";

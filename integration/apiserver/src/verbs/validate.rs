@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::answer::StatusError;
 use crate::certificates;
+use crate::endpoints::answer::StatusError;
 use crate::kinds::Resource;
 
 pub(super) fn new(resource: &Resource, object: &Value) -> Result<(), StatusError> {

@@ -4,11 +4,11 @@
 use serde_json::Value;
 
 use super::{LEASES, certificates, holds};
-use crate::answer::StatusError;
 use crate::auth::rights::node_of;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::{RequestInfo, RequestVerb};
 use crate::kinds::core;
-use crate::request_info::{RequestInfo, RequestVerb};
-use crate::state::State;
+use crate::server::state::State;
 use crate::store::VersionedStore;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";

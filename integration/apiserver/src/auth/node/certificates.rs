@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use crate::certificates::pods::resource;
+use crate::endpoints::request_info::{RequestInfo, RequestVerb};
 use crate::kinds::core;
-use crate::request_info::{RequestInfo, RequestVerb};
-use crate::state::State;
+use crate::server::state::State;
 use crate::store::VersionedStore;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";

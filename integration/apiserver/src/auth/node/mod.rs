@@ -7,9 +7,9 @@ mod references;
 
 pub(crate) use admission::{admit, admit_end};
 
+use crate::endpoints::request_info::{RequestInfo, RequestVerb};
 use crate::kinds::core;
-use crate::request_info::{RequestInfo, RequestVerb};
-use crate::state::State;
+use crate::server::state::State;
 
 const LEASES: &str = "kube-node-lease";
 

@@ -15,7 +15,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::has;
 use super::signing_policy::{CertificateValidity, SigningPolicy};
 use crate::kinds::{self, Resource};
-use crate::state::State;
+use crate::server::state::State;
 use crate::{Server, clock};
 
 /// The API's own, in seconds: what is not asked for, the least, the most, and the most of Kubernetes' own signers.

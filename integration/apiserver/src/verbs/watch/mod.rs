@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, sleep_until};
 
-use crate::answer::{Body, Response, StatusError};
-use crate::faults::Effect;
-use crate::request_info::RequestInfo;
-use crate::selectors::ListSelector;
-use crate::state::State;
-use crate::tables;
+use crate::encoding::tables;
+use crate::endpoints::answer::{Body, Response, StatusError};
+use crate::endpoints::request_info::RequestInfo;
+use crate::endpoints::selectors::ListSelector;
+use crate::server::faults::Effect;
+use crate::server::state::State;
 
 /// How many events may wait for a slow client; behind them the history does.
 const BACKLOG: usize = 16;

@@ -9,8 +9,8 @@ use messages::{FieldType, MessageField};
 use serde_json::{Map, Value, json};
 use wire::{WireValue, items};
 
-use crate::answer::StatusError;
 use crate::clock;
+use crate::endpoints::answer::StatusError;
 
 const MAGIC: &[u8] = b"k8s\0";
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::order;
-use crate::answer::StatusError;
+use crate::endpoints::answer::StatusError;
 
 const PATCH: &str = "$patch";
 const RETAIN: &str = "$retainKeys";

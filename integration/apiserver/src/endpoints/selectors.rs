@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::answer::StatusError;
-use crate::request_info::QueryParameters;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::QueryParameters;
 
 /// Which objects a list, a watch or a deletion of many is about.
 #[derive(Clone, Debug, Default)]
@@ -181,7 +181,7 @@ mod tests {
     use serde_json::json;
 
     use super::ListSelector;
-    use crate::request_info::QueryParameters;
+    use crate::endpoints::request_info::QueryParameters;
 
     #[test]
     fn labels_select_as_their_operators_say() {

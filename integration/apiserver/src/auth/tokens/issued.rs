@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::clock;
+use crate::endpoints::request_info::UserInfo;
 use crate::kinds::core;
-use crate::request_info::UserInfo;
 use crate::store::VersionedStore;
 
 const KEPT: usize = 100_000;

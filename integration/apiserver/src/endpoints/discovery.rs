@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::answer::{Response, json_response};
+use crate::endpoints::answer::{Response, json_response};
 use crate::kinds::{self, Handling, Resource};
 
 /// Returns the answer to a path of discovery; none if it is not one.

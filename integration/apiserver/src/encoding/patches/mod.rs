@@ -8,7 +8,7 @@ mod tests;
 
 use serde_json::Value;
 
-use crate::answer::StatusError;
+use crate::endpoints::answer::StatusError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchType {

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use super::WatchStart;
-use crate::request_info::RequestInfo;
-use crate::selectors::ListSelector;
+use crate::encoding::tables;
+use crate::endpoints::request_info::RequestInfo;
+use crate::endpoints::selectors::ListSelector;
 use crate::store::{ChangeType, ObjectChange, VersionedStore};
-use crate::{tables, verbs};
+use crate::verbs;
 
 /// A watch's selection, and the format of its events.
 pub(super) struct EventFormat {

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::answer::{Response, json_response, typed};
+use crate::endpoints::answer::{Response, json_response, typed};
 use crate::kinds::{self, Handling, Resource};
 
 /// `swagger: "2.0"` and nothing else, in protobuf: the only form that kubectl takes of version 2.

@@ -6,12 +6,12 @@ mod signature;
 
 use serde_json::{Value, json};
 
-use crate::answer::StatusError;
 use crate::auth::attributes::words;
 use crate::auth::rights;
 use crate::clock;
-use crate::request_info::{RequestInfo, UserInfo};
-use crate::state::State;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::{RequestInfo, UserInfo};
+use crate::server::state::State;
 
 /// The issuer of the tokens, and their audience where a request names none.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";

@@ -1,8 +1,8 @@
 //! The time of day, as the API writes it.
 
-use jiff::{SignedDuration, Timestamp};
+pub(crate) mod simulation;
 
-use crate::simulation;
+use jiff::{SignedDuration, Timestamp};
 
 #[allow(
     clippy::disallowed_methods,

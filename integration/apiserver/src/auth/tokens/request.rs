@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 
 use super::issued::{BoundObject, IssuedToken};
 use super::{ISSUER, signature};
-use crate::answer::StatusError;
 use crate::auth::attributes::words;
 use crate::auth::rights::node_of;
 use crate::clock;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::{RequestInfo, UserInfo};
 use crate::kinds::core;
-use crate::request_info::{RequestInfo, UserInfo};
-use crate::state::State;
+use crate::server::state::State;
 use crate::store::VersionedStore;
 
 const SHORTEST: i64 = 600;

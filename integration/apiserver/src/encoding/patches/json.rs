@@ -4,7 +4,7 @@ use json_patch::{PatchErrorKind, PatchOperation};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::answer::StatusError;
+use crate::endpoints::answer::StatusError;
 
 /// Leaves the object half patched where it refuses: the caller patches a copy.
 pub(super) fn apply(object: &mut Value, patch: &Value) -> Result<(), StatusError> {

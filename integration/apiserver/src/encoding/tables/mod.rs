@@ -10,10 +10,10 @@ mod tests;
 
 use serde_json::{Value, json};
 
-use crate::answer::StatusError;
 use crate::clock;
+use crate::endpoints::answer::StatusError;
+use crate::endpoints::request_info::{RequestInfo, RequestVerb};
 use crate::kinds::Resource;
-use crate::request_info::{RequestInfo, RequestVerb};
 
 const META: &str = "meta.k8s.io/v1";
 

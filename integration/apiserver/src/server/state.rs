@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::auth::auth_state::AuthState;
-use crate::faults::FaultQueue;
-use crate::options::ServerOptions;
-use crate::request_log::RequestLog;
+use crate::server::faults::FaultQueue;
+use crate::server::options::ServerOptions;
+use crate::server::request_log::RequestLog;
 use crate::store::VersionedStore;
 
 /// One server's state. It outlives an outage: only the thread that serves it ends.
