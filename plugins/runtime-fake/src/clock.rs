@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use crate::duration::nanos;
+use crate::settings::duration::nanos;
 
 /// A timer for longer is set again then.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -90,13 +90,8 @@
 //! falls 4096 events behind ends with DataLoss. A kill -9 may repeat a log line of a running script.
 //! Nothing is synced to disk: state outlives the process, not the machine.
 
-mod address;
-mod annotations;
 mod clock;
-mod convert;
-mod duration;
 mod faults;
-mod journal;
 mod node;
 mod program;
 mod rpc;
@@ -104,24 +99,23 @@ mod service;
 mod settings;
 mod shared;
 mod state;
-mod stats;
 mod streaming;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use address::{AddressRange, AddressRangeError};
-pub use annotations::AnnotationError;
 pub use clock::Clock;
-pub use duration::{DurationSetting, DurationSettingError};
-pub use journal::{JournalError, Recovery};
 use proto::cri::image_service_server::ImageServiceServer;
 use proto::cri::runtime_service_server::RuntimeServiceServer;
 pub use rpc::{Calls, Rpc};
 pub use service::{ImageCalls, RuntimeCalls};
+pub use settings::annotations::AnnotationError;
+pub use settings::duration::{DurationSetting, DurationSettingError};
 pub use settings::{
     FakeSettings, FaultCode, FaultScript, ImageSetting, ScriptedFault, SettingsError,
 };
+pub use state::address::{AddressRange, AddressRangeError};
+pub use state::journal::{JournalError, Recovery};
 
 /// Why a node cannot be opened.
 #[derive(Debug, thiserror::Error)]

@@ -10,10 +10,10 @@ use tonic::{Response, Status};
 
 use crate::clock::Clock;
 use crate::faults::FaultInjector;
-use crate::journal::{JournalError, Recovery};
 use crate::node::{SimulatedNode, WakeSignal};
 use crate::rpc::Rpc;
 use crate::settings::FakeSettings;
+use crate::state::journal::{JournalError, Recovery};
 use crate::streaming::FakeStreams;
 
 /// Hears of each call and of its end, as lines.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use cri_server::OutputStream;
 use tokio::sync::{broadcast, oneshot};
 
-use crate::annotations::{PortTarget, SandboxTuning};
 use crate::node::{CriError, SimulatedNode, write_log};
 use crate::program::environment::ProgramEnvironment;
 use crate::program::interpreter::ProgramExit;
 use crate::program::signal;
+use crate::settings::annotations::{PortTarget, SandboxTuning};
 use crate::state::{JournalRecord, Seq};
 
 /// A client that is further behind misses lines.

@@ -10,11 +10,11 @@ use proto::cri::{
 };
 use tokio::sync::oneshot;
 
-use crate::annotations::ContainerTuning;
 use crate::node::{CriError, SimulatedNode};
 use crate::program::environment::ContainerFiles;
 use crate::program::interpreter::Interpreter;
 use crate::program::signal;
+use crate::settings::annotations::ContainerTuning;
 use crate::state::{ContainerPhase, ContainerRecord, FakeContainer, JournalRecord, Seq};
 
 impl SimulatedNode {

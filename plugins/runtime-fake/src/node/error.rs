@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use tonic::{Code, Status};
 
-use crate::annotations::AnnotationError;
-use crate::journal::JournalError;
+use crate::settings::annotations::AnnotationError;
+use crate::state::journal::JournalError;
 
 /// A call that is refused.
 #[derive(Debug, thiserror::Error)]

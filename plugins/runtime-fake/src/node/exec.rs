@@ -3,12 +3,12 @@
 use cri_server::OutputStream;
 use proto::cri::{ExecSyncRequest, ExecSyncResponse};
 
-use crate::duration::nanos;
 use crate::node::{CriError, SimulatedNode};
 use crate::program::Program;
 use crate::program::compile::{self, ProgramRole};
 use crate::program::environment::ProgramEnvironment;
 use crate::program::interpreter::{Interpreter, ProgramProgress};
+use crate::settings::duration::nanos;
 use crate::state::{FakeContainer, JournalRecord, Seq};
 
 /// As much of an output is kept; CRI allows no more.

@@ -12,6 +12,7 @@ mod error;
 mod exec;
 mod images;
 mod sandboxes;
+pub(crate) mod stats;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,11 +26,11 @@ use proto::cri::{ContainerEventResponse, ContainerEventType};
 use tokio::sync::{Notify, broadcast, oneshot};
 
 use crate::clock::Clock;
-use crate::convert;
-use crate::journal::{JournalError, Recovery, StateJournal};
 use crate::program::environment::ProgramEnvironment;
 use crate::program::interpreter::{ProgramExit, ProgramProgress};
 use crate::settings::FakeSettings;
+use crate::state::convert;
+use crate::state::journal::{JournalError, Recovery, StateJournal};
 use crate::state::{ContainerPhase, FakeContainer, FakeState, ImageRecord, JournalRecord, Seq};
 
 /// A subscriber that falls further behind than this loses its stream, so that memory stays bounded.

@@ -6,8 +6,8 @@ use proto::cri::{
     RunPodSandboxRequest,
 };
 
-use crate::annotations::SandboxTuning;
 use crate::node::{CriError, SimulatedNode};
+use crate::settings::annotations::SandboxTuning;
 use crate::state::{FakeSandbox, JournalRecord, SandboxRecord, Seq};
 
 impl SimulatedNode {

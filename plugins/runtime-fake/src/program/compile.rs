@@ -2,9 +2,9 @@
 //! every other one is a server that runs until it is stopped where it is the last thing the
 //! container does, and a quick success anywhere else.
 
-use crate::duration::{DurationSetting, nanos};
 use crate::program::shell::{self, Redirect, ShellToken, UnsupportedSyntax};
 use crate::program::{Program, ProgramStep, Reaction, Sink, signal};
+use crate::settings::duration::{DurationSetting, nanos};
 
 /// Whose command line it is: what an unknown last command means differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

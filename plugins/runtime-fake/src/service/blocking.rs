@@ -11,9 +11,9 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self};
 use tonic::Status;
 
-use crate::annotations::ContainerTuning;
-use crate::duration::DurationSetting;
 use crate::node::CriError;
+use crate::settings::annotations::ContainerTuning;
+use crate::settings::duration::DurationSetting;
 use crate::shared::{FaultSubject, SharedNode};
 
 pub(super) async fn pause(delay: DurationSetting) {

@@ -9,10 +9,11 @@ use proto::cri::*;
 use tonic::{Request, Response, Status};
 
 use crate::node::CriError;
+use crate::node::stats;
 use crate::rpc::Rpc;
 use crate::service::list;
 use crate::shared::{FaultSubject, SharedNode};
-use crate::{convert, stats};
+use crate::state::convert;
 
 /// Serves CRI's ImageService.
 #[derive(Clone, Debug)]

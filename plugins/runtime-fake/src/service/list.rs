@@ -9,8 +9,9 @@ use proto::cri::{
 };
 
 use crate::node::SimulatedNode;
+use crate::node::stats;
+use crate::state::convert;
 use crate::state::{FakeContainer, FakeSandbox, POD_UID};
-use crate::{convert, stats};
 
 /// Whether the label that is known without decoding already says no.
 fn of_pod(selector: &HashMap<String, String>, uid: Option<&str>) -> bool {

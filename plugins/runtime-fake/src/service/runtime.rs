@@ -9,11 +9,12 @@ use proto::cri::runtime_service_server::RuntimeService;
 use proto::cri::*;
 use tonic::{Request, Response, Status};
 
-use crate::annotations::{ContainerTuning, SandboxTuning};
+use crate::node::stats;
 use crate::rpc::Rpc;
 use crate::service::{blocking, list};
+use crate::settings::annotations::{ContainerTuning, SandboxTuning};
 use crate::shared::{FaultSubject, SharedNode};
-use crate::{convert, stats};
+use crate::state::convert;
 
 /// Serves CRI's RuntimeService.
 #[derive(Clone, Debug)]

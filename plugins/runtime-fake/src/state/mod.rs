@@ -3,8 +3,11 @@
 //! State changes only by [`JournalRecord`]s, the same ones that the journal keeps, so what is read back is
 //! what was. CRI's own messages are kept encoded: a container costs its configuration's bytes.
 
+pub(crate) mod address;
+pub(crate) mod convert;
 pub(crate) mod id;
 pub(crate) mod image;
+pub(crate) mod journal;
 mod record;
 
 use std::collections::BTreeMap;
@@ -16,10 +19,10 @@ use prost::Message;
 use proto::cri::{ContainerConfig, PodSandboxConfig};
 pub(crate) use record::{ContainerPhase, ContainerRecord, JournalRecord, SandboxRecord};
 
-use crate::address::{AddressPool, AddressRange};
-use crate::annotations::ContainerTuning;
 use crate::program::Program;
 use crate::program::interpreter::Interpreter;
+use crate::settings::annotations::ContainerTuning;
+use crate::state::address::{AddressPool, AddressRange};
 
 /// The label that a kubelet finds its own by: known without decoding a configuration, because every
 /// look at one pod would otherwise decode those of all.

@@ -7,7 +7,7 @@ use cri_server::{StreamReader, StreamWriter};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::annotations::PortTarget;
+use crate::settings::annotations::PortTarget;
 use crate::shared::SharedNode;
 
 /// Carries bytes between a client and a port until the server ends; the error is the reason that the client reads.

@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use proto::cri::ContainerConfig;
 
-use crate::duration::{DurationSetting, nanos};
 use crate::program::compile::{self, ProgramRole, moved};
 use crate::program::{Program, ProgramBehavior, ProgramStep, Sink};
+use crate::settings::duration::{DurationSetting, nanos};
 
 const DOMAIN: &str = "fake.oxlet.dev";
 const MOST_LINES: u32 = 1_000_000;

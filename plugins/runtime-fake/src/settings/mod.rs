@@ -1,6 +1,9 @@
 //! What the plugin file may say about this node ([`FakeSettings`]), and what may change while it runs
 //! ([`FaultScript`]). Unknown fields are refused; errors name the field and what was expected.
 
+pub(crate) mod annotations;
+pub(crate) mod duration;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -8,9 +11,9 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, de};
 use tonic::Code;
 
-use crate::address::AddressRange;
-use crate::duration::DurationSetting;
 use crate::rpc::{Calls, Rpc};
+use crate::settings::duration::DurationSetting;
+use crate::state::address::AddressRange;
 
 /// The plugin's section cannot be read: the JSON error.
 #[derive(Debug, thiserror::Error)]
