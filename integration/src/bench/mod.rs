@@ -5,21 +5,14 @@
 //! sections that can be asked of any node agent run on it too, in the same run, on a runtime-fake of its own.
 
 mod agent;
-mod burst;
-mod cluster;
-mod containerd;
 pub mod figures;
-mod kernel;
 mod kubelet;
-mod latency;
-mod memory;
 mod pods;
-mod probes;
 mod process;
 mod report;
 mod samples;
+mod sections;
 mod targets;
-mod volumes;
 mod watch;
 
 use std::path::PathBuf;
@@ -27,10 +20,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use self::agent::MeasuredAgent;
-use self::kubelet::KubeletProcess;
 pub use self::report::{AgentColumn, BenchReport, ReportFormat};
-use crate::agent::Node;
 
 /// The counts and durations of a run.
 #[derive(Clone, Debug)]
@@ -141,69 +131,11 @@ pub async fn run(plan: &BenchPlan) -> Result<BenchReport> {
             continue;
         }
         report.say(&format!("measuring: {section}"));
-        match section {
-            figures::MEMORY => {
-                memory::measure(plan, &mut oxlet().await?, &mut report).await?;
-                memory::large(plan, &mut report).await?;
-            }
-            figures::LATENCY => latency::measure(plan, &mut report).await?,
-            figures::PROBES => {
-                let plain = probes::without(plan, &oxlet().await?, &mut report).await?;
-                probes::with(plan, &oxlet().await?, plain, &mut report).await?;
-            }
-            figures::VOLUMES => volumes::measure(plan, &mut report).await?,
-            figures::BURST => burst::measure(plan, &mut report).await?,
-            figures::KERNEL => kernel::measure(&mut report).await?,
-            figures::CONTAINERD => containerd::measure(plan, &mut report).await?,
-            figures::CLUSTER => cluster::measure(plan, &mut report).await?,
-            figures::CLUSTER_REAL => cluster::real(plan, &mut report).await?,
-            other => anyhow::bail!("no section {other}"),
-        }
+        sections::measure(section, plan, &mut report).await?;
     }
     if let Some(program) = &plan.kubelet {
         report.say(&format!("measuring beside: {}", program.display()));
-        beside(plan, program, &mut report).await?;
+        sections::beside(plan, program, &mut report).await?;
     }
     Ok(report)
-}
-
-async fn oxlet() -> Result<MeasuredAgent> {
-    Ok(MeasuredAgent::Oxlet(Box::new(
-        Node::builder().start().await?,
-    )))
-}
-
-/// Measures a kubelet by the figures that apply to any node agent.
-async fn beside(
-    plan: &BenchPlan,
-    program: &std::path::Path,
-    report: &mut BenchReport,
-) -> Result<()> {
-    let mut agent = MeasuredAgent::KubeletProcess(KubeletProcess::prepare(program)?);
-    if plan.wants(figures::LATENCY) {
-        latency::starts(plan, &mut agent, report).await?;
-        agent.begin().await?;
-        latency::drops(plan, &agent, report).await?;
-        latency::crowds(plan, &agent, report).await?;
-        agent.end().await?;
-        agent = MeasuredAgent::KubeletProcess(KubeletProcess::prepare(program)?);
-        agent.begin().await?;
-        latency::container_kills(plan, &agent, report).await?;
-        agent.end().await?;
-    }
-    if plan.wants(figures::MEMORY) {
-        let mut agent = MeasuredAgent::KubeletProcess(KubeletProcess::prepare(program)?);
-        agent.begin().await?;
-        memory::measure(plan, &mut agent, report).await?;
-    }
-    if plan.wants(figures::PROBES) {
-        let mut plain = MeasuredAgent::KubeletProcess(KubeletProcess::prepare(program)?);
-        plain.begin().await?;
-        let memory = probes::without(plan, &plain, report).await?;
-        drop(plain);
-        let mut probed = MeasuredAgent::KubeletProcess(KubeletProcess::prepare(program)?);
-        probed.begin().await?;
-        probes::with(plan, &probed, memory, report).await?;
-    }
-    Ok(())
 }

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{AgentColumn, BenchReport};
 use crate::agent::program;
+use crate::bench::{AgentColumn, BenchReport};
 
 /// Its names for what is measured, and ours.
 const NAMES: [(&str, &str); 5] = [

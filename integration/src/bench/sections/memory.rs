@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::Instant;
 
-use super::agent::MeasuredAgent;
-use super::{BenchPlan, BenchReport, oxlet, pods, process};
+use super::oxlet;
+use crate::bench::agent::MeasuredAgent;
+use crate::bench::{BenchPlan, BenchReport, pods, process};
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 

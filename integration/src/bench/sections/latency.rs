@@ -7,10 +7,11 @@ use anyhow::{Context, Result};
 use proto::cri::{ContainerEventType, ExecSyncRequest, VersionRequest};
 use tokio::time::Instant;
 
-use super::agent::MeasuredAgent;
-use super::samples::Samples;
-use super::{AgentColumn, BenchPlan, BenchReport, memory, oxlet, pods};
+use super::{memory, oxlet};
 use crate::agent::{Cri, Node};
+use crate::bench::agent::MeasuredAgent;
+use crate::bench::samples::Samples;
+use crate::bench::{AgentColumn, BenchPlan, BenchReport, pods};
 
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Containers a pod whose containers are killed.
@@ -114,7 +115,7 @@ pub(super) async fn container_kills(
     let mut took = Samples::default();
     for ((pod, container), id) in cri.running().await?.into_iter().take(plan.container_kills) {
         kill(&cri, id);
-        let is = |happened: &super::watch::ObservedEvent| {
+        let is = |happened: &crate::bench::watch::ObservedEvent| {
             happened.pod == pod && happened.container == container
         };
         let what = format!("container {container} of {pod} ends and comes back");

@@ -10,10 +10,11 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::agent::MeasuredAgent;
-use super::samples::Samples;
-use super::{AgentColumn, BenchPlan, BenchReport, memory, pods, process};
+use super::memory;
 use crate::agent::Node;
+use crate::bench::agent::MeasuredAgent;
+use crate::bench::samples::Samples;
+use crate::bench::{AgentColumn, BenchPlan, BenchReport, pods, process};
 use crate::wait_until;
 
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);

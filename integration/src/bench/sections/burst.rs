@@ -8,10 +8,11 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::agent::{MeasuredAgent, wall};
-use super::samples::Samples;
-use super::{AgentColumn, BenchPlan, BenchReport, memory, oxlet, pods};
+use super::{memory, oxlet};
 use crate::agent::Node;
+use crate::bench::agent::{MeasuredAgent, wall};
+use crate::bench::samples::Samples;
+use crate::bench::{AgentColumn, BenchPlan, BenchReport, pods};
 use crate::wait_until;
 
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(180);

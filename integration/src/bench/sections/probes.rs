@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::agent::MeasuredAgent;
-use super::samples::Samples;
-use super::targets::ProbeTargets;
-use super::{BenchPlan, BenchReport, memory, pods};
+use super::memory;
+use crate::bench::agent::MeasuredAgent;
+use crate::bench::samples::Samples;
+use crate::bench::targets::ProbeTargets;
+use crate::bench::{BenchPlan, BenchReport, pods};
 use crate::wait_until;
 
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(120);

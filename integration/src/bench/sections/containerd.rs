@@ -13,11 +13,11 @@ use proto::cri::{
 };
 use tokio::time::Instant;
 
-use super::agent::wall;
-use super::pods::{SCRIPT, manifest};
-use super::samples::Samples;
-use super::{AgentColumn, BenchPlan, BenchReport, process};
 use crate::agent::{Cri, Node};
+use crate::bench::agent::wall;
+use crate::bench::pods::{SCRIPT, manifest};
+use crate::bench::samples::Samples;
+use crate::bench::{AgentColumn, BenchPlan, BenchReport, process};
 use crate::containerd::{Containerd, missing};
 use crate::pods;
 
