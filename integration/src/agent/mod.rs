@@ -26,8 +26,9 @@ use tokio::time::Instant;
 
 pub use self::builder::{Builder, Runtime};
 pub use self::runtime::Cri;
+use crate::clients::http;
 use crate::containerd::CgroupPlacement;
-use crate::{http, wait_until};
+use crate::wait_until;
 
 /// The node's name, which upstream appends to the names of static pods.
 pub const NODE_NAME: &str = "node";

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use integration::csi_driver::{self, DriverOptions};
+use integration::doubles::csi_driver::{self, DriverOptions};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use integration::csi_driver::{CsiDriver, DriverFault, DriverFaultAction, FaultPoint, mount_table};
+use integration::doubles::csi_driver::{
+    CsiDriver, DriverFault, DriverFaultAction, FaultPoint, mount_table,
+};
 use integration::wait_until;
 use proto::csi;
 use proto::csi::node_client::NodeClient;

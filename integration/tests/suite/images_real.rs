@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use integration::doubles::registry::ImageRegistry;
 use integration::images::Image;
-use integration::registry::ImageRegistry;
 use serde_json::json;
 
 use super::node_rig::*;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use integration::agent::{Builder, Cri, Node};
 use integration::containerd::Containerd;
-use integration::registry::ImageRegistry;
+use integration::doubles::registry::ImageRegistry;
 use integration::{pods, wait_until};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use nix::sys::signal::{Signal, kill};

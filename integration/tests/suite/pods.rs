@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use integration::registry::{ImageRegistry, RegistryFault};
+use integration::doubles::registry::{ImageRegistry, RegistryFault};
 use integration::wait_until;
 use nix::sys::stat::Mode;
 use serde_json::json;

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use integration::containerd::Containerd;
+use integration::doubles::registry::{ImageRegistry, RegistryFault};
 use integration::images::Image;
-use integration::registry::{ImageRegistry, RegistryFault};
 use integration::{pods, wait_until};
 use proto::cri;
 

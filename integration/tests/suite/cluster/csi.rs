@@ -1,6 +1,6 @@
 //! A claim's way through the API: the test plays the controllers, the driver is a real one.
 
-use integration::csi_driver::CsiDriver;
+use integration::doubles::csi_driver::CsiDriver;
 
 use super::*;
 

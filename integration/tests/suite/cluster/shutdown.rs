@@ -2,7 +2,7 @@
 
 use integration::agent::Node;
 use integration::cluster::{ServerKind, condition};
-use integration::logind::LogindDouble;
+use integration::doubles::logind::LogindDouble;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! The sandbox that a pod's containers share: names, addresses, namespaces, kernel settings.
 
-use integration::http;
+use integration::clients::http;
 use serde_json::json;
 
 use super::*;

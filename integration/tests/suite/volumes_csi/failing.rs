@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use integration::csi_driver::{DriverFault, DriverFaultAction, FaultPoint};
+use integration::doubles::csi_driver::{DriverFault, DriverFaultAction, FaultPoint};
 use tokio::time::Instant;
 
 use super::*;

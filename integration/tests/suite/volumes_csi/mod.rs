@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use integration::csi_driver::{CsiDriver, mount_table};
+use integration::doubles::csi_driver::{CsiDriver, mount_table};
 use integration::wait_until;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Capacity, usage and condition of volumes, and their expansion.
 
-use integration::csi_driver::{DriverFault, DriverFaultAction, FaultPoint};
+use integration::doubles::csi_driver::{DriverFault, DriverFaultAction, FaultPoint};
 
 use super::*;
 

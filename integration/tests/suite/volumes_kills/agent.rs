@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use integration::chaos::Chaos;
-use integration::csi_driver::{DriverFault, DriverFaultAction, FaultPoint, mount_table};
+use integration::doubles::csi_driver::{DriverFault, DriverFaultAction, FaultPoint, mount_table};
 use integration::wait_until;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};

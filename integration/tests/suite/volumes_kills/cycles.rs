@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use integration::chaos::Chaos;
-use integration::csi_driver::mount_table;
+use integration::doubles::csi_driver::mount_table;
 use proto::storage::storage_client::StorageClient;
 use proto::storage::volume::Source;
 use proto::storage::{

@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use integration::chaos::Chaos;
-use integration::csi_driver::{DriverFault, DriverFaultAction, FaultPoint};
+use integration::doubles::csi_driver::{DriverFault, DriverFaultAction, FaultPoint};
 use proto::storage::Medium;
 
 use self::rig::{KillRig, Victim};

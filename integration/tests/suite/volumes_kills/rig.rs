@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use integration::chaos::Chaos;
-use integration::csi_driver::{CsiDriver, mount_table};
+use integration::doubles::csi_driver::{CsiDriver, mount_table};
 use proto::storage::storage_client::StorageClient;
 use proto::storage::{ListRequest, RemovePodRequest};
 use serde_json::json;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use integration::agent::Node;
 use integration::cluster::Cluster;
-use integration::stuck_mount::StuckMount;
+use integration::doubles::stuck_mount::StuckMount;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
-use integration::stuck_mount::StuckMount;
+use integration::doubles::stuck_mount::StuckMount;
 use integration::wait_until;
 use serde_json::Value;
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use integration::agent::program;
-use integration::stuck_mount::StuckMount;
+use integration::doubles::stuck_mount::StuckMount;
 use integration::wait_until;
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
 use nix::sys::signal::{Signal, kill};

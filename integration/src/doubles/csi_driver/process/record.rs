@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::csi_driver::faults::replace;
+use crate::doubles::csi_driver::faults::replace;
 
 /// A volume on this node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ impl DriverVolume {
 }
 
 /// Every path at which a volume is staged or published, or may be.
-pub(in crate::csi_driver) fn places_in_use(dir: &Path) -> Result<Vec<PathBuf>> {
+pub(in crate::doubles::csi_driver) fn places_in_use(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut mount_table = Vec::new();
     for record in VolumeRecord::all(dir)? {
         mount_table.extend(record.staged.map(|staged| staged.path));
@@ -114,12 +114,12 @@ fn file_of(dir: &Path, volume: &str) -> PathBuf {
 }
 
 /// The folder of a volume's files.
-pub(in crate::csi_driver) fn folder(dir: &Path, volume: &str) -> PathBuf {
+pub(in crate::doubles::csi_driver) fn folder(dir: &Path, volume: &str) -> PathBuf {
     dir.join("backing").join(plain(volume))
 }
 
 /// The file that a block volume shows as its device.
-pub(in crate::csi_driver) fn block_file(dir: &Path, volume: &str) -> PathBuf {
+pub(in crate::doubles::csi_driver) fn block_file(dir: &Path, volume: &str) -> PathBuf {
     dir.join("blocks").join(format!("{}.img", plain(volume)))
 }
 

@@ -13,9 +13,9 @@ use tonic::{Code, Request, Response, Status};
 
 use super::broken;
 use super::request_json::CsiRequest;
-use crate::csi_driver::DriverOptions;
-use crate::csi_driver::faults::{self, DriverFault, DriverFaultAction, FaultPoint};
-use crate::csi_driver::journal::{self, ContractViolation, JournalLine};
+use crate::doubles::csi_driver::DriverOptions;
+use crate::doubles::csi_driver::faults::{self, DriverFault, DriverFaultAction, FaultPoint};
+use crate::doubles::csi_driver::journal::{self, ContractViolation, JournalLine};
 
 /// How long a call that seems to come beside another may wait for that other's end: the news that its caller gave it
 /// up, or died, is under way.

@@ -20,8 +20,8 @@ use super::record::{
     self, DriverVolume, OperationStep, PublishedTarget, StagedRecord, VolumeRecord,
 };
 use super::{group, rules};
-use crate::csi_driver::DriverCapability;
-use crate::csi_driver::mount_table::{self, MountMode, mounted_at};
+use crate::doubles::csi_driver::DriverCapability;
+use crate::doubles::csi_driver::mount_table::{self, MountMode, mounted_at};
 
 impl CallContext {
     pub(super) fn load(&self, volume: &str) -> Result<VolumeRecord, Status> {

@@ -15,7 +15,7 @@ use tonic::Status;
 use super::dispatcher::{CallContext, failed};
 use super::record::{DriverVolume, VolumeRecord};
 use super::rules;
-use crate::csi_driver::{DriverCapability, mount_table};
+use crate::doubles::csi_driver::{DriverCapability, mount_table};
 
 /// Capacity in bytes of a volume of unknown size.
 const DEFAULT_SIZE: i64 = 64 << 20;
@@ -24,17 +24,17 @@ const INODES: i64 = 10_000;
 
 /// A volume's condition, as a test has set it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::csi_driver) struct DriverHealth {
-    pub(in crate::csi_driver) abnormal: bool,
-    pub(in crate::csi_driver) message: String,
+pub(in crate::doubles::csi_driver) struct DriverHealth {
+    pub(in crate::doubles::csi_driver) abnormal: bool,
+    pub(in crate::doubles::csi_driver) message: String,
 }
 
 /// The file with what to say, by volume.
-pub(in crate::csi_driver) fn health_file(dir: &Path) -> PathBuf {
+pub(in crate::doubles::csi_driver) fn health_file(dir: &Path) -> PathBuf {
     dir.join("health.json")
 }
 
-pub(in crate::csi_driver) fn read_health(dir: &Path) -> BTreeMap<String, DriverHealth> {
+pub(in crate::doubles::csi_driver) fn read_health(dir: &Path) -> BTreeMap<String, DriverHealth> {
     let text = fs::read(health_file(dir)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }

@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 
 use super::dispatcher::{CallContext, Dispatcher};
 use super::{controller, usage, volumes};
-use crate::csi_driver::{DriverCapability, DriverOptions, RegistrationMode};
+use crate::doubles::csi_driver::{DriverCapability, DriverOptions, RegistrationMode};
 
 /// All services of one driver.
 #[derive(Clone)]

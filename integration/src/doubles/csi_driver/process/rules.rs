@@ -14,7 +14,7 @@ use tonic::Code;
 use super::dispatcher::ProtocolError;
 use super::record::{OperationStep, VolumeRecord};
 use super::request_json;
-use crate::csi_driver::{DriverCapability, DriverOptions};
+use crate::doubles::csi_driver::{DriverCapability, DriverOptions};
 
 type RuleResult = Result<(), ProtocolError>;
 

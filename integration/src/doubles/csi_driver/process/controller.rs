@@ -15,7 +15,7 @@ use tonic::Status;
 
 use super::dispatcher::{CallContext, failed};
 use super::record::{self, DriverVolume, VolumeRecord};
-use crate::csi_driver::{DriverCapability, DriverOptions};
+use crate::doubles::csi_driver::{DriverCapability, DriverOptions};
 
 pub(super) fn capabilities(
     context: &CallContext,

@@ -1,0 +1,4 @@
+//! Clients of tests: HTTP without and with TLS, free in what they send.
+
+pub mod http;
+pub mod tls;

@@ -1,0 +1,6 @@
+//! What stands for a part of the node's surroundings: a CSI driver, logind, an image registry, a dead file server.
+
+pub mod csi_driver;
+pub mod logind;
+pub mod registry;
+pub mod stuck_mount;
