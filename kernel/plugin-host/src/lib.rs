@@ -18,13 +18,9 @@ mod error;
 mod generation;
 mod health;
 mod host;
-mod log;
 mod message;
 mod persistent;
-mod pid_file;
 mod process;
-mod socket;
-mod termination;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::connection::ClientConnection;
 use crate::declaration::Declaration;
 use crate::process::PluginProcess;
-use crate::socket::PluginSocket;
+use crate::process::socket::PluginSocket;
 
 /// Kept with the [`PluginClient`](crate::PluginClient), which outlives the actor as well.
 #[derive(Debug, Default)]

@@ -20,10 +20,10 @@ use crate::client::PluginClient;
 use crate::connection::direct;
 use crate::declaration::{Declaration, LaunchMethod};
 use crate::message::Msg;
-use crate::pid_file::{PidFile, is_stuck};
+use crate::process::pid_file::{PidFile, is_stuck};
+use crate::process::socket::{PluginSocket, private_folder};
+use crate::process::termination::PREDECESSOR_GENERATION;
 use crate::process::{PluginProcess, SpawnSpec};
-use crate::socket::{PluginSocket, private_folder};
-use crate::termination::PREDECESSOR_GENERATION;
 
 /// Beyond the deadline that a plugin was given for its drain.
 const DRAIN_SLACK: Duration = Duration::from_millis(500);

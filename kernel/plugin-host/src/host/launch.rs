@@ -15,7 +15,7 @@ use crate::generation::GenerationTask;
 use crate::generation::update::{GenerationCommand, PluginIdentity};
 use crate::message::Msg;
 use crate::process::PluginProcess;
-use crate::socket::{PluginSocket, private_folder};
+use crate::process::socket::{PluginSocket, private_folder};
 
 /// The socket of a managed plugin, none for an external one, or why there is none.
 type BindResult = Result<Option<Arc<PluginSocket>>, String>;

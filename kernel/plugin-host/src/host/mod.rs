@@ -32,7 +32,7 @@ use crate::generation::update::{
 use crate::health::PluginHealth;
 use crate::message::Msg;
 use crate::persistent::Abandoned;
-use crate::socket::PluginSocket;
+use crate::process::socket::PluginSocket;
 
 /// A plugin as `oxctl plugins` shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]

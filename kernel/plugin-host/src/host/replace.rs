@@ -6,7 +6,7 @@ use super::PluginHost;
 use super::admin_request::AdminRequest;
 use crate::declaration::LaunchMethod;
 use crate::message::Msg;
-use crate::termination::MAX_ABANDONED;
+use crate::process::termination::MAX_ABANDONED;
 
 impl PluginHost {
     /// Notes that a generation has reported a stuck thread to one of its callers.

@@ -1,6 +1,11 @@
 //! A plugin's process: started with its socket and a clean environment, signalled without mistake,
 //! reaped whatever becomes of the actor that started it.
 
+mod log;
+pub(crate) mod pid_file;
+pub(crate) mod socket;
+pub(crate) mod termination;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -17,8 +22,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::time::timeout;
 
 use crate::declaration::{Declaration, LaunchMethod};
-use crate::log;
-use crate::socket::PluginSocket;
+use crate::process::socket::PluginSocket;
 
 /// Where a plugin finds its socket: systemd's first descriptor.
 const SOCKET_DESCRIPTOR: i32 = 3;

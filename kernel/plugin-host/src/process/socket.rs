@@ -15,14 +15,14 @@ use interprocess::local_socket::{GenericFilePath, Listener, ListenerOptions, ToF
 /// the directory is ours alone (0700), the descriptor is handed to the process that we started and to no other, and
 /// `Info` names the plugin that answers.
 #[derive(Debug)]
-pub(super) struct PluginSocket {
+pub(crate) struct PluginSocket {
     listener: OwnedFd,
     path: Mutex<PathBuf>,
 }
 
 impl PluginSocket {
     /// Binds `path`, replacing what a dead agent left there.
-    pub(super) fn bind(path: &Path) -> io::Result<Self> {
+    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         let name = path.to_fs_name::<GenericFilePath>()?;
         let options = ListenerOptions::new()
             .name(name)
@@ -35,7 +35,7 @@ impl PluginSocket {
         })
     }
 
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.path
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -43,7 +43,7 @@ impl PluginSocket {
     }
 
     /// Takes over the name of another socket: new connections to that name reach this one.
-    pub(super) fn rename(&self, to: &Path) -> io::Result<()> {
+    pub(crate) fn rename(&self, to: &Path) -> io::Result<()> {
         let mut path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
         fs::rename(&*path, to)?;
         to.clone_into(&mut path);
@@ -51,7 +51,7 @@ impl PluginSocket {
     }
 
     /// Whether the name still leads somewhere: a cleaner of old files may have removed it.
-    pub(super) fn reachable(&self) -> bool {
+    pub(crate) fn reachable(&self) -> bool {
         self.path().exists()
     }
 
@@ -62,7 +62,7 @@ impl PluginSocket {
 }
 
 /// Makes a directory of mode 0700; one that exists gets that mode.
-pub(super) fn private_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn private_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

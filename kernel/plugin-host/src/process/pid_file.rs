@@ -13,18 +13,18 @@ use crate::process::PluginProcess;
 
 /// Where the processes of one plugin are written down, a line each.
 #[derive(Clone, Debug)]
-pub(super) struct PidFile {
+pub(crate) struct PidFile {
     path: PathBuf,
 }
 
 impl PidFile {
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self { path }
     }
 
     /// Adds a process that lives, or is not yet reaped, to the file. Without it the next agent waits for no earlier
     /// process, so a failure is logged but does not fail the plugin.
-    pub(super) fn write(&self, pid: u32) {
+    pub(crate) fn write(&self, pid: u32) {
         let kept = self.lines().filter(|(pid, line)| is_still(*pid, line));
         let kept: String = kept.map(|(_, line)| line).collect();
         let written =
@@ -35,7 +35,7 @@ impl PidFile {
     }
 
     /// Returns the processes that were written down and are still those processes.
-    pub(super) fn living(&self) -> io::Result<Vec<PluginProcess>> {
+    pub(crate) fn living(&self) -> io::Result<Vec<PluginProcess>> {
         let living = self.lines().filter_map(|(pid, line)| {
             let pidfd = pidfd_open(
                 Pid::from_raw(i32::try_from(pid).ok()?)?,
@@ -67,7 +67,7 @@ fn is_still(pid: u32, line: &str) -> bool {
 
 /// Whether the first thread of a process has ended and another one has not: the process was killed, and
 /// that thread is stuck.
-pub(super) fn is_stuck(pid: u32) -> bool {
+pub(crate) fn is_stuck(pid: u32) -> bool {
     stat(pid).is_ok_and(|stat| stat.is_zombie && stat.threads > 1)
 }
 
