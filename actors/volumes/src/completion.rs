@@ -4,10 +4,10 @@ use clients::storage::{DriverEvent, StorageError, StoragePlugin};
 use kernel::Context;
 use logic_api::types::PodUid;
 
-use super::drivers::PluginListing;
 use super::executor::{FinishedOperation, StuckProcess};
-use super::measurements::MeasurementResult;
 use super::{Msg, VolumeManager};
+use crate::executor::drivers::PluginListing;
+use crate::executor::measurements::MeasurementResult;
 
 /// The result of a task that the volume manager began.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! - `messages`, `timers`, `completion`: what it hears: requests and questions, its own timers, its own tasks' results.
 //! - `mount_requests`, `resolving`: the requests of pods, and their volumes as the API's objects have them (upstream's
 //!   desired state of world and its populator).
-//! - `executor`, `drivers`, `csi_limits`, `subpaths`, `measurements`: the work on volumes, by the storage plugins.
+//! - `executor`: the work on volumes, by the storage plugins: operations, their drivers and limits, subpaths, measurements.
 //! - `reporter`: what the API server is told of volumes in use, drivers, stuck volumes and grown claims.
 //!
 //! The desired and the actual state, and what follows from them, are `logic_volumes::reconciler`.
@@ -12,17 +12,13 @@
 
 pub mod area;
 mod completion;
-mod csi_limits;
-mod drivers;
 mod executor;
 pub mod manager;
-mod measurements;
 mod messages;
 mod metrics;
 mod mount_requests;
 mod reporter;
 mod resolving;
-mod subpaths;
 #[cfg(test)]
 mod tests;
 mod timers;

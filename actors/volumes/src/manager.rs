@@ -25,14 +25,14 @@ use state::events::{EventType, InvolvedObject, Recorder};
 use state::objects::ObjectStore;
 use state::status::PodResync;
 
-use super::csi_limits::LimitRefreshes;
-use super::drivers::DriverRegistry;
 use super::executor::StuckVolumes;
-use super::measurements::VolumeMeasurements;
 use super::mount_requests::{PodMountRequest, ReleaseRequests};
 use super::reporter::{ApiPeers, Reporter};
 use super::resolving::ResolveQueue;
 use super::{Msg, VolumeQuery, VolumeTimer};
+use crate::executor::csi_limits::LimitRefreshes;
+use crate::executor::drivers::DriverRegistry;
+use crate::executor::measurements::VolumeMeasurements;
 
 /// Room for a request from every pod at once, and for the result of every operation.
 pub const MAILBOX: usize = 4096;

@@ -1,4 +1,9 @@
-//! Carries out operations on volumes through the storage plugins.
+//! Carries out operations on volumes through the storage plugins; beside it is what else these are asked for.
+
+pub(crate) mod csi_limits;
+pub(crate) mod drivers;
+pub(crate) mod measurements;
+mod subpaths;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -10,15 +10,15 @@ use clients::storage::{StorageError, StoragePlugin};
 use kernel::{Context, TimerId};
 use logic_volumes::csi_node::update_period;
 
-use super::executor::StuckProcess;
-use super::{Msg, VolumeCompletion, VolumeManager, VolumeTimer};
+use crate::executor::StuckProcess;
+use crate::{Msg, VolumeCompletion, VolumeManager, VolumeTimer};
 
 /// Upstream's timeout for any call of a driver.
 const DRIVER_CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// When each driver is asked again.
 #[derive(Debug, Default)]
-pub(super) struct LimitRefreshes {
+pub(crate) struct LimitRefreshes {
     /// The next request, by driver.
     due: BTreeMap<String, RefreshTimer>,
     /// Drivers that have not answered yet, and are not asked twice at once.
@@ -33,7 +33,7 @@ struct RefreshTimer {
 
 impl VolumeManager {
     /// Adapts the timers to changed drivers or objects: a driver whose period stays keeps its timer.
-    pub(super) fn schedule_refreshes(&mut self, ctx: &mut Context<Msg>) {
+    pub(crate) fn schedule_refreshes(&mut self, ctx: &mut Context<Msg>) {
         let mut old = std::mem::take(&mut self.inquiries.due);
         for (driver, period) in self.periods() {
             let same = old.remove(&driver).and_then(|due| {
@@ -57,7 +57,7 @@ impl VolumeManager {
         drivers.collect()
     }
 
-    pub(super) fn refresh_due_limits(&mut self, driver: String, ctx: &mut Context<Msg>) {
+    pub(crate) fn refresh_due_limits(&mut self, driver: String, ctx: &mut Context<Msg>) {
         let Some(held) = self.inquiries.due.get_mut(&driver) else {
             return;
         };
@@ -66,7 +66,7 @@ impl VolumeManager {
     }
 
     /// As upstream, only drivers with a period are asked.
-    pub(super) fn no_room(&mut self, drivers: BTreeSet<String>, ctx: &mut Context<Msg>) {
+    pub(crate) fn no_room(&mut self, drivers: BTreeSet<String>, ctx: &mut Context<Msg>) {
         for driver in drivers {
             if self.inquiries.due.contains_key(&driver) {
                 self.refresh_limits(driver, ctx);
@@ -85,7 +85,7 @@ impl VolumeManager {
         });
     }
 
-    pub(super) fn on_limits_refreshed(
+    pub(crate) fn on_limits_refreshed(
         &mut self,
         driver: &str,
         answer: Result<(), StorageError>,

@@ -11,14 +11,14 @@ use logic_api::types::PodUid;
 use logic_volumes::reconciler::MeasurableVolume;
 use logic_volumes::{Subpath, paths};
 
-use super::executor::StuckProcess;
-use super::{Msg, Retry, SubpathBindError, VolumeCompletion, VolumeManager};
+use crate::executor::StuckProcess;
+use crate::{Msg, Retry, SubpathBindError, VolumeCompletion, VolumeManager};
 
 /// For opening and binding a path: longer than any working disk takes.
 const SUBPATH_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl VolumeManager {
-    pub(super) fn bind(
+    pub(crate) fn bind(
         &mut self,
         uid: PodUid,
         container: String,
@@ -47,7 +47,7 @@ impl VolumeManager {
         });
     }
 
-    pub(super) fn on_access_ended(
+    pub(crate) fn on_access_ended(
         &mut self,
         uid: &PodUid,
         worn: Vec<StuckProcess>,
@@ -78,7 +78,7 @@ impl VolumeManager {
         }
     }
 
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         uid: PodUid,
         files: Vec<EnvFilePath>,

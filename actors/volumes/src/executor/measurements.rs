@@ -13,8 +13,8 @@ use logic_volumes::reconciler::{MeasurableVolume, MountPoint};
 use logic_volumes::{VolumeId, VolumeKind, VolumeSource};
 use state::events::EventType;
 
-use super::executor::{StuckProcess, StuckVolumes};
-use super::{Msg, VolumeCompletion, VolumeManager, VolumeTimer, metrics};
+use crate::executor::{StuckProcess, StuckVolumes};
+use crate::{Msg, VolumeCompletion, VolumeManager, VolumeTimer, metrics};
 
 /// Volumes measured at the same time, no two of one driver or server.
 const MAX_CONCURRENT_MEASUREMENTS: usize = 2;
@@ -27,7 +27,7 @@ const CHECKS_PER_PERIOD: u32 = 12;
 
 /// The last measurements of volumes, and the queue of due ones.
 #[derive(Debug, Default)]
-pub(super) struct VolumeMeasurements {
+pub(crate) struct VolumeMeasurements {
     known: BTreeMap<MountPoint, MeasurementRecord>,
     /// Due volumes, in order.
     due: VecDeque<MeasurableVolume>,
@@ -54,7 +54,7 @@ pub struct MeasurementResult {
 }
 
 impl VolumeMeasurements {
-    pub(super) fn of(&self, place: &MountPoint) -> Option<&VolumeMetrics> {
+    pub(crate) fn of(&self, place: &MountPoint) -> Option<&VolumeMetrics> {
         Some(&self.known.get(place)?.figures)
     }
 
@@ -110,14 +110,14 @@ fn spread(place: &MountPoint, period: Duration) -> Duration {
 }
 
 impl VolumeManager {
-    pub(super) fn measure_later(&self, ctx: &mut Context<Msg>) {
+    pub(crate) fn measure_later(&self, ctx: &mut Context<Msg>) {
         if let Some(period) = self.policy.stats {
             ctx.after(period / CHECKS_PER_PERIOD, Msg::Due(VolumeTimer::Measure));
         }
     }
 
     /// Queues the volumes that are due, behind those still queued.
-    pub(super) fn measure(&mut self, ctx: &mut Context<Msg>) {
+    pub(crate) fn measure(&mut self, ctx: &mut Context<Msg>) {
         self.measure_later(ctx);
         let Some(period) = self.policy.stats else {
             return;
@@ -170,7 +170,7 @@ impl VolumeManager {
         }
     }
 
-    pub(super) fn on_measured(&mut self, measured: MeasurementResult, ctx: &mut Context<Msg>) {
+    pub(crate) fn on_measured(&mut self, measured: MeasurementResult, ctx: &mut Context<Msg>) {
         let MeasurementResult {
             place,
             volume,
@@ -229,7 +229,7 @@ impl VolumeManager {
         }
     }
 
-    pub(super) fn stats(&self) -> BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>> {
+    pub(crate) fn stats(&self) -> BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>> {
         let mut stats: BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>> = BTreeMap::new();
         for (place, measure) in &self.measures.known {
             if measure.figures.at.is_none() {

@@ -11,8 +11,8 @@ use logic_volumes::csi_node::{AdmittedDrivers, admit};
 use logic_volumes::reconciler::{KindCapabilities, StateOfWorld};
 use logic_volumes::{ReconstructedVolume, RegisteredDriver, VolumeKind};
 
-use super::executor::StuckProcess;
-use super::{Msg, VolumeCompletion, VolumeManager, metrics};
+use crate::executor::StuckProcess;
+use crate::{Msg, VolumeCompletion, VolumeManager, metrics};
 
 /// For a plugin that searches all pods' folders.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ pub struct PluginListing {
 
 /// The registered drivers.
 #[derive(Debug, Default)]
-pub(super) struct DriverRegistry {
+pub(crate) struct DriverRegistry {
     all: BTreeMap<String, RegisteredDriver>,
     admitted: AdmittedDrivers,
     /// Sockets of refused drivers, with the reason.
@@ -45,21 +45,21 @@ pub(super) struct DriverRegistry {
 }
 
 impl DriverRegistry {
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.admitted.backends.keys().cloned().collect()
     }
 
-    pub(super) fn admitted(&self) -> &BTreeMap<String, RegisteredDriver> {
+    pub(crate) fn admitted(&self) -> &BTreeMap<String, RegisteredDriver> {
         &self.admitted.backends
     }
 
     /// The node's labels from the drivers' topology.
-    pub(super) fn labels(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
         &self.admitted.labels
     }
 
     /// Sets the node's labels, and admits drivers again; returns whether the labels changed.
-    pub(super) fn look_at(&mut self, node_labels: BTreeMap<String, String>) -> bool {
+    pub(crate) fn look_at(&mut self, node_labels: BTreeMap<String, String>) -> bool {
         let changed = self.node_labels != node_labels;
         self.node_labels = node_labels;
         if changed {
@@ -68,7 +68,7 @@ impl DriverRegistry {
         changed
     }
 
-    pub(super) fn refused(&self) -> Vec<String> {
+    pub(crate) fn refused(&self) -> Vec<String> {
         let refused = self.refused.iter().chain(&self.admitted.refused);
         refused.map(|(who, why)| format!("{who}: {why}")).collect()
     }
@@ -119,7 +119,7 @@ impl DriverRegistry {
 
 impl VolumeManager {
     /// Asks a plugin for its capabilities and its volumes, until it answers.
-    pub(super) fn ask_plugin(
+    pub(crate) fn ask_plugin(
         &self,
         plugin: StoragePlugin,
         after: Duration,
@@ -138,7 +138,7 @@ impl VolumeManager {
         });
     }
 
-    pub(super) fn on_listed(
+    pub(crate) fn on_listed(
         &mut self,
         plugin: StoragePlugin,
         answer: Result<PluginListing, StorageError>,
@@ -169,7 +169,7 @@ impl VolumeManager {
     }
 
     /// Follows the drivers behind the CSI plugin.
-    pub(super) fn follow(&mut self, after: Duration, ctx: &mut Context<Msg>) {
+    pub(crate) fn follow(&mut self, after: Duration, ctx: &mut Context<Msg>) {
         self.drivers.begin();
         let (storage, own) = (self.peers.storage.clone(), ctx.addr().clone());
         let plugin = StoragePlugin::Csi;
@@ -187,7 +187,7 @@ impl VolumeManager {
         });
     }
 
-    pub(super) fn on_driver_event(&mut self, news: Option<DriverEvent>, ctx: &mut Context<Msg>) {
+    pub(crate) fn on_driver_event(&mut self, news: Option<DriverEvent>, ctx: &mut Context<Msg>) {
         let before = self.drivers.names();
         match news {
             Some(DriverEvent::There(backend)) => {
@@ -217,14 +217,14 @@ impl VolumeManager {
         }
     }
 
-    pub(super) fn drivers_changed(&mut self, ctx: &mut Context<Msg>) {
+    pub(crate) fn drivers_changed(&mut self, ctx: &mut Context<Msg>) {
         self.report_drivers();
         self.schedule_refreshes(ctx);
         self.resolve_all_pods(ctx);
     }
 
     /// Lists the pods that have folders, from the pods' folder itself.
-    pub(super) fn look_for_folders(&self, ctx: &mut Context<Msg>) {
+    pub(crate) fn look_for_folders(&self, ctx: &mut Context<Msg>) {
         let pods = self.peers.rules.node.root_dir.join("pods");
         ctx.run(async move {
             let read = kernel::spawn_blocking(move || {
