@@ -18,15 +18,10 @@ mod suite {
     mod metrics;
     mod node_rig;
     mod pods;
-    mod runtime_contract;
-    mod runtime_events;
-    mod runtime_rig;
+    mod runtime;
     mod take_over;
     mod try_oxlet;
-    mod volumes_csi;
-    mod volumes_kills;
-    mod volumes_local;
-    mod volumes_stuck;
+    mod volumes;
 }
 
 /// A module file that is not listed above would silently test nothing.

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
 use tonic::{Code, Streaming};
 
-use super::runtime_contract::adapter;
+use super::contract::adapter;
 
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::node_rig::*;
-use super::super::volumes_csi::{CsiRig, DRIVER, claimed, pod};
+use super::super::csi::{CsiRig, DRIVER, claimed, pod};
+use crate::suite::node_rig::*;
 
 const RUNS: u64 = 40;
 const LANES: u64 = 2;

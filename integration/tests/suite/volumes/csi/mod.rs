@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::node_rig::*;
+use crate::suite::node_rig::*;
 
 /// Makes a test of every case for each runtime. `.ci/nextest.toml` knows them by these module names.
 macro_rules! on_each_runtime {

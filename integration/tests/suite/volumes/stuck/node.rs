@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use super::super::node_rig::*;
+use crate::suite::node_rig::*;
 
 /// The agent takes a look at a path for stuck after half a minute.
 const LONG: Duration = Duration::from_secs(120);

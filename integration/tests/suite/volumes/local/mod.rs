@@ -8,7 +8,7 @@ use integration::wait_until;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::node_rig::*;
+use crate::suite::node_rig::*;
 
 /// Makes a test of every case. `.ci/nextest.toml` knows them by this module name.
 macro_rules! on_containerd {

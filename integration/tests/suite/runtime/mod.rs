@@ -1,0 +1,5 @@
+//! A real containerd beneath a node: the rig that starts it, the runtime contract, its events.
+
+mod contract;
+mod events;
+mod rig;
