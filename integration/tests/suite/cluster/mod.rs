@@ -5,8 +5,6 @@ mod certificates_of_pods;
 mod csi;
 mod hostile;
 mod kubectl;
-mod kubectl_protocols;
-mod kubectl_streams;
 mod log_followers;
 mod log_query;
 mod node;

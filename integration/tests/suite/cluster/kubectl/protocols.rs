@@ -10,8 +10,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 
-use super::kubectl::on_containerd_of;
-use super::*;
+use super::on_containerd_of;
+use crate::suite::cluster::*;
 
 /// Since this minor version kubectl comes with WebSockets first.
 const WEBSOCKETS_SINCE: u64 = 31;

@@ -9,8 +9,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Child;
 
-use super::kubectl::on_containerd;
-use super::*;
+use super::on_containerd;
+use crate::suite::cluster::*;
 
 /// The user's end of a terminal, with a program at the other.
 struct Terminal {

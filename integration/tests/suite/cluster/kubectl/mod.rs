@@ -1,5 +1,8 @@
 //! The common kubectl commands, on the fake runtime and on containerd.
 
+mod protocols;
+mod streams;
+
 use std::path::Path;
 
 use integration::agent::Node;
