@@ -4,13 +4,9 @@
 //! of a new pod. Left out: what only an object of the API can be (owner references, managed fields), and rules behind
 //! a gate that is off. A rule left out means that a pod is accepted that upstream would refuse, never the reverse.
 
-mod affinity;
 mod annotations;
 mod containers;
-mod environment;
-mod handlers;
 mod metadata;
-mod mounts;
 mod os;
 mod resources;
 mod scheduling;

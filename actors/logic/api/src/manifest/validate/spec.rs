@@ -3,9 +3,11 @@
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
 
 use super::{
-    FieldErrorKind, FieldErrors, affinity, containers, environment, metadata, names, os, resources,
-    scheduling, security, text, volumes, windows,
+    FieldErrorKind, FieldErrors, containers, metadata, names, os, resources, scheduling, security,
+    text, volumes, windows,
 };
+use crate::manifest::validate::containers::environment;
+use crate::manifest::validate::scheduling::affinity;
 
 const NO_HOST_USERS: &str = "when `hostUsers` is false";
 const MAX_HOST_NAME: usize = 64;

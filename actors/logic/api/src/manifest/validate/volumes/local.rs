@@ -2,9 +2,10 @@
 
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume};
 
-use super::super::environment::{self, ResourceScope};
-use super::super::{containers, handlers, resources};
+use super::super::{containers, resources};
 use super::{FieldErrors, mode, names, text};
+use crate::manifest::validate::containers::environment::{self, ResourceScope};
+use crate::manifest::validate::containers::handlers;
 
 const HOST_PATH_TYPES: &[&str] = &[
     "",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeDevice, VolumeMount};
 
-use super::{FieldErrors, names, text};
+use crate::manifest::validate::{FieldErrors, names, text};
 
 type VolumesByName<'a> = BTreeMap<&'a str, &'a Volume>;
 

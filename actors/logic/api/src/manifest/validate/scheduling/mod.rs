@@ -1,12 +1,14 @@
 //! Rules of what else a scheduler goes by: spread, tolerations, gates, claims.
 
+pub(super) mod affinity;
+
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{
     PodResourceClaim, PodSchedulingGate, Toleration, TopologySpreadConstraint,
 };
 
-use super::{FieldErrorKind, FieldErrors, affinity, names, selectors, text};
+use super::{FieldErrorKind, FieldErrors, names, selectors, text};
 
 pub(super) fn spread(constraints: &[TopologySpreadConstraint], report: &mut FieldErrors) {
     for (index, constraint) in constraints.iter().enumerate() {

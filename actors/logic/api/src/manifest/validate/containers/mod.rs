@@ -1,12 +1,16 @@
 //! Rules of containers.
 
+pub(super) mod environment;
+pub(super) mod handlers;
+mod mounts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, Volume};
 
-use super::handlers::{self, LifecycleRules, SuccessThreshold};
+use self::handlers::{LifecycleRules, SuccessThreshold};
 use super::security::Users;
-use super::{FieldErrors, environment, mounts, names, resources, security, text};
+use super::{FieldErrors, names, resources, security, text};
 
 pub(super) const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 const RESTART_POLICIES: &[&str] = &["Always", "Never", "OnFailure"];

@@ -7,15 +7,15 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::selectors::{self, Values};
-use super::{FieldErrors, names};
+use crate::manifest::validate::selectors::{self, Values};
+use crate::manifest::validate::{FieldErrors, names};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const UNSELECTED: &str = "must not be specified when labelSelector is not set";
 const BOTH: &str = "exists in both matchLabelKeys and labelSelector";
 
-pub(super) fn check(affinity: &Affinity, report: &mut FieldErrors) {
+pub(in crate::manifest::validate) fn check(affinity: &Affinity, report: &mut FieldErrors) {
     if let Some(nodes) = &affinity.node_affinity {
         of_nodes("spec.affinity.nodeAffinity", nodes, report);
     }

@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::{
     ResourceFieldSelector, SecretKeySelector,
 };
 
-use super::{FieldErrors, handlers, names, text};
+use super::handlers;
+use crate::manifest::validate::{FieldErrors, names, text};
 use crate::quantity::Quantity;
 
 type KeyNameRule = fn(&str) -> Vec<String>;
@@ -152,13 +153,13 @@ fn all_of(field: &str, index: usize, source: &EnvFromSource, report: &mut FieldE
 
 /// Where an amount is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum ResourceScope {
+pub(in crate::manifest::validate) enum ResourceScope {
     Variable,
     /// A file belongs to the pod, so it has to name the container.
     File,
 }
 
-pub(super) fn resource(
+pub(in crate::manifest::validate) fn resource(
     field: &str,
     reference: &ResourceFieldSelector,
     place: ResourceScope,
@@ -206,7 +207,7 @@ fn binary(what: &str) -> String {
 }
 
 /// A file that variables come from is in an emptyDir: the containers write it.
-pub(super) fn file_volumes(spec: &PodSpec, report: &mut FieldErrors) {
+pub(in crate::manifest::validate) fn file_volumes(spec: &PodSpec, report: &mut FieldErrors) {
     let volumes = spec.volumes.as_deref().unwrap_or_default();
     let mut of_container = |field: String, container: &Container| {
         for (index, variable) in container.env.iter().flatten().enumerate() {

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{FieldErrors, names, text};
+use crate::manifest::validate::{FieldErrors, names, text};
 
 pub(super) const ENVIRONMENT_FIELDS: &[&str] = &[
     "metadata.name",
@@ -19,7 +19,7 @@ pub(super) const ENVIRONMENT_FIELDS: &[&str] = &[
     "status.podIP",
     "status.podIPs",
 ];
-pub(super) const VOLUME_FIELDS: &[&str] = &[
+pub(in crate::manifest::validate) const VOLUME_FIELDS: &[&str] = &[
     "metadata.annotations",
     "metadata.labels",
     "metadata.name",
@@ -283,7 +283,7 @@ fn http_get(field: &str, http: &HTTPGetAction, report: &mut FieldErrors) {
 }
 
 /// A field of the pod, or one entry of its labels or annotations.
-pub(super) fn field_reference(
+pub(in crate::manifest::validate) fn field_reference(
     field: &str,
     reference: &ObjectFieldSelector,
     supported: &'static [&'static str],
