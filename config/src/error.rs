@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use crate::credential_providers::CredentialProviderError;
 use crate::document::DocumentError;
+use crate::document::source::FileError;
 use crate::feature_gates::GateError;
 use crate::flags::FlagError;
 use crate::plugins::PluginError;
-use crate::source::FileError;
 use crate::validation::Violations;
 
 /// What is wrong with the command line, a file, or their combination.

@@ -5,13 +5,12 @@
 //! a way that the kubelet would have refused.
 //!
 //! To read, in this order: `load` (the whole way), `kubelet_configuration` (the type), `defaults`, `validation`,
-//! `flags`, `drop_in`, `document` (how text becomes settings, and how errors name their field), `feature_gates`,
+//! `flags`, `load::drop_in`, `document` (how text becomes settings, and how errors name their field), `feature_gates`,
 //! `plugins`, `unsupported_fields` (what this version does with each setting).
 
 mod credential_providers;
 mod defaults;
 mod document;
-mod drop_in;
 mod error;
 mod feature_gates;
 mod flags;
@@ -19,20 +18,19 @@ mod kubelet_configuration;
 mod load;
 mod names;
 mod plugins;
-mod source;
 mod unsupported_fields;
 mod validation;
 mod version;
 
 pub use credential_providers::{CredentialProvider, CredentialProviderError};
 pub use document::DocumentError;
+pub use document::source::FileError;
 pub use error::ConfigError;
 pub use feature_gates::{FeatureGates, GateError};
 pub use flags::{FlagError, KubeletFlags};
 pub use kubelet_configuration::*;
 pub use load::{HostFacts, Invocation, NodeConfig, load, parse_configuration};
 pub use plugins::{PluginConfig, PluginError, PluginFile, PluginKind, PluginStart, from_endpoint};
-pub use source::FileError;
 pub use unsupported_fields::{Compared, Honour, not_honoured};
 pub use validation::{CgroupVersion, Violation, Violations, validate};
 pub use version::KUBERNETES as KUBERNETES_VERSION;

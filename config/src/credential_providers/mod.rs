@@ -13,10 +13,10 @@ use std::{fs, io};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::document::source::{self, FileError};
 use crate::document::{self, DocumentError};
 use crate::feature_gates::FeatureGates;
 use crate::kubelet_configuration::GoDuration;
-use crate::source::{self, FileError};
 
 const KIND: &str = "CredentialProviderConfig";
 /// The versions of the file; service account tokens came with the last.

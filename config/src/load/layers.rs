@@ -5,12 +5,14 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::defaults;
+use crate::document::source;
 use crate::document::{self, DocumentError, ParsedDocument};
 use crate::error::ConfigError;
 use crate::feature_gates::FeatureGates;
 use crate::flags::{KubeletFlags, LowArgs};
 use crate::kubelet_configuration::{API_VERSION, KIND, KubeletConfiguration, specimen};
-use crate::{defaults, drop_in, source};
+use crate::load::drop_in;
 
 /// The merged configuration, and the defaults that it would be without any setting.
 pub(super) struct Layers {

@@ -1,6 +1,7 @@
 //! From the command line and the host to a checked [`NodeConfig`]. All reading of files happens in
 //! what this calls.
 
+mod drop_in;
 mod layers;
 
 use std::ffi::OsString;

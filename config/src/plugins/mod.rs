@@ -12,9 +12,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::document::source::{self, FileError};
 use crate::document::{self, DocumentError};
 use crate::kubelet_configuration::GoDuration;
-use crate::source::{self, FileError};
 
 const API_VERSION: &str = "oxlet.dev/v1alpha1";
 const KIND: &str = "PluginConfiguration";

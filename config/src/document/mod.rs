@@ -1,6 +1,8 @@
 //! From text to settings: YAML or JSON into a [`Value`], its kind checked, its unknown fields found,
 //! and at last a typed structure whose errors name the field.
 
+pub(crate) mod source;
+
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
