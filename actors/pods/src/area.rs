@@ -15,7 +15,7 @@ use state::events::Recorder;
 use state::objects::ObjectStore;
 use state::status::PodResync;
 
-use crate::credentials::{self, DockerKeyring};
+use crate::images::credentials::{self, DockerKeyring};
 use crate::images::{self, ImageManager};
 use crate::logs::{self, ContainerLogManager};
 use crate::pleg::{self, Pleg};

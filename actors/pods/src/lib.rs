@@ -12,7 +12,6 @@ pub mod sources;
 pub mod worker;
 
 // What serves all pods.
-pub mod credentials;
 pub mod images;
 pub mod logs;
 pub mod prober;

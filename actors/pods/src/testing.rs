@@ -37,8 +37,9 @@ use state::user_namespaces;
 use tempfile::TempDir;
 
 use crate::area::{PodListeners, PodPeers, PodSettings, PullSettings};
+use crate::images::credentials;
 use crate::pod_manager::{self, PodSource};
-use crate::{credentials, images, pleg};
+use crate::{images, pleg};
 
 /// Longer than any answer takes: the paused clock only advances while every task waits.
 const SOON: Duration = Duration::from_secs(10);

@@ -10,6 +10,7 @@
 //!
 //! Upstream: pkg/kubelet/images/{image_manager,puller}.go and pullmanager (1.36). Decisions: `logic_pods::images`.
 
+pub mod credentials;
 mod pull_records;
 mod puller;
 mod request;
@@ -42,7 +43,6 @@ pub use self::puller::ImageCheck;
 use self::puller::{ImagePuller, Verification};
 pub use self::request::{ImageRequest, ImageUnavailable, PresentImage, PullTask};
 pub use self::rows::{PullRow, PullState, Snapshot};
-use crate::credentials;
 
 /// Room for one start of each container of 1,000 pods at once, twice.
 pub const MAILBOX: usize = 4096;

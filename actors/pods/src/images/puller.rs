@@ -15,7 +15,7 @@ use metrics::runtime::images::{MustPullCheck, checked};
 
 use super::pull_records::PullRecords;
 use super::request::{ImageRequest, PullTask};
-use crate::credentials;
+use crate::images::credentials;
 
 /// A provider has a minute; behind many others its run may have to wait.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(600);

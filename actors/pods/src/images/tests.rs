@@ -19,7 +19,7 @@ use state::events::{self, Event, EventBroadcaster};
 use tempfile::TempDir;
 
 use super::*;
-use crate::credentials::DockerKeyring;
+use crate::images::credentials::DockerKeyring;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(3600);
 const PRIVATE: &str = "example.com/private:1";
