@@ -14,26 +14,17 @@
 //! pkg/kubelet/kuberuntime/kuberuntime_manager.go, 1.36. Decisions: `logic_pods::pod_actions`, `logic_pods::status`.
 
 mod checkpoint;
-mod completion;
 mod context;
 mod executor;
-mod files;
 mod goal;
 mod history;
-mod kill;
 mod metrics;
 mod mounts;
 mod notify;
 mod operation;
-mod remove;
-mod repeat_guard;
 mod resize;
 mod retries;
-mod sandbox;
-mod start;
-mod start_turns;
 mod status;
-mod sync;
 mod termination_message;
 #[cfg(test)]
 mod tests;
@@ -57,7 +48,6 @@ use state::area::StateAddrs;
 use state::events::Recorder;
 
 use self::checkpoint::PodCheckpoint;
-pub use self::completion::WorkerCompletion;
 pub use self::goal::{Lifecycle, PodGoal};
 use self::history::PodHistory;
 pub use self::history::{Explanation, HistoryLine};
@@ -65,6 +55,7 @@ use self::metrics::WorkerMetrics;
 pub use self::notify::WorkerReport;
 pub use self::operation::Activity;
 use self::operation::CurrentOperation;
+pub use self::operation::completion::WorkerCompletion;
 use self::retries::Retries;
 use self::status::PublishedStatus;
 use crate::pod_cgroups::PodCgroups;

@@ -17,9 +17,9 @@ use logic_pods::container::{PreparedSubpaths, has_subpaths};
 use logic_volumes::{MountedVolumes, Subpath};
 use volumes::{Msg as VolumesMsg, NotMounted, NotReleased, Retry, SubpathBindError};
 
-use super::completion::WorkerCompletion;
 use super::context::PlanExecutor;
 use super::{Msg, PodWorker, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD, WorkerReport};
+use crate::worker::operation::completion::WorkerCompletion;
 
 /// Upstream's `podAttachAndMountTimeout`: the deadline of one request for a pod's volumes.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(123);

@@ -6,10 +6,10 @@ use futures_util::future::join_all;
 use kernel::Context;
 use logic_api::types::{ContainerState, EventLevel, HistoryEvent, ProbeResult, RuntimeContainer};
 
-use super::completion::WorkerCompletion;
 use super::{Msg, PodWorker};
 use crate::prober::ProbeUpdate;
 use crate::termination;
+use crate::worker::operation::completion::WorkerCompletion;
 
 impl PodWorker {
     /// Has the termination messages of newly exited containers read.

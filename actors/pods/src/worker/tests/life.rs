@@ -9,7 +9,7 @@ use logic_api::types::{ContainerInstance, ContainerState};
 
 use super::{container, phase};
 use crate::testing::TestNode;
-use crate::worker::files;
+use crate::worker::executor::files;
 
 fn is_true(kind: &'static str) -> impl Fn(&PodStatus) -> bool {
     move |status| {

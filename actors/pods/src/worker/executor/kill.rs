@@ -18,9 +18,9 @@ use logic_pods::pod_actions::PodAction;
 use logic_pods::pod_actions::kill::{KillReason, MINIMUM_GRACE, PreStopHooks, kill_grace};
 use state::events::EventType;
 
-use super::context::{KillProgress, PlanExecutor, PreStopState};
-use super::{PodGoal, PodWorkerState, history};
 use crate::hooks;
+use crate::worker::context::{KillProgress, PlanExecutor, PreStopState};
+use crate::worker::{PodGoal, PodWorkerState, history};
 
 /// How much longer than the grace period a preStop hook may run: its container has been killed by then.
 const HOOK_MARGIN: Duration = Duration::from_secs(MINIMUM_GRACE.as_secs() + 3);

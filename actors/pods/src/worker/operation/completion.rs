@@ -12,8 +12,8 @@ use logic_pods::runtime::runtime_state::PodRuntimeState;
 use state::{checkpoints, status as status_manager};
 use volumes::NotReleased;
 
-use super::context::SyncResult;
-use super::{Msg, PodWorker, RETRY_PERIOD, WorkerReport, metrics, mounts};
+use crate::worker::context::SyncResult;
+use crate::worker::{Msg, PodWorker, RETRY_PERIOD, WorkerReport, metrics, mounts};
 
 /// The result of a task that the worker began.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct FetchedPod {
 }
 
 impl PodWorker {
-    pub(super) fn completed(
+    pub(in crate::worker) fn completed(
         &mut self,
         completion: WorkerCompletion,
         ctx: &mut Context<Msg>,

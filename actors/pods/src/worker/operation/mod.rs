@@ -1,11 +1,15 @@
-//! The running operation of a worker.
+//! The operations of a worker: the running one, the choice of the next one, and the results of its tasks.
+
+pub(super) mod completion;
+mod repeat_guard;
+mod sync;
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use self::repeat_guard::RepeatGuard;
 use super::context::KillsInProgress;
-use super::repeat_guard::RepeatGuard;
 
 /// The running operation, and the state that it leaves for the next one.
 #[derive(Debug, Default)]

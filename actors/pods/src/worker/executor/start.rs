@@ -21,13 +21,14 @@ use metrics::node::volumes as counted_volumes;
 use metrics::pods::pod_starts;
 use state::events::EventType;
 
-use super::context::{PlanExecutor, PodContext, SyncProblem};
-use super::metrics::container_type;
-use super::mounts::{PrepareError, asks_for_recursive_read_only};
+use super::files;
 use super::start_turns::StartTurns;
-use super::{RETRY_BACKOFF, RETRY_PERIOD, files, history};
 use crate::hooks::{self, HookKind, LifecycleHook};
 use crate::images;
+use crate::worker::context::{PlanExecutor, PodContext, SyncProblem};
+use crate::worker::metrics::container_type;
+use crate::worker::mounts::{PrepareError, asks_for_recursive_read_only};
+use crate::worker::{RETRY_BACKOFF, RETRY_PERIOD, history};
 
 /// The timeout for the image manager; longer than any pull may take.
 const IMAGE_TIMEOUT: Duration = Duration::from_secs(2 * 3600);

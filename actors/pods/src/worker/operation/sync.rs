@@ -15,17 +15,18 @@ use logic_pods::pod_actions::{
 use logic_pods::runtime::runtime_class::HandlerFeatures;
 
 use super::completion::{FetchedPod, WorkerCompletion};
-use super::context::{PlanExecutor, PlanProgress};
-use super::mounts::asks_for_recursive_read_only;
 use super::repeat_guard::RuntimeWork;
-use super::retries::RetryKey;
-use super::sandbox::addresses;
-use super::start_turns::has_post_start;
-use super::{Activity, Msg, PodGoal, PodWorker, PodWorkerState, files, remove};
+use crate::worker::context::{PlanExecutor, PlanProgress};
+use crate::worker::executor::sandbox::addresses;
+use crate::worker::executor::start_turns::has_post_start;
+use crate::worker::executor::{files, remove};
+use crate::worker::mounts::asks_for_recursive_read_only;
+use crate::worker::retries::RetryKey;
+use crate::worker::{Activity, Msg, PodGoal, PodWorker, PodWorkerState};
 
 impl PodWorker {
     /// Begins the next operation, if none is running.
-    pub(super) fn reconcile(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+    pub(in crate::worker) fn reconcile(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.peers.rules.clone_from(&self.updates.rules.borrow());
         if self.operation.activity.is_some() {
             self.publish_while_executing(ctx);
@@ -184,7 +185,7 @@ impl PodWorker {
         begun.is_ok()
     }
 
-    pub(super) fn addresses(&self, pod: &Pod) -> Vec<String> {
+    pub(in crate::worker) fn addresses(&self, pod: &Pod) -> Vec<String> {
         let found = self
             .observed
             .runtime_state
@@ -309,7 +310,7 @@ impl PodWorker {
         }
     }
 
-    pub(super) fn retry_after(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
+    pub(in crate::worker) fn retry_after(&mut self, wait: Duration, ctx: &mut Context<Msg>) {
         if let Some(timer) = self.retries.timer.take() {
             ctx.cancel(timer);
         }

@@ -9,9 +9,10 @@ use logic_api::pod::PodView;
 use logic_api::types::{ContainerInstance, RuntimeContainer, RuntimePod, SandboxId};
 use logic_resources::gc::Garbage;
 
-use super::context::{KillsInProgress, SyncProblem, SyncResult};
-use super::retries::RetryKey;
-use super::{Peers, files, sandbox};
+use super::{files, sandbox};
+use crate::worker::Peers;
+use crate::worker::context::{KillsInProgress, SyncProblem, SyncResult};
+use crate::worker::retries::RetryKey;
 
 /// Dead instances that could not be removed take up little: the retry can wait.
 const GARBAGE_RETRY_PERIOD: Duration = Duration::from_secs(60);
@@ -28,7 +29,7 @@ pub(super) async fn instance(
 }
 
 /// Removes dead instances; a failure is retried after its back-off. Unfinished kills stay as they are.
-pub(super) async fn garbage(
+pub(in crate::worker) async fn garbage(
     peers: &Peers,
     pod: &Pod,
     garbage: Garbage,
@@ -66,7 +67,7 @@ async fn end_sandbox(peers: &Peers, id: &SandboxId) -> Result<(), RuntimeError> 
 }
 
 /// Removes a stopped pod's containers, sandboxes, logs and folders.
-pub(super) async fn everything(
+pub(in crate::worker) async fn everything(
     peers: &Peers,
     pod: &Pod,
     runtime: &RuntimePod,
@@ -96,7 +97,7 @@ pub(super) async fn everything(
 }
 
 /// Removes what an ended pod has outside the runtime. Its dead containers, its stopped sandboxes and its logs stay.
-pub(super) async fn all_but_containers(peers: &Peers, pod: &Pod) {
+pub(in crate::worker) async fn all_but_containers(peers: &Peers, pod: &Pod) {
     sandbox::release(peers, pod).await;
     files::remove_pod_folder(pod, &peers.rules.node).await;
 }

@@ -22,7 +22,7 @@ use logic_resources::node_policy::NodePolicy;
 const MAX_LOG_NAMES: usize = 10_000;
 
 /// By container: the restart count that follows from the names of its logs.
-pub(super) async fn log_counts(logs: PathBuf, pod: Arc<Pod>) -> BTreeMap<String, u32> {
+pub(in crate::worker) async fn log_counts(logs: PathBuf, pod: Arc<Pod>) -> BTreeMap<String, u32> {
     let folder = log_folder(&logs, &pod);
     let names: Vec<String> = pod
         .all_containers()
@@ -122,7 +122,11 @@ pub(super) async fn link_legacy_log(
 
 /// Removes an instance's log, what rotation made of it, and its link, as upstream does with a container
 /// that it removes.
-pub(super) async fn remove_log(pod: &Pod, instance: &ContainerInstance, node: &NodePolicy) {
+pub(in crate::worker) async fn remove_log(
+    pod: &Pod,
+    instance: &ContainerInstance,
+    node: &NodePolicy,
+) {
     let folder = log_folder(&node.pod_logs_dir, pod).join(&instance.name);
     let own = format!("{}.log", instance.attempt);
     let link = labels::legacy_log_link(&node.container_logs_dir, pod, &instance.name, &instance.id);

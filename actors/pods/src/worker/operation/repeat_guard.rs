@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use logic_pods::pod_actions::PodAction;
 use logic_resources::gc::Garbage;
 
-use super::RETRY_PERIOD;
+use crate::worker::RETRY_PERIOD;
 
 /// An operation on the runtime.
 #[derive(Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub(super) enum RuntimeWork {
 
 /// The last operation, and when it began.
 #[derive(Debug, Default)]
-pub(super) struct RepeatGuard(Option<(Instant, RuntimeWork)>);
+pub(in crate::worker) struct RepeatGuard(Option<(Instant, RuntimeWork)>);
 
 impl RepeatGuard {
     /// Records that this operation begins; fails with the delay if it equals the last one, which began a moment ago.

@@ -55,7 +55,7 @@ impl StartTurns {
     }
 }
 
-pub(super) fn has_post_start(pod: &Pod, name: &str) -> bool {
+pub(in crate::worker) fn has_post_start(pod: &Pod, name: &str) -> bool {
     let lifecycle = pod.container(name).and_then(|(_, c)| c.lifecycle.clone());
     lifecycle.is_some_and(|lifecycle| lifecycle.post_start.is_some())
 }

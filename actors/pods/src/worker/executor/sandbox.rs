@@ -23,10 +23,11 @@ use state::events::{EventType, InvolvedObject};
 use state::user_namespaces::{Msg as Users, UserNamespaceError};
 use thiserror::Error;
 
-use super::context::{PlanExecutor, SyncProblem};
-use super::{Msg, RETRY_BACKOFF, RETRY_PERIOD, files};
+use super::files;
 use crate::hosts::{self, NamesError};
 use crate::pod_cgroups::PodCgroupError;
+use crate::worker::context::{PlanExecutor, SyncProblem};
+use crate::worker::{Msg, RETRY_BACKOFF, RETRY_PERIOD};
 
 /// The user namespace manager writes a small file before it answers.
 const USER_NAMESPACE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -255,7 +256,11 @@ impl PlanExecutor {
 }
 
 /// The pod's addresses: those of the node if the pod uses the host network.
-pub(super) fn addresses(pod: &Pod, found: &[String], host_ips: &[String]) -> Vec<String> {
+pub(in crate::worker) fn addresses(
+    pod: &Pod,
+    found: &[String],
+    host_ips: &[String],
+) -> Vec<String> {
     match pod.host_network() {
         true => host_ips.to_vec(),
         false => logic_pods::status::pod_addresses(found, host_ips),
@@ -263,7 +268,7 @@ pub(super) fn addresses(pod: &Pod, found: &[String], host_ips: &[String]) -> Vec
 }
 
 /// Removes the cgroup of a pod that is gone, and releases its id range.
-pub(super) async fn release(peers: &super::Peers, pod: &Pod) {
+pub(super) async fn release(peers: &crate::worker::Peers, pod: &Pod) {
     let uid = pod.uid();
     if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
         tracing::warn!(pod = %uid, "the pod's cgroup stays: {error}");

@@ -4,6 +4,13 @@
 //! plan starts from the state fetched at the end. A request to end the pod is checked between steps and
 //! during image pulls, never during a call that creates.
 
+pub(super) mod files;
+mod kill;
+pub(super) mod remove;
+pub(super) mod sandbox;
+mod start;
+pub(super) mod start_turns;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,13 +20,13 @@ use logic_api::pod::PodView;
 use logic_pods::pod_actions::{PodAction, PodPlan, RemovedLog};
 use state::checkpoints;
 
+use self::kill::KillOutcome;
+use self::sandbox::SandboxError;
+use self::start::{ContainerStart, StartResult};
+use self::start_turns::StartTurns;
+use super::PodWorkerState;
 use super::context::{PlanExecutor, PodContext, SyncProblem, SyncResult};
-use super::kill::KillOutcome;
 use super::retries::RetryKey;
-use super::sandbox::SandboxError;
-use super::start::{ContainerStart, StartResult};
-use super::start_turns::StartTurns;
-use super::{PodWorkerState, remove};
 use crate::hosts;
 
 /// The wait for the pod's record to be on the disk.
