@@ -209,7 +209,8 @@ mod tests {
     fn a_node_without_an_address_has_no_serving_certificate_unless_names_suffice() {
         const NAME: (&str, &str) = ("Hostname", "fake-node");
         const ADDRESS: (&str, &str) = ("InternalIP", "192.168.1.1");
-        let rows: [(&[(&str, &str)], [bool; 2]); 4] = [
+        type Row<'a> = (&'a [(&'a str, &'a str)], [bool; 2]);
+        let rows: [Row<'_>; 4] = [
             (&[], [false, false]),
             (&[NAME], [true, false]),
             (&[ADDRESS], [true, true]),
