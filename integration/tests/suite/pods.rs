@@ -653,11 +653,6 @@ async fn a_pod_in_the_hosts_network_has_the_hosts_address(on: TestRuntime) {
 /// What is wrong, in which file, and the words that its event must hold.
 fn bad_manifests(folder: &Path) -> Vec<(&'static str, Vec<&'static str>)> {
     fs::write(folder.join("malformed.yaml"), "apiVersion: v1\nkind: [Pod").unwrap();
-    fs::write(
-        folder.join("unknown.yaml"),
-        server("unknown").replace("restartPolicy", "restartPolitics"),
-    )
-    .unwrap();
     fs::write(folder.join("name.yaml"), server("Not_A_Name")).unwrap();
     fs::write(
         folder.join("policy.yaml"),
@@ -673,7 +668,6 @@ fn bad_manifests(folder: &Path) -> Vec<(&'static str, Vec<&'static str>)> {
     symlink("/nowhere/at/all", folder.join("dangling.yaml")).unwrap();
     vec![
         ("malformed.yaml", vec![]),
-        ("unknown.yaml", vec!["spec.restartPolitics"]),
         ("name.yaml", vec!["metadata.name", "Not_A_Name"]),
         ("policy.yaml", vec!["spec.restartPolicy", "Sometimes"]),
         (
@@ -697,12 +691,16 @@ async fn bad_manifests_are_named_and_hide_nothing(on: TestRuntime) {
         .unwrap();
     let good = node_rig.until_running("good").await;
     let bad = bad_manifests(&node_rig.node.manifests());
+    let misspelt = server("late").replace("restartPolicy", "restartPolitics");
     node_rig
         .node
-        .drop_manifest("z-late.yaml", &server("late"))
+        .drop_manifest("z-late.yaml", &misspelt)
         .unwrap();
     node_rig.until_running("late").await;
     node_rig.until_running("twin").await;
+    node_rig
+        .until_event("UnknownFields", &["spec.restartPolitics"])
+        .await;
     for (file, mut words) in bad {
         let path = node_rig.node.manifests().join(file).display().to_string();
         words.push(&path);

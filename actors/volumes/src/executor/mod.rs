@@ -327,7 +327,16 @@ impl OperationExecutor {
                     path: Some(path.clone()),
                     size: *size,
                 };
-                self.storage.expand(&growth, within).await?;
+                let expanded = self.storage.expand(&growth, within).await;
+                if let Err(StorageError::Refused {
+                    class: RefusalClass::Missing,
+                    message,
+                }) = &expanded
+                {
+                    // As upstream: the log and the claim tell; the pod has no event.
+                    tracing::warn!(volume = %volume.id, "NodeExpandVolume failed: {message}");
+                }
+                expanded?;
             }
             VolumeOperation::Remove { uid } => {
                 let folder = paths::pod(&self.root, uid);
