@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use clients::runtime::{RuntimeClient, RuntimeError, RuntimePodUpdate};
 use kernel::{Actor, Context, Exit, Recipient, Reply, TimerId};
 use logic_api::types::{PodUid, RuntimePod};
+use logic_pods::runtime::pleg::PlegProblem;
 use metrics::runtime::pleg as counted;
 use serde::Serialize;
 
@@ -43,7 +44,9 @@ pub enum Msg {
     /// Relists now, unless one is under way.
     Relist,
     /// Answers with an error if relists fail or are overdue.
-    Health { reply: Reply<Result<(), String>> },
+    Health {
+        reply: Reply<Result<(), PlegProblem>>,
+    },
     /// Compares with the last relist and sends the differences to the pod manager.
     Relisted(Result<BTreeMap<PodUid, RuntimePod>, RuntimeError>),
 }
@@ -198,7 +201,7 @@ impl Pleg {
         ctx.after(wait, Msg::Subscribe);
     }
 
-    fn health(&self, ctx: &Context<Msg>) -> Result<(), String> {
+    fn health(&self, ctx: &Context<Msg>) -> Result<(), PlegProblem> {
         let ago = self.last_good.map(|at| ctx.now().duration_since(at));
         let threshold = match self.events_flow {
             true => logic_pods::runtime::pleg::THRESHOLD_WITH_EVENTS,

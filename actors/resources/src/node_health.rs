@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use clients::runtime::{RuntimeClient, RuntimeError};
 use kernel::{Actor, Addr, Context, Exit, Recipient, Supervisor};
-use logic_node::node_status::{NodeFact, NodeImage, RuntimeStatus};
+use logic_node::node_status::{NodeFact, NodeImage, PartProblem, RuntimeStatus};
+use logic_pods::runtime::pleg::PlegProblem;
 use pods::pleg;
 use serde::Serialize;
 
@@ -56,7 +57,7 @@ pub enum Msg {
 #[derive(Debug)]
 pub struct HealthReport {
     runtime: Option<RuntimeStatus>,
-    unhealthy: BTreeMap<String, String>,
+    unhealthy: BTreeMap<String, PartProblem>,
     /// None if the volume manager did not answer.
     stuck: Option<Vec<String>>,
 }
@@ -93,7 +94,7 @@ pub struct NodeHealthMonitor {
     looks: u64,
     was_ready: bool,
     runtime_answers: bool,
-    unhealthy: BTreeMap<String, String>,
+    unhealthy: BTreeMap<String, PartProblem>,
     images: usize,
     pod_cidrs: PodCidrs,
 }
@@ -135,7 +136,7 @@ impl Actor for NodeHealthMonitor {
         Snapshot {
             looks: self.looks,
             runtime_answers: self.runtime_answers,
-            unhealthy: self.unhealthy.clone(),
+            unhealthy: self.unhealthy_by_name(),
             images: self.images,
             pod_ranges: self.pod_cidrs.told.clone(),
         }
@@ -156,6 +157,14 @@ impl NodeHealthMonitor {
         }
     }
 
+    fn unhealthy_by_name(&self) -> BTreeMap<String, String> {
+        let text = |problem: &PartProblem| match problem {
+            PartProblem::NotYet(text) | PartProblem::Failing(text) => text.clone(),
+        };
+        let parts = self.unhealthy.iter();
+        parts.map(|(name, why)| (name.clone(), text(why))).collect()
+    }
+
     fn check(&mut self, ctx: &mut Context<Msg>) {
         self.looks += 1;
         let sources = self.sources.clone();
@@ -168,8 +177,13 @@ impl NodeHealthMonitor {
             let (pleg, volumes, runtime) =
                 futures_util::future::join3(pleg, volumes, runtime).await;
             let mut unhealthy = BTreeMap::new();
-            if let Ok(Err(why)) = pleg {
-                unhealthy.insert("PLEG".to_owned(), why);
+            if let Ok(Err(problem)) = pleg {
+                let text = problem.to_string();
+                let problem = match problem {
+                    PlegProblem::NotYet => PartProblem::NotYet(text),
+                    PlegProblem::Overdue { .. } => PartProblem::Failing(text),
+                };
+                unhealthy.insert("PLEG".to_owned(), problem);
             }
             let stuck = volumes.map(|view| view.stuck).ok();
             Msg::Checked(Box::new(HealthReport {

@@ -73,8 +73,10 @@ impl NodeHealth {
                 let answer = self
                     .pleg
                     .ask(POD_MANAGER_TIMEOUT, |reply| pleg::Msg::Health { reply });
-                let answer = answer.await;
-                answer.unwrap_or_else(|error| Err(format!("pleg does not answer: {error}")))
+                match answer.await {
+                    Ok(health) => health.map_err(|problem| problem.to_string()),
+                    Err(error) => Err(format!("pleg does not answer: {error}")),
+                }
             }
             HealthCheck::Managers => {
                 let degraded = self.root.degraded();

@@ -90,6 +90,34 @@ async fn a_node_that_is_there_already_keeps_what_others_gave_it() {
     }
 }
 
+/// Its last transition shows every flip that anybody could have seen.
+#[tokio::test]
+async fn a_ready_node_stays_ready_while_its_agent_is_killed_or_ended_and_starts_again() {
+    let since = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array().cloned();
+        let mut conditions = conditions.unwrap_or_default().into_iter();
+        let ready = conditions.find(|condition| condition["type"] == "Ready");
+        ready.unwrap()["lastTransitionTime"].clone()
+    };
+    everywhere(Node::builder, async |mut cluster| {
+        let node = cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
+        for (name, is_killed) in [("one", true), ("two", false)] {
+            if is_killed {
+                cluster.node.kill9().unwrap();
+            } else {
+                cluster.node.terminate().await.unwrap();
+            }
+            cluster.node.begin().await.unwrap();
+            cluster.apply(&pod(name)).unwrap();
+            let runs = cluster.until_pod(name, CONVERGENCE_TIMEOUT, is_running);
+            runs.await.unwrap();
+            let now = cluster.server.get(OBJECT).unwrap();
+            assert_eq!(since(&now), since(&node), "{:#}", now["status"]);
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_node_with_a_bootstrap_token_alone_gets_a_certificate_and_registers() {
     for which in ServerKind::available() {

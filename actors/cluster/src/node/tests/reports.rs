@@ -161,6 +161,29 @@ fn existing() -> serde_json::Value {
     })
 }
 
+/// Upstream's updateRuntimeUp before the first syncNodeStatus.
+#[test]
+fn a_ready_node_whose_agent_starts_again_is_told_not_ready_only_by_evidence_or_silence() {
+    run_paused(|| async {
+        let mut node = existing();
+        node["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
+        for speaks in [true, false] {
+            let folder = Arc::new(tempfile::tempdir().unwrap());
+            let server = FakeNodeApi::default();
+            server.put(NODE, node.clone());
+            let rig = Rig::begin(server, folder, |_| {});
+            pass(SECOND * 25).await;
+            assert_eq!(rig.ready_state().0, "True");
+            if speaks {
+                rig.work();
+            }
+            pass(SECOND * 15).await;
+            let expected = if speaks { "True" } else { "False" };
+            assert_eq!(rig.ready_state().0, expected);
+        }
+    });
+}
+
 /// Upstream's TestTryRegisterWithApiServer: "exists", "forbidden but exists".
 #[test]
 fn a_node_that_is_there_already_is_put_right_and_kept() {

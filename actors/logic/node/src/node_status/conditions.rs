@@ -13,8 +13,8 @@ use logic_api::pod::requests::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
 use logic_resources::node::{LocalStorage, Support};
 
 use super::{
-    ClockReading, LastRuntimeStatus, NodeEvent, NodeStatusFacts, NodeStatusPolicy, Pressure,
-    RuntimeCondition,
+    ClockReading, LastRuntimeStatus, NO_CSI_NODE, NodeEvent, NodeStatusFacts, NodeStatusPolicy,
+    PartProblem, Pressure, RuntimeCondition,
 };
 
 const READY: &str = "Ready";
@@ -81,7 +81,15 @@ pub(super) fn set(
     status: &mut NodeStatus,
     told: &mut Vec<NodeEvent>,
 ) {
-    let ready = not_ready(policy, facts, moment, status);
+    let conditions = status.conditions.get_or_insert_default();
+    let was_ready = conditions
+        .iter()
+        .any(|held| held.type_ == READY && held.status == "True");
+    let patience = match was_ready && facts.is_starting(moment.now) {
+        true => Patience::EarlierLife,
+        false => Patience::None,
+    };
+    let ready = not_ready(policy, facts, moment, status, patience);
     let conditions = status.conditions.get_or_insert_default();
     for words in &PRESSURES {
         let pressed = facts.pressures.contains(&words.pressure);
@@ -207,38 +215,60 @@ fn set_ready(
     put(conditions, condition).then(|| NodeEvent::status(policy, event))
 }
 
+/// Whether what is not known yet keeps the node from being ready.
+///
+/// Upstream's first sync of the node's status waits for the runtime's, so that a restart tells no NotReady; here the
+/// facts come one by one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// It was ready in an earlier life, which stands until there is evidence.
+    EarlierLife,
+    None,
+}
+
 /// Everything that keeps the node from being ready, in upstream's words and order.
 fn not_ready(
     policy: &NodeStatusPolicy,
     facts: &NodeStatusFacts,
     moment: ClockReading,
     status: &NodeStatus,
+    patience: Patience,
 ) -> Option<String> {
-    let mut why = runtime_problems(facts, moment);
-    why.extend(network_problem(facts));
-    why.extend(facts.storage.clone());
+    let waits = patience == Patience::EarlierLife;
+    let no_evidence = waits && facts.runtime.is_none();
+    let mut why = Vec::new();
+    if !no_evidence {
+        why.extend(runtime_state(facts, moment));
+    }
+    for (name, problem) in &facts.unhealthy {
+        match problem {
+            PartProblem::NotYet(_) if waits => {}
+            PartProblem::NotYet(text) | PartProblem::Failing(text) => {
+                why.push(format!("{name} is not healthy: {text}"));
+            }
+        }
+    }
+    if let Some(LastRuntimeStatus { runtime, .. }) = &facts.runtime {
+        why.extend(unmet("container runtime not ready", runtime.ready.as_ref()));
+    }
+    if !no_evidence {
+        why.extend(network_problem(facts));
+    }
+    let unknown = |why: &&String| waits && why.as_str() == NO_CSI_NODE;
+    why.extend(facts.storage.iter().filter(|why| !unknown(why)).cloned());
     why.extend(facts.shutdown.clone());
     why.extend(missing(policy.local_storage, status.capacity.as_ref()));
     aggregate(why)
 }
 
-fn runtime_problems(facts: &NodeStatusFacts, moment: ClockReading) -> Vec<String> {
-    let mut why = Vec::new();
+fn runtime_state(facts: &NodeStatusFacts, moment: ClockReading) -> Option<String> {
     match &facts.runtime {
         None | Some(LastRuntimeStatus { ready_at: None, .. }) => {
-            why.push("container runtime status check may not have completed yet".to_owned());
+            Some("container runtime status check may not have completed yet".to_owned())
         }
-        Some(heard) if !heard.is_up(moment.now) => {
-            why.push("container runtime is down".to_owned());
-        }
-        Some(_) => {}
+        Some(heard) if !heard.is_up(moment.now) => Some("container runtime is down".to_owned()),
+        Some(_) => None,
     }
-    let ill = facts.unhealthy.iter();
-    why.extend(ill.map(|(name, text)| format!("{name} is not healthy: {text}")));
-    if let Some(LastRuntimeStatus { runtime, .. }) = &facts.runtime {
-        why.extend(unmet("container runtime not ready", runtime.ready.as_ref()));
-    }
-    why
 }
 
 fn network_problem(facts: &NodeStatusFacts) -> Option<String> {

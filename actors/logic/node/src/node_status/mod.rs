@@ -40,6 +40,9 @@ pub const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 /// Until the node's `CSINode` is there, no volume of a driver can be had.
 const NO_CSI_NODE: &str = "CSINode is not yet initialized";
+/// So long after its start the agent may not know how the runtime and its parts are: until then, what an earlier life
+/// said of the node stands (`maxWaitForContainerRuntime`).
+const START_GRACE: Duration = Duration::from_secs(30);
 
 /// The runtime counts as gone when it has not answered for so long.
 const RUNTIME_DOWN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -204,7 +207,7 @@ pub enum NodeFact {
     /// The runtime answered; repeated at least every 15 seconds.
     Runtime(Box<RuntimeStatus>),
     /// Why the agent cannot work though the runtime answers, by the failed component: `PLEG`.
-    Unhealthy(BTreeMap<String, String>),
+    Unhealthy(BTreeMap<String, PartProblem>),
     /// Why volumes cannot be had; none where they can.
     Storage(Option<String>),
     /// Why the node is about to go; none where it stays.
@@ -219,6 +222,14 @@ pub enum NodeFact {
     Degraded(BTreeMap<String, String>),
     /// The stuck volumes, each with its name.
     Stuck(Vec<String>),
+}
+
+/// Why a part of the agent cannot work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartProblem {
+    /// It has not worked since the start, and may be about to.
+    NotYet(String),
+    Failing(String),
 }
 
 /// When a fact is reported to the API.
@@ -246,7 +257,7 @@ pub struct NodeStatusFacts {
     resources: NodeResources,
     addresses: NodeAddresses,
     runtime: Option<LastRuntimeStatus>,
-    unhealthy: BTreeMap<String, String>,
+    unhealthy: BTreeMap<String, PartProblem>,
     storage: Option<String>,
     shutdown: Option<String>,
     pressures: BTreeSet<Pressure>,
@@ -257,6 +268,8 @@ pub struct NodeStatusFacts {
     left: BTreeSet<String>,
     degraded: BTreeMap<String, String>,
     stuck: Vec<String>,
+    /// When the first of them came.
+    since: Option<Instant>,
 }
 
 impl LastRuntimeStatus {
@@ -290,12 +303,19 @@ impl NodeStatusFacts {
             left: BTreeSet::new(),
             degraded: BTreeMap::new(),
             stuck: Vec::new(),
+            since: None,
         }
+    }
+
+    /// Whether what isn't known yet may still come, so that its absence is no evidence.
+    fn is_starting(&self, now: Instant) -> bool {
+        self.since.is_none_or(|since| now < since + START_GRACE)
     }
 
     /// Takes in a fact; returns when it is to be reported.
     pub fn learn(&mut self, fact: NodeFact, now: Instant) -> ReportUrgency {
         use ReportUrgency::{Later, Now};
+        self.since.get_or_insert(now);
         match fact {
             NodeFact::Runtime(runtime) => self.hear_runtime(*runtime, now),
             NodeFact::Unhealthy(why) => put(&mut self.unhealthy, why, Now),

@@ -47,16 +47,25 @@ pub enum PodEventKind {
 pub const THRESHOLD: Duration = Duration::from_secs(180);
 pub const THRESHOLD_WITH_EVENTS: Duration = Duration::from_secs(600);
 
-/// Whether relists come through, as upstream words it.
-pub fn health(last: Option<Duration>, threshold: Duration) -> Result<(), String> {
+/// Why relists don't come through, as upstream words it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlegProblem {
+    /// None has ended since the start.
+    #[error("pleg has yet to be successful")]
+    NotYet,
+    #[error(
+        "pleg was last seen active {} ago; threshold is {}",
+        go_duration(*.ago),
+        go_duration(*.threshold)
+    )]
+    Overdue { ago: Duration, threshold: Duration },
+}
+
+/// Whether relists come through: the last good one was so long ago.
+pub fn health(last: Option<Duration>, threshold: Duration) -> Result<(), PlegProblem> {
     match last {
-        None => Err("pleg has yet to be successful".to_owned()),
-        Some(ago) if ago > threshold => {
-            let (ago, threshold) = (go_duration(ago), go_duration(threshold));
-            Err(format!(
-                "pleg was last seen active {ago} ago; threshold is {threshold}"
-            ))
-        }
+        None => Err(PlegProblem::NotYet),
+        Some(ago) if ago > threshold => Err(PlegProblem::Overdue { ago, threshold }),
         Some(_) => Ok(()),
     }
 }
@@ -237,6 +246,7 @@ mod tests {
     #[test]
     fn a_relist_that_does_not_come_through_is_told_after_the_threshold() {
         let minutes = |n: u64| Some(Duration::from_secs(60 * n));
+        let health = |last, threshold| health(last, threshold).map_err(|why| why.to_string());
         assert_eq!(
             health(None, THRESHOLD),
             Err("pleg has yet to be successful".into())

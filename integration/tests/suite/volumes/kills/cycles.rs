@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use integration::chaos::Chaos;
 use integration::doubles::csi_driver::mount_table;
+use integration::wait_until;
 use proto::storage::storage_client::StorageClient;
 use proto::storage::volume::Source;
 use proto::storage::{
@@ -15,6 +17,8 @@ use proto::storage::{
 use tonic::transport::Channel;
 
 use super::rig::{CALL_MS, DRIVER, KillRig};
+
+const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One volume of one pod.
 pub(super) struct PodVolume {
@@ -263,8 +267,10 @@ pub(super) async fn block(lane: Rc<KillRig>, run: u64, mut chaos: Chaos) {
     }
     unstage(lane, &volume, Mode::Block).await;
     assert_eq!(lane.remove_pod(&uid).await, Vec::<String>::new());
-    let devices = mount_table::loop_devices(&file).unwrap();
-    assert!(devices.is_empty(), "{devices:?}");
+    // The kernel detaches a device when the last that looks at it, such as udev, has closed it.
+    let is_detached = async || mount_table::loop_devices(&file).unwrap().is_empty();
+    let detached = wait_until(DETACH_TIMEOUT, "the loop device is detached", is_detached);
+    detached.await.unwrap();
     let mut first = [0; 4096];
     fs::File::open(&file)
         .unwrap()

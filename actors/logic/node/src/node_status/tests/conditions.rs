@@ -132,9 +132,9 @@ fn the_node_is_ready_when_nothing_is_in_the_way_and_else_says_all_that_is() {
         ),
         (
             |facts| {
-                facts
-                    .unhealthy
-                    .insert("PLEG".into(), "pleg was last seen active 3m0s ago".into());
+                let why = "pleg was last seen active 3m0s ago".to_owned();
+                let problem = PartProblem::Failing(why);
+                facts.unhealthy.insert("PLEG".into(), problem);
             },
             "PLEG is not healthy: pleg was last seen active 3m0s ago",
         ),
@@ -172,6 +172,58 @@ fn the_node_is_ready_when_nothing_is_in_the_way_and_else_says_all_that_is() {
         ready(&facts, 0).2,
         "[container runtime not ready: RuntimeReady=false reason:why message:what, container runtime network not ready: NetworkReady=false reason:why message:what]"
     );
+}
+
+/// The agent starts again on a node that was ready, or was not.
+#[test]
+fn what_an_earlier_life_said_stands_until_there_is_evidence_or_half_a_minute_has_passed() {
+    let node_that_was = |state: &str| Node {
+        status: Some(NodeStatus {
+            conditions: Some(vec![NodeCondition {
+                type_: "Ready".into(),
+                status: state.into(),
+                ..NodeCondition::default()
+            }]),
+            ..NodeStatus::default()
+        }),
+        ..Node::default()
+    };
+    let state_at = |facts: &NodeStatusFacts, second, before: &Node| {
+        let outcome = set_at(facts, second, before);
+        let is_told = reasons(&outcome).contains(&"NodeNotReady");
+        (found(&outcome.node, "Ready").status.clone(), is_told)
+    };
+    let stands = ("True".to_owned(), false);
+    let ends = ("False".to_owned(), true);
+    let yet = PartProblem::NotYet("pleg has yet to be successful".into());
+    let mut new = facts();
+    let ready = node_that_was("True");
+    new.learn(NodeFact::Unhealthy([("PLEG".into(), yet)].into()), start());
+    assert_eq!(state_at(&new, 0, &ready), stands);
+    assert_eq!(state_at(&new, 29, &ready), stands);
+    assert_eq!(state_at(&new, 30, &ready), ends, "nothing came");
+    for state in ["False", "Unknown"] {
+        let before = node_that_was(state);
+        assert_eq!(state_at(&new, 0, &before).0, "False", "it was {state}");
+    }
+    let ill = RuntimeStatus {
+        network: Some(condition("NetworkReady", Support::No)),
+        ..runtime()
+    };
+    let failing = PartProblem::Failing("pleg was last seen active 3m0s ago".into());
+    let evidence = [
+        NodeFact::Runtime(Box::new(ill)),
+        NodeFact::Unhealthy([("PLEG".into(), failing)].into()),
+        NodeFact::Shutdown(Some("node is shutting down".into())),
+    ];
+    for fact in evidence {
+        let mut facts = new.clone();
+        facts.learn(fact.clone(), start());
+        assert_eq!(state_at(&facts, 1, &ready), ends, "{fact:?}");
+    }
+    let mut well = new.clone();
+    well.learn(NodeFact::Runtime(Box::new(runtime())), start());
+    assert_eq!(state_at(&well, 1, &ready), stands, "its CSINode comes");
 }
 
 /// Upstream's TestUpdateNodeStatusWithRuntimeStateError.
