@@ -40,10 +40,10 @@ impl PodManager {
     pub(super) fn list_logs(&mut self, ctx: &mut Context<Msg>) {
         let now = ctx.now();
         let is_soon = |last: Instant| now.saturating_duration_since(last) < SWEEP_PERIOD;
-        if self.logs_listed_at.is_some_and(is_soon) {
+        if self.unmanaged.logs_listed_at.is_some_and(is_soon) {
             return;
         }
-        self.logs_listed_at = Some(now);
+        self.unmanaged.logs_listed_at = Some(now);
         let (folders, links) = self.workers.log_folders();
         ctx.run(async move {
             let listed = kernel::spawn_blocking(move || list(&folders, &links));
@@ -56,7 +56,7 @@ impl PodManager {
         let Some(unmanaged) = &self.unmanaged.pods else {
             return;
         };
-        if !self.missing_sources().is_empty() {
+        if !self.sources.missing().is_empty() {
             return;
         }
         let unknown = |log: &ListedLog| {

@@ -25,8 +25,10 @@ impl PodManager {
         let mut pods: Vec<Arc<Pod>> = self.workers.pods().into_values().collect();
         pods.extend(self.reservations.waiting().cloned());
         pods.extend(self.deferred.values().map(|deferred| deferred.pod.clone()));
-        let ended = self.sets.values().flatten();
-        let ended = ended.filter(|(uid, pod)| self.has_ended(uid, pod));
+        let ended = self
+            .sources
+            .iter()
+            .filter(|(uid, pod)| self.has_ended(uid, pod));
         pods.extend(ended.map(|(_, pod)| pod.clone()));
         pods.sort_by_cached_key(|pod| full_name(pod));
         pods

@@ -16,13 +16,14 @@ mod messages;
 mod names;
 mod orphans;
 mod resize;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kernel::{Actor, Addr, Context, Exit, Recipient, TimerId};
@@ -43,6 +44,7 @@ pub use self::messages::{Msg, NodeChange, PodQuery, PodSource};
 use self::names::{PodNameReservations, by_creation, full_name, uid_of};
 use self::orphans::UnmanagedPods;
 use self::resize::{PodResizes, RetryTrigger};
+use self::sources::SourcedPods;
 use self::workers::HeldResources;
 pub use self::workers::PodWorkers;
 use crate::pleg::{self, RuntimeReport};
@@ -74,22 +76,17 @@ pub struct Peers {
 #[derive(Debug)]
 pub struct PodManager {
     peers: Peers,
-    sources: BTreeSet<PodSource>,
     workers: PodWorkers,
     node: NodeState,
 
-    sets: BTreeMap<PodSource, BTreeMap<PodUid, Arc<Pod>>>,
+    sources: SourcedPods,
     reservations: PodNameReservations,
     unmanaged: UnmanagedPods,
     /// Deleted pods of which nothing is left on the node; their API objects still exist.
     ended: BTreeSet<PodUid>,
     deferred: BTreeMap<PodUid, DeferredPod>,
     resizes: PodResizes,
-    /// Whether the offline checkpoint has stood in for the API's pods.
-    restored: bool,
     clean_up_timer: Option<TimerId>,
-    /// When the logs were listed last, to find those of pods that are gone.
-    logs_listed_at: Option<Instant>,
 }
 
 /// The node as admission sees it.
@@ -151,12 +148,8 @@ impl Actor for PodManager {
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             pods: self.workers.goals(),
-            sources: self
-                .sets
-                .iter()
-                .map(|(source, pods)| (*source, pods.len()))
-                .collect(),
-            missing_sources: self.missing_sources(),
+            sources: self.sources.counts(),
+            missing_sources: self.sources.missing(),
             deferred: self
                 .deferred
                 .values()
@@ -176,37 +169,33 @@ impl PodManager {
     ) -> Self {
         PodManager {
             peers,
-            sources,
             workers,
             node: NodeState {
                 facts: node,
                 pressures: BTreeSet::new(),
                 shutting_down: NodeShutdown::No,
             },
-            sets: BTreeMap::new(),
+            sources: SourcedPods::new(sources),
             reservations: PodNameReservations::default(),
             unmanaged: UnmanagedPods::default(),
             ended: BTreeSet::new(),
             deferred: BTreeMap::new(),
             resizes: PodResizes::default(),
-            restored: false,
             clean_up_timer: None,
-            logs_listed_at: None,
         }
     }
 
     fn set(&mut self, source: PodSource, pods: Vec<Arc<Pod>>, ctx: &Context<Msg>) {
         let new: BTreeMap<PodUid, Arc<Pod>> =
             pods.into_iter().map(|pod| (uid_of(&pod), pod)).collect();
-        let old = self.sets.insert(source, new.clone()).unwrap_or_default();
-        for uid in old.keys().filter(|uid| !new.contains_key(uid)) {
+        for uid in self.sources.replace(source, new.clone()) {
             // Another source may have a pod of this UID.
-            let others = self.sets.values().find_map(|pods| pods.get(uid));
-            match others.cloned() {
-                Some(pod) => self.set_goal(uid.clone(), pod, ctx),
+            let other = self.sources.with_uid(&uid).next().cloned();
+            match other {
+                Some(pod) => self.set_goal(uid, pod, ctx),
                 None => {
-                    self.ended.remove(uid);
-                    self.end_pod(uid, ctx);
+                    self.ended.remove(&uid);
+                    self.end_pod(&uid, ctx);
                 }
             }
         }
@@ -221,10 +210,9 @@ impl PodManager {
     }
 
     fn restored(&mut self, pods: Vec<Arc<Pod>>, ctx: &Context<Msg>) {
-        if self.sets.contains_key(&PodSource::Api) {
+        if !self.sources.restore() {
             return;
         }
-        self.restored = true;
         for (uid, pod) in by_creation(pods.into_iter().map(|pod| (uid_of(&pod), pod))) {
             self.set_goal(uid, pod, ctx);
         }
@@ -236,17 +224,12 @@ impl PodManager {
         let Some(mirrors) = &self.peers.mirrors else {
             return;
         };
-        if self
-            .missing_sources()
-            .iter()
-            .any(|source| *source != PodSource::Api)
-        {
+        let missing = self.sources.missing();
+        if missing.iter().any(|source| *source != PodSource::Api) {
             return;
         }
-        let sets = self.sets.iter();
-        let fixed = sets.filter(|(source, _)| **source != PodSource::Api);
         let statics = StaticPodSet {
-            pods: fixed.flat_map(|(_, pods)| pods.values().cloned()).collect(),
+            pods: self.sources.statics().cloned().collect(),
             ending: self.workers.ending_statics(),
         };
         if mirrors.tell(statics).is_err() {
@@ -363,11 +346,8 @@ impl PodManager {
         if goal.is_ending_static() {
             self.keep_dead_containers(uid, &pod, ctx);
         }
-        let objects = self.sets.values().filter_map(|pods| pods.get(uid));
-        if objects
-            .into_iter()
-            .any(|pod| pod.metadata.deletion_timestamp.is_some())
-        {
+        let is_deleted = |pod: &Arc<Pod>| pod.metadata.deletion_timestamp.is_some();
+        if self.sources.with_uid(uid).any(is_deleted) {
             self.ended.insert(uid.clone());
         }
         self.resizes.forget(uid);
@@ -418,18 +398,12 @@ impl PodManager {
     }
 
     fn is_desired(&self, uid: &PodUid) -> bool {
-        self.sets.values().any(|pods| pods.contains_key(uid))
+        self.sources.contains(uid)
     }
 
     /// Whether all pods of this node are known, and those that run have their workers.
     fn all_pods_known(&self) -> bool {
-        let restored = |source: &PodSource| *source == PodSource::Api && self.restored;
-        self.unmanaged.pods.is_some() && self.missing_sources().iter().all(restored)
-    }
-
-    fn missing_sources(&self) -> Vec<PodSource> {
-        let spoken = |source: &&PodSource| !self.sets.contains_key(source);
-        self.sources.iter().filter(spoken).copied().collect()
+        self.unmanaged.pods.is_some() && self.sources.are_known()
     }
 }
 

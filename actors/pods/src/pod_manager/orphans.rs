@@ -29,6 +29,8 @@ pub(super) struct UnmanagedPods {
     pub(super) alive: BTreeSet<PodUid>,
     /// Static pods that have ended, and when their dead containers are removed.
     dead: BTreeMap<PodUid, (Arc<Pod>, Instant)>,
+    /// When the logs were listed last, to find those of pods that are gone.
+    pub(super) logs_listed_at: Option<Instant>,
 }
 
 impl UnmanagedPods {
@@ -69,7 +71,7 @@ impl PodManager {
 
     /// Ends the pods in the runtime that no source desires, once every source has sent its pods.
     pub(super) fn end_orphans(&mut self, ctx: &Context<Msg>) {
-        if !self.missing_sources().is_empty() {
+        if !self.sources.missing().is_empty() {
             return;
         }
         let Some(unmanaged) = self.unmanaged.pods.take() else {
@@ -80,7 +82,7 @@ impl PodManager {
                 self.end_pod(&uid, ctx);
             }
         }
-        let desired = self.sets.values().flat_map(BTreeMap::keys);
+        let desired = self.sources.uids();
         self.workers
             .retain_user_namespaces(unmanaged.keys().chain(desired));
         let known = |uid: &PodUid| {
@@ -156,10 +158,10 @@ impl PodManager {
         let Some(unmanaged) = &self.unmanaged.pods else {
             return;
         };
-        if !self.missing_sources().is_empty() {
+        if !self.sources.missing().is_empty() {
             return;
         }
-        let desired = self.sets.values().flat_map(BTreeMap::keys);
+        let desired = self.sources.uids();
         self.workers.retain_volumes(unmanaged.keys().chain(desired));
         self.list_logs(ctx);
     }
