@@ -22,6 +22,7 @@ use crate::pleg::{self, Pleg};
 use crate::pod_cgroups::PodCgroups;
 use crate::pod_manager::{self, PodManager, PodSource, PodWorkers};
 use crate::prober::{self, Prober};
+use crate::start_limiter::StartLimiter;
 use crate::worker;
 
 /// The addresses of the area's actors.
@@ -226,6 +227,7 @@ impl PodArea<'_> {
             logs: self.addrs.logs.clone(),
             volumes: self.peers.volumes.clone(),
             cgroups: PodCgroups::new(rules.node.cgroups.clone()),
+            starts: StartLimiter::default(),
             recorder: self.recorder.clone(),
             objects: Arc::new(self.peers.objects.clone()),
             over: self.peers.listeners.over.clone(),

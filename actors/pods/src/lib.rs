@@ -21,6 +21,7 @@ pub mod collectors;
 pub mod hooks;
 pub mod hosts;
 pub mod pod_cgroups;
+pub mod start_limiter;
 pub mod termination;
 
 #[cfg(any(test, feature = "testing"))]

@@ -4,14 +4,17 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clients::runtime::RuntimeError;
+use futures_util::future::{Either, select};
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kernel::{Addr, watch};
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, PodUid, RuntimePod, SandboxId, WaitingReason};
+use logic_pods::runtime::start_limit::StartCall;
 use logic_pods::sandbox::SandboxConfig;
 use logic_volumes::MountedVolumes;
 use state::checkpoints::ContainerResources;
@@ -19,6 +22,8 @@ use state::checkpoints::ContainerResources;
 use super::metrics::PullTimings;
 use super::retries::RetryKey;
 use super::{Msg, Peers, PodGoal, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
+
+use crate::start_limiter::{StartPermit, StartRank};
 
 /// The result of a plan.
 #[derive(Debug)]
@@ -77,6 +82,8 @@ pub(super) struct PlanExecutor {
     /// Watched for the pod's end while it syncs, and for a shorter grace period.
     pub(super) goal: watch::Receiver<PodGoal>,
     pub(super) stage: PodWorkerState,
+    /// The pod's place among those that start.
+    pub(super) rank: StartRank,
     /// Whether the plan ends containers to start them again.
     pub(super) replaces: bool,
     pub(super) ips: Vec<String>,
@@ -102,6 +109,15 @@ pub(super) struct PlanProgress {
 }
 
 impl PlanExecutor {
+    /// Waits for the turn of a call that starts something; none when the pod is to end before.
+    pub(super) async fn turn(&self, call: StartCall) -> Option<StartPermit> {
+        let turn = pin!(self.peers.starts.enter(call, self.rank));
+        match select(turn, pin!(self.wait_for_end())).await {
+            Either::Left((permit, _)) => Some(permit),
+            Either::Right(((), _)) => None,
+        }
+    }
+
     /// Resolves when the pod's goal is no longer to run.
     pub(super) async fn wait_for_end(&self) {
         let mut desired = self.goal.clone();

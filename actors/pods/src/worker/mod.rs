@@ -33,7 +33,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clients::runtime::RuntimeClient;
 use kernel::watch;
@@ -59,6 +59,7 @@ pub use self::operation::completion::WorkerCompletion;
 use self::retries::Retries;
 use self::status::PublishedStatus;
 use crate::pod_cgroups::PodCgroups;
+use crate::start_limiter::StartLimiter;
 use crate::{images, logs, prober};
 
 /// Before retrying after a transient failure: a plugin that restarts, a runtime that is busy.
@@ -99,6 +100,8 @@ pub struct Peers {
     pub logs: Addr<logs::Msg>,
     pub volumes: Addr<volumes::Msg>,
     pub cgroups: PodCgroups,
+    /// Shared by all workers of the node.
+    pub starts: StartLimiter,
     pub recorder: Recorder,
     pub objects: Arc<dyn Objects>,
     /// The object manager, which may drop the objects of a pod that is over; none on a node without one.
@@ -162,6 +165,8 @@ pub struct PodWorker {
 #[derive(Debug)]
 struct PodSyncStatus {
     state: PodWorkerState,
+    /// When this worker began; none before.
+    since: Option<Instant>,
     failure: Option<PodFailure>,
     /// The grace period of a failed pod; none for the pod's own.
     grace: Option<Duration>,
@@ -194,6 +199,7 @@ impl Actor for PodWorker {
         self.checkpoint
             .load(&self.uid, &self.peers.state.checkpoints)
             .await;
+        self.sync_status.since = Some(ctx.now());
         self.reconcile(ctx)
     }
 
@@ -237,6 +243,7 @@ impl PodWorker {
             peers,
             sync_status: PodSyncStatus {
                 state: PodWorkerState::Syncing,
+                since: None,
                 failure: None,
                 grace: None,
             },

@@ -3,3 +3,4 @@
 pub mod pleg;
 pub mod runtime_class;
 pub mod runtime_state;
+pub mod start_limit;

@@ -12,6 +12,7 @@ use logic_api::pod::PodView;
 use logic_api::types::{
     EventLevel, HistoryEvent, RuntimePod, RuntimeSandbox, SandboxId, SandboxState, WaitingReason,
 };
+use logic_pods::runtime::start_limit::StartCall;
 use logic_pods::sandbox::{
     SandboxConfig, SandboxConfigError, SandboxInput, SandboxRequest, creation_failed,
     sandbox_config,
@@ -47,6 +48,8 @@ pub(super) enum SandboxError {
     Users(#[from] UserNamespaceError),
     #[error(transparent)]
     Unsupported(#[from] UserNamespaceUnsupported),
+    #[error("the pod is to end")]
+    Superseded,
     #[error("the user namespace manager does not answer")]
     Silent(#[source] kernel::AskError),
 }
@@ -60,6 +63,7 @@ impl SandboxError {
             Self::Cgroup(error) => error.to_string(),
             Self::Users(error) => error.to_string(),
             Self::Unsupported(error) => error.to_string(),
+            Self::Superseded => self.to_string(),
             Self::Silent(error) => with_cause(error),
         }
     }
@@ -78,6 +82,7 @@ impl SandboxError {
             | Self::Names(_)
             | Self::Users(_)
             | Self::Unsupported(_)
+            | Self::Superseded
             | Self::Silent(_) => creation_failed(&self.describe()),
         }
     }
@@ -86,6 +91,7 @@ impl SandboxError {
     pub(super) fn problem(&self) -> SyncProblem {
         let transient = match self {
             Self::Runtime(error) => return SyncProblem::of(error),
+            Self::Superseded => return SyncProblem::superseded(),
             Self::Config(error) => error.transient(),
             Self::Names(error) => error.transient(),
             Self::Cgroup(error) => error.transient(),
@@ -144,6 +150,8 @@ impl PlanExecutor {
         for why in &request.node_why {
             self.notify_about(self.node(), why);
         }
+        let turn = self.turn(StartCall::Sandbox).await;
+        let turn = turn.ok_or(SandboxError::Superseded)?;
         let id = match self.peers.runtime.run_sandbox(&request.config).await {
             Err(error @ RuntimeError::Interrupted { .. }) => {
                 let found = self.find_sandbox(attempt).await?;
@@ -151,6 +159,7 @@ impl PlanExecutor {
             }
             answer => answer?,
         };
+        turn.end();
         self.progress.made = Some(Arc::new(request.config));
         Ok(id)
     }

@@ -17,6 +17,7 @@ use logic_pods::container::{
 };
 use logic_pods::images::volumes;
 use logic_pods::runtime::runtime_class::HandlerFeatures;
+use logic_pods::runtime::start_limit::StartCall;
 use metrics::node::volumes as counted_volumes;
 use metrics::pods::pod_starts;
 use state::events::EventType;
@@ -53,6 +54,19 @@ struct StartFailure {
     retry_after: Duration,
     /// The running instance that must be killed; none if none runs.
     kill: Option<ContainerId>,
+}
+
+/// Why a container does not run.
+enum NotStarted {
+    Failed(StartFailure),
+    /// The pod is to end.
+    Superseded,
+}
+
+impl From<StartFailure> for NotStarted {
+    fn from(failure: StartFailure) -> Self {
+        NotStarted::Failed(failure)
+    }
 }
 
 /// The images that a container needs.
@@ -121,9 +135,12 @@ impl ContainerStart<'_> {
                     volumes: volumes.clone(),
                 };
                 let started = self.create_and_start(kind, container, &images).await;
-                started.map_err(|failed| {
-                    kill.clone_from(&failed.kill);
-                    self.report(failed)
+                started.map_err(|why| match why {
+                    NotStarted::Failed(failed) => {
+                        kill.clone_from(&failed.kill);
+                        self.report(failed)
+                    }
+                    NotStarted::Superseded => SyncProblem::superseded(),
                 })
             }
             Err(problem) => Err(problem),
@@ -219,21 +236,24 @@ impl ContainerStart<'_> {
         kind: ContainerKind,
         container: &Container,
         images: &ContainerImages,
-    ) -> Result<(), StartFailure> {
+    ) -> Result<(), NotStarted> {
         let (pod, peers) = (&self.executor.pod, &self.executor.peers);
         let node = &peers.rules.node;
         let config = self.config(kind, container, images).await?;
         files::make_container_files(pod, &config, node).await;
 
+        let turn = self.executor.turn(StartCall::Container).await;
+        let turn = turn.ok_or(NotStarted::Superseded)?;
         let created = self.create(&config).await;
         let id = created.map_err(|error| failed("CreateContainerError", &error))?;
         self.event(EventType::Normal, "Created", "Container created".to_owned());
         self.run(&id)
             .await
             .map_err(|error| failed("RunContainerError", &error))?;
+        turn.end();
         self.event(EventType::Normal, "Started", "Container started".to_owned());
         files::link_legacy_log(pod, &config, &id, node).await;
-        self.post_start(container, &id).await
+        Ok(self.post_start(container, &id).await?)
     }
 
     /// The container's configuration, after all that it refers to has been made ready.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Context, Exit};
-use logic_api::pod::is_terminal;
+use logic_api::pod::{PodView, is_terminal};
 use logic_api::types::{ContainerId, PodFailure};
 use logic_pods::pod_actions::{
     ActionGate, BackoffUpdate, PodAction, PodObservation, PodPlan, compute_pod_actions, kill,
@@ -16,6 +16,7 @@ use logic_pods::runtime::runtime_class::HandlerFeatures;
 
 use super::completion::{FetchedPod, WorkerCompletion};
 use super::repeat_guard::RuntimeWork;
+use crate::start_limiter::StartRank;
 use crate::worker::context::{PlanExecutor, PlanProgress};
 use crate::worker::executor::sandbox::addresses;
 use crate::worker::executor::start_turns::has_post_start;
@@ -162,6 +163,10 @@ impl PodWorker {
             pod: pod.clone(),
             goal: self.updates.goal.clone(),
             stage: self.sync_status.state,
+            rank: StartRank::new(
+                pod.priority(),
+                self.sync_status.since.unwrap_or_else(|| ctx.now()),
+            ),
             replaces,
             actuated: self.checkpoint.record.actuated.clone(),
             ips: self.addresses(pod),

@@ -1,0 +1,154 @@
+//! How many starts the runtime is given abreast.
+//!
+//! A runtime that is the bottleneck finishes fifty starts no sooner for having all of them at once, only the median pod
+//! later. The limit follows the times that calls take: while they take about as long as alone, more are let in; once
+//! they wait for each other inside the runtime, fewer (a gradient limit, as of Netflix' concurrency-limits).
+
+use std::time::Duration;
+
+/// Enough for a runtime that does little at a time, and to see whether it does more.
+const INITIAL_LIMIT: f64 = 8.0;
+const MIN_LIMIT: f64 = 4.0;
+const MAX_LIMIT: f64 = 256.0;
+/// Calls abreast may take so many times as long as one alone: two cores finish two at once.
+const TOLERANCE: f64 = 1.5;
+/// So many calls may wait inside the runtime, or it would be idle between two.
+const QUEUE: f64 = 2.0;
+/// The share of one call in the limit.
+const SMOOTHING: f64 = 0.2;
+/// With every call the fastest known time is taken for a little longer: machines get slower, too.
+const AGEING: f64 = 1.01;
+/// A call that takes longer, or so many times as long as the fastest, does not count any more.
+const LEAST_PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE_FACTOR: f64 = 8.0;
+
+/// The calls of a start, which take times of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartCall {
+    /// `RunPodSandbox`.
+    Sandbox,
+    /// `CreateContainer` and `StartContainer`.
+    Container,
+}
+
+/// An adaptive limit of starts abreast.
+#[derive(Clone, Debug)]
+pub struct StartLimit {
+    limit: f64,
+    /// In seconds, ageing; none before the first call.
+    fastest_sandbox: Option<f64>,
+    fastest_container: Option<f64>,
+}
+
+impl Default for StartLimit {
+    fn default() -> Self {
+        StartLimit {
+            limit: INITIAL_LIMIT,
+            fastest_sandbox: None,
+            fastest_container: None,
+        }
+    }
+}
+
+impl StartLimit {
+    /// How many calls may be under way.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it lies between MIN_LIMIT and MAX_LIMIT"
+    )]
+    pub fn allowed(&self) -> usize {
+        self.limit as usize
+    }
+
+    /// Takes in how long a call took that ended well, with so many under way at its end, itself included.
+    pub fn ended(&mut self, call: StartCall, took: Duration, abreast: usize) {
+        let took = took.as_secs_f64().max(1e-6);
+        let fastest = match call {
+            StartCall::Sandbox => &mut self.fastest_sandbox,
+            StartCall::Container => &mut self.fastest_container,
+        };
+        let alone = fastest.map_or(took, |known| took.min(known * AGEING));
+        *fastest = Some(alone);
+        // A limit that is not reached says nothing about a larger one.
+        if abreast * 2 < self.allowed() {
+            return;
+        }
+        let gradient = (TOLERANCE * alone / took).clamp(0.5, 1.0);
+        let change = match gradient < 1.0 {
+            true => SMOOTHING * (self.limit * (gradient - 1.0) + QUEUE),
+            // None waits for another: the limit doubles with each round.
+            false => 1.0,
+        };
+        self.limit = (self.limit + change).clamp(MIN_LIMIT, MAX_LIMIT);
+    }
+
+    /// After this time a call counts as stuck, and holds up nobody.
+    pub fn patience(&self, call: StartCall) -> Duration {
+        let fastest = match call {
+            StartCall::Sandbox => self.fastest_sandbox,
+            StartCall::Container => self.fastest_container,
+        };
+        let long = Duration::from_secs_f64(fastest.unwrap_or_default() * PATIENCE_FACTOR);
+        long.max(LEAST_PATIENCE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Plays calls through a runtime that works on `cores` of them at a time; returns the limit at the end.
+    fn after(calls: usize, alone: Duration, cores: usize) -> usize {
+        let mut limit = StartLimit::default();
+        limit.ended(StartCall::Sandbox, alone, 1);
+        for _ in 0..calls {
+            let abreast = limit.allowed();
+            let share = u32::try_from(abreast.div_ceil(cores)).unwrap();
+            limit.ended(StartCall::Sandbox, alone * share, abreast);
+        }
+        limit.allowed()
+    }
+
+    #[test]
+    fn few_are_let_in_where_the_runtime_is_the_bottleneck_and_many_where_it_is_not() {
+        for (cores, least, most) in [(1, 4, 5), (2, 4, 7), (8, 8, 24), (1000, 60, 256)] {
+            let limit = after(60, MS * 150, cores);
+            assert!((least..=most).contains(&limit), "{cores} cores: {limit}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_not_reached_stays() {
+        let mut limit = StartLimit::default();
+        for _ in 0..100 {
+            limit.ended(StartCall::Container, MS, 1);
+        }
+        assert_eq!(limit.allowed(), 8);
+    }
+
+    #[test]
+    fn a_machine_that_became_slow_for_good_gets_its_share_again() {
+        let mut limit = StartLimit::default();
+        limit.ended(StartCall::Sandbox, MS, 1);
+        let mut play = |calls| {
+            for _ in 0..calls {
+                limit.ended(StartCall::Sandbox, MS * 100, limit.allowed());
+            }
+            limit.allowed()
+        };
+        assert_eq!(play(20), 4);
+        assert!(play(1000) > 100);
+    }
+
+    #[test]
+    fn a_call_is_stuck_after_two_seconds_or_eight_times_the_fastest() {
+        let mut limit = StartLimit::default();
+        assert_eq!(limit.patience(StartCall::Sandbox), Duration::from_secs(2));
+        limit.ended(StartCall::Sandbox, Duration::from_secs(1), 1);
+        assert_eq!(limit.patience(StartCall::Sandbox), Duration::from_secs(8));
+        assert_eq!(limit.patience(StartCall::Container), Duration::from_secs(2));
+    }
+}
