@@ -91,7 +91,7 @@ impl StartQueue {
     }
 
     fn stuck_at(&self, (call, since): &(StartCall, Instant)) -> Instant {
-        *since + self.limit.patience(*call)
+        *since + self.limit.stuck_after(*call)
     }
 
     /// How many calls are under way that count.

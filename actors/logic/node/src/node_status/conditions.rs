@@ -85,11 +85,11 @@ pub(super) fn set(
     let was_ready = conditions
         .iter()
         .any(|held| held.type_ == READY && held.status == "True");
-    let patience = match was_ready && facts.is_starting(moment.now) {
-        true => Patience::EarlierLife,
-        false => Patience::None,
+    let unknown = match was_ready && facts.is_starting(moment.now) {
+        true => Unknown::AsBefore,
+        false => Unknown::Counts,
     };
-    let ready = not_ready(policy, facts, moment, status, patience);
+    let ready = not_ready(policy, facts, moment, status, unknown);
     let conditions = status.conditions.get_or_insert_default();
     for words in &PRESSURES {
         let pressed = facts.pressures.contains(&words.pressure);
@@ -220,10 +220,10 @@ fn set_ready(
 /// Upstream's first sync of the node's status waits for the runtime's, so that a restart tells no NotReady; here the
 /// facts come one by one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
+enum Unknown {
     /// It was ready in an earlier life, which stands until there is evidence.
-    EarlierLife,
-    None,
+    AsBefore,
+    Counts,
 }
 
 /// Everything that keeps the node from being ready, in upstream's words and order.
@@ -232,9 +232,9 @@ fn not_ready(
     facts: &NodeStatusFacts,
     moment: ClockReading,
     status: &NodeStatus,
-    patience: Patience,
+    unknown: Unknown,
 ) -> Option<String> {
-    let waits = patience == Patience::EarlierLife;
+    let waits = unknown == Unknown::AsBefore;
     let no_evidence = waits && facts.runtime.is_none();
     let mut why = Vec::new();
     if !no_evidence {
@@ -254,8 +254,8 @@ fn not_ready(
     if !no_evidence {
         why.extend(network_problem(facts));
     }
-    let unknown = |why: &&String| waits && why.as_str() == NO_CSI_NODE;
-    why.extend(facts.storage.iter().filter(|why| !unknown(why)).cloned());
+    let is_awaited = |why: &&String| waits && why.as_str() == NO_CSI_NODE;
+    why.extend(facts.storage.iter().filter(|why| !is_awaited(why)).cloned());
     why.extend(facts.shutdown.clone());
     why.extend(missing(policy.local_storage, status.capacity.as_ref()));
     aggregate(why)

@@ -19,8 +19,8 @@ const SMOOTHING: f64 = 0.2;
 /// With every call the fastest known time is taken for a little longer: machines get slower, too.
 const AGEING: f64 = 1.01;
 /// A call that takes longer, or so many times as long as the fastest, does not count any more.
-const LEAST_PATIENCE: Duration = Duration::from_secs(2);
-const PATIENCE_FACTOR: f64 = 8.0;
+const LEAST_STUCK_TIME: Duration = Duration::from_secs(2);
+const STUCK_FACTOR: f64 = 8.0;
 
 /// The calls of a start, which take times of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,13 +84,13 @@ impl StartLimit {
     }
 
     /// After this time a call counts as stuck, and holds up nobody.
-    pub fn patience(&self, call: StartCall) -> Duration {
+    pub fn stuck_after(&self, call: StartCall) -> Duration {
         let fastest = match call {
             StartCall::Sandbox => self.fastest_sandbox,
             StartCall::Container => self.fastest_container,
         };
-        let long = Duration::from_secs_f64(fastest.unwrap_or_default() * PATIENCE_FACTOR);
-        long.max(LEAST_PATIENCE)
+        let long = Duration::from_secs_f64(fastest.unwrap_or_default() * STUCK_FACTOR);
+        long.max(LEAST_STUCK_TIME)
     }
 }
 
@@ -146,9 +146,18 @@ mod tests {
     #[test]
     fn a_call_is_stuck_after_two_seconds_or_eight_times_the_fastest() {
         let mut limit = StartLimit::default();
-        assert_eq!(limit.patience(StartCall::Sandbox), Duration::from_secs(2));
+        assert_eq!(
+            limit.stuck_after(StartCall::Sandbox),
+            Duration::from_secs(2)
+        );
         limit.ended(StartCall::Sandbox, Duration::from_secs(1), 1);
-        assert_eq!(limit.patience(StartCall::Sandbox), Duration::from_secs(8));
-        assert_eq!(limit.patience(StartCall::Container), Duration::from_secs(2));
+        assert_eq!(
+            limit.stuck_after(StartCall::Sandbox),
+            Duration::from_secs(8)
+        );
+        assert_eq!(
+            limit.stuck_after(StartCall::Container),
+            Duration::from_secs(2)
+        );
     }
 }
