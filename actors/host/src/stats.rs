@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use logic_resources::pod_cgroups::{CgroupName, CgroupPolicy, Hierarchy};
+use logic_resources::pod_cgroups::{CgroupDriver, CgroupName, CgroupPolicy, Hierarchy};
 use logic_resources::summary::{
     ContainerStats, CpuStats, InterfaceStats, MemoryStats, NetworkStats, ProcessLimit,
     SummaryScope, SwapStats,
@@ -38,6 +38,8 @@ pub struct MachineStats {
     pub hierarchy: Option<Hierarchy>,
     /// The system containers: the name in the summary, and the cgroup.
     pub shown: Vec<(&'static str, String)>,
+    /// The cgroup above the pods'; none where the runtime manages them.
+    pub pods: Option<CgroupName>,
 }
 
 /// Usage of the node; what the machine does not report is none.
@@ -61,26 +63,22 @@ impl MachineStats {
             true => cgroups::own_group(&proc),
             false => groups.kubelet.clone(),
         };
-        let pods = policy.map(|policy| {
-            let name = CgroupName::parse(&policy.root).child("kubepods");
-            name.path(policy.driver)
-        });
         let shown = [
             (groups::KUBELET, kubelet),
             (groups::RUNTIME, groups.runtime.clone()),
             (groups::MISC, groups.system.clone()),
-            (groups::PODS, pods.unwrap_or_default()),
         ];
         let named = |(_, name): &(&str, String)| !name.trim_matches('/').is_empty();
         MachineStats {
             hierarchy: cgroups::hierarchy(&proc),
             proc,
             shown: shown.into_iter().filter(named).collect(),
+            pods: policy.map(|policy| CgroupName::parse(&policy.root).child("kubepods")),
         }
     }
 
-    /// Usage of the node and its system containers now.
-    pub fn read(&self, scope: SummaryScope, at: SystemTime) -> NodeFigures {
+    /// Usage of the node and its system containers now; `driver` has made the pods' cgroups.
+    pub fn read(&self, scope: SummaryScope, at: SystemTime, driver: CgroupDriver) -> NodeFigures {
         let at = Timestamp::try_from(at).ok();
         let meminfo = MemInfo::read(&self.proc).unwrap_or_default();
         let root = self.group("");
@@ -90,7 +88,7 @@ impl MachineStats {
             cpu: cpu(root.cpu_nanoseconds.or_else(|| busy(&stat)), at),
             memory: self.memory(root.memory, &meminfo, at),
             swap: swap(&meminfo, at),
-            system: self.system(at),
+            system: self.system(at, driver),
             ..NodeFigures::default()
         };
         if scope == SummaryScope::Everything {
@@ -133,8 +131,14 @@ impl MachineStats {
         Some(memory)
     }
 
-    fn system(&self, at: Option<Timestamp>) -> Vec<ContainerStats> {
-        let stats = self.shown.iter().filter_map(|(name, group)| {
+    fn system(&self, at: Option<Timestamp>, driver: CgroupDriver) -> Vec<ContainerStats> {
+        let pods = self.pods.as_ref().map(|pods| pods.path(driver));
+        let pods = pods.as_deref().map(|group| (groups::PODS, group));
+        let shown = self
+            .shown
+            .iter()
+            .map(|(name, group)| (*name, group.as_str()));
+        let stats = shown.chain(pods).filter_map(|(name, group)| {
             let CgroupStats {
                 cpu_nanoseconds,
                 memory,
@@ -142,7 +146,7 @@ impl MachineStats {
             } = self.group(group);
             let memory = memory.map(|memory| MemoryStats { time: at, ..memory });
             (cpu_nanoseconds.is_some() || memory.is_some()).then(|| ContainerStats {
-                name: (*name).to_owned(),
+                name: name.to_owned(),
                 start_time: made.and_then(|made| Timestamp::try_from(made).ok()),
                 cpu: cpu(cpu_nanoseconds, at),
                 memory,
@@ -283,19 +287,19 @@ mod tests {
                 ("kubepods/memory.current", "5000\n"),
                 ("kubepods/memory.max", "9000\n"),
                 ("kubepods/memory.stat", "anon 1\ninactive_file 1000\n"),
+                ("kubepods.slice/cpu.stat", "usage_usec 3\n"),
             ],
         );
-        let shown = vec![
-            ("pods", "/kubepods".to_owned()),
-            ("misc", "/nowhere".to_owned()),
-        ];
+        let shown = vec![("misc", "/nowhere".to_owned())];
         let machine = MachineStats {
             proc,
             hierarchy: Some(Hierarchy::V2(top)),
             shown,
+            pods: Some(CgroupName::parse("/kubepods")),
         };
         let at = SystemTime::UNIX_EPOCH;
-        let figures = machine.read(SummaryScope::Everything, at);
+        let driver = CgroupDriver::Cgroupfs;
+        let figures = machine.read(SummaryScope::Everything, at, driver);
         let memory = figures.memory.unwrap();
         let used = 600 * 1024 - 2048;
         assert_eq!(
@@ -329,7 +333,10 @@ mod tests {
             (pods.working_set_bytes, pods.available_bytes),
             (Some(4000), Some(5000))
         );
-        let small = machine.read(SummaryScope::CpuAndMemory, at);
+        let slices = machine.read(SummaryScope::CpuAndMemory, at, CgroupDriver::Systemd);
+        let pods = slices.system[0].cpu.as_ref().unwrap();
+        assert_eq!(pods.usage_core_nano_seconds, Some(3000));
+        let small = machine.read(SummaryScope::CpuAndMemory, at, driver);
         assert!(small.network.is_none() && small.rlimit.is_none() && small.cpu.is_some());
     }
 
@@ -355,8 +362,10 @@ mod tests {
             proc,
             hierarchy: Some(Hierarchy::V1(trees.into())),
             shown: Vec::new(),
+            pods: None,
         };
-        let figures = machine.read(SummaryScope::CpuAndMemory, SystemTime::UNIX_EPOCH);
+        let driver = CgroupDriver::Cgroupfs;
+        let figures = machine.read(SummaryScope::CpuAndMemory, SystemTime::UNIX_EPOCH, driver);
         assert_eq!(figures.cpu.unwrap().usage_core_nano_seconds, Some(77));
         let memory = figures.memory.unwrap();
         assert_eq!(
@@ -374,9 +383,11 @@ mod tests {
         let machine = MachineStats {
             proc: PathBuf::from("/nonexistent"),
             hierarchy: None,
-            shown: vec![("pods", "/kubepods".to_owned())],
+            shown: Vec::new(),
+            pods: Some(CgroupName::parse("/kubepods")),
         };
-        let figures = machine.read(SummaryScope::Everything, SystemTime::UNIX_EPOCH);
+        let driver = CgroupDriver::Cgroupfs;
+        let figures = machine.read(SummaryScope::Everything, SystemTime::UNIX_EPOCH, driver);
         assert!(figures.cpu.is_none() && figures.memory.is_none() && figures.system.is_empty());
         // Without cgroups `/proc/stat` counts: all but idle and iowait.
         assert_eq!(busy("cpu  1 2 3 40 50 6 7 8 9 10\n"), Some(270_000_000));

@@ -226,7 +226,10 @@ impl PodArea<'_> {
             prober: self.addrs.prober.clone(),
             logs: self.addrs.logs.clone(),
             volumes: self.peers.volumes.clone(),
-            cgroups: PodCgroups::new(rules.node.cgroups.clone()),
+            cgroups: PodCgroups::new(
+                rules.node.cgroups.clone(),
+                self.peers.runtime.cgroup_driver(),
+            ),
             starts: StartLimiter::default(),
             recorder: self.recorder.clone(),
             objects: Arc::new(self.peers.objects.clone()),

@@ -252,10 +252,13 @@ impl Pleg {
         let runtime = self.runtime.clone();
         ctx.run(async move {
             // The version comes first: container ids have the runtime's name as scheme, and it may have been swapped.
-            match runtime.version().await {
-                Ok(_) => Msg::Relisted(runtime.pods().await),
-                Err(error) => Msg::Relisted(Err(error)),
-            }
+            let listed = async {
+                runtime.version().await?;
+                // No pod begins before the first relist: a pod's cgroup has the name that this runtime reads.
+                runtime.learn_cgroup_driver().await?;
+                runtime.pods().await
+            };
+            Msg::Relisted(listed.await)
         });
     }
 
@@ -317,6 +320,7 @@ mod tests {
     use kernel::testing::{Inbox, inbox, pass, run_paused};
     use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
     use logic_api::testing::yaml::pod;
+    use logic_resources::pod_cgroups::CgroupDriver;
 
     use super::*;
     use crate::pod_manager;
@@ -402,6 +406,21 @@ spec:
                 pods.is_empty() && changed.iter().any(|uid| uid == "web")
             });
             assert_eq!(told.count(), 1, "{relists:?}");
+        });
+    }
+
+    #[test]
+    fn the_cgroup_driver_is_known_before_any_pod_begins() {
+        run_paused(|| async {
+            let node = TestNode::start().await;
+            node.script(r#"{"cgroup_driver": "systemd", "delays": {"RuntimeConfig": "3s"}}"#);
+            node.desire(&[pod(WEB)]);
+            pass(Duration::from_secs(2)).await;
+            assert_eq!(node.fake.calls(runtime_fake::Rpc::RunPodSandbox), 0);
+            node.until("web", |status| status.phase.as_deref() == Some("Running"))
+                .await;
+            let driver = *node.runtime.cgroup_driver().borrow();
+            assert_eq!(driver, Some(CgroupDriver::Systemd));
         });
     }
 

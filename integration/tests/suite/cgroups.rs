@@ -72,7 +72,7 @@ async fn a_pods_group_holds_its_containers_and_goes_with_the_last_of_them() {
         cgroups: Some(policy.clone()),
         ..NodePolicy::default()
     };
-    let cgroups = PodCgroups::new(Some(policy));
+    let cgroups = PodCgroups::new(Some(policy), kernel::watch::channel(None).1);
     let pod = guaranteed("64Mi");
     let parent = cgroups.create(&pod, &node).await.unwrap();
     assert_eq!(parent, format!("{}/kubepods/pod{UID}", rig.cgroup()));

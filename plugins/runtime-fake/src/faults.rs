@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use tonic::{Code, Status};
 
 use crate::rpc::Rpc;
-use crate::settings::{FakeSettings, FaultScript, ScriptedFault};
+use crate::settings::{CgroupDriverSetting, FakeSettings, FaultScript, ScriptedFault};
 
 /// A longer script is no script.
 const LONGEST_SCRIPT: u64 = 1 << 20;
@@ -249,6 +249,11 @@ impl FaultInjector {
         self.script
             .runtime_ready
             .unwrap_or(self.settings.runtime_ready)
+    }
+
+    pub(crate) fn cgroup_driver(&self) -> CgroupDriverSetting {
+        let scripted = self.script.cgroup_driver;
+        scripted.unwrap_or(self.settings.cgroup_driver)
     }
 
     pub(crate) fn network_ready(&self) -> bool {

@@ -73,7 +73,7 @@
 //!     {"call": "RunPodSandbox", "subject": "default/web", "times": 1, "exit": true, "after_effect": true},
 //!     {"call": "*", "delay": "5ms"}
 //!   ],
-//!   "runtime_ready": true, "network_ready": true
+//!   "runtime_ready": true, "network_ready": true, "cgroup_driver": "cgroupfs"
 //! }
 //! ```
 //!
@@ -112,7 +112,8 @@ pub use service::{ImageCalls, RuntimeCalls};
 pub use settings::annotations::AnnotationError;
 pub use settings::duration::{DurationSetting, DurationSettingError};
 pub use settings::{
-    FakeSettings, FaultCode, FaultScript, ImageSetting, ScriptedFault, SettingsError,
+    CgroupDriverSetting, FakeSettings, FaultCode, FaultScript, ImageSetting, ScriptedFault,
+    SettingsError,
 };
 pub use state::address::{AddressRange, AddressRangeError};
 pub use state::journal::{JournalError, Recovery};

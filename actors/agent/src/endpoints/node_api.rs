@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernel::{Addr, AskError};
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod};
+use logic_resources::pod_cgroups::CgroupDriver;
 use logic_resources::summary::SummaryScope;
 use pods::pod_manager;
 use resources::stats::SummaryProvider;
@@ -46,8 +47,8 @@ pub struct NodeApiPeers {
 /// What stays the same while the agent runs.
 #[derive(Debug)]
 pub struct AgentDescription {
-    /// The JSON of `/configz`.
-    pub config: Vec<u8>,
+    /// What `/configz` answers, but for the cgroup driver that the runtime reports.
+    pub config: serde_json::Value,
     pub flags: BTreeMap<String, String>,
     pub version: String,
     pub started: SystemTime,
@@ -186,7 +187,9 @@ impl KubeletHost for NodeApi {
     }
 
     async fn configz(&self) -> Result<Vec<u8>, NodeError> {
-        Ok(self.0.constant.config.clone())
+        let reported = *self.0.runtime.cgroup_driver().borrow();
+        let shown = shown_config(&self.0.constant.config, reported);
+        Ok(shown.to_string().into_bytes())
     }
 
     fn flags(&self) -> BTreeMap<String, String> {
@@ -271,9 +274,21 @@ fn as_seen(pod: &RuntimePod) -> Pod {
     }
 }
 
+/// The configuration with the runtime's cgroup driver, where it reports one: that one is in use.
+fn shown_config(config: &serde_json::Value, reported: Option<CgroupDriver>) -> serde_json::Value {
+    let mut shown = config.clone();
+    if let Some(driver) = reported {
+        shown["kubeletconfig"]["cgroupDriver"] = match driver {
+            CgroupDriver::Cgroupfs => "cgroupfs".into(),
+            CgroupDriver::Systemd => "systemd".into(),
+        };
+    }
+    shown
+}
+
 /// The JSON of `/configz`. The headers of the manifests' URL and its query, which may hold a token, are masked, as
 /// upstream masks the headers in its log.
-pub fn configz(kubelet: &config::KubeletConfiguration) -> Vec<u8> {
+pub fn configz(kubelet: &config::KubeletConfiguration) -> serde_json::Value {
     const MASKED: &str = "<masked>";
     let mut kubelet = kubelet.clone();
     for values in kubelet.static_pod_url_header.0.values_mut() {
@@ -288,8 +303,6 @@ pub fn configz(kubelet: &config::KubeletConfiguration) -> Vec<u8> {
         fields.insert("apiVersion".into(), config::API_VERSION.into());
     }
     serde_json::json!({ "kubeletconfig": value })
-        .to_string()
-        .into_bytes()
 }
 
 /// Every flag of the agent and the kubelet that is no field of the configuration, for `/flagz`.

@@ -87,6 +87,7 @@ impl RuntimeClient {
         operations::count("GetContainerEvents", began, &answer);
         let stream =
             answer.map_err(|status| RuntimeError::refused("GetContainerEvents", &status))?;
+        self.cgroup_driver.forget();
         Ok(RuntimeEvents {
             stream: stream.into_inner(),
         })

@@ -6,6 +6,7 @@
 //!
 //! Deadlines are upstream's: staging/src/k8s.io/cri-client/pkg/remote_runtime.go (1.36).
 
+mod cgroup_driver;
 mod convert;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
@@ -34,6 +35,7 @@ use thiserror::Error;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
+use self::cgroup_driver::ReportedCgroupDriver;
 pub use self::fetch::RuntimeEvents;
 pub use self::live::{ExecOutput, Handlers};
 pub use self::measured::FileSystems;
@@ -287,6 +289,7 @@ pub struct RuntimeClient {
     known: Arc<watch::Sender<RuntimeVersion>>,
     /// The version that has no stats of sandboxes; it is not asked for them again.
     coarse: Arc<watch::Sender<Option<RuntimeVersion>>>,
+    cgroup_driver: Arc<ReportedCgroupDriver>,
 }
 
 fn runtime(channel: Channel) -> RuntimeServiceClient<Channel> {
@@ -306,6 +309,7 @@ impl RuntimeClient {
             within,
             known,
             coarse: Arc::new(watch::Sender::new(None)),
+            cgroup_driver: Arc::default(),
         }
     }
 

@@ -6,9 +6,9 @@ pub mod pleg;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use prometheus::{HistogramVec, IntCounterVec};
+use prometheus::{GaugeVec, HistogramVec, IntCounterVec};
 
-use crate::registry::{SECONDS, counters, histograms};
+use crate::registry::{SECONDS, counters, gauges, histograms};
 
 pub static OPERATIONS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     counters(
@@ -53,6 +53,20 @@ pub static SANDBOX_ERRORS: LazyLock<IntCounterVec> = LazyLock::new(|| {
         &["runtime_handler"],
     )
 });
+
+/// The Kubernetes version that loses its support of a runtime as old as this one; nothing before it is known.
+static LOSING_SUPPORT: LazyLock<GaugeVec> = LazyLock::new(|| {
+    gauges(
+        "kubelet_cri_losing_support",
+        "the Kubernetes version that the currently running CRI implementation will lose support on if not upgraded.",
+        &["version"],
+    )
+});
+
+/// Shows that the runtime will not do for this version of Kubernetes.
+pub fn losing_support(version: &str) {
+    LOSING_SUPPORT.with_label_values(&[version]).set(1.0);
+}
 
 /// Whether a call succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use kernel::watch;
 use logic_api::pod::PodView;
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::pod_cgroups::{
@@ -74,6 +75,8 @@ pub struct PodCgroups(Arc<CgroupManager>);
 #[derive(Debug)]
 struct CgroupManager {
     policy: Option<CgroupPolicy>,
+    /// The runtime's own driver, which replaces the policy's; none where the runtime reports none.
+    reported: watch::Receiver<Option<CgroupDriver>>,
     hierarchy: Option<Hierarchy>,
     /// The machine's sizes of huge pages in bytes.
     page_sizes: Vec<i64>,
@@ -89,8 +92,11 @@ struct PodCgroup {
 }
 
 impl PodCgroups {
-    /// Detects the machine's hierarchy; without a policy no cgroup is ever made.
-    pub fn new(policy: Option<CgroupPolicy>) -> Self {
+    /// Detects the machine's hierarchy; without a policy no cgroup is ever made. `reported` has the runtime's driver.
+    pub fn new(
+        policy: Option<CgroupPolicy>,
+        reported: watch::Receiver<Option<CgroupDriver>>,
+    ) -> Self {
         let hierarchy = host::cgroups::hierarchy(Path::new("/proc"));
         let version = match &hierarchy {
             Some(Hierarchy::V2(_)) => 2.0,
@@ -100,16 +106,17 @@ impl PodCgroups {
         metrics::node::cgroups::VERSION.set(version);
         let sizes = host::huge_pages::read(Path::new("/sys")).into_keys();
         let sizes = sizes.filter_map(|size| i64::try_from(size).ok()).collect();
-        Self::on(policy, hierarchy, sizes)
+        Self::on((policy, reported), hierarchy, sizes)
     }
 
     fn on(
-        policy: Option<CgroupPolicy>,
+        (policy, reported): (Option<CgroupPolicy>, watch::Receiver<Option<CgroupDriver>>),
         hierarchy: Option<Hierarchy>,
         page_sizes: Vec<i64>,
     ) -> Self {
         PodCgroups(Arc::new(CgroupManager {
             policy,
+            reported,
             hierarchy,
             page_sizes,
             refused: OnceLock::new(),
@@ -188,7 +195,8 @@ impl PodCgroups {
         let writes = hierarchy.map(|hierarchy| writes(limits, hierarchy, &self.0.page_sizes));
         let writes = writes.unwrap_or_default();
         tracing::trace!(pod = %pod.uid(), "cgroup {name:?}");
-        Some((policy.driver, PodCgroup { name, writes }))
+        let driver = self.0.reported.borrow().unwrap_or(policy.driver);
+        Some((driver, PodCgroup { name, writes }))
     }
 
     fn refuse(&self, error: &PodCgroupError) {

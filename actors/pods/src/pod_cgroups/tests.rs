@@ -16,6 +16,15 @@ struct FakeCgroups {
 
 impl FakeCgroups {
     fn new(driver: CgroupDriver, make: impl FnOnce(&Path) -> Hierarchy) -> FakeCgroups {
+        FakeCgroups::reported(driver, None, make)
+    }
+
+    /// The configured driver, and the one that the runtime reports.
+    fn reported(
+        driver: CgroupDriver,
+        reported: Option<CgroupDriver>,
+        make: impl FnOnce(&Path) -> Hierarchy,
+    ) -> FakeCgroups {
         let folder = tempfile::tempdir().unwrap();
         let hierarchy = make(folder.path());
         let policy = CgroupPolicy {
@@ -25,7 +34,11 @@ impl FakeCgroups {
         };
         FakeCgroups {
             folder,
-            cgroups: PodCgroups::on(Some(policy.clone()), Some(hierarchy), vec![2 << 20]),
+            cgroups: PodCgroups::on(
+                (Some(policy.clone()), watch::channel(reported).1),
+                Some(hierarchy),
+                vec![2 << 20],
+            ),
             node: NodePolicy {
                 cgroups: Some(policy),
                 ..NodePolicy::default()
@@ -163,13 +176,29 @@ async fn with_systemd_or_without_a_policy_nothing_is_made() {
             .next()
             .is_none()
     );
-    let none = PodCgroups::on(None, None, Vec::new());
+    let none = PodCgroups::on((None, watch::channel(None).1), None, Vec::new());
     assert_eq!(
         none.create(&pod("1Gi"), &NodePolicy::default())
             .await
             .unwrap(),
         ""
     );
+}
+
+#[tokio::test]
+async fn the_driver_that_the_runtime_reports_replaces_the_configured_one() {
+    use CgroupDriver::{Cgroupfs, Systemd};
+    let systemd = "/own.slice/own-kubepods.slice/own-kubepods-podu1.slice";
+    for (configured, reported, expected) in [
+        (Cgroupfs, Some(Systemd), systemd),
+        (Systemd, Some(Cgroupfs), "/own/kubepods/podu1"),
+        (Systemd, None, systemd),
+        (Cgroupfs, None, "/own/kubepods/podu1"),
+    ] {
+        let sham = FakeCgroups::reported(configured, reported, version_1(&["cpu", "memory"]));
+        let parent = sham.cgroups.create(&pod("1Gi"), &sham.node).await.unwrap();
+        assert_eq!(parent, expected);
+    }
 }
 
 #[tokio::test]

@@ -28,6 +28,7 @@ use logic_api::pod::PodView;
 use logic_api::pod::volume_stats::VolumeMetrics;
 use logic_api::types::{PodUid, RuntimePod};
 use logic_pods::PodWorkerConfig;
+use logic_resources::pod_cgroups::CgroupDriver;
 use logic_resources::summary::pods::{
     self as pod_summary, RuntimeMeasurements, SummaryInput, WritableLayer,
 };
@@ -234,10 +235,23 @@ impl SummaryProvider {
         told: &SummaryInputs,
     ) -> Result<(NodeFigures, DiskStats), SummaryError> {
         let (machine, at) = (self.0.machine.clone(), kernel::wall());
-        let figures = self.0.machine_io.run(move || machine.read(scope, at));
+        let driver = self.cgroup_driver();
+        let figures = self
+            .0
+            .machine_io
+            .run(move || machine.read(scope, at, driver));
         let (figures, seen) =
             futures_util::future::join(figures, self.see_disks(scope, told)).await;
         Ok((figures.map_err(SummaryError::Machine)?, seen))
+    }
+
+    /// The driver that makes pods' cgroups: the runtime's, else the configured one.
+    fn cgroup_driver(&self) -> CgroupDriver {
+        let peers = &self.0.peers;
+        let reported = *peers.runtime.cgroup_driver().borrow();
+        let policy = peers.rules.node.cgroups.as_ref();
+        let configured = policy.map(|policy| policy.driver);
+        reported.or(configured).unwrap_or(CgroupDriver::Cgroupfs)
     }
 
     async fn see_disks(&self, scope: SummaryScope, told: &SummaryInputs) -> DiskStats {

@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 use crate::node::stats;
 use crate::rpc::Rpc;
 use crate::service::{blocking, list};
+use crate::settings::CgroupDriverSetting;
 use crate::settings::annotations::{ContainerTuning, SandboxTuning};
 use crate::shared::{FaultSubject, SharedNode};
 use crate::state::convert;
@@ -574,8 +575,12 @@ impl RuntimeService for RuntimeCalls {
         &self,
         _: Request<RuntimeConfigRequest>,
     ) -> RpcResult<RuntimeConfigResponse> {
+        let driver = match self.shared.faults().cgroup_driver() {
+            CgroupDriverSetting::Cgroupfs => CgroupDriver::Cgroupfs,
+            CgroupDriverSetting::Systemd => CgroupDriver::Systemd,
+        };
         let linux = LinuxRuntimeConfiguration {
-            cgroup_driver: CgroupDriver::Cgroupfs.into(),
+            cgroup_driver: driver.into(),
         };
         let work = async { Ok(RuntimeConfigResponse { linux: Some(linux) }) };
         self.shared

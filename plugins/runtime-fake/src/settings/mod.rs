@@ -45,6 +45,17 @@ pub struct FakeSettings {
     pub runtime_ready: bool,
     /// The value of the condition NetworkReady.
     pub network_ready: bool,
+    /// The answer of RuntimeConfig.
+    pub cgroup_driver: CgroupDriverSetting,
+}
+
+/// A cgroup driver by its name in the kubelet's configuration.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CgroupDriverSetting {
+    #[default]
+    Cgroupfs,
+    Systemd,
 }
 
 impl Default for FakeSettings {
@@ -63,6 +74,7 @@ impl Default for FakeSettings {
             pull_time: DurationSetting(Duration::ZERO),
             runtime_ready: true,
             network_ready: true,
+            cgroup_driver: CgroupDriverSetting::default(),
         }
     }
 }
@@ -94,6 +106,8 @@ pub struct FaultScript {
     pub runtime_ready: Option<bool>,
     /// Replaces the condition NetworkReady.
     pub network_ready: Option<bool>,
+    /// Replaces the answer of RuntimeConfig.
+    pub cgroup_driver: Option<CgroupDriverSetting>,
 }
 
 /// A scripted fault: the calls that it hits, and its effect.
