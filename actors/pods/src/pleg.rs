@@ -15,6 +15,7 @@ use clients::runtime::{RuntimeClient, RuntimeError, RuntimePodUpdate};
 use kernel::{Actor, Context, Exit, Recipient, Reply, TimerId};
 use logic_api::types::{PodUid, RuntimePod};
 use logic_pods::runtime::pleg::PlegProblem;
+use logic_resources::node::Support;
 use metrics::runtime::pleg as counted;
 use serde::Serialize;
 
@@ -76,6 +77,8 @@ pub enum RuntimeReport {
     Relisted {
         pods: BTreeMap<PodUid, RuntimePod>,
         changed: Vec<PodUid>,
+        /// Whether the runtime honours `supplementalGroupsPolicy: Strict`.
+        supplemental_groups_policy: Support,
     },
 }
 
@@ -254,8 +257,8 @@ impl Pleg {
             // The version comes first: container ids have the runtime's name as scheme, and it may have been swapped.
             let listed = async {
                 runtime.version().await?;
-                // No pod begins before the first relist: a pod's cgroup has the name that this runtime reads.
-                runtime.learn_cgroup_driver().await?;
+                // No pod begins before the first relist: its admission and its cgroup's name depend on these.
+                runtime.learn_features().await?;
                 runtime.pods().await
             };
             Msg::Relisted(listed.await)
@@ -304,9 +307,11 @@ impl Pleg {
         let mut changed: Vec<PodUid> = events.into_iter().map(|event| event.uid).collect();
         changed.dedup();
         self.last.clone_from(&pods);
-        let sent = self
-            .pod_manager
-            .tell(RuntimeReport::Relisted { pods, changed });
+        let sent = self.pod_manager.tell(RuntimeReport::Relisted {
+            pods,
+            changed,
+            supplemental_groups_policy: self.runtime.supplemental_groups_policy(),
+        });
         if let Err(full) = &sent {
             tracing::warn!("relist not handed on: {full}");
             self.last.clear();
@@ -369,7 +374,7 @@ spec:
                 uids.map(ToString::to_string).collect::<Vec<_>>()
             };
             let relisted = |msg| {
-                let pod_manager::Msg::Runtime(RuntimeReport::Relisted { pods, changed }) = msg
+                let pod_manager::Msg::Runtime(RuntimeReport::Relisted { pods, changed, .. }) = msg
                 else {
                     return None;
                 };

@@ -15,8 +15,10 @@ use tonic::{Code, Request, Status};
 use crate::configuration::AdapterConfiguration;
 use crate::connection::{ConnectError, RuntimeConnection};
 use crate::events::PendingExits;
-use crate::quirks::{Quirks, quirks};
+use crate::quirks::{EventSource, Quirks, quirks};
 
+/// The attribute of the health report that names the source of container events.
+const EVENTS: &str = "container-events";
 /// A restarted containerd is found within this much of its being ready; a try costs two system calls.
 const MAX_BACKOFF: Duration = Duration::from_millis(250);
 const INITIAL_BACKOFF: Duration = Duration::from_millis(10);
@@ -56,6 +58,7 @@ enum BackendError {
 pub(crate) struct RuntimeBackend {
     configuration: Arc<AdapterConfiguration>,
     state: watch::Receiver<BackendState>,
+    health: Health,
     unsettled: PendingExits,
 }
 
@@ -65,7 +68,11 @@ impl RuntimeBackend {
         let configuration = Arc::new(configuration);
         let (sender, mut state) = watch::channel(BackendState::Unknown);
         health.degraded(format!("connecting to {}", place(&configuration)));
-        tokio::spawn(keep_connected(Arc::clone(&configuration), sender, health));
+        tokio::spawn(keep_connected(
+            Arc::clone(&configuration),
+            sender,
+            health.clone(),
+        ));
         // Past this time the plugin is up and degraded; the loop goes on.
         drop(
             tokio::time::timeout(
@@ -77,6 +84,7 @@ impl RuntimeBackend {
         Self {
             configuration,
             state,
+            health,
             unsettled: PendingExits::default(),
         }
     }
@@ -100,6 +108,11 @@ impl RuntimeBackend {
                 place(&self.configuration)
             ))),
         }
+    }
+
+    /// Has the health report show where container events come from: what the runtime's answer tells of it.
+    pub(crate) fn report_events(&self, events: EventSource) {
+        self.health.attribute(EVENTS, events.name());
     }
 
     /// Returns the answer for a caller whose call the runtime did not finish.
@@ -193,14 +206,14 @@ async fn open(configuration: &AdapterConfiguration) -> Result<OpenedBackend, Bac
     );
     let mut backend = format!("{} {}", version.runtime_name, version.runtime_version);
     backend.truncate(backend.floor_char_boundary(LONGEST_VERSION));
-    let attributes = BTreeMap::from([
+    let mut attributes = BTreeMap::from([
         ("backend".to_owned(), backend),
-        (
-            "container-events".to_owned(),
-            quirks.events.name().to_owned(),
-        ),
         ("endpoint".to_owned(), configuration.endpoint()),
     ]);
+    // A runtime may have its own events switched off: only its answer to the agent's call tells.
+    if quirks.events != EventSource::Native {
+        attributes.insert(EVENTS.to_owned(), quirks.events.name().to_owned());
+    }
     Ok((ConnectedBackend { connection, quirks }, ended, attributes))
 }
 

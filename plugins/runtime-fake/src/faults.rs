@@ -256,6 +256,11 @@ impl FaultInjector {
         scripted.unwrap_or(self.settings.cgroup_driver)
     }
 
+    pub(crate) fn supplemental_groups_policy(&self) -> bool {
+        let scripted = self.script.supplemental_groups_policy;
+        scripted.unwrap_or(self.settings.supplemental_groups_policy)
+    }
+
     pub(crate) fn network_ready(&self) -> bool {
         self.script
             .network_ready

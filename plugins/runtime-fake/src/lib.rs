@@ -73,7 +73,8 @@
 //!     {"call": "RunPodSandbox", "subject": "default/web", "times": 1, "exit": true, "after_effect": true},
 //!     {"call": "*", "delay": "5ms"}
 //!   ],
-//!   "runtime_ready": true, "network_ready": true, "cgroup_driver": "cgroupfs"
+//!   "runtime_ready": true, "network_ready": true, "cgroup_driver": "cgroupfs",
+//!   "supplemental_groups_policy": true
 //! }
 //! ```
 //!

@@ -40,11 +40,16 @@ pub(super) fn enforcement(config: &NodeConfig, machine: &MachineFacts) -> Resour
             .filter_map(huge_page_name)
             .collect(),
         swap: host::cgroups::limits_swap(Path::new("/"), cgroups).then_some(swap),
-        oom: match kubelet.single_process_oom_kill {
-            Some(false) => OomKill::WholeContainer,
-            Some(true) | None => OomKill::SingleProcess,
-        },
+        oom: oom_kill(kubelet.single_process_oom_kill),
         memory_qos: config.gates.enabled("MemoryQoS").then(memory_qos),
+    }
+}
+
+/// `singleProcessOOMKill`, which is false unless it is set; cgroup v1 knows nothing else than single processes.
+fn oom_kill(single_process: Option<bool>) -> OomKill {
+    match single_process {
+        Some(true) => OomKill::SingleProcess,
+        Some(false) | None => OomKill::WholeContainer,
     }
 }
 
@@ -56,6 +61,16 @@ fn millionths(factor: f64) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Upstream's TestGenerateLinuxContainerConfigResources with the defaults of `NewMainKubelet`.
+    #[test]
+    fn a_container_out_of_memory_is_killed_as_a_whole_unless_the_configuration_says_otherwise() {
+        use OomKill::{SingleProcess, WholeContainer};
+        assert_eq!(
+            [None, Some(false), Some(true)].map(oom_kill),
+            [WholeContainer, WholeContainer, SingleProcess]
+        );
+    }
 
     #[test]
     fn a_factor_is_counted_in_millionths() {

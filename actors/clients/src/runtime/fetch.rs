@@ -87,7 +87,7 @@ impl RuntimeClient {
         operations::count("GetContainerEvents", began, &answer);
         let stream =
             answer.map_err(|status| RuntimeError::refused("GetContainerEvents", &status))?;
-        self.cgroup_driver.forget();
+        self.features.forget();
         Ok(RuntimeEvents {
             stream: stream.into_inner(),
         })

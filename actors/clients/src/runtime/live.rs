@@ -172,11 +172,7 @@ impl RuntimeClient {
 
     /// The features of each handler. A runtime that does not list any has the default handler alone.
     pub async fn handlers(&self) -> Result<Handlers, RuntimeError> {
-        let request = cri::StatusRequest { verbose: false };
-        let method = async |channel, request| runtime(channel).status(request).await;
-        let answer = self
-            .idempotent("Status", self.within, request, method)
-            .await?;
+        let answer = self.status().await?;
         let handlers = answer.runtime_handlers.into_iter().map(|handler| {
             let features = handler.features.unwrap_or_default();
             let features = HandlerFeatures {

@@ -6,10 +6,10 @@
 //!
 //! Deadlines are upstream's: staging/src/k8s.io/cri-client/pkg/remote_runtime.go (1.36).
 
-mod cgroup_driver;
 mod convert;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
+mod features;
 mod fetch;
 mod live;
 mod measured;
@@ -35,7 +35,7 @@ use thiserror::Error;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use self::cgroup_driver::ReportedCgroupDriver;
+use self::features::ReportedFeatures;
 pub use self::fetch::RuntimeEvents;
 pub use self::live::{ExecOutput, Handlers};
 pub use self::measured::FileSystems;
@@ -289,7 +289,7 @@ pub struct RuntimeClient {
     known: Arc<watch::Sender<RuntimeVersion>>,
     /// The version that has no stats of sandboxes; it is not asked for them again.
     coarse: Arc<watch::Sender<Option<RuntimeVersion>>>,
-    cgroup_driver: Arc<ReportedCgroupDriver>,
+    features: Arc<ReportedFeatures>,
 }
 
 fn runtime(channel: Channel) -> RuntimeServiceClient<Channel> {
@@ -309,7 +309,7 @@ impl RuntimeClient {
             within,
             known,
             coarse: Arc::new(watch::Sender::new(None)),
-            cgroup_driver: Arc::default(),
+            features: Arc::default(),
         }
     }
 
@@ -456,7 +456,7 @@ impl RuntimeClient {
     ) -> Result<ContainerId, RuntimeError> {
         let request = cri::CreateContainerRequest {
             pod_sandbox_id: sandbox.as_str().to_owned(),
-            config: Some(convert::container_config(container, &pod.annotations)),
+            config: Some(convert::container_config(container, pod)),
             sandbox_config: Some(convert::sandbox_config(pod)),
         };
         let answer = self
@@ -531,10 +531,14 @@ impl RuntimeClient {
         )
     }
 
-    /// The image; none if it is not present.
-    pub async fn image(&self, name: &str) -> Result<Option<RuntimeImage>, RuntimeError> {
+    /// The image; none if it is not present. It is asked for with the annotations of the pod that needs it.
+    pub async fn image(
+        &self,
+        name: &str,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<Option<RuntimeImage>, RuntimeError> {
         let request = cri::ImageStatusRequest {
-            image: Some(convert::image_spec(name)),
+            image: Some(convert::annotated_image(name, annotations)),
             verbose: false,
         };
         let answer = self

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use logic_api::types::{ContainerId, SandboxId};
 use logic_node::node_status::{RuntimeCondition, RuntimeHandler, RuntimeStatus};
-use logic_resources::node::Support;
 use proto::cri;
 
+use super::features::support;
 use super::{RuntimeClient, RuntimeError, malformed, runtime};
 
 /// The streams to open of a container.
@@ -110,11 +110,7 @@ impl RuntimeClient {
             true => self.version().await?,
             false => self.known(),
         };
-        let request = cri::StatusRequest { verbose: false };
-        let method = async |channel, request| runtime(channel).status(request).await;
-        let answer = self
-            .idempotent("Status", self.within, request, method)
-            .await?;
+        let answer = self.status().await?;
         let conditions = answer.status.unwrap_or_default().conditions;
         let condition = |name: &str| {
             let found = conditions.iter().find(|one| one.r#type == name)?;
@@ -143,13 +139,6 @@ impl RuntimeClient {
                 .map(|features| support(features.supplemental_groups_policy)),
             handlers: answer.runtime_handlers.into_iter().map(handler).collect(),
         })
-    }
-}
-
-fn support(can: bool) -> Support {
-    match can {
-        true => Support::Yes,
-        false => Support::No,
     }
 }
 

@@ -55,7 +55,8 @@ impl ImagePuller {
         if request.wanted.policy == PullPolicy::Always {
             return ImageCheck::Absent;
         }
-        match self.runtime.image(&request.image).await {
+        let annotations = request.wanted.annotations();
+        match self.runtime.image(&request.image, annotations).await {
             Ok(Some(image)) => self.verified(request, image).await,
             Ok(None) => ImageCheck::Absent,
             Err(error) => ImageCheck::Failed(error),
@@ -216,7 +217,10 @@ impl ImagePuller {
             .pull(pull)
             .await
             .map_err(|error| error.as_grpc())?;
-        let looked_up = self.runtime.image(reference.as_str()).await;
+        let looked_up = self
+            .runtime
+            .image(reference.as_str(), request.wanted.annotations());
+        let looked_up = looked_up.await;
         let image = looked_up.map_err(|error| error.as_grpc())?;
         Ok(image.unwrap_or(RuntimeImage {
             reference,

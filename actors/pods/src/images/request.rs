@@ -1,5 +1,6 @@
 //! Requests to the image manager, and their answers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,6 +74,12 @@ impl ImageRequest {
     pub fn within(mut self, sandbox: Arc<SandboxConfig>) -> Self {
         self.sandbox = Some(sandbox);
         self
+    }
+
+    /// The pod's annotations, by which a runtime may look for an image.
+    pub(super) fn annotations(&self) -> &BTreeMap<String, String> {
+        const NONE: &BTreeMap<String, String> = &BTreeMap::new();
+        self.pod.metadata.annotations.as_ref().unwrap_or(NONE)
     }
 
     /// Upstream's back-off key: a failed pull of one pod does not hold up another.

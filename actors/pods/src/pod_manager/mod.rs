@@ -32,7 +32,7 @@ use logic_api::types::{PodFailure, PodUid};
 use logic_pods::admission::NodeShutdown;
 use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
-use logic_resources::node::NodeFacts;
+use logic_resources::node::{NodeFacts, Support};
 use logic_resources::thresholds::Signal;
 use serde::Serialize;
 use state::checkpoints;
@@ -122,7 +122,12 @@ impl Actor for PodManager {
             Msg::SetPods { source, pods } => self.set(source, pods, ctx),
             Msg::Restored { pods } => self.restored(pods, ctx),
             Msg::Runtime(RuntimeReport::Observed(observed)) => self.observed(observed),
-            Msg::Runtime(RuntimeReport::Relisted { pods, changed }) => {
+            Msg::Runtime(RuntimeReport::Relisted {
+                pods,
+                changed,
+                supplemental_groups_policy,
+            }) => {
+                self.set_supplemental_groups_policy(supplemental_groups_policy);
                 self.relisted(&pods, &changed, ctx);
             }
             Msg::Worker(WorkerReport::Stopped { uid }) => self.stopped(&uid, ctx),
@@ -261,6 +266,14 @@ impl PodManager {
         self.node.facts = Arc::new(facts);
         self.workers
             .set_host_ips(logic_node::node_status::host_ips(node));
+    }
+
+    fn set_supplemental_groups_policy(&mut self, supported: Support) {
+        if self.node.facts.supplemental_groups_policy != supported {
+            let mut facts = NodeFacts::clone(&self.node.facts);
+            facts.supplemental_groups_policy = supported;
+            self.node.facts = Arc::new(facts);
+        }
     }
 
     fn answer_query(&self, query: PodQuery) {

@@ -29,6 +29,7 @@ use tonic::{Code, Status};
 use crate::backend::{ConnectedBackend, RuntimeBackend};
 use crate::configuration::Flavour;
 use crate::grpc::{self, Frames};
+use crate::quirks::EventSource;
 use crate::relay::Relay;
 
 /// The method that this module answers.
@@ -47,6 +48,7 @@ pub(crate) async fn native(
     let mut connection = connected.connection.clone();
     let mut sending = Box::pin(async move { connection.send(request).await });
     let Ok(answer) = tokio::time::timeout(REFUSAL_TIMEOUT, &mut sending).await else {
+        backend.report_events(EventSource::Native);
         let place = backend.place();
         let late = async move {
             match sending.await {
@@ -59,15 +61,25 @@ pub(crate) async fn native(
     let answer = answer.map_err(|error| backend.lost(error))?;
     match grpc::ended(answer.headers()) {
         Some(Code::Unimplemented) if backend.configuration().flavour == Flavour::Containerd => {
+            backend.report_events(EventSource::FromContainerd);
             translated(backend, connected, permit).await
         }
         Some(Code::Ok) if connected.quirks.empty_stream_means_off => {
+            backend.report_events(EventSource::Absent);
             Err(Status::unimplemented(format!(
                 "{} has its container events switched off: set enable_pod_events = true in its configuration",
                 backend.place()
             )))
         }
-        _ => Ok(answer.map(|body| Body::new(Relay::new(body, backend.place(), permit)))),
+        refused => {
+            match refused {
+                Some(Code::Unimplemented) => backend.report_events(EventSource::Absent),
+                // Any other refusal says nothing of what the runtime can do.
+                Some(_) => {}
+                None => backend.report_events(EventSource::Native),
+            }
+            Ok(answer.map(|body| Body::new(Relay::new(body, backend.place(), permit))))
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use prost::Message;
 use proto::cri::{self, ContainerEventResponse};
+use proto::plugin::HealthRequest;
 use runtime_adapter::Flavour;
 use tokio::sync::mpsc;
 use tonic::Code;
@@ -72,6 +73,35 @@ async fn events_that_are_switched_off_or_absent_are_unimplemented() {
         "{absent}"
     );
     assert!(runtime.calls_of("GetContainerEvents").is_empty());
+}
+
+#[tokio::test]
+async fn the_health_report_says_of_events_what_the_runtime_answered() {
+    type Answer = fn() -> ScriptedAnswer;
+    let open: Answer = || ScriptedAnswer::Never;
+    let off: Answer = || refused(Code::Ok, "");
+    let unknown: Answer = || refused(Code::Unimplemented, "unknown method");
+    for (version, answer, before, after) in [
+        ("1.33.0", open, None, Some("native")),
+        ("1.33.0", off, None, Some("none")),
+        ("1.33.0", unknown, None, Some("none")),
+        ("1.24.1", off, Some("none"), Some("none")),
+    ] {
+        let script = move |_: &_| answer();
+        let (bench, _runtime) = AdapterRig::start(Flavour::Crio, ("cri-o", version), script).await;
+        let reported = async || {
+            let question = HealthRequest {
+                interval_ms: 60_000,
+            };
+            let report = bench.plugin.base().health(question).await;
+            let report = report.unwrap().into_inner().message().await.unwrap();
+            report.unwrap().attributes.remove("container-events")
+        };
+        assert_eq!(reported().await.as_deref(), before, "{version}");
+        let request = cri::GetEventsRequest {};
+        drop(bench.client().get_container_events(request).await);
+        assert_eq!(reported().await.as_deref(), after, "{version}");
+    }
 }
 
 #[tokio::test]

@@ -202,7 +202,7 @@ pub(super) fn status(shared: &SharedNode, verbose: bool) -> StatusResponse {
             })
             .collect(),
         features: Some(RuntimeFeatures {
-            supplemental_groups_policy: true,
+            supplemental_groups_policy: faults.supplemental_groups_policy(),
             user_namespaces_host_network: false,
             mount_options: false,
         }),

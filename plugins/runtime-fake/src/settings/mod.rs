@@ -47,6 +47,8 @@ pub struct FakeSettings {
     pub network_ready: bool,
     /// The answer of RuntimeConfig.
     pub cgroup_driver: CgroupDriverSetting,
+    /// Whether Status reports the feature.
+    pub supplemental_groups_policy: bool,
 }
 
 /// A cgroup driver by its name in the kubelet's configuration.
@@ -75,6 +77,7 @@ impl Default for FakeSettings {
             runtime_ready: true,
             network_ready: true,
             cgroup_driver: CgroupDriverSetting::default(),
+            supplemental_groups_policy: true,
         }
     }
 }
@@ -108,6 +111,8 @@ pub struct FaultScript {
     pub network_ready: Option<bool>,
     /// Replaces the answer of RuntimeConfig.
     pub cgroup_driver: Option<CgroupDriverSetting>,
+    /// Replaces the feature in Status.
+    pub supplemental_groups_policy: Option<bool>,
 }
 
 /// A scripted fault: the calls that it hits, and its effect.

@@ -4,6 +4,7 @@ use logic_api::linux::UserNamespace;
 use logic_pods::container::{
     ContainerConfig, ContainerMount, Device, MountAccess, MountOrigin, MountPropagation,
 };
+use logic_pods::sandbox::SandboxConfig;
 use logic_pods::security::Security;
 use logic_pods::security::app_armor::AppArmor;
 use logic_resources::resources::LinuxResources;
@@ -11,15 +12,26 @@ use logic_volumes::Relabel;
 use proto::cri;
 
 use super::{
-    StringMap, groups_policy, image_spec, mappings, namespaces, number, se_linux, seccomp,
+    StringMap, annotated_image, groups_policy, mappings, namespaces, number, se_linux, seccomp,
     string_map,
 };
 
-/// `pod` has the annotations of the pod, which go with the images that it mounts.
+/// The pod, as it goes with the images that its containers mount.
+#[derive(Clone, Copy)]
+struct ImagePod<'a> {
+    annotations: &'a StringMap,
+    runtime_handler: &'a str,
+}
+
+/// `pod` has the pod's annotations and runtime handler, which go with the images that it mounts.
 pub(in crate::runtime) fn container_config(
     config: &ContainerConfig,
-    pod: &StringMap,
+    pod: &SandboxConfig,
 ) -> cri::ContainerConfig {
+    let owner = ImagePod {
+        annotations: &pod.annotations,
+        runtime_handler: &pod.runtime_handler,
+    };
     let env = |(key, value): &(String, String)| cri::KeyValue {
         key: key.clone(),
         value: value.clone().into_bytes(),
@@ -41,7 +53,7 @@ pub(in crate::runtime) fn container_config(
         mounts: config
             .mounts
             .iter()
-            .map(|each| mount(each, config.security.namespaces.users, pod))
+            .map(|each| mount(each, config.security.namespaces.users, owner))
             .collect(),
         devices: config.devices.iter().map(device).collect(),
         labels: string_map(&config.labels),
@@ -135,7 +147,7 @@ fn huge_pages((page_size, limit): (&String, &u64)) -> cri::HugepageLimit {
     }
 }
 
-fn mount(mount: &ContainerMount, owners: UserNamespace, pod: &StringMap) -> cri::Mount {
+fn mount(mount: &ContainerMount, owners: UserNamespace, pod: ImagePod<'_>) -> cri::Mount {
     let (image, image_sub_path) = match &mount.origin {
         MountOrigin::Image {
             image,
@@ -144,8 +156,8 @@ fn mount(mount: &ContainerMount, owners: UserNamespace, pod: &StringMap) -> cri:
         } => {
             let image = cri::ImageSpec {
                 user_specified_image: user_spec.clone(),
-                annotations: string_map(pod),
-                ..image_spec(image)
+                runtime_handler: pod.runtime_handler.to_owned(),
+                ..annotated_image(image, pod.annotations)
             };
             (Some(image), sub_path.clone())
         }
@@ -310,13 +322,18 @@ mod tests {
             sub_path: "a".into(),
         };
         let notes = StringMap::from([("team".to_owned(), "a".to_owned())]);
-        let made = mount(&mounted(MountAccess::ReadOnly, image), USERS, &notes);
+        let pod = ImagePod {
+            annotations: &notes,
+            runtime_handler: "kata",
+        };
+        let made = mount(&mounted(MountAccess::ReadOnly, image), USERS, pod);
         let image = made.image.unwrap();
         assert_eq!(
             (image.image.as_str(), image.user_specified_image.as_str()),
             ("sha256:2", "tools:1")
         );
         assert_eq!(image.annotations["team"], "a");
+        assert_eq!(image.runtime_handler, "kata");
         assert_eq!((made.image_sub_path.as_str(), made.readonly), ("a", true));
         assert_eq!(
             (made.uid_mappings.len(), made.gid_mappings[0].host_id),
@@ -329,7 +346,7 @@ mod tests {
         ];
         for (access, read_only, recursive) in cases {
             let mounted = mounted(access, MountOrigin::Hosts);
-            let made = mount(&mounted, UserNamespace::Node, &StringMap::new());
+            let made = mount(&mounted, UserNamespace::Node, pod);
             assert_eq!(
                 (made.readonly, made.recursive_read_only),
                 (read_only, recursive)

@@ -31,6 +31,14 @@ pub(super) fn image_spec(image: &str) -> cri::ImageSpec {
     }
 }
 
+/// The image with the annotations of the pod that needs it.
+pub(super) fn annotated_image(image: &str, pod: &StringMap) -> cri::ImageSpec {
+    cri::ImageSpec {
+        annotations: string_map(pod),
+        ..image_spec(image)
+    }
+}
+
 /// The image goes with the pod's annotations, but without its runtime handler: that is in the sandbox's configuration,
 /// and upstream names it here behind a gate that is off (`RuntimeClassInImageCriApi`).
 pub(super) fn pull_request(pull: ImagePull<'_>) -> cri::PullImageRequest {
@@ -229,5 +237,16 @@ mod tests {
             ..Default::default()
         };
         assert_eq!((request.image, request.auth), (Some(expected), None));
+    }
+
+    #[test]
+    fn an_image_is_looked_for_with_its_pods_annotations() {
+        let notes = StringMap::from([("team".to_owned(), "a".to_owned())]);
+        let made = annotated_image("test", &notes);
+        assert_eq!(
+            (made.image.as_str(), made.annotations["team"].as_str()),
+            ("test", "a")
+        );
+        assert!(made.runtime_handler.is_empty());
     }
 }

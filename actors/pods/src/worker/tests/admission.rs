@@ -51,6 +51,24 @@ fn a_pod_without_room_fails_and_says_what_was_missing() {
 }
 
 #[test]
+fn strict_supplemental_groups_are_admitted_where_the_runtime_honours_them() {
+    let strict = "securityContext: {supplementalGroupsPolicy: Strict}";
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(&wanting("web", "1", strict))]);
+        node.until("web", phase("Running")).await;
+    });
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.script(r#"{"supplemental_groups_policy": false}"#);
+        node.desire(&[pod(&wanting("web", "1", strict))]);
+        let status = node.until("web", phase("Failed")).await;
+        let reason = status.reason.as_deref();
+        assert_eq!(reason, Some("SupplementalGroupsPolicyNotSupported"));
+    });
+}
+
+#[test]
 fn a_critical_pod_takes_the_room_of_another_and_begins_when_that_has_ended() {
     run_paused(|| async {
         let node = TestNode::start().await;

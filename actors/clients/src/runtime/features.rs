@@ -1,8 +1,10 @@
-//! The runtime's cgroup driver: pods' cgroups have the names that this runtime reads.
+//! What the runtime reports of itself before any pod begins: its cgroup driver, for pods' cgroups have the names that
+//! this runtime reads; and its features, by which pods are admitted.
 //!
-//! Upstream: cmd/kubelet/app/server.go (getCgroupDriverFromCRI), 1.36.
+//! Upstream: cmd/kubelet/app/server.go (getCgroupDriverFromCRI), pkg/kubelet/nodestatus/setters.go (NodeFeatures), 1.36.
 
 use kernel::watch;
+use logic_resources::node::Support;
 use logic_resources::pod_cgroups::CgroupDriver;
 use proto::cri;
 
@@ -11,25 +13,27 @@ use super::{RuntimeClient, RuntimeError, RuntimeVersion, malformed, runtime};
 /// The Kubernetes version that no longer runs with a runtime without `RuntimeConfig`.
 const LAST_SUPPORT: &str = "1.37.0";
 
-/// The driver that the runtime reported.
+/// The features that the runtime reported.
 #[derive(Debug)]
-pub(super) struct ReportedCgroupDriver {
+pub(super) struct ReportedFeatures {
     /// None where the runtime does not report one: the configured one counts.
     driver: watch::Sender<Option<CgroupDriver>>,
+    groups: watch::Sender<Support>,
     /// The version that was asked; none asks again.
     asked: watch::Sender<Option<RuntimeVersion>>,
 }
 
-impl Default for ReportedCgroupDriver {
+impl Default for ReportedFeatures {
     fn default() -> Self {
-        ReportedCgroupDriver {
+        ReportedFeatures {
             driver: watch::Sender::new(None),
+            groups: watch::Sender::new(Support::No),
             asked: watch::Sender::new(None),
         }
     }
 }
 
-impl ReportedCgroupDriver {
+impl ReportedFeatures {
     /// Has the runtime asked again: it may have restarted with another configuration.
     pub(super) fn forget(&self) {
         self.asked.send_replace(None);
@@ -39,41 +43,70 @@ impl ReportedCgroupDriver {
 impl RuntimeClient {
     /// The driver that the runtime reported last; none before its first report, or where it reports none.
     pub fn cgroup_driver(&self) -> watch::Receiver<Option<CgroupDriver>> {
-        self.cgroup_driver.driver.subscribe()
+        self.features.driver.subscribe()
     }
 
-    /// Asks the runtime for its cgroup driver, once for each version and each stream of events.
+    /// Whether the runtime honours `supplementalGroupsPolicy: Strict`, as it reported last; no before its first report.
+    pub fn supplemental_groups_policy(&self) -> Support {
+        *self.features.groups.borrow()
+    }
+
+    /// Asks the runtime for its cgroup driver and its features, once for each version and each stream of events.
     ///
     /// # Errors
-    /// Any but [`RuntimeError::is_unimplemented`]: a pod's cgroup cannot be named before the runtime has answered.
-    pub async fn learn_cgroup_driver(&self) -> Result<(), RuntimeError> {
+    /// Any but that the runtime has no `RuntimeConfig`: no pod is admitted or placed before the runtime has answered.
+    pub async fn learn_features(&self) -> Result<(), RuntimeError> {
         let known = self.known();
-        if self.cgroup_driver.asked.borrow().as_ref() == Some(&known) {
+        if self.features.asked.borrow().as_ref() == Some(&known) {
             return Ok(());
         }
+        let asked = futures_util::future::try_join(self.ask_driver(), self.status());
+        let (driver, status) = asked.await?;
+        let before = self.features.driver.send_replace(driver);
+        if before != driver {
+            tracing::info!(?driver, "the runtime's cgroup driver");
+        }
+        let honours = |features: cri::RuntimeFeatures| features.supplemental_groups_policy;
+        self.features
+            .groups
+            .send_replace(support(status.features.is_some_and(honours)));
+        self.features.asked.send_replace(Some(known));
+        Ok(())
+    }
+
+    async fn ask_driver(&self) -> Result<Option<CgroupDriver>, RuntimeError> {
         let request = cri::RuntimeConfigRequest {};
         let method = async |channel, request| runtime(channel).runtime_config(request).await;
         let answer = self
             .idempotent("RuntimeConfig", self.within, request, method)
             .await;
-        let driver = match answer {
+        match answer {
             // A runtime that tells nothing of Linux would read as systemd.
-            Ok(answer) => answer.linux.map(read).transpose()?,
+            Ok(answer) => answer.linux.map(read).transpose(),
             Err(error) if error.is_unimplemented() => {
                 metrics::runtime::losing_support(LAST_SUPPORT);
                 tracing::info!(
                     "the runtime has no RuntimeConfig: the configured cgroupDriver counts"
                 );
-                None
+                Ok(None)
             }
-            Err(error) => return Err(error),
-        };
-        let before = self.cgroup_driver.driver.send_replace(driver);
-        if before != driver {
-            tracing::info!(?driver, "the runtime's cgroup driver");
+            Err(error) => Err(error),
         }
-        self.cgroup_driver.asked.send_replace(Some(known));
-        Ok(())
+    }
+
+    /// The runtime's answer to `Status`.
+    pub(super) async fn status(&self) -> Result<cri::StatusResponse, RuntimeError> {
+        let request = cri::StatusRequest { verbose: false };
+        let method = async |channel, request| runtime(channel).status(request).await;
+        self.idempotent("Status", self.within, request, method)
+            .await
+    }
+}
+
+pub(super) fn support(can: bool) -> Support {
+    match can {
+        true => Support::Yes,
+        false => Support::No,
     }
 }
 
@@ -126,7 +159,7 @@ mod tests {
 
         async fn learn(&self) -> Result<Option<CgroupDriver>, RuntimeError> {
             self.client.version().await?;
-            self.client.learn_cgroup_driver().await?;
+            self.client.learn_features().await?;
             Ok(*self.client.cgroup_driver().borrow())
         }
     }
@@ -148,6 +181,20 @@ mod tests {
                 let _events = rig.client.events().await.unwrap();
                 assert!(rig.learn().await.is_err());
                 assert_eq!(*rig.client.cgroup_driver().borrow(), Some(driver));
+            }
+        });
+    }
+
+    /// Upstream's TestNodeFeatures (setters_test.go), its part on what the runtime says.
+    #[test]
+    fn the_runtime_says_whether_it_keeps_supplemental_groups_strict() {
+        run_paused(|| async {
+            for (reported, expected) in [(true, Support::Yes), (false, Support::No)] {
+                let rig = Rig::start();
+                assert_eq!(rig.client.supplemental_groups_policy(), Support::No);
+                rig.script(&format!(r#"{{"supplemental_groups_policy": {reported}}}"#));
+                rig.learn().await.unwrap();
+                assert_eq!(rig.client.supplemental_groups_policy(), expected);
             }
         });
     }
