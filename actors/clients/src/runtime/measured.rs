@@ -1,9 +1,13 @@
 //! The runtime's stats of sandboxes and containers, and of its file systems.
 
+use futures_util::stream::{self, StreamExt};
 use logic_resources::summary::pods::{RuntimeMeasurements, WritableLayer};
 use proto::cri;
 
 use super::{RuntimeClient, RuntimeError, convert, images, runtime};
+
+/// Sandboxes that are measured side by side, where the runtime does not measure them all in one call.
+const STATS_AT_ONCE: usize = 8;
 
 /// The runtime's file systems for images and for containers' writable layers; the first of each counts.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,7 +38,71 @@ impl RuntimeClient {
                 self.coarse.send_replace(Some(asked));
                 self.measured_containers().await
             }
+            Err(error @ RuntimeError::Refused { .. }) if !error.is_deadline() => {
+                self.measured_one_by_one(error).await
+            }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Stats of each ready sandbox that has any. containerd before 2.0 refuses the whole list for one sandbox that has
+    /// ended.
+    ///
+    /// # Errors
+    /// `refusal`, where no sandbox can be measured either.
+    async fn measured_one_by_one(
+        &self,
+        refusal: RuntimeError,
+    ) -> Result<RuntimeMeasurements, RuntimeError> {
+        let ready = self.ready_sandboxes().await?;
+        let asked = ready.len();
+        let answers = stream::iter(ready)
+            .map(async |id| self.sandbox_stats(&id).await)
+            .buffered(STATS_AT_ONCE);
+        let found: Vec<_> = answers.filter_map(async |stats| stats).collect().await;
+        if found.is_empty() && asked > 0 {
+            return Err(refusal);
+        }
+        tracing::debug!(
+            "{} of {asked} sandboxes measured one by one: {}",
+            found.len(),
+            refusal.describe()
+        );
+        Ok(convert::sandboxes(found))
+    }
+
+    async fn ready_sandboxes(&self) -> Result<Vec<String>, RuntimeError> {
+        let ready = cri::PodSandboxStateValue {
+            state: cri::PodSandboxState::SandboxReady.into(),
+        };
+        let request = cri::ListPodSandboxRequest {
+            filter: Some(cri::PodSandboxFilter {
+                state: Some(ready),
+                ..Default::default()
+            }),
+        };
+        let method = async |channel, request| runtime(channel).list_pod_sandbox(request).await;
+        let answer = self
+            .idempotent("ListPodSandbox", self.within, request, method)
+            .await?;
+        Ok(answer.items.into_iter().map(|sandbox| sandbox.id).collect())
+    }
+
+    /// The sandbox's stats; none where it has ended meanwhile, or the runtime cannot measure it.
+    async fn sandbox_stats(&self, id: &str) -> Option<cri::PodSandboxStats> {
+        let request = cri::PodSandboxStatsRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        let method = async |channel, request| runtime(channel).pod_sandbox_stats(request).await;
+        let answer = self
+            .idempotent("PodSandboxStats", self.within, request, method)
+            .await;
+        match answer {
+            Ok(answer) => answer.stats,
+            Err(error) => {
+                tracing::debug!(sandbox = id, "no stats: {}", error.describe());
+                None
+            }
         }
     }
 

@@ -44,6 +44,7 @@ fn operation(call: &str) -> &str {
         "PodSandboxStatus" => "podsandbox_status",
         "ListPodSandbox" => "list_podsandbox",
         "UpdatePodSandboxResources" => "update_podsandbox_resources",
+        "PodSandboxStats" => "podsandbox_stats",
         "ListPodSandboxStats" => "list_podsandbox_stats",
         "CreateContainer" => "create_container",
         "StartContainer" => "start_container",

@@ -94,6 +94,30 @@ fn cpu_and_memory_alone_come_without_the_rest() {
 }
 
 #[test]
+fn a_pod_that_cannot_be_measured_costs_its_own_figures_and_no_others() {
+    run_paused(|| async {
+        let (node, summaries) = running().await;
+        let other = WEB.replace("name: web", "name: other");
+        node.desire(&[pod(WEB), pod(&other)]);
+        node.until("other", |status| status.phase.as_deref() == Some("Running"))
+            .await;
+        let refusal =
+            r#""code": "Unknown", "message": "failed to decode sandbox container metrics""#;
+        let list = format!(r#"{{"call": "ListPodSandboxStats", {refusal}}}"#);
+        let one =
+            format!(r#"{{"call": "PodSandboxStats", "subject": "default/other", {refusal}}}"#);
+        node.script(&format!(r#"{{"faults": [{list}, {one}]}}"#));
+        let summary = summaries.summary(SummaryScope::Everything).await.unwrap();
+        let measured = summary.pods.iter().filter(|pod| pod.memory.is_some());
+        let names: Vec<&str> = measured.map(|pod| pod.pod_ref.name.as_str()).collect();
+        assert_eq!(names, ["web"]);
+        pass(Duration::from_secs(60)).await;
+        let text = summaries.resource_metrics().await;
+        assert!(text.contains("resource_scrape_error 0\n"), "{text}");
+    });
+}
+
+#[test]
 fn own_metrics_tell_what_the_logs_of_each_container_take() {
     run_paused(|| async {
         let (node, summaries) = running().await;
@@ -153,8 +177,9 @@ fn a_disk_that_hangs_costs_its_own_figures_and_no_others() {
 fn a_runtime_that_does_not_measure_leaves_the_metrics_with_an_error() {
     run_paused(|| async {
         let (node, summaries) = running().await;
-        let fault = r#"{"call": "ListPodSandboxStats", "code": "Internal", "message": "no"}"#;
-        node.script(&format!(r#"{{"faults": [{fault}]}}"#));
+        let faults = ["ListPodSandboxStats", "PodSandboxStats"]
+            .map(|call| format!(r#"{{"call": "{call}", "code": "Internal", "message": "no"}}"#));
+        node.script(&format!(r#"{{"faults": [{}]}}"#, faults.join(", ")));
         let error = summaries
             .summary(SummaryScope::Everything)
             .await
