@@ -12,7 +12,7 @@ use logic_api::pod::{PodView, is_sidecar};
 use logic_api::types::{ContainerKind, ContainerState as Seen, RuntimeContainer, RuntimePod};
 
 use super::restart_all::{RESTARTING_ALL, removes_all};
-use super::{StatusInput, health, resources};
+use super::{StatusInput, health, resources, was_terminal};
 use crate::pod_actions::should_start;
 
 /// The reason of an exit that was not observed.
@@ -87,14 +87,32 @@ impl ContainerStatusBuilder<'_> {
         let make = |spec: &core::Container| {
             let old = old.get(spec.name.as_str()).copied();
             let mut status = match newest_two(self.input.runtime, &spec.name) {
-                (Some(newest), before) => self.as_reported(spec, newest, before, old),
-                (None, _) => self.as_remembered(spec, old),
+                (Some(newest), before) if !self.is_outlived(newest, old) => {
+                    self.as_reported(spec, newest, before, old)
+                }
+                (Some(_) | None, _) => self.as_remembered(spec, old),
             };
             self.wait(kind, spec, &mut status);
             health::put(self.input, (kind, spec), old, &mut status);
             status
         };
         specs.iter().map(make).collect()
+    }
+
+    /// Whether this instance is older than the one that the pod ended with, which was removed before it. A terminal
+    /// phase is never left, and stands beside the ends that it was made of.
+    fn is_outlived(&self, newest: &RuntimeContainer, old: Option<&ContainerStatus>) -> bool {
+        let Some(old) = old.filter(|old| state(old).terminated.is_some()) else {
+            return false;
+        };
+        let is_known = |container: &RuntimeContainer| {
+            old.container_id.as_ref() == Some(&self.input.full_id(container))
+        };
+        was_terminal(self.input)
+            && newest.state == Seen::Exited
+            && i64::from(newest.restart_count) <= i64::from(old.restart_count)
+            && old.container_id.is_some()
+            && !self.input.runtime.instances(&newest.name).any(is_known)
     }
 
     fn as_reported(

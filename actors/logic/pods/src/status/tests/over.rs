@@ -38,6 +38,38 @@ fn a_terminal_phase_is_never_left() {
     }
 }
 
+/// A first instance whose start failed, and a second one under the same restart count, which ran and ended well.
+#[test]
+fn a_terminal_phase_stands_beside_the_ends_that_it_was_made_of_whichever_instance_is_removed_first()
+{
+    for policy in ["Never", "OnFailure"] {
+        for from_api in [false, true] {
+            let given = pod("p").app("c");
+            let mut scene = scene(given.spec_with(|s| s.restart_policy = Some(policy.into())));
+            let mut failed = instance(&scene.pod, "c", Seen::Exited);
+            (failed.exit_code, failed.reason) = (128, "StartError".into());
+            let ended = RuntimeContainer {
+                id: "c-1".into(),
+                attempt: 1,
+                ..instance(&scene.pod, "c", Seen::Exited)
+            };
+            scene.runtime = scene.runtime.with(failed.clone()).with(ended);
+            let over = scene.step();
+            assert_eq!(over.phase.as_deref(), Some("Succeeded"));
+            if from_api {
+                (scene.pod.status, scene.previous) = (scene.previous.take(), None);
+            }
+            scene.runtime.containers = vec![failed];
+            for stage in [StatusStage::Syncing, StatusStage::Terminated] {
+                scene.stage = stage;
+                let left = scene.status();
+                assert_eq!(left.phase.as_deref(), Some("Succeeded"));
+                assert_eq!(state(app(&left, "c")), state(app(&over, "c")));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_failure_by_decree_fails_the_pod_with_its_reason() {
     let mut scene = scene(pod("p").app("c"));
