@@ -14,7 +14,7 @@ use logic_resources::node::{LocalStorage, Support};
 
 use super::{
     ClockReading, LastRuntimeStatus, NO_CSI_NODE, NodeEvent, NodeStatusFacts, NodeStatusPolicy,
-    PartProblem, Pressure, RuntimeCondition,
+    PartProblem, Pressure, RuntimeCondition, RuntimeStatus,
 };
 
 const READY: &str = "Ready";
@@ -274,10 +274,14 @@ fn runtime_state(facts: &NodeStatusFacts, moment: ClockReading) -> Option<String
 fn network_problem(facts: &NodeStatusFacts) -> Option<String> {
     match &facts.runtime {
         None => Some("network state unknown".to_owned()),
-        Some(LastRuntimeStatus { runtime, .. }) => unmet(
-            "container runtime network not ready",
-            runtime.network.as_ref(),
-        ),
+        Some(LastRuntimeStatus { runtime, .. }) => runtime.network_problem(),
+    }
+}
+
+impl RuntimeStatus {
+    /// Why the runtime's network is not ready, in upstream's words; none where it is.
+    pub fn network_problem(&self) -> Option<String> {
+        unmet("container runtime network not ready", self.network.as_ref())
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) enum SandboxError {
     Unsupported(#[from] UserNamespaceUnsupported),
     #[error("the pod is to end")]
     Superseded,
+    #[error("network is not ready: {0}")]
+    NetworkNotReady(String),
     #[error("the user namespace manager does not answer")]
     Silent(#[source] kernel::AskError),
 }
@@ -63,7 +65,7 @@ impl SandboxError {
             Self::Cgroup(error) => error.to_string(),
             Self::Users(error) => error.to_string(),
             Self::Unsupported(error) => error.to_string(),
-            Self::Superseded => self.to_string(),
+            Self::Superseded | Self::NetworkNotReady(_) => self.to_string(),
             Self::Silent(error) => with_cause(error),
         }
     }
@@ -76,6 +78,12 @@ impl SandboxError {
                 weight: EventLevel::Warning,
                 reason: "FailedToCreatePodContainer".to_owned(),
                 message: format!("unable to ensure pod container exists: {error}"),
+            },
+            Self::NetworkNotReady(_) => HistoryEvent {
+                object: None,
+                weight: EventLevel::Warning,
+                reason: "NetworkNotReady".to_owned(),
+                message: self.to_string(),
             },
             Self::Runtime(error) => creation_failed(&error.as_grpc_status()),
             Self::Config(_)
@@ -97,7 +105,7 @@ impl SandboxError {
             Self::Cgroup(error) => error.transient(),
             Self::Users(error) => error.transient(),
             Self::Unsupported(_) => false,
-            Self::Silent(_) => true,
+            Self::NetworkNotReady(_) | Self::Silent(_) => true,
         };
         SyncProblem {
             waiting: None::<WaitingReason>,
@@ -120,6 +128,12 @@ fn with_cause(error: &dyn std::error::Error) -> String {
 impl PlanExecutor {
     /// Creates the pod's sandbox, and reads its addresses.
     pub(super) async fn create_sandbox(&mut self, attempt: u32) -> Result<SandboxId, SandboxError> {
+        if let Err(error) = self.check_network().await {
+            if !self.is_over() {
+                self.tell(&error.event());
+            }
+            return Err(error);
+        }
         let result = self.make_sandbox(attempt).await;
         let wants_users = user_namespaces::requests_user_namespace(&self.pod);
         pod_starts::STARTED_PODS.inc();
@@ -139,6 +153,24 @@ impl PlanExecutor {
             }
         }
         result
+    }
+
+    /// Refuses a pod with a network of its own while the runtime's is not ready. A runtime that does not tell says so
+    /// when it is asked for the sandbox.
+    async fn check_network(&self) -> Result<(), SandboxError> {
+        if self.pod.host_network() {
+            return Ok(());
+        }
+        match self.peers.runtime.reported_status().await {
+            Ok(status) => match status.network_problem() {
+                Some(why) => Err(SandboxError::NetworkNotReady(why)),
+                None => Ok(()),
+            },
+            Err(error) => {
+                tracing::debug!(pod = %self.uid, "network state unknown: {}", error.describe());
+                Ok(())
+            }
+        }
     }
 
     async fn make_sandbox(&mut self, attempt: u32) -> Result<SandboxId, SandboxError> {

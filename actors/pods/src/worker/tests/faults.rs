@@ -54,6 +54,36 @@ const FAULTS: [&str; 4] = [
     r#""hang": true"#,
 ];
 
+/// Upstream's node suite on a runtime without a network: only pods on the node's network start.
+#[test]
+fn no_sandbox_is_asked_for_while_the_runtimes_network_is_not_ready_but_on_the_nodes_own() {
+    const APP: &str =
+        "containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]";
+    let yaml =
+        |name: &str, more: &str| format!("{{metadata: {{name: {name}}}, spec: {{{more}{APP}}}}}");
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.script(r#"{"network_ready": false}"#);
+        node.desire(&[
+            pod(&yaml("web", "")),
+            pod(&yaml("host", "hostNetwork: true, ")),
+        ]);
+        node.until("host", phase("Running")).await;
+        pass(Duration::from_secs(3)).await;
+        assert_eq!(node.fake.calls(runtime_fake::Rpc::RunPodSandbox), 1);
+        let events = node.events().await;
+        let told = events
+            .iter()
+            .find(|event| event.reason == "NetworkNotReady");
+        assert_eq!(
+            told.unwrap().message,
+            "network is not ready: container runtime network not ready: NetworkReady=false reason:Scripted message:NetworkReady is scripted to be false"
+        );
+        node.script("{}");
+        node.until("web", phase("Running")).await;
+    });
+}
+
 /// No container name has two running instances.
 fn doubled(pod: &RuntimePod) -> Option<String> {
     let alive = |name: &str| {
