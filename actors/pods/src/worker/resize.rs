@@ -35,10 +35,11 @@ impl PodWorker {
             }
         };
         let syncing = self.sync_status.state == PodWorkerState::Syncing;
-        let (pending, resized) = {
+        let (pending, resized, desired) = {
             let goal = self.updates.goal.borrow();
-            (goal.pending.clone(), goal.resized)
+            (goal.pending.clone(), goal.resized, goal.desired.clone())
         };
+        let pending_generation = pending.as_ref().and(desired.metadata.generation);
         if resized.is_some() && resized != before.generation {
             // What failed was the allocation before.
             self.retries.forget_resizes();
@@ -51,6 +52,7 @@ impl PodWorker {
                 .map(|problem| problem.message.clone()),
             generation: before.carried_out(resized, pod.metadata.generation),
             pending,
+            pending_generation,
         };
         self.published.carried_out = (!next.in_progress).then_some(CarriedOut(resized));
         if next == self.published.resize {
@@ -59,10 +61,11 @@ impl PodWorker {
         let events: Vec<HistoryEvent> = before
             .events(&next)
             .map(|happening| {
-                let generation = match &happening {
-                    ResizeEvent::Completed => before.generation,
-                    ResizeEvent::Failed(_) | ResizeEvent::Started => next.generation,
-                    ResizeEvent::Waits(..) => pod.metadata.generation,
+                let (pod, generation) = match &happening {
+                    ResizeEvent::Completed => (pod, before.generation),
+                    ResizeEvent::Failed(_) | ResizeEvent::Started => (pod, next.generation),
+                    // The resources that were refused.
+                    ResizeEvent::Waits(..) => (&*desired, pending_generation),
                 };
                 happening.event(pod, generation.unwrap_or_default())
             })

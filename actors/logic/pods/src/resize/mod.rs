@@ -52,6 +52,8 @@ impl ResizeRefusal {
 pub struct ResizeState {
     /// The change that is wanted and not allocated: reason and message.
     pub pending: Option<(ResizeRefusal, String)>,
+    /// The pod's generation that wants it.
+    pub pending_generation: Option<i64>,
     /// An allocated change is being carried out.
     pub in_progress: bool,
     /// Why the last attempt at it failed.
@@ -72,10 +74,14 @@ impl ResizeState {
         for condition in conditions.filter(|condition| condition.status == "True") {
             let message = || condition.message.clone().unwrap_or_default();
             match (condition.type_.as_str(), condition.reason.as_deref()) {
-                (RESIZE_PENDING, Some("Infeasible")) => {
-                    state.pending = Some((ResizeRefusal::Infeasible, message()));
+                (RESIZE_PENDING, reason) => {
+                    let refusal = match reason {
+                        Some("Infeasible") => ResizeRefusal::Infeasible,
+                        Some(_) | None => ResizeRefusal::Deferred,
+                    };
+                    state.pending = Some((refusal, message()));
+                    state.pending_generation = condition.observed_generation;
                 }
-                (RESIZE_PENDING, _) => state.pending = Some((ResizeRefusal::Deferred, message())),
                 (RESIZE_IN_PROGRESS, reason) => {
                     state.in_progress = true;
                     state.error = (reason == Some("Error")).then(message);
@@ -95,12 +101,13 @@ impl ResizeState {
         allocated.or(before).or(newest)
     }
 
-    /// What happened on the way to `next`. Each allocation starts a resize, one that overtakes another too.
+    /// What happened on the way to `next`. Each allocation starts a resize, one that overtakes another too. What waits
+    /// is told once for each generation and refusal, whatever the refusal's words become while it waits.
     pub fn events<'a>(&self, next: &'a Self) -> impl Iterator<Item = ResizeEvent> + use<'a> {
         let waits = next
             .pending
             .as_ref()
-            .filter(|_| next.pending != self.pending);
+            .filter(|_| next.refused() != self.refused());
         let failed = next.error.as_ref().filter(|_| next.error != self.error);
         let moved = match (self.in_progress, next.in_progress) {
             (true, true) if self.generation != next.generation => Some(ResizeEvent::Started),
@@ -111,6 +118,11 @@ impl ResizeState {
         let waits = waits.map(|(refusal, why)| ResizeEvent::Waits(*refusal, why.clone()));
         let failed = failed.map(|why| ResizeEvent::Failed(why.clone()));
         moved.into_iter().chain(waits).chain(failed)
+    }
+
+    fn refused(&self) -> Option<(ResizeRefusal, Option<i64>)> {
+        let (refusal, _) = self.pending.as_ref()?;
+        Some((*refusal, self.pending_generation))
     }
 }
 

@@ -495,6 +495,7 @@ fn a_new_worker_goes_on_with_the_resize_that_was_told() {
             ],
             ResizeState {
                 pending: waits(ResizeRefusal::Deferred),
+                pending_generation: Some(1),
                 ..under_way()
             },
         ),
@@ -502,6 +503,7 @@ fn a_new_worker_goes_on_with_the_resize_that_was_told() {
             vec![is("PodResizePending", "Infeasible", "error-message")],
             ResizeState {
                 pending: waits(ResizeRefusal::Infeasible),
+                pending_generation: Some(1),
                 ..ResizeState::default()
             },
         ),
@@ -513,6 +515,35 @@ fn a_new_worker_goes_on_with_the_resize_that_was_told() {
             ..PodStatus::default()
         };
         assert_eq!(ResizeState::from_status(Some(&status)), expected);
+    }
+}
+
+/// Upstream's `SetPodResizePendingCondition`.
+#[test]
+fn what_waits_is_told_once_for_each_generation_and_refusal() {
+    use ResizeRefusal::{Deferred, Infeasible};
+    let rows = [
+        (1, Deferred, "used: 1000", true),
+        (1, Deferred, "used: 1000", false),
+        (1, Deferred, "used: 2000", false),
+        (2, Deferred, "used: 2000", true),
+        (2, Infeasible, "capacity: 500", true),
+        (2, Deferred, "used: 2000", true),
+    ];
+    let mut state = ResizeState::default();
+    for (generation, refusal, why, told) in rows {
+        let next = ResizeState {
+            pending: Some((refusal, why.to_owned())),
+            pending_generation: Some(generation),
+            ..ResizeState::default()
+        };
+        let events = told.then(|| ResizeEvent::Waits(refusal, why.to_owned()));
+        assert_eq!(
+            state.events(&next).collect::<Vec<_>>(),
+            events.into_iter().collect::<Vec<_>>(),
+            "{generation} {refusal:?} {why}"
+        );
+        state = next;
     }
 }
 
@@ -538,6 +569,7 @@ fn what_is_carried_out_keeps_the_generation_that_was_allocated() {
     let mut state = ResizeState::default();
     for (newest, allocated, pending, in_progress, expected, events) in rows {
         let next = ResizeState {
+            pending_generation: pending.is_some().then_some(newest),
             pending,
             in_progress,
             error: None,

@@ -118,6 +118,15 @@ fn a_resize_waits_for_room_or_is_refused_for_good() {
         node.desire(&[web("3", 3), other]);
         let status = node.until("web", pending("Deferred")).await;
         assert_eq!(allocated(&status).as_deref(), Some("1"));
+        let events = node.events().await;
+        let told: Vec<_> = events
+            .iter()
+            .filter(|event| event.reason == "ResizeDeferred")
+            .collect();
+        // What is wanted, not what it has meanwhile.
+        let wanted = r#"{"limits":{"cpu":"3"},"requests":{"cpu":"3"}}"#;
+        assert!(told[0].message.contains(wanted), "{}", told[0].message);
+        assert_eq!(told.len(), 1);
         node.desire(&[web("3", 3)]);
         let status = node
             .until("web", |status| allocated(status).as_deref() == Some("3"))
