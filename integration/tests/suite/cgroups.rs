@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use ::pods::pod_cgroups::PodCgroups;
+use integration::agent::Node;
 use integration::containerd::Containerd;
 use integration::pods;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
@@ -12,6 +13,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::pod_cgroups::{CgroupDriver, CgroupPolicy, Hierarchy, pod_limits};
 use proto::cri;
+use serde_json::{Value, json};
+
+use super::node_rig::{CONVERGENCE_TIMEOUT, server, until_all_ready};
 
 const UID: &str = "0a1b2c3d-0000-1111-2222-333344445555";
 
@@ -124,4 +128,26 @@ async fn a_pods_group_holds_its_containers_and_goes_with_the_last_of_them() {
         above.is_dir(),
         "what other pods share is not the pod's to remove"
     );
+}
+
+/// Nothing in the configuration names a driver: containerd 2 under systemd starts no pod whose cgroup has another form.
+#[tokio::test]
+async fn a_pods_group_is_named_as_the_runtime_reads_it() {
+    let groups = json!({ "cgroupsPerQOS": true, "cgroupRoot": "/oxlet-test" });
+    let builder = Node::builder().config(&groups);
+    let builder = builder.fake(&json!({ "cgroup_driver": "systemd" }));
+    let node = builder.manifest("web.yaml", &server("web"));
+    let node = node.start().await.unwrap();
+    until_all_ready(&node, 1, CONVERGENCE_TIMEOUT).await;
+    let cri = node.cri().await.unwrap();
+    let sandbox = cri.sandboxes().await.unwrap().remove(0);
+    let request = cri::PodSandboxStatusRequest {
+        pod_sandbox_id: sandbox.id,
+        verbose: true,
+    };
+    let status = cri.runtime().pod_sandbox_status(request).await.unwrap();
+    let info: Value = serde_json::from_str(&status.into_inner().info["info"]).unwrap();
+    let parent = info["cgroupParent"].as_str().unwrap();
+    let above = "/oxlet_test.slice/oxlet_test-kubepods.slice/oxlet_test-kubepods-besteffort.slice/";
+    assert!(parent.starts_with(above), "{parent}");
 }

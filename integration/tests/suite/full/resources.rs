@@ -11,6 +11,7 @@ use super::*;
 
 on_each_runtime! {
     a_status_tells_what_the_pod_was_given,
+    a_finished_pod_costs_the_others_no_figures,
 }
 
 mod volumes {
@@ -51,6 +52,46 @@ fn three(node_rig: &NodeRig) {
         pod["metadata"]["generation"] = json!(3);
         node_rig.drop_pod(&pod);
     }
+}
+
+/// containerd before 2.0 refuses to measure all sandboxes for one that has ended.
+async fn a_finished_pod_costs_the_others_no_figures(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
+        return;
+    };
+    let once = json!({ "containers": [container_of("app", "exit 0")], "restartPolicy": "Never" });
+    node_rig.drop_pod(&pod("done", once));
+    let serving = json!({ "containers": [container_of("app", SERVE_ON)] });
+    node_rig.drop_pod(&pod("web", serving));
+    let node = &node_rig.node;
+    for (name, phase) in [("done", "Succeeded"), ("web", "Running")] {
+        let is = |pod: &Pod| pod.status.as_ref().unwrap().phase.as_deref() == Some(phase);
+        node_rig.until(name, "has that phase", is).await;
+    }
+    let asked = async |path: &str| {
+        let answer = integration::clients::http::get(node.read_only_port(), path).await;
+        answer.unwrap().text()
+    };
+    let measured = async || {
+        let summary: Value =
+            serde_json::from_str(&asked("/stats/summary").await).unwrap_or_default();
+        let pods = summary["pods"].as_array().cloned().unwrap_or_default();
+        let is_web = |pod: &&Value| {
+            pod["podRef"]["name"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("web"))
+        };
+        let web = pods.iter().find(is_web);
+        web.is_some_and(|web| web["memory"]["workingSetBytes"].as_u64() > Some(0))
+    };
+    let waited = wait_until(
+        CONVERGENCE_TIMEOUT,
+        "figures of the pod that runs",
+        measured,
+    );
+    waited.await.unwrap();
+    let figures = asked("/metrics/resource").await;
+    assert!(figures.contains("\nresource_scrape_error 0\n"), "{figures}");
 }
 
 async fn a_status_tells_what_the_pod_was_given(on: TestRuntime) {
