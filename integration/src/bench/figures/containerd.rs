@@ -59,4 +59,32 @@ pub(super) const FIGURES: &[Figure] = &[
         "ms",
         BenchGoal::Under(50.0),
     ),
+    figure(
+        "real-burst-direct",
+        CONTAINERD,
+        "containerd's own time: 50 pods by eight callers, median",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
+        "real-burst-direct-last",
+        CONTAINERD,
+        "containerd's own time: 50 pods by eight callers, last",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
+        "real-burst",
+        CONTAINERD,
+        "on containerd: 50 manifests dropped at once to container started, median",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
+        "real-burst-last",
+        CONTAINERD,
+        "on containerd: 50 manifests dropped at once to container started, last",
+        "ms",
+        BenchGoal::None,
+    ),
 ];

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use futures_util::StreamExt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto::cri::{
@@ -22,6 +23,10 @@ use crate::containerd::{Containerd, missing};
 use crate::pods;
 
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pods made at once.
+const BURST_PODS: std::ops::Range<usize> = 0..50;
+/// The callers that make as many without the agent.
+const BURST_CALLERS: usize = 8;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
@@ -82,7 +87,43 @@ pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Resul
         "real-restart-own",
         restarted.median() - again.median(),
     );
+    let alone = abreast(&rig).await?;
+    report.put(AgentColumn::Oxlet, "real-burst-direct", alone.median());
+    report.put(AgentColumn::Oxlet, "real-burst-direct-last", alone.most());
+    let burst = burst(&node, &cri).await?;
+    report.put(AgentColumn::Oxlet, "real-burst", burst.median());
+    report.put(AgentColumn::Oxlet, "real-burst-last", burst.most());
     Ok(())
+}
+
+/// Makes the pods of a burst without the agent, by so many callers abreast; returns when each of them ran.
+async fn abreast(rig: &Containerd) -> Result<Samples> {
+    let began = Instant::now();
+    let pods = futures_util::stream::iter(BURST_PODS.map(async |nth| {
+        straight(rig, 1000 + nth, &mut Samples::default()).await?;
+        anyhow::Ok(began.elapsed())
+    }));
+    let mut ran = Samples::default();
+    let mut pods = std::pin::pin!(pods.buffer_unordered(BURST_CALLERS));
+    while let Some(after) = pods.next().await {
+        ran.add(after?);
+    }
+    Ok(ran)
+}
+
+/// Drops the manifests of a burst at once; returns how long after it each container started, by containerd's clock.
+async fn burst(node: &Node, cri: &Cri) -> Result<Samples> {
+    let name = |nth| format!("burst-{nth}");
+    let before = wall()?;
+    for nth in BURST_PODS {
+        let name = name(nth);
+        node.drop_manifest(&format!("{name}.yaml"), &manifest(&name, 1))?;
+    }
+    let mut ran = Samples::default();
+    for nth in BURST_PODS {
+        ran.add_nanos(started(cri, &name(nth), 0).await? - before);
+    }
+    Ok(ran)
 }
 
 /// Makes a pod without the agent: sandbox, one container created and started, asked for as a kubelet asks: `like_ours`.
