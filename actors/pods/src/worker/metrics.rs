@@ -153,10 +153,15 @@ pub(super) fn container_type(kind: ContainerKind) -> &'static str {
     }
 }
 
-/// Counts the exits that are seen for the first time.
+/// Counts the ends that the status shows for the first time: of the newest instances alone, and of none that the pod's
+/// status in the API has told already, as after the agent lost what it remembers.
 pub(super) fn ends(pod: &Pod, seen: &RuntimePod, known: &BTreeMap<ContainerId, Timestamp>) {
     let ended = seen.containers.iter().filter(|container| {
-        container.state == ContainerState::Exited && !known.contains_key(&container.id)
+        let newest = seen.newest(&container.name).map(|newest| &newest.id);
+        container.state == ContainerState::Exited
+            && !known.contains_key(&container.id)
+            && newest == Some(&container.id)
+            && !is_told(pod, &container.id)
     });
     for container in ended {
         let kind = pod.container(&container.name).map(|(kind, _)| kind);
@@ -166,6 +171,29 @@ pub(super) fn ends(pod: &Pod, seen: &RuntimePod, known: &BTreeMap<ContainerId, T
         let counter = pod_starts::TERMINATED_CONTAINERS.with_label_values(&labels);
         counter.inc();
     }
+}
+
+/// Whether the pod's status in the API shows the end of this instance.
+fn is_told(pod: &Pod, id: &ContainerId) -> bool {
+    let status = pod.status.as_ref();
+    let lists = status.map(|status| {
+        [
+            &status.init_container_statuses,
+            &status.container_statuses,
+            &status.ephemeral_container_statuses,
+        ]
+    });
+    let mut told = lists.into_iter().flatten().flatten().flatten();
+    told.any(|container| {
+        let states = [&container.state, &container.last_state];
+        let mut ends = states.into_iter().flatten();
+        ends.any(|state| {
+            let end = state.terminated.as_ref();
+            let full = end.and_then(|end| end.container_id.as_deref());
+            let own = full.and_then(|full| full.split_once("://"));
+            own.is_some_and(|(_, own)| own == id.as_str())
+        })
+    })
 }
 
 /// Removes the metrics of the probes of a pod that is gone.
@@ -238,5 +266,49 @@ impl PodWorker {
             }),
             resizing: self.published.resize.in_progress,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use logic_api::testing::{ObservationBuilder, PodBuilder, instance, pod, runtime};
+
+    use super::*;
+
+    /// Upstream's `checkAndRecordTerminations` (status_manager.go).
+    #[test]
+    fn an_end_counts_once_and_not_when_the_api_was_told_of_it() {
+        // A reason of its own keeps the counter apart from those of other tests.
+        let ended = |id: &str, attempt: u32| {
+            let given = pod("p").app("c");
+            let mut container = instance(&given, "c", ContainerState::Exited);
+            (container.id, container.attempt) = (id.into(), attempt);
+            container.reason = "CountedOnce".to_owned();
+            container
+        };
+        let count = || {
+            let labels = ["container", "0", "CountedOnce"];
+            pod_starts::TERMINATED_CONTAINERS
+                .with_label_values(&labels)
+                .get()
+        };
+        let mut given = pod("p").app("c");
+        let mut seen = runtime(&given).with(ended("c-0", 0)).with(ended("c-1", 1));
+        let none = BTreeMap::new();
+        ends(&given, &seen, &none);
+        assert_eq!(count(), 1, "the instance before shows as the last state");
+        let known = BTreeMap::from([(ContainerId::from("c-1"), Timestamp::UNIX_EPOCH)]);
+        ends(&given, &seen, &known);
+        assert_eq!(count(), 1);
+        let told = serde_json::json!({"containerStatuses": [{
+            "name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+            "state": {"terminated": {"exitCode": 0, "containerID": "containerd://c-1"}},
+        }]});
+        given.status = serde_json::from_value(told).unwrap();
+        ends(&given, &seen, &none);
+        assert_eq!(count(), 1);
+        seen = seen.with(ended("c-2", 2));
+        ends(&given, &seen, &none);
+        assert_eq!(count(), 2);
     }
 }
