@@ -1,6 +1,7 @@
 //! The sandbox that a pod's containers share: names, addresses, namespaces, kernel settings.
 
 use integration::clients::http;
+use proto::cri;
 use serde_json::json;
 
 use super::*;
@@ -22,10 +23,45 @@ mod kernel {
             sandbox::a_runtime_class_from_the_folder_of_objects_names_the_handler().await;
         }
         #[tokio::test]
+        async fn a_pod_waits_for_the_runtimes_network_and_says_so() {
+            sandbox::a_pod_waits_for_the_runtimes_network_and_says_so().await;
+        }
+        #[tokio::test]
         async fn a_pod_in_the_hosts_network_sees_the_hosts_names() {
             sandbox::a_pod_in_the_hosts_network_sees_the_hosts_names().await;
         }
     }
+}
+
+/// containerd's network is ready as long as it has a CNI configuration.
+async fn a_pod_waits_for_the_runtimes_network_and_says_so() {
+    let Some(node_rig) = TestRuntime::Containerd.start().await else {
+        return;
+    };
+    let folder = node_rig.containerd.as_ref().unwrap().dir().join("cni");
+    let (given, away) = (folder.join("10-bridge.conflist"), folder.join("away"));
+    fs::rename(&given, &away).unwrap();
+    let runtime = node_rig.cri().await.runtime();
+    let is_down = async || {
+        let request = cri::StatusRequest { verbose: false };
+        let status = runtime.clone().status(request).await.unwrap().into_inner();
+        let conditions = status.status.unwrap().conditions.into_iter();
+        conditions
+            .clone()
+            .any(|one| one.r#type == "NetworkReady" && !one.status)
+    };
+    let waited = wait_until(CONVERGENCE_TIMEOUT, "the network is not ready", is_down);
+    waited.await.unwrap();
+    let app = || json!({ "containers": [container_of("app", SERVE_ON)] });
+    let of_the_host = with(app(), json!({ "hostNetwork": true }));
+    node_rig.drop_pod(&pod("web", app()));
+    node_rig.drop_pod(&pod("host", of_the_host));
+    node_rig.until_running("host").await;
+    let words = ["network is not ready: container runtime network not ready: NetworkReady=false"];
+    node_rig.until_event("NetworkNotReady", &words).await;
+    assert_eq!(node_rig.cri().await.sandboxes().await.unwrap().len(), 1);
+    fs::rename(&away, &given).unwrap();
+    node_rig.until_running("web").await;
 }
 
 fn has_line(said: &[String], words: &[&str]) -> bool {
