@@ -168,7 +168,7 @@ pub(super) const UNHEEDED: &[&str] = &[
     "KubeletPodResourcesListUseActivePods", "KubeletRegistrationGetOnExistsOnly",
     "KubeletSeparateDiskGC", "LocalStorageCapacityIsolationFSQuotaMonitoring", "PLEGOnDemandRelist",
     "PodLevelResourceManagers", "PodReadyToStartContainersCondition", "PodsAPI", "QOSReserved",
-    "ReduceDefaultCrashLoopBackOffDecay", "ReloadKubeletServerCertificateFile",
+    "ReloadKubeletServerCertificateFile",
     "RuntimeClassInImageCriApi", "TopologyManagerPolicyAlphaOptions",
     "UserNamespacesHostNetworkSupport",
 ];

@@ -1,6 +1,7 @@
 //! The configuration as sections for the actors, and the facts of the machine that they need.
 
 mod api_server;
+mod backoff;
 mod enforcement;
 mod https;
 mod node;
@@ -13,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::NodeConfig;
-use logic_api::backoff::BackoffPolicy;
 use logic_api::manifest::{ApiReferences, StaticPodContext, UnknownFields};
 use logic_api::quantity::Quantity;
 use logic_pods::PodWorkerConfig;
@@ -88,17 +88,13 @@ impl AgentSettings {
         if !config.flags.kubeconfig.is_empty() {
             sources.insert(PodSource::Api);
         }
-        let max = kubelet
-            .crash_loop_back_off
-            .max_container_restart_period
-            .map(Duration::from);
         let machine = host::machine::read(Path::new(&config.flags.root_dir));
         let facts = node::facts(&config, &machine);
         AgentSettings {
             node: node::policy(&config, &machine, &facts),
             facts: Arc::new(facts),
             policy: logic_pods::pod_actions::PodActionPolicy {
-                backoff: backoff(max),
+                backoff: backoff::policy(&config),
             },
             runtimes: plugins::runtimes(&config),
             runtime: config.plugins.runtime.clone(),
@@ -274,17 +270,6 @@ fn parallel_pulls(serialize: bool, max_parallel: Option<i32>) -> Option<usize> {
         return Some(1);
     }
     max_parallel.and_then(|max| usize::try_from(max).ok())
-}
-
-/// A shorter maximum also shortens the first back-off (KEP-4603).
-fn backoff(max: Option<Duration>) -> BackoffPolicy {
-    let default = BackoffPolicy::default();
-    let max = max.unwrap_or(default.max);
-    BackoffPolicy {
-        initial: default.initial.min(max),
-        max,
-        ..default
-    }
 }
 
 /// The thresholds of the supported signals; the configuration's validation has parsed the quantities.

@@ -470,6 +470,37 @@ fn a_critical_pod_takes_room_from_others_and_from_nobody_in_vain() {
     );
 }
 
+/// Upstream's TestRecordAdmissionRejection.
+#[test]
+fn each_refusal_is_counted_by_a_reason_of_the_list() {
+    for reason in [
+        "AppArmor",
+        "VolumeAttachmentLimitExceeded",
+        "PodOSSelectorNodeLabelDoesNotMatch",
+        "PodOSNotSupported",
+        "InvalidNodeInfo",
+        "InitContainerRestartPolicyForbidden",
+        "SupplementalGroupsPolicyNotSupported",
+        "UnexpectedAdmissionError",
+        "UnknownReason",
+        "UnexpectedPredicateFailureType",
+        "node(s) had taints that the pod didn't tolerate",
+        "Evicted",
+        "SysctlForbidden",
+        "TopologyAffinityError",
+        "NodeShutdown",
+        "OutOfcpu",
+        "OutOfmemory",
+        "OutOfephemeral-storage",
+        "OutOfpods",
+        "PodLevelResourcesNotSupported",
+    ] {
+        assert_eq!(counted_reason(reason), reason);
+    }
+    assert_eq!(counted_reason("OutOfgpu"), "OutOfExtendedResources");
+    assert_eq!(counted_reason("OtherReason"), "Other");
+}
+
 #[test]
 fn a_pod_waits_for_devices_that_were_here_before() {
     let mut node = node();

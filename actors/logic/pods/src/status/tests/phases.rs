@@ -111,6 +111,11 @@ fn init_containers_hold_the_phase_at_pending_as_upstream() {
             [Pending, Pending, Failed],
         ),
         (
+            "init waits after success, apps missing",
+            vec![again("i", 0)],
+            [Pending; 3],
+        ),
+        (
             "init waits after success",
             with_apps(again("i", 0)),
             [Running; 3],
