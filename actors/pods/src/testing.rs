@@ -241,6 +241,15 @@ impl TestNode {
         panic!("pod {uid} is not gone");
     }
 
+    /// The pods as they are listed.
+    pub async fn pods(&self) -> Vec<Arc<Pod>> {
+        let ask = self
+            .node
+            .pod_manager
+            .ask(Duration::from_secs(5), pod_manager::Msg::all);
+        ask.await.unwrap()
+    }
+
     pub async fn exists(&self, uid: &PodUid) -> bool {
         self.runtime.pods().await.unwrap().contains_key(uid)
     }

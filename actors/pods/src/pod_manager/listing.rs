@@ -22,7 +22,11 @@ pub enum PodLookup {
 
 impl PodManager {
     pub(super) fn all(&self) -> Vec<Arc<Pod>> {
-        let mut pods: Vec<Arc<Pod>> = self.workers.pods().into_values().collect();
+        let workers = self.workers.pods().into_iter();
+        let is_ending = |uid: &PodUid| self.workers.desired(uid).is_some_and(|goal| goal.is_end());
+        let (ending, current): (Vec<_>, Vec<_>) = workers.partition(|(uid, _)| is_ending(uid));
+        // Of pods of one name the one that goes on comes first: who looks for a name finds it.
+        let mut pods: Vec<Arc<Pod>> = current.into_iter().map(|(_, pod)| pod).collect();
         pods.extend(self.reservations.waiting().cloned());
         pods.extend(self.deferred.values().map(|deferred| deferred.pod.clone()));
         let ended = self
@@ -30,6 +34,7 @@ impl PodManager {
             .iter()
             .filter(|(uid, pod)| self.has_ended(uid, pod));
         pods.extend(ended.map(|(_, pod)| pod.clone()));
+        pods.extend(ending.into_iter().map(|(_, pod)| pod));
         pods.sort_by_cached_key(|pod| full_name(pod));
         pods
     }

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use logic_api::pod::PodView;
 use logic_api::types::PodUid;
 
-/// Which pod holds a full name and which wait for it: two pods of one name never run at the same time.
+/// Which pod holds a full name and which static pods wait for it: two static pods of one name never run at the same
+/// time. As upstream, a pod of the API neither holds a name nor waits for one: whoever deletes a pod by force gets the
+/// next one of its name though the first one hangs.
 #[derive(Debug, Default)]
 pub(super) struct PodNameReservations {
     holders: BTreeMap<String, PodUid>,
@@ -14,8 +17,13 @@ pub(super) struct PodNameReservations {
 }
 
 impl PodNameReservations {
-    /// Reserves the pod's name for this UID; returns false if another pod holds it.
+    /// Reserves a static pod's name for this UID; returns false if another pod holds it.
     pub(super) fn claim(&mut self, uid: &PodUid, pod: &Pod) -> bool {
+        !pod.is_static() || self.hold(uid, pod)
+    }
+
+    /// The same for a pod that only the runtime knows: it may be a static one.
+    pub(super) fn hold(&mut self, uid: &PodUid, pod: &Pod) -> bool {
         let holder = self
             .holders
             .entry(full_name(pod))

@@ -96,7 +96,7 @@ impl PodManager {
         for (uid, pod) in orphans {
             tracing::info!(pod = %full_name(&pod), %uid, "ending a pod that no source desires");
             metrics::pods::ORPHANED.inc();
-            self.reservations.claim(&uid, &pod);
+            self.reservations.hold(&uid, &pod);
             self.workers.spawn(&uid, PodGoal::end(pod));
         }
     }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::testing::{inbox, pass, run_paused};
 use kernel::{InjectedFault, Recipient};
+use logic_api::pod::CONFIG_SOURCE;
 use logic_api::testing::yaml::pod;
 use logic_api::types::PodUid;
 use logic_pods::api::mirrors::StaticPodSet;
@@ -112,17 +113,47 @@ fn logs_of_pods_that_are_gone_are_removed_once_every_source_has_spoken() {
     });
 }
 
+/// A pod of DEAF's name that another source or another manifest has.
+fn deaf(uid: &str, source: &str) -> Arc<Pod> {
+    let mut changed = (*pod(DEAF)).clone();
+    changed.metadata.uid = Some(uid.to_owned());
+    let source = (CONFIG_SOURCE.to_owned(), source.to_owned());
+    changed.metadata.annotations = Some([source].into());
+    changed.into()
+}
+
+/// Upstream's TestStaticPodExclusion and Test_allowPodStart.
 #[test]
-fn a_pod_of_a_taken_name_waits_until_the_name_is_free() {
+fn a_pod_of_the_api_waits_for_no_name() {
+    run_paused(|| async {
+        for source in ["api", "file"] {
+            let node = TestNode::start().await;
+            node.desire(&[deaf("old", source)]);
+            node.until("old", running).await;
+            // The old one takes half a minute to end.
+            node.desire(&[deaf("new", "api")]);
+            node.until("new", running).await;
+            assert!(node.exists(&PodUid::from("old")).await, "{source}");
+            let first = node.pods().await.remove(0);
+            assert_eq!(first.metadata.uid.as_deref(), Some("new"), "{source}");
+            node.until_gone("old").await;
+            node.until("new", running).await;
+        }
+    });
+}
+
+/// Upstream's TestStaticPodExclusion and Test_allowPodStart.
+#[test]
+fn a_static_pod_of_a_taken_name_waits_until_the_name_is_free() {
     run_paused(|| async {
         let node = TestNode::start().await;
-        node.desire(&[pod(WEB)]);
+        node.desire(&[deaf("web", "file")]);
         node.until("web", running).await;
-        let mut changed = (*pod(WEB)).clone();
-        changed.metadata.uid = Some("web-2".to_owned());
-        node.desire(&[changed.into()]);
+        node.desire(&[deaf("web-2", "file")]);
+        // The old one takes half a minute to end.
+        pass(Duration::from_secs(20)).await;
+        assert!(!node.exists(&PodUid::from("web-2")).await);
         node.until("web-2", running).await;
-        assert!(!node.exists(&PodUid::from("web")).await);
     });
 }
 

@@ -266,7 +266,11 @@ impl PodWorkers {
     pub(super) fn find(&self, wanted: &str) -> Option<Addr<worker::Msg>> {
         let list = self.list.borrow();
         let by_name = || {
-            list.values().find(|worker| {
+            // Of two pods of one name the one that goes on is meant.
+            let (ending, current): (Vec<_>, Vec<_>) = list
+                .values()
+                .partition(|worker| worker.goal.borrow().is_end());
+            current.into_iter().chain(ending).find(|worker| {
                 let desired = worker.goal.borrow();
                 let name = full_name(&desired.allocated);
                 let node = desired
