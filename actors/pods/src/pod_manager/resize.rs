@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, Context};
 use logic_api::types::PodUid;
+use logic_pods::admission;
 use logic_pods::resize::{
     self, AllocatedResources, Allocation, PendingResize, Requested, ResizeInput, ResizeRefusal,
 };
@@ -128,6 +129,11 @@ impl PodManager {
             return;
         }
         count_requested(&resize::requested(&desired.desired, &spec));
+        if let Some(why) =
+            admission::change_not_supported(&desired.desired, &spec, &self.node.facts)
+        {
+            self.workers.record(&spec, &why, ctx.timestamp());
+        }
         let allocated = AllocatedResources::of(&desired.allocated);
         let same = !resize::pod_differs(&spec, &allocated);
         let pod = match same {

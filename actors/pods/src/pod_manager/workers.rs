@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::watch;
 use kernel::{Addr, ChildSpec, Supervisor};
@@ -14,10 +15,11 @@ use logic_api::pod::requests::{
     self, CPU, MEMORY, OverheadPolicy, RequestBasis, ResourceAmounts, pod_requests,
 };
 use logic_api::quantity::{Quantity, compare};
-use logic_api::types::PodUid;
+use logic_api::types::{HistoryEvent, PodUid};
 use logic_pods::PodWorkerConfig;
 use logic_pods::admission::total_requests;
 use logic_pods::resize::ResizeRefusal;
+use state::events::{EventType, InvolvedObject};
 use state::{status, user_namespaces};
 
 use super::names::full_name;
@@ -129,6 +131,14 @@ impl PodWorkers {
             self.rules.send_replace(Arc::new(rules));
             self.tell_all(|| worker::Msg::Wake);
         }
+    }
+
+    /// Records an event about a pod.
+    pub(super) fn record(&self, pod: &Pod, why: &HistoryEvent, now: Timestamp) {
+        let object = InvolvedObject::pod(pod, why.object.as_deref());
+        let (level, message) = (EventType::from(why.weight), why.message.clone());
+        let recorder = &self.peers.recorder;
+        recorder.record(now, level, object, &why.reason, message);
     }
 
     pub(super) fn tell(&self, uid: &PodUid, msg: worker::Msg) {

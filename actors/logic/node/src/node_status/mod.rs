@@ -23,7 +23,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 pub use addresses::{host_ips, hostname_is_address, validate};
-pub use declared::{declared_features, needed_features};
+pub use declared::{declared_features, features_of_change, needed_features};
 pub use host::{NodeHostFacts, os_image};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};

@@ -1,13 +1,15 @@
 //! The pod's needs besides resources: AppArmor, and features behind a gate.
 //!
-//! Mirrors upstream's `NewAppArmorAdmitHandler`, pkg/security/apparmor, `NewPodFeaturesAdmitHandler` and
-//! `NewDeclaredFeaturesAdmitHandler` at v1.36.
+//! Mirrors upstream's `NewAppArmorAdmitHandler`, pkg/security/apparmor, `NewPodFeaturesAdmitHandler`,
+//! `NewDeclaredFeaturesAdmitHandler` and HandlePodUpdates at v1.36.
+
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Pod};
 use logic_api::pod::PodView;
 use logic_api::pod::requests;
-use logic_api::types::PodFailure;
-use logic_node::node_status::needed_features;
+use logic_api::types::{EventLevel, HistoryEvent, PodFailure};
+use logic_node::node_status::{features_of_change, needed_features};
 use logic_resources::node::{NodeFacts, Support};
 
 use super::refuse;
@@ -70,16 +72,27 @@ pub(super) fn declared(pod: &Pod, node: &NodeFacts) -> Result<(), PodFailure> {
     let Some(declared) = &node.declared_features else {
         return Ok(());
     };
-    let mut missing = needed_features(pod);
-    missing.retain(|needed| !declared.contains(*needed));
-    match missing.is_empty() {
-        true => Ok(()),
-        false => Err(refuse(
-            "PodFeatureUnsupported",
-            format!(
-                "Pod requires node features that are not available: {}",
-                missing.join(", ")
-            ),
-        )),
+    match lacking(needed_features(pod), declared) {
+        None => Ok(()),
+        Some(message) => Err(refuse("PodFeatureUnsupported", message)),
     }
+}
+
+/// The event of a change that the node cannot carry out, since it needs what the node has not declared.
+pub fn change_not_supported(old: &Pod, new: &Pod, node: &NodeFacts) -> Option<HistoryEvent> {
+    let declared = node.declared_features.as_ref()?;
+    let message = lacking(features_of_change(old, new), declared)?;
+    Some(HistoryEvent {
+        object: None,
+        weight: EventLevel::Warning,
+        reason: "FailedNodeDeclaredFeaturesCheck".to_owned(),
+        message,
+    })
+}
+
+fn lacking(mut needed: Vec<&'static str>, declared: &BTreeSet<String>) -> Option<String> {
+    needed.retain(|feature| !declared.contains(*feature));
+    let missing = needed.join(", ");
+    (!missing.is_empty())
+        .then(|| format!("Pod requires node features that are not available: {missing}"))
 }

@@ -15,6 +15,7 @@ mod taints;
 
 use std::collections::BTreeSet;
 
+pub use features::change_not_supported;
 pub use fit::Insufficient;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;

@@ -470,6 +470,53 @@ fn a_critical_pod_takes_room_from_others_and_from_nobody_in_vain() {
     );
 }
 
+/// Upstream's TestSyncPodNodeDeclaredFeaturesUpdate, and its features that a change may need.
+#[test]
+fn a_change_that_needs_what_the_node_has_not_declared_is_told() {
+    const OF_POD: &str = "InPlacePodLevelResourcesVerticalScaling";
+    const OF_INIT: &str = "InPlacePodVerticalScalingInitContainers";
+    let amounts = |cpu: &str| ResourceRequirements {
+        requests: Some(quantities(&[("cpu", cpu)])),
+        ..ResourceRequirements::default()
+    };
+    let sized = |cpu: &str| pod("p").app_with("c", |c| c.resources = Some(amounts(cpu)));
+    let whole = |cpu: &str| {
+        pod("p")
+            .app("c")
+            .spec_with(|s| s.resources = Some(amounts(cpu)))
+    };
+    let init = |cpu: &str, policy: Option<&str>| {
+        pod("p").app("c").spec_with(|spec| {
+            let mut container = spec_container("i");
+            container.resources = Some(amounts(cpu));
+            container.restart_policy = policy.map(str::to_owned);
+            spec.init_containers = Some(vec![container]);
+        })
+    };
+    let (none, one): (&[&str], &[&str]) = (&[], &[OF_POD]);
+    let sidecar = Some("Always");
+    let rows = [
+        (sized("1"), sized("2"), Some(none), None),
+        (whole("1"), whole("1"), Some(none), None),
+        (whole("1"), whole("2"), Some(none), Some(OF_POD)),
+        (whole("1"), whole("2"), Some(one), None),
+        (whole("1"), whole("2"), None, None),
+        (init("1", None), init("2", None), Some(one), Some(OF_INIT)),
+        (init("1", sidecar), init("2", sidecar), Some(one), None),
+    ];
+    for (old, new, declared, missing) in rows {
+        let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let node = NodeFacts {
+            declared_features: declared.map(all),
+            ..node()
+        };
+        let told = change_not_supported(&old, &new, &node).map(|event| event.message);
+        let message =
+            |missing| format!("Pod requires node features that are not available: {missing}");
+        assert_eq!(told, missing.map(message));
+    }
+}
+
 /// Upstream's TestRecordAdmissionRejection.
 #[test]
 fn each_refusal_is_counted_by_a_reason_of_the_list() {

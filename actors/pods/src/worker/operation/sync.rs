@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Context, Exit};
 use logic_api::pod::{PodView, is_terminal};
-use logic_api::types::{ContainerId, PodFailure};
+use logic_api::types::{ContainerId, EventLevel, HistoryEvent, PodFailure};
 use logic_pods::pod_actions::{
     ActionGate, BackoffUpdate, PodAction, PodObservation, PodPlan, compute_pod_actions, kill,
 };
@@ -330,11 +330,20 @@ impl PodWorker {
         if ctx.timestamp() < deadline {
             return false;
         }
-        self.sync_status.failure = Some(PodFailure {
+        let failure = PodFailure {
             reason: "DeadlineExceeded".to_owned(),
             message: "Pod was active on the node longer than the specified deadline".to_owned(),
             disruption: None,
-        });
+        };
+        let why = HistoryEvent {
+            object: None,
+            weight: EventLevel::Normal,
+            reason: failure.reason.clone(),
+            message: failure.message.clone(),
+        };
+        self.history
+            .tell(pod, &[why], ctx.timestamp(), &self.peers.recorder);
+        self.sync_status.failure = Some(failure);
         true
     }
 

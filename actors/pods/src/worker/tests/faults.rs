@@ -54,7 +54,7 @@ const FAULTS: [&str; 4] = [
     r#""hang": true"#,
 ];
 
-/// Upstream's node suite on a runtime without a network: only pods on the node's network start.
+/// Upstream's TestNetworkErrorsWithoutHostNetwork, and its node suite on a runtime without a network: only pods on the node's network start.
 #[test]
 fn no_sandbox_is_asked_for_while_the_runtimes_network_is_not_ready_but_on_the_nodes_own() {
     const APP: &str =

@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use kernel::testing::{pass, run_paused};
 use logic_api::testing::yaml::pod;
 use logic_api::types::{ContainerState, PodUid};
+use state::events::EventType;
 
 use crate::testing::TestNode;
 
@@ -224,6 +225,13 @@ spec:
         node.until("late", phase("Running")).await;
         let status = node.until("late", phase("Failed")).await;
         assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
+        let told = node.events().await.into_iter();
+        let told: Vec<_> = told
+            .filter(|event| event.reason == "DeadlineExceeded")
+            .map(|event| (event.r#type, event.message, event.count))
+            .collect();
+        let message = "Pod was active on the node longer than the specified deadline";
+        assert_eq!(told, [(EventType::Normal, message.to_owned(), 1)]);
     });
 }
 
