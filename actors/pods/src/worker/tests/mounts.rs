@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clients::storage::testing::StorageFault;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use kernel::testing::observe;
+use logic_api::testing::quantities;
+use logic_pods::admission::no_room_for_volumes;
 use tonic::Status;
 
 use super::*;
 use crate::pod_manager;
-use crate::worker::Explanation;
+use crate::worker::{Explanation, WorkerReport};
 
 const RETRY_PERIOD: Duration = Duration::from_secs(10);
 
@@ -270,5 +272,44 @@ spec:
         let target = node.storage.mounted().remove(0);
         node.storage.file(&target, "vars", "COLOUR='green'\n");
         node.until("web", running).await;
+    });
+}
+
+/// Upstream's TestVolumeAttachLimitExceededCleanup.
+#[test]
+fn a_pod_whose_volumes_find_no_room_fails_and_leaves_its_own_room_to_others() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let asking = |name: &str| {
+            let mut pod = (*with_volume(name)).clone();
+            let app = &mut pod.spec.as_mut().unwrap().containers[0];
+            app.resources = Some(ResourceRequirements {
+                requests: Some(quantities(&[("cpu", "3")])),
+                ..ResourceRequirements::default()
+            });
+            Arc::new(pod)
+        };
+        node.storage.fault("mount", &id("full"), StorageFault::Held);
+        let full = asking("full");
+        node.desire(std::slice::from_ref(&full));
+        node.until("full", waits_for("app", "ContainerCreating"))
+            .await;
+        let report = WorkerReport::Rejected {
+            uid: "full".into(),
+            failure: Box::new(no_room_for_volumes("too many volumes")),
+        };
+        let rejected = pod_manager::Msg::Worker(report);
+        node.node.pod_manager.tell(rejected).unwrap();
+        let status = node.until("full", phase("Failed")).await;
+        assert_eq!(
+            (status.reason.as_deref(), status.message.as_deref()),
+            (
+                Some("VolumeAttachmentLimitExceeded"),
+                Some("Pod was rejected: too many volumes")
+            )
+        );
+        assert!(!node.exists(&"full".into()).await, "not even a sandbox");
+        node.desire(&[full, asking("next")]);
+        node.until("next", running).await;
     });
 }

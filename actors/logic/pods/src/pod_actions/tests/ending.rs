@@ -51,7 +51,7 @@ fn a_failed_probe_gives_its_own_grace_as_upstream() {
     }
 }
 
-/// Upstream's calculateEffectiveGracePeriod and the minimum of killContainer.
+/// Upstream's Test_calculateEffectiveGracePeriod, and killContainer's least grace.
 #[test]
 fn a_pod_that_ends_has_the_shortest_grace_asked_for_and_never_under_two_seconds() {
     let secs = Duration::from_secs;
@@ -63,6 +63,8 @@ fn a_pod_that_ends_has_the_shortest_grace_asked_for_and_never_under_two_seconds(
         (None, Some(0), Some(30), None, 2),
         (Some(7), Some(5), Some(30), None, 5),
         (Some(5), Some(7), Some(30), None, 5),
+        (Some(2), Some(5), Some(30), None, 2),
+        (Some(0), Some(5), Some(30), None, 2),
         (Some(1), None, None, None, 2),
         (Some(60), None, Some(30), None, 60),
         (None, Some(-5), None, None, 2),

@@ -49,6 +49,61 @@ fn a_container_that_cannot_start_waits_and_remembers_its_end() {
     );
 }
 
+/// Upstream's TestGenerateAPIPodStatusWithContainerRestartPolicies: two containers, each of two instances that ended.
+#[test]
+fn a_container_waits_with_its_reason_where_its_own_policy_or_rule_starts_it_again() {
+    let restarts_on = |code: i32| core::ContainerRestartRule {
+        action: "Restart".into(),
+        exit_codes: Some(core::ContainerRestartRuleOnExitCodes {
+            operator: "In".into(),
+            values: Some(vec![code]),
+        }),
+    };
+    // By policy and the exit code of a rule: whether the one that succeeded and the one that failed wait.
+    let cases = [
+        ("Never", Some(1), [false, true]),
+        ("Never", Some(2), [false, false]),
+        ("Never", None, [false, false]),
+        ("OnFailure", None, [false, true]),
+        ("Always", None, [true, true]),
+    ];
+    for (policy, code, waits) in cases {
+        let define = |c: &mut core::Container| {
+            c.restart_policy = Some(policy.into());
+            c.restart_policy_rules = code.map(|code| vec![restarts_on(code)]);
+        };
+        let mut scene = scene(
+            pod("p")
+                .app_with("succeed", define)
+                .app_with("failed", define),
+        );
+        for (name, before, newest) in [("succeed", 2, 0), ("failed", 3, 1)] {
+            let mut newer = instance(&scene.pod, name, Seen::Exited);
+            (newer.id, newer.attempt) = (format!("{name}-1").as_str().into(), 1);
+            newer.exit_code = newest;
+            scene.runtime = scene.runtime.exited(&scene.pod, name, before).with(newer);
+            let reason = WaitingReason {
+                reason: "test-error".into(),
+                message: String::new(),
+            };
+            scene.waiting.insert(name.into(), reason);
+        }
+        let status = scene.status();
+        let names = [("succeed", 2, 0), ("failed", 3, 1)];
+        for ((name, before, newest), waits) in names.into_iter().zip(waits) {
+            let shown = app(&status, name);
+            let code = |state: &ContainerState| state.terminated.as_ref().map(|end| end.exit_code);
+            let last = shown.last_state.as_ref().and_then(code);
+            let found = (waiting_reason(shown), code(state(shown)), last);
+            let expected = match waits {
+                true => (Some("test-error"), None, Some(newest)),
+                false => (None, Some(newest), Some(before)),
+            };
+            assert_eq!(found, expected, "{name}, {policy}");
+        }
+    }
+}
+
 #[test]
 fn a_succeeded_init_container_never_waits() {
     let mut scene = scene(pod("p").init("i").app("c"));
