@@ -111,10 +111,7 @@ impl KubeletHost for NodeApi {
     async fn port_forward(&self, pod: &Pod, ports: Vec<i32>) -> Result<String, NodeError> {
         let seen = self.0.runtime.pod(&pod.uid()).await.map_err(node_error)?;
         let sandbox = seen.newest_sandbox().filter(|sandbox| sandbox.is_ready());
-        let sandbox = sandbox.ok_or_else(|| {
-            let name = format!("{}_{}({})", pod.name(), pod.namespace(), pod.uid());
-            NodeError::Failed(format!("failed to find sandboxID for pod {name}"))
-        })?;
+        let sandbox = sandbox.ok_or_else(|| NodeError::Failed(no_sandbox(pod, &seen)))?;
         let url = self.0.runtime.port_forward(&sandbox.id, &ports);
         url.await.map_err(node_error)
     }
@@ -228,6 +225,15 @@ impl NodeApi {
     }
 }
 
+/// Why no port of a pod can be forwarded, in upstream's words: nothing of it runs, or its sandbox alone is down.
+fn no_sandbox(pod: &Pod, seen: &RuntimePod) -> String {
+    let name = format!("{}_{}", pod.name(), pod.namespace());
+    match seen.is_stopped() {
+        true => format!("pod not found ({name:?})"),
+        false => format!("failed to find sandboxID for pod {name}({})", pod.uid()),
+    }
+}
+
 fn streams(wanted: RemoteCommandOptions) -> runtime::StreamOptions {
     runtime::StreamOptions {
         stdin: wanted.stdin,
@@ -316,4 +322,23 @@ pub fn flags(flags: &config::KubeletFlags) -> BTreeMap<String, String> {
     fields
         .map(|(name, value)| (name.clone(), text(value)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use logic_api::testing::*;
+
+    use super::*;
+
+    /// Upstream's TestGetPortForward.
+    #[test]
+    fn a_pod_of_which_nothing_runs_is_not_found_for_its_ports() {
+        let pod = pod("p").app("c");
+        let nothing = RuntimePod::default();
+        assert_eq!(no_sandbox(&pod, &nothing), "pod not found (\"p_default\")");
+        let mut alone = runtime(&pod).running(&pod, "c");
+        alone.sandboxes.clear();
+        let text = format!("failed to find sandboxID for pod p_default({})", pod.uid());
+        assert_eq!(no_sandbox(&pod, &alone), text);
+    }
 }
