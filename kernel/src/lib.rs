@@ -44,4 +44,5 @@ pub use supervisor::spec::{ChildSpec, Restart, Strategy};
 pub use supervisor::{NoSuchChild, Supervisor};
 pub use system::blocking::spawn_blocking;
 pub use system::clock::{now, timestamp, timestamp_of, wall};
+pub use system::compute::ComputeThread;
 pub use system::random::chance;

@@ -55,6 +55,12 @@ pub(crate) fn simulate_wall(start: Option<SystemTime>) {
     SIMULATED_WALL.set(start.map(|start| (start, tokio::time::Instant::now())));
 }
 
+/// Whether this thread runs a paused test.
+#[cfg(feature = "testing")]
+pub(crate) fn is_simulated() -> bool {
+    SIMULATED_WALL.get().is_some()
+}
+
 /// Returns the wall clock's time in a paused test.
 #[cfg(feature = "testing")]
 fn simulated_wall() -> Option<SystemTime> {

@@ -7,6 +7,7 @@
 
 pub mod blocking;
 pub mod clock;
+pub mod compute;
 pub mod random;
 pub mod watchdog;
 
