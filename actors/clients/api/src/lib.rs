@@ -39,6 +39,8 @@ pub enum RequestLane {
     Heartbeat,
     /// Events, by eventRecordQPS and eventBurst.
     Events,
+    /// Reviews of tokens that whoever reaches the node may send: as much as work, and none of its tokens.
+    UnknownTokens,
 }
 
 /// The client of the API server; every clone shares its connection.
@@ -48,6 +50,7 @@ pub struct ApiClient {
     work: kube::Client,
     heartbeat: kube::Client,
     events: kube::Client,
+    unknown_tokens: kube::Client,
 }
 
 impl ApiClient {
@@ -70,6 +73,7 @@ impl ApiClient {
             RequestLane::Work => self.work.clone(),
             RequestLane::Heartbeat => self.heartbeat.clone(),
             RequestLane::Events => self.events.clone(),
+            RequestLane::UnknownTokens => self.unknown_tokens.clone(),
         }
     }
 
@@ -99,6 +103,10 @@ impl ApiClient {
                 RequestLane::Events,
                 RequestRateLimiter::new(access.event_qps, access.event_burst),
             ),
+            unknown_tokens: lane(
+                RequestLane::UnknownTokens,
+                RequestRateLimiter::new(access.qps, access.burst),
+            ),
             base,
         }
     }
@@ -124,6 +132,7 @@ impl From<kube::Client> for ApiClient {
             base: Uri::from_static("http://localhost"),
             work: kube.clone(),
             heartbeat: kube.clone(),
+            unknown_tokens: kube.clone(),
             events: kube,
         }
     }

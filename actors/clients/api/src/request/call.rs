@@ -120,8 +120,10 @@ impl Caller {
     fn within(&self, watch: bool) -> Duration {
         match self.lane {
             RequestLane::Heartbeat => self.server.heartbeat_within,
-            RequestLane::Work | RequestLane::Events if watch => WATCH_TIMEOUT,
-            RequestLane::Work | RequestLane::Events => TIMEOUT,
+            RequestLane::Work | RequestLane::Events | RequestLane::UnknownTokens if watch => {
+                WATCH_TIMEOUT
+            }
+            RequestLane::Work | RequestLane::Events | RequestLane::UnknownTokens => TIMEOUT,
         }
     }
 

@@ -163,7 +163,9 @@ impl ConnectionPool {
         match lane {
             // The lease waits for no other request's connect.
             RequestLane::Heartbeat => self.connected().await,
-            RequestLane::Work | RequestLane::Events => self.dialled(lane).await,
+            RequestLane::Work | RequestLane::Events | RequestLane::UnknownTokens => {
+                self.dialled(lane).await
+            }
         }
     }
 
@@ -173,7 +175,7 @@ impl ConnectionPool {
         open.retain(|line| !line.sender.is_closed());
         let most = match lane {
             RequestLane::Heartbeat => STREAMS,
-            RequestLane::Work | RequestLane::Events => STREAMS - KEPT,
+            RequestLane::Work | RequestLane::Events | RequestLane::UnknownTokens => STREAMS - KEPT,
         };
         let load = |line: &&PooledConnection| line.load.load(Ordering::Relaxed);
         let least = open.iter().min_by_key(load);
