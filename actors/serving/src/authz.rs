@@ -55,7 +55,7 @@ impl<R: Reviews> Authorizer<R> {
             node: policy.node_name.as_str().into(),
             fine_grained: policy.paths.fine_grained,
             reviews,
-            known: DecisionCache::new(),
+            known: DecisionCache::new(|decision| *decision == Decision::Allowed),
         }
     }
 

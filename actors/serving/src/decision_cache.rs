@@ -1,4 +1,7 @@
 //! A cache of decisions with an expiry; equal requests under way share one review.
+//!
+//! Refusals lie apart from what was accepted, and whoever was accepted before has turns of its own for the next review: a
+//! caller who invents requests pushes nobody out and keeps nobody waiting.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,12 +12,16 @@ use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, Shared};
 use tokio::sync::Semaphore;
 
-use crate::reviews::ReviewError;
+use crate::reviews::{RequestHistory, ReviewError};
 
-/// Decisions kept: far more callers than a node has; each takes a few hundred bytes.
+/// Accepted requests kept: far more callers than a node has; each takes a few hundred bytes.
 const MOST: usize = 1024;
-/// Reviews under way at once: a caller that sends unknown tokens keeps others waiting, not the API server busy.
+/// Refusals kept: a client that does not give up sends the same again and again.
+const MOST_REFUSED: usize = 256;
+/// Reviews under way at once of requests that were accepted before.
 const AT_ONCE: usize = 32;
+/// Reviews under way at once of other requests: enough for a node's callers, and no burden for the API server.
+const UNKNOWN_AT_ONCE: usize = 8;
 /// The reviews have deadlines of their own; this one is for all reviews of a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -22,9 +29,18 @@ type SharedLookup<V> = Shared<LocalBoxFuture<'static, Result<V, ReviewError>>>;
 
 /// Decisions by request, bounded: the least recently used makes room.
 pub(crate) struct DecisionCache<K, V: Clone> {
-    known: RefCell<BTreeMap<K, CachedDecision<V>>>,
+    accepts: fn(&V) -> bool,
+    /// Those that have expired are kept as long as there is room: they tell who was accepted before.
+    accepted: RefCell<Decisions<K, V>>,
+    refused: RefCell<Decisions<K, V>>,
     asking: RefCell<BTreeMap<K, SharedLookup<V>>>,
     turns: Semaphore,
+    unknown_turns: Semaphore,
+}
+
+struct Decisions<K, V> {
+    most: usize,
+    by_request: BTreeMap<K, CachedDecision<V>>,
 }
 
 struct CachedDecision<V> {
@@ -34,11 +50,28 @@ struct CachedDecision<V> {
 }
 
 impl<K: Ord + Clone, V: Clone + 'static> DecisionCache<K, V> {
-    pub(crate) fn new() -> Self {
+    /// A cache of decisions, of which `accepts` says whether they are in the caller's favour.
+    pub(crate) fn new(accepts: fn(&V) -> bool) -> Self {
         DecisionCache {
-            known: RefCell::default(),
+            accepts,
+            accepted: RefCell::new(Decisions::new(MOST)),
+            refused: RefCell::new(Decisions::new(MOST_REFUSED)),
             asking: RefCell::default(),
             turns: Semaphore::new(AT_ONCE),
+            unknown_turns: Semaphore::new(UNKNOWN_AT_ONCE),
+        }
+    }
+
+    /// Returns the cached decision.
+    pub(crate) fn known(&self, key: &K) -> Option<V> {
+        let accepted = self.accepted.borrow_mut().get(key);
+        accepted.or_else(|| self.refused.borrow_mut().get(key))
+    }
+
+    pub(crate) fn history(&self, key: &K) -> RequestHistory {
+        match self.accepted.borrow().by_request.contains_key(key) {
+            true => RequestHistory::Accepted,
+            false => RequestHistory::Unknown,
         }
     }
 
@@ -56,7 +89,11 @@ impl<K: Ord + Clone, V: Clone + 'static> DecisionCache<K, V> {
         let answer = match shared {
             Some(asking) => within(asking).await,
             None => {
-                let turn = tokio::time::timeout(TIMEOUT, self.turns.acquire()).await;
+                let turns = match self.history(&key) {
+                    RequestHistory::Accepted => &self.turns,
+                    RequestHistory::Unknown => &self.unknown_turns,
+                };
+                let turn = tokio::time::timeout(TIMEOUT, turns.acquire()).await;
                 let Ok(Ok(_turn)) = turn else {
                     return Err(late());
                 };
@@ -73,24 +110,45 @@ impl<K: Ord + Clone, V: Clone + 'static> DecisionCache<K, V> {
         Ok(answer)
     }
 
-    fn known(&self, key: &K) -> Option<V> {
+    fn keep(&self, key: K, answer: &V, lasting: Duration) {
+        let (to, from) = match (self.accepts)(answer) {
+            true => (&self.accepted, &self.refused),
+            false => (&self.refused, &self.accepted),
+        };
+        from.borrow_mut().by_request.remove(&key);
+        if !lasting.is_zero() {
+            to.borrow_mut().keep(key, answer, lasting);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.accepted.borrow().by_request.len() + self.refused.borrow().by_request.len()
+    }
+}
+
+impl<K: Ord + Clone, V: Clone> Decisions<K, V> {
+    fn new(most: usize) -> Self {
+        Decisions {
+            most,
+            by_request: BTreeMap::new(),
+        }
+    }
+
+    fn get(&mut self, key: &K) -> Option<V> {
         let now = kernel::now();
-        let mut known = self.known.borrow_mut();
-        let entry = known.get_mut(key).filter(|entry| now < entry.until)?;
+        let entry = self.by_request.get_mut(key);
+        let entry = entry.filter(|entry| now < entry.until)?;
         entry.used = now;
         Some(entry.answer.clone())
     }
 
-    fn keep(&self, key: K, answer: &V, lasting: Duration) {
-        if lasting.is_zero() {
-            return;
-        }
-        let now = kernel::now();
-        let mut known = self.known.borrow_mut();
-        if known.len() >= MOST && !known.contains_key(&key) {
+    fn keep(&mut self, key: K, answer: &V, lasting: Duration) {
+        let (now, most, known) = (kernel::now(), self.most, &mut self.by_request);
+        if known.len() >= most && !known.contains_key(&key) {
             known.retain(|_, entry| now < entry.until);
         }
-        if known.len() >= MOST && !known.contains_key(&key) {
+        if known.len() >= most && !known.contains_key(&key) {
             let oldest = known.iter().min_by_key(|(_, entry)| entry.used);
             if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
                 known.remove(&oldest);
@@ -102,11 +160,6 @@ impl<K: Ord + Clone, V: Clone + 'static> DecisionCache<K, V> {
             used: now,
         };
         known.insert(key, entry);
-    }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.known.borrow().len()
     }
 }
 
@@ -136,8 +189,9 @@ fn late() -> ReviewError {
 
 impl<K, V: Clone> std::fmt::Debug for DecisionCache<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Remembered")
-            .field("known", &self.known.borrow().len())
+        f.debug_struct("DecisionCache")
+            .field("accepted", &self.accepted.borrow().by_request.len())
+            .field("refused", &self.refused.borrow().by_request.len())
             .finish_non_exhaustive()
     }
 }
@@ -153,6 +207,13 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(60);
 
+    /// Requests below this are accepted.
+    const REFUSED: u32 = 1_000_000;
+
+    fn is_accepted(answer: &u32) -> bool {
+        *answer < REFUSED
+    }
+
     async fn asked(known: &DecisionCache<u32, u32>, key: u32, calls: &Rc<Cell<u32>>) -> u32 {
         let calls = Rc::clone(calls);
         let ask = async move {
@@ -167,7 +228,7 @@ mod tests {
     #[test]
     fn answers_are_kept_for_their_time_and_no_longer() {
         run_paused(|| async {
-            let (known, calls) = (DecisionCache::new(), Rc::new(Cell::new(0)));
+            let (known, calls) = (DecisionCache::new(is_accepted), Rc::new(Cell::new(0)));
             for _ in 0..3 {
                 assert_eq!(asked(&known, 1, &calls).await, 2);
             }
@@ -181,7 +242,7 @@ mod tests {
     #[test]
     fn many_askers_are_one_question() {
         run_paused(|| async {
-            let (known, calls) = (DecisionCache::new(), Rc::new(Cell::new(0)));
+            let (known, calls) = (DecisionCache::new(is_accepted), Rc::new(Cell::new(0)));
             let all = (0..50).map(|_| asked(&known, 7, &calls));
             assert_eq!(futures_util::future::join_all(all).await, [14; 50]);
             assert_eq!(calls.get(), 1);
@@ -191,7 +252,7 @@ mod tests {
     #[test]
     fn what_was_used_longest_ago_makes_room() {
         run_paused(|| async {
-            let (known, calls) = (DecisionCache::new(), Rc::new(Cell::new(0)));
+            let (known, calls) = (DecisionCache::new(is_accepted), Rc::new(Cell::new(0)));
             for key in 0..3000 {
                 asked(&known, key, &calls).await;
                 pass(Duration::from_micros(1)).await;
@@ -205,7 +266,7 @@ mod tests {
     #[test]
     fn errors_are_forgotten_and_questions_end() {
         run_paused(|| async {
-            let known: DecisionCache<u32, u32> = DecisionCache::new();
+            let known: DecisionCache<u32, u32> = DecisionCache::new(is_accepted);
             let refused = known.answer(1, |_| TTL, async { Err(ReviewError::Alone) });
             assert_eq!(refused.await, Err(ReviewError::Alone));
             assert_eq!(known.len(), 0);
@@ -216,6 +277,40 @@ mod tests {
                 Ok(1)
             );
             assert_eq!(known.len(), 0, "what is kept for no time is not kept");
+        });
+    }
+
+    #[test]
+    fn refusals_push_out_no_request_that_was_accepted() {
+        run_paused(|| async {
+            let (known, calls) = (DecisionCache::new(is_accepted), Rc::new(Cell::new(0)));
+            asked(&known, 1, &calls).await;
+            for key in 0..5000 {
+                pass(Duration::from_micros(1)).await;
+                asked(&known, REFUSED + key, &calls).await;
+            }
+            assert_eq!(known.len(), 1 + MOST_REFUSED);
+            let before = calls.get();
+            assert_eq!(asked(&known, 1, &calls).await, 2);
+            assert_eq!(calls.get(), before, "it is still known");
+        });
+    }
+
+    #[test]
+    fn who_was_accepted_before_waits_behind_no_unknown_request() {
+        run_paused(|| async {
+            let known = DecisionCache::new(is_accepted);
+            let calls = Rc::new(Cell::new(0));
+            asked(&known, 1, &calls).await;
+            pass(TTL).await;
+            let silent = (2..100).map(|key| known.answer(key, |_| TTL, std::future::pending()));
+            let silent = futures_util::future::join_all(silent);
+            tokio::select! {
+                biased;
+                _ = silent => unreachable!("nobody answers them"),
+                answer = asked(&known, 1, &calls) => assert_eq!(answer, 2),
+            }
+            assert_eq!(calls.get(), 2, "it was reviewed again");
         });
     }
 }

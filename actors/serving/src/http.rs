@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::connection_limiter::{ConnectionLimiter, TrackedConnection};
+use crate::connection_limiter::{ConnectionLimiter, ConnectionLimits, TrackedConnection};
 use crate::listen::Listen;
 
 /// The deadline for the head of a request, and of an idle connection.
@@ -91,7 +91,7 @@ pub async fn serve<L: Listen, A: RequestHandler>(
     accept(
         listener,
         counted,
-        limits.connections,
+        ConnectionLimits::of_open_port(limits.connections),
         move |stream, guest| {
             let (answers, traffic) = (Rc::clone(&answers), Rc::clone(&traffic));
             let service = ConnectionService {
@@ -105,26 +105,26 @@ pub async fn serve<L: Listen, A: RequestHandler>(
     .await
 }
 
-/// Gives every connection a task of its own, at most so many at a time, until none can be accepted any more. At the
-/// limit an idle one makes room.
+/// Gives every connection a task of its own, within these limits, until none can be accepted any more. At a
+/// limit another one makes room.
 pub(crate) async fn accept<L, F>(
     listener: L,
     traffic: Rc<Traffic>,
-    most: usize,
+    limits: ConnectionLimits,
     serve: impl Fn(L::Stream, Arc<TrackedConnection>) -> F,
 ) -> io::Error
 where
     L: Listen,
     F: Future<Output = ()> + 'static,
 {
-    let (mut connections, mut guests) = (JoinSet::new(), ConnectionLimiter::new(most));
+    let (mut connections, mut guests) = (JoinSet::new(), ConnectionLimiter::new(limits));
     loop {
         let room = guests.has_room();
         // All arms are cancel-safe: a connection that was not returned is accepted next time.
         tokio::select! {
             accepted = listener.accept(), if room => match accepted {
-                Ok(stream) => {
-                    let guest = guests.welcome();
+                Ok((stream, from)) => {
+                    let guest = guests.welcome(from);
                     let task = connections.spawn_local(serve(stream, Arc::clone(&guest)));
                     guests.seat(guest, task);
                 }
@@ -157,6 +157,8 @@ where
 {
     let service = service_fn(move |request| {
         service.traffic.count_request();
+        // The port asks nobody who they are: a complete request is all that there is to know.
+        service.guest.permit();
         let (answers, served) = (Rc::clone(&service.answers), service.guest.begin());
         async move {
             let answer = answers.answer(request).await;
@@ -179,7 +181,7 @@ where
 
 fn broke(error: &JoinError) {
     if error.is_cancelled() {
-        return tracing::debug!("an idle connection made room for another one");
+        return tracing::debug!("a connection made room for another one");
     }
     tracing::error!("answering a request broke: {error}");
 }
@@ -304,6 +306,7 @@ pub fn decoded(text: &str) -> String {
 mod tests {
     use std::cell::RefCell;
     use std::collections::VecDeque;
+    use std::net::IpAddr;
 
     use kernel::testing::run_paused;
     use tokio::io::DuplexStream;
@@ -331,7 +334,7 @@ mod tests {
     impl Listen for Failing {
         type Stream = DuplexStream;
 
-        async fn accept(&self) -> io::Result<DuplexStream> {
+        async fn accept(&self) -> io::Result<(DuplexStream, Option<IpAddr>)> {
             let error = self.0.borrow_mut().pop_front().unwrap_or(Errno::BADF);
             Err(error.into())
         }
@@ -348,7 +351,13 @@ mod tests {
                 Errno::NETDOWN,
             ];
             let listener = Failing(RefCell::new(errors.into()));
-            let ended = accept(listener, Rc::default(), 1, |_, _| async {}).await;
+            let ended = accept(
+                listener,
+                Rc::default(),
+                ConnectionLimits::of_open_port(1),
+                |_, _| async {},
+            )
+            .await;
             assert_eq!(ended.raw_os_error(), Some(Errno::BADF.raw_os_error()));
         });
     }

@@ -28,5 +28,7 @@ pub use https::{CertificateReceiver, Https, PolicyError};
 pub use node::{KubeletHost, NodeError, PodsWithStatuses};
 pub use policy::Policy;
 pub use read_only::ReadOnlyHandlers;
-pub use reviews::{Attributes, AuthenticatedUser, Decision, NoReviews, ReviewError, Reviews};
+pub use reviews::{
+    Attributes, AuthenticatedUser, Decision, NoReviews, RequestHistory, ReviewError, Reviews,
+};
 pub use server::{AcceptError, MAILBOX, Msg, Snapshot};

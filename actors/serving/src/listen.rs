@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,29 +40,30 @@ pub enum ListenError {
 pub trait Listen: 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + 'static;
 
-    async fn accept(&self) -> io::Result<Self::Stream>;
+    /// Returns a connection, and the address that it comes from where there is one.
+    async fn accept(&self) -> io::Result<(Self::Stream, Option<IpAddr>)>;
 }
 
 impl Listen for TcpListener {
     type Stream = TcpStream;
 
-    async fn accept(&self) -> io::Result<TcpStream> {
-        let (stream, _) = TcpListener::accept(self).await?;
+    async fn accept(&self) -> io::Result<(TcpStream, Option<IpAddr>)> {
+        let (stream, peer) = TcpListener::accept(self).await?;
         // Responses are written whole: waiting for more only costs time.
         drop(stream.set_nodelay(true));
         if let Err(error) = stay_alive(&stream) {
             tracing::debug!("a client that vanishes will not be noticed: {error}");
         }
-        Ok(stream)
+        Ok((stream, Some(peer.ip())))
     }
 }
 
 impl Listen for UnixListener {
     type Stream = UnixStream;
 
-    async fn accept(&self) -> io::Result<UnixStream> {
+    async fn accept(&self) -> io::Result<(UnixStream, Option<IpAddr>)> {
         let (stream, _) = UnixListener::accept(self).await?;
-        Ok(stream)
+        Ok((stream, None))
     }
 }
 

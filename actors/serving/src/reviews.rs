@@ -54,6 +54,15 @@ impl ReviewError {
     }
 }
 
+/// Whether a request was accepted before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestHistory {
+    /// It was, if not lately.
+    Accepted,
+    /// Whoever reaches the port may have made it up: its review takes nothing from other requests of the node.
+    Unknown,
+}
+
 /// Asks the API server. Every review ends by a deadline, and is retried where that may help.
 #[allow(
     async_fn_in_trait,
@@ -61,7 +70,11 @@ impl ReviewError {
 )]
 pub trait Reviews: 'static {
     /// Returns the token's user; none if the token is not valid (TokenReview).
-    async fn token(&self, token: &str) -> Result<Option<AuthenticatedUser>, ReviewError>;
+    async fn token(
+        &self,
+        token: &str,
+        history: RequestHistory,
+    ) -> Result<Option<AuthenticatedUser>, ReviewError>;
 
     /// Returns whether the request is permitted (SubjectAccessReview).
     async fn access(&self, wanted: &Attributes) -> Result<Decision, ReviewError>;
@@ -72,7 +85,11 @@ pub trait Reviews: 'static {
 pub struct NoReviews;
 
 impl Reviews for NoReviews {
-    async fn token(&self, _: &str) -> Result<Option<AuthenticatedUser>, ReviewError> {
+    async fn token(
+        &self,
+        _: &str,
+        _: RequestHistory,
+    ) -> Result<Option<AuthenticatedUser>, ReviewError> {
         Err(ReviewError::Alone)
     }
 

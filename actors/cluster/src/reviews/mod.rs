@@ -23,7 +23,7 @@ use kube::api::PostParams;
 use metrics::api::callers::ReviewKind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serving::{Attributes, AuthenticatedUser, Decision, ReviewError};
+use serving::{Attributes, AuthenticatedUser, Decision, RequestHistory, ReviewError};
 
 /// The most attempts at one review.
 const STEPS: u32 = 5;
@@ -41,7 +41,7 @@ pub struct ApiReviews {
 }
 
 impl ApiReviews {
-    /// Posts reviews through this client, with the rate limit for work.
+    /// Posts reviews through this client, with the rate limit for work; those of unknown tokens have one of their own.
     pub fn new(client: &ApiClient) -> ApiReviews {
         ApiReviews {
             client: client.clone(),
@@ -49,12 +49,17 @@ impl ApiReviews {
     }
 
     /// Posts a review and returns it with its decision.
-    async fn post<K>(&self, question: ReviewKind, review: &K) -> Result<K, ReviewError>
+    async fn post<K>(
+        &self,
+        lane: RequestLane,
+        question: ReviewKind,
+        review: &K,
+    ) -> Result<K, ReviewError>
     where
         K: kube::Resource + Clone + Serialize + DeserializeOwned + Debug,
         K::DynamicType: Default,
     {
-        let api: Api<K> = Api::all(self.client.kube(RequestLane::Work));
+        let api: Api<K> = Api::all(self.client.kube(lane));
         let insisted = async {
             let (mut pause, mut step) = (FIRST_PAUSE, 1);
             loop {
@@ -85,7 +90,15 @@ impl ApiReviews {
 }
 
 impl serving::Reviews for ApiReviews {
-    async fn token(&self, token: &str) -> Result<Option<AuthenticatedUser>, ReviewError> {
+    async fn token(
+        &self,
+        token: &str,
+        history: RequestHistory,
+    ) -> Result<Option<AuthenticatedUser>, ReviewError> {
+        let lane = match history {
+            RequestHistory::Accepted => RequestLane::Work,
+            RequestHistory::Unknown => RequestLane::UnknownTokens,
+        };
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.to_owned(),
@@ -93,7 +106,7 @@ impl serving::Reviews for ApiReviews {
             },
             ..TokenReview::default()
         };
-        let status = self.post(ReviewKind::Token, &review).await?;
+        let status = self.post(lane, ReviewKind::Token, &review).await?;
         let status = status.status.unwrap_or_default();
         if status.authenticated == Some(true) {
             return Ok(Some(user(status.user.unwrap_or_default())));
@@ -126,7 +139,11 @@ impl serving::Reviews for ApiReviews {
             },
             ..SubjectAccessReview::default()
         };
-        let Some(status) = self.post(ReviewKind::Right, &review).await?.status else {
+        let Some(status) = self
+            .post(RequestLane::Work, ReviewKind::Right, &review)
+            .await?
+            .status
+        else {
             return Err(ReviewError::Refused {
                 why: "the answer has no verdict".to_owned(),
             });

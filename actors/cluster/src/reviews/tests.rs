@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use api_client::plain;
 use apiserver::{ApiFault, Effect, Server, ServerOptions};
-use serving::{Attributes, AuthenticatedUser, Decision, ReviewError, Reviews as _};
+use serving::{Attributes, AuthenticatedUser, Decision, RequestHistory, ReviewError, Reviews as _};
 
 use super::ApiReviews;
 
@@ -47,13 +47,25 @@ fn access(name: &str) -> Attributes {
 async fn a_token_is_its_owners() {
     let (server, reviews) = double().await;
     server.token("good", "alice", &["people"]);
-    let user = reviews.token("good").await.unwrap().unwrap();
+    let user = reviews
+        .token("good", RequestHistory::Unknown)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(user.name, "alice");
     assert!(user.groups.contains(&"people".to_owned()));
-    let refused = reviews.token("bad").await.unwrap_err();
+    let refused = reviews
+        .token("bad", RequestHistory::Unknown)
+        .await
+        .unwrap_err();
     assert!(matches!(refused, ReviewError::Refused { .. }), "{refused}");
     server.revoke_token("good");
-    assert!(reviews.token("good").await.is_err());
+    assert!(
+        reviews
+            .token("good", RequestHistory::Unknown)
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test]
@@ -88,7 +100,13 @@ async fn a_review_that_failed_is_asked_again() {
         retry_after: None,
     };
     server.fault(fault(TOKENS, 1, broken));
-    assert!(reviews.token("good").await.unwrap().is_some());
+    assert!(
+        reviews
+            .token("good", RequestHistory::Unknown)
+            .await
+            .unwrap()
+            .is_some()
+    );
     server.judge(|_| Some(true));
     server.fault(fault(ACCESS, 1, Effect::Refuse));
     assert_eq!(reviews.access(&access("a")).await, Ok(Decision::Allowed));
@@ -112,7 +130,10 @@ async fn nonsense_and_refusals_are_no_permission() {
         retry_after: None,
     };
     server.fault(fault(TOKENS, 1, forbidden));
-    let refused = reviews.token("secret-token").await.unwrap_err();
+    let refused = reviews
+        .token("secret-token", RequestHistory::Unknown)
+        .await
+        .unwrap_err();
     assert!(!refused.transient());
     assert!(!refused.to_string().contains("secret-token"));
 }

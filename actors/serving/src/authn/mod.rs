@@ -17,6 +17,7 @@ pub(crate) use self::certificates::Authorities;
 pub use self::certificates::{AuthoritiesError, CertificateError};
 pub use self::tokens::TokenError;
 pub(crate) use self::tokens::{TokenAuthenticator, is_websocket, protocols, strip};
+use crate::connection_limiter::Source;
 use crate::reviews::{AuthenticatedUser, Reviews};
 
 const ANONYMOUS: &str = "system:anonymous";
@@ -30,6 +31,9 @@ pub enum AuthenticationError {
     Nobody,
     #[error("{}", sentences(.0))]
     Refused(Vec<CredentialError>),
+    /// The same credentials may be good later.
+    #[error(transparent)]
+    Crowded(TokenError),
 }
 
 /// Why one credential is refused.
@@ -58,6 +62,7 @@ impl<R: Reviews> Authenticator<R> {
     /// Returns the caller's user.
     pub(crate) async fn user(
         &self,
+        source: Source,
         chain: &[CertificateDer<'static>],
         headers: &HeaderMap,
     ) -> Result<Rc<AuthenticatedUser>, AuthenticationError> {
@@ -70,9 +75,12 @@ impl<R: Reviews> Authenticator<R> {
             }
         }
         if let Some(tokens) = &self.tokens {
-            match tokens.user(headers).await {
+            match tokens.user(source, headers).await {
                 Ok(Some(user)) => return Ok(authenticated(user)),
                 Ok(None) => {}
+                Err(crowded @ TokenError::Crowded) => {
+                    return Err(AuthenticationError::Crowded(crowded));
+                }
                 Err(error) => refused.push(error.into()),
             }
         }

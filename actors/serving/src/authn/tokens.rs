@@ -3,7 +3,8 @@
 //! Tokens are kept as keyed digests alone. Upstream: staging/src/k8s.io/apiserver/pkg/authentication/token/cache,
 //! request/bearertoken, request/websocket (1.36).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,8 +16,9 @@ use hyper::header::{AUTHORIZATION, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use metrics::api::callers::{CacheLookup, Fetch, ReviewResult};
 use sha2::{Digest, Sha256};
 
+use crate::connection_limiter::Source;
 use crate::decision_cache::DecisionCache;
-use crate::reviews::{AuthenticatedUser, ReviewError, Reviews};
+use crate::reviews::{AuthenticatedUser, RequestHistory, ReviewError, Reviews};
 
 /// The prefix with which a browser's WebSocket carries a token among its protocols.
 const PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
@@ -25,6 +27,10 @@ const URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     general_purpose::NO_PAD.with_decode_allow_trailing_bits(true),
 );
+
+/// Unknown tokens under review, or waiting for it, of one source and of all: callers of a node come with some, once.
+const UNKNOWN_OF_SOURCE: usize = 8;
+const UNKNOWN: usize = 128;
 
 /// Why a token does not authenticate.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +41,8 @@ pub enum TokenError {
     Malformed(&'static str),
     #[error("the bearer token cannot be reviewed: {0}")]
     Review(ReviewError),
+    #[error("too many unknown bearer tokens wait for their review")]
+    Crowded,
 }
 
 /// Has tokens reviewed, and caches the decisions.
@@ -43,6 +51,7 @@ pub(crate) struct TokenAuthenticator<R> {
     ttl: Duration,
     salt: [u8; 32],
     known: DecisionCache<[u8; 32], Option<Rc<AuthenticatedUser>>>,
+    unknown: UnknownTokens,
 }
 
 impl<R: Reviews> TokenAuthenticator<R> {
@@ -54,13 +63,15 @@ impl<R: Reviews> TokenAuthenticator<R> {
             reviews,
             ttl,
             salt,
-            known: DecisionCache::new(),
+            known: DecisionCache::new(Option::is_some),
+            unknown: UnknownTokens::default(),
         }
     }
 
     /// Returns the user of the request's token; none if it carries none.
     pub(crate) async fn user(
         &self,
+        source: Source,
         headers: &HeaderMap,
     ) -> Result<Option<Rc<AuthenticatedUser>>, TokenError> {
         let token = match bearer(headers) {
@@ -72,12 +83,19 @@ impl<R: Reviews> TokenAuthenticator<R> {
         };
         let (reviews, began) = (Rc::clone(&self.reviews), kernel::now());
         let key = self.digest(&token);
+        let history = self.known.history(&key);
+        let _waiting = match (self.known.known(&key), history) {
+            (Some(_), _) | (None, RequestHistory::Accepted) => None,
+            (None, RequestHistory::Unknown) => {
+                Some(self.unknown.enter(source).ok_or(TokenError::Crowded)?)
+            }
+        };
         let asked = Rc::new(Cell::new(CacheLookup::Hit));
         let asking = Rc::clone(&asked);
         let ask = async move {
             asking.set(CacheLookup::Miss);
             let fetch = Fetch::begin();
-            let user = reviews.token(&token).await?;
+            let user = reviews.token(&token, history).await?;
             fetch.end(ReviewResult::Well);
             Ok(user.map(Rc::new))
         };
@@ -94,6 +112,39 @@ impl<R: Reviews> TokenAuthenticator<R> {
     fn digest(&self, token: &str) -> [u8; 32] {
         let salted = Sha256::new().chain_update(self.salt);
         salted.chain_update(token).finalize().into()
+    }
+}
+
+/// Unknown tokens under review or waiting for it, by source.
+#[derive(Debug, Default)]
+struct UnknownTokens(RefCell<BTreeMap<Source, usize>>);
+
+/// One of them, until this is dropped.
+struct UnknownToken<'a>(&'a UnknownTokens, Source);
+
+impl UnknownTokens {
+    /// None where there are too many.
+    fn enter(&self, source: Source) -> Option<UnknownToken<'_>> {
+        let mut all = self.0.borrow_mut();
+        if all.values().sum::<usize>() >= UNKNOWN {
+            return None;
+        }
+        let own = all.entry(source).or_default();
+        if *own >= UNKNOWN_OF_SOURCE {
+            return None;
+        }
+        *own += 1;
+        Some(UnknownToken(self, source))
+    }
+}
+
+impl Drop for UnknownToken<'_> {
+    fn drop(&mut self) {
+        let mut all = self.0.0.borrow_mut();
+        match all.get_mut(&self.1) {
+            Some(own) if *own > 1 => *own -= 1,
+            Some(_) | None => drop(all.remove(&self.1)),
+        }
     }
 }
 

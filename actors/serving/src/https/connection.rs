@@ -1,13 +1,13 @@
-//! One connection: its handshake, its requests, and how long it may do nothing.
+//! One connection: its handshake, its requests, and how long it may do nothing, or take nothing.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use hyper::Request;
 use hyper::body::Incoming;
@@ -15,6 +15,7 @@ use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kernel::ComputeThread;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -22,14 +23,19 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::io::InspectReader;
 
+use super::progress::{BodyProgress, ResponseBody};
 use crate::connection_limiter::TrackedConnection;
-use crate::http::{HandlerResponse, Traffic, with_guard};
+use crate::http::{HandlerResponse, Traffic};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The deadline from the first byte of a request's head to its last.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may be idle between requests, as upstream's.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long a refused caller has to read the refusal.
+const REFUSED_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two looks whether the peer takes what it is sent.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// The largest head of a request: room for a token of some kilobytes and a long command. Upstream takes 1 MiB.
 const HEAD_BYTES: usize = 64 * 1024;
 /// The time between pings. A peer that does not answer for two of these is gone, whatever it was sent.
@@ -42,6 +48,8 @@ const STREAMS: u32 = 100;
 pub(super) struct TlsPeer {
     pub(super) address: SocketAddr,
     pub(super) certificates: Vec<CertificateDer<'static>>,
+    /// Learns how the peer's requests are decided.
+    pub(super) connection: Arc<TrackedConnection>,
 }
 
 /// Handles a peer's requests.
@@ -51,6 +59,7 @@ pub(super) trait AnswersPeer: 'static {
 
 /// What every connection is served with.
 pub(super) struct ConnectionContext<A> {
+    pub(super) handshakes: Rc<ComputeThread>,
     pub(super) tls: TlsAcceptor,
     pub(super) answers: Rc<A>,
     pub(super) traffic: Rc<Traffic>,
@@ -62,17 +71,15 @@ pub(super) async fn serve<A: AnswersPeer>(
     host: ConnectionContext<A>,
     guest: Arc<TrackedConnection>,
 ) {
-    let ConnectionContext {
-        tls,
-        answers,
-        traffic,
-    } = host;
-    let Some((stream, peer)) = handshake(stream, &tls).await else {
+    let Some((stream, peer)) = handshake(stream, &host, &guest).await else {
         return;
     };
+    let ConnectionContext {
+        answers, traffic, ..
+    } = host;
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let (address, peer) = (peer.address, Rc::new(peer));
-    let pulse = Arc::new(ConnectionActivity::default());
+    let pulse = Arc::new(ConnectionActivity::of(Arc::clone(&guest)));
     let reading = Arc::clone(&pulse);
     let watched = TokioIo::new(InspectReader::new(stream, move |bytes: &[u8]| {
         if !bytes.is_empty() {
@@ -86,7 +93,8 @@ pub(super) async fn serve<A: AnswersPeer>(
         let answering = (busy.begin(), guest.begin());
         async move {
             let answer = answers.answer(&peer, request).await;
-            Ok::<_, Infallible>(answer.map(|body| with_guard(body, answering)))
+            let progress = answering.0.0.responds(&answer);
+            Ok::<_, Infallible>(answer.map(|body| ResponseBody::new(body, progress, answering)))
         }
     });
     let ended = match is_http2 {
@@ -99,14 +107,26 @@ pub(super) async fn serve<A: AnswersPeer>(
                 .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
                 .max_send_buf_size(64 * 1024)
                 .serve_connection(watched, service);
-            while_patient(connection, &pulse, false).await
+            while_patient(
+                connection,
+                &pulse,
+                http2::Connection::graceful_shutdown,
+                false,
+            )
+            .await
         }
         false => {
             let connection = http1::Builder::new()
                 .max_buf_size(HEAD_BYTES)
                 .serve_connection(watched, service)
                 .with_upgrades();
-            while_patient(connection, &pulse, true).await
+            while_patient(
+                connection,
+                &pulse,
+                http1::UpgradeableConnection::graceful_shutdown,
+                true,
+            )
+            .await
         }
     };
     if let Some(Err(error)) = ended {
@@ -115,14 +135,19 @@ pub(super) async fn serve<A: AnswersPeer>(
 }
 
 /// Shakes hands within the timeout; returns the stream and who is at its other end.
-async fn handshake(
+///
+/// It is the thread of handshakes that computes: the actors' thread waits for no stranger's.
+async fn handshake<A>(
     stream: TcpStream,
-    tls: &TlsAcceptor,
+    host: &ConnectionContext<A>,
+    connection: &Arc<TrackedConnection>,
 ) -> Option<(TlsStream<TcpStream>, TlsPeer)> {
     let address = stream.peer_addr().ok()?;
-    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
+    let shaken = host.handshakes.run(host.tls.accept(stream));
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, shaken).await {
+        Ok(Some(Ok(stream))) => stream,
+        Ok(None) => return None,
+        Ok(Some(Err(error))) => {
             tracing::debug!("TLS handshake with {address} failed: {error}");
             return None;
         }
@@ -135,29 +160,41 @@ async fn handshake(
     let peer = TlsPeer {
         address,
         certificates: certificates.unwrap_or_default().to_vec(),
+        connection: Arc::clone(connection),
     };
     Some((stream, peer))
 }
 
-/// Drives a connection until it ends, or has been idle for too long.
-async fn while_patient<C, T>(connection: C, pulse: &ConnectionActivity, heads: bool) -> Option<T>
+/// Drives a connection until it ends, has been idle for too long, or does not take what it is sent.
+async fn while_patient<C, T>(
+    connection: C,
+    pulse: &ConnectionActivity,
+    shut_down: impl Fn(Pin<&mut C>),
+    heads: bool,
+) -> Option<T>
 where
     C: Future<Output = T>,
 {
     let mut connection = pin!(connection);
+    let mut closes: Option<Instant> = None;
     loop {
-        let (is_busy, has_read) = pulse.take();
-        let patience = match () {
-            // A response may take as long as it takes; the connection notes when it was given.
-            () if is_busy => IDLE_TIMEOUT,
-            () if has_read && heads => HEAD_TIMEOUT,
-            () => IDLE_TIMEOUT,
+        let now = kernel::now();
+        if closes.is_none() && pulse.connection.is_refused() {
+            shut_down(connection.as_mut());
+            closes = Some(now + REFUSED_TIMEOUT);
+        }
+        let patience = match (closes, pulse.take()) {
+            (Some(at), _) => at.saturating_duration_since(now),
+            // A handler may take as long as it takes; the connection notes when its response was sent.
+            (None, (true, _)) => LOOK_EVERY,
+            (None, (false, true)) if heads => HEAD_TIMEOUT,
+            (None, (false, _)) => IDLE_TIMEOUT,
         };
         tokio::select! {
             ended = &mut connection => return Some(ended),
             () = pulse.changed.notified() => {}
             () = tokio::time::sleep(patience) => {
-                if !pulse.is_busy() {
+                if closes.is_some() || !pulse.is_busy() || pulse.is_stalled() {
                     return None;
                 }
             }
@@ -166,15 +203,46 @@ where
 }
 
 /// The current activity of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ConnectionActivity {
+    connection: Arc<TrackedConnection>,
     answering: AtomicUsize,
     /// Bytes came in that are not a complete request yet.
     reading: AtomicBool,
+    /// The responses that are being sent.
+    sending: Mutex<Vec<Weak<BodyProgress>>>,
     changed: Notify,
 }
 
 impl ConnectionActivity {
+    fn of(connection: Arc<TrackedConnection>) -> ConnectionActivity {
+        ConnectionActivity {
+            connection,
+            answering: AtomicUsize::new(0),
+            reading: AtomicBool::new(false),
+            sending: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Takes note of a response.
+    fn responds(&self, answer: &HandlerResponse) -> Arc<BodyProgress> {
+        let progress = Arc::new(BodyProgress::of(answer));
+        let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        sending.retain(|one| one.strong_count() > 0);
+        sending.push(Arc::downgrade(&progress));
+        self.changed.notify_one();
+        progress
+    }
+
+    /// Whether the peer has not taken a response for too long.
+    fn is_stalled(&self) -> bool {
+        let now = kernel::now();
+        let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sending = sending.iter().filter_map(Weak::upgrade);
+        sending.any(|progress| progress.is_stalled(now))
+    }
+
     fn begin(self: &Arc<Self>) -> ActiveRequest {
         self.answering.fetch_add(1, Ordering::Relaxed);
         self.reading.store(false, Ordering::Relaxed);

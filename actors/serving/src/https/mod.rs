@@ -11,6 +11,7 @@ mod accept;
 mod conditions;
 mod connection;
 mod handlers;
+mod progress;
 mod query;
 mod route;
 mod streams;
@@ -24,16 +25,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
-use kernel::{Actor, Context, Exit};
+use hyper::header::{CONNECTION, HeaderValue, RETRY_AFTER};
+use hyper::{Request, StatusCode, Version};
+use kernel::{Actor, ComputeThread, Context, Exit};
 use tokio_rustls::TlsAcceptor;
 
 use self::connection::{AnswersPeer, TlsPeer};
 pub(crate) use self::handlers::{KubeletHandlers, RequestContext};
 pub(crate) use self::route::ServerPort;
 pub use self::tls::CertificateReceiver;
-use crate::authn::{Authenticator, Authorities, AuthoritiesError, TokenAuthenticator};
+use crate::authn::{
+    AuthenticationError, Authenticator, Authorities, AuthoritiesError, TokenAuthenticator,
+};
 use crate::authz::{AuthorizationError, Authorizer};
+use crate::connection_limiter::ConnectionLimits;
 use crate::http::{HandlerResponse, Traffic, accept, text};
 use crate::listen;
 use crate::node::KubeletHost;
@@ -42,7 +47,13 @@ use crate::reviews::Reviews;
 use crate::server::{AcceptError, Msg, Snapshot};
 
 /// Connections at a time: API servers, scrapers, and some people. Beyond them idle ones make room.
-const CONNECTIONS: usize = 512;
+///
+/// A connection holds up to 100 KB before it is known whose it is: all of these together are a few megabytes.
+const CONNECTIONS: ConnectionLimits = ConnectionLimits {
+    all: 512,
+    unknown: 128,
+    unknown_of_source: 64,
+};
 
 /// Why the server cannot start with the operator's policy.
 #[derive(Debug, thiserror::Error)]
@@ -142,11 +153,13 @@ impl<N: KubeletHost, R: Reviews> Actor for Https<N, R> {
         self.address = listener.local_addr().unwrap_or(self.policy.address);
         let (traffic, address) = (Rc::clone(&self.traffic), self.address.to_string());
         let acceptor = TlsAcceptor::from(Arc::new(config));
+        let handshakes = Rc::new(ComputeThread::start("tls-handshakes")?);
         ctx.run(async move {
             let counted = Rc::clone(&traffic);
             let source = accept(listener, counted, CONNECTIONS, move |stream, guest| {
                 let host = connection::ConnectionContext {
                     tls: acceptor.clone(),
+                    handshakes: Rc::clone(&handshakes),
                     answers: Rc::clone(&server),
                     traffic: Rc::clone(&traffic),
                 };
@@ -189,9 +202,23 @@ impl<N: KubeletHost, R: Reviews> AnswersPeer for SecureHandlers<N, R> {
             from: Some(peer.address.ip()),
             door: ServerPort::ReadWrite,
         };
+        if peer.connection.is_refused() {
+            // Nothing is decided for a caller who was refused here: each decision costs a signature or a review.
+            return answering.with(later(StatusCode::SERVICE_UNAVAILABLE, "Closing"));
+        }
         match self.known(peer, &request).await {
-            Ok(()) => self.open.answer(request, answering).await,
-            Err(answer) => answering.with(answer),
+            Ok(()) => {
+                peer.connection.permit();
+                self.open.answer(request, answering).await
+            }
+            Err(mut answer) => {
+                peer.connection.refuse();
+                if peer.connection.is_refused() && request.version() < Version::HTTP_2 {
+                    let close = HeaderValue::from_static("close");
+                    answer.headers_mut().insert(CONNECTION, close);
+                }
+                answering.with(answer)
+            }
         }
     }
 }
@@ -204,10 +231,21 @@ impl<N: KubeletHost, R: Reviews> SecureHandlers<N, R> {
         request: &Request<Incoming>,
     ) -> Result<(), HandlerResponse> {
         let headers = request.headers();
-        let user = self.authentication.user(&peer.certificates, headers).await;
+        let source = peer.address.ip().into();
+        let user = self
+            .authentication
+            .user(source, &peer.certificates, headers)
+            .await;
         let user = user.map_err(|unknown| {
             tracing::debug!("{} is not let in: {unknown}", peer.address);
-            text(StatusCode::UNAUTHORIZED, "Unauthorized")
+            match unknown {
+                AuthenticationError::Crowded(_) => {
+                    later(StatusCode::TOO_MANY_REQUESTS, "Too Many Requests")
+                }
+                AuthenticationError::Nobody | AuthenticationError::Refused(_) => {
+                    text(StatusCode::UNAUTHORIZED, "Unauthorized")
+                }
+            }
         })?;
         // A malformed path has no rights of its own.
         let path = route::meant(request.uri().path());
@@ -223,4 +261,12 @@ impl<N: KubeletHost, R: Reviews> SecureHandlers<N, R> {
             text(status, barred.to_string())
         })
     }
+}
+
+/// A refusal of a request that may be made again.
+fn later(status: StatusCode, why: &'static str) -> HandlerResponse {
+    let mut answer = text(status, why);
+    let second = HeaderValue::from_static("1");
+    answer.headers_mut().insert(RETRY_AFTER, second);
+    answer
 }

@@ -23,6 +23,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::accept::takes_json;
+use super::progress::ReadByPeople;
 use super::query::QueryPairs;
 use super::route::{ContainerTarget, Route, RouteError, ServerPort, find, straight};
 use crate::healthz;
@@ -135,6 +136,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
 
     async fn plain(&self, place: Route, request: Request<Incoming>) -> HandlerResponse {
         let query = QueryPairs::of(request.uri().query());
+        let is_log = matches!(place, Route::ContainerLogs(_) | Route::Logs(_));
         let answer = match place {
             Route::Healthz => Ok(healthz::answer(&*self.node, &request)
                 .await
@@ -158,7 +160,11 @@ impl<N: KubeletHost> KubeletHandlers<N> {
             Route::Disabled(why) => Ok(text(StatusCode::METHOD_NOT_ALLOWED, why)),
             Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) => Ok(not_found()),
         };
-        answer.unwrap_or_else(|answer| answer)
+        let mut answer = answer.unwrap_or_else(|answer| answer);
+        if is_log {
+            answer.extensions_mut().insert(ReadByPeople);
+        }
+        answer
     }
 
     async fn summary(

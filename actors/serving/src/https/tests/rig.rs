@@ -8,6 +8,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use http_body_util::Empty;
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, EphemeralContainer, Pod,
     PodSpec, PodStatus,
@@ -35,7 +39,9 @@ use crate::node::{
     NodeError, PodsWithStatuses, RunCommand,
 };
 use crate::policy::{AuthenticationPolicy, AuthorizationPolicy, EndpointPolicy, Policy, TlsPolicy};
-use crate::reviews::{Attributes, AuthenticatedUser, Decision, ReviewError, Reviews};
+use crate::reviews::{
+    Attributes, AuthenticatedUser, Decision, RequestHistory, ReviewError, Reviews,
+};
 
 pub(super) const SOON: Duration = Duration::from_secs(10);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
@@ -191,14 +197,23 @@ pub(super) struct FakeReviews {
     /// User and subresource.
     pub(super) allowed: RefCell<Vec<(String, String)>>,
     pub(super) away: Cell<bool>,
+    /// It answers no review of a token.
+    pub(super) silent: Cell<bool>,
     pub(super) asked: RefCell<Vec<String>>,
 }
 
 impl Reviews for FakeReviews {
-    async fn token(&self, token: &str) -> Result<Option<AuthenticatedUser>, ReviewError> {
+    async fn token(
+        &self,
+        token: &str,
+        _: RequestHistory,
+    ) -> Result<Option<AuthenticatedUser>, ReviewError> {
         self.asked.borrow_mut().push(format!("token {token}"));
         // Others may ask the same meanwhile.
         tokio::task::yield_now().await;
+        if self.silent.get() {
+            return std::future::pending().await;
+        }
         match self.away.get() {
             true => Err(ReviewError::Unreachable { why: "away".into() }),
             false => Ok(self.tokens.borrow().get(token).cloned()),
@@ -511,6 +526,11 @@ pub(super) fn pod(name: &str) -> Arc<Pod> {
 }
 
 impl Rig {
+    /// A server in a test that runs its own clock.
+    pub(super) async fn start_with(change: impl FnOnce(&mut Policy)) -> Rig {
+        Rig::start(change).await
+    }
+
     /// A server that lets every caller in, in a test that runs its own clock.
     pub(super) async fn start_open() -> Rig {
         Rig::start(open).await
@@ -551,5 +571,32 @@ impl Rig {
                 };
             }
         }
+    }
+}
+
+/// A client of HTTP/2 that takes no byte of a body.
+pub(super) struct Windowless {
+    pub(super) answer: hyper::Response<Incoming>,
+    /// Goes on until the server closes the connection.
+    pub(super) connection: tokio::task::JoinHandle<()>,
+    _sender: http2::SendRequest<Empty<Bytes>>,
+}
+
+/// Asks without credentials, and opens no window for the answer.
+pub(super) async fn windowless(rig: &Rig, path: &str) -> Windowless {
+    let mut config = rig.client(None);
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = rig.connect_with(config).await;
+    let handshake = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(0)
+        .handshake(TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.unwrap();
+    let connection = tokio::task::spawn_local(async move { drop(connection.await) });
+    let request = hyper::Request::get(format!("https://localhost{path}"));
+    let request = request.body(Empty::<Bytes>::new()).unwrap();
+    Windowless {
+        answer: sender.send_request(request).await.unwrap(),
+        connection,
+        _sender: sender,
     }
 }
