@@ -14,6 +14,7 @@ mod suite {
     mod csi_driver;
     mod fake_proofs;
     mod full;
+    mod hostile;
     mod images_real;
     mod metrics;
     mod node_rig;

@@ -135,6 +135,11 @@ impl Node {
         self.ports.read_only
     }
 
+    /// Returns the port of the health checks.
+    pub fn healthz_port(&self) -> u16 {
+        self.ports.healthz
+    }
+
     /// Returns the port of the HTTPS API.
     pub fn https_port(&self) -> u16 {
         self.ports.https

@@ -42,20 +42,35 @@ impl RawResponse {
 
 /// Connects to a port of 127.0.0.1, with a client certificate or without one.
 pub async fn connect(port: u16, credentials: Option<&CertificateWithKey>) -> Result<Stream> {
+    connect_with(port, any_server(credentials)?).await
+}
+
+/// As [`connect`], for HTTP/2, without a client certificate.
+pub async fn connect_http2(port: u16) -> Result<Stream> {
+    let mut config = any_server(None)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    connect_with(port, config).await
+}
+
+/// Returns settings of a client that is content with any server.
+pub fn any_server(credentials: Option<&CertificateWithKey>) -> Result<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let any = Arc::new(NoServerVerification::new(Arc::clone(&provider)));
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(any);
-    let config = match credentials {
+    Ok(match credentials {
         None => builder.with_no_client_auth(),
         Some(CertificateWithKey { certificate, key }) => {
             let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
             let chain = chain.collect::<Result<Vec<_>, _>>()?;
             builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?
         }
-    };
+    })
+}
+
+async fn connect_with(port: u16, config: ClientConfig) -> Result<Stream> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.set_nodelay(true)?;
     let name = ServerName::try_from("localhost")?;
