@@ -48,7 +48,7 @@ use crate::server::{AcceptError, Msg, Snapshot};
 
 /// Connections at a time: API servers, scrapers, and some people. Beyond them idle ones make room.
 ///
-/// A connection holds up to 100 KB before it is known whose it is: all of these together are a few megabytes.
+/// A connection holds up to a head of 64 KiB and its TLS buffers before it is known whose it is.
 const CONNECTIONS: ConnectionLimits = ConnectionLimits {
     all: 512,
     unknown: 128,

@@ -198,7 +198,7 @@ fn a_refused_connection_is_closed_and_a_permitted_one_stays() {
     );
 }
 
-/// A handshake computes for long, with an RSA key for a millisecond: whoever comes in numbers would hold up every probe.
+/// A handshake computes for long, most of all with an RSA key: whoever comes in numbers would hold up every probe.
 #[test]
 fn no_handshake_is_computed_on_the_thread_of_the_actors() {
     run(open, async |rig: Rig| {
