@@ -296,6 +296,7 @@ fn volume_policy() -> volumes::Policy {
         resync: Duration::from_secs(60),
         stats: None,
         selinux: SeLinuxMountPolicy::Off,
+        health: volumes::VolumeHealthPolicy::Ignored,
     }
 }
 

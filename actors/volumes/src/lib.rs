@@ -25,7 +25,7 @@ mod timers;
 mod view;
 
 pub use self::completion::VolumeCompletion;
-pub use self::manager::{MAILBOX, Peers, Policy, Snapshot, VolumeManager};
+pub use self::manager::{MAILBOX, Peers, Policy, Snapshot, VolumeHealthPolicy, VolumeManager};
 pub use self::messages::{Msg, NotMounted, NotReleased, Retry, SubpathBindError, VolumeQuery};
 pub use self::reporter::ApiPeers;
 pub use self::timers::VolumeTimer;

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use clients::storage::{Storage, StoragePlugin};
 use kernel::{Actor, Addr, Context, Exit, Recipient, TimerId};
+use logic_api::pod::volume_stats::VolumeMetrics;
 use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_volumes::reconciler::{ResolveTrigger, StateOfWorld};
@@ -45,6 +46,24 @@ pub struct Policy {
     /// Between two measurements of one volume; none: volumes are not measured (`volumeStatsAggPeriod`).
     pub stats: Option<Duration>,
     pub selinux: SeLinuxMountPolicy,
+    pub health: VolumeHealthPolicy,
+}
+
+/// Whether the health that drivers report is told (`CSIVolumeHealth`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeHealthPolicy {
+    Told,
+    Ignored,
+}
+
+impl VolumeHealthPolicy {
+    /// Leaves the health out of a volume's metrics where it isn't told.
+    pub(crate) fn apply(self, mut metrics: VolumeMetrics) -> VolumeMetrics {
+        if self == VolumeHealthPolicy::Ignored {
+            metrics.abnormal = None;
+        }
+        metrics
+    }
 }
 
 /// The actors and clients that the volume manager works with.
@@ -221,5 +240,32 @@ impl VolumeManager {
         let object = InvolvedObject::pod(&wanting.pod, None);
         let recorder = &self.peers.recorder;
         recorder.record(ctx.timestamp(), r#type, object, reason, message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use logic_api::pod::volume_stats::{VolumeHealthReport, VolumeHealthState};
+
+    use super::*;
+
+    /// Upstream's `CSIVolumeHealth`.
+    #[test]
+    fn the_health_of_a_volume_is_told_where_its_gate_is_on() {
+        let health = VolumeHealthReport {
+            state: VolumeHealthState::Abnormal,
+            message: "the disk smokes".into(),
+        };
+        let metrics = VolumeMetrics {
+            used: Some(1),
+            abnormal: Some(health),
+            ..VolumeMetrics::default()
+        };
+        assert_eq!(VolumeHealthPolicy::Told.apply(metrics.clone()), metrics);
+        let without = VolumeMetrics {
+            used: Some(1),
+            ..VolumeMetrics::default()
+        };
+        assert_eq!(VolumeHealthPolicy::Ignored.apply(metrics), without);
     }
 }

@@ -171,6 +171,10 @@ impl AgentSettings {
             resync: self.config.kubelet.sync_frequency.into(),
             stats: period(self.config.kubelet.volume_stats_agg_period),
             selinux: selinux(&self.config.gates),
+            health: match self.config.gates.enabled("CSIVolumeHealth") {
+                true => volumes::VolumeHealthPolicy::Told,
+                false => volumes::VolumeHealthPolicy::Ignored,
+            },
         }
     }
 

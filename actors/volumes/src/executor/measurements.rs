@@ -178,7 +178,10 @@ impl VolumeManager {
         } = measured;
         self.measures.running.remove(&place);
         match figures {
-            Ok(figures) => self.store_metrics(&place, figures, ctx),
+            Ok(figures) => {
+                let figures = self.policy.health.apply(figures);
+                self.store_metrics(&place, figures, ctx);
+            }
             Err(error) => {
                 tracing::debug!(pod = %place.uid, volume = place.folder, "not measured: {error}");
                 if let Some(worn) =

@@ -109,6 +109,7 @@ impl Rig {
             resync: Duration::from_secs(60),
             stats,
             selinux: SeLinuxMountPolicy::Off,
+            health: VolumeHealthPolicy::Ignored,
         };
         let root = Supervisor::root("test", Intensity::UNLIMITED);
         let (keeper, port) = mailbox(MAILBOX);

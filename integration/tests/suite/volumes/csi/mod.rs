@@ -59,7 +59,10 @@ impl CsiRig {
     /// Starts a node, then a driver with these flags whose `CSIDriver` has these fields. None where the runtime cannot
     /// be had.
     pub(super) async fn start(on: TestRuntime, flags: &[&str], spec: Value) -> Option<Self> {
-        let stats = json!({ "volumeStatsAggPeriod": "2s" });
+        let stats = json!({
+            "volumeStatsAggPeriod": "2s",
+            "featureGates": { "CSIVolumeHealth": true },
+        });
         let start = on.start_with(|builder| builder.with_objects().with_patience().config(&stats));
         let node_rig = start.await?;
         let dir = tempfile::tempdir().unwrap();
