@@ -136,6 +136,21 @@ impl NodeRig {
         seen
     }
 
+    /// Waits until all that the agent remembers of its pods is on the disk: it writes a moment after it tells.
+    pub(super) async fn until_stored(&self) {
+        let is_stored = async || {
+            let tree = self.node.admin("/tree").await.unwrap_or_default();
+            let checkpoints = actor(&tree, "oxlet/state/checkpoints");
+            checkpoints.is_some_and(|found| found["snapshot"]["is_stored"] == true)
+        };
+        let stored = wait_until(
+            CONVERGENCE_TIMEOUT,
+            "the records are on the disk",
+            is_stored,
+        );
+        stored.await.unwrap();
+    }
+
     /// The folder of a pod's logs, where upstream has it.
     pub(super) fn logs_of(&self, pod: &Pod) -> PathBuf {
         let meta = &pod.metadata;

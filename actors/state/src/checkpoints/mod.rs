@@ -73,6 +73,8 @@ pub struct Snapshot {
     pub bytes: u64,
     /// Damaged files, by the name that they were given.
     pub set_aside: Vec<String>,
+    /// Whether the file on the disk holds all records as they are.
+    pub is_stored: bool,
 }
 
 /// The checkpoint manager.
@@ -141,6 +143,7 @@ impl Actor for CheckpointManager {
             writes: stats.writes,
             bytes: stats.bytes,
             set_aside: self.set_aside.clone(),
+            is_stored: self.writer.progress() == WriteProgress::Done,
         }
     }
 }

@@ -268,6 +268,7 @@ async fn readiness_follows_a_server_both_ways_and_outlives_the_agent(on: TestRun
         .await;
 
     let before = vec![node_rig.until_running("asked").await];
+    node_rig.until_stored().await;
     node_rig.node.kill9().unwrap();
     adopted(&mut node_rig.node, &before).await;
     // Its successor probes as well.
