@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kernel::Context;
 use kernel::supervisor::restart::{LONGEST_PAUSE, RestartDecision, decide};
@@ -16,6 +17,23 @@ use crate::generation::update::{GenerationCommand, PluginIdentity};
 use crate::message::Msg;
 use crate::process::PluginProcess;
 use crate::process::socket::{PluginSocket, private_folder};
+
+/// A plugin that has served for so long does not crash at its start: it is better had, with pauses, than given up.
+const LONG_ENOUGH: Duration = Duration::from_millis(500);
+/// Such a one pauses for this part of the time that it served: it is there for more than nine tenths.
+const SERVED_PER_PAUSE: u32 = 10;
+
+fn earns_restart(served: Duration) -> bool {
+    served >= LONG_ENOUGH
+}
+
+/// For how long a generation served; time spent on the way to readiness does not count.
+fn served(ended: &LiveGeneration, now: Instant) -> Duration {
+    match ended.ready() {
+        true => now.saturating_duration_since(ended.started),
+        false => Duration::ZERO,
+    }
+}
 
 /// The socket of a managed plugin, none for an external one, or why there is none.
 type BindResult = Result<Option<Arc<PluginSocket>>, String>;
@@ -35,6 +53,15 @@ impl PluginHost {
                 PluginState::Starting,
                 pause.min(self.declaration.health_interval),
             ),
+            decided if !external && earns_restart(served(ended, now)) => {
+                let earned = served(ended, now) / SERVED_PER_PAUSE;
+                match decided {
+                    RestartDecision::RestartAfter(pause) => {
+                        (PluginState::Starting, pause.min(earned))
+                    }
+                    RestartDecision::Escalate => (PluginState::Starting, earned.min(LONGEST_PAUSE)),
+                }
+            }
             RestartDecision::RestartAfter(pause) => (PluginState::Starting, pause),
             RestartDecision::Escalate if external => {
                 (PluginState::Failed, self.declaration.health_interval)
