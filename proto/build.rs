@@ -6,6 +6,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "storage/v1/storage.proto",
         "cri/v1/api.proto",
         "containerd/events.proto",
+        "containerd/tasks.proto",
         "csi/v1/csi.proto",
         "registration/v1/api.proto",
         "podresources/v1/api.proto",

@@ -33,6 +33,11 @@ pub mod containerd {
     tonic::include_proto!("containerd.services.events.v1");
 }
 
+/// containerd's tasks: the processes of its containers.
+pub mod containerd_tasks {
+    tonic::include_proto!("containerd.services.tasks.v1");
+}
+
 /// `pluginregistration`: how a node plugin, such as a CSI driver, introduces itself.
 pub mod registration {
     tonic::include_proto!("pluginregistration");

@@ -7,13 +7,19 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use runtime_adapter::Flavour;
+use runtime_adapter::{Flavour, KeeperProgram};
 
 const NAMES: &str = "runtime-containerd, runtime-crio, storage-csi, storage-local";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let link = arguments.next().unwrap_or_default();
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| runtime_adapter::is_keeper(&first))
+    {
+        return runtime_adapter::keep_calls();
+    }
     let named = |name: &OsString| serve(Path::new(name).file_name()?.to_str()?);
     match named(&link).or_else(|| named(&arguments.next()?)) {
         Some(end) => end,
@@ -38,5 +44,8 @@ fn serve(name: &str) -> Option<ExitCode> {
 
 fn adapter(flavour: Flavour) -> ExitCode {
     let info = runtime_adapter::info(flavour, env!("CARGO_PKG_VERSION"));
-    sdk::serve(info, move |setup| runtime_adapter::build(flavour, setup))
+    let keeper = KeeperProgram::own();
+    sdk::serve(info, move |setup| {
+        runtime_adapter::build(flavour, Some(keeper.clone()), setup)
+    })
 }

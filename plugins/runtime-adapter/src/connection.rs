@@ -46,6 +46,13 @@ impl RuntimeConnection {
         let stream = UnixStream::connect(socket)
             .await
             .map_err(|error| refused(socket, error))?;
+        Self::over(stream).await
+    }
+
+    /// Speaks HTTP/2 on a connected socket; the handle resolves when the connection ends.
+    pub(crate) async fn over(
+        stream: UnixStream,
+    ) -> Result<(Self, JoinHandle<Result<(), hyper::Error>>), ConnectError> {
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .initial_stream_window_size(WINDOW)

@@ -6,18 +6,21 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full, Limited};
-use proto::cri::StopPodSandboxRequest;
+use http_body_util::{BodyExt, Collected, Full, Limited};
+use hyper::body::Bytes;
+use proto::cri::{RemoveContainerRequest, StopPodSandboxRequest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tower::Service;
 
-use crate::backend::RuntimeBackend;
+use crate::backend::{ConnectedBackend, RuntimeBackend};
+use crate::creating::CallKeeper;
+use crate::left_tasks::REMOVE_CONTAINER;
 use crate::quirks::EventSource;
 use crate::relay::Relay;
-use crate::{events, grpc};
+use crate::{creating, events, grpc, left_tasks};
 
 /// Ten calls for each of a hundred pods at once; beyond that a caller is sent instead of queued.
 const MAX_IN_FLIGHT: usize = 1024;
@@ -37,13 +40,15 @@ const LONGEST_ENDING: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Passthrough {
     backend: RuntimeBackend,
+    keeper: CallKeeper,
     in_flight: Arc<Semaphore>,
 }
 
 impl Passthrough {
-    pub(crate) fn new(backend: RuntimeBackend) -> Self {
+    pub(crate) fn new(backend: RuntimeBackend, keeper: CallKeeper) -> Self {
         Self {
             backend,
+            keeper,
             in_flight: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
         }
     }
@@ -67,9 +72,15 @@ impl Passthrough {
             return self.events(request, permit).await;
         }
         let mut connected = self.backend.connected()?;
+        if creating::is_creating(&request) {
+            return creating::call(self.backend, self.keeper, request, permit).await;
+        }
         let forgives =
             connected.quirks.refuses_to_stop_the_absent && request.uri().path() == STOP_SANDBOX;
         let request = self.settled(request).await?;
+        if connected.quirks.leaves_tasks && request.uri().path() == REMOVE_CONTAINER {
+            return self.remove_container(connected, request).await;
+        }
         let answer = connected
             .connection
             .send(request)
@@ -81,22 +92,59 @@ impl Passthrough {
         Ok(answer.map(|body| Body::new(Relay::new(body, self.backend.place(), permit))))
     }
 
+    /// Removes a container; with the task that the runtime has left, where it refuses because of that.
+    async fn remove_container(
+        &self,
+        mut connected: ConnectedBackend,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Status> {
+        let (parts, body) = whole(request).await?;
+        let again = || Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
+        let (head, answer) = self.collected(&mut connected, again()).await?;
+        let refusal = Status::from_header_map(&head.headers)
+            .or_else(|| Status::from_header_map(answer.trailers()?));
+        let subject = grpc::read::<RemoveContainerRequest>(&body);
+        if let (Some(refusal), Some(subject)) = (refusal, subject)
+            && left_tasks::is_left(&refusal)
+        {
+            let (container, namespace) = (
+                subject.container_id,
+                &self.backend.configuration().namespace,
+            );
+            tracing::warn!(
+                container,
+                "its task was left by a start that was broken off: ended"
+            );
+            match left_tasks::end(&connected.connection, namespace, &container).await {
+                Ok(()) => {
+                    let (head, answer) = self.collected(&mut connected, again()).await?;
+                    return Ok(Response::from_parts(head, Body::new(answer)));
+                }
+                Err(error) => tracing::warn!(container, %error, "its task cannot be ended"),
+            }
+        }
+        Ok(Response::from_parts(head, Body::new(answer)))
+    }
+
+    async fn collected(
+        &self,
+        connected: &mut ConnectedBackend,
+        request: Request<Body>,
+    ) -> Result<(http::response::Parts, Collected<Bytes>), Status> {
+        let answer = async {
+            let (head, body) = connected.connection.send(request).await?.into_parts();
+            Ok((head, body.collect().await?))
+        };
+        answer.await.map_err(|error| self.backend.lost(error))
+    }
+
     /// Holds a call that ends something until the runtime shows the end that was sent of it already.
     async fn settled(&self, request: Request<Body>) -> Result<Request<Body>, Status> {
         let unsettled = self.backend.unsettled();
         if unsettled.is_empty() || !ENDINGS.contains(&request.uri().path()) {
             return Ok(request);
         }
-        let (parts, body) = request.into_parts();
-        let body = Limited::new(body, LONGEST_ENDING).collect().await;
-        let body = body
-            .map_err(|error| {
-                let path = parts.uri.path();
-                Status::invalid_argument(format!(
-                    "{path} of at most {LONGEST_ENDING} bytes: {error}"
-                ))
-            })?
-            .to_bytes();
+        let (parts, body) = whole(request).await?;
         // What cannot be read is the runtime's to refuse.
         if let Some(subject) = grpc::read::<StopPodSandboxRequest>(&body) {
             unsettled.settled(&subject.pod_sandbox_id).await;
@@ -121,6 +169,17 @@ impl Passthrough {
             ))),
         }
     }
+}
+
+/// Reads the whole request of a call that ends something.
+async fn whole(request: Request<Body>) -> Result<(http::request::Parts, Bytes), Status> {
+    let (parts, body) = request.into_parts();
+    let body = Limited::new(body, LONGEST_ENDING).collect().await;
+    let body = body.map_err(|error| {
+        let path = parts.uri.path();
+        Status::invalid_argument(format!("{path} of at most {LONGEST_ENDING} bytes: {error}"))
+    })?;
+    Ok((parts, body.to_bytes()))
 }
 
 /// `runtime.v1.RuntimeService`, passed through.

@@ -33,6 +33,8 @@ pub struct Quirks {
     pub empty_stream_means_off: bool,
     /// Whether stopping a sandbox that is gone is refused as NotFound, where CRI wants success.
     pub refuses_to_stop_the_absent: bool,
+    /// Whether a container that has exited may have a task that CRI cannot end, and then cannot be removed.
+    pub leaves_tasks: bool,
 }
 
 impl Quirks {
@@ -41,6 +43,7 @@ impl Quirks {
         events: EventSource::Native,
         empty_stream_means_off: false,
         refuses_to_stop_the_absent: false,
+        leaves_tasks: false,
     };
 }
 
@@ -48,7 +51,8 @@ impl Quirks {
 ///
 /// containerd 1.6 has no `GetContainerEvents`; 1.7 deals its events out among all subscribers instead of giving
 /// each to all, so that an old connection steals from a new one. CRI-O has it since 1.26, when its
-/// `enable_pod_events` is on; when it is off the stream ends at once, as if all were well.
+/// `enable_pod_events` is on; when it is off the stream ends at once, as if all were well. Every containerd may leave
+/// the task of a container whose start was broken off.
 pub fn quirks(flavour: Flavour, runtime_name: &str, runtime_version: &str) -> Quirks {
     let version = parse(runtime_version);
     match (flavour, runtime_name) {
@@ -56,9 +60,14 @@ pub fn quirks(flavour: Flavour, runtime_name: &str, runtime_version: &str) -> Qu
             Quirks {
                 events: EventSource::FromContainerd,
                 refuses_to_stop_the_absent: true,
+                leaves_tasks: true,
                 ..Quirks::NONE
             }
         }
+        (Flavour::Containerd, "containerd") => Quirks {
+            leaves_tasks: true,
+            ..Quirks::NONE
+        },
         (Flavour::Crio, "cri-o") => Quirks {
             events: if version.is_some_and(|version| version < (1, 26)) {
                 EventSource::Absent
@@ -93,11 +102,17 @@ mod tests {
             events: EventSource::FromContainerd,
             empty_stream_means_off: false,
             refuses_to_stop_the_absent: true,
+            leaves_tasks: true,
+        };
+        let new_containerd = Quirks {
+            leaves_tasks: true,
+            ..Quirks::NONE
         };
         let crio = Quirks {
             events: EventSource::Native,
             empty_stream_means_off: true,
             refuses_to_stop_the_absent: false,
+            leaves_tasks: false,
         };
         let old_crio = Quirks {
             events: EventSource::Absent,
@@ -108,12 +123,12 @@ mod tests {
             (Containerd, "containerd", "v1.6.33", old_containerd),
             (Containerd, "containerd", "1.7.0-beta.1", old_containerd),
             (Containerd, "containerd", "v1.7.27", old_containerd),
-            (Containerd, "containerd", "v2.0.0", Quirks::NONE),
-            (Containerd, "containerd", "v2.1-dev", Quirks::NONE),
-            (Containerd, "containerd", "", Quirks::NONE),
-            (Containerd, "containerd", "unknown", Quirks::NONE),
-            (Containerd, "containerd", "1", Quirks::NONE),
-            (Containerd, "containerd", "99999999999.1", Quirks::NONE),
+            (Containerd, "containerd", "v2.0.0", new_containerd),
+            (Containerd, "containerd", "v2.1-dev", new_containerd),
+            (Containerd, "containerd", "", new_containerd),
+            (Containerd, "containerd", "unknown", new_containerd),
+            (Containerd, "containerd", "1", new_containerd),
+            (Containerd, "containerd", "99999999999.1", new_containerd),
             (Containerd, "somethingelse", "1.6.0", Quirks::NONE),
             (Crio, "cri-o", "1.24.6", old_crio),
             (Crio, "cri-o", "1.26.0", crio),

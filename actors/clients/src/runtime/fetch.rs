@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use futures_util::future::try_join_all;
 use logic_api::pod::labels;
-use logic_api::types::{ContainerId, PodUid, RuntimePod, RuntimeSandbox, SandboxId};
+use logic_api::types::{
+    ContainerId, PodUid, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxId,
+};
 use proto::cri;
 use tonic::Streaming;
 
@@ -162,6 +164,21 @@ impl RuntimeClient {
     pub async fn sandbox(&self, id: &SandboxId) -> Result<Option<RuntimeSandbox>, RuntimeError> {
         let status = self.sandbox_status(id.clone()).await?;
         Ok(status.map(convert::sandbox))
+    }
+
+    /// A container without its sandbox, which its status does not name; none if there is no such container.
+    pub async fn container(
+        &self,
+        id: &ContainerId,
+    ) -> Result<Option<RuntimeContainer>, RuntimeError> {
+        let status = self.container_status(id.clone()).await?;
+        Ok(status.map(|status| {
+            let name = status
+                .metadata
+                .as_ref()
+                .map(|metadata| metadata.name.clone());
+            convert::container(status, SandboxId::default(), name.unwrap_or_default())
+        }))
     }
 
     /// The status of a container; none if it was removed since it was listed.

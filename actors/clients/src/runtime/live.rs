@@ -151,7 +151,8 @@ impl RuntimeClient {
         let answer = self.creating(
             "CheckpointContainer",
             within + EXEC_TIMEOUT_MARGIN,
-            async |channel| runtime(channel).checkpoint_container(request).await,
+            request,
+            async |channel, request| runtime(channel).checkpoint_container(request).await,
         );
         answer.await.map(drop)
     }

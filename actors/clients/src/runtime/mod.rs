@@ -26,6 +26,7 @@ use kernel::watch;
 use logic_api::types::{ContainerId, ImageRef, PodUid, RuntimePod, SandboxId};
 use logic_pods::container::ContainerConfig;
 use logic_pods::images::credentials::AuthConfig;
+use logic_pods::runtime::creation::CreationSetback;
 use logic_pods::sandbox::SandboxConfig;
 use plugin_host::{CallError, MESSAGE_LIMIT, PluginClient};
 use proto::cri;
@@ -33,7 +34,7 @@ use proto::cri::image_service_client::ImageServiceClient;
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use thiserror::Error;
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use self::features::ReportedFeatures;
 pub use self::fetch::RuntimeEvents;
@@ -57,6 +58,9 @@ pub type MemoryUse = BTreeMap<PodUid, BTreeMap<String, u64>>;
 
 /// Upstream's pulls have no deadline; this one ends a pull that has certainly hung.
 const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// By how much the runtime's own deadline for a call that creates is later than the agent's: an answer in time is never cut off.
+const DEADLINE_MARGIN: Duration = Duration::from_secs(1);
 
 /// Why a call of the runtime failed.
 #[derive(Debug, Error)]
@@ -186,7 +190,7 @@ impl RuntimeError {
     pub fn is_clearing_up(&self) -> bool {
         match self {
             RuntimeError::Refused { reason, .. } => match reason {
-                RefusalReason::NameReserved | RefusalReason::ContainerStarting => true,
+                RefusalReason::NameReserved { .. } | RefusalReason::ContainerStarting => true,
                 RefusalReason::Other => false,
             },
             RuntimeError::Interrupted { .. }
@@ -194,6 +198,52 @@ impl RuntimeError {
             | RuntimeError::Malformed { .. }
             | RuntimeError::EventsEnded
             | RuntimeError::EventsLost => false,
+        }
+    }
+
+    /// Why a call that creates brought nothing although it, or an earlier one for the same, may have been carried out; none for
+    /// any other failure.
+    pub fn setback(&self) -> Option<CreationSetback> {
+        match self {
+            RuntimeError::Interrupted { .. } => Some(CreationSetback::Interrupted),
+            RuntimeError::Refused { .. } if self.is_clearing_up() => {
+                Some(CreationSetback::Reserved)
+            }
+            RuntimeError::Refused { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => None,
+        }
+    }
+
+    /// Whether the call certainly did not reach the plugin: its process ended before.
+    pub fn never_left(&self) -> bool {
+        match self {
+            RuntimeError::Unanswered { source, .. } => {
+                matches!(source, CallError::Unavailable { .. })
+            }
+            RuntimeError::Refused { .. }
+            | RuntimeError::Interrupted { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => false,
+        }
+    }
+
+    /// The id that a refused name is reserved for, where the runtime says it.
+    pub fn name_holder(&self) -> Option<&str> {
+        match self {
+            RuntimeError::Refused {
+                reason: RefusalReason::NameReserved { holder },
+                ..
+            } => holder.as_deref(),
+            RuntimeError::Refused { .. }
+            | RuntimeError::Interrupted { .. }
+            | RuntimeError::Unanswered { .. }
+            | RuntimeError::Malformed { .. }
+            | RuntimeError::EventsEnded
+            | RuntimeError::EventsLost => None,
         }
     }
 
@@ -216,28 +266,47 @@ impl RuntimeError {
 }
 
 /// The cause of a refusal, where CRI has no code for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefusalReason {
     /// The name is reserved by another sandbox or container, or by a creation that was not cleaned up.
-    NameReserved,
-    /// The container is being started by another call.
+    NameReserved {
+        /// The id of it, where the runtime says it.
+        holder: Option<String>,
+    },
+    /// The container is being started by another call, or has been.
     ContainerStarting,
     Other,
 }
 
+/// How a refusal to start or remove a container says that a start is under way or has been carried out.
+const STARTING: [&str; 3] = [
+    "in starting state",
+    "failed to set starting state",
+    "is not in created state",
+];
+
 impl RefusalReason {
-    /// containerd distinguishes these by text alone (registrar.go, container_remove.go); nothing but this
-    /// client reads it.
+    /// Runtimes distinguish these by text alone (containerd: registrar.go, container_remove.go, container_start.go; CRI-O:
+    /// container_start.go); nothing but this client reads it.
     fn of(status: &Status) -> Self {
         let text = status.message();
-        if text.contains("is reserved for") {
-            Self::NameReserved
-        } else if text.contains("in starting state") {
+        if text.contains("name is reserved") || text.contains("is reserved for") {
+            Self::NameReserved {
+                holder: quoted_after(text, "is reserved for "),
+            }
+        } else if STARTING.iter().any(|words| text.contains(words)) {
             Self::ContainerStarting
         } else {
             Self::Other
         }
     }
+}
+
+/// The text in quotation marks that follows these words at once.
+fn quoted_after(text: &str, words: &str) -> Option<String> {
+    let (_, after) = text.split_once(words)?;
+    let (quoted, _) = after.strip_prefix('"')?.split_once('"')?;
+    Some(quoted.to_owned())
 }
 
 /// The runtime's name and version.
@@ -342,17 +411,22 @@ impl RuntimeClient {
     }
 
     /// A call that must not be repeated transparently: its outcome may end up unknown.
-    async fn creating<T>(
+    ///
+    /// The runtime is told its deadline, which it keeps by itself: the call may outlive this agent and its plugin.
+    async fn creating<Q, T>(
         &self,
         call: &'static str,
         within: Duration,
-        method: impl AsyncFnOnce(Channel) -> Result<Response<T>, Status>,
+        request: Q,
+        method: impl AsyncFnOnce(Channel, Request<Q>) -> Result<Response<T>, Status>,
     ) -> Result<T, RuntimeError> {
+        let mut request = Request::new(request);
+        request.set_timeout(within + DEADLINE_MARGIN);
         // Boxed as above: a thousand pods that start at once have a thousand of these futures.
         let began = kernel::now();
         let answer = self
             .line
-            .creating(within, |channel| Box::pin(method(channel)))
+            .creating(within, |channel| Box::pin(method(channel, request)))
             .await;
         operations::count(call, began, &answer);
         // An adapter that lost its runtime during a call reports unavailable.
@@ -393,9 +467,12 @@ impl RuntimeClient {
         };
         let began = kernel::now();
         let answer = self
-            .creating("RunPodSandbox", self.within * 2, async |channel| {
-                runtime(channel).run_pod_sandbox(request).await
-            })
+            .creating(
+                "RunPodSandbox",
+                self.within * 2,
+                request,
+                async |channel, request| runtime(channel).run_pod_sandbox(request).await,
+            )
             .await;
         operations::count_sandbox(&config.runtime_handler, began, &answer);
         let answer = answer?;
@@ -460,9 +537,12 @@ impl RuntimeClient {
             sandbox_config: Some(convert::sandbox_config(pod)),
         };
         let answer = self
-            .creating("CreateContainer", self.within, async |channel| {
-                runtime(channel).create_container(request).await
-            })
+            .creating(
+                "CreateContainer",
+                self.within,
+                request,
+                async |channel, request| runtime(channel).create_container(request).await,
+            )
             .await?;
         if answer.container_id.is_empty() {
             return Err(malformed("CreateContainer", "container_id", "an id"));
@@ -479,9 +559,12 @@ impl RuntimeClient {
         let request = cri::StartContainerRequest {
             container_id: id.as_str().to_owned(),
         };
-        self.creating("StartContainer", self.within, async |channel| {
-            runtime(channel).start_container(request).await
-        })
+        self.creating(
+            "StartContainer",
+            self.within,
+            request,
+            async |channel, request| runtime(channel).start_container(request).await,
+        )
         .await
         .map(drop)
     }
@@ -621,9 +704,16 @@ mod tests {
     fn a_refusal_while_an_interrupted_call_is_cleared_up_is_known_by_its_type() {
         let name = r#"failed to reserve sandbox name "a": name "a" is reserved for "b""#;
         let starting = r#"container "a" is in starting state, can't be removed"#;
+        let started = r#"failed to set starting state for container "a": container is in CONTAINER_RUNNING state"#;
+        let reserved = |holder: Option<&str>| RefusalReason::NameReserved {
+            holder: holder.map(str::to_owned),
+        };
+        let cri_o = "error reserving pod name a for id b: name is reserved";
         for (message, reason, clearing_up) in [
-            (name, RefusalReason::NameReserved, true),
+            (name, reserved(Some("b")), true),
+            (cri_o, reserved(None), true),
             (starting, RefusalReason::ContainerStarting, true),
+            (started, RefusalReason::ContainerStarting, true),
             ("no", RefusalReason::Other, false),
         ] {
             let error = RuntimeError::refused("Call", &Status::unknown(message));
@@ -632,6 +722,9 @@ mod tests {
             };
             assert_eq!(*found, reason);
             assert_eq!(error.is_clearing_up(), clearing_up);
+            let setback = clearing_up.then_some(CreationSetback::Reserved);
+            assert_eq!(error.setback(), setback);
+            assert_eq!(error.name_holder(), (message == name).then_some("b"));
             assert!(!error.transient());
         }
     }

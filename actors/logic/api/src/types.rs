@@ -210,6 +210,20 @@ impl RuntimeContainer {
         }
     }
 
+    /// Whether its start was broken off with the call that asked for it: it has not run, and its end is no crash. containerd
+    /// tells this by the text alone (internal/cri/server/container_start.go).
+    pub fn start_was_cancelled(&self) -> bool {
+        self.state == ContainerState::Exited
+            && self.started_at.is_none()
+            && self.reason == "StartError"
+            && self.message.contains("context canceled")
+    }
+
+    /// Whether it was made and has not run: it is started, under the number that it has.
+    pub fn never_ran(&self) -> bool {
+        self.state == ContainerState::Created || self.start_was_cancelled()
+    }
+
     pub fn succeeded(&self) -> bool {
         self.state == ContainerState::Exited && self.exit_code == 0
     }

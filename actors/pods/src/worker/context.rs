@@ -90,6 +90,8 @@ pub(super) struct PlanExecutor {
     pub(super) actuated: ContainerResources,
     /// The newest instance of each container, by name.
     pub(super) newest: BTreeMap<String, ContainerId>,
+    /// By name, the instances that were made earlier and are started as they are.
+    pub(super) created: BTreeMap<String, ContainerId>,
     /// The mounted volumes of the pod; empty until all are mounted, and then no container is started.
     pub(super) volumes: Arc<MountedVolumes>,
     /// Reported as each pull ends, not at the end of the plan.

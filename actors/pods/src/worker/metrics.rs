@@ -159,6 +159,7 @@ pub(super) fn ends(pod: &Pod, seen: &RuntimePod, known: &BTreeMap<ContainerId, T
     let ended = seen.containers.iter().filter(|container| {
         let newest = seen.newest(&container.name).map(|newest| &newest.id);
         container.state == ContainerState::Exited
+            && !container.start_was_cancelled()
             && !known.contains_key(&container.id)
             && newest == Some(&container.id)
             && !is_told(pod, &container.id)

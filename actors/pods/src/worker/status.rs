@@ -118,9 +118,11 @@ impl PodWorker {
         }
     }
 
-    /// The runtime state without running containers whose postStart hook has not ended.
+    /// The runtime state without running containers whose postStart hook has not ended, and without those that never ran
+    /// because their start was broken off.
     fn shown<'a>(&self, seen: &'a RuntimePod) -> Cow<'a, RuntimePod> {
-        if self.operation.awaiting_post_start.is_empty() {
+        let cancelled = seen.containers.iter().any(|c| c.start_was_cancelled());
+        if self.operation.awaiting_post_start.is_empty() && !cancelled {
             return Cow::Borrowed(seen);
         }
         let newest = self
@@ -133,7 +135,7 @@ impl PodWorker {
         let mut shown = seen.clone();
         shown
             .containers
-            .retain(|container| !hidden.contains(&&container.id));
+            .retain(|c| !hidden.contains(&&c.id) && !c.start_was_cancelled());
         Cow::Owned(shown)
     }
 

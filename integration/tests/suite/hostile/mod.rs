@@ -1,3 +1,5 @@
-//! Attacks on a node from where its ports can be reached.
+//! The node under attack, from where its ports can be reached and from beside its processes: its pods come to run all the
+//! same.
 
+mod kills;
 mod serving;

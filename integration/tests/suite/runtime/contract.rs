@@ -27,7 +27,7 @@ pub(super) async fn adapter(rig: &Containerd, dir: &Path) -> sdk::testing::Plugi
     let configuration = serde_json::json!({ "endpoint": rig.endpoint() });
     let info = runtime_adapter::info(Flavour::Containerd, "0");
     sdk::testing::start(&folder, info, configuration, |setup| {
-        runtime_adapter::build(Flavour::Containerd, setup)
+        runtime_adapter::build(Flavour::Containerd, None, setup)
     })
     .await
     .unwrap()

@@ -23,7 +23,7 @@ async fn a_bad_section_is_refused_with_the_field_and_what_was_expected() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let info = runtime_adapter::info(Flavour::Containerd, "0");
-        let build = |setup| runtime_adapter::build(Flavour::Containerd, setup);
+        let build = |setup| runtime_adapter::build(Flavour::Containerd, None, setup);
         let refusal = sdk::testing::start(dir.path(), info, configuration.clone(), build)
             .await
             .unwrap_err();

@@ -237,7 +237,7 @@ impl AdapterRig {
         let socket = dir.path().join("runtime.sock");
         let configuration = json!({ "endpoint": format!("unix://{}", socket.display()) });
         let info = runtime_adapter::info(flavour, "0");
-        let build = move |setup| runtime_adapter::build(flavour, setup);
+        let build = move |setup| runtime_adapter::build(flavour, None, setup);
         let plugin = sdk::testing::start(dir.path(), info, configuration, build)
             .await
             .unwrap();

@@ -16,8 +16,8 @@ use logic_pods::sandbox::SandboxConfig;
 use logic_pods::security::GroupsPolicy;
 use proto::cri;
 pub(super) use seen::{
-    add_listed_container, add_listed_sandbox, event, image, listed_image, memory_charged,
-    memory_use, pod, sandbox,
+    add_listed_container, add_listed_sandbox, container, event, image, listed_image,
+    memory_charged, memory_use, pod, sandbox,
 };
 
 use super::ImagePull;

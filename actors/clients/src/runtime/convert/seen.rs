@@ -94,7 +94,11 @@ fn ips_of(network: Option<cri::PodSandboxNetworkStatus>) -> Vec<String> {
     primary.into_iter().chain(additional).collect()
 }
 
-fn container(status: cri::ContainerStatus, sandbox: SandboxId, name: String) -> RuntimeContainer {
+pub(in crate::runtime) fn container(
+    status: cri::ContainerStatus,
+    sandbox: SandboxId,
+    name: String,
+) -> RuntimeContainer {
     let notes = labels::container_notes(&ordered(&status.annotations));
     let image = status.image.unwrap_or_default();
     let named = [image.user_specified_image, image.image];

@@ -109,6 +109,7 @@ impl<'a> InitScan<'a, '_> {
         }
         let needs = match newest.state {
             // Its start was not finished.
+            _ if newest.never_ran() => vec![ContainerAction::Start(spec)],
             ContainerState::Created => vec![ContainerAction::Start(spec)],
             ContainerState::Running if sidecar => self.running_sidecar(index, newest),
             ContainerState::Running => self.running_init(spec, newest),

@@ -25,7 +25,7 @@ pub use kill::PreStopHooks;
 use logic_api::backoff::{BackoffPolicy, BackoffTable};
 use logic_api::pod::PodView;
 use logic_api::types::{
-    ContainerHealth, ContainerId, ContainerState, EventLevel, RestartPolicy, RuntimePod,
+    ContainerHealth, ContainerId, EventLevel, RestartPolicy, RuntimeContainer, RuntimePod,
     RuntimeSandbox,
 };
 pub use plan::{ActionGate, BackoffUpdate, PodAction, PodPlan, RemovedLog};
@@ -138,7 +138,7 @@ fn sync_containers(draft: &mut plan_builder::PlanBuilder<'_>, current: &RuntimeS
 fn start_ephemeral_containers(draft: &mut plan_builder::PlanBuilder<'_>) {
     for container in draft.pod.ephemeral_containers() {
         let newest = draft.observed.runtime.newest(&container.name);
-        if newest.is_none_or(|newest| newest.state == ContainerState::Created) {
+        if newest.is_none_or(RuntimeContainer::never_ran) {
             draft.start(&container);
         }
     }
@@ -198,7 +198,7 @@ fn replace_sandbox(
 pub(crate) fn next_restart_count(name: &str, observed: &PodObservation<'_>) -> u32 {
     match observed.runtime.newest(name) {
         // It never ran: an interrupted start is finished under the same number.
-        Some(newest) if newest.state == ContainerState::Created => newest.restart_count,
+        Some(newest) if newest.never_ran() => newest.restart_count,
         Some(newest) => newest.restart_count.saturating_add(1),
         None => observed.log_counts.get(name).copied().unwrap_or(0),
     }

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use logic_api::backoff::container_key;
 use logic_api::pod::PodView;
+use logic_api::pod::hash::container_hash;
 use logic_api::text::go_duration::go_duration;
 use logic_api::types::{
     ContainerKind, ContainerState, EventLevel, HistoryEvent, RuntimeContainer, RuntimePod,
@@ -174,7 +175,7 @@ impl<'a> PlanBuilder<'a> {
     /// container that was made for the old sandbox and never ran.
     pub(super) fn purge_old_sandbox(&mut self) {
         for container in in_order(self.observed.runtime) {
-            if self.init_container(container) || container.state == ContainerState::Created {
+            if self.init_container(container) || container.never_ran() {
                 self.remove(container, RemovedLog::Removed);
             }
         }
@@ -190,6 +191,10 @@ impl<'a> PlanBuilder<'a> {
         {
             match instance.state {
                 ContainerState::Running => {}
+                // Its name is taken by an instance that never ran.
+                ContainerState::Exited if instance.start_was_cancelled() => {
+                    self.remove(instance, RemovedLog::Removed);
+                }
                 ContainerState::Exited => {}
                 ContainerState::Unknown => {
                     let kind = if self.init_container(instance) {
@@ -204,7 +209,8 @@ impl<'a> PlanBuilder<'a> {
                         format!("{kind} is in {state:?} state, try killing it before restart"),
                     );
                 }
-                // Left by a start that was interrupted: out of the way, or its name is taken.
+                // Left by a start that was interrupted: it is started, or out of the way, for its name is taken.
+                ContainerState::Created if self.is_startable(instance, container) => {}
                 ContainerState::Created => self.remove(instance, RemovedLog::Removed),
             }
         }
@@ -224,6 +230,14 @@ impl<'a> PlanBuilder<'a> {
             message: start_reason(self.observed.runtime.newest(name)),
             backoff: step,
         });
+    }
+
+    /// Whether an instance that was made and not started is the one that would be made now.
+    fn is_startable(&self, instance: &RuntimeContainer, container: &core::Container) -> bool {
+        let newest = self.observed.runtime.newest(&container.name);
+        newest.is_some_and(|newest| newest.id == instance.id)
+            && self.plan.sandbox.as_ref() == Some(&instance.sandbox)
+            && instance.hash == Some(container_hash(container))
     }
 
     /// Keeps only the newest ended instance of each init container.
@@ -260,7 +274,8 @@ impl<'a> PlanBuilder<'a> {
         let runtime = self.observed.runtime;
         let exited = in_order(runtime)
             .into_iter()
-            .find(|c| c.name == container.name && c.state == ContainerState::Exited)?;
+            .filter(|c| c.name == container.name && !c.start_was_cancelled())
+            .find(|c| c.state == ContainerState::Exited)?;
         Some(BackoffUpdate {
             key: container_key(self.pod, container),
             since: self
@@ -347,6 +362,7 @@ fn start_reason(newest: Option<&RuntimeContainer>) -> String {
         return "it has not run yet".to_owned();
     };
     match newest.state {
+        _ if newest.start_was_cancelled() => "an earlier start was broken off".to_owned(),
         ContainerState::Exited => format!("it exited with code {}", newest.exit_code),
         ContainerState::Running => "its running instance is replaced".to_owned(),
         ContainerState::Created => "an earlier start was not finished".to_owned(),

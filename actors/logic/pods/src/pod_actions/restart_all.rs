@@ -23,6 +23,7 @@ pub fn trigger<'a>(pod: &Pod, runtime: &'a RuntimePod) -> Option<&'a RuntimeCont
 
 fn sets_off(spec: &core::Container, instance: &RuntimeContainer) -> bool {
     instance.state == ContainerState::Exited
+        && !instance.start_was_cancelled()
         && rule_for(spec, instance.exit_code) == Some(RuleAction::RestartAllContainers)
 }
 

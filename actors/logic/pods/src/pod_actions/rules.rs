@@ -26,6 +26,9 @@ pub fn should_start(
         return false;
     }
     let Some(newest) = newest else { return true };
+    if newest.never_ran() {
+        return true;
+    }
     match newest.state {
         ContainerState::Running => false,
         ContainerState::Created | ContainerState::Unknown => true,

@@ -1,5 +1,7 @@
-//! The pod as the runtime has it: its observed state, events of changes, its handler.
+//! The pod as the runtime has it: its observed state, events of changes, its handler, and
+//! what follows a call that was broken off.
 
+pub mod creation;
 pub mod pleg;
 pub mod runtime_class;
 pub mod runtime_state;

@@ -4,6 +4,7 @@
 //! plan starts from the state fetched at the end. A request to end the pod is checked between steps and
 //! during image pulls, never during a call that creates.
 
+mod creation;
 pub(super) mod files;
 mod kill;
 pub(super) mod remove;

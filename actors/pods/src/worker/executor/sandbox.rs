@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use logic_api::linux::UserNamespace;
 use logic_api::pod::PodView;
 use logic_api::types::{
-    EventLevel, HistoryEvent, RuntimePod, RuntimeSandbox, SandboxId, SandboxState, WaitingReason,
+    EventLevel, HistoryEvent, RuntimePod, RuntimeSandbox, SandboxId, WaitingReason,
 };
 use logic_pods::runtime::start_limit::StartCall;
 use logic_pods::sandbox::{
@@ -24,7 +24,7 @@ use state::events::{EventType, InvolvedObject};
 use state::user_namespaces::{Msg as Users, UserNamespaceError};
 use thiserror::Error;
 
-use super::files;
+use super::{creation, files};
 use crate::hosts::{self, NamesError};
 use crate::pod_cgroups::PodCgroupError;
 use crate::worker::context::{PlanExecutor, SyncProblem};
@@ -144,6 +144,8 @@ impl PlanExecutor {
             Ok(id) => self.ips = self.addresses(id).await?,
             // A pod that is deleted meanwhile takes its network and its objects with it: that is no error.
             Err(_) if self.is_over() => {}
+            // Broken off by the node's own restarts: the next plan looks what is there.
+            Err(SandboxError::Runtime(error)) if error.setback().is_some() => {}
             Err(error) => {
                 pod_starts::STARTED_PODS_ERRORS.inc();
                 if wants_users {
@@ -184,29 +186,15 @@ impl PlanExecutor {
         }
         let turn = self.turn(StartCall::Sandbox).await;
         let turn = turn.ok_or(SandboxError::Superseded)?;
-        let id = match self.peers.runtime.run_sandbox(&request.config).await {
-            Err(error @ RuntimeError::Interrupted { .. }) => {
-                let found = self.find_sandbox(attempt).await?;
-                found.ok_or(error)?
-            }
-            answer => answer?,
-        };
+        let runtime = &self.peers.runtime;
+        let id = creation::once(
+            async || runtime.run_sandbox(&request.config).await,
+            async |holder| self.find_sandbox(attempt, holder).await,
+        )
+        .await?;
         turn.end();
         self.progress.made = Some(Arc::new(request.config));
         Ok(id)
-    }
-
-    /// The ready sandbox that an interrupted creation left; none if there is none.
-    async fn find_sandbox(&self, attempt: u32) -> Result<Option<SandboxId>, RuntimeError> {
-        let pod = self.peers.runtime.pod(&self.uid).await?;
-        let ready = |sandbox: &&RuntimeSandbox| {
-            sandbox.attempt == attempt && sandbox.state == SandboxState::Ready
-        };
-        Ok(pod
-            .sandboxes
-            .iter()
-            .find(ready)
-            .map(|sandbox| sandbox.id.clone()))
     }
 
     async fn addresses(&self, id: &SandboxId) -> Result<Vec<String>, SandboxError> {

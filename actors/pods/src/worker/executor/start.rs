@@ -10,7 +10,7 @@ use clients::runtime::RuntimeError;
 use futures_util::future::{Either, select};
 use k8s_openapi::api::core::v1::Container;
 use logic_api::pod::PodView;
-use logic_api::types::{ContainerId, ContainerKind, ContainerState, SandboxId, WaitingReason};
+use logic_api::types::{ContainerId, ContainerKind, SandboxId, WaitingReason};
 use logic_pods::container::{
     ContainerConfig, ContainerConfigError, ContainerInput, PreparedSubpaths, container_config,
     subpaths, target,
@@ -22,6 +22,7 @@ use metrics::node::volumes as counted_volumes;
 use metrics::pods::pod_starts;
 use state::events::EventType;
 
+use super::creation::{self, Found};
 use super::files;
 use super::start_turns::StartTurns;
 use crate::hooks::{self, HookKind, LifecycleHook};
@@ -49,7 +50,8 @@ const POST_START_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A failed start, as the container's status shows it.
 struct StartFailure {
-    reason: &'static str,
+    /// None for a call that was broken off, which is no failure of the container: the next plan looks what is there.
+    reason: Option<&'static str>,
     message: String,
     retry_after: Duration,
     /// The running instance that must be killed; none if none runs.
@@ -166,11 +168,18 @@ impl ContainerStart<'_> {
 
     /// Records the event of a failed start.
     fn report(&self, failed: StartFailure) -> SyncProblem {
+        let Some(reason) = failed.reason else {
+            tracing::info!(container = %self.name, "its start was broken off: {}", failed.message);
+            return SyncProblem {
+                waiting: None,
+                retry_after: failed.retry_after,
+            };
+        };
         let message = format!("Error: {}", failed.message);
         self.event(EventType::Warning, "Failed", message);
         SyncProblem {
             waiting: Some(WaitingReason {
-                reason: failed.reason.to_owned(),
+                reason: reason.to_owned(),
                 message: failed.message,
             }),
             retry_after: failed.retry_after,
@@ -244,9 +253,15 @@ impl ContainerStart<'_> {
 
         let turn = self.executor.turn(StartCall::Container).await;
         let turn = turn.ok_or(NotStarted::Superseded)?;
-        let created = self.create(&config).await;
-        let id = created.map_err(|error| failed("CreateContainerError", &error))?;
-        self.event(EventType::Normal, "Created", "Container created".to_owned());
+        let id = match self.executor.created.get(&self.name) {
+            Some(made) => made.clone(),
+            None => {
+                let created = self.create(&config).await;
+                let id = created.map_err(|error| failed("CreateContainerError", &error))?;
+                self.event(EventType::Normal, "Created", "Container created".to_owned());
+                id
+            }
+        };
         self.run(&id)
             .await
             .map_err(|error| failed("RunContainerError", &error))?;
@@ -321,7 +336,7 @@ impl ContainerStart<'_> {
         let run = hooks::run(&peers.runtime, &peers.recorder, &hook, POST_START_TIMEOUT);
         match select(pin!(run), pin!(self.executor.wait_for_end())).await {
             Either::Left((Err(error), _)) => Err(StartFailure {
-                reason: "PostStartHookError",
+                reason: Some("PostStartHookError"),
                 message: error.to_string(),
                 retry_after: Duration::ZERO,
                 kill: Some(id.clone()),
@@ -332,45 +347,33 @@ impl ContainerStart<'_> {
 
     /// Creates the container once: after an interrupted call, its instance is looked up and used.
     async fn create(&self, config: &ContainerConfig) -> Result<ContainerId, RuntimeError> {
-        let (peers, attempt) = (&self.executor.peers, config.attempt);
-        let sandbox = &self.context.sandbox;
-        match peers
-            .runtime
-            .create_container(self.sandbox, config, sandbox)
-            .await
-        {
-            Err(error @ RuntimeError::Interrupted { .. }) => {
-                let pod = peers.runtime.pod(&self.executor.uid).await?;
-                let made = pod.instances(&self.name).find(|made| {
-                    made.attempt == attempt
-                        && made.sandbox == *self.sandbox
-                        && made.state == ContainerState::Created
-                });
-                made.map(|made| made.id.clone()).ok_or(error)
-            }
-            answer => answer,
-        }
+        let (runtime, made) = (&self.executor.peers.runtime, (&*self.name, config.attempt));
+        let pod = &self.context.sandbox;
+        creation::once(
+            async || runtime.create_container(self.sandbox, config, pod).await,
+            async |_| self.executor.find_created(made, self.sandbox).await,
+        )
+        .await
     }
 
-    /// Starts the container once: after an interrupted call, only if it is not running.
+    /// Starts the container once. One that the runtime does not start is removed if it was made earlier: the next plan makes
+    /// another one.
     async fn run(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        let peers = &self.executor.peers;
-        match peers.runtime.start_container(id).await {
-            Err(error @ RuntimeError::Interrupted { .. }) => {
-                let pod = peers.runtime.pod(&self.executor.uid).await?;
-                let state = pod
-                    .containers
-                    .iter()
-                    .find(|made| made.id == *id)
-                    .map(|made| made.state);
-                match state {
-                    Some(ContainerState::Created) => peers.runtime.start_container(id).await,
-                    Some(ContainerState::Running | ContainerState::Exited) => Ok(()),
-                    Some(ContainerState::Unknown) | None => Err(error),
-                }
-            }
-            answer => answer,
+        let runtime = &self.executor.peers.runtime;
+        let started = creation::once(
+            async || runtime.start_container(id).await,
+            async |_| self.executor.find_started(id).await,
+        )
+        .await;
+        let refused = started.as_ref().is_err_and(|error| error.code().is_some());
+        if refused
+            && self.executor.created.contains_key(&self.name)
+            && matches!(self.executor.find_started(id).await, Ok(Found::Absent))
+        {
+            // What stays is looked at by the next plan.
+            runtime.remove_container(id).await.ok();
         }
+        started
     }
 
     fn event(&self, r#type: EventType, reason: &'static str, message: String) {
@@ -388,7 +391,7 @@ impl ContainerStart<'_> {
 
 fn misconfigured(error: ContainerConfigError) -> StartFailure {
     StartFailure {
-        reason: ContainerConfigError::REASON,
+        reason: Some(ContainerConfigError::REASON),
         message: error.message(),
         retry_after: RETRY_BACKOFF,
         kill: None,
@@ -397,7 +400,7 @@ fn misconfigured(error: ContainerConfigError) -> StartFailure {
 
 fn unprepared(error: PrepareError) -> StartFailure {
     StartFailure {
-        reason: ContainerConfigError::REASON,
+        reason: Some(ContainerConfigError::REASON),
         message: error.message,
         retry_after: error.retry_after,
         kill: None,
@@ -407,7 +410,7 @@ fn unprepared(error: PrepareError) -> StartFailure {
 /// With the runtime's own message, as upstream shows it.
 fn failed(reason: &'static str, error: &RuntimeError) -> StartFailure {
     StartFailure {
-        reason,
+        reason: error.setback().is_none().then_some(reason),
         message: error.message(),
         retry_after: SyncProblem::of(error).retry_after,
         kill: None,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Context, Exit};
 use logic_api::pod::{PodView, is_terminal};
-use logic_api::types::{ContainerId, EventLevel, HistoryEvent, PodFailure};
+use logic_api::types::{ContainerId, ContainerState, EventLevel, HistoryEvent, PodFailure};
 use logic_pods::pod_actions::{
     ActionGate, BackoffUpdate, PodAction, PodObservation, PodPlan, compute_pod_actions, kill,
 };
@@ -171,6 +171,7 @@ impl PodWorker {
             actuated: self.checkpoint.record.actuated.clone(),
             ips: self.addresses(pod),
             newest: self.newest_ids(),
+            created: self.created_ids(&plan),
             volumes: self.volumes.mounted().cloned().unwrap_or_default(),
             pulls: self.metrics.pulls.clone(),
             progress: PlanProgress {
@@ -207,6 +208,21 @@ impl PodWorker {
         let oldest_first = seen.containers.iter().rev();
         let ids = oldest_first.map(|c| (c.name.clone(), c.id.clone()));
         ids.collect()
+    }
+
+    /// The newest instances that never ran and that the plan keeps: they are started as they are.
+    fn created_ids(&self, plan: &PodPlan) -> BTreeMap<String, ContainerId> {
+        let seen = self.observed.pod();
+        let containers = seen.into_iter().flat_map(|seen| &seen.containers);
+        let created = containers.filter(|container| {
+            let removed = |action: &PodAction| matches!(action, PodAction::RemoveContainer { instance, .. } if instance.id == container.id);
+            container.state == ContainerState::Created
+                && plan.sandbox.as_ref() == Some(&container.sandbox)
+                && !plan.actions.iter().any(removed)
+        });
+        created
+            .map(|container| (container.name.clone(), container.id.clone()))
+            .collect()
     }
 
     fn collect_garbage(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {

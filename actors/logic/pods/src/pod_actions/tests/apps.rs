@@ -207,10 +207,40 @@ const ROWS: &[Row] = &[
         steps: &["kill foo2-0", "start foo2 1"],
     },
     Row {
-        name: "Restart the container if the container is in created state",
+        name: "a container that was made and not started is started as it is",
         policy: "Always",
         change: |_, runtime| of(runtime, "foo2").state = ContainerState::Created,
+        steps: &["start foo2 0"],
+    },
+    Row {
+        name: "one that was made and not started is made again where it is not what would be made now",
+        policy: "Always",
+        change: |_, runtime| {
+            of(runtime, "foo2").state = ContainerState::Created;
+            of(runtime, "foo2").hash = Some(1);
+        },
         steps: &["remove foo2-0", "start foo2 0"],
+    },
+    Row {
+        name: "a start that was broken off is no crash: no back-off, and the restart count stays",
+        policy: "Always",
+        change: |_, runtime| break_off_start(runtime, "foo2"),
+        steps: &["remove foo2-0", "start foo2 0"],
+    },
+    Row {
+        name: "a start that was broken off is made up for whatever the policy",
+        policy: "Never",
+        change: |_, runtime| break_off_start(runtime, "foo2"),
+        steps: &["remove foo2-0", "start foo2 0"],
+    },
+    Row {
+        name: "a start that failed at its deadline has failed",
+        policy: "Never",
+        change: |_, runtime| {
+            break_off_start(runtime, "foo2");
+            of(runtime, "foo2").message = "context deadline exceeded".to_owned();
+        },
+        steps: &[],
     },
     Row {
         name: "nothing starts in a pod that is being deleted",

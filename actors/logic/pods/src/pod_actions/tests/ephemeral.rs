@@ -124,7 +124,7 @@ const ROWS: &[Row] = &[
         name: "one that was made and never ran is run after all",
         policy: "Always",
         change: |_, runtime| of(runtime, "debug").state = ContainerState::Created,
-        steps: &["remove debug-0", "start debug 0"],
+        steps: &["start debug 0"],
     },
     Row {
         name: "app containers come first",

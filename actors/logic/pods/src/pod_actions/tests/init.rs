@@ -145,7 +145,7 @@ const ROWS: &[Row] = &[
         name: "an init container is in the created state due to an unknown error when starting container; restart it",
         policy: "Always",
         change: |_, runtime| of(runtime, "init3").state = ContainerState::Created,
-        steps: &["remove init3-0", "start init3 0"],
+        steps: &["start init3 0"],
     },
     Row {
         name: "init containers are gone, but an app container runs: no initialisation again",

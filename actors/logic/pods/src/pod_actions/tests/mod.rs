@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use logic_api::testing::*;
-use logic_api::types::{ProbeResult, RuntimeContainer, SandboxState};
+use logic_api::types::{ContainerState, ProbeResult, SandboxState};
 
 use super::kill::{KillReason, kill_grace, termination_grace, termination_plan};
 use super::*;
@@ -183,6 +183,15 @@ fn exit(runtime: &mut RuntimePod, name: &str, exit_code: i32) {
     let container = of(runtime, name);
     container.state = ContainerState::Exited;
     container.exit_code = exit_code;
+}
+
+/// As a runtime leaves a container whose start was broken off with the call.
+fn break_off_start(runtime: &mut RuntimePod, name: &str) {
+    exit(runtime, name, 128);
+    let container = of(runtime, name);
+    container.started_at = None;
+    container.reason = "StartError".to_owned();
+    container.message = "failed to get task pid: context canceled: unknown".to_owned();
 }
 
 /// Three app containers, all running.

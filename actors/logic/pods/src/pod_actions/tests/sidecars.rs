@@ -61,7 +61,7 @@ const CASES: &[Case] = &[
         name: "an init container is stuck in the created state; restart it",
         policy: "Always",
         change: |_, runtime, _| of(runtime, "side3").state = ContainerState::Created,
-        steps: &["remove side3-0", "start side3 0"],
+        steps: &["start side3 0"],
     },
     Case {
         name: "restartable init container has started; start the next",

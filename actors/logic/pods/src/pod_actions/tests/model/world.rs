@@ -264,8 +264,6 @@ impl PodModel {
         if outcome == ActionResult::Refused || !ready {
             return;
         }
-        let taken = self.runtime.instances(name).any(|c| c.attempt == count);
-        assert!(!taken, "the name of {name}, attempt {count}, is taken");
         self.serial += 1;
         let state = match outcome {
             ActionResult::Half => ContainerState::Created,
@@ -278,7 +276,18 @@ impl PodModel {
             restart_count: count,
             ..instance(&self.pod, name, state)
         };
-        self.runtime.containers.push(made);
+        let mut instances = self.runtime.containers.iter_mut();
+        match instances.find(|c| c.name == name && c.attempt == count) {
+            // What was made and not started is started as it is, where it is what would be made now.
+            Some(taken) => {
+                let startable = taken.state == ContainerState::Created
+                    && taken.sandbox == *sandbox
+                    && taken.hash == made.hash;
+                assert!(startable, "the name of {name}, attempt {count}, is taken");
+                taken.state = state;
+            }
+            None => self.runtime.containers.push(made),
+        }
         self.logs.insert((name.to_owned(), count));
         self.actuate(name);
         if kind == ContainerKind::Ephemeral && state == ContainerState::Running {
