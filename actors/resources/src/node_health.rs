@@ -15,7 +15,7 @@ use clients::runtime::{RuntimeClient, RuntimeError};
 use kernel::{Actor, Addr, Context, Exit, Recipient, Supervisor};
 use logic_node::node_status::{NodeFact, NodeImage, PartProblem, RuntimeStatus};
 use logic_pods::runtime::pleg::PlegProblem;
-use pods::pleg;
+use pods::{pleg, pod_manager};
 use serde::Serialize;
 
 /// Room for its own checks, and for requests to report everything again.
@@ -60,6 +60,8 @@ pub struct HealthReport {
     unhealthy: BTreeMap<String, PartProblem>,
     /// None if the volume manager did not answer.
     stuck: Option<Vec<String>>,
+    /// None if the pod manager did not answer.
+    stuck_pods: Option<Vec<String>>,
 }
 
 /// What was reported last.
@@ -82,6 +84,7 @@ pub struct HealthPeers {
     pub runtime: RuntimeClient,
     pub pleg: Addr<pleg::Msg>,
     pub volumes: Addr<volumes::Msg>,
+    pub pods: Addr<pod_manager::Msg>,
     pub root: Supervisor,
 }
 
@@ -173,9 +176,10 @@ impl NodeHealthMonitor {
                 .pleg
                 .ask(ASK_TIMEOUT, |reply| pleg::Msg::Health { reply });
             let volumes = sources.volumes.ask(ASK_TIMEOUT, volumes::Msg::view);
+            let pods = sources.pods.ask(ASK_TIMEOUT, pod_manager::Msg::stuck);
             let runtime = sources.runtime.reported_status();
-            let (pleg, volumes, runtime) =
-                futures_util::future::join3(pleg, volumes, runtime).await;
+            let (pleg, volumes, pods, runtime) =
+                futures_util::future::join4(pleg, volumes, pods, runtime).await;
             let mut unhealthy = BTreeMap::new();
             if let Ok(Err(problem)) = pleg {
                 let text = problem.to_string();
@@ -194,6 +198,7 @@ impl NodeHealthMonitor {
                     .ok(),
                 unhealthy,
                 stuck,
+                stuck_pods: pods.ok(),
             }))
         });
     }
@@ -216,6 +221,9 @@ impl NodeHealthMonitor {
         self.tell(NodeFact::Unhealthy(self.unhealthy.clone()));
         if let Some(stuck) = found.stuck {
             self.tell(NodeFact::Stuck(stuck));
+        }
+        if let Some(stuck) = found.stuck_pods {
+            self.tell(NodeFact::StuckPods(stuck));
         }
         let degraded = self.sources.root.degraded();
         let degraded = degraded.into_iter().map(|child| (child.id, child.why));
@@ -321,6 +329,7 @@ mod tests {
                 runtime: node.runtime.clone(),
                 pleg: node.node.pleg.clone(),
                 volumes: node.node.volumes.clone(),
+                pods: node.node.pod_manager.clone(),
                 root: node.node.root.clone(),
             };
             let (node_health, port) = mailbox(MAILBOX);

@@ -280,6 +280,7 @@ pub(super) fn spawn(node: &NodeHandle, cluster: ClusterWiring, inputs: ClusterIn
         runtime: inputs.runtime,
         pleg: node.pleg.clone(),
         volumes: node.volumes.clone(),
+        pods: node.pod_manager.clone(),
         root: node.root.clone(),
     };
     let facts = Recipient::new(addrs.node.clone(), node::Msg::Learned);

@@ -7,6 +7,7 @@
 //!
 //! Upstream: pkg/kubelet/cm/pod_container_manager_linux.go, cgroup_manager_linux.go (1.36).
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
@@ -22,6 +23,7 @@ use logic_resources::pod_cgroups::{
     CONTROLLERS, CgroupDriver, CgroupName, CgroupPolicy, CgroupWrite, Hierarchy, PodLimits,
     pod_cgroup, pod_limits, writes,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use thiserror::Error;
 
 /// Without these controllers a pod's cgroup limits nothing.
@@ -167,6 +169,24 @@ impl PodCgroups {
         timed("destroy", self.destroy(group)).await
     }
 
+    /// Kills what still runs in the pod's cgroup, whose containers have ended; returns what has not ended after that.
+    pub async fn kill(&self, pod: &Pod, node: &NodePolicy) -> Result<Vec<u32>, PodCgroupError> {
+        let Some((CgroupDriver::Cgroupfs, group)) = self.group(pod, node) else {
+            return Ok(Vec::new());
+        };
+        let mut alive = Vec::new();
+        for wait in REMOVE_BACKOFFS {
+            let group = group.clone();
+            alive = self.blocking(move |machine| machine.kill(&group)).await?;
+            if alive.is_empty() {
+                break;
+            }
+            tracing::warn!(pod = %pod.uid(), ?alive, "killing what its containers have left");
+            tokio::time::sleep(wait).await;
+        }
+        Ok(alive)
+    }
+
     async fn destroy(&self, group: PodCgroup) -> Result<(), PodCgroupError> {
         for wait in REMOVE_BACKOFFS {
             let group = group.clone();
@@ -207,10 +227,10 @@ impl PodCgroups {
         }
     }
 
-    async fn blocking(
+    async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&CgroupManager) -> Result<(), PodCgroupError> + Send + 'static,
-    ) -> Result<(), PodCgroupError> {
+        work: impl FnOnce(&CgroupManager) -> Result<T, PodCgroupError> + Send + 'static,
+    ) -> Result<T, PodCgroupError> {
         let machine = self.0.clone();
         let outcome = kernel::spawn_blocking(move || work(&machine)).await;
         outcome.unwrap_or_else(|error| Err(failed(Path::new("/"))(io::Error::other(error))))
@@ -275,6 +295,21 @@ impl CgroupManager {
             }
         }
         Ok(())
+    }
+
+    /// Kills every process of a cgroup; returns those that there were.
+    fn kill(&self, group: &PodCgroup) -> Result<Vec<u32>, PodCgroupError> {
+        let mut found = BTreeSet::new();
+        for top in self.hierarchy.iter().flat_map(Hierarchy::tops) {
+            let path = below(top, &group.name);
+            processes(&path, MAX_DEPTH, &mut found).map_err(failed(&path))?;
+        }
+        for pid in &found {
+            // It may have ended meanwhile.
+            let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
+            pid.map(|pid| kill_process(pid, Signal::KILL));
+        }
+        Ok(found.into_iter().collect())
     }
 
     fn remove(&self, group: &PodCgroup) -> Result<(), PodCgroupError> {
@@ -360,6 +395,26 @@ fn has_controller(hierarchy: &Hierarchy, top: &Path, controller: &str) -> bool {
             list.split_whitespace().any(|name| name == controller)
         }
     }
+}
+
+/// Adds the processes of a cgroup and of those below it.
+fn processes(group: &Path, deepest: u32, found: &mut BTreeSet<u32>) -> io::Result<()> {
+    let entries = match fs::read_dir(group) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if deepest > 0 && entry.file_type()?.is_dir() {
+            processes(&entry.path(), deepest - 1, found)?;
+        }
+    }
+    // A cgroup that is being removed has none.
+    let list = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let pids = list.lines().filter_map(|line| line.parse::<u32>().ok());
+    // 0 is a process of another pid namespace.
+    found.extend(pids.filter(|pid| *pid != 0));
+    Ok(())
 }
 
 /// Removes a cgroup and those below it, the deepest first: only empty ones can be removed.

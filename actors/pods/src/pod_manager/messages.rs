@@ -75,6 +75,8 @@ pub enum NodeChange {
 pub enum PodQuery {
     /// Every pod, sorted by name.
     All { reply: Reply<Vec<Arc<Pod>>> },
+    /// What is left of ended pods that the runtime does not remove, each with the pod's name.
+    Stuck { reply: Reply<Vec<String>> },
     /// The pods that hold resources: those of which something may still run.
     Active { reply: Reply<Vec<Arc<Pod>>> },
     /// The worker of the pod of this UID, name or namespace/name.
@@ -93,6 +95,11 @@ impl Msg {
     /// Asks for the pods that hold resources.
     pub fn active(reply: Reply<Vec<Arc<Pod>>>) -> Msg {
         Msg::Query(PodQuery::Active { reply })
+    }
+
+    /// Asks for what is left of ended pods that the runtime does not remove.
+    pub fn stuck(reply: Reply<Vec<String>>) -> Msg {
+        Msg::Query(PodQuery::Stuck { reply })
     }
 
     /// Asks for the worker of the pod of this UID, name or namespace/name.

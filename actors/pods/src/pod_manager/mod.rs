@@ -84,6 +84,8 @@ pub struct PodManager {
     unmanaged: UnmanagedPods,
     /// Deleted pods of which nothing is left on the node; their API objects still exist.
     ended: BTreeSet<PodUid>,
+    /// Ended pods that the runtime does not remove: what is left of each, by name.
+    stuck: BTreeMap<PodUid, String>,
     deferred: BTreeMap<PodUid, DeferredPod>,
     resizes: PodResizes,
     clean_up_timer: Option<TimerId>,
@@ -131,6 +133,7 @@ impl Actor for PodManager {
                 self.relisted(&pods, &changed, ctx);
             }
             Msg::Worker(WorkerReport::Stopped { uid }) => self.stopped(&uid, ctx),
+            Msg::Worker(WorkerReport::Stuck { uid, left }) => self.stuck(&uid, left, ctx),
             Msg::Worker(WorkerReport::Finished { uid }) => self.finished(&uid, ctx),
             Msg::Worker(WorkerReport::Resized { uid }) => self.resized(&uid, ctx),
             Msg::Worker(WorkerReport::Rejected { uid, failure }) => {
@@ -184,6 +187,7 @@ impl PodManager {
             reservations: PodNameReservations::default(),
             unmanaged: UnmanagedPods::default(),
             ended: BTreeSet::new(),
+            stuck: BTreeMap::new(),
             deferred: BTreeMap::new(),
             resizes: PodResizes::default(),
             clean_up_timer: None,
@@ -279,6 +283,7 @@ impl PodManager {
     fn answer_query(&self, query: PodQuery) {
         match query {
             PodQuery::All { reply } => reply.send(self.all()),
+            PodQuery::Stuck { reply } => reply.send(self.stuck.values().cloned().collect()),
             PodQuery::Active { reply } => reply.send(self.workers.active()),
             PodQuery::Worker { pod, reply } => reply.send(self.find(&pod)),
         }
@@ -348,7 +353,20 @@ impl PodManager {
         self.workers.tell(&uid, worker::Msg::Observed(observed));
     }
 
+    /// Nothing of the pod runs: another one may have its name.
+    fn stuck(&mut self, uid: &PodUid, left: String, ctx: &Context<Msg>) {
+        let Some(goal) = self.workers.desired(uid) else {
+            return;
+        };
+        let name = full_name(&goal.allocated);
+        self.stuck.insert(uid.clone(), format!("{name}: {left}"));
+        for (next, pod) in self.reservations.release(uid, &name) {
+            self.set_goal(next, pod, ctx);
+        }
+    }
+
     fn finished(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        self.stuck.remove(uid);
         let Some(goal) = self.workers.remove(uid) else {
             return;
         };

@@ -332,7 +332,10 @@ impl PodWorker {
         let events = self.peers.recorder.about(self.uid.as_str()).await;
         reply.send(Explanation {
             pod: self.pod_name(),
-            stage: format!("{:?}", self.sync_status.state),
+            stage: match &self.operation.removal.stuck {
+                Some(why) => format!("{:?}: {why}", self.sync_status.state),
+                None => format!("{:?}", self.sync_status.state),
+            },
             phase: self
                 .published
                 .status

@@ -21,6 +21,8 @@ pub enum WorkerReport {
     Stopped { uid: PodUid },
     /// The pod's containers have what it is allocated: what they had beyond is free.
     Resized { uid: PodUid },
+    /// Nothing of the pod runs, but the runtime does not remove what is left of it, named here: its name is free.
+    Stuck { uid: PodUid, left: String },
     /// The worker has ended: the pod is gone, and its name is free.
     Finished { uid: PodUid },
     /// The pod has no room on this node: the pod manager has it failed.

@@ -1,8 +1,9 @@
 //! The node's conditions.
 //!
 //! Upstream: `MemoryPressureCondition`, `DiskPressureCondition`, `PIDPressureCondition`, `ReadyCondition` of
-//! nodestatus/setters.go, pkg/kubelet/runtime.go (1.36). Two are our own, and only set once they were true:
-//! `OxletDegraded` names the degraded parts of the agent, `VolumesStuck` the stuck volumes.
+//! nodestatus/setters.go, pkg/kubelet/runtime.go (1.36). Three are our own, and only set once they were true:
+//! `OxletDegraded` names the degraded parts of the agent, `VolumesStuck` the stuck volumes, `PodsStuck` the ended pods that
+//! the runtime does not remove.
 
 use std::collections::BTreeMap;
 
@@ -179,6 +180,11 @@ fn own(facts: &NodeStatusFacts, now: Timestamp, conditions: &mut Vec<NodeConditi
             "VolumesStuck",
             ("VolumesHang", "NoVolumeHangs"),
             &facts.stuck,
+        ),
+        (
+            "PodsStuck",
+            ("PodsNotRemoved", "NoPodIsStuck"),
+            &facts.stuck_pods,
         ),
     ];
     for (name, (bad, good), list) in rows {

@@ -222,6 +222,8 @@ pub enum NodeFact {
     Degraded(BTreeMap<String, String>),
     /// The stuck volumes, each with its name.
     Stuck(Vec<String>),
+    /// The ended pods that the runtime does not remove, each with its name and what is left of it.
+    StuckPods(Vec<String>),
 }
 
 /// Why a part of the agent cannot work.
@@ -268,6 +270,7 @@ pub struct NodeStatusFacts {
     left: BTreeSet<String>,
     degraded: BTreeMap<String, String>,
     stuck: Vec<String>,
+    stuck_pods: Vec<String>,
     /// When the first of them came.
     since: Option<Instant>,
 }
@@ -303,6 +306,7 @@ impl NodeStatusFacts {
             left: BTreeSet::new(),
             degraded: BTreeMap::new(),
             stuck: Vec::new(),
+            stuck_pods: Vec::new(),
             since: None,
         }
     }
@@ -329,6 +333,7 @@ impl NodeStatusFacts {
             NodeFact::Addresses(addresses) => put(&mut self.addresses, addresses, Later),
             NodeFact::Degraded(names) => put(&mut self.degraded, names, Now),
             NodeFact::Stuck(volumes) => put(&mut self.stuck, volumes, Now),
+            NodeFact::StuckPods(pods) => put(&mut self.stuck_pods, pods, Now),
         }
     }
 

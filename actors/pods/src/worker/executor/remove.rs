@@ -1,12 +1,13 @@
 //! Removes dead instances of a running pod, and everything of a pod that is gone.
 
+use std::fmt;
 use std::time::Duration;
 
 use clients::runtime::RuntimeError;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
-use logic_api::types::{ContainerInstance, RuntimeContainer, RuntimePod, SandboxId};
+use logic_api::types::{ContainerInstance, RuntimePod, SandboxId};
 use logic_resources::gc::Garbage;
 
 use super::{files, sandbox};
@@ -16,6 +17,50 @@ use crate::worker::retries::RetryKey;
 
 /// Dead instances that could not be removed take up little: the retry can wait.
 const GARBAGE_RETRY_PERIOD: Duration = Duration::from_secs(60);
+
+/// What is left of a pod that was to be removed.
+#[derive(Debug, Default)]
+pub struct NotRemoved {
+    /// What the runtime has not removed, by name, each with the reason.
+    remains: Vec<String>,
+    /// Processes in the pod's cgroup that were killed and have not ended.
+    alive: Vec<u32>,
+    /// Whether the runtime refuses one of these calls, so that it will refuse it again.
+    refused: bool,
+}
+
+impl NotRemoved {
+    fn add(&mut self, name: String, removed: Result<(), RuntimeError>) {
+        if let Err(error) = removed {
+            self.refused |= !error.transient() && !error.is_clearing_up();
+            self.remains.push(format!("{name}: {}", error.describe()));
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.remains.is_empty() && self.alive.is_empty()
+    }
+
+    /// Whether something of the pod still runs.
+    pub(in crate::worker) fn is_alive(&self) -> bool {
+        !self.alive.is_empty()
+    }
+
+    pub(in crate::worker) fn is_refused(&self) -> bool {
+        self.refused
+    }
+}
+
+impl fmt::Display for NotRemoved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let alive = self
+            .alive
+            .iter()
+            .map(|pid| format!("process {pid}: killed, but has not ended"));
+        let all: Vec<String> = alive.chain(self.remains.iter().cloned()).collect();
+        f.write_str(&all.join("; "))
+    }
+}
 
 /// Removes one instance and its log.
 pub(super) async fn instance(
@@ -66,30 +111,47 @@ async fn end_sandbox(peers: &Peers, id: &SandboxId) -> Result<(), RuntimeError> 
     peers.runtime.remove_sandbox(id).await
 }
 
-/// Removes a stopped pod's containers, sandboxes, logs and folders.
+/// Removes a stopped pod's containers, sandboxes, logs and folders. What its containers have left running is killed first.
+///
+/// Removing a sandbox removes its containers by other means than removing them: what the one call refuses, the other may do.
 pub(in crate::worker) async fn everything(
     peers: &Peers,
     pod: &Pod,
     runtime: &RuntimePod,
-) -> Result<(), RuntimeError> {
-    let containers: Vec<ContainerInstance> = runtime
-        .containers
+) -> Result<(), NotRemoved> {
+    let sandboxes = &runtime.sandboxes;
+    let stops = sandboxes
         .iter()
-        .map(RuntimeContainer::instance)
-        .collect();
-    try_join_all(
-        containers
-            .iter()
-            .map(|container| instance(peers, pod, container)),
-    )
-    .await?;
-    try_join_all(
-        runtime
-            .sandboxes
-            .iter()
-            .map(|sandbox| end_sandbox(peers, &sandbox.id)),
-    )
-    .await?;
+        .map(|old| peers.runtime.stop_sandbox(&old.id));
+    // One that cannot be stopped cannot be removed either, which tells why.
+    drop(join_all(stops).await);
+    let mut left = NotRemoved::default();
+    match peers.cgroups.kill(pod, &peers.rules.node).await {
+        Ok(alive) => left.alive = alive,
+        Err(error) => tracing::warn!(pod = %pod.uid(), "its cgroup is not looked at: {error}"),
+    }
+    let containers = runtime.containers.iter().map(async |container| {
+        let removed = instance(peers, pod, &container.instance()).await;
+        (container, removed)
+    });
+    let containers = join_all(containers).await;
+    let removals = sandboxes
+        .iter()
+        .map(async |old| (old, end_sandbox(peers, &old.id).await));
+    for (old, removed) in join_all(removals).await {
+        left.add(format!("sandbox {}", old.id), removed);
+    }
+    if !left.is_empty() || sandboxes.is_empty() {
+        for (container, removed) in containers {
+            left.add(
+                format!("container {} ({})", container.name, container.id),
+                removed,
+            );
+        }
+    }
+    if !left.is_empty() {
+        return Err(left);
+    }
     sandbox::release(peers, pod).await;
     files::remove_logs(pod, &peers.rules.node).await;
     files::remove_pod_folder(pod, &peers.rules.node).await;

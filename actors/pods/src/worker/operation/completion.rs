@@ -6,13 +6,15 @@ use std::sync::Arc;
 use clients::runtime::RuntimeError;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{AskError, Context, Exit};
-use logic_api::types::{ContainerId, RuntimePod};
+use logic_api::types::{ContainerId, EventLevel, HistoryEvent, RuntimePod};
 use logic_pods::runtime::runtime_class::HandlerFeatures;
 use logic_pods::runtime::runtime_state::PodRuntimeState;
 use state::{checkpoints, status as status_manager};
 use volumes::NotReleased;
 
+use super::{MAX_SILENT_FAILURES, removal_pause};
 use crate::worker::context::SyncResult;
+use crate::worker::executor::remove::NotRemoved;
 use crate::worker::{Msg, PodWorker, RETRY_PERIOD, WorkerReport, metrics, mounts};
 
 /// The result of a task that the worker began.
@@ -29,7 +31,7 @@ pub enum WorkerCompletion {
     /// Whether the pod's volumes are unmounted.
     Released(Result<Result<(), NotReleased>, AskError>),
     /// Whether the pod is removed.
-    Removed(Result<(), RuntimeError>),
+    Removed(Result<(), NotRemoved>),
 }
 
 impl From<WorkerCompletion> for Msg {
@@ -134,14 +136,12 @@ impl PodWorker {
 
     fn removed(
         &mut self,
-        result: Result<(), RuntimeError>,
+        result: Result<(), NotRemoved>,
         ctx: &mut Context<Msg>,
     ) -> Result<(), Exit> {
         self.operation.activity = None;
-        if let Err(error) = result {
-            tracing::warn!(pod = %self.pod_name(), "cannot remove what is left of the pod: {}", error.describe());
-            self.observed.stale = true;
-            self.retry_after(RETRY_PERIOD, ctx);
+        if let Err(left) = result {
+            self.not_removed(&left, ctx);
             return Ok(());
         }
         self.metrics.end(ctx.now());
@@ -169,6 +169,39 @@ impl PodWorker {
             return Ok(());
         }
         Err(Exit::Done)
+    }
+
+    /// Retries the removal. A pod of which nothing runs is over for everybody else, whatever the runtime keeps of it: the API
+    /// forgets it, as upstream, and its name is free.
+    fn not_removed(&mut self, left: &NotRemoved, ctx: &mut Context<Msg>) {
+        let failures = self.operation.removal.fail();
+        tracing::warn!(pod = %self.pod_name(), failures, "cannot remove what is left of the pod: {left}");
+        self.observed.stale = true;
+        self.retry_after(removal_pause(failures), ctx);
+        if left.is_alive() || (!left.is_refused() && failures < MAX_SILENT_FAILURES) {
+            return;
+        }
+        let why = HistoryEvent {
+            object: None,
+            weight: EventLevel::Warning,
+            reason: "FailedRemoval".to_owned(),
+            message: format!("nothing of the pod runs, but the runtime keeps {left}"),
+        };
+        let pod = self.updates.goal.borrow().allocated.clone();
+        let (now, uid) = (ctx.timestamp(), self.uid.clone());
+        self.history
+            .tell(&pod, std::slice::from_ref(&why), now, &self.peers.recorder);
+        self.operation.removal.stuck = Some(why.message);
+        let left = left.to_string();
+        let forget = status_manager::Msg::Forget { uid: uid.clone() };
+        let stuck = WorkerReport::Stuck { uid, left };
+        let sent = [
+            self.peers.state.statuses.tell(forget).is_ok(),
+            self.peers.pod_manager.tell(stuck).is_ok(),
+        ];
+        if sent.contains(&false) {
+            tracing::warn!(pod = %self.uid, "that it is stuck is sent again after the next attempt");
+        }
     }
 
     fn update_runtime_state(&mut self, runtime: RuntimePod, ctx: &mut Context<Msg>) {

@@ -5,10 +5,12 @@ mod repeat_guard;
 mod sync;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use self::repeat_guard::RepeatGuard;
+use super::RETRY_PERIOD;
 use super::context::KillsInProgress;
 
 /// The running operation, and the state that it leaves for the next one.
@@ -21,8 +23,37 @@ pub(super) struct CurrentOperation {
     pub(super) starting: BTreeSet<String>,
     /// Those of them that show as running only when their postStart hook has ended.
     pub(super) awaiting_post_start: BTreeSet<String>,
+    /// How the removal of the pod goes.
+    pub(super) removal: RemovalAttempts,
     /// Kills that were begun and whose containers have not been seen exited.
     pub(super) kills_in_progress: KillsInProgress,
+}
+
+/// A failure that may pass by itself is told of when it has happened so often.
+const MAX_SILENT_FAILURES: u32 = 3;
+const LONGEST_REMOVAL_PAUSE: Duration = Duration::from_secs(60);
+
+/// The attempts to remove the pod.
+#[derive(Debug, Default)]
+pub(super) struct RemovalAttempts {
+    failures: u32,
+    /// What keeps the pod from being removed; none while that is not known to last.
+    pub(super) stuck: Option<String>,
+}
+
+impl RemovalAttempts {
+    /// Counts a failed attempt; returns how many there were.
+    fn fail(&mut self) -> u32 {
+        self.failures = self.failures.saturating_add(1);
+        self.failures
+    }
+}
+
+/// Before the attempt that follows so many failed ones.
+fn removal_pause(failures: u32) -> Duration {
+    RETRY_PERIOD
+        .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
+        .min(LONGEST_REMOVAL_PAUSE)
 }
 
 /// The one operation that a worker has running; snapshots show it in words.
@@ -45,6 +76,16 @@ pub enum Activity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attempts_to_remove_a_pod_come_more_and_more_rarely_but_never_end() {
+        let mut attempts = RemovalAttempts::default();
+        let pauses: Vec<u64> = (0..9)
+            .map(|_| removal_pause(attempts.fail()).as_secs())
+            .collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(removal_pause(u32::MAX), LONGEST_REMOVAL_PAUSE);
+    }
 
     #[test]
     fn snapshots_show_an_activity_in_words_as_ever() {

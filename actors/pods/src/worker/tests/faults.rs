@@ -205,3 +205,115 @@ fn a_call_that_hangs_at_the_end_of_a_pod_hangs_that_pod_alone() {
         }
     });
 }
+
+/// What was made of a pod: its sandboxes and the instances of its containers.
+fn made(pod: &RuntimePod) -> (usize, Vec<(String, u32)>) {
+    let instances = pod.containers.iter();
+    let instances = instances.map(|container| (container.name.clone(), container.attempt));
+    (pod.sandboxes.len(), instances.collect())
+}
+
+const PLAIN: &str = "
+metadata: {name: plain}
+spec:
+  terminationGracePeriodSeconds: 2
+  containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
+";
+
+#[test]
+fn a_call_that_is_broken_off_is_looked_for_asked_for_once_more_and_no_failure_of_the_pod() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        for call in ["RunPodSandbox", "CreateContainer", "StartContainer"] {
+            for after_effect in [true, false] {
+                node.script(&format!(
+                    r#"{{"faults": [{{"call": "{call}", "subject": "plain", "times": 3, "code": "Unavailable",
+                        "message": "gone", "after_effect": {after_effect}}}]}}"#
+                ));
+                let begun = kernel::now();
+                node.desire(&[pod(PLAIN)]);
+                let status = node.until("plain", all_ready).await;
+                let took = kernel::now() - begun;
+                assert!(took < Duration::from_secs(2), "{call}: {took:?}");
+                assert_eq!(super::container(&status, "app").restart_count, 0);
+                let now = node.runtime.pod(&"plain".into()).await.unwrap();
+                assert_eq!(made(&now), (1, vec![("app".to_owned(), 0)]), "{call}");
+                node.desire(&[]);
+                node.until_gone("plain").await;
+            }
+        }
+        let failed = |reason: &String| reason.starts_with("Failed") || reason == "BackOff";
+        let failures = node.reasons().await.into_iter().filter(failed);
+        assert_eq!(failures.collect::<Vec<_>>(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_container_that_an_earlier_agent_made_and_did_not_start_is_started_and_not_made_again() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.script(
+            r#"{"faults": [{"call": "StartContainer", "subject": "plain", "times": 1, "hang": true}]}"#,
+        );
+        node.desire(&[pod(PLAIN)]);
+        pass(Duration::from_secs(5)).await;
+        let before = node.runtime.pod(&"plain".into()).await.unwrap();
+        assert_eq!(before.containers[0].state, ContainerState::Created);
+
+        let node = node.restart().await;
+        node.script("{}");
+        node.desire(&[pod(PLAIN)]);
+        node.until("plain", all_ready).await;
+        let after = node.runtime.pod(&"plain".into()).await.unwrap();
+        assert_eq!(after.containers[0].id, before.containers[0].id);
+        assert_eq!(made(&after), (1, vec![("app".to_owned(), 0)]));
+    });
+}
+
+#[test]
+fn a_pod_that_the_runtime_does_not_remove_is_over_for_everybody_else_and_said_to_be_stuck() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(PLAIN)]);
+        node.until("plain", all_ready).await;
+        let refused = |call: &str| {
+            format!(
+                r#"{{"call": "{call}", "subject": "plain", "code": "FailedPrecondition",
+                    "message": "cannot delete running task"}}"#
+            )
+        };
+        let faults = ["RemoveContainer", "RemovePodSandbox"]
+            .map(refused)
+            .join(",");
+        node.script(&format!(r#"{{"faults": [{faults}]}}"#));
+        node.desire(&[]);
+        pass(Duration::from_secs(30)).await;
+        let stuck = stuck(&node).await;
+        assert_eq!(stuck.len(), 1, "{stuck:?}");
+        assert!(stuck[0].starts_with("default/plain: sandbox"), "{stuck:?}");
+        assert!(stuck[0].contains("container app ("), "{stuck:?}");
+        assert!(stuck[0].contains("cannot delete running task"), "{stuck:?}");
+        assert!(!node.statuses().await.contains_key(&"plain".into()));
+        let events = node.events().await;
+        let told = events
+            .iter()
+            .filter(|event| event.reason == "FailedRemoval");
+        assert_eq!(told.count(), 1);
+
+        // Its name is free.
+        let mut other = (*pod(PLAIN)).clone();
+        other.metadata.uid = Some("other".to_owned());
+        node.desire(&[std::sync::Arc::new(other)]);
+        node.until("other", all_ready).await;
+
+        node.script("{}");
+        node.until_gone("plain").await;
+        assert_eq!(self::stuck(&node).await, [""; 0]);
+    });
+}
+
+async fn stuck(node: &TestNode) -> Vec<String> {
+    let pods = &node.node.pod_manager;
+    let asked = pods.ask(Duration::from_secs(1), crate::pod_manager::Msg::stuck);
+    asked.await.unwrap()
+}
