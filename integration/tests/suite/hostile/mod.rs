@@ -2,4 +2,5 @@
 //! same.
 
 mod kills;
+mod left_tasks;
 mod serving;
