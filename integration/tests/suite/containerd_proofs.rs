@@ -65,14 +65,10 @@ async fn an_adapter_killed_in_the_middle_of_pod_starts_makes_nothing_twice() {
     assert!(kills >= 20, "{kills}");
     let cri = node_rig.cri().await;
     assert_nothing_twice(&cri).await;
-    // containerd ends a container whose start is broken off: its next attempt follows, and is counted.
+    // A call that creates outlives the adapter: no start is broken off.
     let counts = identities(&pods);
     let again: i32 = counts.values().map(|(_, restarts)| *restarts).sum();
-    println!(
-        "{again} of {} starts were broken off and made again",
-        counts.len()
-    );
-    assert!(usize::try_from(again).unwrap() <= kills * 2, "{counts:?}");
+    assert_eq!(again, 0, "{counts:?}");
     assert_eq!(cri.running().await.unwrap().len(), ROUNDS * 2);
     let ready = cri.sandboxes().await.unwrap().len();
     assert_eq!(ready, ROUNDS, "no sandbox is left behind");
