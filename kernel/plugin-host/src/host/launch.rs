@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernel::Context;
-use kernel::supervisor::restart::{LONGEST_PAUSE, RestartDecision, decide};
+use kernel::supervisor::restart::{LONGEST_PAUSE, RestartDecision, RestartHistory, decide};
 use kernel::watch;
 
 use super::{LiveGeneration, PluginHost};
@@ -46,6 +46,7 @@ impl PluginHost {
         // Time spent on the way to readiness is no success.
         let since = if ended.ready() { ended.started } else { now };
         self.history.failed(since, now, self.declaration.intensity);
+        let served = served(ended, now);
         let external = matches!(self.declaration.start, LaunchMethod::External { .. });
         let (state, pause) = match decide(&self.history, now, self.declaration.intensity) {
             // Nothing is started: to connect costs nothing, and the sooner it is back the better.
@@ -53,13 +54,16 @@ impl PluginHost {
                 PluginState::Starting,
                 pause.min(self.declaration.health_interval),
             ),
-            decided if !external && earns_restart(served(ended, now)) => {
-                let earned = served(ended, now) / SERVED_PER_PAUSE;
+            decided if !external && earns_restart(served) => {
+                // It counts as the first failure: one that is killed at its start after this is not given up for it.
+                self.history = RestartHistory::default();
+                self.history.failed(since, now, self.declaration.intensity);
+                let earned = (served / SERVED_PER_PAUSE).min(LONGEST_PAUSE);
                 match decided {
                     RestartDecision::RestartAfter(pause) => {
                         (PluginState::Starting, pause.min(earned))
                     }
-                    RestartDecision::Escalate => (PluginState::Starting, earned.min(LONGEST_PAUSE)),
+                    RestartDecision::Escalate => (PluginState::Starting, earned),
                 }
             }
             RestartDecision::RestartAfter(pause) => (PluginState::Starting, pause),
