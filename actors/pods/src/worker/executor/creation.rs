@@ -19,7 +19,7 @@ pub(super) enum Found<T> {
 }
 
 impl<T> Found<T> {
-    fn finding(&self) -> CreationFinding {
+    fn kind(&self) -> CreationFinding {
         match self {
             Found::Absent => CreationFinding::Absent,
             Found::Usable(_) => CreationFinding::Usable,
@@ -48,7 +48,7 @@ pub(super) async fn once<T>(
         };
         let found = look(error.name_holder()).await?;
         let since = kernel::now().saturating_duration_since(began);
-        match (next_step(setback, found.finding(), asked, since), found) {
+        match (next_step(setback, found.kind(), asked, since), found) {
             (CreationStep::Use, Found::Usable(made)) => return Ok(made),
             (CreationStep::AskAfter(pause), _) => tokio::time::sleep(pause).await,
             (CreationStep::Use | CreationStep::GiveUp, _) => return Err(error),
