@@ -15,6 +15,7 @@ use state::events::Recorder;
 use state::objects::ObjectStore;
 use state::status::PodResync;
 
+use crate::handover::RuntimeGate;
 use crate::images::credentials::{self, DockerKeyring};
 use crate::images::{self, ImageManager};
 use crate::logs::{self, ContainerLogManager};
@@ -22,7 +23,6 @@ use crate::pleg::{self, Pleg};
 use crate::pod_cgroups::PodCgroups;
 use crate::pod_manager::{self, PodManager, PodSource, PodWorkers};
 use crate::prober::{self, Prober};
-use crate::start_limiter::StartLimiter;
 use crate::worker;
 
 /// The addresses of the area's actors.
@@ -77,6 +77,7 @@ pub struct PodListeners {
 #[derive(Debug)]
 pub struct PodPeers {
     pub runtime: RuntimeClient,
+    pub gate: RuntimeGate,
     pub state: StateAddrs,
     pub volumes: Addr<volumes::Msg>,
     pub objects: ObjectStore,
@@ -230,7 +231,7 @@ impl PodArea<'_> {
                 rules.node.cgroups.clone(),
                 self.peers.runtime.cgroup_driver(),
             ),
-            starts: StartLimiter::default(),
+            gate: self.peers.gate.clone(),
             recorder: self.recorder.clone(),
             objects: Arc::new(self.peers.objects.clone()),
             over: self.peers.listeners.over.clone(),

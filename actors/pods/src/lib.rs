@@ -18,6 +18,7 @@ pub mod prober;
 
 // What a worker does for its pod.
 pub mod collectors;
+pub mod handover;
 pub mod hooks;
 pub mod hosts;
 pub mod pod_cgroups;

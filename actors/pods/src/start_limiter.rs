@@ -56,6 +56,11 @@ pub struct StartPermit {
 }
 
 impl StartLimiter {
+    /// Whether no call is under way.
+    pub fn is_idle(&self) -> bool {
+        self.0.borrow().running.is_empty()
+    }
+
     /// Waits for the call's turn.
     pub async fn enter(&self, call: StartCall, rank: StartRank) -> StartPermit {
         let (turn, mut came) = oneshot::channel();

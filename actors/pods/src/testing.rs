@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 #[cfg(test)]
 use std::sync::mpsc;
@@ -17,7 +18,7 @@ use clients::runtime::RuntimeClient;
 use clients::runtime::fake::serve;
 use clients::storage::testing::FakeStorage;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kernel::{Addr, Intensity, Recipient, Supervisor, mailbox};
+use kernel::{Addr, Intensity, Recipient, Supervisor, mailbox, watch};
 use logic_api::objects::StaticObjects;
 use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
@@ -30,6 +31,7 @@ use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings};
 use state::area::{StatePeers, StateSettings};
+use state::checkpoints;
 use state::events::{self, Event, Recorder};
 use state::objects::ObjectStore;
 use state::status::{self, PodResync};
@@ -37,8 +39,9 @@ use state::user_namespaces;
 use tempfile::TempDir;
 
 use crate::area::{PodListeners, PodPeers, PodSettings, PullSettings};
+use crate::handover::{HandoverStep, RuntimeGate, RuntimeInUse};
 use crate::images::credentials;
-use crate::pod_manager::{self, PodSource};
+use crate::pod_manager::{self, NodeChange, PodSource};
 use crate::{images, pleg};
 
 /// Longer than any answer takes: the paused clock only advances while every task waits.
@@ -58,6 +61,7 @@ pub struct TestAddrs {
     pub volumes: Addr<volumes::Msg>,
     pub statuses: Addr<status::Msg>,
     pub events: Addr<events::Msg>,
+    pub checkpoints: Addr<checkpoints::Msg>,
 }
 
 /// The node, its runtime and storage plugins, and their folder.
@@ -67,6 +71,8 @@ pub struct TestNode {
     pub node: TestAddrs,
     pub runtime: RuntimeClient,
     pub rules: Arc<PodWorkerConfig>,
+    pub handover: Rc<watch::Sender<RuntimeInUse>>,
+    pub gate: RuntimeGate,
     folder: TempDir,
 }
 
@@ -101,6 +107,25 @@ impl TestNode {
         self.node.root.shutdown().await;
         let world = (self.fake, self.storage, self.folder);
         TestNode::on(world, cpus, PodListeners::default()).await
+    }
+
+    /// Tells the workers what the hand-over wants of them.
+    pub fn hand_over(&self, step: HandoverStep) {
+        self.handover.send_replace(RuntimeInUse {
+            name: "old".to_owned(),
+            handover: Some((step, "new".to_owned())),
+        });
+        let moved = pod_manager::Msg::Node(NodeChange::RuntimeHandover);
+        self.node.pod_manager.tell(moved).unwrap();
+    }
+
+    /// Kills the agent, and starts a new one on the same folder and another runtime, which is empty.
+    pub async fn restart_elsewhere(self) -> TestNode {
+        self.node.root.shutdown().await;
+        let state = self.folder.path().join("other-fake");
+        let fake = Fake::open_at(state, FakeSettings::default(), Clock::start()).unwrap();
+        let world = (fake, self.storage, self.folder);
+        TestNode::on(world, CPUS, PodListeners::default()).await
     }
 
     async fn on(
@@ -156,8 +181,11 @@ impl TestNode {
             logs: logic_pods::logs::LogRotationPolicy::default(),
             sources: [PodSource::File].into(),
         };
+        let handover = Rc::new(watch::Sender::new(RuntimeInUse::default()));
+        let gate = RuntimeGate::new(handover.subscribe());
         let pod_peers = PodPeers {
             runtime: runtime.clone(),
+            gate: gate.clone(),
             state: state.clone(),
             volumes: volumes.clone(),
             objects,
@@ -173,6 +201,7 @@ impl TestNode {
             volumes,
             statuses: state.statuses,
             events: state.events,
+            checkpoints: state.checkpoints,
         };
         TestNode {
             fake,
@@ -180,8 +209,15 @@ impl TestNode {
             node,
             runtime,
             rules,
+            handover,
+            gate,
             folder,
         }
+    }
+
+    /// A path in the node's folder.
+    pub fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
     }
 
     /// The number of files in a folder of the node: `logs/NAMESPACE_NAME_UID/CONTAINER`, `links`.

@@ -39,6 +39,8 @@ pub struct Builder {
     config: Value,
     fake: Value,
     plugin: Value,
+    /// The containerd of the second declared runtime; none: it is the same as of the first one.
+    other: Option<String>,
     flags: Vec<String>,
     environment: Vec<(String, String)>,
     manifests: Vec<(String, String)>,
@@ -62,6 +64,7 @@ impl Default for Builder {
             config: json!({}),
             fake: json!({ "images": images }),
             plugin: json!({}),
+            other: None,
             flags: Vec::new(),
             environment: Vec::new(),
             manifests: Vec::new(),
@@ -77,6 +80,13 @@ impl Builder {
     #[must_use]
     pub fn runtime(mut self, runtime: impl Into<Runtime>) -> Self {
         self.runtime = runtime.into();
+        self
+    }
+
+    /// Declares another containerd as the runtime `other`.
+    #[must_use]
+    pub fn other(mut self, rig: &Containerd) -> Self {
+        self.other = Some(rig.endpoint());
         self
     }
 
@@ -296,9 +306,13 @@ impl Builder {
             merge(&mut plugin, &self.plugin);
             plugin
         };
+        let mut other = declared("other");
+        if let Some(endpoint) = &self.other {
+            other["configuration"]["endpoint"] = json!(endpoint);
+        }
         let plugins = [
             declared(active),
-            declared("other"),
+            other,
             storage("storage-local"),
             storage("storage-csi"),
         ];

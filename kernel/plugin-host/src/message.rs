@@ -26,6 +26,14 @@ pub enum Msg {
         /// The new generation, or why there is none.
         reply: GenerationReply,
     },
+    /// Starts a plugin of the same name beside the one that serves, and ends it again; answers whether it got ready and its
+    /// backend is well. A plugin that needs its directory for itself is not tried.
+    Try {
+        /// The declaration to be tried.
+        declaration: Box<Declaration>,
+        /// Why a swap to it would be of no use now.
+        reply: Reply<Result<(), HostError>>,
+    },
     /// Takes note that a generation has a thread that is stuck in the kernel. If it is the one that callers reach,
     /// starts another one of the same declaration beside it, which takes over when it is ready; then the old one is
     /// drained and ended, or abandoned. Repeating it changes nothing.
@@ -47,7 +55,7 @@ pub type GenerationReply = Reply<Result<u64, HostError>>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     /// One at a time.
-    #[error("another restart, swap or stop of plugin {plugin} is under way")]
+    #[error("another restart, swap, trial or stop of plugin {plugin} is under way")]
     Busy {
         /// The plugin's name.
         plugin: String,

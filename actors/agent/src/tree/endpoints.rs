@@ -7,6 +7,7 @@ use clients::runtime::RuntimeClient;
 use cluster::certificates;
 use cluster::reviews::ApiReviews;
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox};
+use pods::handover;
 use resources::pod_resources::{self, PodResources};
 use resources::stats::{self, SummaryProvider};
 use serving::read_only::ReadOnlyHandlers;
@@ -27,7 +28,7 @@ use crate::settings::AgentSettings;
 pub(super) fn spawn(
     node: &NodeHandle,
     runtime: RuntimeClient,
-    plugins: Plugins,
+    (plugins, handover): (Plugins, Addr<handover::Msg>),
     (settings, cluster): (&AgentSettings, Option<&ClusterWiring>),
 ) -> anyhow::Result<Option<Addr<certificates::Msg>>> {
     let group = node
@@ -61,7 +62,7 @@ pub(super) fn spawn(
     group.spawn(ChildSpec::permanent("pod-resources"), port, move || {
         PodResources::new(&root_dir, pod_manager.clone())
     });
-    admin(&group, node, (plugins, checkpoints), settings);
+    admin(&group, node, (plugins, handover, checkpoints), settings);
     notifier(&group, notified)?;
     Ok(certificate)
 }
@@ -100,12 +101,13 @@ fn node_api(
 fn admin(
     group: &Supervisor,
     node: &NodeHandle,
-    (plugins, checkpoints): (Plugins, ContainerCheckpoints),
+    (plugins, handover, checkpoints): (Plugins, Addr<handover::Msg>, ContainerCheckpoints),
     settings: &AgentSettings,
 ) {
     let peers = AdminPeers {
         root: node.root.clone(),
         plugins,
+        handover,
         pod_manager: node.pod_manager.clone(),
         images: node.images.clone(),
         volumes: node.volumes.clone(),

@@ -19,16 +19,19 @@ use clients::storage::Storage;
 use cluster::node::NodeResync;
 use kernel::{Addr, ChildSpec, Intensity, Recipient, Strategy, Supervisor, mailbox};
 use pods::area::PodPeers;
+use pods::handover::RuntimeGate;
 use pods::{hosts, images, pleg, pod_manager};
 use resources::area::ResourcePeers;
 use resources::{eviction, shutdown};
 use state::area::StatePeers;
+use state::checkpoints;
 use state::events::{self, Recorder};
 use state::objects::{self, ObjectFolder, ObjectStore, StoreWriter};
 use state::status::{self, PodResync};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::api_server::ClusterWiring;
+use self::plugins::RuntimeState;
 use crate::endpoints::admin::Plugins;
 use crate::settings::AgentSettings;
 
@@ -41,6 +44,7 @@ pub struct NodeHandle {
     pub volumes: Addr<volumes::Msg>,
     pub statuses: Addr<status::Msg>,
     pub events: Addr<events::Msg>,
+    pub checkpoints: Addr<checkpoints::Msg>,
     pub pleg: Addr<pleg::Msg>,
     pub recorder: Recorder,
 }
@@ -54,13 +58,15 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     metrics::component::features(settings.config.gates.all());
     let root = Supervisor::root("oxlet", Intensity::MANAGERS);
     let cluster = ClusterWiring::find(&settings)?;
-    let (lines, hosts) = plugins::spawn(&root, &settings);
+    let in_use = RuntimeState::load(&settings)?;
+    let (lines, hosts) = plugins::spawn(&root, &settings, &in_use);
     let backends = Backends {
         runtime: RuntimeClient::new(lines.runtime, settings.runtime_within),
+        gate: in_use.gate.clone(),
         storage: Storage::new(lines.local, lines.csi),
         storage_hosts: hosts.hosts.clone(),
     };
-    spawn(&root, &settings, backends, (cluster, Some(hosts))).await?;
+    spawn(&root, &settings, backends, (cluster, Some((hosts, in_use)))).await?;
 
     let (mut terminate, mut interrupt) = (
         signal(SignalKind::terminate())?,
@@ -80,7 +86,7 @@ async fn spawn(
     root: &Supervisor,
     settings: &AgentSettings,
     backends: Backends,
-    (cluster, hosts): (Option<ClusterWiring>, Option<Plugins>),
+    (cluster, hosts): (Option<ClusterWiring>, Option<(Plugins, RuntimeState)>),
 ) -> anyhow::Result<NodeHandle> {
     let runtime = backends.runtime.clone();
     let objects = objects(root, settings, cluster.as_ref());
@@ -97,8 +103,15 @@ async fn spawn(
     sources::spawn(&node, settings);
     let reporters = resources(&node, runtime.clone(), settings, cluster.as_ref());
     let certificate = match hosts {
-        Some(hosts) => {
-            endpoints::spawn(&node, runtime.clone(), hosts, (settings, cluster.as_ref()))?
+        Some((hosts, in_use)) => {
+            let handover = in_use.spawn(&node, runtime.clone(), &hosts);
+            let plugins = (hosts, handover);
+            endpoints::spawn(
+                &node,
+                runtime.clone(),
+                plugins,
+                (settings, cluster.as_ref()),
+            )?
         }
         None => None,
     };
@@ -163,6 +176,7 @@ fn objects(
 #[derive(Debug)]
 struct Backends {
     runtime: RuntimeClient,
+    gate: RuntimeGate,
     storage: Storage,
     /// The storage plugins' hosts by name; they are told which process is stuck.
     storage_hosts: BTreeMap<String, Addr<plugin_host::Msg>>,
@@ -203,6 +217,7 @@ fn pods(
     volumes::area::spawn(root, volumes_port, settings.volumes(), volume_peers);
     let pod_peers = PodPeers {
         runtime: backends.runtime,
+        gate: backends.gate,
         state: state.clone(),
         volumes: volumes.clone(),
         objects,
@@ -217,6 +232,7 @@ fn pods(
         recorder: state.recorder(),
         statuses: state.statuses,
         events: state.events,
+        checkpoints: state.checkpoints,
         pleg: pods.pleg,
     }
 }

@@ -1,11 +1,21 @@
-//! The plugins' hosts: one for each plugin.
+//! The plugins' hosts: one for each plugin; and which of the runtimes it is.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
+use anyhow::Context as _;
+use clients::runtime::RuntimeClient;
 use clients::storage::StoragePlugin;
-use kernel::{ChildSpec, Intensity, Strategy, Supervisor, mailbox};
+use kernel::checkpoint::{CheckpointFile, LoadOutcome};
+use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox, watch};
 use plugin_host::{Declaration, PluginClient, PluginHost};
+use pods::handover::{
+    self, HandoverConfig, HandoverStep, RuntimeChoice, RuntimeGate, RuntimeHandover, RuntimeInUse,
+    RuntimeRecord,
+};
 
+use super::NodeHandle;
 use crate::endpoints::admin::Plugins;
 use crate::settings::{AgentSettings, RUNTIME};
 
@@ -16,8 +26,91 @@ pub(super) struct PluginClients {
     pub(super) csi: PluginClient,
 }
 
+/// The runtime that the pods are on, which may be another one than the configuration names.
+pub(super) struct RuntimeState {
+    config: HandoverConfig,
+    record: RuntimeRecord,
+    in_use: Rc<watch::Sender<RuntimeInUse>>,
+    pub(super) gate: RuntimeGate,
+}
+
+impl RuntimeState {
+    /// Reads which runtime an earlier life left the pods on, and writes down what holds now.
+    pub(super) fn load(settings: &AgentSettings) -> anyhow::Result<RuntimeState> {
+        let path = settings.folder.join("runtime.checkpoint");
+        let mut file = CheckpointFile::new(path.clone(), handover::SCHEMA);
+        let earlier = match file.load().context("which runtime the pods are on")? {
+            LoadOutcome::Found(record) => Some(record),
+            LoadOutcome::Fresh => None,
+            LoadOutcome::SetAside { moved_to, why } => {
+                let moved_to = moved_to.display();
+                tracing::error!(
+                    "which runtime the pods are on is unknown, the configured one counts; set aside as {moved_to}: {why}"
+                );
+                None
+            }
+        };
+        let configured = &settings.runtimes[&settings.runtime];
+        let configured = RuntimeChoice::of(&settings.runtime, configured);
+        let record = RuntimeRecord::at_start(earlier, configured);
+        file.save(&record)
+            .context("which runtime the pods are on")?;
+        let pending = record.handover.as_ref().filter(|pending| pending.begun);
+        let in_use = Rc::new(watch::Sender::new(RuntimeInUse {
+            name: record.current.name.clone(),
+            handover: pending.map(|pending| (HandoverStep::End, pending.to.name.clone())),
+        }));
+        Ok(RuntimeState {
+            config: HandoverConfig {
+                node_name: settings.node.node_name.clone(),
+                file: path,
+                host: RUNTIME.to_owned(),
+                declared: settings.runtimes.clone(),
+            },
+            record,
+            gate: RuntimeGate::new(in_use.subscribe()),
+            in_use,
+        })
+    }
+
+    fn declaration(&self) -> Declaration {
+        let (host, declared) = (&self.config.host, &self.config.declared);
+        self.record.current.declaration(host, declared)
+    }
+
+    /// Spawns the hand-over, which may go on with what an earlier life began.
+    pub(super) fn spawn(
+        self,
+        node: &NodeHandle,
+        runtime: RuntimeClient,
+        hosts: &Plugins,
+    ) -> Addr<handover::Msg> {
+        let peers = handover::Peers {
+            runtime,
+            host: hosts.hosts[RUNTIME].clone(),
+            pod_manager: node.pod_manager.clone(),
+            checkpoints: node.checkpoints.clone(),
+            recorder: node.recorder.clone(),
+            gate: self.gate,
+        };
+        let (addr, port) = mailbox(handover::MAILBOX);
+        let (config, in_use) = (Rc::new(self.config), self.in_use);
+        let record = Rc::new(RefCell::new(self.record));
+        let spec = ChildSpec::permanent("runtime-handover");
+        node.root.spawn(spec, port, move || {
+            let (config, peers) = (config.clone(), peers.clone());
+            RuntimeHandover::new(config, peers, in_use.clone(), record.clone())
+        });
+        addr
+    }
+}
+
 /// Spawns the hosts.
-pub(super) fn spawn(root: &Supervisor, settings: &AgentSettings) -> (PluginClients, Plugins) {
+pub(super) fn spawn(
+    root: &Supervisor,
+    settings: &AgentSettings,
+    runtime: &RuntimeState,
+) -> (PluginClients, Plugins) {
     let group = root.supervisor("plugins", Strategy::OneForOne, Intensity::MANAGERS);
     let folder = settings.folder.join("plugins");
     let mut hosts = BTreeMap::new();
@@ -34,7 +127,7 @@ pub(super) fn spawn(root: &Supervisor, settings: &AgentSettings) -> (PluginClien
     };
     let declared = |plugin: StoragePlugin| settings.storage[plugin.name()].clone();
     let lines = PluginClients {
-        runtime: host(RUNTIME, settings.runtimes[&settings.runtime].clone()),
+        runtime: host(RUNTIME, runtime.declaration()),
         local: host(StoragePlugin::Local.name(), declared(StoragePlugin::Local)),
         csi: host(StoragePlugin::Csi.name(), declared(StoragePlugin::Csi)),
     };

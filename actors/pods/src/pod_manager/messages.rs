@@ -68,6 +68,8 @@ pub enum NodeChange {
     Pressures(BTreeSet<Signal>),
     /// Whether the node is shutting down.
     Shutdown(NodeShutdown),
+    /// The pods leave their runtime, or may start in another one: every worker looks at its gate.
+    RuntimeHandover,
 }
 
 /// A question about the pods of this node.

@@ -252,6 +252,7 @@ impl PodManager {
             NodeChange::Object(None) => {}
             NodeChange::Pressures(pressures) => self.node.pressures = pressures,
             NodeChange::Shutdown(state) => self.node.shutting_down = state,
+            NodeChange::RuntimeHandover => return self.workers.tell_all(|| worker::Msg::Wake),
         }
         self.retry_resizes(RetryTrigger::NodeChanged, ctx);
     }

@@ -119,6 +119,62 @@ impl PodCheckpoint {
         replaces
     }
 
+    /// Remembers what ended in a runtime that the pod leaves: the newest instance of each container, and the newest sandbox.
+    pub(super) fn inherit(&mut self, seen: &RuntimePod) {
+        let newest = |container: &&RuntimeContainer| {
+            let newest = seen.newest(&container.name);
+            newest.is_some_and(|newest| newest.id == container.id) && !container.never_ran()
+        };
+        self.record.inherited = Some(RuntimePod {
+            sandboxes: seen.newest_sandbox().cloned().into_iter().collect(),
+            containers: seen.containers.iter().filter(newest).cloned().collect(),
+            ..seen.clone()
+        });
+    }
+
+    /// Whether all of this was left in an earlier runtime.
+    pub(super) fn is_inherited(&self, seen: &RuntimePod) -> bool {
+        let none = RuntimePod::default();
+        let inherited = self.record.inherited.as_ref().unwrap_or(&none);
+        let mut containers = seen.containers.iter();
+        let mut sandboxes = seen.sandboxes.iter();
+        containers.all(|own| inherited.containers.iter().any(|old| old.id == own.id))
+            && sandboxes.all(|own| inherited.sandboxes.iter().any(|old| old.id == own.id))
+    }
+
+    /// What the runtime has of the pod, with what it left in an earlier one.
+    pub(super) fn with_inherited(&self, mut runtime: RuntimePod) -> RuntimePod {
+        let Some(inherited) = &self.record.inherited else {
+            return runtime;
+        };
+        for old in &inherited.sandboxes {
+            if runtime.sandboxes.iter().all(|own| own.id != old.id) {
+                runtime.sandboxes.push(old.clone());
+            }
+        }
+        for old in &inherited.containers {
+            if runtime.containers.iter().all(|own| own.id != old.id) {
+                runtime.containers.push(old.clone());
+            }
+        }
+        runtime.sort();
+        runtime
+    }
+
+    /// Forgets those inherited instances that are removed.
+    pub(super) fn disinherit<'a>(&mut self, removed: impl Iterator<Item = &'a str>) {
+        let Some(inherited) = &mut self.record.inherited else {
+            return;
+        };
+        for id in removed {
+            inherited.containers.retain(|old| old.id.as_str() != id);
+            inherited.sandboxes.retain(|old| old.id.as_str() != id);
+        }
+        if inherited.containers.is_empty() && inherited.sandboxes.is_empty() {
+            self.record.inherited = None;
+        }
+    }
+
     /// Forgets the health and messages of removed instances; `pod` is the complete runtime state.
     pub(super) fn forget_gone(&mut self, pod: &RuntimePod) {
         let exists = |id: &ContainerId| pod.containers.iter().any(|container| container.id == *id);

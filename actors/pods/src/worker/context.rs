@@ -113,20 +113,23 @@ pub(super) struct PlanProgress {
 impl PlanExecutor {
     /// Waits for the turn of a call that starts something; none when the pod is to end before.
     pub(super) async fn turn(&self, call: StartCall) -> Option<StartPermit> {
-        let turn = pin!(self.peers.starts.enter(call, self.rank));
-        match select(turn, pin!(self.wait_for_end())).await {
-            Either::Left((permit, _)) => Some(permit),
-            Either::Right(((), _)) => None,
+        let turn = pin!(self.peers.gate.starts.enter(call, self.rank));
+        match select(pin!(self.wait_for_end()), turn).await {
+            Either::Left(((), _)) => None,
+            Either::Right((permit, _)) => Some(permit),
         }
     }
 
-    /// Resolves when the pod's goal is no longer to run.
+    /// Resolves when the pod's goal is no longer to run, or its runtime is handed over.
     pub(super) async fn wait_for_end(&self) {
-        let mut desired = self.goal.clone();
-        // The pod manager's end of the goal is gone: the pod keeps running.
-        if desired.wait_for(|desired| !desired.is_run()).await.is_err() {
-            std::future::pending().await
-        }
+        let ended = async {
+            let mut desired = self.goal.clone();
+            // The pod manager's end of the goal is gone: the pod keeps running.
+            if desired.wait_for(|desired| !desired.is_run()).await.is_err() {
+                std::future::pending().await
+            }
+        };
+        select(pin!(ended), pin!(self.peers.gate.closed())).await;
     }
 
     /// The resources allocated to a container of the pod.

@@ -18,6 +18,9 @@ pub struct Explanation {
     pub pod: String,
     /// The worker's state.
     pub stage: String,
+    /// The runtime that the pod is on; empty where none is declared.
+    #[serde(default)]
+    pub runtime: String,
     /// Of the pod's status; empty before there is one.
     pub phase: String,
     /// By container name: what it waits for, or what was done last.
@@ -32,6 +35,7 @@ impl Explanation {
         Explanation {
             pod,
             stage: format!("Deferred: {why}"),
+            runtime: String::new(),
             phase: "Pending".to_owned(),
             containers: Vec::new(),
             lines: Vec::new(),

@@ -58,8 +58,8 @@ use self::operation::CurrentOperation;
 pub use self::operation::completion::WorkerCompletion;
 use self::retries::Retries;
 use self::status::PublishedStatus;
+use crate::handover::RuntimeGate;
 use crate::pod_cgroups::PodCgroups;
-use crate::start_limiter::StartLimiter;
 use crate::{images, logs, prober};
 
 /// Before retrying after a transient failure: a plugin that restarts, a runtime that is busy.
@@ -100,8 +100,8 @@ pub struct Peers {
     pub logs: Addr<logs::Msg>,
     pub volumes: Addr<volumes::Msg>,
     pub cgroups: PodCgroups,
-    /// Shared by all workers of the node.
-    pub starts: StartLimiter,
+    /// Shared by all workers of the node: which runtime it is, and how many starts it bears.
+    pub gate: RuntimeGate,
     pub recorder: Recorder,
     pub objects: Arc<dyn Objects>,
     /// The object manager, which may drop the objects of a pod that is over; none on a node without one.
@@ -336,6 +336,7 @@ impl PodWorker {
                 Some(why) => format!("{:?}: {why}", self.sync_status.state),
                 None => format!("{:?}", self.sync_status.state),
             },
+            runtime: self.peers.gate.describe(),
             phase: self
                 .published
                 .status

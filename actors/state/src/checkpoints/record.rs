@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kernel::checkpoint::{Flaw, decode};
 use logic_api::backoff::BackoffTable;
-use logic_api::types::{ContainerHealth, ContainerId, PodUid};
+use logic_api::types::{ContainerHealth, ContainerId, PodUid, RuntimePod};
 use logic_pods::resize::AllocatedResources;
 use serde::{Deserialize, Serialize};
 
 /// The schema version of the records.
-pub(super) const VERSION: u16 = 3;
+pub(super) const VERSION: u16 = 4;
 
 /// The record of one pod that outlives the agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,8 @@ pub struct PodRecord {
     pub termination_messages: BTreeMap<ContainerId, String>,
     /// Instances that were ended to be started again, whatever their exit codes.
     pub replaced: BTreeSet<ContainerId>,
+    /// What the pod left in an earlier runtime, which is gone there; none where its runtime was never handed over.
+    pub inherited: Option<RuntimePod>,
 }
 
 /// CPU and memory by container name.
@@ -64,9 +66,9 @@ mod as_json {
     }
 }
 
-/// A record of version 2, which knew no replaced instances.
+/// A record of version 3, which knew no other runtime.
 #[derive(Deserialize)]
-struct PodRecordV2 {
+struct PodRecordV3 {
     started: Option<Timestamp>,
     backoffs: BackoffTable,
     exits: BTreeMap<ContainerId, Timestamp>,
@@ -77,10 +79,11 @@ struct PodRecordV2 {
     #[serde(with = "as_json")]
     allocated: Option<AllocatedResources>,
     termination_messages: BTreeMap<ContainerId, String>,
+    replaced: BTreeSet<ContainerId>,
 }
 
-impl From<PodRecordV2> for PodRecord {
-    fn from(old: PodRecordV2) -> Self {
+impl From<PodRecordV3> for PodRecord {
+    fn from(old: PodRecordV3) -> Self {
         PodRecord {
             started: old.started,
             backoffs: old.backoffs,
@@ -90,20 +93,21 @@ impl From<PodRecordV2> for PodRecord {
             actuated: old.actuated,
             allocated: old.allocated,
             termination_messages: old.termination_messages,
-            replaced: BTreeSet::new(),
+            replaced: old.replaced,
+            inherited: None,
         }
     }
 }
 
 /// Reads the records that an earlier version wrote.
 pub(super) fn migrate(version: u16, payload: &[u8]) -> Result<BTreeMap<PodUid, PodRecord>, Flaw> {
-    if version != 2 {
+    if version != 3 {
         return Err(Flaw::Older {
             found: version,
             wanted: VERSION,
         });
     }
-    let old: BTreeMap<PodUid, PodRecordV2> = decode(payload)?;
+    let old: BTreeMap<PodUid, PodRecordV3> = decode(payload)?;
     Ok(old
         .into_iter()
         .map(|(uid, record)| (uid, record.into()))

@@ -2,4 +2,5 @@
 
 mod contract;
 mod events;
+mod handover;
 mod rig;

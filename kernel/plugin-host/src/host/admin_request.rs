@@ -28,6 +28,8 @@ pub(super) enum AdminRequest {
         previous: Arc<Declaration>,
     },
     Stop(Reply<()>),
+    /// A generation gets ready beside the current one, and is ended.
+    Try(Reply<Result<(), HostError>>),
     /// As a swap, for a successor of the same declaration; no reply is due.
     Replace,
     /// As a restart; no reply is due.
@@ -54,19 +56,8 @@ impl PluginHost {
         reply: GenerationReply,
         ctx: &mut Context<Msg>,
     ) {
-        if self.admin_request.is_some() {
-            return reply.send(Err(self.busy()));
-        }
-        if let Err(error) = declaration.check() {
-            return reply.send(Err(error.into()));
-        }
-        if (&declaration.name, declaration.kind) != (&self.declaration.name, self.declaration.kind)
-        {
-            let plugin = self.declaration.name.clone();
-            return reply.send(Err(HostError::Other {
-                plugin,
-                other: declaration.name,
-            }));
+        if let Err(error) = self.accepts(&declaration) {
+            return reply.send(Err(error));
         }
         tracing::info!(plugin = declaration.name, "swap asked for");
         let declaration = Arc::new(declaration);
@@ -78,6 +69,36 @@ impl PluginHost {
         }
         self.admin_request = Some(AdminRequest::Swap(reply));
         self.begin_beside(declaration, ctx);
+    }
+
+    pub(super) fn try_out(
+        &mut self,
+        declaration: Declaration,
+        reply: Reply<Result<(), HostError>>,
+        ctx: &mut Context<Msg>,
+    ) {
+        let accepted = self.accepts(&declaration);
+        if accepted.is_err() || self.is_alone() {
+            return reply.send(accepted);
+        }
+        self.admin_request = Some(AdminRequest::Try(reply));
+        self.begin_beside(Arc::new(declaration), ctx);
+    }
+
+    /// Whether a successor of this declaration may begin now.
+    fn accepts(&self, declaration: &Declaration) -> Result<(), HostError> {
+        if self.admin_request.is_some() {
+            return Err(self.busy());
+        }
+        declaration.check()?;
+        let own = &self.declaration;
+        match (&declaration.name, declaration.kind) == (&own.name, own.kind) {
+            true => Ok(()),
+            false => Err(HostError::Other {
+                plugin: own.name.clone(),
+                other: declaration.name.clone(),
+            }),
+        }
     }
 
     /// Starts a generation on a socket of its own beside the current one.
@@ -95,6 +116,9 @@ impl PluginHost {
                 | AdminRequest::Swap(reply)
                 | AdminRequest::SwapAlone { reply, .. },
             ) => {
+                reply.send(Err(self.not_ready("it was stopped meanwhile")));
+            }
+            Some(AdminRequest::Try(reply)) => {
                 reply.send(Err(self.not_ready("it was stopped meanwhile")));
             }
             Some(AdminRequest::Stop(reply)) => reply.send(()),

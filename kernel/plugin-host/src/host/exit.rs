@@ -43,7 +43,10 @@ impl PluginHost {
                 self.failed(&ended, why, ctx);
             }
             // Stop was seen to above; a replacement lasts until the old generation has ended.
-            admin_request @ (Some(AdminRequest::Stop(_) | AdminRequest::Replace) | None) => {
+            admin_request @ (Some(
+                AdminRequest::Stop(_) | AdminRequest::Try(_) | AdminRequest::Replace,
+            )
+            | None) => {
                 self.admin_request = admin_request;
                 self.failed(&ended, why, ctx);
             }
@@ -67,6 +70,7 @@ impl PluginHost {
                 tracing::warn!(plugin = self.declaration.name, why, "swap came to nothing");
                 reply.send(Err(self.not_ready(&why)));
             }
+            Some(AdminRequest::Try(reply)) => reply.send(Err(self.not_ready(&why))),
             Some(AdminRequest::Replace) => {
                 tracing::warn!(
                     plugin = self.declaration.name,
@@ -83,6 +87,25 @@ impl PluginHost {
         }
     }
 
+    /// The generation on trial has reported its health, or that it cannot be reached: it is ended, whatever it said.
+    fn tried(&mut self, ctx: &mut Context<Msg>) {
+        let Some(next) = &self.next else { return };
+        let outcome = match &next.report {
+            Some(report) if report.healthy => Ok(()),
+            Some(report) => Err(report.reason.clone()),
+            None if next.unreachable.is_empty() => return,
+            None => Err(next.unreachable.clone()),
+        };
+        next.orders.send_replace(GenerationCommand::Finish);
+        if let Err(why) = outcome {
+            return self.next_ended(GenerationExit::Failed { why, exit: None }, ctx);
+        }
+        if let Some(AdminRequest::Try(reply)) = self.admin_request.take() {
+            reply.send(Ok(()));
+        }
+        self.next_ended(GenerationExit::Finished { exit: None }, ctx);
+    }
+
     /// The old generation of a swap is dead: the swap is done.
     pub(super) fn retired_ended(&mut self, end: GenerationExit, ctx: &mut Context<Msg>) {
         let (GenerationExit::Finished { exit } | GenerationExit::Failed { exit, .. }) = end;
@@ -94,6 +117,7 @@ impl PluginHost {
                 AdminRequest::Restart(_)
                 | AdminRequest::Swap(_)
                 | AdminRequest::SwapAlone { .. }
+                | AdminRequest::Try(_)
                 | AdminRequest::Replace
                 | AdminRequest::ReplaceAlone,
             )
@@ -104,6 +128,9 @@ impl PluginHost {
     /// The new generation of a swap has reported its health: if it is ready, callers are led to it.
     pub(super) fn take_over(&mut self, ctx: &mut Context<Msg>) {
         let Some(next) = &self.next else { return };
+        if let Some(AdminRequest::Try(_)) = self.admin_request {
+            return self.tried(ctx);
+        }
         let refused = if next.ready() {
             self.adopt_name(next).err()
         } else {

@@ -167,6 +167,7 @@ impl Actor for PluginHost {
             Msg::Due => self.due(ctx),
             Msg::Restart { reply } => self.restart(reply, ctx),
             Msg::Swap { declaration, reply } => self.swap(*declaration, reply, ctx),
+            Msg::Try { declaration, reply } => self.try_out(*declaration, reply, ctx),
             Msg::Replace { generation } => self.note_stuck(generation, ctx),
             Msg::Stop { reply } => self.stop_plugin(reply, ctx),
         }

@@ -89,7 +89,7 @@ fn second_restart_at_the_same_time_is_refused() {
         assert_eq!(first, Ok(2));
         assert_eq!(
             second.unwrap_err().to_string(),
-            "another restart, swap or stop of plugin test is under way"
+            "another restart, swap, trial or stop of plugin test is under way"
         );
         rig.end().await;
     });

@@ -89,7 +89,16 @@ enum PluginCommand {
     /// Drains a plugin, ends it and starts it again
     Restart { name: String },
     /// Replaces the plugin of a kind (runtime) by another declared one
-    Swap { kind: String, name: String },
+    ///
+    /// Another runtime doesn't know the pods that run: the command tells which of them would end first, and does nothing more
+    /// unless --end-pods is given. Then it waits until they may start in the new one.
+    Swap {
+        kind: String,
+        name: String,
+        /// End the pods in the old runtime, each within its grace period, if the new one doesn't know them
+        #[arg(long)]
+        end_pods: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -98,8 +107,8 @@ enum FaultArgument {
     Hang,
 }
 
-/// Only the agent knows the runtime's usual timeout; this is certainly longer.
-const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Only the agent knows how long a checkpoint may take, or the end of all pods; this is certainly longer.
+const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
 
 fn main() -> ExitCode {
     let arguments = OxctlArguments::parse();
@@ -140,9 +149,18 @@ async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
             Method::POST,
             format!("/plugins/{}/restart", agent::encoded(name)),
         ),
-        OxctlCommand::Plugin(PluginCommand::Swap { kind, name }) => {
+        OxctlCommand::Plugin(PluginCommand::Swap {
+            kind,
+            name,
+            end_pods,
+        }) => {
             let (kind, name) = (agent::encoded(kind), agent::encoded(name));
-            (Method::POST, format!("/plugins/{kind}/swap?to={name}"))
+            let path = format!("/plugins/{kind}/swap?to={name}");
+            let plan = agent.ask(Method::GET, &path).await?;
+            if output == OutputFormat::Table {
+                print(&show::swap_plan(&plan)?)?;
+            }
+            (Method::POST, format!("{path}&endPods={end_pods}"))
         }
         OxctlCommand::Checkpoint {
             pod,
@@ -164,19 +182,27 @@ async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
             )
         }
     };
-    let answer = if let OxctlCommand::Checkpoint { timeout, .. } = arguments.command {
-        let within = CHECKPOINT_TIMEOUT + Duration::from_secs(timeout.into());
-        agent.ask_with_timeout(within, method, &path).await?
-    } else {
-        agent.ask(method, &path).await?
+    let answer = match arguments.command {
+        OxctlCommand::Checkpoint { timeout, .. } => {
+            let within = LONG_TIMEOUT + Duration::from_secs(timeout.into());
+            agent.ask_with_timeout(within, method, &path).await?
+        }
+        OxctlCommand::Plugin(PluginCommand::Swap { .. }) => {
+            agent.ask_with_timeout(LONG_TIMEOUT, method, &path).await?
+        }
+        _ => agent.ask(method, &path).await?,
     };
     let text = match output {
         OutputFormat::Json => show::json(&answer)?,
         OutputFormat::Table => shown(&arguments.command, &answer)?,
     };
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(AgentError::Output)
+    print(&text)
+}
+
+fn print(text: &str) -> Result<(), AgentError> {
+    let mut out = io::stdout();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(AgentError::Output)
 }
 
 fn shown(command: &OxctlCommand, answer: &[u8]) -> Result<String, AgentError> {

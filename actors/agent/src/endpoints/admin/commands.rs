@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, AskError, InjectedFault};
 use logic_api::pod::PodView;
 use plugin_host::{Declaration, HostError, Msg};
+use pods::handover::{self, PodConsent};
 use pods::pod_manager;
 use serde_json::json;
 use serving::http::{HandlerResponse, json};
@@ -18,6 +19,8 @@ use super::{AdminPeers, FaultInjection, Plugins};
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A new generation may start, and an old one drain and be killed: each has its own deadline at the host.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// The pods may end first, each within its grace period. The hand-over goes on whether or not somebody waits for it.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3600);
 
 pub(super) async fn restart(plugins: &Plugins, name: &str) -> Result<HandlerResponse, AdminError> {
     let (name, host) = plugins.host(name)?;
@@ -28,25 +31,37 @@ pub(super) async fn restart(plugins: &Plugins, name: &str) -> Result<HandlerResp
     )
 }
 
-pub(super) async fn swap(
-    plugins: &Plugins,
+/// Answers with what a swap would do; nothing is changed.
+pub(super) async fn swap_plan(
+    peers: &AdminPeers,
     name: &str,
-    to: &str,
+    to: String,
 ) -> Result<HandlerResponse, AdminError> {
-    let (name, host) = plugins.host(name)?;
-    let choice = plugins.choices.get(to).filter(|choice| choice.name == name);
-    let declaration = choice
-        .cloned()
-        .map(Box::new)
-        .ok_or_else(|| AdminError::NoSuchPlugin {
-            name: to.to_owned(),
-            expected: plugins.choices_of(name),
-        })?;
-    done(
-        name,
-        host.ask(PLUGIN_TIMEOUT, |reply| Msg::Swap { declaration, reply })
-            .await,
-    )
+    peers.plugins.swappable(name, &to)?;
+    let plan = |reply| handover::Msg::Plan { to, reply };
+    let plan = peers.handover.ask(PLUGIN_TIMEOUT, plan).await;
+    let plan = plan.map_err(|source| AdminError::Silent {
+        who: "the runtime's hand-over",
+        source,
+    })??;
+    Ok(json(StatusCode::OK, &plan))
+}
+
+/// Answers when pods may start in the new runtime.
+pub(super) async fn swap(
+    peers: &AdminPeers,
+    name: &str,
+    to: String,
+    consent: PodConsent,
+) -> Result<HandlerResponse, AdminError> {
+    let name = peers.plugins.swappable(name, &to)?;
+    let swap = |reply| handover::Msg::Swap { to, consent, reply };
+    let swapped = peers.handover.ask(HANDOVER_TIMEOUT, swap).await;
+    let generation = swapped.map_err(|source| AdminError::Silent {
+        who: "the runtime's hand-over",
+        source,
+    })??;
+    Ok(generation_of(name, generation))
 }
 
 fn done(
@@ -57,10 +72,12 @@ fn done(
         who: "the plugin's host",
         source,
     })??;
-    Ok(json(
-        StatusCode::OK,
-        &json!({ "plugin": name, "generation": generation }),
-    ))
+    Ok(generation_of(name, generation))
+}
+
+fn generation_of(name: &str, generation: u64) -> HandlerResponse {
+    let shown = json!({ "plugin": name, "generation": generation });
+    json(StatusCode::OK, &shown)
 }
 
 /// Answers as upstream's API does: with the archive's path.
@@ -141,6 +158,17 @@ impl Plugins {
                     .collect::<Vec<_>>()
                     .join(", "),
             })
+    }
+
+    /// The name of the host whose plugin may be swapped for this declared one.
+    fn swappable(&self, wanted: &str, to: &str) -> Result<&str, AdminError> {
+        let (name, _) = self.host(wanted)?;
+        let choice = self.choices.get(to).filter(|choice| choice.name == name);
+        let refused = || AdminError::NoSuchPlugin {
+            name: to.to_owned(),
+            expected: self.choices_of(name),
+        };
+        choice.map(|_| name).ok_or_else(refused)
     }
 
     fn choices_of(&self, host: &str) -> String {

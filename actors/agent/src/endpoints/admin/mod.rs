@@ -27,7 +27,7 @@ use hyper::{Request, StatusCode};
 use kernel::error_chain;
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
 use plugin_host::{self as plugin, Declaration};
-use pods::{images as keeper, pod_manager};
+use pods::{handover, images as keeper, pod_manager};
 use serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, json, refusal, serve};
 use state::{events, status};
 
@@ -78,6 +78,7 @@ pub struct Plugins {
 pub struct AdminPeers {
     pub root: Supervisor,
     pub plugins: Plugins,
+    pub handover: Addr<handover::Msg>,
     pub pod_manager: Addr<pod_manager::Msg>,
     pub images: Addr<keeper::Msg>,
     pub volumes: Addr<volumes::Msg>,
@@ -166,7 +167,7 @@ impl AdminServer {
         match AdminRoute::of(request)? {
             AdminRoute::Version => Ok(json(StatusCode::OK, &AgentVersion::this())),
             AdminRoute::Tree => Ok(json(StatusCode::OK, &peers.root.tree().await)),
-            AdminRoute::Plugins => Ok(json(StatusCode::OK, &views::plugins(&peers.plugins).await)),
+            AdminRoute::Plugins => Ok(json(StatusCode::OK, &views::plugins(peers).await)),
             AdminRoute::Pods => Ok(json(StatusCode::OK, &views::pods(peers).await?)),
             AdminRoute::Images => Ok(json(StatusCode::OK, &images::list(&peers.images).await?)),
             AdminRoute::Volumes => Ok(json(
@@ -180,7 +181,12 @@ impl AdminServer {
                 &views::why(&peers.pod_manager, pod).await?,
             )),
             AdminRoute::Restart { plugin } => commands::restart(&peers.plugins, &plugin).await,
-            AdminRoute::Swap { plugin, to } => commands::swap(&peers.plugins, &plugin, &to).await,
+            AdminRoute::SwapPlan { plugin, to } => commands::swap_plan(peers, &plugin, to).await,
+            AdminRoute::Swap {
+                plugin,
+                to,
+                consent,
+            } => commands::swap(peers, &plugin, to, consent).await,
             AdminRoute::Checkpoint(wanted) => commands::checkpoint(peers, wanted).await,
             AdminRoute::Fault { path, fault } => commands::fault(peers, &path, fault),
         }

@@ -6,6 +6,7 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use kernel::{AskError, InjectedFault, NoSuchChild};
 use plugin_host::HostError;
+use pods::handover::{PodConsent, SwapError};
 use serving::http::{decoded, query};
 
 use super::checkpoint::ContainerCheckpointError;
@@ -33,8 +34,14 @@ pub(super) enum AdminRoute {
     Why { pod: String },
     /// `POST /plugins/NAME/restart`
     Restart { plugin: String },
-    /// `POST /plugins/KIND-or-NAME/swap?to=NAME`
-    Swap { plugin: String, to: String },
+    /// `GET /plugins/KIND-or-NAME/swap?to=NAME`: what it would do
+    SwapPlan { plugin: String, to: String },
+    /// `POST /plugins/KIND-or-NAME/swap?to=NAME&endPods=true`
+    Swap {
+        plugin: String,
+        to: String,
+        consent: PodConsent,
+    },
     /// `POST /checkpoint/POD/CONTAINER?timeout=SECONDS`, with the pod as above
     Checkpoint(CheckpointRequest),
     /// `POST /faults?path=PATH&fault=panic|hang`
@@ -75,6 +82,8 @@ pub(super) enum AdminError {
     #[error(transparent)]
     Plugin(#[from] HostError),
     #[error(transparent)]
+    Swap(#[from] SwapError),
+    #[error(transparent)]
     Checkpoint(#[from] ContainerCheckpointError),
     #[error("{who} does not answer now")]
     Silent { who: &'static str, source: AskError },
@@ -83,6 +92,7 @@ pub(super) enum AdminError {
 impl AdminError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
+            AdminError::Swap(error) => swap_status(error),
             AdminError::Path { .. }
             | AdminError::NoSuchPlugin { .. }
             | AdminError::NoSuchPod { .. }
@@ -91,13 +101,28 @@ impl AdminError {
             AdminError::Parameter { .. } => StatusCode::BAD_REQUEST,
             AdminError::NoFaults { .. } => StatusCode::FORBIDDEN,
             AdminError::Checkpoint(error) => error.status(),
-            AdminError::Plugin(HostError::Busy { .. }) => StatusCode::CONFLICT,
-            AdminError::Plugin(HostError::Other { .. } | HostError::Declaration(_)) => {
-                StatusCode::BAD_REQUEST
-            }
-            AdminError::Plugin(HostError::NotReady { .. }) => StatusCode::BAD_GATEWAY,
+            AdminError::Plugin(error) => host_status(error),
             AdminError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
+    }
+}
+
+fn host_status(error: &HostError) -> StatusCode {
+    match error {
+        HostError::Busy { .. } => StatusCode::CONFLICT,
+        HostError::Other { .. } | HostError::Declaration(_) => StatusCode::BAD_REQUEST,
+        HostError::NotReady { .. } => StatusCode::BAD_GATEWAY,
+    }
+}
+
+fn swap_status(error: &SwapError) -> StatusCode {
+    match error {
+        SwapError::Undeclared { .. } => StatusCode::NOT_FOUND,
+        SwapError::NeedsConsent { .. } | SwapError::UnderWay { .. } => StatusCode::CONFLICT,
+        SwapError::Host(error) => host_status(error),
+        SwapError::Unlisted(_) => StatusCode::BAD_GATEWAY,
+        SwapError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        SwapError::Record(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
@@ -130,11 +155,15 @@ impl AdminRoute {
                 }
             }
             ["plugins", plugin, "swap"] => {
-                expect(request, &Method::POST)?;
+                let plugin = (*plugin).to_owned();
                 let to = needed(request, "to", "the name of a declared plugin")?;
-                AdminRoute::Swap {
-                    plugin: (*plugin).to_owned(),
-                    to,
+                match *request.method() == Method::GET {
+                    true => AdminRoute::SwapPlan { plugin, to },
+                    false => AdminRoute::Swap {
+                        plugin,
+                        to,
+                        consent: consent(request)?,
+                    },
                 }
             }
             ["checkpoint", pod, container] => {
@@ -172,6 +201,7 @@ impl AdminRoute {
             | AdminRoute::Volumes
             | AdminRoute::Events
             | AdminRoute::EventsToCome
+            | AdminRoute::SwapPlan { .. }
             | AdminRoute::Why { .. } => &Method::GET,
             AdminRoute::Restart { .. }
             | AdminRoute::Swap { .. }
@@ -206,11 +236,22 @@ fn needed(
 }
 
 fn follows(request: &Request<Incoming>) -> Result<bool, AdminError> {
-    match query(request, "follow").next().as_deref() {
+    is_true(request, "follow")
+}
+
+fn consent(request: &Request<Incoming>) -> Result<PodConsent, AdminError> {
+    Ok(match is_true(request, "endPods")? {
+        true => PodConsent::EndPods,
+        false => PodConsent::LeavePods,
+    })
+}
+
+fn is_true(request: &Request<Incoming>, name: &'static str) -> Result<bool, AdminError> {
+    match query(request, name).next().as_deref() {
         None | Some("false") => Ok(false),
         Some("true" | "") => Ok(true),
         Some(found) => Err(AdminError::Parameter {
-            name: "follow",
+            name,
             found: found.to_owned(),
             expected: "true or false",
         }),

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use kernel::testing::{Inbox, inbox};
 use kernel::{ChildSpec, Intensity, Strategy, error_chain, mailbox, system};
 use plugin_host::{LaunchMethod, ServiceKind};
+use pods::handover::{PodConsent, SwapPlan};
 use serde_json::{Value, json};
 use state::events::{EventBroadcaster, EventType, InvolvedObject, Recorder};
 use tempfile::TempDir;
@@ -23,6 +24,7 @@ struct Rig {
     root: Supervisor,
     recorder: Recorder,
     host: Inbox<plugin::Msg>,
+    swaps: Inbox<handover::Msg>,
 }
 
 impl Rig {
@@ -37,6 +39,7 @@ impl Rig {
         );
         let pod_manager = directory_of(vec![pod("a"), pod("b")]);
         let (host, orders) = inbox(8);
+        let (handover, swaps) = inbox(8);
         let declared = |path: &str| {
             Declaration::new(
                 "runtime",
@@ -63,6 +66,7 @@ impl Rig {
         let peers = AdminPeers {
             root: root.clone(),
             plugins,
+            handover,
             pod_manager,
             images: inbox(4).0,
             volumes: inbox(4).0,
@@ -76,6 +80,7 @@ impl Rig {
             root,
             recorder,
             host: orders,
+            swaps,
         };
         let (_, port) = mailbox(MAILBOX);
         let path = rig.socket();
@@ -247,7 +252,7 @@ fn refusals_are_sentences_with_the_right_code() {
 }
 
 #[test]
-fn restart_and_swap_are_handed_to_the_host() {
+fn restarts_are_handed_to_the_host_and_swaps_to_the_hand_over() {
     rig(FaultInjection::Forbidden, async |mut rig| {
         let socket = rig.socket();
         let soon = Duration::from_secs(5);
@@ -256,34 +261,45 @@ fn restart_and_swap_are_handed_to_the_host() {
                 Some(plugin::Msg::Restart { reply }) => reply.send(Ok(7)),
                 other => panic!("{other:?}"),
             }
-            match rig.host.next(soon).await {
-                Some(plugin::Msg::Swap { declaration, reply }) => {
-                    assert_eq!(
-                        declaration.start,
-                        LaunchMethod::External {
-                            endpoint: "/f".into()
-                        }
-                    );
-                    reply.send(Err(plugin::HostError::NotReady {
-                        plugin: "runtime".into(),
-                        why: "it is a test".into(),
+            match rig.swaps.next(soon).await {
+                Some(handover::Msg::Plan { to, reply }) => {
+                    assert_eq!(to, "fake");
+                    let pods = Vec::new();
+                    reply.send(Ok(SwapPlan {
+                        from: "containerd".into(),
+                        to,
+                        is_handover: true,
+                        pods,
                     }));
                 }
                 other => panic!("{other:?}"),
+            }
+            for expected in [PodConsent::LeavePods, PodConsent::EndPods] {
+                match rig.swaps.next(soon).await {
+                    Some(handover::Msg::Swap { to, consent, reply }) => {
+                        assert_eq!((to.as_str(), consent), ("fake", expected));
+                        let why = plugin::HostError::NotReady {
+                            plugin: "runtime".into(),
+                            why: "it is a test".into(),
+                        };
+                        reply.send(Err(why.into()));
+                    }
+                    other => panic!("{other:?}"),
+                }
             }
         };
         let operator = async {
             let done = ask(&socket, "POST /plugins/runtime/restart").await;
             assert_eq!(done, (200, json!({ "plugin": "runtime", "generation": 7 })));
-            let (status, refused) = ask(&socket, "POST /plugins/runtime/swap?to=fake").await;
-            assert_eq!(status, 502);
-            assert!(
-                refused["error"]
-                    .as_str()
-                    .unwrap()
-                    .contains("did not get ready: it is a test"),
-                "{refused}"
-            );
+            let (status, plan) = ask(&socket, "GET /plugins/runtime/swap?to=fake").await;
+            assert_eq!((status, &plan["is_handover"]), (200, &json!(true)));
+            for consent in ["", "&endPods=true"] {
+                let line = format!("POST /plugins/runtime/swap?to=fake{consent}");
+                let (status, refused) = ask(&socket, &line).await;
+                assert_eq!(status, 502);
+                let why = refused["error"].as_str().unwrap();
+                assert!(why.contains("did not get ready: it is a test"), "{why}");
+            }
         };
         tokio::join!(host, operator);
     });

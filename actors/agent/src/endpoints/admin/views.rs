@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kernel::{Addr, AskError};
 use logic_api::pod::PodView;
 use logic_api::types::PodUid;
-use pods::pod_manager;
 use pods::worker::{self, Explanation};
+use pods::{handover, pod_manager};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use serving::http::{HandlerResponse, streamed};
@@ -21,8 +21,9 @@ use state::status;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::AdminPeers;
 use super::route::AdminError;
-use super::{AdminPeers, Plugins};
+use crate::settings::RUNTIME;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout for a busy worker, which is then shown without its stage.
@@ -71,13 +72,22 @@ pub struct PodRow {
     pub stage: String,
 }
 
-/// The snapshots of the plugins' hosts.
-pub(super) async fn plugins(plugins: &Plugins) -> Vec<Value> {
-    let tree = plugins.group.tree().await;
+/// The snapshots of the plugins' hosts; that of the runtime with the hand-over that is under way.
+pub(super) async fn plugins(peers: &AdminPeers) -> Vec<Value> {
+    let tree = peers.plugins.group.tree().await;
+    let progress = |reply| handover::Msg::Progress { reply };
+    let progress = peers.handover.ask(ASK_TIMEOUT, progress).await;
+    let handover = progress.ok().filter(|progress| progress.to.is_some());
     // A host without a snapshot is at least named.
     let shown = tree.children.into_iter().map(|child| match child.snapshot.is_null() {
         true => json!({ "name": child.id, "state": child.state, "reason": "its host does not answer" }),
         false => child.snapshot,
+    });
+    let shown = shown.map(|mut row| {
+        if let Some(handover) = handover.as_ref().filter(|_| row["name"] == RUNTIME) {
+            row["handover"] = json!(handover);
+        }
+        row
     });
     shown.collect()
 }

@@ -16,6 +16,7 @@ use config::{CgroupVersion, HostFacts, Invocation};
 use kernel::testing::{SIMULATED_START, observe};
 use kernel::{Intensity, Supervisor};
 use plugin_host::PluginClient;
+use pods::handover::RuntimeGate;
 use runtime_fake::{Clock, Fake, FakeSettings};
 use serde_json::{Value, json};
 
@@ -102,6 +103,7 @@ async fn spawn_node(
     let line = PluginClient::fixed("runtime", serve(fake));
     let runtime = RuntimeClient::new(line, settings.runtime_within);
     let backends = Backends {
+        gate: RuntimeGate::open(),
         runtime: runtime.clone(),
         storage: storage.storage(),
         storage_hosts: BTreeMap::new(),

@@ -191,6 +191,19 @@ impl PodPlan {
         })
     }
 
+    /// The ids of the instances that the plan removes.
+    pub fn removed(&self) -> impl Iterator<Item = &str> {
+        self.actions.iter().filter_map(|action| match action {
+            PodAction::RemoveContainer { instance, .. } => Some(instance.id.as_str()),
+            PodAction::KillContainer { .. }
+            | PodAction::StopSandbox { .. }
+            | PodAction::CreateSandbox { .. }
+            | PodAction::ResizePod
+            | PodAction::ResizeContainer { .. }
+            | PodAction::StartContainer { .. } => None,
+        })
+    }
+
     /// Names the first invariant that the plan breaks; none for a correct plan.
     pub fn broken_promise(&self, pod: &Pod, runtime: &RuntimePod) -> Option<&'static str> {
         let mut started = BTreeSet::new();

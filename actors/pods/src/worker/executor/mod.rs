@@ -139,7 +139,8 @@ impl PlanExecutor {
 
     /// Whether the pod is to end while it is still being synced.
     pub(super) fn is_over(&self) -> bool {
-        self.stage == PodWorkerState::Syncing && !self.goal.borrow().is_run()
+        let is_to_end = || !self.goal.borrow().is_run() || self.peers.gate.step().is_some();
+        self.stage == PodWorkerState::Syncing && is_to_end()
     }
 
     /// Starts containers: their images are pulled side by side, and one with a postStart hook is followed only when the

@@ -9,8 +9,9 @@ use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerInstance, RuntimePod, SandboxId};
 use logic_resources::gc::Garbage;
+use state::checkpoints;
 
-use super::{files, sandbox};
+use super::{STORED_TIMEOUT, files, sandbox};
 use crate::worker::Peers;
 use crate::worker::context::{KillsInProgress, SyncProblem, SyncResult};
 use crate::worker::retries::RetryKey;
@@ -111,13 +112,51 @@ async fn end_sandbox(peers: &Peers, id: &SandboxId) -> Result<(), RuntimeError> 
     peers.runtime.remove_sandbox(id).await
 }
 
-/// Removes a stopped pod's containers, sandboxes, logs and folders. What its containers have left running is killed first.
-///
-/// Removing a sandbox removes its containers by other means than removing them: what the one call refuses, the other may do.
+/// Removes a stopped pod's containers, sandboxes, logs and folders.
 pub(in crate::worker) async fn everything(
     peers: &Peers,
     pod: &Pod,
     runtime: &RuntimePod,
+) -> Result<(), NotRemoved> {
+    let containers = async |container: &ContainerInstance| instance(peers, pod, container).await;
+    instances(peers, pod, runtime, containers).await?;
+    sandbox::release(peers, pod).await;
+    files::remove_logs(pod, &peers.rules.node).await;
+    files::remove_pod_folder(pod, &peers.rules.node).await;
+    Ok(())
+}
+
+/// Removes a stopped pod from a runtime that it leaves. Its logs, volumes and folders stay, and its record is on the disk before.
+pub(in crate::worker) async fn cleared(
+    peers: &Peers,
+    pod: &Pod,
+    runtime: &RuntimePod,
+) -> Result<(), NotRemoved> {
+    let stored = |reply| checkpoints::Msg::Stored { reply };
+    let mut left = NotRemoved::default();
+    if let Err(error) = peers.state.checkpoints.ask(STORED_TIMEOUT, stored).await {
+        left.remains.push(format!(
+            "everything: the pod's record is not stored: {error}"
+        ));
+        return Err(left);
+    }
+    let containers =
+        async |container: &ContainerInstance| peers.runtime.remove_container(&container.id).await;
+    instances(peers, pod, runtime, containers).await?;
+    if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
+        tracing::warn!(pod = %pod.uid(), "the pod's cgroup stays: {error}");
+    }
+    Ok(())
+}
+
+/// Removes a stopped pod's sandboxes and containers, these by `remove`. What they have left running is killed first.
+///
+/// Removing a sandbox removes its containers by other means than removing them: what the one call refuses, the other may do.
+async fn instances(
+    peers: &Peers,
+    pod: &Pod,
+    runtime: &RuntimePod,
+    remove: impl AsyncFn(&ContainerInstance) -> Result<(), RuntimeError>,
 ) -> Result<(), NotRemoved> {
     let sandboxes = &runtime.sandboxes;
     let stops = sandboxes
@@ -131,7 +170,7 @@ pub(in crate::worker) async fn everything(
         Err(error) => tracing::warn!(pod = %pod.uid(), "its cgroup is not looked at: {error}"),
     }
     let containers = runtime.containers.iter().map(async |container| {
-        let removed = instance(peers, pod, &container.instance()).await;
+        let removed = remove(&container.instance()).await;
         (container, removed)
     });
     let containers = join_all(containers).await;
@@ -149,13 +188,10 @@ pub(in crate::worker) async fn everything(
             );
         }
     }
-    if !left.is_empty() {
-        return Err(left);
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(left),
     }
-    sandbox::release(peers, pod).await;
-    files::remove_logs(pod, &peers.rules.node).await;
-    files::remove_pod_folder(pod, &peers.rules.node).await;
-    Ok(())
 }
 
 /// Removes what an ended pod has outside the runtime. Its dead containers, its stopped sandboxes and its logs stay.

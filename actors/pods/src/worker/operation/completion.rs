@@ -30,6 +30,8 @@ pub enum WorkerCompletion {
     Mounted(Arc<Pod>, mounts::VolumesAnswer),
     /// Whether the pod's volumes are unmounted.
     Released(Result<Result<(), NotReleased>, AskError>),
+    /// Whether a runtime that is handed over has nothing of the pod any more.
+    Cleared(Result<(), NotRemoved>),
     /// Whether the pod is removed.
     Removed(Result<(), NotRemoved>),
 }
@@ -68,6 +70,7 @@ impl PodWorker {
                 self.take_release(answer, ctx);
                 self.reconcile(ctx)
             }
+            WorkerCompletion::Cleared(result) => self.cleared(result, ctx),
             WorkerCompletion::Removed(result) => self.removed(result, ctx),
         }
     }
@@ -130,6 +133,21 @@ impl PodWorker {
         for (id, text) in texts {
             self.observed.pending_messages.remove(&id);
             self.checkpoint.record.termination_messages.insert(id, text);
+        }
+        self.reconcile(ctx)
+    }
+
+    fn cleared(
+        &mut self,
+        result: Result<(), NotRemoved>,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
+        self.operation.activity = None;
+        self.observed.stale = true;
+        if let Err(left) = result {
+            tracing::warn!(pod = %self.pod_name(), "the runtime that is handed over keeps {left}");
+            self.retry_after(RETRY_PERIOD, ctx);
+            return Ok(());
         }
         self.reconcile(ctx)
     }
@@ -205,6 +223,7 @@ impl PodWorker {
     }
 
     fn update_runtime_state(&mut self, runtime: RuntimePod, ctx: &mut Context<Msg>) {
+        let runtime = self.checkpoint.with_inherited(runtime);
         let seen = match &mut self.observed.runtime_state {
             Some(seen) => {
                 seen.replace(runtime);

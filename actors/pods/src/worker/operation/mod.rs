@@ -1,6 +1,7 @@
 //! The operations of a worker: the running one, the choice of the next one, and the results of its tasks.
 
 pub(super) mod completion;
+mod handover;
 mod repeat_guard;
 mod sync;
 
@@ -25,6 +26,8 @@ pub(super) struct CurrentOperation {
     pub(super) awaiting_post_start: BTreeSet<String>,
     /// How the removal of the pod goes.
     pub(super) removal: RemovalAttempts,
+    /// Whether the pod was taken out of its runtime, so that what is known of it there is no longer true.
+    handed_over: bool,
     /// Kills that were begun and whose containers have not been seen exited.
     pub(super) kills_in_progress: KillsInProgress,
 }

@@ -40,6 +40,9 @@ impl PodWorker {
         }
         let desired = self.updates.goal.borrow_and_update().clone();
         self.observed.stale |= self.updates.missed.take();
+        let handover = self.peers.gate.step();
+        self.observed.stale |=
+            handover.is_none() && std::mem::take(&mut self.operation.handed_over);
         if !desired.is_run() && self.sync_status.state == PodWorkerState::Syncing {
             self.fail_by_decree(&desired, ctx);
         }
@@ -50,10 +53,13 @@ impl PodWorker {
             self.fetch(&desired.allocated, ctx);
             return Ok(());
         }
-        match self.sync_status.state {
-            PodWorkerState::Syncing => self.sync(&desired.allocated, ctx),
-            PodWorkerState::Terminating => self.terminate(&desired.allocated, ctx),
-            PodWorkerState::Terminated => {}
+        match (self.sync_status.state, handover) {
+            (PodWorkerState::Terminating, _) => self.terminate(&desired.allocated, ctx),
+            (PodWorkerState::Syncing, None) => self.sync(&desired.allocated, ctx),
+            (PodWorkerState::Terminated, None) => {}
+            (PodWorkerState::Syncing | PodWorkerState::Terminated, Some(step)) => {
+                self.hand_over(step, &desired.allocated, ctx);
+            }
         }
         self.release_volumes(ctx);
         let is_over =
@@ -105,11 +111,11 @@ impl PodWorker {
             self.retry_when_due(&plan, pod, ctx);
             self.collect_garbage(pod, ctx);
         } else {
-            self.execute(plan, pod, ctx);
+            self.execute(plan, pod, PodWorkerState::Syncing, ctx);
         }
     }
 
-    fn terminate(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+    pub(super) fn terminate(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
         let now = ctx.now();
         self.retries.forget_due(now);
         let Some(seen) = &self.observed.runtime_state else {
@@ -131,11 +137,18 @@ impl PodWorker {
         if self.retries.is_backed_off(&RetryKey::Teardown) {
             self.retry_when_due(&plan, pod, ctx);
         } else {
-            self.execute(plan, pod, ctx);
+            self.execute(plan, pod, PodWorkerState::Terminating, ctx);
         }
     }
 
-    fn execute(&mut self, plan: PodPlan, pod: &Arc<Pod>, ctx: &mut Context<Msg>) {
+    /// Begins to carry out a plan; one of a pod that syncs is broken off when the pod is to end.
+    pub(super) fn execute(
+        &mut self,
+        plan: PodPlan,
+        pod: &Arc<Pod>,
+        stage: PodWorkerState,
+        ctx: &mut Context<Msg>,
+    ) {
         if !self.may_begin(RuntimeWork::Plan(plan.actions.clone()), ctx) {
             return;
         }
@@ -149,6 +162,7 @@ impl PodWorker {
                 .next(&step.key, step.since, ctx.timestamp(), policy);
         }
         let replaces = self.checkpoint.replace(&plan);
+        self.checkpoint.disinherit(plan.removed());
         self.checkpoint
             .save(&self.uid, &self.peers.state.checkpoints);
         let starts = plan.actions.iter().filter_map(PodAction::started);
@@ -162,7 +176,7 @@ impl PodWorker {
             uid: self.uid.clone(),
             pod: pod.clone(),
             goal: self.updates.goal.clone(),
-            stage: self.sync_status.state,
+            stage,
             rank: StartRank::new(
                 pod.priority(),
                 self.sync_status.since.unwrap_or_else(|| ctx.now()),
@@ -239,6 +253,9 @@ impl PodWorker {
             return;
         }
         self.operation.activity = Some(Activity::CollectingGarbage);
+        let sandboxes = garbage.sandboxes.iter().map(|id| id.as_str());
+        let containers = garbage.containers.iter().map(|dead| dead.id.as_str());
+        self.checkpoint.disinherit(sandboxes.chain(containers));
         let (peers, pod, kills_in_progress) = (
             self.peers.clone(),
             pod.clone(),
@@ -315,7 +332,7 @@ impl PodWorker {
         plan
     }
 
-    fn retry_when_due(&mut self, plan: &PodPlan, pod: &Pod, ctx: &mut Context<Msg>) {
+    pub(super) fn retry_when_due(&mut self, plan: &PodPlan, pod: &Pod, ctx: &mut Context<Msg>) {
         let now = ctx.timestamp();
         let times = [plan.retry_at, self.deadline(pod)];
         let waits = times

@@ -2,6 +2,7 @@
 
 mod admission;
 mod faults;
+mod handover;
 mod hooks;
 mod last_words;
 mod life;

@@ -9,6 +9,7 @@ use agent::endpoints::admin::{AgentVersion, Archives, PodRow};
 use jiff::Timestamp;
 use kernel::TreeNode;
 use plugin_host::Snapshot;
+use pods::handover::SwapPlan;
 use pods::worker::Explanation;
 use serde::Deserialize;
 use serde_json::Value;
@@ -34,6 +35,30 @@ pub(crate) fn version(answer: &[u8]) -> Result<String, AgentError> {
     Ok(format!(
         "oxlet {} (pid {})\noxctl {ours}\n",
         agent.version, agent.pid
+    ))
+}
+
+/// What a swap would do, as sentences.
+pub(crate) fn swap_plan(answer: &[u8]) -> Result<String, AgentError> {
+    let plan: SwapPlan = serde_json::from_slice(answer)?;
+    let (from, to) = (&plan.from, &plan.to);
+    if !plan.is_handover {
+        return Ok(format!(
+            "{to} has the same pods as {from}: they run on meanwhile\n"
+        ));
+    }
+    let mut table = TextTable::new(&["POD", "GRACE", "THEN"]);
+    for ending in &plan.pods {
+        let then = match ending.goes_on {
+            true => format!("starts on {to}"),
+            false => "does not start again".to_owned(),
+        };
+        table.row([ending.pod.clone(), format!("{}s", ending.grace), then]);
+    }
+    Ok(format!(
+        "{to} doesn't know the pods of {from}: {} of them run, and end first\n{}",
+        plan.pods.len(),
+        table.take()
     ))
 }
 
@@ -118,6 +143,18 @@ fn reason(plugin: &Snapshot) -> String {
     parts.join("; ")
 }
 
+fn handover(shown: &Value) -> String {
+    let text = |key: &str| shown[key].as_str().unwrap_or_default();
+    let waits_for = shown["waits_for"].as_array().into_iter().flatten();
+    let waits_for: Vec<&str> = waits_for.filter_map(Value::as_str).collect();
+    let (from, to, step) = (text("runtime"), text("to"), text("step"));
+    let told = format!("the pods are handed over from {from} to {to}: {step}");
+    match waits_for.is_empty() {
+        true => told,
+        false => format!("{told} ({})", waits_for.join(", ")),
+    }
+}
+
 pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, AgentError> {
     let plugins: Vec<Value> = serde_json::from_slice(answer)?;
     let mut table = TextTable::new(&[
@@ -132,6 +169,7 @@ pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, AgentErro
         "REASON",
     ]);
     for plugin in plugins {
+        let handover = plugin.get("handover").map(handover);
         let row = match Snapshot::deserialize(&plugin) {
             Ok(plugin) => {
                 let since = Timestamp::try_from(plugin.since).unwrap_or(now);
@@ -142,7 +180,7 @@ pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, AgentErro
                     plugin.restarts.to_string(),
                 ];
                 let [generation, pid, restarts] = numbers;
-                let reason = reason(&plugin);
+                let reason = handover.unwrap_or_else(|| reason(&plugin));
                 let (kind, state) = (plugin.kind.to_string(), plugin.state.to_string());
                 [
                     plugin.name,
@@ -296,8 +334,8 @@ fn write(text: &str) -> Result<(), AgentError> {
 
 pub(crate) fn why(answer: &[u8], now: Timestamp) -> Result<String, AgentError> {
     let why: Explanation = serde_json::from_slice(answer)?;
-    let mut head = TextTable::new(&["POD", "STAGE", "PHASE"]);
-    head.row([why.pod, why.stage, why.phase]);
+    let mut head = TextTable::new(&["POD", "STAGE", "PHASE", "RUNTIME"]);
+    head.row([why.pod, why.stage, why.phase, why.runtime]);
     let mut containers = TextTable::new(&["CONTAINER", "STATE"]);
     for (name, state) in why.containers {
         containers.row([name, state]);

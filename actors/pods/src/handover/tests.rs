@@ -1,0 +1,312 @@
+//! Laws of the hand-over, on a whole node whose plugin host is played by the test.
+
+use std::time::Duration;
+
+use kernel::checkpoint::{CheckpointFile, LoadOutcome};
+use kernel::testing::{Inbox, inbox, pass, run_paused};
+use kernel::{ChildSpec, mailbox};
+use logic_api::testing::yaml::pod;
+use logic_api::types::PodUid;
+use plugin_host::{LaunchMethod, Msg as HostMsg, ServiceKind};
+use serde_json::json;
+
+use super::*;
+use crate::testing::TestNode;
+
+const SOON: Duration = Duration::from_secs(120);
+
+struct Rig {
+    node: TestNode,
+    addr: Addr<Msg>,
+}
+
+fn declared(endpoint: &str) -> Declaration {
+    let start = LaunchMethod::External {
+        endpoint: "/run/plugin.sock".into(),
+    };
+    Declaration {
+        configuration: json!({ "endpoint": endpoint }),
+        ..Declaration::new("runtime", ServiceKind::Runtime, start)
+    }
+}
+
+fn choice(name: &str, endpoint: &str) -> RuntimeChoice {
+    RuntimeChoice::of(name, &declared(endpoint))
+}
+
+fn on(current: RuntimeChoice, handover: Option<PendingHandover>) -> RuntimeRecord {
+    RuntimeRecord {
+        configured: "/old".to_owned(),
+        current,
+        handover,
+    }
+}
+
+impl Rig {
+    async fn start(record: RuntimeRecord) -> (Rig, Inbox<HostMsg>) {
+        let node = TestNode::start().await;
+        let (host, orders) = inbox(8);
+        let config = Rc::new(HandoverConfig {
+            node_name: "node".to_owned(),
+            file: node.path("runtime.checkpoint"),
+            host: "runtime".to_owned(),
+            declared: [("old", "/old"), ("newer", "/old"), ("new", "/new")]
+                .map(|(name, endpoint)| (name.to_owned(), declared(endpoint)))
+                .into(),
+        });
+        let peers = Peers {
+            runtime: node.runtime.clone(),
+            host,
+            pod_manager: node.node.pod_manager.clone(),
+            checkpoints: node.node.checkpoints.clone(),
+            recorder: node.node.recorder.clone(),
+            gate: node.gate.clone(),
+        };
+        let (state, record) = (node.handover.clone(), Rc::new(RefCell::new(record)));
+        let (addr, port) = mailbox(MAILBOX);
+        node.node
+            .root
+            .spawn(ChildSpec::permanent("handover"), port, move || {
+                let (state, record) = (state.clone(), record.clone());
+                RuntimeHandover::new(config.clone(), peers.clone(), state, record)
+            });
+        (Rig { node, addr }, orders)
+    }
+
+    /// A rig with one pod that runs.
+    async fn with_a_pod() -> (Rig, Inbox<HostMsg>) {
+        let (rig, host) = Rig::start(on(choice("old", "/old"), None)).await;
+        rig.run_pod().await;
+        (rig, host)
+    }
+
+    async fn run_pod(&self) {
+        self.node.desire(&[pod("
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 3
+  containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
+")]);
+        self.until_running().await;
+    }
+
+    async fn until_running(&self) {
+        self.node
+            .until("web", |status| status.phase.as_deref() == Some("Running"))
+            .await;
+    }
+
+    async fn swap(&self, to: &str, consent: PodConsent) -> Result<u64, SwapError> {
+        let to = to.to_owned();
+        let swap = |reply| Msg::Swap { to, consent, reply };
+        self.addr.ask(SOON, swap).await.unwrap()
+    }
+
+    async fn is_empty(&self) -> bool {
+        self.node.runtime.pods().await.unwrap().is_empty()
+    }
+
+    /// Lets the clock run until something of the pod is Ready again in the runtime.
+    async fn until_back(&self) {
+        for _ in 0..200 {
+            let now = self.node.runtime.pod(&PodUid::from("web")).await.unwrap();
+            if now
+                .containers
+                .iter()
+                .any(|c| c.may_run() && c.restart_count == 1)
+            {
+                return;
+            }
+            pass(Duration::from_millis(100)).await;
+        }
+        panic!("the pod does not start again");
+    }
+
+    fn stored(&self) -> RuntimeRecord {
+        let file = CheckpointFile::new(self.node.path("runtime.checkpoint"), SCHEMA);
+        match file.load().unwrap() {
+            LoadOutcome::Found(record) => record,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn next(host: &mut Inbox<HostMsg>) -> HostMsg {
+    host.next(SOON).await.expect("an order to the host")
+}
+
+async fn tried(host: &mut Inbox<HostMsg>, outcome: Result<(), HostError>) {
+    match next(host).await {
+        HostMsg::Try { declaration, reply } => {
+            assert_eq!(declaration.configuration, json!({ "endpoint": "/new" }));
+            reply.send(outcome);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn not_ready() -> HostError {
+    HostError::NotReady {
+        plugin: "runtime".to_owned(),
+        why: "nobody serves /new".to_owned(),
+    }
+}
+
+#[test]
+fn no_pod_is_ended_for_a_swap_that_nobody_asked_to_end_pods_for() {
+    run_paused(|| async {
+        let (rig, mut host) = Rig::with_a_pod().await;
+        let plan = |reply| Msg::Plan {
+            to: "new".to_owned(),
+            reply,
+        };
+        let plan = rig.addr.ask(SOON, plan).await.unwrap().unwrap();
+        let web = EndingPod {
+            pod: "default/web".to_owned(),
+            grace: 3,
+            goes_on: true,
+        };
+        assert_eq!((plan.is_handover, plan.pods), (true, vec![web]));
+        let refused = rig.swap("new", PodConsent::LeavePods).await.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "new does not know the 1 pods that run on old: they would have to end there first, \
+             which has to be asked for by name (--end-pods)"
+        );
+        assert!(host.next(Duration::from_secs(1)).await.is_none());
+        rig.until_running().await;
+        let unknown = rig.swap("nobody", PodConsent::EndPods).await.unwrap_err();
+        assert_eq!(
+            unknown.to_string(),
+            "there is no plugin nobody, expected one of new, newer, old"
+        );
+    });
+}
+
+#[test]
+fn the_plugin_is_swapped_when_nothing_is_left_in_the_old_runtime_and_then_pods_start() {
+    run_paused(|| async {
+        let (rig, mut host) = Rig::with_a_pod().await;
+        let host = async {
+            tried(&mut host, Ok(())).await;
+            let HostMsg::Swap { reply, .. } = next(&mut host).await else {
+                panic!("no swap");
+            };
+            assert!(rig.is_empty().await);
+            let begun = rig.stored().handover.unwrap();
+            assert!(begun.begun && begun.to == choice("new", "/new"));
+            let again = rig.swap("new", PodConsent::EndPods).await.unwrap_err();
+            assert_eq!(
+                again.to_string(),
+                "the pods are being handed over from old to new"
+            );
+            reply.send(Ok(2));
+        };
+        let (swapped, ()) = tokio::join!(rig.swap("new", PodConsent::EndPods), host);
+        assert_eq!(swapped.unwrap(), 2);
+        assert_eq!(rig.stored(), on(choice("new", "/new"), None));
+        rig.until_back().await;
+    });
+}
+
+#[test]
+fn pods_are_left_alone_if_the_new_runtime_is_not_well() {
+    run_paused(|| async {
+        let (rig, mut host) = Rig::with_a_pod().await;
+        let host = tried(&mut host, Err(not_ready()));
+        let (swapped, ()) = tokio::join!(rig.swap("new", PodConsent::EndPods), host);
+        assert!(
+            swapped
+                .unwrap_err()
+                .to_string()
+                .contains("nobody serves /new")
+        );
+        pass(Duration::from_secs(5)).await;
+        let now = rig.node.runtime.pod(&PodUid::from("web")).await.unwrap();
+        assert!(
+            now.containers
+                .iter()
+                .all(|c| c.restart_count == 0 && c.may_run())
+        );
+    });
+}
+
+#[test]
+fn pods_go_on_where_they_were_if_the_swap_fails_at_last() {
+    run_paused(|| async {
+        let (rig, mut host) = Rig::with_a_pod().await;
+        let host = async {
+            tried(&mut host, Ok(())).await;
+            match next(&mut host).await {
+                HostMsg::Swap { reply, .. } => reply.send(Err(not_ready())),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (swapped, ()) = tokio::join!(rig.swap("new", PodConsent::EndPods), host);
+        assert!(swapped.is_err());
+        assert_eq!(rig.stored(), on(choice("old", "/old"), None));
+        rig.until_back().await;
+    });
+}
+
+#[test]
+fn a_plugin_of_the_same_backend_is_swapped_under_running_pods() {
+    run_paused(|| async {
+        let (rig, mut host) = Rig::with_a_pod().await;
+        let host = async {
+            match next(&mut host).await {
+                HostMsg::Swap { reply, .. } => reply.send(Ok(2)),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (swapped, ()) = tokio::join!(rig.swap("newer", PodConsent::LeavePods), host);
+        assert_eq!(swapped.unwrap(), 2);
+        assert_eq!(rig.stored().current.name, "newer");
+        rig.until_running().await;
+    });
+}
+
+#[test]
+fn a_hand_over_that_an_earlier_life_began_is_finished_without_being_asked_again() {
+    run_paused(|| async {
+        let pending = PendingHandover {
+            to: choice("new", "/new"),
+            begun: true,
+        };
+        let (rig, mut host) = Rig::start(on(choice("old", "/old"), Some(pending))).await;
+        match next(&mut host).await {
+            HostMsg::Swap { reply, .. } => reply.send(Ok(2)),
+            other => panic!("{other:?}"),
+        }
+        for _ in 0..100 {
+            pass(Duration::from_millis(100)).await;
+        }
+        assert_eq!(rig.stored(), on(choice("new", "/new"), None));
+        rig.run_pod().await;
+    });
+}
+
+#[test]
+fn a_runtime_that_the_file_names_is_tried_until_it_is_well() {
+    run_paused(|| async {
+        let pending = PendingHandover {
+            to: choice("new", "/new"),
+            begun: false,
+        };
+        let record = RuntimeRecord {
+            configured: "/new".to_owned(),
+            ..on(choice("old", "/old"), Some(pending))
+        };
+        let (rig, mut host) = Rig::start(record).await;
+        rig.run_pod().await;
+        tried(&mut host, Err(not_ready())).await;
+        rig.until_running().await;
+        tried(&mut host, Ok(())).await;
+        match next(&mut host).await {
+            HostMsg::Swap { reply, .. } => reply.send(Ok(2)),
+            other => panic!("{other:?}"),
+        }
+        rig.until_back().await;
+        assert_eq!(rig.stored().current, choice("new", "/new"));
+    });
+}
