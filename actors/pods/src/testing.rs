@@ -136,18 +136,7 @@ impl TestNode {
         let line = PluginClient::fixed("runtime", serve(&fake));
         let runtime = RuntimeClient::new(line, Duration::from_secs(120));
         let root = Supervisor::root("oxlet", Intensity::MANAGERS);
-        let rules = Arc::new(PodWorkerConfig {
-            policy: logic_pods::pod_actions::PodActionPolicy::default(),
-            facts: Arc::new(facts(cpus)),
-            container_gc_period: Duration::from_secs(60),
-            node: NodePolicy {
-                node_name: "node".to_owned(),
-                root_dir: folder.path().join("root"),
-                pod_logs_dir: folder.path().join("logs"),
-                container_logs_dir: folder.path().join("links"),
-                ..NodePolicy::default()
-            },
-        });
+        let rules = Arc::new(config(folder.path(), cpus));
         let (state, state_ports) = state::area::mailboxes();
         let (pods, pod_ports) = crate::area::mailboxes();
         let (volumes, volumes_port) = mailbox(volumes::MAILBOX);
@@ -337,6 +326,21 @@ fn volume_policy() -> volumes::Policy {
 }
 
 /// The facts of a node with this number of CPUs, 8 GiB of memory and room for 1,100 pods.
+fn config(folder: &Path, cpus: u32) -> PodWorkerConfig {
+    PodWorkerConfig {
+        policy: logic_pods::pod_actions::PodActionPolicy::default(),
+        facts: Arc::new(facts(cpus)),
+        container_gc_period: Duration::from_secs(60),
+        node: NodePolicy {
+            node_name: "node".to_owned(),
+            root_dir: folder.join("root"),
+            pod_logs_dir: folder.join("logs"),
+            container_logs_dir: folder.join("links"),
+            ..NodePolicy::default()
+        },
+    }
+}
+
 fn facts(cpus: u32) -> NodeFacts {
     let machine = MachineFacts {
         cpus,

@@ -9,11 +9,13 @@ use clients::runtime::RuntimeClient;
 use clients::storage::StoragePlugin;
 use kernel::checkpoint::{CheckpointFile, LoadOutcome};
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox, watch};
+use logic_resources::pod_cgroups::CgroupPolicy;
 use plugin_host::{Declaration, PluginClient, PluginHost};
 use pods::handover::{
     self, HandoverConfig, HandoverStep, RuntimeChoice, RuntimeGate, RuntimeHandover, RuntimeInUse,
     RuntimeRecord,
 };
+use pods::pod_cgroups::PodCgroups;
 
 use super::NodeHandle;
 use crate::endpoints::admin::Plugins;
@@ -31,6 +33,7 @@ pub(super) struct RuntimeState {
     config: HandoverConfig,
     record: RuntimeRecord,
     in_use: Rc<watch::Sender<RuntimeInUse>>,
+    cgroups: Option<CgroupPolicy>,
     pub(super) gate: RuntimeGate,
 }
 
@@ -68,6 +71,7 @@ impl RuntimeState {
                 declared: settings.runtimes.clone(),
             },
             record,
+            cgroups: settings.node.cgroups.clone(),
             gate: RuntimeGate::new(in_use.subscribe()),
             in_use,
         })
@@ -85,8 +89,10 @@ impl RuntimeState {
         runtime: RuntimeClient,
         hosts: &Plugins,
     ) -> Addr<handover::Msg> {
+        let cgroups = PodCgroups::new(self.cgroups, runtime.cgroup_driver());
         let peers = handover::Peers {
             runtime,
+            cgroups,
             host: hosts.hosts[RUNTIME].clone(),
             pod_manager: node.pod_manager.clone(),
             checkpoints: node.checkpoints.clone(),

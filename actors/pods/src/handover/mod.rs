@@ -35,6 +35,7 @@ use thiserror::Error;
 pub use self::gate::{HandoverStep, RuntimeGate, RuntimeInUse};
 use self::passage::Passage;
 pub use self::record::{PendingHandover, RuntimeChoice, RuntimeRecord, SCHEMA};
+use crate::pod_cgroups::PodCgroups;
 use crate::pod_manager;
 
 /// Room for an operator's requests.
@@ -52,6 +53,8 @@ pub struct Peers {
     pub checkpoints: Addr<checkpoints::Msg>,
     pub recorder: Recorder,
     pub gate: RuntimeGate,
+    /// What tells that nothing runs any more where the old runtime is out of reach.
+    pub cgroups: PodCgroups,
 }
 
 /// What a hand-over is decided by.

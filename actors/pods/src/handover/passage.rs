@@ -116,11 +116,18 @@ impl Passage {
         Ok(ending.collect())
     }
 
+    /// The pods of which something is left in the old runtime. One that does not answer has none, if no pod has a process.
     async fn alive(&self) -> Result<Vec<RuntimePod>, SwapError> {
-        let listed = self.peers.runtime.pods().await;
-        let listed = listed.map_err(|error| SwapError::Unlisted(error.describe()))?;
-        let alive = listed.into_values().filter(|pod| !pod.is_stopped());
-        Ok(alive.collect())
+        match self.peers.runtime.pods().await {
+            Ok(listed) => {
+                let alive = listed.into_values().filter(|pod| !pod.is_stopped());
+                Ok(alive.collect())
+            }
+            Err(error) => match self.peers.cgroups.are_empty().await {
+                Some(true) => Ok(Vec::new()),
+                Some(false) | None => Err(SwapError::Unlisted(error.describe())),
+            },
+        }
     }
 
     /// A plugin of the same backend shows the same pods: they run on.
@@ -249,7 +256,8 @@ impl Passage {
             let left: Vec<String> = match self.peers.runtime.pods().await {
                 Ok(pods) if pods.is_empty() => return,
                 Ok(pods) => pods.values().map(name).collect(),
-                Err(error) => vec![error.describe()],
+                // Out of reach, and nothing of it runs: whatever it still has on record stays there.
+                Err(_) => return,
             };
             self.report("removing what is left in the old runtime", &left);
             tokio::time::sleep(LOOK_PERIOD).await;

@@ -7,6 +7,7 @@ use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, mailbox};
 use logic_api::testing::yaml::pod;
 use logic_api::types::PodUid;
+use logic_resources::pod_cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
 use plugin_host::{LaunchMethod, Msg as HostMsg, ServiceKind};
 use serde_json::json;
 
@@ -19,6 +20,21 @@ struct Rig {
     node: TestNode,
     addr: Addr<Msg>,
 }
+
+/// Of a machine whose only cgroup of pods has the processes that are written into [`PROCESSES`].
+fn cgroups(node: &TestNode) -> PodCgroups {
+    std::fs::create_dir_all(node.path("cgroup/kubepods/poda")).unwrap();
+    let policy = CgroupPolicy {
+        driver: CgroupDriver::Cgroupfs,
+        root: "/".to_owned(),
+        pids: None,
+    };
+    let hierarchy = Hierarchy::V2(node.path("cgroup"));
+    let (_, reported) = watch::channel(None);
+    PodCgroups::on((Some(policy), reported), Some(hierarchy), Vec::new())
+}
+
+const PROCESSES: &str = "cgroup/kubepods/poda/cgroup.procs";
 
 fn declared(endpoint: &str) -> Declaration {
     let start = LaunchMethod::External {
@@ -61,6 +77,7 @@ impl Rig {
             checkpoints: node.node.checkpoints.clone(),
             recorder: node.node.recorder.clone(),
             gate: node.gate.clone(),
+            cgroups: cgroups(&node),
         };
         let (state, record) = (node.handover.clone(), Rc::new(RefCell::new(record)));
         let (addr, port) = mailbox(MAILBOX);
@@ -124,10 +141,10 @@ spec:
 
     fn stored(&self) -> RuntimeRecord {
         let file = CheckpointFile::new(self.node.path("runtime.checkpoint"), SCHEMA);
-        match file.load().unwrap() {
-            LoadOutcome::Found(record) => record,
-            other => panic!("{other:?}"),
-        }
+        let LoadOutcome::Found(record) = file.load().unwrap() else {
+            panic!("no record");
+        };
+        record
     }
 }
 
@@ -136,13 +153,18 @@ async fn next(host: &mut Inbox<HostMsg>) -> HostMsg {
 }
 
 async fn tried(host: &mut Inbox<HostMsg>, outcome: Result<(), HostError>) {
-    match next(host).await {
-        HostMsg::Try { declaration, reply } => {
-            assert_eq!(declaration.configuration, json!({ "endpoint": "/new" }));
-            reply.send(outcome);
-        }
-        other => panic!("{other:?}"),
-    }
+    let HostMsg::Try { declaration, reply } = next(host).await else {
+        panic!("no trial");
+    };
+    assert_eq!(declaration.configuration, json!({ "endpoint": "/new" }));
+    reply.send(outcome);
+}
+
+async fn swapped(host: &mut Inbox<HostMsg>, outcome: Result<u64, HostError>) {
+    let HostMsg::Swap { reply, .. } = next(host).await else {
+        panic!("no swap");
+    };
+    reply.send(outcome);
 }
 
 fn not_ready() -> HostError {
@@ -202,8 +224,8 @@ fn the_plugin_is_swapped_when_nothing_is_left_in_the_old_runtime_and_then_pods_s
             );
             reply.send(Ok(2));
         };
-        let (swapped, ()) = tokio::join!(rig.swap("new", PodConsent::EndPods), host);
-        assert_eq!(swapped.unwrap(), 2);
+        let (outcome, ()) = tokio::join!(rig.swap("new", PodConsent::EndPods), host);
+        assert_eq!(outcome.unwrap(), 2);
         assert_eq!(rig.stored(), on(choice("new", "/new"), None));
         rig.until_back().await;
     });
@@ -214,9 +236,9 @@ fn pods_are_left_alone_if_the_new_runtime_is_not_well() {
     run_paused(|| async {
         let (rig, mut host) = Rig::with_a_pod().await;
         let host = tried(&mut host, Err(not_ready()));
-        let (swapped, ()) = tokio::join!(rig.swap("new", PodConsent::EndPods), host);
+        let (outcome, ()) = tokio::join!(rig.swap("new", PodConsent::EndPods), host);
         assert!(
-            swapped
+            outcome
                 .unwrap_err()
                 .to_string()
                 .contains("nobody serves /new")
@@ -237,13 +259,10 @@ fn pods_go_on_where_they_were_if_the_swap_fails_at_last() {
         let (rig, mut host) = Rig::with_a_pod().await;
         let host = async {
             tried(&mut host, Ok(())).await;
-            match next(&mut host).await {
-                HostMsg::Swap { reply, .. } => reply.send(Err(not_ready())),
-                other => panic!("{other:?}"),
-            }
+            swapped(&mut host, Err(not_ready())).await;
         };
-        let (swapped, ()) = tokio::join!(rig.swap("new", PodConsent::EndPods), host);
-        assert!(swapped.is_err());
+        let (outcome, ()) = tokio::join!(rig.swap("new", PodConsent::EndPods), host);
+        assert!(outcome.is_err());
         assert_eq!(rig.stored(), on(choice("old", "/old"), None));
         rig.until_back().await;
     });
@@ -254,13 +273,10 @@ fn a_plugin_of_the_same_backend_is_swapped_under_running_pods() {
     run_paused(|| async {
         let (rig, mut host) = Rig::with_a_pod().await;
         let host = async {
-            match next(&mut host).await {
-                HostMsg::Swap { reply, .. } => reply.send(Ok(2)),
-                other => panic!("{other:?}"),
-            }
+            swapped(&mut host, Ok(2)).await;
         };
-        let (swapped, ()) = tokio::join!(rig.swap("newer", PodConsent::LeavePods), host);
-        assert_eq!(swapped.unwrap(), 2);
+        let (outcome, ()) = tokio::join!(rig.swap("newer", PodConsent::LeavePods), host);
+        assert_eq!(outcome.unwrap(), 2);
         assert_eq!(rig.stored().current.name, "newer");
         rig.until_running().await;
     });
@@ -274,15 +290,35 @@ fn a_hand_over_that_an_earlier_life_began_is_finished_without_being_asked_again(
             begun: true,
         };
         let (rig, mut host) = Rig::start(on(choice("old", "/old"), Some(pending))).await;
-        match next(&mut host).await {
-            HostMsg::Swap { reply, .. } => reply.send(Ok(2)),
-            other => panic!("{other:?}"),
-        }
+        swapped(&mut host, Ok(2)).await;
         for _ in 0..100 {
             pass(Duration::from_millis(100)).await;
         }
         assert_eq!(rig.stored(), on(choice("new", "/new"), None));
         rig.run_pod().await;
+    });
+}
+
+#[test]
+fn a_runtime_out_of_reach_is_left_only_when_no_pod_has_a_process() {
+    run_paused(|| async {
+        let (rig, mut host) = Rig::start(on(choice("old", "/old"), None)).await;
+        rig.node.script(
+            r#"{"faults": [{"call": "ListPodSandbox", "times": 100000, "code": "Internal", "message": "gone"}]}"#,
+        );
+        std::fs::write(rig.node.path(PROCESSES), "1\n").unwrap();
+        let refused = rig.swap("new", PodConsent::EndPods).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("could not be listed"),
+            "{refused}"
+        );
+        std::fs::write(rig.node.path(PROCESSES), "").unwrap();
+        let host = async {
+            tried(&mut host, Ok(())).await;
+            swapped(&mut host, Ok(2)).await;
+        };
+        let (outcome, ()) = tokio::join!(rig.swap("new", PodConsent::EndPods), host);
+        assert_eq!(outcome.unwrap(), 2);
     });
 }
 
@@ -302,10 +338,7 @@ fn a_runtime_that_the_file_names_is_tried_until_it_is_well() {
         tried(&mut host, Err(not_ready())).await;
         rig.until_running().await;
         tried(&mut host, Ok(())).await;
-        match next(&mut host).await {
-            HostMsg::Swap { reply, .. } => reply.send(Ok(2)),
-            other => panic!("{other:?}"),
-        }
+        swapped(&mut host, Ok(2)).await;
         rig.until_back().await;
         assert_eq!(rig.stored().current, choice("new", "/new"));
     });

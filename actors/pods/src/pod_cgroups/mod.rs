@@ -111,7 +111,7 @@ impl PodCgroups {
         Self::on((policy, reported), hierarchy, sizes)
     }
 
-    fn on(
+    pub(crate) fn on(
         (policy, reported): (Option<CgroupPolicy>, watch::Receiver<Option<CgroupDriver>>),
         hierarchy: Option<Hierarchy>,
         page_sizes: Vec<i64>,
@@ -185,6 +185,22 @@ impl PodCgroups {
             tokio::time::sleep(wait).await;
         }
         Ok(alive)
+    }
+
+    /// Whether no process is in the cgroup of any pod, by whichever driver it was made; none where that cannot be told.
+    pub async fn are_empty(&self) -> Option<bool> {
+        let policy = self.0.policy.as_ref()?;
+        let is_known = self.0.hierarchy.is_some() && self.0.refused.get().is_none();
+        let pods = CgroupName::parse(&policy.root).child("kubepods");
+        let names = [CgroupDriver::Cgroupfs, CgroupDriver::Systemd].map(|driver| pods.path(driver));
+        let found = self.blocking(move |machine| machine.processes_of(&names));
+        match found.await {
+            Ok(found) => is_known.then_some(found.is_empty()),
+            Err(error) => {
+                tracing::warn!("whether pods have processes is unknown: {error}");
+                None
+            }
+        }
     }
 
     async fn destroy(&self, group: PodCgroup) -> Result<(), PodCgroupError> {
@@ -310,6 +326,18 @@ impl CgroupManager {
             pid.map(|pid| kill_process(pid, Signal::KILL));
         }
         Ok(found.into_iter().collect())
+    }
+
+    /// The processes of the cgroups of these paths, and of those below them.
+    fn processes_of(&self, names: &[String]) -> Result<BTreeSet<u32>, PodCgroupError> {
+        let mut found = BTreeSet::new();
+        for top in self.hierarchy.iter().flat_map(Hierarchy::tops) {
+            for name in names {
+                let path = top.join(name.trim_start_matches('/'));
+                processes(&path, MAX_DEPTH, &mut found).map_err(failed(&path))?;
+            }
+        }
+        Ok(found)
     }
 
     fn remove(&self, group: &PodCgroup) -> Result<(), PodCgroupError> {

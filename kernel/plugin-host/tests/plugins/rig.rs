@@ -138,6 +138,14 @@ impl Rig {
             .unwrap()
     }
 
+    pub(crate) async fn try_out(&self, declaration: Declaration) -> Result<(), HostError> {
+        let declaration = Box::new(declaration);
+        self.host
+            .ask(LONG, |reply| Msg::Try { declaration, reply })
+            .await
+            .unwrap()
+    }
+
     pub(crate) async fn snapshot(&self) -> Snapshot {
         let tree = self.supervisor.tree().await;
         serde_json::from_value(tree.children[0].snapshot.clone()).unwrap()

@@ -128,3 +128,23 @@ fn swapped_plugin_keeps_its_socket_when_it_is_killed() {
         rig.end().await;
     });
 }
+
+#[test]
+fn a_plugin_on_trial_leaves_no_trace_whether_it_is_well_or_not() {
+    run(async {
+        let rig = Rig::ready(&plugin("a", Manner::Well)).await;
+        let before = rig.version().await.unwrap();
+        rig.try_out(plugin("b", Manner::Well)).await.unwrap();
+        let mut bad = plugin("c", Manner::Well);
+        bad.configuration = json!({ "refuse": "not today" });
+        let error = rig.try_out(bad).await.unwrap_err();
+        assert!(error.to_string().contains("not today"), "{error}");
+        assert_eq!(
+            rig.version().await.unwrap(),
+            before,
+            "the same process, the same generation"
+        );
+        assert_eq!(rig.swap(plugin("b", Manner::Well)).await, Ok(4));
+        rig.end().await;
+    });
+}

@@ -134,33 +134,51 @@ fn main() -> ExitCode {
 
 async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
     let agent = AgentClient::at(&arguments.socket);
-    let output = arguments.output;
-    let (method, path) = match &arguments.command {
-        OxctlCommand::Events { follow: true } => return show::follow(&agent, output).await,
-        OxctlCommand::Events { follow: false } => (Method::GET, "/events".to_owned()),
-        OxctlCommand::Tree => (Method::GET, "/tree".to_owned()),
-        OxctlCommand::Plugins => (Method::GET, "/plugins".to_owned()),
-        OxctlCommand::Pods => (Method::GET, "/pods".to_owned()),
-        OxctlCommand::Images => (Method::GET, "/images".to_owned()),
-        OxctlCommand::Volumes => (Method::GET, "/volumes".to_owned()),
-        OxctlCommand::Version => (Method::GET, "/version".to_owned()),
-        OxctlCommand::Why { pod } => (Method::GET, format!("/why/{}", agent::encoded(pod))),
-        OxctlCommand::Plugin(PluginCommand::Restart { name }) => (
-            Method::POST,
-            format!("/plugins/{}/restart", agent::encoded(name)),
-        ),
+    let (command, output) = (&arguments.command, arguments.output);
+    if let OxctlCommand::Events { follow: true } = command {
+        return show::follow(&agent, output).await;
+    }
+    let (method, path) = request(command);
+    if let OxctlCommand::Plugin(PluginCommand::Swap { .. }) = command
+        && output == OutputFormat::Table
+    {
+        let plan = agent.ask(Method::GET, &path).await?;
+        print(&show::swap_plan(&plan)?)?;
+    }
+    let answer = match timeout(command) {
+        Some(within) => agent.ask_with_timeout(within, method, &path).await?,
+        None => agent.ask(method, &path).await?,
+    };
+    let text = match output {
+        OutputFormat::Json => show::json(&answer)?,
+        OutputFormat::Table => shown(command, &answer)?,
+    };
+    print(&text)
+}
+
+/// What the agent is asked.
+fn request(command: &OxctlCommand) -> (Method, String) {
+    let get = |path: &str| (Method::GET, path.to_owned());
+    let post = |path: String| (Method::POST, path);
+    match command {
+        OxctlCommand::Events { .. } => get("/events"),
+        OxctlCommand::Tree => get("/tree"),
+        OxctlCommand::Plugins => get("/plugins"),
+        OxctlCommand::Pods => get("/pods"),
+        OxctlCommand::Images => get("/images"),
+        OxctlCommand::Volumes => get("/volumes"),
+        OxctlCommand::Version => get("/version"),
+        OxctlCommand::Why { pod } => get(&format!("/why/{}", agent::encoded(pod))),
+        OxctlCommand::Plugin(PluginCommand::Restart { name }) => {
+            post(format!("/plugins/{}/restart", agent::encoded(name)))
+        }
         OxctlCommand::Plugin(PluginCommand::Swap {
             kind,
             name,
             end_pods,
         }) => {
             let (kind, name) = (agent::encoded(kind), agent::encoded(name));
-            let path = format!("/plugins/{kind}/swap?to={name}");
-            let plan = agent.ask(Method::GET, &path).await?;
-            if output == OutputFormat::Table {
-                print(&show::swap_plan(&plan)?)?;
-            }
-            (Method::POST, format!("{path}&endPods={end_pods}"))
+            post(format!("/plugins/{kind}/swap?to={name}&endPods={end_pods}"))
         }
         OxctlCommand::Checkpoint {
             pod,
@@ -168,35 +186,37 @@ async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
             timeout,
         } => {
             let (pod, container) = (agent::encoded(pod), agent::encoded(container));
-            let path = format!("/checkpoint/{pod}/{container}?timeout={timeout}");
-            (Method::POST, path)
+            post(format!("/checkpoint/{pod}/{container}?timeout={timeout}"))
         }
         OxctlCommand::Fault { fault, path } => {
             let fault = match fault {
                 FaultArgument::Panic => "panic",
                 FaultArgument::Hang => "hang",
             };
-            (
-                Method::POST,
-                format!("/faults?fault={fault}&path={}", agent::encoded(path)),
-            )
+            let path = agent::encoded(path);
+            post(format!("/faults?fault={fault}&path={path}"))
         }
-    };
-    let answer = match arguments.command {
+    }
+}
+
+/// How long the answer may take; none for the usual time.
+fn timeout(command: &OxctlCommand) -> Option<Duration> {
+    match command {
         OxctlCommand::Checkpoint { timeout, .. } => {
-            let within = LONG_TIMEOUT + Duration::from_secs(timeout.into());
-            agent.ask_with_timeout(within, method, &path).await?
+            Some(LONG_TIMEOUT + Duration::from_secs((*timeout).into()))
         }
-        OxctlCommand::Plugin(PluginCommand::Swap { .. }) => {
-            agent.ask_with_timeout(LONG_TIMEOUT, method, &path).await?
-        }
-        _ => agent.ask(method, &path).await?,
-    };
-    let text = match output {
-        OutputFormat::Json => show::json(&answer)?,
-        OutputFormat::Table => shown(&arguments.command, &answer)?,
-    };
-    print(&text)
+        OxctlCommand::Plugin(PluginCommand::Swap { .. }) => Some(LONG_TIMEOUT),
+        OxctlCommand::Plugin(PluginCommand::Restart { .. })
+        | OxctlCommand::Tree
+        | OxctlCommand::Plugins
+        | OxctlCommand::Pods
+        | OxctlCommand::Images
+        | OxctlCommand::Volumes
+        | OxctlCommand::Events { .. }
+        | OxctlCommand::Why { .. }
+        | OxctlCommand::Fault { .. }
+        | OxctlCommand::Version => None,
+    }
 }
 
 fn print(text: &str) -> Result<(), AgentError> {
