@@ -1,6 +1,7 @@
 //! The node under attack, from where its ports can be reached and from beside its processes: its pods come to run all the
 //! same.
 
+mod all_at_once;
 mod kills;
 mod left_tasks;
 mod serving;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::CertificateWithKey;
-use integration::agent::Node;
+use integration::agent::{Builder, Node};
 use integration::clients::{http, tls};
 use integration::cluster::Cluster;
 use rustls::pki_types::ServerName;
@@ -20,19 +20,19 @@ const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const LATE: Duration = Duration::from_millis(100);
 /// As many as the port has room for.
-const CONNECTIONS: usize = 512;
+pub(super) const CONNECTIONS: usize = 512;
 const HANDSHAKES_A_SECOND: usize = 2_000;
 const FLOOD: Duration = Duration::from_secs(5);
 const MEMORY_MIB: u64 = 64;
 
-struct Attacked {
-    cluster: Cluster,
+pub(super) struct Attacked {
+    pub(super) cluster: Cluster,
     operator: CertificateWithKey,
 }
 
 impl Attacked {
-    async fn start() -> Attacked {
-        let cluster = Cluster::start(Node::builder()).await.unwrap();
+    pub(super) async fn on(builder: Builder) -> Attacked {
+        let cluster = Cluster::start(builder).await.unwrap();
         cluster.until_ready(CONVERGENCE_TIMEOUT).await.unwrap();
         let server = cluster.double();
         server.token("good-token", "operator", &["system:masters"]);
@@ -43,12 +43,12 @@ impl Attacked {
         }
     }
 
-    fn port(&self) -> u16 {
+    pub(super) fn port(&self) -> u16 {
         self.cluster.node.https_port()
     }
 
     /// Callers with a right are served, and the memory is within its bound.
-    async fn assert_serves(&self, when: &str) {
+    pub(super) async fn assert_serves(&self, when: &str) {
         let token = request("good-token");
         for (caller, head) in [(Some(&self.operator), request("")), (None, token)] {
             let began = Instant::now();
@@ -62,7 +62,7 @@ impl Attacked {
     }
 
     /// MiB that are no file's: the code of a debug build is large.
-    fn anonymous_memory(&self) -> u64 {
+    pub(super) fn anonymous_memory(&self) -> u64 {
         let path = format!("/proc/{}/status", self.cluster.node.pid().unwrap());
         let text = std::fs::read_to_string(path).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -71,7 +71,7 @@ impl Attacked {
     }
 }
 
-fn request(token: &str) -> Vec<u8> {
+pub(super) fn request(token: &str) -> Vec<u8> {
     let bearer = match token {
         "" => String::new(),
         token => format!("authorization: Bearer {token}\r\n"),
@@ -80,7 +80,7 @@ fn request(token: &str) -> Vec<u8> {
 }
 
 /// HTTP/2 that asks for the pods, and opens no window for the answer.
-fn windowless_request() -> Vec<u8> {
+pub(super) fn windowless_request() -> Vec<u8> {
     let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
     // GET, https, a path and an authority, as HPACK; the stream and its headers end here.
     let headers = b"\x82\x87\x04\x05/pods\x01\x04node";
@@ -105,13 +105,13 @@ fn client_hello() -> Vec<u8> {
     bytes
 }
 
-/// Begins handshakes at the rate, and lets the oldest go.
-async fn flood(port: u16) {
+/// Begins handshakes at the rate for so long, and lets the oldest go.
+pub(super) async fn flood(port: u16, within: Duration) {
     let hello = client_hello();
     let mut held = VecDeque::new();
     let mut ticks = interval(Duration::from_millis(10));
     let began = Instant::now();
-    while began.elapsed() < FLOOD {
+    while began.elapsed() < within {
         ticks.tick().await;
         for _ in 0..HANDSHAKES_A_SECOND / 100 {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
@@ -137,7 +137,7 @@ async fn probe(port: u16, took: &mut Vec<Duration>) {
 
 #[tokio::test]
 async fn nobody_without_a_right_shuts_the_port_or_delays_a_probe() {
-    let attacked = Attacked::start().await;
+    let attacked = Attacked::on(Node::builder()).await;
     let port = attacked.port();
     attacked.assert_serves("before").await;
 
@@ -160,7 +160,7 @@ async fn nobody_without_a_right_shuts_the_port_or_delays_a_probe() {
 
     let mut took = Vec::new();
     tokio::select! {
-        () = flood(port) => {}
+        () = flood(port, FLOOD) => {}
         () = probe(attacked.cluster.node.healthz_port(), &mut took) => {}
     }
     // The attacker takes its share of the cores: a probe may wait for one of these.
