@@ -34,6 +34,8 @@ pub struct SyncResult {
     pub(super) started: Vec<(String, ResourceRequirements)>,
     /// Kills that were begun; one is removed when its container is seen exited.
     pub(super) kills_in_progress: KillsInProgress,
+    /// When a sandbox was made; none if none was.
+    pub(super) sandbox_made: Option<Instant>,
     /// The pod's full state in the runtime after the last step.
     pub(super) runtime: Result<RuntimePod, RuntimeError>,
 }
@@ -105,6 +107,7 @@ pub(super) struct PlanProgress {
     pub(super) sandbox: Option<SandboxId>,
     /// The config of the sandbox, if this plan created it.
     pub(super) made: Option<Arc<SandboxConfig>>,
+    pub(super) made_at: Option<Instant>,
     pub(super) kills_in_progress: KillsInProgress,
     pub(super) problems: Vec<(RetryKey, SyncProblem)>,
     pub(super) started: Vec<(String, ResourceRequirements)>,

@@ -2,10 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kernel::TimerId;
 use logic_api::types::WaitingReason;
+
+/// The pause before a pod's sandbox is replaced for the second time in a row, and the longest such pause.
+const SANDBOX_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A sandbox that has lasted this long beyond its predecessor's pause is replaced at once again.
+const SANDBOX_LASTS: Duration = Duration::from_secs(60);
+
+/// When the pod's last sandbox was made, and the pause before the one after it.
+#[derive(Debug, Clone, Copy)]
+struct LastSandbox {
+    made: Instant,
+    pause: Duration,
+}
 
 /// Back-offs, and why they were needed.
 #[derive(Debug, Default)]
@@ -14,6 +26,8 @@ pub(super) struct Retries {
     not_before: BTreeMap<RetryKey, Instant>,
     /// The reason of each failure until it succeeds; the status shows it.
     reasons: BTreeMap<RetryKey, WaitingReason>,
+    /// None before this worker has made one.
+    sandbox: Option<LastSandbox>,
     /// The timer of the next sync.
     pub(super) timer: Option<TimerId>,
 }
@@ -29,6 +43,24 @@ impl Retries {
         self.not_before.insert(key.clone(), not_before);
         if let Some(reason) = reason {
             self.reasons.insert(key, reason);
+        }
+    }
+
+    /// A sandbox was made. The first one that replaces it is never delayed, the next ones ever more, unless it lasts.
+    ///
+    /// Upstream makes one with each look at the runtime, so once a second, without end.
+    pub(super) fn sandbox_made(&mut self, at: Instant) {
+        let lasted = |last: LastSandbox| at.saturating_duration_since(last.made);
+        let (first, longest) = SANDBOX_PAUSE;
+        let pause = match self.sandbox {
+            Some(last) if lasted(last) < last.pause + SANDBOX_LASTS => {
+                (last.pause * 2).clamp(first, longest)
+            }
+            Some(_) | None => Duration::ZERO,
+        };
+        self.sandbox = Some(LastSandbox { made: at, pause });
+        if !pause.is_zero() {
+            self.add(RetryKey::SandboxReplacement, at + pause, None);
         }
     }
 
@@ -69,9 +101,11 @@ impl Retries {
     pub(super) fn start_reasons(&self) -> impl Iterator<Item = (&String, &WaitingReason)> {
         self.reasons.iter().filter_map(|(key, reason)| match key {
             RetryKey::Container(name) => Some((name, reason)),
-            RetryKey::Sandbox | RetryKey::Teardown | RetryKey::Garbage | RetryKey::Resize(_) => {
-                None
-            }
+            RetryKey::Sandbox
+            | RetryKey::SandboxReplacement
+            | RetryKey::Teardown
+            | RetryKey::Garbage
+            | RetryKey::Resize(_) => None,
         })
     }
 
@@ -86,6 +120,8 @@ impl Retries {
 pub(super) enum RetryKey {
     /// Creating the pod's sandbox, or reading its addresses.
     Sandbox,
+    /// Creating a sandbox again, although the last one was created.
+    SandboxReplacement,
     /// Kills, stops and removals.
     Teardown,
     /// Removing dead instances.
@@ -101,6 +137,7 @@ impl fmt::Display for RetryKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sandbox => Ok(()),
+            Self::SandboxReplacement => f.write_str("\u{0}another sandbox"),
             Self::Teardown => f.write_str("\u{0}ending"),
             Self::Garbage => f.write_str("\u{0}garbage"),
             Self::Resize(name) => write!(f, "\u{0}resize {name}"),
@@ -114,9 +151,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_sandbox_is_replaced_at_once_and_then_after_growing_pauses_unless_it_lasts() {
+        let mut retries = Retries::default();
+        let mut at = kernel::now();
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            retries.sandbox_made(at);
+            let until = retries.times().max().unwrap_or(at);
+            pauses.push(until.saturating_duration_since(at).as_secs());
+            at = until;
+        }
+        assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
+        at += SANDBOX_LASTS;
+        retries.forget_due(at);
+        retries.sandbox_made(at);
+        assert!(!retries.is_backed_off(&RetryKey::SandboxReplacement));
+    }
+
+    #[test]
     fn snapshots_show_a_key_as_ever_and_in_the_same_order() {
         let keys = [
             (RetryKey::Sandbox, ""),
+            (RetryKey::SandboxReplacement, "\u{0}another sandbox"),
             (RetryKey::Teardown, "\u{0}ending"),
             (RetryKey::Garbage, "\u{0}garbage"),
             (RetryKey::Resize("app".to_owned()), "\u{0}resize app"),

@@ -56,6 +56,7 @@ impl PlanExecutor {
             problems: self.progress.problems,
             started: self.progress.started,
             kills_in_progress: self.progress.kills_in_progress,
+            sandbox_made: self.progress.made_at,
         }
     }
 

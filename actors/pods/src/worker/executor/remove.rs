@@ -102,6 +102,7 @@ pub(in crate::worker) async fn garbage(
         problems,
         started: Vec::new(),
         kills_in_progress,
+        sandbox_made: None,
         runtime: peers.runtime.pod(&uid).await,
     }
 }

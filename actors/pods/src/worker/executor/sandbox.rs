@@ -194,6 +194,7 @@ impl PlanExecutor {
         .await?;
         turn.end();
         self.progress.made = Some(Arc::new(request.config));
+        self.progress.made_at = Some(kernel::now());
         Ok(id)
     }
 

@@ -105,6 +105,9 @@ impl PodWorker {
             self.retries.forget_reasons(&name);
             self.checkpoint.actuate(name, resources);
         }
+        if let Some(at) = report.sandbox_made {
+            self.retries.sandbox_made(at);
+        }
         // After them: a resize that was carried out in part has failed all the same.
         for (key, problem) in report.problems {
             self.retries

@@ -318,9 +318,12 @@ impl PodWorker {
             return plan;
         };
         let (retries, mounted) = (&self.retries, self.volumes.mounted().is_some());
+        let creates = |action: &PodAction| matches!(action, PodAction::CreateSandbox { .. });
+        let paused = plan.actions.iter().any(creates)
+            && retries.is_backed_off(&RetryKey::SandboxReplacement);
         let mut plan = plan.due(seen.pod(), |wait| match wait {
             ActionGate::End => retries.is_backed_off(&RetryKey::Teardown),
-            ActionGate::Sandbox => retries.is_backed_off(&RetryKey::Sandbox) || !mounted,
+            ActionGate::Sandbox => paused || retries.is_backed_off(&RetryKey::Sandbox) || !mounted,
             ActionGate::Start(name) => retries.is_backed_off(&RetryKey::Container(name.to_owned())),
             ActionGate::Resize(name) => retries.is_backed_off(&RetryKey::Resize(name.to_owned())),
         });

@@ -74,6 +74,31 @@ fn a_sandbox_that_comes_without_an_address_is_replaced_once_a_second_at_most() {
 }
 
 #[test]
+fn a_sandbox_that_dies_at_once_is_made_again_after_ever_longer_pauses() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(POD)]);
+        node.until("web", phase("Running")).await;
+        let made = || node.fake.calls(Rpc::RunPodSandbox);
+        for (before, pause) in [(1, 0), (2, 1), (3, 2), (4, 4), (5, 8)] {
+            let now = node.runtime.pod(&PodUid::from("web")).await.unwrap();
+            let sandbox = &now.newest_sandbox().unwrap().id;
+            node.runtime.stop_sandbox(sandbox).await.unwrap();
+            settle(&node).await;
+            let pause = Duration::from_secs(pause);
+            if !pause.is_zero() {
+                pass(pause * 8 / 10).await;
+                assert_eq!(made(), before, "not before {pause:?} are over");
+                pass(pause * 4 / 10).await;
+            }
+            settle(&node).await;
+            assert_eq!(made(), before + 1, "after {pause:?}");
+        }
+        node.until("web", phase("Running")).await;
+    });
+}
+
+#[test]
 fn what_a_runtime_says_to_have_done_and_has_not_is_asked_again_after_a_pause() {
     run_paused(|| async {
         let node = TestNode::start().await;
