@@ -19,6 +19,7 @@ use kernel::watch;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::process::Child;
 use tokio::time::timeout;
 
 use crate::declaration::{Declaration, LaunchMethod};
@@ -53,16 +54,39 @@ pub(super) struct SpawnSpec {
 impl PluginProcess {
     /// Starts a process. Called on a thread that may block, inside the runtime.
     pub(super) fn spawn(birth: &SpawnSpec) -> io::Result<Self> {
-        let mut child = tokio::process::Command::from(command(birth)?).spawn()?;
+        let child = tokio::process::Command::from(command(birth)?).spawn()?;
+        Self::own(child, &birth.declaration.name, open_pidfd)
+    }
+
+    /// Adopts a child. A child whose pidfd cannot be opened is killed and reaped: the host could neither signal it nor
+    /// record it for the next agent.
+    fn own(
+        mut child: Child,
+        name: &str,
+        open: impl Fn(Pid) -> io::Result<OwnedFd>,
+    ) -> io::Result<Self> {
         let pid = child
             .id()
             .and_then(|pid| i32::try_from(pid).ok())
             .and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
         // Not reaped before this function returns, so the number is still its own.
-        let pidfd = Arc::new(pidfd_open(pid, PidfdFlags::empty())?);
+        let opened = match pid {
+            Some(pid) => open(pid).map(|pidfd| (pid, Arc::new(pidfd))),
+            None => Err(io::Error::other("a process without an id")),
+        };
+        let (pid, pidfd) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                let killed = child.start_kill();
+                if let Err(error) = killed {
+                    tracing::error!(plugin = name, %error, "cannot kill a plugin's process that has no pidfd");
+                }
+                tokio::spawn(async move { child.wait().await });
+                return Err(error);
+            }
+        };
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(log::carry(birth.declaration.name.clone(), stderr));
+            tokio::spawn(log::carry(name.to_owned(), stderr));
         }
         let (exited, exit) = watch::channel(None);
         tokio::spawn(async move {
@@ -146,6 +170,10 @@ impl PluginProcess {
     }
 }
 
+pub(crate) fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
 fn command(birth: &SpawnSpec) -> io::Result<process::Command> {
     let LaunchMethod::Managed {
         command: program,
@@ -179,4 +207,32 @@ fn command(birth: &SpawnSpec) -> io::Result<process::Command> {
         .fd_mappings(vec![socket])
         .map_err(io::Error::other)?;
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use rustix::event::Timespec;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_child_without_a_descriptor_is_killed_and_not_forgotten() {
+        let child = tokio::process::Command::new("sleep").arg("3600").spawn();
+        let seen = Mutex::new(None);
+        let refuse = |pid| {
+            *seen.lock().unwrap() = Some(open_pidfd(pid)?);
+            Err(Errno::MFILE.into())
+        };
+        let refused = PluginProcess::own(child.unwrap(), "a", refuse).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(Errno::MFILE.raw_os_error()));
+        let process = seen.into_inner().unwrap().expect("it was opened");
+        let mut end = [PollFd::new(&process, PollFlags::IN)];
+        let within = Timespec {
+            tv_sec: 5,
+            tv_nsec: 0,
+        };
+        assert_eq!(poll(&mut end, Some(&within)), Ok(1), "it lives on");
+    }
 }

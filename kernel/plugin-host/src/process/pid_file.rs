@@ -4,12 +4,13 @@
 //! run beside it. So each process started is written down, and the next agent proves it dead first.
 //! A number is no identity: the record holds the boot and the start time, too.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::Pid;
 
-use crate::process::PluginProcess;
+use crate::process::{PluginProcess, open_pidfd};
 
 /// Where the processes of one plugin are written down, a line each.
 #[derive(Clone, Debug)]
@@ -36,14 +37,19 @@ impl PidFile {
 
     /// Returns the processes that were written down and are still those processes.
     pub(crate) fn living(&self) -> io::Result<Vec<PluginProcess>> {
+        self.living_by(open_pidfd)
+    }
+
+    /// A living process whose pidfd cannot be opened is an error: a successor would run beside it.
+    fn living_by(
+        &self,
+        open: impl Fn(Pid) -> io::Result<OwnedFd>,
+    ) -> io::Result<Vec<PluginProcess>> {
         let living = self.lines().filter_map(|(pid, line)| {
-            let pidfd = pidfd_open(
-                Pid::from_raw(i32::try_from(pid).ok()?)?,
-                PidfdFlags::empty(),
-            )
-            .ok()?;
+            let opened = open(Pid::from_raw(i32::try_from(pid).ok()?)?);
             // Compared after the descriptor was opened: it is the process that was looked at.
-            is_still(pid, &line).then(|| PluginProcess::adopt(pid, pidfd))
+            let is_still = is_still(pid, &line);
+            is_still.then(|| PluginProcess::adopt(pid, opened?))
         });
         living.collect()
     }
@@ -134,6 +140,19 @@ mod tests {
         for child in &mut children {
             assert_eq!(child.wait().unwrap().to_string(), "signal: 15 (SIGTERM)");
         }
+    }
+
+    #[tokio::test]
+    async fn a_process_whose_descriptor_is_not_to_be_had_is_not_taken_for_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = PidFile::new(folder.path().join("a.pid"));
+        let mut child = Command::new("sleep").arg("3600").spawn().unwrap();
+        record.write(child.id());
+        let none_left = |_| Err(rustix::io::Errno::MFILE.into());
+        assert!(record.living_by(none_left).is_err());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(record.living_by(none_left).unwrap().is_empty());
     }
 
     #[tokio::test]
