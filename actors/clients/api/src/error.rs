@@ -12,6 +12,9 @@ pub(super) const WAIT_AT_MOST: Duration = Duration::from_secs(60 * 60);
 /// The cause of a refusal in a namespace that is being deleted (`NamespaceTerminatingCause` of k8s.io/api/core/v1).
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 
+/// The reason that kube gives a refusal whose body is not the API server's Status.
+const NOT_A_STATUS: &str = "Failed to parse error data";
+
 /// Why a request failed. A refusal's message is the server's own.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
@@ -90,6 +93,26 @@ impl ApiError {
             | ApiError::Gone { .. }
             | ApiError::Forbidden { .. }
             | ApiError::NamespaceTerminating { .. } => false,
+        }
+    }
+
+    /// Whether a proxy answered because it could not reach the API server: a code of a gateway without a Status. It
+    /// says nothing about the object that was asked for.
+    pub fn is_from_proxy(&self) -> bool {
+        match self {
+            ApiError::Refused { code, reason, .. } => {
+                matches!(code, 502..=504) && reason == NOT_A_STATUS
+            }
+            ApiError::NotFound { .. }
+            | ApiError::Exists { .. }
+            | ApiError::Conflict { .. }
+            | ApiError::Gone { .. }
+            | ApiError::Unauthorized { .. }
+            | ApiError::Forbidden { .. }
+            | ApiError::NamespaceTerminating { .. }
+            | ApiError::Busy { .. }
+            | ApiError::Unreachable { .. }
+            | ApiError::Nonsense { .. } => false,
         }
     }
 

@@ -168,6 +168,7 @@ impl StatusEntry {
             | ApiError::Busy { .. } => {
                 return;
             }
+            trouble if trouble.is_from_proxy() => return,
             trouble if trouble.transient() => REFUSED_FOR,
             ApiError::NotFound { .. }
             | ApiError::Exists { .. }

@@ -110,6 +110,11 @@ impl SyncQueue {
                 let pause = after.unwrap_or(BUSY_FOR).clamp(BUSY_FOR, BUSY_AT_MOST);
                 self.held = Some(now + pause);
             }
+            Err(trouble) if trouble.is_from_proxy() => self.miss(now),
+            // The server answered, if only that it failed: the failure may be this pod's own and holds back no other.
+            Err(ApiError::Refused { code: 1.., .. } | ApiError::Nonsense { .. }) => {
+                self.unanswered = 0;
+            }
             Err(trouble) if trouble.transient() => self.miss(now),
             Ok(_) | Err(_) => self.unanswered = 0,
         }

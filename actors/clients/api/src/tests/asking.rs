@@ -122,6 +122,23 @@ fn an_error_without_retry_after_is_not_asked_again() {
     });
 }
 
+#[test]
+fn the_page_of_a_proxy_is_told_from_an_error_of_the_server() {
+    run_paused(|| async {
+        for (code, body, is_from_proxy) in [
+            (502, json!("bad gateway"), true),
+            (503, json!("no server"), true),
+            (504, json!("too slow"), true),
+            (500, json!("a panic"), false),
+            (503, json!({"code": 503, "message": "a webhook's"}), false),
+        ] {
+            let rig = Rig::tls(move |_, _| ScriptedReply::of(code, &body)).await;
+            let trouble = got(&rig.client()).await.unwrap_err();
+            assert_eq!(trouble.is_from_proxy(), is_from_proxy, "{trouble:?}");
+        }
+    });
+}
+
 /// Upstream's TestRequestWithRetry.
 #[test]
 fn a_broken_connection_repeats_reads_and_never_writes() {

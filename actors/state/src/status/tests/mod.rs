@@ -9,8 +9,8 @@ use kernel::testing::{pass, run_paused};
 use serde_json::json;
 
 use self::rig::{
-    ROUND_TRIP, RequestFault, ResyncAsked, Rig, deleted, mirror, pod, status, with_container,
-    with_message, with_ready,
+    FakeStatusApi, ROUND_TRIP, RequestFault, ResyncAsked, Rig, deleted, mirror, pod, status,
+    with_container, with_message, with_ready,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -247,12 +247,21 @@ fn after_a_conflict_the_pod_is_looked_up_and_told_again() {
 
 #[test]
 fn an_hour_without_the_api_loses_nothing_and_asks_seldom() {
-    run_paused(|| async {
+    an_hour_without_the_api(|api| api.go_away(true));
+}
+
+#[test]
+fn an_hour_behind_a_proxy_that_cannot_reach_the_api_is_like_one_without_it() {
+    an_hour_without_the_api(|api| api.go_away_behind_proxy(503));
+}
+
+fn an_hour_without_the_api(go_away: fn(&FakeStatusApi)) {
+    run_paused(move || async move {
         let rig = Rig::start();
         let names: Vec<String> = (10..60).map(|n| format!("web{n}")).collect();
         names.iter().for_each(|name| rig.api.put(pod(name)));
         rig.watch();
-        rig.api.go_away(true);
+        go_away(&rig.api);
         for name in &names {
             rig.say(&format!("{name}-uid"), status("Running"));
         }
@@ -322,6 +331,37 @@ fn one_bad_pod_does_not_hold_up_the_others() {
         assert_eq!(rig.api.heard(), ["PATCH bad", "PATCH web"]);
         pass(Duration::from_secs(10)).await;
         assert_eq!(rig.api.heard(), ["PATCH bad"]);
+    });
+}
+
+/// Upstream's `syncBatch` goes on with the next pod, whatever became of this one.
+#[test]
+fn pods_whose_statuses_fail_for_ever_hold_up_no_other() {
+    run_paused(|| async {
+        let rig = Rig::start();
+        let bad: Vec<String> = (0..9).map(|number| format!("bad-{number}")).collect();
+        for name in bad.iter().map(String::as_str).chain(["web"]) {
+            rig.api.put(pod(name));
+        }
+        for name in &bad {
+            rig.api.break_pod(name, 500);
+        }
+        rig.watch();
+        for name in &bad {
+            rig.say(&format!("{name}-uid"), status("Running"));
+        }
+        pass(Duration::from_secs(60)).await;
+        rig.api.heard();
+        for phase in ["Pending", "Running", "Failed"] {
+            rig.say("web-uid", status(phase));
+            pass(Duration::from_millis(300)).await;
+            assert_eq!(rig.api.phase("web"), phase);
+            pass(Duration::from_secs(7)).await;
+        }
+        let asked = rig.api.heard();
+        let of_bad = asked.iter().filter(|line| line.contains("bad")).count();
+        assert!(of_bad >= 9, "they are tried again: {asked:?}");
+        assert!(of_bad <= 9 * 4, "and not all the time: {asked:?}");
     });
 }
 

@@ -25,6 +25,8 @@ const REST: Duration = Duration::from_millis(150);
 pub(super) enum RequestFault {
     Status(u16),
     Busy(u32),
+    /// A code, and the page of a proxy.
+    Proxy(u16),
     Away,
 }
 
@@ -36,7 +38,10 @@ pub(super) struct FakeStatusApiState {
     heard: Vec<String>,
     bodies: Vec<Value>,
     faults: VecDeque<RequestFault>,
-    away: bool,
+    /// By pod: every request about it gets this code.
+    broken: BTreeMap<String, u16>,
+    /// What every request gets while the server is away.
+    away: Option<RequestFault>,
     now: usize,
     most: usize,
 }
@@ -104,8 +109,18 @@ impl FakeStatusApi {
         self.with(|world| world.faults.push_back(fault));
     }
 
+    /// Every request about this pod gets this code from now on.
+    pub(super) fn break_pod(&self, name: &str, code: u16) {
+        self.with(|world| world.broken.insert(name.to_owned(), code));
+    }
+
     pub(super) fn go_away(&self, away: bool) {
-        self.with(|world| world.away = away);
+        self.with(|world| world.away = away.then_some(RequestFault::Away));
+    }
+
+    /// A proxy answers for the server with this code.
+    pub(super) fn go_away_behind_proxy(&self, code: u16) {
+        self.with(|world| world.away = Some(RequestFault::Proxy(code)));
     }
 
     pub(super) fn client(&self) -> kube::Client {
@@ -148,9 +163,14 @@ impl FakeStatusApiState {
         let fault = self
             .faults
             .pop_front()
-            .or(self.away.then_some(RequestFault::Away));
+            .or(self.broken.get(name).copied().map(RequestFault::Status))
+            .or(self.away);
         match fault {
             Some(RequestFault::Away) => return Err(std::io::Error::other("nobody there")),
+            Some(RequestFault::Proxy(code)) => {
+                let page = Response::builder().status(code);
+                return Ok(page.body(Body::from(b"<html>".to_vec())).unwrap());
+            }
             Some(RequestFault::Busy(seconds)) => return Ok(refusal(429, seconds)),
             Some(RequestFault::Status(code)) => return Ok(refusal(code, 0)),
             None => {}
