@@ -516,5 +516,7 @@ fn pod_ranges(node: &v1::Node) -> String {
 fn object_ttl(node: &v1::Node) -> Option<Duration> {
     let annotations = node.metadata.annotations.as_ref()?;
     let seconds = annotations.get("node.alpha.kubernetes.io/ttl")?;
-    seconds.parse().ok().map(Duration::from_secs)
+    let seconds: i64 = seconds.parse().ok()?;
+    // As upstream, an object is kept for no time at all where the annotation is negative.
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }

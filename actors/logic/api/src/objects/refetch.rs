@@ -3,13 +3,17 @@
 //! Upstream: pkg/kubelet/util/manager/cache_based_manager.go, pkg/kubelet/token/token_manager.go,
 //! pkg/volume/csi/csi_attacher.go (1.36).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::credentials::ServiceAccountToken;
 use super::object::ApiObject;
 use crate::objects::ObjectRequest;
+use crate::quantity::bytes;
 
 /// client-go's first wait after a request that failed, and its longest.
 const FAILED_BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));
@@ -17,6 +21,8 @@ const FAILED_BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Durati
 const REFUSED_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// An object that is expected soon: upstream's first and longest wait for an attachment.
 const PENDING_BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(7));
+/// A claim that asks for more than its volume has: the controller is at work.
+const GROWING_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// A ConfigMap or Secret that does not exist (yet).
 const ABSENT_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Upstream's `defaultTTL`, for a node that does not say its own.
@@ -53,6 +59,8 @@ pub enum FetchOutcome {
     Found,
     /// It is there, but not yet as a pod needs it.
     Pending,
+    /// A bound claim that asks for more than its volume has.
+    Growing,
     Absent,
     Refused,
     /// No response, or an invalid one.
@@ -65,10 +73,8 @@ pub fn outcome(found: Option<&ApiObject>) -> FetchOutcome {
         return FetchOutcome::Absent;
     };
     let is_ready = match object {
-        ApiObject::Claim(claim) => {
-            let status = claim.status.as_ref();
-            status.and_then(|status| status.phase.as_deref()) == Some("Bound")
-        }
+        ApiObject::Claim(claim) if is_growing(claim) => return FetchOutcome::Growing,
+        ApiObject::Claim(claim) => is_bound(claim),
         ApiObject::VolumeAttachment(found) => {
             let status = found.status.as_ref();
             status.is_some_and(|status| status.attached)
@@ -88,6 +94,24 @@ pub fn outcome(found: Option<&ApiObject>) -> FetchOutcome {
     }
 }
 
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    let status = claim.status.as_ref();
+    status.and_then(|status| status.phase.as_deref()) == Some("Bound")
+}
+
+fn is_growing(claim: &PersistentVolumeClaim) -> bool {
+    let storage = |amounts: Option<&BTreeMap<String, Quantity>>| {
+        amounts.and_then(|amounts| bytes(amounts.get("storage")))
+    };
+    let spec = claim.spec.as_ref();
+    let resources = spec.and_then(|spec| spec.resources.as_ref());
+    let asked = storage(resources.and_then(|resources| resources.requests.as_ref()));
+    let status = claim.status.as_ref();
+    let has = storage(status.and_then(|status| status.capacity.as_ref()));
+    let grows = asked.zip(has).is_some_and(|(asked, has)| asked > has);
+    is_bound(claim) && grows
+}
+
 impl RefetchSchedule {
     /// How long after this outcome, of `times` in a row, it is asked for again; never is none.
     pub fn wait(
@@ -100,6 +124,7 @@ impl RefetchSchedule {
             FetchOutcome::Failed => Some(doubled(FAILED_BACKOFF, times)),
             FetchOutcome::Refused => Some(doubled(REFUSED_BACKOFF, times)),
             FetchOutcome::Pending => Some(doubled(PENDING_BACKOFF, times)),
+            FetchOutcome::Growing => Some(doubled(GROWING_BACKOFF, times)),
             FetchOutcome::Absent => Some(match wanted {
                 ObjectRequest::ConfigMap(_) | ObjectRequest::Secret(_) => {
                     doubled(ABSENT_BACKOFF, times)
@@ -125,10 +150,9 @@ impl RefetchSchedule {
             ObjectRequest::ConfigMap(_) | ObjectRequest::Secret(_) => {
                 Some(self.period.max(self.keep()))
             }
-            // It may have been expanded.
-            ObjectRequest::Claim(_) | ObjectRequest::PersistentVolume(_) => {
-                Some(self.period * 3 / 2)
-            }
+            // Fetched only where a watch is refused. An expansion begins with the claim, so the claim is fetched oftener.
+            ObjectRequest::Claim(_) => Some(self.period / 2),
+            ObjectRequest::PersistentVolume(_) => Some(self.period * 3 / 2),
             // Attached: the next pod that needs it asks again.
             ObjectRequest::VolumeAttachment(_)
             | ObjectRequest::RuntimeClass(_)
@@ -235,6 +259,7 @@ mod tests {
             FetchOutcome::Refused,
             FetchOutcome::Absent,
             FetchOutcome::Pending,
+            FetchOutcome::Growing,
         ];
         for wanted in every_kind() {
             for outcome in bad {
@@ -258,8 +283,26 @@ mod tests {
     fn a_claim_is_looked_at_again_and_an_attachment_that_stands_is_not() {
         let cadence = cadence(ChangeDetection::Watch, None);
         let found = |wanted: &ObjectRequest| cadence.wait(wanted, FetchOutcome::Found, 9);
-        assert_eq!(found(&every_kind()[2]), Some(90 * SECOND));
+        assert_eq!(found(&every_kind()[2]), Some(30 * SECOND));
+        assert_eq!(found(&every_kind()[3]), Some(90 * SECOND));
         assert_eq!(found(&every_kind()[4]), None);
+    }
+
+    #[test]
+    fn a_claim_that_asks_for_more_than_its_volume_has_is_growing() {
+        let claim = |phase: &str, has: &str| {
+            let text = format!(
+                "{{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {{name: a}}, \
+                 spec: {{resources: {{requests: {{storage: 2Gi}}}}}}, \
+                 status: {{phase: {phase}, capacity: {{storage: {has}}}}}}}"
+            );
+            let found = parse(text.as_bytes()).objects.claims.into_values().next();
+            outcome(found.map(ApiObject::Claim).as_ref())
+        };
+        assert_eq!(claim("Bound", "1Gi"), FetchOutcome::Growing);
+        assert_eq!(claim("Bound", "2048Mi"), FetchOutcome::Found);
+        assert_eq!(claim("Bound", "3Gi"), FetchOutcome::Found);
+        assert_eq!(claim("Lost", "1Gi"), FetchOutcome::Pending);
     }
 
     #[test]

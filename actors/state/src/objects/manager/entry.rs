@@ -9,6 +9,7 @@ use logic_api::objects::{
 };
 
 use super::Msg;
+use super::fetching::FetchMode;
 use super::progress::CertificateProgress;
 
 /// Whether the API server has answered since the object was requested, or since a pod came that needs a new answer.
@@ -32,6 +33,8 @@ pub(super) struct ObjectEntry {
     /// The task under way.
     pub(super) asking: Option<TaskId>,
     pub(super) generation: u64,
+    /// How it was requested last.
+    pub(super) mode: FetchMode,
     /// The task under way may answer too early for a pod that came meanwhile: ask again after it.
     pub(super) again: bool,
     pub(super) timer: Option<TimerId>,

@@ -15,7 +15,7 @@ use logic_api::objects::{
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-use super::entry::ResponseState;
+use super::entry::{ObjectEntry, ResponseState};
 use super::fetch_request::{FetchRequest, FetchStream, ResponseContent, fetched, spread};
 use super::tokens::TokenFreshness;
 use super::{Msg, ObjectManager, tokens, trust_bundles};
@@ -38,10 +38,37 @@ impl std::fmt::Debug for ObjectResponse {
     }
 }
 
-#[derive(Clone, Copy)]
-enum FetchMode {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum FetchMode {
     Followed,
+    #[default]
     Fetched,
+}
+
+/// A kind of objects that upstream's node authorizer lets a node get and not watch; other authorizers may permit both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum UnwatchableKind {
+    Claims,
+    PersistentVolumes,
+}
+
+impl UnwatchableKind {
+    fn of(wanted: &ObjectRequest) -> Option<UnwatchableKind> {
+        match wanted {
+            ObjectRequest::Claim(_) => Some(UnwatchableKind::Claims),
+            ObjectRequest::PersistentVolume(_) => Some(UnwatchableKind::PersistentVolumes),
+            ObjectRequest::ConfigMap(_)
+            | ObjectRequest::Secret(_)
+            | ObjectRequest::RuntimeClass(_)
+            | ObjectRequest::Service(_)
+            | ObjectRequest::Services(_)
+            | ObjectRequest::CsiDrivers
+            | ObjectRequest::TrustBundles
+            | ObjectRequest::VolumeAttachment(_)
+            | ObjectRequest::Token(_)
+            | ObjectRequest::Certificate(_) => None,
+        }
+    }
 }
 
 pub(super) trait WatchableResource:
@@ -133,11 +160,52 @@ impl ObjectManager {
             | ObjectRequest::Services(_)
             | ObjectRequest::CsiDrivers
             | ObjectRequest::TrustBundles => true,
-            ObjectRequest::Claim(_)
-            | ObjectRequest::PersistentVolume(_)
-            | ObjectRequest::VolumeAttachment(_)
+            ObjectRequest::Claim(_) => !self.unwatchable.contains(&UnwatchableKind::Claims),
+            ObjectRequest::PersistentVolume(_) => {
+                let kind = UnwatchableKind::PersistentVolumes;
+                !self.unwatchable.contains(&kind)
+            }
+            ObjectRequest::VolumeAttachment(_)
             | ObjectRequest::Token(_)
             | ObjectRequest::Certificate(_) => false,
+        }
+    }
+
+    /// Whether a watch was refused: objects of this kind are fetched from now on.
+    fn is_watch_refused(
+        &mut self,
+        wanted: &ObjectRequest,
+        said: &Result<ResponseContent, ApiError>,
+    ) -> bool {
+        let entry = self.entries.get(wanted);
+        let is_followed = entry.is_some_and(|entry| entry.mode == FetchMode::Followed);
+        let (true, Err(ApiError::Forbidden { .. })) = (is_followed, said) else {
+            return false;
+        };
+        let Some(kind) = UnwatchableKind::of(wanted) else {
+            return false;
+        };
+        if self.unwatchable.insert(kind) {
+            tracing::info!("{kind:?} may not be watched by this node and are fetched instead");
+        }
+        true
+    }
+
+    /// Requests the volume of a claim that grows: it is larger before the claim says so.
+    fn look_at_volume(&mut self, claim: &ObjectRequest, ctx: &mut Context<Msg>) {
+        let objects = self.entries.get(claim).map(|entry| entry.objects.values());
+        let volume = objects.into_iter().flatten().find_map(|object| {
+            let ApiObject::Claim(claim) = object else {
+                return None;
+            };
+            claim.spec.as_ref()?.volume_name.clone()
+        });
+        let Some(volume) = volume.map(ObjectRequest::PersistentVolume) else {
+            return;
+        };
+        let is_idle = |entry: &ObjectEntry| entry.asking.is_none();
+        if !self.is_followed(&volume) && self.entries.get(&volume).is_some_and(is_idle) {
+            self.ask(&volume, ctx);
         }
     }
 
@@ -147,12 +215,14 @@ impl ObjectManager {
             return;
         }
         let way = self.fetch_request(wanted);
+        let mode = self.fetch_mode(wanted);
         let Some(entry) = self.entries.get_mut(wanted) else {
             return;
         };
         self.generation += 1;
         self.requests += 1;
         entry.generation = self.generation;
+        entry.mode = mode;
         entry.again = false;
         if let Some(task) = entry.asking.take() {
             ctx.abort(task);
@@ -174,12 +244,16 @@ impl ObjectManager {
         entry.asking = Some(task);
     }
 
-    fn fetch_request(&self, wanted: &ObjectRequest) -> FetchRequest {
-        let api = self.peers.api.clone();
-        let manner = match self.is_followed(wanted) {
+    fn fetch_mode(&self, wanted: &ObjectRequest) -> FetchMode {
+        match self.is_followed(wanted) {
             true => FetchMode::Followed,
             false => FetchMode::Fetched,
-        };
+        }
+    }
+
+    fn fetch_request(&self, wanted: &ObjectRequest) -> FetchRequest {
+        let api = self.peers.api.clone();
+        let manner = self.fetch_mode(wanted);
         match wanted {
             ObjectRequest::ConfigMap((namespace, name)) => {
                 let api = Api::namespaced(api, namespace);
@@ -236,6 +310,12 @@ impl ObjectManager {
             return;
         }
         entry.asking = None;
+        if self.is_watch_refused(&wanted, &said) {
+            return self.ask(&wanted, ctx);
+        }
+        let Some(entry) = self.entries.get_mut(&wanted) else {
+            return;
+        };
         let before = entry.trouble.take();
         let (outcome, differs) = match said {
             Ok(ResponseContent::Objects(event)) => {
@@ -271,6 +351,9 @@ impl ObjectManager {
         }
         if differs || is_news {
             self.publish_soon(ctx);
+        }
+        if outcome == FetchOutcome::Growing {
+            self.look_at_volume(&wanted, ctx);
         }
     }
 
@@ -377,6 +460,7 @@ fn is_answer(wanted: &ObjectRequest, outcome: FetchOutcome) -> bool {
             _,
             FetchOutcome::Found
             | FetchOutcome::Pending
+            | FetchOutcome::Growing
             | FetchOutcome::Absent
             | FetchOutcome::Refused,
         ) => true,

@@ -47,6 +47,7 @@ use tokio::sync::Semaphore;
 
 use self::entry::{ObjectEntry, ResponseState};
 pub use self::fetching::ObjectResponse;
+use self::fetching::UnwatchableKind;
 use super::{ObjectStore, StoreWriter};
 use crate::events::Recorder;
 
@@ -186,6 +187,8 @@ struct Consumer {
 pub struct ObjectManager {
     peers: Peers,
     cadence: RefetchSchedule,
+    /// The kinds of objects that the API server does not let this node watch: they are fetched.
+    unwatchable: BTreeSet<UnwatchableKind>,
     asking: IssuancePolicy,
     node_name: String,
     /// The UID of the node's object, once that is known.
@@ -270,6 +273,7 @@ impl ObjectManager {
                 period: rules.period,
                 ttl: None,
             },
+            unwatchable: BTreeSet::new(),
             asking: rules.asking,
             node_name: rules.node_name,
             node_uid: None,

@@ -58,9 +58,82 @@ fn a_claim_is_asked_for_until_it_is_bound_and_then_its_volume_and_attachment() {
         rig.script.forget();
         rig.pass(10 * MINUTE).await;
         assert_eq!(rig.script.heard("volumeattachments"), 0);
-        // It may have grown: claim and volume are looked at again, at leisure.
+        // They are watched, and a watch is renewed every few minutes.
         let asked = rig.script.heard("persistentvolume");
-        assert!((8..16).contains(&asked), "{asked}");
+        assert!(asked <= 6, "{asked}");
+    });
+}
+
+/// The sizes of the claim and of its volume as the controller changes them: first what is wanted, then the volume.
+fn sized(wanted: &str, volume_has: &str) -> (Value, Value) {
+    let mut grown = claim("Bound");
+    grown["spec"]["resources"] = json!({"requests": {"storage": wanted}});
+    grown["status"]["capacity"] = json!({"storage": "1Gi"});
+    let mut with = volume();
+    with["spec"]["capacity"] = json!({"storage": volume_has});
+    (grown, with)
+}
+
+impl Rig {
+    fn put_sized(&self, wanted: &str, volume_has: &str) {
+        let (claim, volume) = sized(wanted, volume_has);
+        self.script.put(CLAIM, claim);
+        self.script.put(VOLUME, volume);
+    }
+
+    /// The volume's size as pods' volumes are resolved with it.
+    fn volume_size(&self) -> Option<String> {
+        let volume = self.store.persistent_volume("pv")?;
+        let capacity = volume.spec.as_ref()?.capacity.as_ref()?;
+        Some(capacity.get("storage")?.0.clone())
+    }
+}
+
+#[test]
+fn a_volume_that_grew_is_seen_at_once_where_it_may_be_watched() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.put_sized("1Gi", "1Gi");
+        rig.pods(&[&claiming("a")]).await;
+        assert_eq!(rig.volume_size().as_deref(), Some("1Gi"));
+        rig.put_sized("2Gi", "2Gi");
+        rig.settle().await;
+        assert_eq!(rig.volume_size().as_deref(), Some("2Gi"));
+        let claim = rig.store.claim("apps", "data").unwrap();
+        let asked = claim.spec.as_ref().unwrap().resources.as_ref().unwrap();
+        assert_eq!(asked.requests.as_ref().unwrap()["storage"].0, "2Gi");
+    });
+}
+
+/// Upstream's node authorizer lets a node get the claims and volumes of its pods, and nothing else.
+#[test]
+fn claims_that_may_not_be_watched_are_got_again_and_a_growing_one_soon() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.script.only_get("persistentvolumeclaims");
+        rig.script.only_get("persistentvolumes");
+        rig.put_sized("1Gi", "1Gi");
+        rig.pods(&[&claiming("a")]).await;
+        assert!(rig.is_supplied("a"));
+        assert_eq!(rig.volume_size().as_deref(), Some("1Gi"));
+        rig.script.forget();
+        rig.pass(10 * MINUTE).await;
+        for listed in ["persistentvolumeclaims?", "persistentvolumes?"] {
+            assert_eq!(rig.script.heard(listed), 0, "refused once is refused");
+        }
+        let (claims, volumes) = ("persistentvolumeclaims", "persistentvolumes/");
+        let asked = (rig.script.heard(claims), rig.script.heard(volumes));
+        assert!((16..=20).contains(&asked.0), "{asked:?}");
+        assert!((5..=7).contains(&asked.1), "{asked:?}");
+
+        rig.put_sized("2Gi", "1Gi");
+        rig.pass(40 * Duration::from_secs(1)).await;
+        rig.script.forget();
+        rig.put_sized("2Gi", "2Gi");
+        rig.pass(30 * Duration::from_secs(1)).await;
+        assert_eq!(rig.volume_size().as_deref(), Some("2Gi"));
+        let asked = rig.script.heard(claims);
+        assert!((1..=8).contains(&asked), "{asked}");
     });
 }
 

@@ -255,6 +255,7 @@ fn a_pod_that_comes_after_an_object_was_found_absent_makes_it_looked_for_again()
 fn a_fetched_object_is_fetched_again_for_a_new_pod_and_after_a_while() {
     for (detection, ttl, every) in [
         (ChangeDetection::Get, None, MINUTE),
+        (ChangeDetection::Cache, Some(Duration::ZERO), MINUTE),
         (ChangeDetection::Cache, None, MINUTE),
         (ChangeDetection::Cache, Some(5 * MINUTE), 5 * MINUTE),
     ] {

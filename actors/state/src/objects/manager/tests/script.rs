@@ -31,6 +31,8 @@ struct ScriptedApiState {
     heard: Vec<String>,
     /// By a part of the path: the code and the words.
     refused: BTreeMap<String, (u16, String)>,
+    /// Ends of paths whose objects may be got and neither listed nor watched.
+    unwatchable: Vec<String>,
     /// By a part of the path: never answered.
     stuck: Vec<String>,
     away: bool,
@@ -102,6 +104,11 @@ impl ScriptedApi {
     pub(super) fn refuse(&self, part: &str, code: u16, words: &str) {
         let refusal = (code, words.to_owned());
         self.state().refused.insert(part.to_owned(), refusal);
+    }
+
+    /// Lets objects of this plural be got, and neither listed nor watched: upstream's node authorizer.
+    pub(super) fn only_get(&self, plural: &str) {
+        self.state().unwatchable.push(format!("/{plural}"));
     }
 
     pub(super) fn allow(&self, part: &str) {
@@ -210,6 +217,16 @@ impl ScriptedApi {
         if let Some((_, (code, words))) = refused {
             return Ok(status(*code, words));
         }
+        if state
+            .unwatchable
+            .iter()
+            .any(|plural| path.ends_with(plural))
+        {
+            return Ok(status(
+                403,
+                "a node can only get individual resources of this type",
+            ));
+        }
         Ok(match () {
             () if method == "POST" && path.ends_with("/token") => state.token(&path, &body),
             () if method == "POST" => {
@@ -241,6 +258,8 @@ impl ScriptedApiState {
             "csidrivers",
             "clustertrustbundles",
             "podcertificaterequests",
+            "persistentvolumeclaims",
+            "persistentvolumes",
         ]
         .contains(&last)
     }
