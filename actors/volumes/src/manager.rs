@@ -199,7 +199,11 @@ impl VolumeManager {
         }
         // The plan may have released volumes that are in use no longer.
         self.report_in_use();
-        self.wake_at(plan.wake, ctx);
+        let overdue = self.world.mark_overdue(ctx.now(), ctx.timestamp());
+        if self.world.take_overdue_change() {
+            self.report_stuck();
+        }
+        self.wake_at(plan.wake.into_iter().chain(overdue).min(), ctx);
         self.record_events(ctx);
         for uid in self.world.take_touched_pods() {
             self.answer(&uid, ctx);
@@ -233,11 +237,12 @@ impl VolumeManager {
         (reason, message): (&str, String),
         ctx: &Context<Msg>,
     ) {
-        let Some(wanting) = self.pods.get(uid) else {
+        let mounted = self.pods.get(uid).map(|wanting| &wanting.pod);
+        let Some(pod) = mounted.or_else(|| self.releases.pod(uid)) else {
             tracing::info!(pod = %uid, reason, "{message}");
             return;
         };
-        let object = InvolvedObject::pod(&wanting.pod, None);
+        let object = InvolvedObject::pod(pod, None);
         let recorder = &self.peers.recorder;
         recorder.record(ctx.timestamp(), r#type, object, reason, message);
     }

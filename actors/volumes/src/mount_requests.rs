@@ -34,6 +34,8 @@ struct MountWaiter {
 #[derive(Debug, Default)]
 pub(super) struct ReleaseRequests {
     waiting: BTreeMap<PodUid, ReleaseWaiter>,
+    /// The pods whose volumes are being unmounted, for their events.
+    pods: BTreeMap<PodUid, Arc<Pod>>,
     /// Tells the timer of a request from that of an earlier one for the same pod.
     turn: u64,
 }
@@ -46,6 +48,12 @@ struct ReleaseWaiter {
     timer: TimerId,
 }
 
+impl ReleaseRequests {
+    pub(super) fn pod(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
+        self.pods.get(uid)
+    }
+}
+
 impl VolumeManager {
     pub(super) fn request_mount(
         &mut self,
@@ -56,6 +64,7 @@ impl VolumeManager {
     ) {
         let uid = pod.uid();
         let (turn, timer) = self.start_timeout(&uid, within, ctx);
+        self.releases.pods.remove(&uid);
         let earlier = self.pods.remove(&uid);
         let mut resolving = ResolveState::default();
         if let Some(earlier) = earlier {
@@ -79,7 +88,9 @@ impl VolumeManager {
         reply: Reply<Result<(), NotReleased>>,
         ctx: &mut Context<Msg>,
     ) {
-        self.forget(&uid, ctx);
+        if let Some(pod) = self.forget(&uid, ctx) {
+            self.releases.pods.insert(uid.clone(), pod);
+        }
         self.world.release(&uid);
         let (turn, timer) = self.start_timeout(&uid, within, ctx);
         let releaser = ReleaseWaiter { reply, turn, timer };
@@ -104,19 +115,23 @@ impl VolumeManager {
         )
     }
 
-    fn forget(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+    /// Ends a pod's request; returns the pod if there was one.
+    fn forget(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) -> Option<Arc<Pod>> {
         self.resolving.forget(uid);
-        if let Some(wanting) = self.pods.remove(uid) {
-            answer_waiter(wanting.waiter, Err(NotMounted::Released), ctx);
-            wanting.resolving.end(ctx);
-        }
+        let wanting = self.pods.remove(uid)?;
+        answer_waiter(wanting.waiter, Err(NotMounted::Released), ctx);
+        wanting.resolving.end(ctx);
+        Some(wanting.pod)
     }
 
     /// Drops the requests of pods that the pod manager does not know.
     pub(super) fn set_known_pods(&mut self, known: BTreeSet<PodUid>, ctx: &mut Context<Msg>) {
         let gone = self.pods.keys().filter(|uid| !known.contains(*uid));
         let gone: Vec<PodUid> = gone.cloned().collect();
-        gone.iter().for_each(|uid| self.forget(uid, ctx));
+        for uid in &gone {
+            self.forget(uid, ctx);
+        }
+        self.releases.pods.retain(|uid, _| known.contains(uid));
         metrics::sweep();
         self.world.pods(known);
     }
@@ -159,10 +174,11 @@ impl VolumeManager {
         {
             answer_waiter(wanting.waiter.take(), Ok(mounted), ctx);
         }
-        if self.releases.waiting.contains_key(uid)
-            && self.world.is_released(uid)
-            && let Some(releaser) = self.releases.waiting.remove(uid)
-        {
+        if !self.world.is_released(uid) {
+            return;
+        }
+        self.releases.pods.remove(uid);
+        if let Some(releaser) = self.releases.waiting.remove(uid) {
             ctx.cancel(releaser.timer);
             releaser.reply.send(Ok(()));
         }

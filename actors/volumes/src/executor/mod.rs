@@ -155,7 +155,7 @@ impl VolumeManager {
             ctx.timestamp(),
             EventType::Warning,
             node,
-            "VolumeStuck",
+            event_reasons::VOLUME_STUCK,
             text,
         );
         if let Some(host) = self.peers.hosts.get(plugin.name())

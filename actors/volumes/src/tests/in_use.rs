@@ -10,8 +10,8 @@ use logic_volumes::resolve::expansion::{PvcGrowth, ResizeOutcome};
 
 use super::*;
 
-const CLAIM: (&str, &str) = ("data", "persistentVolumeClaim: {claimName: data}");
-const ID: &str = "kubernetes.io/csi/d.example.com^h";
+pub(super) const CLAIM: (&str, &str) = ("data", "persistentVolumeClaim: {claimName: data}");
+pub(super) const ID: &str = "kubernetes.io/csi/d.example.com^h";
 
 /// What the volume manager reports.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -22,14 +22,14 @@ enum Report {
 }
 
 /// Inboxes of the actors that report to the API server.
-struct FakeCluster {
+pub(super) struct FakeCluster {
     node: Inbox<Report>,
     csi_node: Inbox<Report>,
     claims: Inbox<Report>,
     object: watch::Sender<Option<Arc<Node>>>,
 }
 
-async fn within(objects: &str) -> (Rig, FakeCluster) {
+pub(super) async fn within(objects: &str) -> (Rig, FakeCluster) {
     start(objects, None).await
 }
 
@@ -75,7 +75,7 @@ impl FakeCluster {
     }
 
     /// The volumes reported as stuck.
-    fn stuck(&mut self) -> Vec<Vec<String>> {
+    pub(super) fn stuck(&mut self) -> Vec<Vec<String>> {
         let stuck = |msg| {
             let Report::Fact(NodeFact::Stuck(stuck)) = msg else {
                 return None;
@@ -113,7 +113,7 @@ fn csi(ids: &BTreeSet<VolumeId>) -> String {
 }
 
 /// A claim whose volume has `size`, with `claimed` as the capacity in its status.
-fn objects(size: &str, claimed: &str, attach: bool) -> String {
+pub(super) fn objects(size: &str, claimed: &str, attach: bool) -> String {
     let attachment = attachment_name("h", "d.example.com", "edge");
     format!(
         "

@@ -3,6 +3,7 @@
 mod drivers;
 mod in_use;
 mod lives;
+mod overdue;
 mod subpaths;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use logic_api::types::PodUid;
 
-use super::operation::OperationTarget;
+use super::operation::{OperationTarget, VolumeOperation};
+use super::overdue::DriverCall;
 use crate::{Volume, VolumeSource};
 
 const MAX_ACTIVE: usize = 64;
@@ -58,10 +59,19 @@ pub(super) struct SlotRequest {
     pub(super) pod: Option<PodUid>,
 }
 
+/// One running operation, with the slots that it holds.
+#[derive(Debug)]
+pub(super) struct RunningOperation {
+    claim: SlotRequest,
+    pub(super) since: Instant,
+    /// None where no driver is called.
+    pub(super) call: Option<DriverCall>,
+}
+
 /// The running operations.
 #[derive(Debug, Default)]
 pub(super) struct RunningOperations {
-    running: BTreeMap<OperationTarget, (SlotRequest, Instant)>,
+    running: BTreeMap<OperationTarget, RunningOperation>,
     lanes: BTreeMap<ConcurrencyGroup, usize>,
     pods: BTreeMap<PodUid, usize>,
 }
@@ -83,7 +93,7 @@ impl FreeSlots {
 impl RunningOperations {
     pub(super) fn places(&self, now: Instant) -> FreeSlots {
         let fresh = || {
-            let ends = self.running.values().map(|(_, since)| *since + SLOW_AFTER);
+            let ends = self.running.values().map(|one| one.since + SLOW_AFTER);
             ends.filter(|end| now < *end)
         };
         let left = MAX_ACTIVE.saturating_sub(fresh().count());
@@ -96,8 +106,8 @@ impl RunningOperations {
     /// Takes a slot if there is one; returns whether it did.
     pub(super) fn begin(
         &mut self,
-        subject: &OperationTarget,
-        claim: &SlotRequest,
+        task: &VolumeOperation,
+        claim: SlotRequest,
         places: &mut FreeSlots,
         now: Instant,
     ) -> bool {
@@ -112,24 +122,37 @@ impl RunningOperations {
         if let Some(pod) = &claim.pod {
             *self.pods.entry(pod.clone()).or_default() += 1;
         }
-        self.running.insert(subject.clone(), (claim.clone(), now));
+        let running = RunningOperation {
+            call: DriverCall::of(task, &claim.lane),
+            claim,
+            since: now,
+        };
+        self.running.insert(task.subject(), running);
         true
     }
 
-    /// Whether it was under way.
-    pub(super) fn end(&mut self, subject: &OperationTarget) -> bool {
-        let Some((claim, _)) = self.running.remove(subject) else {
-            return false;
-        };
-        leave(&mut self.lanes, &claim.lane);
-        if let Some(pod) = &claim.pod {
+    /// Frees the slots of an operation; none if it was not under way.
+    pub(super) fn end(&mut self, subject: &OperationTarget) -> Option<RunningOperation> {
+        let ended = self.running.remove(subject)?;
+        leave(&mut self.lanes, &ended.claim.lane);
+        if let Some(pod) = &ended.claim.pod {
             leave(&mut self.pods, pod);
         }
-        true
+        Some(ended)
     }
 
-    pub(super) fn is_running(&self, subject: &OperationTarget) -> bool {
-        self.running.contains_key(subject)
+    pub(super) fn of(&self, subject: &OperationTarget) -> Option<&RunningOperation> {
+        self.running.get(subject)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &RunningOperation> {
+        self.running.values()
+    }
+
+    pub(super) fn iter_mut(
+        &mut self,
+    ) -> impl Iterator<Item = (&OperationTarget, &mut RunningOperation)> {
+        self.running.iter_mut()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -20,6 +20,7 @@ mod decide;
 mod desired_state;
 mod events;
 mod operation;
+mod overdue;
 mod queue;
 mod reconstruct;
 mod results;
@@ -96,6 +97,8 @@ struct ReconcileOutput {
     touched: BTreeSet<PodUid>,
     /// Pods that waited for a volume which another pod left.
     unblocked: BTreeSet<PodUid>,
+    /// Whether a call became overdue, or an overdue one was answered.
+    overdue_changed: bool,
 }
 
 /// The operations to start, and when to plan again if nothing happens before.
@@ -133,7 +136,7 @@ impl StateOfWorld {
                 ReconcileDecision::Rest => self.queue.remove(place),
                 ReconcileDecision::Wait(until) => earlier(&mut plan.wake, until),
                 ReconcileDecision::Do(task, claim) => {
-                    if self.running.begin(&subject, &claim, &mut places, now) {
+                    if self.running.begin(&task, claim, &mut places, now) {
                         self.queue.remove(place);
                         self.begin(&task);
                         plan.tasks.push(*task);

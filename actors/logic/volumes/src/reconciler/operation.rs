@@ -219,6 +219,13 @@ fn for_volume(volume: &Volume) -> Duration {
         | VolumeKind::DownwardApi
         | VolumeKind::Image => return LOCAL_TIMEOUT,
     };
-    let walked = volume.ownership.is_some() && volume.access == VolumeAccess::ReadWrite;
-    if walked { OWNERSHIP_TIMEOUT } else { files }
+    match changes_ownership(volume) {
+        true => OWNERSHIP_TIMEOUT,
+        false => files,
+    }
+}
+
+/// Whether a mount may end with a walk over all files of the volume, to change their group.
+pub(super) fn changes_ownership(volume: &Volume) -> bool {
+    volume.ownership.is_some() && volume.access == VolumeAccess::ReadWrite
 }

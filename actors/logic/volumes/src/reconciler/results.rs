@@ -24,10 +24,11 @@ impl StateOfWorld {
     /// A task that a plan asked for came to an end.
     pub fn finish(&mut self, task: &VolumeOperation, ending: OperationResult, now: Instant) {
         let subject = task.subject();
-        if !self.running.end(&subject) {
+        let Some(ended) = self.running.end(&subject) else {
             debug_assert!(false, "{task:?} was not under way");
             return;
-        }
+        };
+        self.output.overdue_changed |= ended.is_overdue();
         if let Some(shared) = task.volume().and_then(|id| self.shared.get_mut(id)) {
             shared.busy = PendingOperation::No;
         }
@@ -245,8 +246,13 @@ impl StateOfWorld {
                 volume: Some(volume.clone()),
             });
         }
-        let users = shared.users.clone();
-        for place in users {
+        self.tell_stage_waiters(&volume.id, message);
+    }
+
+    /// Tells the pods that wait for a volume to be staged why it is not.
+    pub(super) fn tell_stage_waiters(&mut self, id: &VolumeId, message: &str) {
+        let users = self.shared.get(id).map(|shared| shared.users.clone());
+        for place in users.into_iter().flatten() {
             let waits = self
                 .mount(&place)
                 .is_some_and(|mount| mount.want.is_some() && mount.done().is_none());
@@ -295,10 +301,7 @@ impl StateOfWorld {
         size: u64,
         (message, trace): (&str, FailureEffect),
     ) {
-        let first = self
-            .mount(place)
-            .and_then(|mount| mount.done())
-            .is_some_and(|done| !done.ready);
+        let first = self.is_expanded_at_mount(place);
         let refused = match trace {
             FailureEffect::Nothing => Some(ExpansionRefusal::InUse),
             FailureEffect::Refusal => Some(ExpansionRefusal::Size(size)),
@@ -320,6 +323,12 @@ impl StateOfWorld {
         };
         let event = event_reasons::failed(operation, place.mode, &place.folder, message);
         self.tell(&place.uid, EventLevel::Warning, event);
+    }
+
+    /// Whether the pod does not start before the volume is expanded.
+    pub(super) fn is_expanded_at_mount(&self, place: &MountPoint) -> bool {
+        let done = self.mount(place).and_then(|mount| mount.done());
+        done.is_some_and(|done| !done.ready)
     }
 
     fn accept_current_size(&mut self, place: &MountPoint) {
@@ -363,7 +372,7 @@ impl StateOfWorld {
         }
     }
 
-    fn tell(&mut self, uid: &PodUid, weight: EventLevel, told: VolumeEvent) {
+    pub(super) fn tell(&mut self, uid: &PodUid, weight: EventLevel, told: VolumeEvent) {
         self.output.events.push(PodVolumeEvent {
             uid: uid.clone(),
             weight,

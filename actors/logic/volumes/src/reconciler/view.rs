@@ -178,13 +178,13 @@ impl StateOfWorld {
         })
     }
 
-    /// The stuck operations, each with its volume's name.
+    /// The stuck operations and the overdue calls of drivers, each with its volume's name.
     pub fn stuck(&self) -> Vec<String> {
         let stuck = self.shared.iter().filter_map(|(id, shared)| {
             let stuck = shared.stuck.as_ref()?;
             Some(format!("{id}: {}", stuck.message))
         });
-        stuck.collect()
+        stuck.chain(self.overdue()).collect()
     }
 
     /// Whether a thread of a plugin's process is stuck in an operation on this volume.
@@ -228,7 +228,7 @@ impl StateOfWorld {
         }
         let unused = self.shared.iter();
         let unused = unused.filter(|(_, shared)| shared.users.is_empty());
-        rows.extend(unused.map(|(id, shared)| left_over(id, shared)));
+        rows.extend(unused.map(|(id, shared)| self.left_over(id, shared)));
         rows
     }
 
@@ -240,20 +240,21 @@ impl StateOfWorld {
     ) -> VolumeRow {
         let shared = self.shared.get(&mount.id);
         let stuck = shared.and_then(|shared| shared.stuck.as_ref());
-        let running = self
-            .running
-            .is_running(&OperationTarget::Mount(place.clone()));
+        let running = self.running.of(&OperationTarget::Mount(place.clone()));
+        let staging = self.running.of(&OperationTarget::Volume(mount.id.clone()));
+        let mut overdue = [running, staging].into_iter().flatten();
         let state = match (&mount.actual, &mount.want) {
             _ if stuck.is_some() => "Stuck",
             (MountState::Mounted(done), Some(_)) if done.ready => "Mounted",
             (MountState::Mounted(_) | MountState::Uncertain, Some(_)) => "Mounting",
-            (MountState::Absent, Some(_)) if running => "Mounting",
+            (MountState::Absent, Some(_)) if running.is_some() => "Mounting",
             (MountState::Absent, _) => "Waiting",
             (_, None) if pod.demand == PodDemand::Unknown => "Left over",
             (_, None) => "Unmounting",
         };
         let whys = [
             stuck.map(|stuck| stuck.message.clone()),
+            overdue.find_map(|running| running.why_overdue()),
             Some(mount.why.clone()),
             shared.map(|shared| shared.why.clone()),
         ];
@@ -268,6 +269,31 @@ impl StateOfWorld {
             path: mount
                 .done()
                 .map(|done| done.path.clone())
+                .unwrap_or_default(),
+        }
+    }
+
+    fn left_over(&self, id: &VolumeId, shared: &SharedVolume) -> VolumeRow {
+        let state = match (shared.stuck.is_some(), shared.stage) {
+            (true, _) => "Stuck",
+            (false, StageState::Found) => "Left over",
+            (false, StageState::Absent | StageState::Uncertain | StageState::Staged) => {
+                "Unmounting"
+            }
+        };
+        let running = self.running.of(&OperationTarget::Volume(id.clone()));
+        let overdue = running.and_then(|running| running.why_overdue());
+        VolumeRow {
+            uid: PodUid::default(),
+            place: None,
+            name: String::new(),
+            id: id.clone(),
+            state,
+            why: overdue.unwrap_or_else(|| shared.why.clone()),
+            path: shared
+                .staged
+                .as_ref()
+                .map(|staged| staged.path.clone())
                 .unwrap_or_default(),
         }
     }
@@ -332,26 +358,5 @@ fn waiting(uid: &PodUid, name: &str, why: &str) -> VolumeRow {
         state: "Waiting",
         why: why.to_owned(),
         path: PathBuf::new(),
-    }
-}
-
-fn left_over(id: &VolumeId, shared: &SharedVolume) -> VolumeRow {
-    let state = match (shared.stuck.is_some(), shared.stage) {
-        (true, _) => "Stuck",
-        (false, StageState::Found) => "Left over",
-        (false, StageState::Absent | StageState::Uncertain | StageState::Staged) => "Unmounting",
-    };
-    VolumeRow {
-        uid: PodUid::default(),
-        place: None,
-        name: String::new(),
-        id: id.clone(),
-        state,
-        why: shared.why.clone(),
-        path: shared
-            .staged
-            .as_ref()
-            .map(|staged| staged.path.clone())
-            .unwrap_or_default(),
     }
 }

@@ -11,6 +11,8 @@ pub const MOUNTED: &str = "SuccessfulMountVolume";
 pub const RESIZE_FAILED: &str = "VolumeResizeFailed";
 pub const FILE_SYSTEM_RESIZED: &str = "FileSystemResizeSuccessful";
 pub const FILE_SYSTEM_NOT_RESIZED: &str = "FileSystemResizeFailed";
+/// Our own: of the node, a thread that is stuck over a volume; of a pod, a volume that its driver does not take away.
+pub const VOLUME_STUCK: &str = "VolumeStuck";
 /// The node has no room for another attachment: upstream rejects the pod with this reason.
 pub const ATTACH_LIMIT: &str = "VolumeAttachmentLimitExceeded";
 
@@ -90,6 +92,18 @@ pub fn failed(operation: Operation, mode: VolumeMode, volume: &str, cause: &str)
     let words = operation.message(mode);
     VolumeEvent {
         reason: operation.reason(mode),
+        message: format!("{words} for volume {volume:?} : {cause}"),
+    }
+}
+
+/// The event that a driver does not take a volume away from a pod. Upstream records none, for its log alone tells.
+pub fn not_unpublished(mode: VolumeMode, volume: &str, cause: &str) -> VolumeEvent {
+    let words = match mode {
+        VolumeMode::FileSystem => "UnmountVolume.TearDown failed",
+        VolumeMode::Block => "UnmapVolume.UnmapPodDevice failed",
+    };
+    VolumeEvent {
+        reason: VOLUME_STUCK,
         message: format!("{words} for volume {volume:?} : {cause}"),
     }
 }

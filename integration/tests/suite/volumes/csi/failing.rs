@@ -131,6 +131,18 @@ async fn a_hung_driver_delays_only_its_own_pod(on: TestRuntime) {
         rows.any(|row| row["pod"] == "default/stuck-node")
     })
     .await;
+    let words = [
+        "\"pv-web\"",
+        "driver ",
+        "has not answered NodeStageVolume since 20",
+    ];
+    rig.node_rig.until_event("FailedMount", &words).await;
+    rig.until_shown("the frozen driver is named", |shown| {
+        let stuck = shown["stuck"].as_array().into_iter().flatten();
+        let mut stuck = stuck.filter_map(Value::as_str);
+        stuck.any(|text| text.contains("has not answered NodeStageVolume"))
+    })
+    .await;
     let mut slowest = Duration::ZERO;
     for turn in 0..3 {
         slowest = slowest.max(life(&rig, &sound, &format!("during-{turn}")).await);
@@ -144,6 +156,9 @@ async fn a_hung_driver_delays_only_its_own_pod(on: TestRuntime) {
     assert!(!is_ready(&pod));
     rig.driver.thaw().unwrap();
     rig.node_rig.until_running("stuck").await;
+    let is_named_no_more = |shown: &Value| shown["stuck"].as_array().is_some_and(Vec::is_empty);
+    rig.until_shown("the driver answers again", is_named_no_more)
+        .await;
     rig.remove_pod("stuck").await;
     rig.until_unused().await;
     until_unused(&sound).await;

@@ -5,6 +5,7 @@ mod contents;
 mod failures;
 mod growth;
 mod model;
+mod overdue;
 mod places;
 mod rows;
 mod stages;
