@@ -14,7 +14,7 @@ use logic_node::node_status::registration::CONTROLLER_ATTACHES;
 use logic_node::node_status::{self, NodeFact, VolumesInUse};
 use logic_volumes::reconciler::{FailureEffect, OperationResult, StateOfWorld, VolumeOperation};
 use logic_volumes::resolve::expansion::{
-    ClaimStatusUpdate, NodeResize, PvcGrowth, ResizeOutcome, claim_of,
+    ClaimStatusUpdate, EarlierFailure, NodeResize, PvcGrowth, ResizeEnd, ResizeOutcome, claim_of,
 };
 use logic_volumes::{RegisteredDriver, VolumeId};
 
@@ -118,18 +118,23 @@ impl Reporter {
             return;
         }
         if let Some(claim) = claim_of(pod, entry) {
+            let before = self.growing.get(id);
             let growing = ExpandingClaim {
                 namespace: pod.namespace().to_owned(),
                 claim,
                 grow,
+                failed: before.map(|before| before.failed).unwrap_or_default(),
             };
             self.growing.insert(id.clone(), growing);
         }
     }
 
     pub(super) fn resize_begins(&self, cluster: Option<&ApiPeers>, task: &VolumeOperation) {
-        if let VolumeOperation::Expand { volume, .. } = task {
-            self.report_resize(cluster, &volume.id, ResizeOutcome::Begun);
+        if let VolumeOperation::Expand { volume, .. } = task
+            && let Some(growing) = self.growing.get(&volume.id)
+            && let Some(outcome) = growing.grow.begun()
+        {
+            growing.report(cluster, outcome);
         }
     }
 
@@ -142,35 +147,25 @@ impl Reporter {
         let VolumeOperation::Expand { volume, .. } = task else {
             return;
         };
-        let outcome = match ending {
-            OperationResult::Done | OperationResult::Mounted { .. } => ResizeOutcome::Grown,
+        let end = match ending {
+            OperationResult::Done | OperationResult::Mounted { .. } => ResizeEnd::Grown,
             OperationResult::Failed {
                 message,
                 trace: FailureEffect::Refusal,
-            } => ResizeOutcome::Infeasible(message.clone()),
+            } => ResizeEnd::Refused(message.clone()),
             OperationResult::Failed { message, .. } | OperationResult::Stuck { message, .. } => {
-                ResizeOutcome::Failed(message.clone())
+                ResizeEnd::Failed(message.clone())
             }
         };
-        let done = outcome == ResizeOutcome::Grown;
-        self.report_resize(cluster, &volume.id, outcome);
-        if done {
-            self.growing.remove(&volume.id);
+        let is_done = end == ResizeEnd::Grown;
+        if let Some(growing) = self.growing.get_mut(&volume.id) {
+            if let Some(outcome) = growing.grow.ended(end, growing.failed) {
+                growing.report(cluster, outcome);
+            }
+            growing.failed = EarlierFailure::Yes;
         }
-    }
-
-    fn report_resize(&self, cluster: Option<&ApiPeers>, id: &VolumeId, outcome: ResizeOutcome) {
-        let (Some(cluster), Some(growing)) = (cluster, self.growing.get(id)) else {
-            return;
-        };
-        let growth = PvcGrowth {
-            namespace: growing.namespace.clone(),
-            claim: growing.claim.clone(),
-            grow: growing.grow.clone(),
-            outcome,
-        };
-        if let Err(full) = cluster.claims.tell(growth) {
-            tracing::warn!("a claim does not follow its volume's size: {full}");
+        if is_done {
+            self.growing.remove(&volume.id);
         }
     }
 }
@@ -195,6 +190,24 @@ struct ExpandingClaim {
     namespace: String,
     claim: String,
     grow: NodeResize,
+    failed: EarlierFailure,
+}
+
+impl ExpandingClaim {
+    fn report(&self, cluster: Option<&ApiPeers>, outcome: ResizeOutcome) {
+        let Some(cluster) = cluster else {
+            return;
+        };
+        let growth = PvcGrowth {
+            namespace: self.namespace.clone(),
+            claim: self.claim.clone(),
+            grow: self.grow.clone(),
+            outcome,
+        };
+        if let Err(full) = cluster.claims.tell(growth) {
+            tracing::warn!("a claim does not follow its volume's size: {full}");
+        }
+    }
 }
 
 impl VolumeManager {

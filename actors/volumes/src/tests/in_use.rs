@@ -95,7 +95,7 @@ impl FakeCluster {
         self.csi_node.drain().into_iter().map(names).collect()
     }
 
-    fn outcomes(&mut self) -> Vec<(String, ResizeOutcome)> {
+    pub(super) fn outcomes(&mut self) -> Vec<(String, ResizeOutcome)> {
         let outcome = |msg| {
             let Report::Growth(growth) = msg else {
                 panic!("{msg:?}");
@@ -309,50 +309,6 @@ fn drivers_are_told_as_they_come_and_go_and_must_fit_the_nodes_labels() {
             cluster.node.drain().iter().filter(|msg| told(msg)).count(),
             3
         );
-    });
-}
-
-/// Upstream's TestNodeExpander, and `MarkNodeExpansionFailedCondition`.
-#[test]
-fn a_claim_is_told_each_step_of_its_volumes_growth() {
-    run_paused(|| async {
-        let (rig, mut cluster) = within(&objects("2Gi", "1Gi", false)).await;
-        rig.plugins.backend("d.example.com");
-        pass(MOMENT).await;
-        rig.plugins
-            .fault("expand", ID, StorageFault::Refused(Status::internal("no")));
-        let answer = rig.want(&pod_with("a", &[CLAIM]));
-        pass(SECOND * 5).await;
-        answer.await.unwrap().unwrap().unwrap();
-        let name = || "default/data".to_owned();
-        let outcomes = cluster.outcomes();
-        assert_eq!(outcomes[0], (name(), ResizeOutcome::Begun));
-        assert!(matches!(&outcomes[1], (_, ResizeOutcome::Failed(why)) if why.contains("no")));
-        assert_eq!(
-            outcomes[2..],
-            [
-                (name(), ResizeOutcome::Begun),
-                (name(), ResizeOutcome::Grown)
-            ]
-        );
-    });
-}
-
-/// Upstream's `IsFailedPreconditionError` in node_expander.go: the pod begins, and the claim waits for another time.
-#[test]
-fn a_claim_whose_volume_is_in_use_is_told_so_and_nothing_is_infeasible() {
-    run_paused(|| async {
-        let (rig, mut cluster) = within(&objects("2Gi", "1Gi", false)).await;
-        rig.plugins.backend("d.example.com");
-        pass(MOMENT).await;
-        let busy = StorageFault::Refused(Status::failed_precondition("in use"));
-        rig.plugins.fault("expand", ID, busy);
-        let answer = rig.want(&pod_with("a", &[CLAIM]));
-        pass(SECOND * 600).await;
-        answer.await.unwrap().unwrap().unwrap();
-        let outcomes = cluster.outcomes();
-        assert_eq!(outcomes.len(), 2, "{outcomes:?}");
-        assert!(matches!(&outcomes[1], (_, ResizeOutcome::Failed(why)) if why == "in use"));
     });
 }
 

@@ -1,6 +1,7 @@
 //! Invariants of the volume manager: storage plugins in the test's own process that touch no disk, on a paused clock.
 
 mod drivers;
+mod growth;
 mod in_use;
 mod lives;
 mod overdue;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use logic_volumes::RegisteredDriver;
-use logic_volumes::resolve::expansion::{ClaimStatusUpdate, NodeResize, PvcGrowth, ResizeOutcome};
+use logic_volumes::resolve::expansion::{
+    ClaimRequest, ClaimStatusUpdate, NodeResize, PvcGrowth, ResizeOutcome,
+};
 
 use super::*;
 use crate::node::csi_node::{self, CsiNode};
@@ -141,6 +143,7 @@ fn growth(outcome: ResizeOutcome) -> pvc_resize::Msg {
             size: 2 << 30,
             quantity: "2Gi".into(),
             claim: ClaimStatusUpdate::Needed,
+            request: ClaimRequest::Same,
         },
         outcome,
     }))

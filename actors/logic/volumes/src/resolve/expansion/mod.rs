@@ -24,6 +24,8 @@ const PENDING: &str = "NodeResizePending";
 const IN_PROGRESS: &str = "NodeResizeInProgress";
 const INFEASIBLE: &str = "NodeResizeInfeasible";
 const ERROR: &str = "NodeResizeError";
+/// Set by a controller whose driver expands nothing on nodes.
+const NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 /// The claim's conditions about its expansion.
 const CONDITIONS: [&str; 4] = [
     "FileSystemResizePending",
@@ -47,6 +49,7 @@ pub struct NodeResize {
     /// The size as the claim's quantity is written.
     pub quantity: String,
     pub claim: ClaimStatusUpdate,
+    pub request: ClaimRequest,
 }
 
 /// Whether the claim's status is to follow.
@@ -54,8 +57,35 @@ pub struct NodeResize {
 pub enum ClaimStatusUpdate {
     /// It is updated by [`status_after`] each step.
     Needed,
+    /// It gets the size in the end and nothing else: its controller is too old to recover from failures.
+    SizeOnly,
     /// It has the size already: another node has expanded the volume too.
     UpToDate,
+}
+
+/// Whether the claim still asks for the size that the volume is expanded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimRequest {
+    Same,
+    /// It was changed since: the controller may try that size once the node has given up this one.
+    Changed,
+}
+
+/// What a driver says in the end of an expansion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResizeEnd {
+    Grown,
+    Failed(String),
+    /// `INVALID_ARGUMENT`, `NOT_FOUND`, `OUT_OF_RANGE`.
+    Refused(String),
+}
+
+/// Whether an expansion of the volume has failed on this node before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EarlierFailure {
+    #[default]
+    No,
+    Yes,
 }
 
 /// The result of an expansion on the node.
@@ -65,8 +95,37 @@ pub enum ResizeOutcome {
     Grown,
     /// The driver failed for good this time; it may be tried again.
     Failed(String),
-    /// The driver will never do it: `INVALID_ARGUMENT`, `NOT_FOUND`, `OUT_OF_RANGE`.
+    /// The node gives up this size, and the controller reconciles the claim.
     Infeasible(String),
+}
+
+impl NodeResize {
+    /// What the claim is told when an expansion begins; none where it is told nothing.
+    pub fn begun(&self) -> Option<ResizeOutcome> {
+        (self.claim == ClaimStatusUpdate::Needed).then_some(ResizeOutcome::Begun)
+    }
+
+    /// What the claim is told when an expansion has ended; none where it is told nothing.
+    ///
+    /// A driver's `UNAVAILABLE` or `DEADLINE_EXCEEDED` is told like any other failure. Upstream means to tell them apart,
+    /// but its expander wraps the error, in which `IsOperationFinishedError` does not look for the one that it knows.
+    pub fn ended(&self, end: ResizeEnd, earlier: EarlierFailure) -> Option<ResizeOutcome> {
+        let outcome = match (end, self.request, earlier) {
+            (ResizeEnd::Grown, _, _) => ResizeOutcome::Grown,
+            (ResizeEnd::Refused(why), _, _) => ResizeOutcome::Infeasible(why),
+            (ResizeEnd::Failed(why), ClaimRequest::Changed, EarlierFailure::Yes) => {
+                ResizeOutcome::Infeasible(why)
+            }
+            (ResizeEnd::Failed(why), _, _) => ResizeOutcome::Failed(why),
+        };
+        match self.claim {
+            ClaimStatusUpdate::Needed => Some(outcome),
+            ClaimStatusUpdate::SizeOnly => {
+                Some(outcome).filter(|outcome| *outcome == ResizeOutcome::Grown)
+            }
+            ClaimStatusUpdate::UpToDate => None,
+        }
+    }
 }
 
 /// The outcome of expanding a claim's volume.
@@ -102,7 +161,10 @@ pub fn expansion(
         return Some(Expansion::ReadOnly);
     }
     let grow = match resizing(status) {
-        ControllerResize::Unsupported => Some(grow(&claimed.volume, wanted, has)),
+        ControllerResize::Unsupported => {
+            let request = request(&claimed.claim, wanted);
+            Some(grow(&claimed.volume, wanted, has, request))
+        }
         ControllerResize::Status(word) => recovering(&claimed.claim, status, word),
     };
     grow.filter(|grow| grown.is_none_or(|grown| grow.size > grown))
@@ -147,7 +209,17 @@ fn resizing(status: &PersistentVolumeClaimStatus) -> ControllerResize<'_> {
     }
 }
 
-fn grow(volume: &PersistentSpec, wanted: u64, has: u64) -> NodeResize {
+/// A claim of a manifest may leave out how much it asks for.
+fn request(claim: &PersistentVolumeClaim, wanted: u64) -> ClaimRequest {
+    let resources = claim.spec.as_ref().and_then(|s| s.resources.as_ref());
+    let requests = resources.and_then(|resources| resources.requests.as_ref());
+    match size(requests.and_then(|requests| requests.get(STORAGE))) {
+        Some(asked) if asked != wanted => ClaimRequest::Changed,
+        Some(_) | None => ClaimRequest::Same,
+    }
+}
+
+fn grow(volume: &PersistentSpec, wanted: u64, has: u64, request: ClaimRequest) -> NodeResize {
     let capacity = volume.spec().and_then(|spec| spec.capacity.as_ref());
     let quantity = capacity.and_then(|list| list.get(STORAGE));
     NodeResize {
@@ -155,8 +227,9 @@ fn grow(volume: &PersistentSpec, wanted: u64, has: u64) -> NodeResize {
         quantity: quantity.map(|q| q.0.clone()).unwrap_or_default(),
         claim: match has >= wanted {
             true => ClaimStatusUpdate::UpToDate,
-            false => ClaimStatusUpdate::Needed,
+            false => ClaimStatusUpdate::SizeOnly,
         },
+        request,
     }
 }
 
@@ -174,7 +247,7 @@ fn recovering(
     let is_shared = modes.any(|mode| mode == "ReadWriteMany");
     let is_done = has >= wanted && word.is_empty();
     let turn = match is_done {
-        true => is_shared,
+        true => is_shared && !is_node_expansion_needless(claim),
         false => [PENDING, IN_PROGRESS].contains(&word),
     };
     turn.then(|| NodeResize {
@@ -185,7 +258,13 @@ fn recovering(
         } else {
             ClaimStatusUpdate::Needed
         },
+        request: request(claim, wanted),
     })
+}
+
+fn is_node_expansion_needless(claim: &PersistentVolumeClaim) -> bool {
+    let annotations = claim.metadata.annotations.as_ref();
+    annotations.is_some_and(|annotations| annotations.contains_key(NOT_REQUIRED))
 }
 
 /// The strategic merge patch of the claim's status after a step, for this resource version of it alone. None where

@@ -37,7 +37,7 @@ fn size(found: Option<Expansion>) -> Option<(u64, ClaimStatusUpdate)> {
 /// Upstream's TestNodeExpander, TestCheckVolumeFSResize and TestOperationGenerator_nodeExpandVolume.
 #[test]
 fn a_volume_grows_when_its_claim_lags_and_it_is_the_nodes_turn() {
-    use ClaimStatusUpdate::{Needed, UpToDate};
+    use ClaimStatusUpdate::{Needed, SizeOnly, UpToDate};
     type Case = (
         &'static str,
         &'static str,
@@ -46,7 +46,7 @@ fn a_volume_grows_when_its_claim_lags_and_it_is_the_nodes_turn() {
     );
     let cases: [Case; 11] = [
         ("1Gi", "", None, None),
-        ("2Gi", "", None, Some((2048, Needed))),
+        ("2Gi", "", None, Some((2048, SizeOnly))),
         ("2Gi", "", Some(2 << 30), None),
         ("512Mi", "", None, None),
         // Another node has updated the claim; this one has not expanded it.
@@ -97,6 +97,86 @@ fn a_shared_volume_grows_on_each_node_and_the_claim_is_told_once() {
         size(asked(&node, CLAIMING, grown)),
         Some((1024, ClaimStatusUpdate::UpToDate))
     );
+    let claim = node.objects.claims.values_mut().next().unwrap();
+    let metadata = &mut std::sync::Arc::make_mut(claim).metadata;
+    metadata.annotations = Some([(NOT_REQUIRED.to_owned(), "true".to_owned())].into());
+    assert_eq!(asked(&node, CLAIMING, grown), None);
+}
+
+/// Upstream's TestNodeExpander, and `markExpansionInfeasibleOnFailure` of node_expander.go.
+#[test]
+fn a_size_that_fails_is_given_up_when_its_claim_was_changed_meanwhile() {
+    use ClaimRequest::{Changed, Same};
+    use ClaimStatusUpdate::{Needed, SizeOnly, UpToDate};
+    use EarlierFailure::{No, Yes};
+    let why = || "no".to_owned();
+    let (failed, refused) = (ResizeEnd::Failed(why()), ResizeEnd::Refused(why()));
+    let shown = ResizeOutcome::Failed(why());
+    let given_up = ResizeOutcome::Infeasible(why());
+    let cases = [
+        (&failed, Needed, Same, Yes, Some(&shown)),
+        (&failed, Needed, Changed, No, Some(&shown)),
+        (&failed, Needed, Changed, Yes, Some(&given_up)),
+        (&refused, Needed, Same, No, Some(&given_up)),
+        (
+            &ResizeEnd::Grown,
+            Needed,
+            Changed,
+            Yes,
+            Some(&ResizeOutcome::Grown),
+        ),
+        (
+            &ResizeEnd::Grown,
+            SizeOnly,
+            Same,
+            No,
+            Some(&ResizeOutcome::Grown),
+        ),
+        (&failed, SizeOnly, Changed, Yes, None),
+        (&refused, SizeOnly, Same, No, None),
+        (&ResizeEnd::Grown, UpToDate, Same, No, None),
+        (&failed, UpToDate, Changed, Yes, None),
+    ];
+    for (end, claim, request, earlier, expected) in cases {
+        let grow = NodeResize {
+            size: 2 << 30,
+            quantity: "2Gi".into(),
+            claim,
+            request,
+        };
+        let outcome = grow.ended(end.clone(), earlier);
+        assert_eq!(
+            outcome.as_ref(),
+            expected,
+            "{end:?} {claim:?} {request:?} {earlier:?}"
+        );
+        assert_eq!(grow.begun().is_some(), claim == Needed);
+    }
+}
+
+#[test]
+fn a_claim_that_asks_for_another_size_than_is_allocated_was_changed() {
+    let pending = "allocatedResources: {storage: 2Gi}, allocatedResourceStatuses: {storage: NodeResizeInProgress}";
+    for (asks, expected) in [
+        (None, ClaimRequest::Same),
+        (Some("2Gi"), ClaimRequest::Same),
+        (Some("2048Mi"), ClaimRequest::Same),
+        (Some("1536Mi"), ClaimRequest::Changed),
+        (Some("3Gi"), ClaimRequest::Changed),
+    ] {
+        let mut node = node("2Gi", pending);
+        let claim = node.objects.claims.values_mut().next().unwrap();
+        let spec = std::sync::Arc::make_mut(claim).spec.as_mut().unwrap();
+        let requests = asks.map(|asks| [(STORAGE.to_owned(), Quantity(asks.to_owned()))].into());
+        spec.resources = Some(core::VolumeResourceRequirements {
+            requests,
+            limits: None,
+        });
+        let Some(Expansion::Resize(grow)) = asked(&node, CLAIMING, None) else {
+            panic!("{asks:?}");
+        };
+        assert_eq!(grow.request, expected, "{asks:?}");
+    }
 }
 
 #[test]
@@ -126,6 +206,7 @@ fn the_claim_follows_each_step() {
         size: 2 << 30,
         quantity: "2Gi".into(),
         claim: ClaimStatusUpdate::Needed,
+        request: ClaimRequest::Same,
     };
     let before: PersistentVolumeClaimStatus = serde_saphyr::from_str(
         "{capacity: {storage: 1Gi}, allocatedResourceStatuses: {storage: NodeResizePending, other: x}, conditions: [{type: FileSystemResizePending, status: 'True'}, {type: Other, status: 'True'}]}",
