@@ -134,20 +134,26 @@ async fn attach(cluster: &Cluster, driver: &CsiDriver) {
         .unwrap();
 }
 
-/// The resizer: the volume is larger, and the node is to make its file system so.
+/// The resizer: it takes the claim on, makes the volume larger, and leaves the file system to the node.
 fn enlarge(cluster: &Cluster) {
     let larger = json!({ "storage": "128Mi" });
     let server = cluster.double();
     let asks = json!({ "spec": { "resources": { "requests": larger } } });
     server.patch(CLAIM, &asks).unwrap();
+    let resizing = |word: &str| {
+        json!({ "status": {
+            "allocatedResources": larger, "allocatedResourceStatuses": { "storage": word },
+            "conditions": [{ "type": "FileSystemResizePending", "status": "True" }],
+        } })
+    };
+    let status = format!("{CLAIM}/status");
+    let begun = resizing("ControllerResizeInProgress");
+    server.patch(&status, &begun).unwrap();
     server
         .patch(VOLUME, &json!({ "spec": { "capacity": larger } }))
         .unwrap();
-    let waits = json!({ "status": {
-        "allocatedResources": larger, "allocatedResourceStatuses": { "storage": "NodeResizePending" },
-        "conditions": [{ "type": "FileSystemResizePending", "status": "True" }],
-    } });
-    server.patch(&format!("{CLAIM}/status"), &waits).unwrap();
+    let pending = resizing("NodeResizePending");
+    server.patch(&status, &pending).unwrap();
 }
 
 async fn assert_it_grows(cluster: &Cluster, driver: &CsiDriver) {
