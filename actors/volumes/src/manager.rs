@@ -193,17 +193,18 @@ impl VolumeManager {
         let freed: Vec<PodUid> = self.world.take_unblocked_pods().into_iter().collect();
         self.resolve_all(&freed, ResolveTrigger::Resync, ctx);
         self.report_in_use();
+        self.world.mark_overdue(ctx.now(), ctx.timestamp());
         let plan = self.world.plan(ctx.now());
         for task in plan.tasks {
             self.begin(task, ctx);
         }
         // The plan may have released volumes that are in use no longer.
         self.report_in_use();
-        let overdue = self.world.mark_overdue(ctx.now(), ctx.timestamp());
         if self.world.take_overdue_change() {
             self.report_stuck();
         }
-        self.wake_at(plan.wake.into_iter().chain(overdue).min(), ctx);
+        let wakes = plan.wake.into_iter().chain(self.world.next_overdue());
+        self.wake_at(wakes.min(), ctx);
         self.record_events(ctx);
         for uid in self.world.take_touched_pods() {
             self.answer(&uid, ctx);

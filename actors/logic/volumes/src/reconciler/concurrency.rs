@@ -62,7 +62,7 @@ pub(super) struct SlotRequest {
 /// One running operation, with the slots that it holds.
 #[derive(Debug)]
 pub(super) struct RunningOperation {
-    claim: SlotRequest,
+    pub(super) claim: SlotRequest,
     pub(super) since: Instant,
     /// None where no driver is called.
     pub(super) call: Option<DriverCall>,
@@ -107,7 +107,7 @@ impl RunningOperations {
     pub(super) fn begin(
         &mut self,
         task: &VolumeOperation,
-        claim: SlotRequest,
+        claim: &SlotRequest,
         places: &mut FreeSlots,
         now: Instant,
     ) -> bool {
@@ -124,7 +124,7 @@ impl RunningOperations {
         }
         let running = RunningOperation {
             call: DriverCall::of(task, &claim.lane),
-            claim,
+            claim: claim.clone(),
             since: now,
         };
         self.running.insert(task.subject(), running);

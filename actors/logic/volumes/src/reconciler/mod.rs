@@ -136,10 +136,12 @@ impl StateOfWorld {
                 ReconcileDecision::Rest => self.queue.remove(place),
                 ReconcileDecision::Wait(until) => earlier(&mut plan.wake, until),
                 ReconcileDecision::Do(task, claim) => {
-                    if self.running.begin(&task, claim, &mut places, now) {
+                    if self.running.begin(&task, &claim, &mut places, now) {
                         self.queue.remove(place);
                         self.begin(&task);
                         plan.tasks.push(*task);
+                    } else {
+                        self.tell_blocked(&task, &claim.lane);
                     }
                 }
             }

@@ -94,40 +94,69 @@ impl RunningOperation {
 }
 
 impl RunningOperations {
-    /// Marks the calls that are overdue since the last time; returns them, and when the next one will be.
-    fn mark_overdue(&mut self, now: Instant, at: Timestamp) -> (Vec<OverdueCall>, Option<Instant>) {
-        let (mut marked, mut next) = (Vec::new(), None);
+    /// Marks the calls that are overdue since the last time, and returns them.
+    fn mark_overdue(&mut self, now: Instant, at: Timestamp) -> Vec<OverdueCall> {
+        let mut marked = Vec::new();
         for (subject, running) in self.iter_mut() {
-            let since = running.since;
+            let waited = now.saturating_duration_since(running.since);
             let Some(call) = running.call.as_mut().filter(|call| call.overdue.is_none()) else {
                 continue;
             };
-            let due = since + OVERDUE_AFTER;
-            if now < due {
-                super::earlier(&mut next, due);
-                continue;
+            if waited >= OVERDUE_AFTER {
+                let message = call.message(at.checked_sub(waited).unwrap_or(at));
+                call.overdue = Some(message.clone());
+                marked.push((subject.clone(), call.rpc, message));
             }
-            let waited = now.saturating_duration_since(since);
-            let message = call.message(at.checked_sub(waited).unwrap_or(at));
-            call.overdue = Some(message.clone());
-            marked.push((subject.clone(), call.rpc, message));
         }
-        (marked, next)
+        marked
+    }
+
+    /// Why the calls of a group take their time; none where none of them is overdue.
+    fn overdue_in(&self, group: &ConcurrencyGroup) -> Option<String> {
+        let mut calls = self.iter().filter(|one| one.claim.lane == *group);
+        calls.find_map(RunningOperation::why_overdue)
     }
 }
 
 type OverdueCall = (OperationTarget, DriverRpc, String);
 
 impl StateOfWorld {
-    /// Tells the pods whose driver has not answered in time, once for each call; returns when the next call will be
-    /// overdue. `at` is the time of day at `now`.
-    pub fn mark_overdue(&mut self, now: Instant, at: Timestamp) -> Option<Instant> {
-        let (marked, next) = self.running.mark_overdue(now, at);
-        for call in marked {
+    /// Tells the pods whose driver has not answered in time, once for each call. `at` is the time of day at `now`.
+    pub fn mark_overdue(&mut self, now: Instant, at: Timestamp) {
+        for call in self.running.mark_overdue(now, at) {
             self.output.overdue_changed = true;
             self.tell_overdue(call);
         }
-        next
+    }
+
+    /// Tells a pod whose volume waits for a slot that calls which the driver does not answer have; once, unless the pod
+    /// has been told another reason already.
+    pub(super) fn tell_blocked(&mut self, task: &VolumeOperation, group: &ConcurrencyGroup) {
+        let Some(call) = DriverCall::of(task, group) else {
+            return;
+        };
+        let Some(cause) = self.running.overdue_in(group) else {
+            return;
+        };
+        let subject = task.subject();
+        let why = match &subject {
+            OperationTarget::Volume(id) => self.shared.get_mut(id).map(|shared| &mut shared.why),
+            OperationTarget::Mount(place) => self.mount_mut(place).map(|mount| &mut mount.why),
+            OperationTarget::Pod(_) => None,
+        };
+        if let Some(why) = why.filter(|why| why.is_empty()) {
+            let message = format!("waits for other volumes of its driver: {cause}");
+            message.clone_into(why);
+            self.tell_overdue((subject, call.rpc, message));
+        }
+    }
+
+    /// When the next call will be overdue.
+    pub fn next_overdue(&self) -> Option<Instant> {
+        let waits = |call: &DriverCall| call.overdue.is_none();
+        let running = self.running.iter();
+        let waiting = running.filter(|one| one.call.as_ref().is_some_and(waits));
+        waiting.map(|one| one.since + OVERDUE_AFTER).min()
     }
 
     /// Whether [`stuck`](Self::stuck) differs by a call of a driver since it was last asked.

@@ -8,19 +8,20 @@ use crate::{FsGroupChangePolicy, Ownership};
 const LATE: Duration = Duration::from_secs(8);
 
 impl Rig {
-    /// Marks what is overdue at 2026-01-01T00:00:20Z; returns after which time the next call will be.
-    fn mark(&mut self) -> Option<Duration> {
+    /// Marks what is overdue at 2026-01-01T00:00:20Z.
+    fn mark(&mut self) {
         let at: Timestamp = "2026-01-01T00:00:20Z".parse().unwrap();
-        let next = self.world.mark_overdue(self.now, at);
-        next.map(|next| next.duration_since(self.now))
+        self.world.mark_overdue(self.now, at);
     }
 
     /// Lets this operation be overdue and then end well; returns the events and what is stuck meanwhile.
     fn overdue(&mut self, of: &str) -> (Vec<String>, Vec<String>) {
         assert_eq!(self.begin(), [of]);
-        assert_eq!(self.mark(), Some(LATE), "{of}");
+        let due = Some(self.now + LATE);
+        assert_eq!(self.world.next_overdue(), due, "{of}");
         self.pass(LATE);
-        assert_eq!(self.mark(), None, "{of}");
+        self.mark();
+        assert_eq!(self.world.next_overdue(), None, "{of}");
         let told = (self.news(), self.world.stuck());
         assert!(self.world.take_overdue_change(), "{of}");
         self.pass(LATE);
@@ -100,9 +101,55 @@ fn what_calls_no_driver_is_never_overdue() {
     rig.wish("a", &[empty_dir("e"), files("f", "x")]);
     assert_eq!(rig.begin().len(), 2);
     rig.pass(600 * SECOND);
-    assert_eq!(rig.mark(), None);
+    rig.mark();
     assert_eq!(rig.news(), NONE);
     assert_eq!(rig.world.stuck(), NONE);
+}
+
+#[test]
+fn a_volume_that_waits_for_a_slot_of_a_driver_that_does_not_answer_is_told_so_once() {
+    let mut rig = Rig::clean();
+    let volumes: Vec<String> = (0..10).map(|number| format!("v{number}")).collect();
+    for (pod, volume) in volumes.iter().enumerate() {
+        rig.wish(&format!("p{pod}"), &[persistent(volume)]);
+    }
+    rig.wish("other", &[empty_dir("e")]);
+    assert_eq!(
+        rig.begin().len(),
+        9,
+        "eight of the driver, and the other one"
+    );
+    assert_eq!(rig.news(), NONE, "a wait for a slot is no news");
+    rig.pass(LATE);
+    rig.mark();
+    assert_eq!(rig.news().len(), 8);
+    assert_eq!(rig.begin(), NONE);
+    let (told, cause) = (
+        rig.news(),
+        "driver d has not answered NodeStageVolume since ",
+    );
+    let event = "FailedMount: MountVolume.MountDevice failed for volume";
+    let told_of = |pod: &str, volume: &str| {
+        let waits =
+            format!("{pod} {event} {volume:?} : waits for other volumes of its driver: {cause}");
+        told.iter().filter(|told| told.starts_with(&waits)).count()
+    };
+    assert_eq!(
+        (told.len(), told_of("p8", "v8"), told_of("p9", "v9")),
+        (2, 1, 1),
+        "{told:?}"
+    );
+    rig.begin();
+    assert_eq!(rig.news(), NONE);
+    for volume in &volumes[..8] {
+        rig.end_well(&format!("stage {volume}"));
+    }
+    rig.settle();
+    assert!(
+        rig.world.rows().iter().all(|row| row.why.is_empty()),
+        "{:?}",
+        rig.world.rows()
+    );
 }
 
 #[test]
