@@ -19,7 +19,7 @@ const CORRECTED_EVERY: Duration = Duration::from_secs(10);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 const REFUSED_AT_MOST: Duration = Duration::from_secs(300);
 
-/// How long an update that is not urgent waits for more: a pod that starts at once is patched once.
+/// How long an update that is not urgent waits for more.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);
 
 /// Whether a worker still has the pod.
@@ -102,8 +102,10 @@ impl StatusEntry {
     }
 
     /// When an update of this urgency may be sent, apart from the waits after failures.
-    pub(super) fn settles_at(&self, urgency: PatchUrgency) -> Option<Instant> {
+    pub(super) fn settles_at(&self, urgency: PatchUrgency, pod: &Arc<Pod>) -> Option<Instant> {
         match urgency {
+            // Who made the pod waits for the first sign of the node.
+            PatchUrgency::Cosmetics if !status_patch::is_acknowledged(self.freshest(pod)) => None,
             PatchUrgency::Cosmetics => Some(self.since? + SETTLED_AFTER),
             PatchUrgency::Readiness | PatchUrgency::Ending => None,
         }

@@ -315,7 +315,7 @@ impl StatusManager {
             self.queue.leave(uid);
             return;
         };
-        let settled = entry.settles_at(urgency).filter(|at| now < *at);
+        let settled = entry.settles_at(urgency, pod).filter(|at| now < *at);
         match entry.not_before.max(settled) {
             None => self.queue.join(uid, urgency),
             Some(at) => {

@@ -72,7 +72,7 @@ fn what_nobody_waits_for_waits_a_tenth_of_a_second_for_more() {
     run_paused(|| async {
         let rig = Rig::start();
         let mut made = pod("web");
-        made["status"]["phase"] = json!("Pending");
+        made["status"]["startTime"] = json!("2026-01-01T00:00:00Z");
         rig.api.put(made);
         rig.watch();
         rig.say("web-uid", with_ready(status("Pending"), "False"));
@@ -89,6 +89,19 @@ fn what_nobody_waits_for_waits_a_tenth_of_a_second_for_more() {
         pass(Duration::from_millis(60)).await;
         assert_eq!(rig.api.heard(), ["PATCH web"], "more does not put it off");
         assert_eq!(rig.api.pod("web")["status"]["message"], "two");
+    });
+}
+
+#[test]
+fn the_first_status_of_a_pod_waits_for_nothing() {
+    run_paused(|| async {
+        let rig = Rig::start();
+        rig.api.put(pod("web"));
+        rig.watch();
+        let creating = json!({ "waiting": { "reason": "ContainerCreating" } });
+        rig.say("web-uid", with_container(status("Pending"), creating));
+        pass(ROUND_TRIP * 2).await;
+        assert_eq!(rig.api.heard(), ["PATCH web"]);
     });
 }
 

@@ -45,6 +45,12 @@ pub fn urgency(shown: Option<&PodStatus>, ours: &PodStatus) -> PatchUrgency {
     }
 }
 
+/// Whether the API shows that a node agent has taken the pod over.
+pub fn is_acknowledged(shown: &Pod) -> bool {
+    let status = shown.status.as_ref();
+    status.is_some_and(|status| status.start_time.is_some())
+}
+
 /// Whether the API may forget a pod of which nothing is left on the node.
 pub fn may_be_deleted(shown: &Pod) -> bool {
     shown.metadata.deletion_timestamp.is_some()
