@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use super::by_value::ByValue;
 use super::error::ApiError;
-use crate::reflector::backoff::Backoff;
+use crate::reflector::backoff::{Backoff, FIRST, FIRST_REFUSED};
 
 /// The server ends a watch after this long, and up to as long again.
 const LEAST: u32 = 300;
@@ -142,7 +142,11 @@ where
     /// Sets the wait before the next try; returns true if a known version has only expired, which is no error.
     fn failed(&mut self, trouble: &ApiError) -> bool {
         self.events = None;
-        let wait = self.backoff.wait(kernel::now());
+        let first = match matches!(trouble, ApiError::Forbidden { .. }) {
+            true => FIRST_REFUSED,
+            false => FIRST,
+        };
+        let wait = self.backoff.wait(first, kernel::now());
         self.wait = Some(wait.max(trouble.pause().unwrap_or_default()));
         let known = self.version.is_some();
         if matches!(trouble, ApiError::Gone { .. } | ApiError::Nonsense { .. }) {
@@ -247,7 +251,7 @@ where
         if !open.heard {
             return Err(ApiError::unreachable("the watch ended at once"));
         }
-        self.wait = Some(self.backoff.wait(kernel::now()));
+        self.wait = Some(self.backoff.wait(FIRST, kernel::now()));
         Ok(None)
     }
 }

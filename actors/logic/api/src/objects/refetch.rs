@@ -17,8 +17,9 @@ use crate::quantity::bytes;
 
 /// client-go's first wait after a request that failed, and its longest.
 const FAILED_BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));
-/// A refusal lasts until its cause is changed at the API server.
-const REFUSED_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A refusal lasts until its cause is changed at the API server; or for a moment, while the server's authorizer and its
+/// admission of nodes' requests, which follow pods by watches of their own, have not seen that the pod is this node's.
+const REFUSED_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
 /// An object that is expected soon: upstream's first and longest wait for an attachment.
 const PENDING_BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(7));
 /// A claim that asks for more than its volume has: the controller is at work.
@@ -266,10 +267,12 @@ mod tests {
                 let waits: Vec<Duration> = (0..40)
                     .map(|times| cadence.wait(&wanted, outcome, times).unwrap())
                     .collect();
-                assert!(
-                    waits[0] >= Duration::from_millis(500),
-                    "{wanted} {outcome:?}"
-                );
+                let least = match outcome == FetchOutcome::Refused {
+                    true => 50,
+                    false => 500,
+                };
+                let first = waits[0].as_millis();
+                assert!(first >= least, "{wanted} {outcome:?}");
                 assert!(waits.is_sorted(), "{wanted} {outcome:?}");
                 assert!(waits[39] <= MINUTE, "{wanted} {outcome:?}");
             }
@@ -277,6 +280,19 @@ mod tests {
         let failed = |times| cadence.wait(&map(), FetchOutcome::Failed, times);
         assert_eq!(failed(0), Some(Duration::from_millis(800)));
         assert_eq!(failed(39), Some(30 * SECOND));
+    }
+
+    #[test]
+    fn a_refusal_is_doubted_at_once_and_a_lasting_one_costs_few_requests() {
+        let cadence = cadence(ChangeDetection::Watch, None);
+        let waits = (0..).map(|times| cadence.wait(&map(), FetchOutcome::Refused, times));
+        let times = waits.scan(Duration::ZERO, |at, wait| {
+            *at += wait?;
+            Some(*at)
+        });
+        let times: Vec<Duration> = times.take_while(|at| *at < MINUTE).collect();
+        assert!(times[0] < SECOND / 10);
+        assert!(times.len() <= 10, "{times:?}");
     }
 
     #[test]

@@ -211,6 +211,20 @@ fn what_the_api_refuses_is_told_in_its_words_until_it_allows_it() {
     });
 }
 
+/// The authorizer and the admission of nodes' requests follow pods by watches of their own, which may be behind the node's.
+#[test]
+fn what_the_api_refuses_for_a_moment_is_there_a_moment_later() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.put_map("settings", "one");
+        rig.script.refuse("configmaps", 403, "not yet");
+        rig.pods(&[&mapped("a", &["settings"])]).await;
+        rig.script.allow("configmaps");
+        rig.pass(3 * MOMENT).await;
+        assert_eq!(rig.value("settings").as_deref(), Some("one"));
+    });
+}
+
 /// Upstream's `RegisterPod` of a pod that is known, such as one that got an ephemeral container.
 #[test]
 fn a_reference_that_comes_later_is_asked_for_and_one_that_goes_is_let_go() {
