@@ -2,7 +2,7 @@
 //!
 //! The executor depends on the steps (kills, starts, the sandbox, resizes, removals); each of them on this file alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -36,6 +36,8 @@ pub struct SyncResult {
     pub(super) kills_in_progress: KillsInProgress,
     /// When a sandbox was made; none if none was.
     pub(super) sandbox_made: Option<Instant>,
+    /// Sandboxes that were stopped.
+    pub(super) stopped: BTreeSet<SandboxId>,
     /// The pod's full state in the runtime after the last step.
     pub(super) runtime: Result<RuntimePod, RuntimeError>,
 }
@@ -109,6 +111,7 @@ pub(super) struct PlanProgress {
     pub(super) made: Option<Arc<SandboxConfig>>,
     pub(super) made_at: Option<Instant>,
     pub(super) kills_in_progress: KillsInProgress,
+    pub(super) stopped: BTreeSet<SandboxId>,
     pub(super) problems: Vec<(RetryKey, SyncProblem)>,
     pub(super) started: Vec<(String, ResourceRequirements)>,
 }

@@ -57,6 +57,7 @@ impl PlanExecutor {
             started: self.progress.started,
             kills_in_progress: self.progress.kills_in_progress,
             sandbox_made: self.progress.made_at,
+            stopped: self.progress.stopped,
         }
     }
 
@@ -83,6 +84,9 @@ impl PlanExecutor {
             }
             Some(PodAction::StopSandbox { sandbox }) => {
                 let result = self.peers.runtime.stop_sandbox(sandbox).await;
+                if result.is_ok() {
+                    self.progress.stopped.insert(sandbox.clone());
+                }
                 self.ending(result)
             }
             Some(PodAction::RemoveContainer { instance, log }) => {

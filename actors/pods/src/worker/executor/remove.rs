@@ -1,5 +1,6 @@
 //! Removes dead instances of a running pod, and everything of a pod that is gone.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -103,6 +104,7 @@ pub(in crate::worker) async fn garbage(
         started: Vec::new(),
         kills_in_progress,
         sandbox_made: None,
+        stopped: BTreeSet::new(),
         runtime: peers.runtime.pod(&uid).await,
     }
 }
@@ -113,14 +115,26 @@ async fn end_sandbox(peers: &Peers, id: &SandboxId) -> Result<(), RuntimeError> 
     peers.runtime.remove_sandbox(id).await
 }
 
-/// Removes a stopped pod's containers, sandboxes, logs and folders.
+/// Stops the sandboxes that are not stopped yet: each stop makes a runtime take the network down once more.
+async fn stop_sandboxes(peers: &Peers, runtime: &RuntimePod, stopped: &mut BTreeSet<SandboxId>) {
+    let all = runtime.sandboxes.iter().map(|old| &old.id);
+    let stops = all.filter(|id| !stopped.contains(id)).map(async |id| {
+        // One that cannot be stopped cannot be removed either, which tells why.
+        peers.runtime.stop_sandbox(id).await.ok().map(|()| id)
+    });
+    let now = join_all(stops).await;
+    stopped.extend(now.into_iter().flatten().cloned());
+}
+
+/// Removes a stopped pod's containers, sandboxes, logs and folders. `stopped` are the sandboxes that need no other stop.
 pub(in crate::worker) async fn everything(
     peers: &Peers,
     pod: &Pod,
     runtime: &RuntimePod,
+    stopped: BTreeSet<SandboxId>,
 ) -> Result<(), NotRemoved> {
     let containers = async |container: &ContainerInstance| instance(peers, pod, container).await;
-    instances(peers, pod, runtime, containers).await?;
+    instances(peers, pod, (runtime, stopped), containers).await?;
     sandbox::release(peers, pod).await;
     files::remove_logs(pod, &peers.rules.node).await;
     files::remove_pod_folder(pod, &peers.rules.node).await;
@@ -132,6 +146,7 @@ pub(in crate::worker) async fn cleared(
     peers: &Peers,
     pod: &Pod,
     runtime: &RuntimePod,
+    stopped: BTreeSet<SandboxId>,
 ) -> Result<(), NotRemoved> {
     let stored = |reply| checkpoints::Msg::Stored { reply };
     let mut left = NotRemoved::default();
@@ -143,7 +158,7 @@ pub(in crate::worker) async fn cleared(
     }
     let containers =
         async |container: &ContainerInstance| peers.runtime.remove_container(&container.id).await;
-    instances(peers, pod, runtime, containers).await?;
+    instances(peers, pod, (runtime, stopped), containers).await?;
     if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
         tracing::warn!(pod = %pod.uid(), "the pod's cgroup stays: {error}");
     }
@@ -156,15 +171,11 @@ pub(in crate::worker) async fn cleared(
 async fn instances(
     peers: &Peers,
     pod: &Pod,
-    runtime: &RuntimePod,
+    (runtime, mut stopped): (&RuntimePod, BTreeSet<SandboxId>),
     remove: impl AsyncFn(&ContainerInstance) -> Result<(), RuntimeError>,
 ) -> Result<(), NotRemoved> {
     let sandboxes = &runtime.sandboxes;
-    let stops = sandboxes
-        .iter()
-        .map(|old| peers.runtime.stop_sandbox(&old.id));
-    // One that cannot be stopped cannot be removed either, which tells why.
-    drop(join_all(stops).await);
+    stop_sandboxes(peers, runtime, &mut stopped).await;
     let mut left = NotRemoved::default();
     match peers.cgroups.kill(pod, &peers.rules.node).await {
         Ok(alive) => left.alive = alive,
@@ -175,9 +186,13 @@ async fn instances(
         (container, removed)
     });
     let containers = join_all(containers).await;
-    let removals = sandboxes
-        .iter()
-        .map(async |old| (old, end_sandbox(peers, &old.id).await));
+    let removals = sandboxes.iter().map(async |old| {
+        let removed = match stopped.contains(&old.id) {
+            true => peers.runtime.remove_sandbox(&old.id).await,
+            false => end_sandbox(peers, &old.id).await,
+        };
+        (old, removed)
+    });
     for (old, removed) in join_all(removals).await {
         left.add(format!("sandbox {}", old.id), removed);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clients::runtime::RuntimeError;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{AskError, Context, Exit};
-use logic_api::types::{ContainerId, EventLevel, HistoryEvent, RuntimePod};
+use logic_api::types::{ContainerId, EventLevel, HistoryEvent, RuntimePod, SandboxId};
 use logic_pods::runtime::runtime_class::HandlerFeatures;
 use logic_pods::runtime::runtime_state::PodRuntimeState;
 use state::{checkpoints, status as status_manager};
@@ -114,6 +114,7 @@ impl PodWorker {
                 .add(key, now + problem.retry_after, problem.waiting);
         }
         self.operation.kills_in_progress = report.kills_in_progress;
+        self.operation.stopped.extend(report.stopped);
         self.operation.starting.clear();
         self.operation.awaiting_post_start.clear();
         match report.runtime {
@@ -196,6 +197,7 @@ impl PodWorker {
     /// forgets it, as upstream, and its name is free.
     fn not_removed(&mut self, left: &NotRemoved, ctx: &mut Context<Msg>) {
         let failures = self.operation.removal.fail();
+        self.operation.stopped.clear();
         tracing::warn!(pod = %self.pod_name(), failures, "cannot remove what is left of the pod: {left}");
         self.observed.stale = true;
         self.retry_after(removal_pause(failures), ctx);
@@ -247,6 +249,9 @@ impl PodWorker {
             all.any(|container| container.id == *id && container.may_run())
         };
         self.operation.kills_in_progress.retain(|id, _| may_run(id));
+        let sandboxes = &seen.pod().sandboxes;
+        let exists = |id: &SandboxId| sandboxes.iter().any(|sandbox| sandbox.id == *id);
+        self.operation.stopped.retain(exists);
         self.read_termination_messages(ctx);
         if self.published.status.is_none() {
             self.begin(ctx);

@@ -82,8 +82,10 @@ impl PodWorker {
             .save(&self.uid, &self.peers.state.checkpoints);
         self.operation.activity = Some(Activity::RemovingPod);
         let (peers, pod) = (self.peers.clone(), pod.clone());
+        let stopped = std::mem::take(&mut self.operation.stopped);
         ctx.run(async move {
-            WorkerCompletion::Cleared(remove::cleared(&peers, &pod, &seen).await).into()
+            let cleared = remove::cleared(&peers, &pod, &seen, stopped).await;
+            WorkerCompletion::Cleared(cleared).into()
         });
     }
 }

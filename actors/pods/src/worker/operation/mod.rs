@@ -8,6 +8,7 @@ mod sync;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use logic_api::types::SandboxId;
 use serde::Serialize;
 
 use self::repeat_guard::RepeatGuard;
@@ -30,6 +31,8 @@ pub(super) struct CurrentOperation {
     handed_over: bool,
     /// Kills that were begun and whose containers have not been seen exited.
     pub(super) kills_in_progress: KillsInProgress,
+    /// The sandboxes that plans have stopped.
+    pub(super) stopped: BTreeSet<SandboxId>,
 }
 
 /// A failure that may pass by itself is told of when it has happened so often.

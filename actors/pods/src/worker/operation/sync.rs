@@ -299,13 +299,14 @@ impl PodWorker {
         self.operation.activity = Some(Activity::RemovingPod);
         self.metrics.begin(self.sync_status.state, pod, ctx);
         let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
+        let stopped = self.operation.stopped.clone();
         ctx.run(async move {
             let removed = match leaves {
                 true => {
                     remove::all_but_containers(&peers, &pod).await;
                     Ok(())
                 }
-                false => remove::everything(&peers, &pod, &runtime).await,
+                false => remove::everything(&peers, &pod, &runtime, stopped).await,
             };
             WorkerCompletion::Removed(removed).into()
         });
