@@ -55,6 +55,9 @@ impl ImagePuller {
         if request.wanted.policy == PullPolicy::Always {
             return ImageCheck::Absent;
         }
+        if let Some(image) = request.wanted.seen.take() {
+            return self.verified(request, image).await;
+        }
         let annotations = request.wanted.annotations();
         match self.runtime.image(&request.image, annotations).await {
             Ok(Some(image)) => self.verified(request, image).await,

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kernel::Reply;
 use logic_api::pod::PodView;
+use logic_api::text::image_reference;
 use logic_api::types::WaitingReason;
 use logic_pods::images as decide;
 use logic_pods::images::PullPolicy;
@@ -44,6 +45,8 @@ pub struct ImageRequest {
     pub(super) pod: Arc<Pod>,
     pub(super) purpose: ImagePurpose,
     pub(super) sandbox: Option<Arc<SandboxConfig>>,
+    /// The image as the runtime had it a moment ago; none if it was not looked for or not found.
+    pub(super) seen: Option<RuntimeImage>,
 }
 
 impl ImageRequest {
@@ -56,6 +59,7 @@ impl ImageRequest {
             pod: pod.clone(),
             purpose: ImagePurpose::Container(container.name.clone()),
             sandbox: None,
+            seen: None,
         }
     }
 
@@ -67,6 +71,7 @@ impl ImageRequest {
             pod: pod.clone(),
             purpose: ImagePurpose::Volume(volume.name),
             sandbox: None,
+            seen: None,
         }
     }
 
@@ -74,6 +79,22 @@ impl ImageRequest {
     pub fn within(mut self, sandbox: Arc<SandboxConfig>) -> Self {
         self.sandbox = Some(sandbox);
         self
+    }
+
+    /// Adds the image as the runtime has it: it is not looked for again.
+    pub fn seen(mut self, image: Option<RuntimeImage>) -> Self {
+        self.seen = image;
+        self
+    }
+
+    /// The image's name where the runtime is asked for it before a pull.
+    pub fn inspected(&self) -> Option<String> {
+        match self.policy {
+            PullPolicy::Always => None,
+            PullPolicy::IfNotPresent | PullPolicy::Never => {
+                image_reference::with_default_tag(&self.image).ok()
+            }
+        }
     }
 
     /// The pod's annotations, by which a runtime may look for an image.

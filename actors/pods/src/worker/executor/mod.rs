@@ -7,6 +7,7 @@
 mod creation;
 pub(super) mod files;
 mod kill;
+mod present_images;
 pub(super) mod remove;
 pub(super) mod sandbox;
 mod start;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clients::runtime::RuntimeError;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all, try_join};
 use logic_api::pod::PodView;
 use logic_pods::pod_actions::{PodAction, PodPlan, RemovedLog};
 use state::checkpoints;
@@ -154,7 +155,8 @@ impl PlanExecutor {
         let Some(sandbox) = self.progress.sandbox.clone() else {
             return StepOutcome::Last;
         };
-        let context = match self.pod_context().await {
+        let (context, images) = join(self.pod_context(), self.present_images(&batch)).await;
+        let context = match context {
             Ok(context) => context,
             Err(error) => {
                 tracing::warn!(pod = %self.uid, "{}", error.describe());
@@ -176,6 +178,7 @@ impl PlanExecutor {
                 sandbox: &sandbox,
                 context: &context,
                 turns: &turns,
+                images: &images,
                 name: name.clone(),
                 restart_count: *restart_count,
             }),
@@ -215,15 +218,20 @@ impl PlanExecutor {
     }
 
     /// The state that all containers of the pod share.
-    async fn pod_context(&mut self) -> Result<PodContext, SandboxError> {
-        let sandbox = match &self.progress.made {
-            Some(made) => made.clone(),
-            None => Arc::new(self.sandbox_config().await?),
+    async fn pod_context(&self) -> Result<PodContext, SandboxError> {
+        let sandbox = async {
+            Ok::<_, SandboxError>(match &self.progress.made {
+                Some(made) => made.clone(),
+                None => Arc::new(self.sandbox_config().await?),
+            })
         };
-        let hosts = match self.ips.is_empty() {
-            true => None,
-            false => Some(hosts::ensure(&self.pod, &self.ips, &self.peers.rules.node).await?),
+        let hosts = async {
+            Ok(match self.ips.is_empty() {
+                true => None,
+                false => Some(hosts::ensure(&self.pod, &self.ips, &self.peers.rules.node).await?),
+            })
         };
+        let (sandbox, hosts) = try_join(sandbox, hosts).await?;
         Ok(PodContext { sandbox, hosts })
     }
 }

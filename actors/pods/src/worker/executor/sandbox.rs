@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clients::runtime::{RuntimeError, RuntimePodUpdate};
+use futures_util::TryFutureExt;
+use futures_util::future::try_join3;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::linux::UserNamespace;
 use logic_api::pod::PodView;
@@ -233,9 +235,10 @@ impl PlanExecutor {
     async fn sandbox_request(&self, attempt: u32) -> Result<SandboxRequest, SandboxError> {
         let (pod, peers) = (&self.pod, &self.peers);
         let node = &peers.rules.node;
-        let users = self.users().await?;
-        let cgroup_parent = peers.cgroups.create(pod, node).await?;
-        let resolver = hosts::resolver(node).await?;
+        let cgroup_parent = peers.cgroups.create(pod, node).map_err(SandboxError::from);
+        let resolver = hosts::resolver(node).map_err(SandboxError::from);
+        let (users, cgroup_parent, resolver) =
+            try_join3(self.users(), cgroup_parent, resolver).await?;
         Ok(sandbox_config(&SandboxInput {
             pod,
             attempt,

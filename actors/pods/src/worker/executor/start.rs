@@ -24,6 +24,7 @@ use state::events::EventType;
 
 use super::creation::{self, Found};
 use super::files;
+use super::present_images::PresentImages;
 use super::start_turns::StartTurns;
 use crate::hooks::{self, HookKind, LifecycleHook};
 use crate::images;
@@ -41,6 +42,7 @@ pub(super) struct ContainerStart<'a> {
     pub(super) sandbox: &'a SandboxId,
     pub(super) context: &'a PodContext,
     pub(super) turns: &'a StartTurns,
+    pub(super) images: &'a PresentImages,
     pub(super) name: String,
     pub(super) restart_count: u32,
 }
@@ -189,7 +191,10 @@ impl ContainerStart<'_> {
     /// Has the image manager make the container's image present.
     async fn image(&self, container: &Container) -> Result<images::PresentImage, SyncProblem> {
         let wanted = images::ImageRequest::new(&self.executor.pod, container);
-        self.present(wanted).await
+        let seen = wanted
+            .inspected()
+            .and_then(|name| self.images.get(&name).cloned());
+        self.present(wanted.seen(seen)).await
     }
 
     /// Has the image manager make the images present that are volumes of the container.

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::testing::{pass, run_paused};
 use logic_api::testing::yaml::pod;
 use logic_api::types::{ContainerInstance, ContainerState};
+use runtime_fake::Rpc;
 
 use super::{container, phase};
 use crate::testing::TestNode;
@@ -113,6 +114,35 @@ fn what_is_gone_when_it_is_asked_for_is_no_failure() {
 }
 
 /// Upstream's TestRemoveContainer.
+/// Each stop of a sandbox makes containerd take its network down once more.
+#[test]
+fn a_pod_is_made_and_ended_by_one_call_of_each_kind() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let text = "
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
+";
+        node.desire(&[pod(text)]);
+        node.until("web", phase("Running")).await;
+        node.desire(&[]);
+        node.until_gone("web").await;
+        let once = [
+            Rpc::RunPodSandbox,
+            Rpc::ImageStatus,
+            Rpc::CreateContainer,
+            Rpc::StartContainer,
+            Rpc::StopContainer,
+            Rpc::StopPodSandbox,
+            Rpc::RemoveContainer,
+            Rpc::RemovePodSandbox,
+        ];
+        assert_eq!(once.map(|call| node.fake.calls(call)), [1; 8]);
+    });
+}
+
 #[test]
 fn a_removed_instance_takes_its_logs_and_their_link_with_it() {
     run_paused(|| async {
