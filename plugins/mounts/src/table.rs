@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
 const MOUNT_INFO: &str = "/proc/self/mountinfo";
 
 /// All mounts of this process's namespace, in the order in which they were made.
@@ -133,6 +135,20 @@ impl MountTable {
 /// Tells whether something is mounted at this path, whose folders are looked at, but not itself.
 pub fn is_mount_point(path: &Path) -> io::Result<bool> {
     Ok(MountTable::read()?.is_mount_point(&real(path)?))
+}
+
+/// Tells the same of a path that is looked at itself, and so must not hang: however many mounts there are, it is one call.
+pub fn is_mount_root(path: &Path) -> io::Result<bool> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found = statx(CWD, path, flags, StatxFlags::TYPE)?;
+    match found
+        .stx_attributes_mask
+        .contains(StatxAttributes::MOUNT_ROOT)
+    {
+        true => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+        // Linux before 5.8 does not say.
+        false => is_mount_point(path),
+    }
 }
 
 /// Returns the path as the table has it: links in the folders above it are followed, its last name is not looked at.
@@ -337,6 +353,20 @@ mod tests {
         assert!(table.is_mount_point(Path::new("/")));
         assert_eq!(table.at(Path::new("/proc")).unwrap().fs_type, "proc");
         assert!(is_mount_point(Path::new("/proc")).unwrap());
+    }
+
+    #[test]
+    fn one_path_is_answered_for_without_the_table_as_by_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("/proc", &link).unwrap();
+        let table = MountTable::read().unwrap();
+        for path in [Path::new("/"), Path::new("/proc"), folder.path(), &link] {
+            let expected = table.is_mount_point(path);
+            assert_eq!(is_mount_root(path).unwrap(), expected, "{}", path.display());
+        }
+        let error = is_mount_root(&folder.path().join("none")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     proptest::proptest! {

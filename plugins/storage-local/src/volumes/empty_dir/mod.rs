@@ -89,7 +89,7 @@ pub(crate) fn tear_down(place: &Place, marker: &Marker) -> Result<(), Status> {
 
 /// Tells whether the volume has a file system of its own.
 pub(crate) fn own_file_system(target: &Path) -> Result<bool, Status> {
-    match table::is_mount_point(target) {
+    match table::is_mount_root(target) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         result => result.map_err(|error| failed(format!("stat {}", target.display()), error)),
     }
