@@ -3,6 +3,8 @@
 //!
 //! Upstream: cmd/kubelet/app/server.go (getCgroupDriverFromCRI), pkg/kubelet/nodestatus/setters.go (NodeFeatures), 1.36.
 
+use std::time::{Duration, Instant};
+
 use kernel::watch;
 use logic_resources::node::Support;
 use logic_resources::pod_cgroups::CgroupDriver;
@@ -13,6 +15,10 @@ use super::{RuntimeClient, RuntimeError, RuntimeVersion, malformed, runtime};
 /// The Kubernetes version that no longer runs with a runtime without `RuntimeConfig`.
 const LAST_SUPPORT: &str = "1.37.0";
 
+/// How long the network counts as ready: upstream asks every 5 s (`updateRuntimeUp`). One that is not ready is asked about
+/// each time.
+const NETWORK_FRESH_FOR: Duration = Duration::from_secs(5);
+
 /// The features that the runtime reported.
 #[derive(Debug)]
 pub(super) struct ReportedFeatures {
@@ -21,6 +27,8 @@ pub(super) struct ReportedFeatures {
     groups: watch::Sender<Support>,
     /// The version that was asked; none asks again.
     asked: watch::Sender<Option<RuntimeVersion>>,
+    /// When the runtime reported its network as ready, unless it has reported otherwise since.
+    network_ready: watch::Sender<Option<Instant>>,
 }
 
 impl Default for ReportedFeatures {
@@ -29,6 +37,7 @@ impl Default for ReportedFeatures {
             driver: watch::Sender::new(None),
             groups: watch::Sender::new(Support::No),
             asked: watch::Sender::new(None),
+            network_ready: watch::Sender::new(None),
         }
     }
 }
@@ -37,6 +46,12 @@ impl ReportedFeatures {
     /// Has the runtime asked again: it may have restarted with another configuration.
     pub(super) fn forget(&self) {
         self.asked.send_replace(None);
+        self.network_ready.send_replace(None);
+    }
+
+    /// Takes in whether the network was ready in an answer to a request of this moment.
+    pub(super) fn learn_network(&self, ready: bool, asked: Instant) {
+        self.network_ready.send_replace(ready.then_some(asked));
     }
 }
 
@@ -49,6 +64,19 @@ impl RuntimeClient {
     /// Whether the runtime honours `supplementalGroupsPolicy: Strict`, as it reported last; no before its first report.
     pub fn supplemental_groups_policy(&self) -> Support {
         *self.features.groups.borrow()
+    }
+
+    /// Why the runtime's network is not ready; none where it is, by an answer of the last seconds.
+    ///
+    /// # Errors
+    /// The runtime does not tell.
+    pub async fn network_problem(&self) -> Result<Option<String>, RuntimeError> {
+        let ready = *self.features.network_ready.borrow();
+        let is_fresh = |at| kernel::now().saturating_duration_since(at) < NETWORK_FRESH_FOR;
+        match ready.is_some_and(is_fresh) {
+            true => Ok(None),
+            false => Ok(self.reported_status().await?.network_problem()),
+        }
     }
 
     /// Asks the runtime for its cgroup driver and its features, once for each version and each stream of events.

@@ -110,6 +110,7 @@ impl RuntimeClient {
             true => self.version().await?,
             false => self.known(),
         };
+        let asked = kernel::now();
         let answer = self.status().await?;
         let conditions = answer.status.unwrap_or_default().conditions;
         let condition = |name: &str| {
@@ -130,7 +131,7 @@ impl RuntimeClient {
             }
         };
         let features = answer.features.as_ref();
-        Ok(RuntimeStatus {
+        let status = RuntimeStatus {
             name: version.name,
             version: version.version,
             ready: condition("RuntimeReady"),
@@ -138,7 +139,10 @@ impl RuntimeClient {
             supplemental_groups_policy: features
                 .map(|features| support(features.supplemental_groups_policy)),
             handlers: answer.runtime_handlers.into_iter().map(handler).collect(),
-        })
+        };
+        let network_ready = status.network_problem().is_none();
+        self.features.learn_network(network_ready, asked);
+        Ok(status)
     }
 }
 

@@ -165,11 +165,9 @@ impl PlanExecutor {
         if self.pod.host_network() {
             return Ok(());
         }
-        match self.peers.runtime.reported_status().await {
-            Ok(status) => match status.network_problem() {
-                Some(why) => Err(SandboxError::NetworkNotReady(why)),
-                None => Ok(()),
-            },
+        match self.peers.runtime.network_problem().await {
+            Ok(Some(why)) => Err(SandboxError::NetworkNotReady(why)),
+            Ok(None) => Ok(()),
             Err(error) => {
                 tracing::debug!(pod = %self.uid, "network state unknown: {}", error.describe());
                 Ok(())

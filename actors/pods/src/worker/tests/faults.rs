@@ -84,6 +84,30 @@ fn no_sandbox_is_asked_for_while_the_runtimes_network_is_not_ready_but_on_the_no
     });
 }
 
+#[test]
+fn a_network_that_was_ready_a_moment_ago_is_not_asked_about_again() {
+    let yaml = |name: &str| {
+        let app = "{name: app, image: localhost/busybox, command: [sleep, infinity]}";
+        pod(&format!(
+            "{{metadata: {{name: {name}}}, spec: {{containers: [{app}]}}}}"
+        ))
+    };
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let asked = || node.fake.calls(runtime_fake::Rpc::Status);
+        node.desire(&[yaml("a")]);
+        node.until("a", phase("Running")).await;
+        let before = asked();
+        node.desire(&[yaml("a"), yaml("b")]);
+        node.until("b", phase("Running")).await;
+        assert_eq!(asked(), before);
+        pass(Duration::from_secs(5)).await;
+        node.desire(&[yaml("a"), yaml("b"), yaml("c")]);
+        node.until("c", phase("Running")).await;
+        assert_eq!(asked(), before + 1);
+    });
+}
+
 /// No container name has two running instances.
 fn doubled(pod: &RuntimePod) -> Option<String> {
     let alive = |name: &str| {
