@@ -8,6 +8,7 @@ use kernel::checkpoint::{Flaw, decode};
 use logic_api::backoff::BackoffTable;
 use logic_api::types::{ContainerHealth, ContainerId, PodUid, RuntimePod};
 use logic_pods::resize::AllocatedResources;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The schema version of the records.
@@ -66,9 +67,10 @@ mod as_json {
     }
 }
 
-/// A record of version 3, which knew no other runtime.
+/// A record of version 2, which knew no replaced instances.
 #[derive(Deserialize)]
-struct PodRecordV3 {
+#[cfg_attr(test, derive(Default, Serialize))]
+struct PodRecordV2 {
     started: Option<Timestamp>,
     backoffs: BackoffTable,
     exits: BTreeMap<ContainerId, Timestamp>,
@@ -79,11 +81,18 @@ struct PodRecordV3 {
     #[serde(with = "as_json")]
     allocated: Option<AllocatedResources>,
     termination_messages: BTreeMap<ContainerId, String>,
+}
+
+/// A record of version 3, which knew no other runtime: it is stored as version 2 with a field more.
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(Default, Serialize))]
+struct PodRecordV3 {
+    older: PodRecordV2,
     replaced: BTreeSet<ContainerId>,
 }
 
-impl From<PodRecordV3> for PodRecord {
-    fn from(old: PodRecordV3) -> Self {
+impl From<PodRecordV2> for PodRecord {
+    fn from(old: PodRecordV2) -> Self {
         PodRecord {
             started: old.started,
             backoffs: old.backoffs,
@@ -93,23 +102,96 @@ impl From<PodRecordV3> for PodRecord {
             actuated: old.actuated,
             allocated: old.allocated,
             termination_messages: old.termination_messages,
-            replaced: old.replaced,
+            replaced: BTreeSet::new(),
             inherited: None,
+        }
+    }
+}
+
+impl From<PodRecordV3> for PodRecord {
+    fn from(old: PodRecordV3) -> Self {
+        PodRecord {
+            replaced: old.replaced,
+            ..old.older.into()
         }
     }
 }
 
 /// Reads the records that an earlier version wrote.
 pub(super) fn migrate(version: u16, payload: &[u8]) -> Result<BTreeMap<PodUid, PodRecord>, Flaw> {
-    if version != 3 {
-        return Err(Flaw::Older {
-            found: version,
+    match version {
+        2 => migrated::<PodRecordV2>(payload),
+        3 => migrated::<PodRecordV3>(payload),
+        found => Err(Flaw::Older {
+            found,
             wanted: VERSION,
-        });
+        }),
     }
-    let old: BTreeMap<PodUid, PodRecordV3> = decode(payload)?;
-    Ok(old
-        .into_iter()
-        .map(|(uid, record)| (uid, record.into()))
-        .collect())
+}
+
+fn migrated<T: DeserializeOwned + Into<PodRecord>>(
+    payload: &[u8],
+) -> Result<BTreeMap<PodUid, PodRecord>, Flaw> {
+    let old: BTreeMap<PodUid, T> = decode(payload)?;
+    let records = old.into_iter().map(|(uid, record)| (uid, record.into()));
+    Ok(records.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::checkpoint::{CheckpointFile, LoadOutcome, Schema};
+
+    use super::*;
+
+    fn read(version: u16, old: &impl Serialize) -> PodRecord {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pods.checkpoint");
+        let old: BTreeMap<PodUid, _> = [(PodUid::from("web"), old)].into();
+        let schema = |version| Schema { kind: 1, version };
+        let saved = CheckpointFile::new(path.clone(), schema(version)).save(&old);
+        saved.unwrap();
+        let file = CheckpointFile::new(path, schema(VERSION));
+        let LoadOutcome::Found(mut records) = file.load_migrating(migrate).unwrap() else {
+            panic!("not read");
+        };
+        records.remove(&PodUid::from("web")).unwrap()
+    }
+
+    #[test]
+    fn what_earlier_versions_stored_of_a_pod_is_read() {
+        let v2 = || PodRecordV2 {
+            termination_messages: [("a".into(), "bye".to_owned())].into(),
+            ..PodRecordV2::default()
+        };
+        let expected = PodRecord {
+            termination_messages: v2().termination_messages,
+            ..PodRecord::default()
+        };
+        assert_eq!(read(2, &v2()), expected);
+        let v3 = PodRecordV3 {
+            older: v2(),
+            replaced: ["b".into()].into(),
+        };
+        let expected = PodRecord {
+            replaced: ["b".into()].into(),
+            ..expected
+        };
+        assert_eq!(read(3, &v3), expected);
+    }
+
+    /// The nested field is stored as its own fields: version 3 was one flat struct.
+    #[test]
+    fn a_nested_record_is_stored_as_a_flat_one() {
+        let record = PodRecord {
+            replaced: ["b".into()].into(),
+            ..PodRecord::default()
+        };
+        let v3 = PodRecordV3 {
+            older: PodRecordV2::default(),
+            replaced: record.replaced.clone(),
+        };
+        #[derive(Serialize)]
+        struct WithInherited(PodRecordV3, Option<RuntimePod>);
+        assert_eq!(read(VERSION, &WithInherited(v3, None)), record);
+    }
 }
