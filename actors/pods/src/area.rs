@@ -15,14 +15,14 @@ use state::events::Recorder;
 use state::objects::ObjectStore;
 use state::status::PodResync;
 
-use crate::handover::RuntimeGate;
 use crate::images::credentials::{self, DockerKeyring};
 use crate::images::{self, ImageManager};
 use crate::logs::{self, ContainerLogManager};
-use crate::pleg::{self, Pleg};
 use crate::pod_cgroups::PodCgroups;
 use crate::pod_manager::{self, PodManager, PodSource, PodWorkers};
 use crate::prober::{self, Prober};
+use crate::runtime::handover::RuntimeGate;
+use crate::runtime::pleg::{self, Pleg};
 use crate::worker;
 
 /// The addresses of the area's actors.

@@ -6,7 +6,6 @@
 pub mod area;
 
 // Which pods there are.
-pub mod pleg;
 pub mod pod_manager;
 pub mod sources;
 pub mod worker;
@@ -15,14 +14,13 @@ pub mod worker;
 pub mod images;
 pub mod logs;
 pub mod prober;
+pub mod runtime;
 
 // What a worker does for its pod.
 pub mod collectors;
-pub mod handover;
 pub mod hooks;
 pub mod hosts;
 pub mod pod_cgroups;
-pub mod start_limiter;
 pub mod termination;
 
 #[cfg(any(test, feature = "testing"))]

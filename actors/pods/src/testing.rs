@@ -39,10 +39,11 @@ use state::user_namespaces;
 use tempfile::TempDir;
 
 use crate::area::{PodListeners, PodPeers, PodSettings, PullSettings};
-use crate::handover::{HandoverStep, RuntimeGate, RuntimeInUse};
+use crate::images;
 use crate::images::credentials;
 use crate::pod_manager::{self, NodeChange, PodSource};
-use crate::{images, pleg};
+use crate::runtime::handover::{HandoverStep, RuntimeGate, RuntimeInUse};
+use crate::runtime::pleg;
 
 /// Longer than any answer takes: the paused clock only advances while every task waits.
 const SOON: Duration = Duration::from_secs(10);

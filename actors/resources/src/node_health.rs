@@ -15,7 +15,8 @@ use clients::runtime::{RuntimeClient, RuntimeError};
 use kernel::{Actor, Addr, Context, Exit, Recipient, Supervisor};
 use logic_node::node_status::{NodeFact, NodeImage, PartProblem, RuntimeStatus};
 use logic_pods::runtime::pleg::PlegProblem;
-use pods::{pleg, pod_manager};
+use pods::pod_manager;
+use pods::runtime::pleg;
 use serde::Serialize;
 
 /// Room for its own checks, and for requests to report everything again.

@@ -11,7 +11,8 @@ use std::time::Duration;
 use hyper::Request;
 use hyper::body::Incoming;
 use kernel::{Addr, Supervisor};
-use pods::{pleg, pod_manager};
+use pods::pod_manager;
+use pods::runtime::pleg;
 use serving::healthz::{HealthChecks, answer};
 use serving::http::{HandlerResponse, RequestHandler, not_found};
 

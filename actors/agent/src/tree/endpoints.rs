@@ -7,7 +7,7 @@ use clients::runtime::RuntimeClient;
 use cluster::certificates;
 use cluster::reviews::ApiReviews;
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox};
-use pods::handover;
+use pods::runtime::handover;
 use resources::pod_resources::{self, PodResources};
 use resources::stats::{self, SummaryProvider};
 use serving::read_only::ReadOnlyHandlers;

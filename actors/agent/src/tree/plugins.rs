@@ -11,11 +11,11 @@ use kernel::checkpoint::{CheckpointFile, LoadOutcome};
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox, watch};
 use logic_resources::pod_cgroups::CgroupPolicy;
 use plugin_host::{Declaration, PluginClient, PluginHost};
-use pods::handover::{
+use pods::pod_cgroups::PodCgroups;
+use pods::runtime::handover::{
     self, HandoverConfig, HandoverStep, RuntimeChoice, RuntimeGate, RuntimeHandover, RuntimeInUse,
     RuntimeRecord,
 };
-use pods::pod_cgroups::PodCgroups;
 
 use super::NodeHandle;
 use crate::endpoints::admin::Plugins;

@@ -12,7 +12,7 @@ use logic_resources::thresholds::Signal;
 use serde::Serialize;
 
 use super::{ListedLogs, PodLookup};
-use crate::pleg::RuntimeReport;
+use crate::runtime::pleg::RuntimeReport;
 use crate::worker::WorkerReport;
 
 /// The sources of desired pods.

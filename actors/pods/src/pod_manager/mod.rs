@@ -47,7 +47,7 @@ use self::resize::{PodResizes, RetryTrigger};
 use self::sources::SourcedPods;
 use self::workers::HeldResources;
 pub use self::workers::PodWorkers;
-use crate::pleg::{self, RuntimeReport};
+use crate::runtime::pleg::{self, RuntimeReport};
 use crate::worker::{self, PodGoal, WorkerReport};
 
 /// Room for an event from each of 1,000 pods starting at once, four times: PLEG sends the most.

@@ -23,7 +23,7 @@ use super::metrics::PullTimings;
 use super::retries::RetryKey;
 use super::{Msg, Peers, PodGoal, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
 
-use crate::start_limiter::{StartPermit, StartRank};
+use crate::runtime::start_limiter::{StartPermit, StartRank};
 
 /// The result of a plan.
 #[derive(Debug)]

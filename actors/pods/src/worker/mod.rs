@@ -58,8 +58,8 @@ use self::operation::CurrentOperation;
 pub use self::operation::completion::WorkerCompletion;
 use self::retries::Retries;
 use self::status::PublishedStatus;
-use crate::handover::RuntimeGate;
 use crate::pod_cgroups::PodCgroups;
+use crate::runtime::handover::RuntimeGate;
 use crate::{images, logs, prober};
 
 /// Before retrying after a transient failure: a plugin that restarts, a runtime that is busy.

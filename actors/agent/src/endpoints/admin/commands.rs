@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, AskError, InjectedFault};
 use logic_api::pod::PodView;
 use plugin_host::{Declaration, HostError, Msg};
-use pods::handover::{self, PodConsent};
 use pods::pod_manager;
+use pods::runtime::handover::{self, PodConsent};
 use serde_json::json;
 use serving::http::{HandlerResponse, json};
 

@@ -27,7 +27,8 @@ use hyper::{Request, StatusCode};
 use kernel::error_chain;
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
 use plugin_host::{self as plugin, Declaration};
-use pods::{handover, images as keeper, pod_manager};
+use pods::runtime::handover;
+use pods::{images as keeper, pod_manager};
 use serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, json, refusal, serve};
 use state::{events, status};
 

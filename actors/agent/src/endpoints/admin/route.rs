@@ -6,7 +6,7 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use kernel::{AskError, InjectedFault, NoSuchChild};
 use plugin_host::HostError;
-use pods::handover::{PodConsent, SwapError};
+use pods::runtime::handover::{PodConsent, SwapError};
 use serving::http::{decoded, query};
 
 use super::checkpoint::ContainerCheckpointError;

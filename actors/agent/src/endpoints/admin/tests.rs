@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kernel::testing::{Inbox, inbox};
 use kernel::{ChildSpec, Intensity, Strategy, error_chain, mailbox, system};
 use plugin_host::{LaunchMethod, ServiceKind};
-use pods::handover::{PodConsent, SwapPlan};
+use pods::runtime::handover::{PodConsent, SwapPlan};
 use serde_json::{Value, json};
 use state::events::{EventBroadcaster, EventType, InvolvedObject, Recorder};
 use tempfile::TempDir;

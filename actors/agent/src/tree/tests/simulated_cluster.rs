@@ -16,7 +16,7 @@ use config::{CgroupVersion, HostFacts, Invocation};
 use kernel::testing::{SIMULATED_START, observe};
 use kernel::{Intensity, Supervisor};
 use plugin_host::PluginClient;
-use pods::handover::RuntimeGate;
+use pods::runtime::handover::RuntimeGate;
 use runtime_fake::{Clock, Fake, FakeSettings};
 use serde_json::{Value, json};
 

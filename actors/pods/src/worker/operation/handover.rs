@@ -13,7 +13,7 @@ use logic_api::types::{ContainerId, EventLevel, HistoryEvent, PodFailure, Restar
 use logic_pods::pod_actions::{PodPlan, kill};
 
 use super::completion::WorkerCompletion;
-use crate::handover::HandoverStep;
+use crate::runtime::handover::HandoverStep;
 use crate::worker::executor::remove;
 use crate::worker::retries::RetryKey;
 use crate::worker::{Activity, Msg, PodWorker, PodWorkerState};

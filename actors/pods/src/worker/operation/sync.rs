@@ -16,7 +16,7 @@ use logic_pods::runtime::runtime_class::HandlerFeatures;
 
 use super::completion::{FetchedPod, WorkerCompletion};
 use super::repeat_guard::RuntimeWork;
-use crate::start_limiter::StartRank;
+use crate::runtime::start_limiter::StartRank;
 use crate::worker::context::{PlanExecutor, PlanProgress};
 use crate::worker::executor::sandbox::addresses;
 use crate::worker::executor::start_turns::has_post_start;

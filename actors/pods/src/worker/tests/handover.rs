@@ -9,7 +9,7 @@ use logic_api::types::PodUid;
 use runtime_fake::Rpc;
 
 use super::{container, phase};
-use crate::handover::HandoverStep;
+use crate::runtime::handover::HandoverStep;
 use crate::testing::TestNode;
 
 fn sleeping(name: &str, policy: &str) -> String {

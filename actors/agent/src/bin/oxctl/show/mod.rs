@@ -9,7 +9,7 @@ use agent::endpoints::admin::{AgentVersion, Archives, PodRow};
 use jiff::Timestamp;
 use kernel::TreeNode;
 use plugin_host::Snapshot;
-use pods::handover::SwapPlan;
+use pods::runtime::handover::SwapPlan;
 use pods::worker::Explanation;
 use serde::Deserialize;
 use serde_json::Value;

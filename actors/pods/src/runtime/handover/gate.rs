@@ -2,7 +2,7 @@
 
 use kernel::watch;
 
-use crate::start_limiter::StartLimiter;
+use crate::runtime::start_limiter::StartLimiter;
 
 /// What pods are to do in a runtime that is handed over to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
