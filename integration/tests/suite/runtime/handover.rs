@@ -131,7 +131,7 @@ async fn is_empty(containerd: &Containerd) -> bool {
     cri.sandboxes().await.unwrap().is_empty() && cri.containers().await.unwrap().is_empty()
 }
 
-/// How often a command of the container was begun, by the lines that each instance's log has; logs outlive runtimes.
+/// How many instances of the pod's container there were in either runtime: each has a log of its own, and logs outlive runtimes.
 fn starts(node: &Node, pod: &str) -> usize {
     let logs = node.dir().join("logs");
     let folders = std::fs::read_dir(logs).unwrap().flatten();
