@@ -7,14 +7,13 @@ use std::rc::Rc;
 use anyhow::Context as _;
 use clients::runtime::RuntimeClient;
 use clients::storage::StoragePlugin;
-use kernel::checkpoint::{CheckpointFile, LoadOutcome};
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox, watch};
 use logic_resources::pod_cgroups::CgroupPolicy;
 use plugin_host::{Declaration, PluginClient, PluginHost};
 use pods::pod_cgroups::PodCgroups;
 use pods::runtime::handover::{
-    self, HandoverConfig, HandoverStep, RuntimeChoice, RuntimeGate, RuntimeHandover, RuntimeInUse,
-    RuntimeRecord,
+    self, FoundRecord, HandoverConfig, HandoverStep, RecordFile, RuntimeChoice, RuntimeGate,
+    RuntimeHandover, RuntimeInUse, RuntimeRecord,
 };
 
 use super::NodeHandle;
@@ -40,15 +39,13 @@ pub(super) struct RuntimeState {
 impl RuntimeState {
     /// Reads which runtime an earlier life left the pods on, and writes down what holds now.
     pub(super) fn load(settings: &AgentSettings) -> anyhow::Result<RuntimeState> {
-        let path = settings.folder.join("runtime.checkpoint");
-        let mut file = CheckpointFile::new(path.clone(), handover::SCHEMA);
+        let file = RecordFile::new(&settings.folder);
         let earlier = match file.load().context("which runtime the pods are on")? {
-            LoadOutcome::Found(record) => Some(record),
-            LoadOutcome::Fresh => None,
-            LoadOutcome::SetAside { moved_to, why } => {
-                let moved_to = moved_to.display();
+            FoundRecord::Record(record) => Some(record),
+            FoundRecord::None => None,
+            FoundRecord::Lost(why) => {
                 tracing::error!(
-                    "which runtime the pods are on is unknown, the configured one counts; set aside as {moved_to}: {why}"
+                    "which runtime the pods are on is unknown, the configured one counts: {why}"
                 );
                 None
             }
@@ -66,7 +63,7 @@ impl RuntimeState {
         Ok(RuntimeState {
             config: HandoverConfig {
                 node_name: settings.node.node_name.clone(),
-                file: path,
+                file,
                 host: RUNTIME.to_owned(),
                 declared: settings.runtimes.clone(),
             },

@@ -15,12 +15,12 @@
 mod gate;
 mod passage;
 mod record;
+mod record_file;
 #[cfg(test)]
 mod tests;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ use thiserror::Error;
 
 pub use self::gate::{HandoverStep, RuntimeGate, RuntimeInUse};
 use self::passage::Passage;
-pub use self::record::{PendingHandover, RuntimeChoice, RuntimeRecord, SCHEMA};
+pub use self::record::{PendingHandover, RuntimeChoice, RuntimeRecord};
+pub use self::record_file::{FoundRecord, RecordFile};
 use crate::pod_cgroups::PodCgroups;
 use crate::pod_manager;
 
@@ -61,8 +62,7 @@ pub struct Peers {
 #[derive(Debug, Clone)]
 pub struct HandoverConfig {
     pub node_name: String,
-    /// The record's file.
-    pub file: PathBuf,
+    pub file: RecordFile,
     /// The name of the runtime's host.
     pub host: String,
     /// The declared runtimes by name.

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kernel::checkpoint::CheckpointFile;
 use kernel::{AskError, Reply, watch};
 use logic_api::pod::PodView;
 use logic_api::types::{PodUid, RestartPolicy, RuntimePod};
@@ -13,7 +12,7 @@ use state::checkpoints;
 use state::events::{EventType, InvolvedObject};
 
 use super::gate::{HandoverStep, RuntimeInUse};
-use super::record::{PendingHandover, RuntimeChoice, RuntimeRecord, SCHEMA};
+use super::record::{PendingHandover, RuntimeChoice, RuntimeRecord};
 use super::{
     EndingPod, HandoverConfig, Msg, Peers, PodConsent, Snapshot, SwapEnd, SwapError, SwapPlan,
 };
@@ -276,8 +275,8 @@ impl Passage {
     async fn save(&self, record: RuntimeRecord) -> Result<(), SwapError> {
         let (file, saved) = (self.config.file.clone(), record.clone());
         let written = kernel::spawn_blocking(move || {
-            let saved = CheckpointFile::new(file, SCHEMA).save(&saved);
-            saved.map(drop).map_err(|error| kernel::error_chain(&error))
+            let saved = file.save(&saved);
+            saved.map_err(|error| kernel::error_chain(&error))
         });
         let written = written.await.unwrap_or_else(|error| Err(error.to_string()));
         written.map_err(SwapError::Record)?;

@@ -1,16 +1,9 @@
-//! Which runtime this node's pods are on, on disk: the configuration says only where they are to be.
+//! Which runtime this node's pods are on, kept from life to life: the configuration says only where they are to be.
 
 use std::collections::BTreeMap;
 
-use kernel::checkpoint::Schema;
 use plugin_host::{Declaration, LaunchMethod, ServiceKind};
 use serde::{Deserialize, Serialize};
-
-/// The schema of the record's file.
-pub const SCHEMA: Schema = Schema {
-    kind: 2,
-    version: 1,
-};
 
 /// A runtime plugin as it was declared, so that it can be started although it is no longer declared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

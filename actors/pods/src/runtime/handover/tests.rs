@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use kernel::checkpoint::{CheckpointFile, LoadOutcome};
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, mailbox};
 use logic_api::testing::yaml::pod;
@@ -64,7 +63,7 @@ impl Rig {
         let (host, orders) = inbox(8);
         let config = Rc::new(HandoverConfig {
             node_name: "node".to_owned(),
-            file: node.path("runtime.checkpoint"),
+            file: RecordFile::new(&node.path("")),
             host: "runtime".to_owned(),
             declared: [("old", "/old"), ("newer", "/old"), ("new", "/new")]
                 .map(|(name, endpoint)| (name.to_owned(), declared(endpoint)))
@@ -140,8 +139,8 @@ spec:
     }
 
     fn stored(&self) -> RuntimeRecord {
-        let file = CheckpointFile::new(self.node.path("runtime.checkpoint"), SCHEMA);
-        let LoadOutcome::Found(record) = file.load().unwrap() else {
+        let file = RecordFile::new(&self.node.path(""));
+        let FoundRecord::Record(record) = file.load().unwrap() else {
             panic!("no record");
         };
         record
