@@ -9,4 +9,4 @@ mod watch;
 
 pub use self::file::{FileId, FileReadError, SETTLED_AFTER, Stamp, contents, open, stat};
 pub use self::read_gate::ReadGate;
-pub use self::watch::{FolderWatch, WatchEnded, WatchNotice, WatchPacing};
+pub use self::watch::{FolderChange, FolderWatch, WatchEnded, WatchNotice, WatchPacing};

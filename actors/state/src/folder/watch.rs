@@ -1,5 +1,6 @@
 //! Watching a folder with inotify: it reports when to read, never what.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
@@ -52,9 +53,16 @@ pub enum WatchNotice {
     /// The watch is established; `watch` counts from the first.
     Stands { watch: u64, place: FileId },
     /// Something has changed.
-    Changed,
+    Changed(FolderChange),
     /// The watch broke.
     Ended { watch: u64, ended: WatchEnded },
+}
+
+/// What a burst of events was about.
+#[derive(Debug, Default)]
+pub struct FolderChange {
+    /// The names of files that were removed or moved away, also of those that are there again.
+    pub removed: BTreeSet<OsString>,
 }
 
 /// The delays of a watch.
@@ -122,17 +130,17 @@ impl FolderWatch {
         }
     }
 
-    /// Returns whether the folder is to be read.
+    /// Returns what has changed, if the folder is to be read.
     #[must_use]
     pub fn on_notice<M: Message + From<WatchNotice>>(
         &mut self,
         sight: WatchNotice,
         ctx: &mut Context<M>,
-    ) -> bool {
+    ) -> Option<FolderChange> {
         match sight {
             WatchNotice::Due => {
                 self.begin(ctx);
-                false
+                None
             }
             WatchNotice::Stands { watch, place } => {
                 // Changes before the watch was set up are not seen.
@@ -140,10 +148,13 @@ impl FolderWatch {
                 if current {
                     (self.stands, self.pause) = (Some(place), AGAIN);
                 }
-                current
+                current.then(FolderChange::default)
             }
-            WatchNotice::Changed => true,
-            WatchNotice::Ended { watch, ended } => watch == self.count && self.ended(ended, ctx),
+            WatchNotice::Changed(change) => Some(change),
+            WatchNotice::Ended { watch, ended } => {
+                let is_read = watch == self.count && self.ended(ended, ctx);
+                is_read.then(FolderChange::default)
+            }
         }
     }
 
@@ -199,16 +210,13 @@ async fn watched<M: Message + From<WatchNotice>>(
         return WatchEnded::Unheard { path: name };
     }
     loop {
-        match burst(&mut events, only.as_deref(), pace).await {
-            Ok(true) => {}
-            Ok(false) => return WatchEnded::Moved { path: name },
+        let change = match burst(&mut events, only.as_deref(), pace).await {
+            Ok(Some(change)) => change,
+            Ok(None) => return WatchEnded::Moved { path: name },
             Err(source) => return WatchEnded::Inotify { path: name, source },
-        }
-        if addr
-            .send(WatchNotice::Changed.into(), PATIENCE)
-            .await
-            .is_err()
-        {
+        };
+        let changed = WatchNotice::Changed(change);
+        if addr.send(changed.into(), PATIENCE).await.is_err() {
             return WatchEnded::Unheard { path: name };
         }
     }
@@ -234,20 +242,22 @@ fn begin(path: &Path) -> io::Result<(Inotify, Option<OsString>, FileId)> {
     Ok((inotify, only, place))
 }
 
-/// Waits for a change and then for quiet; false when the folder itself went away.
+/// Waits for a change and then for quiet; none when the folder itself went away.
 async fn burst(
     events: &mut EventStream<Vec<u8>>,
     only: Option<&OsStr>,
     pace: WatchPacing,
-) -> io::Result<bool> {
+) -> io::Result<Option<FolderChange>> {
+    let mut change = FolderChange::default();
     loop {
         let Some(event) = events.next().await.transpose()? else {
-            return Ok(false);
+            return Ok(None);
         };
         if is_end(&event) {
-            return Ok(false);
+            return Ok(None);
         }
         if concerns(&event, only) {
+            change.note(event);
             break;
         }
     }
@@ -256,15 +266,28 @@ async fn burst(
         let mut quiet = true;
         while let Some(Some(event)) = events.next().now_or_never() {
             quiet = false;
-            if is_end(&event?) {
-                return Ok(false);
+            let event = event?;
+            if is_end(&event) {
+                return Ok(None);
+            }
+            if concerns(&event, only) {
+                change.note(event);
             }
         }
         if quiet {
             break;
         }
     }
-    Ok(true)
+    Ok(Some(change))
+}
+
+impl FolderChange {
+    fn note(&mut self, event: EventOwned) {
+        let disappears = EventMask::MOVED_FROM | EventMask::DELETE;
+        if let Some(name) = event.name.filter(|_| event.mask.intersects(disappears)) {
+            self.removed.insert(name);
+        }
+    }
 }
 
 fn is_end(event: &EventOwned) -> bool {

@@ -277,7 +277,7 @@ impl ObjectFolder {
     }
 
     fn watched(&mut self, sight: WatchNotice, ctx: &mut Context<Msg>) {
-        if self.watch.on_notice(sight, ctx) {
+        if self.watch.on_notice(sight, ctx).is_some() {
             self.read(ctx);
         }
     }

@@ -26,7 +26,7 @@ use kernel::{Actor, Addr, Context, Exit};
 use logic_api::manifest::StaticPodContext;
 use serde::Serialize;
 use state::events::Recorder;
-use state::folder::{FolderWatch, ReadGate, SETTLED_AFTER, WatchNotice, WatchPacing};
+use state::folder::{FolderChange, FolderWatch, ReadGate, SETTLED_AFTER, WatchNotice, WatchPacing};
 
 use self::manifest_state::ManifestState;
 use self::scan::{ManifestRead, Scan, Scanner, cleaned};
@@ -104,6 +104,8 @@ pub struct FileSource {
     told: Option<Vec<Arc<Pod>>>,
     turns: ReadGate,
     settling: bool,
+    /// Manifests that were removed since the reading that is under way began.
+    outdated: BTreeSet<String>,
     watch: FolderWatch,
     readings: u64,
     sets_told: u64,
@@ -179,6 +181,7 @@ impl FileSource {
             told: None,
             turns: ReadGate::default(),
             settling: false,
+            outdated: BTreeSet::new(),
             readings: 0,
             sets_told: 0,
         }
@@ -196,6 +199,7 @@ impl FileSource {
             return;
         }
         self.settling = false;
+        self.outdated.clear();
         self.readings += 1;
         let telling = self.manifests.iter().filter(|(_, held)| held.telling);
         let known = telling.filter_map(|(place, held)| Some((place.clone(), held.stamp?)));
@@ -222,9 +226,7 @@ impl FileSource {
                 self.watch.found(watched, ctx);
             }
         }
-        if self.desired.is_some() && !same(self.desired.as_deref(), self.told.as_deref()) {
-            self.tell(ctx);
-        }
+        self.tell_if_changed(ctx);
         if again {
             self.read(ctx);
         }
@@ -250,7 +252,8 @@ impl FileSource {
         );
     }
 
-    fn found(&mut self, looks: BTreeMap<String, ManifestRead>, ctx: &mut Context<Msg>) {
+    fn found(&mut self, mut looks: BTreeMap<String, ManifestRead>, ctx: &mut Context<Msg>) {
+        looks.retain(|place, _| !self.outdated.contains(place));
         let mut before = std::mem::take(&mut self.manifests);
         for (place, look) in looks {
             let old = before.remove(&place).unwrap_or_default();
@@ -261,6 +264,11 @@ impl FileSource {
         {
             ctx.after(SETTLED_AFTER, Msg::Changed);
         }
+        self.collect(ctx);
+    }
+
+    /// Makes the set of the manifests' pods, and reports the manifests' problems.
+    fn collect(&mut self, ctx: &Context<Msg>) {
         let manifests = self
             .manifests
             .iter()
@@ -296,6 +304,12 @@ impl FileSource {
             && single.is_some_and(|(_, held)| !held.problems.is_empty())
     }
 
+    fn tell_if_changed(&mut self, ctx: &mut Context<Msg>) {
+        if self.desired.is_some() && !same(self.desired.as_deref(), self.told.as_deref()) {
+            self.tell(ctx);
+        }
+    }
+
     /// Sends the set; retries until the mailbox has room for it.
     fn tell(&mut self, ctx: &mut Context<Msg>) {
         let Some(pods) = self.desired.clone() else {
@@ -318,9 +332,27 @@ impl FileSource {
     }
 
     fn watched(&mut self, sight: WatchNotice, ctx: &mut Context<Msg>) {
-        if self.watch.on_notice(sight, ctx) {
+        if let Some(change) = self.watch.on_notice(sight, ctx) {
+            self.removed(&change, ctx);
             self.read(ctx);
         }
+    }
+
+    /// Ends what the removed files described, also where they are there again: as upstream, that is another life of the pod.
+    fn removed(&mut self, change: &FolderChange, ctx: &mut Context<Msg>) {
+        let is_removed = |place: &str| {
+            let name = Path::new(place).file_name();
+            name.is_some_and(|name| change.removed.contains(name))
+        };
+        let removed = self.manifests.extract_if(.., |place, _| is_removed(place));
+        let removed: BTreeSet<String> = removed.map(|(place, _)| place).collect();
+        if removed.is_empty() {
+            return;
+        }
+        // A reading that is under way may have seen them before.
+        self.outdated.extend(removed);
+        self.collect(ctx);
+        self.tell_if_changed(ctx);
     }
 }
 

@@ -189,6 +189,24 @@ fn manifests_come_in_lexical_order_and_go_with_their_files() {
 }
 
 #[test]
+fn a_manifest_that_is_removed_and_put_back_at_once_was_gone() {
+    let prepare = |folder: &Path| {
+        put(folder, "a.yaml", &manifest("one"));
+        put(folder, "b.yaml", &manifest("two"));
+    };
+    source(".", NEVER, prepare, async |mut rig| {
+        rig.until(&["one-node", "two-node"]).await;
+        fs::remove_file(rig.path("b.yaml")).unwrap();
+        fs::write(rig.path("b.yaml"), manifest("two")).unwrap();
+        rig.until(&["one-node"]).await;
+        rig.until(&["one-node", "two-node"]).await;
+        // One that takes the other's place was never gone.
+        put(rig.folder.path(), "b.yaml", &with_image("two", "other"));
+        assert_eq!(rig.names().await, ["one-node", "two-node"]);
+    });
+}
+
+#[test]
 fn dropped_manifest_reaches_the_directory_within_milliseconds() {
     source(
         ".",
