@@ -41,7 +41,7 @@ impl RuntimeState {
     pub(super) fn load(settings: &AgentSettings) -> anyhow::Result<RuntimeState> {
         let file = RecordFile::new(&settings.folder);
         let earlier = match file.load().context("which runtime the pods are on")? {
-            FoundRecord::Record(record) => Some(record),
+            FoundRecord::Record(record) => Some(*record),
             FoundRecord::None => None,
             FoundRecord::Lost(why) => {
                 tracing::error!(

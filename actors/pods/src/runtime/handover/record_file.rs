@@ -24,7 +24,7 @@ pub struct RecordFile {
 pub enum FoundRecord {
     /// A first start.
     None,
-    Record(RuntimeRecord),
+    Record(Box<RuntimeRecord>),
     /// No copy is left that can be read. Says why, and where the damaged files are now.
     Lost(String),
 }
@@ -45,7 +45,7 @@ impl RecordFile {
         let mut damaged = Vec::new();
         for path in &self.paths {
             match CheckpointFile::new(path.clone(), SCHEMA).load()? {
-                LoadOutcome::Found(record) => return Ok(FoundRecord::Record(record)),
+                LoadOutcome::Found(record) => return Ok(FoundRecord::Record(Box::new(record))),
                 LoadOutcome::Fresh => {}
                 LoadOutcome::SetAside { moved_to, why } => {
                     damaged.push(format!("{} ({why})", moved_to.display()));
@@ -100,7 +100,11 @@ mod tests {
         for damaged in [first, copy] {
             fs::write(folder.path().join(damaged), "nonsense").unwrap();
             let found = file.load().unwrap();
-            assert_eq!(found, FoundRecord::Record(record("new")), "{damaged}");
+            assert_eq!(
+                found,
+                FoundRecord::Record(record("new").into()),
+                "{damaged}"
+            );
             file.save(&record("new")).unwrap();
         }
 

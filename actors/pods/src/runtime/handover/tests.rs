@@ -143,7 +143,7 @@ spec:
         let FoundRecord::Record(record) = file.load().unwrap() else {
             panic!("no record");
         };
-        record
+        *record
     }
 }
 
