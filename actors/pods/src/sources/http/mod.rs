@@ -2,11 +2,11 @@
 //!
 //! - **Owns** the pods of the last good answer, and the number of failures since.
 //! - **Hears** that the period has passed, and the results of fetches.
-//! - **Tells** the pod manager the whole set after each good answer; the recorder each problem with it.
-//! - **Never** sends a set before the first good answer, and never lets a failure, an empty answer or a
-//!   bad manifest end running pods.
+//! - **Tells** the pod manager the whole set after each good answer, and an empty set after an answer without a body;
+//!   the recorder each problem with it.
+//! - **Never** sends a set before the first such answer, and never lets a failure or a bad manifest end running pods.
 //!
-//! Upstream: pkg/kubelet/config/http.go (1.36), where an empty answer does end the pods.
+//! Upstream: pkg/kubelet/config/http.go (1.36).
 
 mod fetch;
 #[cfg(test)]
@@ -204,8 +204,22 @@ impl UrlSource {
                 self.last_error = None;
                 self.accept(*fetched, ctx);
             }
-            Err(error) => self.failed(&error),
+            Err(error) => {
+                if matches!(error, FetchError::Empty { .. }) {
+                    self.emptied(ctx);
+                }
+                self.failed(&error);
+            }
         }
+    }
+
+    /// As upstream, an answer without a body is an empty set, though it counts as a failure: the source has been heard.
+    fn emptied(&mut self, ctx: &Context<Msg>) {
+        let fetched = FetchedManifest {
+            version: version_of(&[]),
+            manifest: Some(Manifest::default()),
+        };
+        self.accept(fetched, ctx);
     }
 
     fn accept(&mut self, fetched: FetchedManifest, ctx: &Context<Msg>) {
