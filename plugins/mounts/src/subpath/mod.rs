@@ -29,7 +29,7 @@ const PERMISSIONS: u32 = 0o7777;
 
 /// Binds what the request names, within the volume and nowhere else; answers with where it is.
 ///
-/// Links within the volume are followed as long as they stay below its root. What is bound is what was opened: it
+/// Links are followed as long as they stay below the volume's root; an absolute one as upstream, by where it ends. What is bound is what was opened: it
 /// cannot be exchanged in between. Bound already, it stays; a binding of something else is replaced. A failure to make
 /// missing folders is reported as `mkdir PATH: ...`.
 pub fn bind(request: &BindSubpathRequest) -> Result<PathBuf, Status> {
@@ -83,10 +83,11 @@ fn target(request: &BindSubpathRequest) -> Result<PathBuf, Status> {
 
 /// Opens the path in the volume, and makes folders that are missing, with the permissions of the volume's root.
 fn open(root: &Root, subpath: &Path, access: Access) -> Result<OwnedFd, Status> {
-    // As a folder first: that makes the kernel mount what is to be mounted on demand.
-    let flags = OFlags::PATH | OFlags::DIRECTORY;
-    let opened = match root.open_with(subpath, flags, Mode::empty()) {
-        Err(error) if error.is(io::ErrorKind::NotADirectory) => root.open_path(subpath),
+    let opened = match open_beneath(root, subpath) {
+        Err(SafeError::Escapes { path, root: folder }) => match resolved(root, subpath) {
+            Some(within) => open_beneath(root, &within),
+            None => Err(SafeError::Escapes { path, root: folder }),
+        },
         result => result,
     };
     match opened {
@@ -109,6 +110,23 @@ fn open(root: &Root, subpath: &Path, access: Access) -> Result<OwnedFd, Status> 
     let failed = |error| answer::failed(format!("stat {} failed", root.path().display()), error);
     let mode = fstat(root).map_err(failed)?.st_mode & PERMISSIONS;
     Ok(root.make_dirs(subpath, Mode::from_raw_mode(mode))?)
+}
+
+fn open_beneath(root: &Root, subpath: &Path) -> Result<OwnedFd, SafeError> {
+    // As a folder first: that makes the kernel mount what is to be mounted on demand.
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    match root.open_with(subpath, flags, Mode::empty()) {
+        Err(error) if error.is(io::ErrorKind::NotADirectory) => root.open_path(subpath),
+        result => result,
+    }
+}
+
+/// Resolves all links of the path, the absolute ones as the host sees them; none where that leads out. It may be
+/// exchanged meanwhile, so the result is a path to open below the root and nothing more.
+fn resolved(root: &Root, subpath: &Path) -> Option<PathBuf> {
+    let path = fs::canonicalize(root.path().join(subpath)).ok()?;
+    let root = fs::canonicalize(root.path()).ok()?;
+    path.strip_prefix(root).map(Path::to_owned).ok()
 }
 
 /// Makes the folder or the file to bind to, whichever fits.

@@ -91,6 +91,34 @@ fn what_is_within_the_volume_is_bound_as_what_it_is() {
     }
 }
 
+/// Upstream resolves all links of a sub-path before it opens what they end at: a release of a host's folder, say.
+#[test]
+fn an_absolute_link_is_followed_where_it_ends_within_the_volume() {
+    for (subpath, aim) in [
+        ("current", "releases/5"),
+        ("current/file", "releases/5/file"),
+        ("chain", "releases/5"),
+        ("through-a-link", "releases/5"),
+        ("itself", "."),
+    ] {
+        let test_dir = TestDir::new();
+        test_dir.file("volume/releases/5/file", "content");
+        let volume = test_dir.path("volume");
+        symlink(&volume, test_dir.path("other-name")).unwrap();
+        for (aim, link) in [
+            (volume.join("releases/5"), "current"),
+            (volume.join("current"), "chain"),
+            (test_dir.path("other-name/releases/5"), "through-a-link"),
+            (volume.clone(), "itself"),
+        ] {
+            symlink(aim, volume.join(link)).unwrap();
+        }
+        let target = bind(&request(&test_dir, subpath)).unwrap();
+        assert_eq!(id(&target), id(&volume.join(aim)), "{subpath}");
+        release_all(&test_dir, "").unwrap();
+    }
+}
+
 /// Upstream's TestBindSubPath, "mount-unix-socket" apart, and TestSafeOpen: the cases that fail.
 #[test]
 fn what_leads_out_is_not_bound_and_leaves_no_trace() {
@@ -99,6 +127,8 @@ fn what_leads_out_is_not_bound_and_leaves_no_trace() {
         ("out/file", Code::InvalidArgument),
         ("dir/out", Code::InvalidArgument),
         ("absolute", Code::InvalidArgument),
+        ("in-and-out", Code::InvalidArgument),
+        ("beside", Code::InvalidArgument),
         ("out/new", Code::InvalidArgument),
         ("../outside", Code::InvalidArgument),
         ("/etc", Code::InvalidArgument),
@@ -110,10 +140,15 @@ fn what_leads_out_is_not_bound_and_leaves_no_trace() {
         test_dir.folder("volume/dir");
         test_dir.file("volume/file", "");
         test_dir.file("outside/file", "");
+        test_dir.folder("volume-2");
         let volume = test_dir.path("volume");
+        let in_and_out = volume.join("dir/out");
+        let beside = test_dir.path("volume-2");
         for (aim, link) in [
             ("../outside", "out"),
             ("../../outside", "dir/out"),
+            (in_and_out.to_str().unwrap(), "in-and-out"),
+            (beside.to_str().unwrap(), "beside"),
             ("/etc", "absolute"),
             ("ring", "ring"),
             ("nowhere", "dangling"),
@@ -349,6 +384,24 @@ fn whoever_exchanges_folders_and_links_meanwhile_is_never_given_the_outside() {
     test_dir.folder("outside/in");
     let volume = test_dir.path("volume");
     symlink("../outside", volume.join("link")).unwrap();
+    race(&test_dir, inside, "d/in");
+}
+
+/// The path that an absolute link names is exchanged for one that leads out, after it was resolved.
+#[test]
+fn whoever_exchanges_what_an_absolute_link_names_is_never_given_the_outside() {
+    let test_dir = TestDir::new();
+    let inside = id(&test_dir.folder("volume/d/in"));
+    test_dir.folder("outside/in");
+    let volume = test_dir.path("volume");
+    symlink("../outside", volume.join("link")).unwrap();
+    symlink(volume.join("d/in"), volume.join("absolute")).unwrap();
+    race(&test_dir, inside, "absolute");
+}
+
+/// Binds a sub-path again and again while `d` and `link` change places in the volume.
+fn race(test_dir: &TestDir, inside: (u64, u64), subpath: &str) {
+    let volume = test_dir.path("volume");
     let over = Arc::new(AtomicBool::new(false));
     let swapping = thread::spawn({
         let over = over.clone();
@@ -360,11 +413,11 @@ fn whoever_exchanges_folders_and_links_meanwhile_is_never_given_the_outside() {
     });
     let (mut bound, mut refused) = (0, 0);
     for _ in 0..3_000 {
-        match bind(&request(&test_dir, "d/in")) {
+        match bind(&request(test_dir, subpath)) {
             Ok(target) => {
                 assert_eq!(id(&target), inside);
                 bound += 1;
-                release_all(&test_dir, "").unwrap();
+                release_all(test_dir, "").unwrap();
             }
             Err(_) => refused += 1,
         }
@@ -372,6 +425,6 @@ fn whoever_exchanges_folders_and_links_meanwhile_is_never_given_the_outside() {
     over.store(true, Ordering::Relaxed);
     swapping.join().unwrap();
     assert!(bound > 0 && refused > 0, "{bound} bound, {refused} refused");
-    assert_eq!(mounts(&test_dir), 0);
+    assert_eq!(mounts(test_dir), 0);
     assert_eq!(fs::read_dir(test_dir.path("outside")).unwrap().count(), 1);
 }
