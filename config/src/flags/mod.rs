@@ -72,7 +72,7 @@ pub struct KubeletFlags {
     pub admin_socket: String,
     /// A folder of objects for a node without an API server; empty for none.
     pub object_manifests: String,
-    /// How long the ended containers of a static pod that is gone are kept; zero removes them at once.
+    /// How long the logs of a pod that is gone are kept, and the ended containers of a static one; zero removes them at once.
     pub container_gc_period: GoDuration,
     /// Manifests and configuration with unknown or repeated fields are refused; otherwise each such field is a warning.
     pub strict_decoding: bool,

@@ -1,9 +1,10 @@
-//! Logs of pods that this node no longer has: of those that were removed while no agent ran, or whose logs could not
-//! be removed with them.
+//! Logs of pods that this node no longer has. They outlive the pod by the period of garbage collection, for what collects
+//! logs; those of pods that were removed while no agent ran are found.
 //!
 //! They are listed first and decided about afterwards, by the pods that there are then. Upstream:
 //! evictPodLogsDirectories (kuberuntime_gc.go, 1.36).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ use super::{Msg, PodManager};
 
 /// Between two looks at the logs: upstream's period of container garbage collection.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
+
+/// Pods that end within this time have their logs removed together: the links are listed once for all.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// A folder that has more names than this is not the agent's.
 const MAX_NAMES: usize = 100_000;
@@ -36,6 +40,38 @@ struct ListedLog {
 }
 
 impl PodManager {
+    /// Leaves the logs of a pod that is gone to what collects them, as upstream until its next garbage collection.
+    pub(super) fn keep_logs(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        let period = self.workers.container_gc_period();
+        if !period.is_zero() {
+            let due = ctx.now() + period;
+            self.unmanaged.kept_logs.insert(uid.clone(), due);
+            ctx.after(period + TOGETHER, Msg::CleanUp);
+        }
+    }
+
+    /// Removes the logs whose time has come, unless their pod is back.
+    pub(super) fn remove_kept_logs(&mut self, now: Instant) {
+        let kept = &mut self.unmanaged.kept_logs;
+        let due = kept.extract_if(.., |_, due| *due <= now);
+        let mut gone: BTreeSet<PodUid> = due.map(|(uid, _)| uid).collect();
+        gone.retain(|uid| !self.is_desired(uid) && self.workers.desired(uid).is_none());
+        if gone.is_empty() {
+            return;
+        }
+        let (folders, links) = self.workers.log_folders();
+        // What cannot be removed is found by a later look.
+        drop(kernel::spawn_blocking(move || {
+            let is_gone = |log: &ListedLog| gone.contains(&log.uid);
+            for log in names(&folders).filter_map(folder).filter(is_gone) {
+                report(&log.path, fs::remove_dir_all(&log.path));
+            }
+            for link in names(&links).filter_map(dead_link).filter(is_gone) {
+                report(&link.path, fs::remove_file(&link.path));
+            }
+        }));
+    }
+
     /// Lists the logs, unless that was done a moment ago.
     pub(super) fn list_logs(&mut self, ctx: &mut Context<Msg>) {
         let now = ctx.now();
@@ -63,7 +99,7 @@ impl PodManager {
             !self.is_desired(&log.uid)
                 && self.workers.desired(&log.uid).is_none()
                 && !unmanaged.contains_key(&log.uid)
-                && !self.unmanaged.is_dead(&log.uid)
+                && !self.unmanaged.keeps_logs(&log.uid)
         };
         let ListedLogs {
             mut folders,
@@ -88,17 +124,13 @@ impl PodManager {
 
 fn report(path: &Path, removed: std::io::Result<()>) {
     match removed {
-        Ok(()) => tracing::info!("removed leftover logs: {}", path.display()),
+        Ok(()) => tracing::debug!("removed leftover logs: {}", path.display()),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => tracing::warn!("cannot remove leftover logs: {}: {error}", path.display()),
     }
 }
 
 fn list(folders: &Path, links: &Path) -> ListedLogs {
-    let folder = |path: PathBuf| {
-        let uid = labels::pod_uid_of_log_directory(path.file_name()?.to_str()?);
-        path.is_dir().then_some(ListedLog { uid, path })
-    };
     ListedLogs {
         folders: names(folders).filter_map(folder).collect(),
         dead_links: names(links).filter_map(dead_link).collect(),
@@ -108,6 +140,11 @@ fn list(folders: &Path, links: &Path) -> ListedLogs {
 fn names(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().take(MAX_NAMES);
     entries.filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+fn folder(path: PathBuf) -> Option<ListedLog> {
+    let uid = labels::pod_uid_of_log_directory(path.file_name()?.to_str()?);
+    path.is_dir().then_some(ListedLog { uid, path })
 }
 
 /// A link to a log that is gone; the pod is that of the log.

@@ -377,6 +377,8 @@ impl PodManager {
         }
         if goal.is_ending_static() {
             self.keep_dead_containers(uid, &pod, ctx);
+        } else if goal.leaves_logs() {
+            self.keep_logs(uid, ctx);
         }
         let is_deleted = |pod: &Arc<Pod>| pod.metadata.deletion_timestamp.is_some();
         if self.sources.with_uid(uid).any(is_deleted) {

@@ -29,11 +29,18 @@ pub(super) struct UnmanagedPods {
     pub(super) alive: BTreeSet<PodUid>,
     /// Static pods that have ended, and when their dead containers are removed.
     dead: BTreeMap<PodUid, (Arc<Pod>, Instant)>,
+    /// Pods that are gone, and when their logs are removed.
+    pub(super) kept_logs: BTreeMap<PodUid, Instant>,
     /// When the logs were listed last, to find those of pods that are gone.
     pub(super) logs_listed_at: Option<Instant>,
 }
 
 impl UnmanagedPods {
+    /// Whether the pod has ended and its logs are kept a while.
+    pub(super) fn keeps_logs(&self, uid: &PodUid) -> bool {
+        self.is_dead(uid) || self.kept_logs.contains_key(uid)
+    }
+
     /// Whether it is a static pod that has ended, whose dead containers and logs are kept a while.
     pub(super) fn is_dead(&self, uid: &PodUid) -> bool {
         self.dead.contains_key(uid)
@@ -155,6 +162,7 @@ impl PodManager {
     pub(super) fn clean_up(&mut self, ctx: &mut Context<Msg>) {
         self.clean_up_timer = None;
         self.remove_dead_containers(ctx.now());
+        self.remove_kept_logs(ctx.now());
         let Some(unmanaged) = &self.unmanaged.pods else {
             return;
         };

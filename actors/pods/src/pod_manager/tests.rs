@@ -343,6 +343,25 @@ fn a_static_pod_whose_manifest_comes_back_goes_on_with_its_restarts() {
     });
 }
 
+/// Upstream's garbage collection looks once a minute: what collects logs has that long for the last lines.
+#[test]
+fn the_logs_of_a_pod_outlive_it_by_a_minute() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(WEB)]);
+        node.until("web", running).await;
+        let logs = |node: &TestNode| (node.files("logs/default_web_web/app"), node.files("links"));
+        assert_eq!(logs(&node), (1, 1));
+        node.desire(&[]);
+        node.until_gone("web").await;
+        assert_eq!(node.files("root/pods"), 0);
+        pass(Duration::from_secs(50)).await;
+        assert_eq!(logs(&node), (1, 1));
+        pass(Duration::from_secs(15)).await;
+        assert_eq!((node.files("logs"), node.files("links")), (0, 0));
+    });
+}
+
 #[test]
 fn the_dead_containers_of_a_static_pod_are_removed_when_its_manifest_stays_away() {
     run_paused(|| async {

@@ -89,6 +89,11 @@ impl PodGoal {
         self.lifecycle == Lifecycle::End && self.allocated.is_static()
     }
 
+    /// Whether it is a pod that ends: its logs are left for a while to what collects them.
+    pub fn leaves_logs(&self) -> bool {
+        self.lifecycle == Lifecycle::End
+    }
+
     pub(crate) fn word(&self) -> &'static str {
         match self.lifecycle {
             Lifecycle::Run => "run",

@@ -73,7 +73,7 @@ pub(super) const OWN: [Flag; 50] = [
     ours("strict-decoding", FlagType::Bool, "refuse manifests and configuration with unknown or repeated fields"),
     ours("plugins", FlagType::Text, "file that declares plugins; without it the runtime endpoint decides"),
     ours("admin-socket", FlagType::Text, "socket that oxctl speaks to"),
-    ours("container-gc-period", FlagType::Duration, "how long the ended containers of a static pod that is gone are kept"),
+    ours("container-gc-period", FlagType::Duration, "how long the logs of a pod that is gone are kept, and the ended containers of a static one"),
     ours("object-manifests", FlagType::Text, "folder, watched, of the objects that pods may refer to: ConfigMaps, Secrets, Services, claims, volumes, CSIDrivers ..."),
 
     removed("cloud-config", FlagType::Text, "1.32"),

@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerInstance, RuntimePod, SandboxId};
+use logic_pods::pod_actions::RemovedLog;
 use logic_resources::gc::Garbage;
 use state::checkpoints;
 
@@ -126,17 +127,23 @@ async fn stop_sandboxes(peers: &Peers, runtime: &RuntimePod, stopped: &mut BTree
     stopped.extend(now.into_iter().flatten().cloned());
 }
 
-/// Removes a stopped pod's containers, sandboxes, logs and folders. `stopped` are the sandboxes that need no other stop.
+/// Removes a stopped pod's containers, sandboxes and folders, and its logs or not. `stopped` are the sandboxes that need no
+/// other stop.
 pub(in crate::worker) async fn everything(
     peers: &Peers,
     pod: &Pod,
-    runtime: &RuntimePod,
-    stopped: BTreeSet<SandboxId>,
+    (runtime, stopped): (&RuntimePod, BTreeSet<SandboxId>),
+    logs: RemovedLog,
 ) -> Result<(), NotRemoved> {
-    let containers = async |container: &ContainerInstance| instance(peers, pod, container).await;
+    let containers = async |container: &ContainerInstance| match logs {
+        RemovedLog::Removed => instance(peers, pod, container).await,
+        RemovedLog::Kept => peers.runtime.remove_container(&container.id).await,
+    };
     instances(peers, pod, (runtime, stopped), containers).await?;
     sandbox::release(peers, pod).await;
-    files::remove_logs(pod, &peers.rules.node).await;
+    if logs == RemovedLog::Removed {
+        files::remove_logs(pod, &peers.rules.node).await;
+    }
     files::remove_pod_folder(pod, &peers.rules.node).await;
     Ok(())
 }

@@ -10,7 +10,8 @@ use kernel::{Context, Exit};
 use logic_api::pod::{PodView, is_terminal};
 use logic_api::types::{ContainerId, ContainerState, EventLevel, HistoryEvent, PodFailure};
 use logic_pods::pod_actions::{
-    ActionGate, BackoffUpdate, PodAction, PodObservation, PodPlan, compute_pod_actions, kill,
+    ActionGate, BackoffUpdate, PodAction, PodObservation, PodPlan, RemovedLog, compute_pod_actions,
+    kill,
 };
 use logic_pods::runtime::runtime_class::HandlerFeatures;
 
@@ -292,7 +293,12 @@ impl PodWorker {
 
     fn remove(&mut self, goal: &PodGoal, ctx: &mut Context<Msg>) {
         let pod = &goal.allocated;
-        let leaves = goal.is_ending_static() && !self.peers.rules.container_gc_period.is_zero();
+        let keeps = !self.peers.rules.container_gc_period.is_zero();
+        let leaves = goal.is_ending_static() && keeps;
+        let logs = match goal.leaves_logs() && keeps {
+            true => RemovedLog::Kept,
+            false => RemovedLog::Removed,
+        };
         let Some(seen) = &self.observed.runtime_state else {
             return;
         };
@@ -306,7 +312,7 @@ impl PodWorker {
                     remove::all_but_containers(&peers, &pod).await;
                     Ok(())
                 }
-                false => remove::everything(&peers, &pod, &runtime, stopped).await,
+                false => remove::everything(&peers, &pod, (&runtime, stopped), logs).await,
             };
             WorkerCompletion::Removed(removed).into()
         });

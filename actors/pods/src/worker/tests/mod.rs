@@ -334,6 +334,7 @@ spec:
         assert_eq!(node.files("links"), 1);
         node.desire(&[]);
         node.until_gone("crash").await;
+        pass(Duration::from_secs(62)).await;
         assert_eq!(
             node.files("links") + node.files("logs") + node.files("root/pods"),
             0
