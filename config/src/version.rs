@@ -13,9 +13,9 @@ pub(crate) enum VersionRequest {
     Report(String),
 }
 
-pub(crate) fn answer(asked: Option<&str>) -> VersionRequest {
+pub(crate) fn answer(requested: Option<&str>) -> VersionRequest {
     let version = format!("v{KUBERNETES}+oxlet.{}", env!("CARGO_PKG_VERSION"));
-    match asked {
+    match requested {
         None | Some("false") => VersionRequest::Report(version),
         Some("true") => VersionRequest::Print(format!("Kubernetes {version}\n")),
         Some("raw") => VersionRequest::Print(raw(&version)),

@@ -201,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn every_gate_is_told_with_its_stage() {
+    fn every_gate_is_listed_with_its_stage() {
         let gates = gates(&[("AllAlpha", true), ("EnvFiles", false)]).unwrap();
-        let told: Vec<_> = gates.all().collect();
+        let listed: Vec<_> = gates.all().collect();
         for expected in [
             ("MemoryQoS", "ALPHA", true),
             ("EnvFiles", "BETA", false),
@@ -215,11 +215,11 @@ mod tests {
             ("AllAlpha", "ALPHA", true),
             ("AllBeta", "BETA", false),
         ] {
-            assert!(told.contains(&expected), "{expected:?}");
+            assert!(listed.contains(&expected), "{expected:?}");
         }
-        assert_eq!(told.len(), 240 + 2);
+        assert_eq!(listed.len(), 240 + 2);
         for name in table::DEPRECATED_ON {
-            assert!(told.contains(&(name, "DEPRECATED", true)), "{name}");
+            assert!(listed.contains(&(name, "DEPRECATED", true)), "{name}");
         }
     }
 

@@ -138,7 +138,7 @@ fn version(text: &str) -> Result<String, String> {
         "raw" => Ok("raw".to_owned()),
         _ if text.starts_with('v') => Ok(text.to_owned()),
         _ => boolean(text)
-            .map(|asked| asked.to_string())
+            .map(|requested| requested.to_string())
             .map_err(|_| "expected true, false, raw or a version such as v1.36.0".to_owned()),
     }
 }

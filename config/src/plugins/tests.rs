@@ -230,8 +230,8 @@ fn a_kubelets_endpoint_tells_the_plugin() {
                 args: vec![plugin.to_owned()]
             }
         );
-        let told = file.plugins[0].configuration["endpoint"].as_str().unwrap();
-        assert!(told.starts_with("unix:///"), "{told}");
+        let endpoint = file.plugins[0].configuration["endpoint"].as_str().unwrap();
+        assert!(endpoint.starts_with("unix:///"), "{endpoint}");
     }
     let other = from_endpoint("unix:///run/other.sock", program).unwrap();
     assert_eq!(

@@ -9,7 +9,7 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
         c.shutdown_grace_period,
         c.shutdown_grace_period_critical_pods,
     );
-    let asked = total > GoDuration::ZERO || critical > GoDuration::ZERO;
+    let requested = total > GoDuration::ZERO || critical > GoDuration::ZERO;
     if gates.enabled("GracefulNodeShutdown") {
         if critical > total {
             checks.refuse(
@@ -28,7 +28,7 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
                 );
             }
         }
-    } else if asked {
+    } else if requested {
         checks.refuse(
             "shutdownGracePeriod",
             "requires feature gate GracefulNodeShutdown",
@@ -41,7 +41,7 @@ pub(super) fn check(c: &KubeletConfiguration, gates: &FeatureGates, checks: &mut
                 field,
                 "requires feature gate GracefulNodeShutdownBasedOnPodPriority",
             );
-        } else if asked {
+        } else if requested {
             checks.refuse(field, "cannot be set together with shutdownGracePeriod");
         }
     }
