@@ -26,9 +26,9 @@ impl GenerationTask {
         tokio::select! {
             biased;
             () = self.ordered() => GenerationExit::Finished { exit: None },
-            trouble = self.attend_external(endpoint, &control) => {
-                tracing::warn!(plugin = name, endpoint = %endpoint.display(), "{trouble}; connecting again");
-                GenerationExit::Failed { why: trouble.to_string(), exit: None }
+            error = self.attend_external(endpoint, &control) => {
+                tracing::warn!(plugin = name, endpoint = %endpoint.display(), "{error}; connecting again");
+                GenerationExit::Failed { why: error.to_string(), exit: None }
             }
         }
     }
@@ -37,8 +37,8 @@ impl GenerationTask {
     async fn attend_external(&self, endpoint: &Path, control: &Channel) -> HandshakeError {
         let pause = self.declaration.health_interval.min(MAX_RETRY_INTERVAL);
         loop {
-            let asked = timeout(self.declaration.start_within, info(control)).await;
-            match asked {
+            let response = timeout(self.declaration.start_within, info(control)).await;
+            match response {
                 Ok(Ok(_)) => return self.attend(control).await,
                 Ok(Err(status)) if status.code() == Code::Unimplemented => break,
                 Ok(Err(status)) => self.unreachable(endpoint, chain(&status)).await,

@@ -55,23 +55,23 @@ impl GenerationTask {
             ..
         } = &*self.declaration;
         let mut pulse = HealthMonitor::new(control.clone(), *health_interval);
-        let mut said = String::from("no answer");
+        let mut reason = String::from("no answer");
         let ready = async {
-            let info = self.introduced(control, &mut said).await;
+            let info = self.introduced(control, &mut reason).await;
             self.accept(info).await?;
-            said = "it does not answer Configure".to_owned();
+            reason = "it does not answer Configure".to_owned();
             self.configure(control).await?;
-            said = "it reports no health".to_owned();
+            reason = "it reports no health".to_owned();
             Ok(pulse.next().await)
         };
         let mut report = match timeout(*start_within, ready).await {
             Ok(Ok(report)) => report,
-            Ok(Err(trouble)) => return trouble,
+            Ok(Err(error)) => return error,
             Err(_) => {
                 return HandshakeError::Late {
                     name: name.clone(),
                     within: *start_within,
-                    why: said,
+                    why: reason,
                 };
             }
         };
@@ -93,12 +93,12 @@ impl GenerationTask {
         }
     }
 
-    /// Calls `Info` of a managed process until it answers; `said` keeps why it did not.
-    async fn introduced(&self, control: &Channel, said: &mut String) -> InfoResponse {
+    /// Calls `Info` of a managed process until it answers; `reason` keeps the error of the last try.
+    async fn introduced(&self, control: &Channel, reason: &mut String) -> InfoResponse {
         loop {
             match info(control).await {
                 Ok(info) => return info,
-                Err(status) => *said = chain(&status),
+                Err(status) => *reason = chain(&status),
             }
             sleep(RETRY_INTERVAL).await;
         }

@@ -74,10 +74,10 @@ impl GenerationTask {
                 GenerationExit::Failed { why: format!("plugin {} ended: {exit}", self.declaration.name), exit: Some(exit) }
             }
             () = self.ordered() => GenerationExit::Finished { exit: Some(self.finish(&process, &control).await) },
-            trouble = self.attend(&control) => {
-                tracing::warn!(plugin = self.declaration.name, pid = process.pid(), "{trouble}; ending it");
+            error = self.attend(&control) => {
+                tracing::warn!(plugin = self.declaration.name, pid = process.pid(), "{error}; ending it");
                 let exit = self.terminate(&process).await;
-                GenerationExit::Failed { why: trouble.to_string(), exit: Some(exit) }
+                GenerationExit::Failed { why: error.to_string(), exit: Some(exit) }
             }
         };
         self.line.forget(self.generation);

@@ -97,9 +97,9 @@ async fn refusal(mut declaration: plugin_host::Declaration) -> String {
 #[test]
 fn plugin_of_another_contract_is_refused_with_both_numbers() {
     run(async {
-        let said = refusal(plugin("a", Manner::Contract)).await;
+        let reason = refusal(plugin("a", Manner::Contract)).await;
         assert_eq!(
-            said,
+            reason,
             "plugin rude-plugin speaks contract 2, this agent speaks 1"
         );
     });
@@ -110,9 +110,9 @@ fn plugin_of_another_kind_is_refused_with_both_kinds() {
     run(async {
         let mut declaration = plugin("a", Manner::Well);
         declaration.kind = ServiceKind::Network;
-        let said = refusal(declaration).await;
+        let reason = refusal(declaration).await;
         assert_eq!(
-            said,
+            reason,
             "plugin test-plugin is for runtime, but test is declared for network"
         );
     });
@@ -123,9 +123,9 @@ fn plugin_that_refuses_its_configuration_is_shown_with_its_sentence() {
     run(async {
         let mut declaration = plugin("a", Manner::Well);
         declaration.configuration = json!({ "refuse": "field speed is 99, expected at most 10" });
-        let said = refusal(declaration).await;
+        let reason = refusal(declaration).await;
         assert_eq!(
-            said,
+            reason,
             "plugin test does not accept its configuration: field speed is 99, expected at most 10"
         );
     });
@@ -136,10 +136,10 @@ fn peer_that_talks_garbage_is_refused() {
     run(async {
         let mut declaration = plugin("a", Manner::Garbage);
         declaration.intensity.restarts = 0;
-        let said = refusal_once(declaration).await;
+        let reason = refusal_once(declaration).await;
         assert!(
-            said.starts_with("plugin test did not get ready within 1.5s: "),
-            "{said}"
+            reason.starts_with("plugin test did not get ready within 1.5s: "),
+            "{reason}"
         );
     });
 }
@@ -147,9 +147,9 @@ fn peer_that_talks_garbage_is_refused() {
 #[test]
 fn plugin_that_never_reports_its_health_is_refused() {
     run(async {
-        let said = refusal_once(plugin("a", Manner::Mute)).await;
+        let reason = refusal_once(plugin("a", Manner::Mute)).await;
         assert_eq!(
-            said,
+            reason,
             "plugin test did not get ready within 1.5s: it reports no health"
         );
     });
@@ -159,9 +159,9 @@ async fn refusal_once(mut declaration: plugin_host::Declaration) -> String {
     declaration.start_within = Duration::from_millis(1_500);
     declaration.intensity.restarts = 0;
     let rig = Rig::start(&declaration);
-    let said = rig.reach(PluginState::Failed).await.reason;
+    let reason = rig.reach(PluginState::Failed).await.reason;
     rig.end().await;
-    said
+    reason
 }
 
 #[test]
@@ -172,9 +172,9 @@ fn program_that_does_not_exist_is_named() {
             command: "/nowhere/plugin".into(),
             args: vec![],
         };
-        let said = refusal_once(declaration).await;
+        let reason = refusal_once(declaration).await;
         assert_eq!(
-            said,
+            reason,
             "cannot start plugin test: /nowhere/plugin: No such file or directory (os error 2)"
         );
     });
@@ -185,9 +185,9 @@ fn declaration_that_is_of_no_use_starts_nothing() {
     run(async {
         let mut declaration = plugin("a", Manner::Well);
         declaration.name = "../test".to_owned();
-        let said = refusal_once(declaration).await;
+        let reason = refusal_once(declaration).await;
         assert_eq!(
-            said,
+            reason,
             "plugin name \"../test\": expected 1 to 63 lower-case letters, digits or dashes"
         );
     });
