@@ -8,6 +8,7 @@ pub(crate) mod scheduler;
 pub(crate) mod subresources;
 #[cfg(test)]
 mod tests;
+pub(crate) mod transitions;
 
 /// Marks what stands for a static pod.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";

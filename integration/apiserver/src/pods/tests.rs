@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::defaults::fill;
+use super::transitions::check;
 use crate::{Server, ServerOptions};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -157,4 +158,42 @@ async fn the_scheduler_binds_what_waits_to_the_node_that_is_ready() {
         )
         .await;
     assert!(bound.is_some());
+}
+
+/// Upstream's TestValidateContainerStateTransition, in short.
+#[test]
+fn only_a_container_that_its_policy_starts_again_leaves_its_end() {
+    let ended =
+        |exit_code: i64| json!([{"name": "c", "state": {"terminated": {"exitCode": exit_code}}}]);
+    let begun = json!([{"name": "c", "state": {"waiting": {}}}]);
+    let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [3]}}]);
+    let cases = [
+        (json!({}), "Always", 0, true),
+        (json!({}), "OnFailure", 0, false),
+        (json!({}), "OnFailure", 1, true),
+        (json!({}), "Never", 1, false),
+        (json!({"restartPolicy": "Always"}), "Never", 0, true),
+        (
+            json!({"restartPolicy": "Never", "restartPolicyRules": rules}),
+            "Always",
+            3,
+            true,
+        ),
+        (
+            json!({"restartPolicy": "Never", "restartPolicyRules": rules}),
+            "Always",
+            4,
+            false,
+        ),
+    ];
+    for (mut container, policy, exit_code, allowed) in cases {
+        container["name"] = json!("c");
+        let spec = json!({"restartPolicy": policy, "containers": [container], "ephemeralContainers": [container]});
+        let pod = |list: &str, statuses: &Value| json!({"spec": spec, "status": {list: statuses}});
+        let moves = |list: &str| check(&pod(list, &ended(exit_code)), &pod(list, &begun));
+        assert_eq!(moves("containerStatuses").is_ok(), allowed, "{spec}");
+        assert!(moves("ephemeralContainerStatuses").is_err(), "{spec}");
+        let stays = pod("containerStatuses", &ended(exit_code));
+        assert!(check(&stays, &stays).is_ok());
+    }
 }

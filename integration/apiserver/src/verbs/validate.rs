@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::certificates;
 use crate::endpoints::answer::StatusError;
 use crate::kinds::Resource;
+use crate::pods;
 
 pub(super) fn new(resource: &Resource, object: &Value) -> Result<(), StatusError> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -78,6 +79,8 @@ pub(super) fn change(
     }
     match (resource.storage_key, subresource) {
         ("pods", None) => pod(resource, name, before, after),
+        ("pods", Some("status")) => pods::transitions::check(before, after)
+            .map_err(|(field, why)| StatusError::invalid(resource, name, &field, why)),
         ("podcertificaterequests", _) => certificates::pods::check_change(before, after)
             .map_err(|(field, why)| StatusError::invalid(resource, name, field, &why)),
         ("csinodes", None) => csi_node(resource, name, before, after),

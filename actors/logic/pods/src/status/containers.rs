@@ -12,7 +12,7 @@ use logic_api::pod::{PodView, is_sidecar};
 use logic_api::types::{ContainerKind, ContainerState as Seen, RuntimeContainer, RuntimePod};
 
 use super::restart_all::{RESTARTING_ALL, removes_all};
-use super::{StatusInput, health, resources, was_terminal};
+use super::{StatusInput, StatusStage, health, resources, was_terminal};
 use crate::pod_actions::should_start;
 
 /// The reason of an exit that was not observed.
@@ -317,12 +317,15 @@ impl ContainerStatusBuilder<'_> {
                 return;
             }
         }
-        let Some(reason) = self.input.waiting.get(&spec.name) else {
-            return;
+        let starts = should_start(pod, spec, newest);
+        let (reason, message) = match self.input.waiting.get(&spec.name) {
+            Some(reason) if starts || self.is_replaced(newest) => {
+                (reason.reason.as_str(), reason.message.as_str())
+            }
+            // The API server lets none leave an end after which its policy starts nothing: this one is not shown.
+            None if !starts && self.is_replaced(newest) => (CONTAINER_CREATING, ""),
+            Some(_) | None => return,
         };
-        if !should_start(pod, spec, newest) {
-            return;
-        }
         let ended = status
             .state
             .take()
@@ -330,7 +333,14 @@ impl ContainerStatusBuilder<'_> {
         if ended.is_some() {
             status.last_state = ended;
         }
-        status.state = Some(waiting(&reason.reason, &reason.message));
+        status.state = Some(waiting(reason, message));
+    }
+
+    /// Whether the instance was ended so that the container is started again.
+    fn is_replaced(&self, newest: Option<&RuntimeContainer>) -> bool {
+        let ended = newest.filter(|newest| newest.state == Seen::Exited);
+        self.input.stage == StatusStage::Syncing
+            && ended.is_some_and(|ended| self.input.replaced.contains(&ended.id))
     }
 }
 

@@ -49,6 +49,34 @@ fn a_container_that_cannot_start_waits_and_remembers_its_end() {
     );
 }
 
+/// The API server refuses a status in which a container leaves an end after which its policy starts nothing.
+#[test]
+fn the_end_of_a_container_that_is_replaced_is_its_last_state_only() {
+    for (policy, exit_code) in [("Never", 0), ("Never", 137), ("OnFailure", 0)] {
+        let mut scene = scene(pod("p").app("a").policy(policy));
+        scene.runtime = scene.runtime.exited(&scene.pod, "a", exit_code);
+        scene.replaced.insert("a-0".into());
+        let status = scene.status();
+        let (name, shown) = (format!("{policy} {exit_code}"), app(&status, "a"));
+        assert_eq!(waiting_reason(shown), Some("ContainerCreating"), "{name}");
+        let last = shown.last_state.as_ref().unwrap().terminated.as_ref();
+        assert_eq!(last.unwrap().exit_code, exit_code, "{name}");
+
+        let why = WaitingReason {
+            reason: "ErrImagePull".into(),
+            message: "why".into(),
+        };
+        scene.waiting.insert("a".into(), why);
+        let status = scene.status();
+        assert_eq!(
+            waiting_reason(app(&status, "a")),
+            Some("ErrImagePull"),
+            "{name}"
+        );
+        assert_eq!(status.phase.as_deref(), Some("Running"), "{name}");
+    }
+}
+
 /// Upstream's TestGenerateAPIPodStatusWithContainerRestartPolicies: two containers, each of two instances that ended.
 #[test]
 fn a_container_waits_with_its_reason_where_its_own_policy_or_rule_starts_it_again() {
