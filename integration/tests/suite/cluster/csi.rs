@@ -86,8 +86,8 @@ async fn until_done(cluster: &Cluster, driver: &CsiDriver, call: &str) -> Value 
     driver.done(call).unwrap().remove(0)
 }
 
-/// Makes the attachment that the node looks for; returns its name.
-async fn make_attachment(cluster: &Cluster) -> String {
+/// Makes the attachment that the node looks for; returns its name, and how often the node had looked before.
+async fn make_attachment(cluster: &Cluster) -> (String, usize) {
     let asked = || {
         let mut requests = cluster.double().requests().into_iter();
         let one = requests.find(|one| one.path.starts_with(ATTACHMENTS))?;
@@ -103,26 +103,26 @@ async fn make_attachment(cluster: &Cluster) -> String {
         "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": name },
         "spec": { "attacher": DRIVER, "nodeName": "node", "source": { "persistentVolumeName": "pv-web" } },
     });
+    let before = looks(cluster);
     cluster.server.post(ATTACHMENTS, &attachment).unwrap();
-    name
+    (name, before)
+}
+
+/// How often the node has looked for an attachment.
+fn looks(cluster: &Cluster) -> usize {
+    let requests = cluster.double().requests().into_iter();
+    let looks = requests.filter(|one| one.path.starts_with(ATTACHMENTS));
+    looks.count()
 }
 
 /// The attach controller: first the object, then the node's status, then that it is done.
 async fn attach(cluster: &Cluster, driver: &CsiDriver) {
     let server = cluster.double();
-    let asked = |path: &str| {
-        server
-            .requests()
-            .iter()
-            .filter(|one| one.path.starts_with(path))
-            .count()
-    };
     let attached =
         json!({ "status": { "volumesAttached": [{ "name": unique(), "devicePath": "" }] } });
     server.patch(&format!("{NODE}/status"), &attached).unwrap();
-    let name = make_attachment(cluster).await;
-    let before = asked(ATTACHMENTS);
-    let again = async || asked(ATTACHMENTS) > before;
+    let (name, before) = make_attachment(cluster).await;
+    let again = async || looks(cluster) > before;
     cluster
         .wait("the node waits for the attachment", again)
         .await
@@ -300,7 +300,7 @@ async fn a_driver_whose_controller_finds_no_room_is_asked_how_much_it_takes_now(
         .await
         .unwrap();
     cluster.apply(&claimed()).unwrap();
-    let name = make_attachment(&cluster).await;
+    let (name, _) = make_attachment(&cluster).await;
     driver.set_max_volumes(5).unwrap();
     let attached =
         json!({ "status": { "volumesAttached": [{ "name": unique(), "devicePath": "" }] } });

@@ -11,7 +11,7 @@ use logic_api::pod::PodView;
 use logic_api::types::{ContainerInstance, RuntimePod, SandboxId};
 use logic_pods::pod_actions::RemovedLog;
 use logic_resources::gc::Garbage;
-use state::checkpoints;
+use state::{checkpoints, status as status_manager};
 
 use super::{STORED_TIMEOUT, files, sandbox};
 use crate::worker::Peers;
@@ -139,7 +139,13 @@ pub(in crate::worker) async fn everything(
         RemovedLog::Removed => instance(peers, pod, container).await,
         RemovedLog::Kept => peers.runtime.remove_container(&container.id).await,
     };
-    instances(peers, pod, (runtime, stopped), containers).await?;
+    let end = PodEnd::of(peers, pod, runtime, stopped).await;
+    if end.is_over(runtime) && !pod.is_static() {
+        // As upstream the API forgets the pod now. The worker sends it again when everything is removed.
+        let forget = status_manager::Msg::Forget { uid: pod.uid() };
+        drop(peers.state.statuses.tell(forget));
+    }
+    instances(peers, end, runtime, containers).await?;
     sandbox::release(peers, pod).await;
     if logs == RemovedLog::Removed {
         files::remove_logs(pod, &peers.rules.node).await;
@@ -165,29 +171,54 @@ pub(in crate::worker) async fn cleared(
     }
     let containers =
         async |container: &ContainerInstance| peers.runtime.remove_container(&container.id).await;
-    instances(peers, pod, (runtime, stopped), containers).await?;
+    let end = PodEnd::of(peers, pod, runtime, stopped).await;
+    instances(peers, end, runtime, containers).await?;
     if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
         tracing::warn!(pod = %pod.uid(), "the pod's cgroup stays: {error}");
     }
     Ok(())
 }
 
-/// Removes a stopped pod's sandboxes and containers, these by `remove`. What they have left running is killed first.
+/// A pod whose sandboxes are stopped and whose processes are killed.
+struct PodEnd {
+    stopped: BTreeSet<SandboxId>,
+    left: NotRemoved,
+}
+
+impl PodEnd {
+    /// Stops what is not stopped yet, and kills what containers have left running.
+    async fn of(
+        peers: &Peers,
+        pod: &Pod,
+        runtime: &RuntimePod,
+        mut stopped: BTreeSet<SandboxId>,
+    ) -> PodEnd {
+        stop_sandboxes(peers, runtime, &mut stopped).await;
+        let mut left = NotRemoved::default();
+        match peers.cgroups.kill(pod, &peers.rules.node).await {
+            Ok(alive) => left.alive = alive,
+            Err(error) => tracing::warn!(pod = %pod.uid(), "its cgroup is not looked at: {error}"),
+        }
+        PodEnd { stopped, left }
+    }
+
+    /// Whether nothing of the pod runs, and its addresses are released.
+    fn is_over(&self, runtime: &RuntimePod) -> bool {
+        let mut sandboxes = runtime.sandboxes.iter();
+        !self.left.is_alive() && sandboxes.all(|old| self.stopped.contains(&old.id))
+    }
+}
+
+/// Removes a stopped pod's sandboxes and containers, these by `remove`.
 ///
 /// Removing a sandbox removes its containers by other means than removing them: what the one call refuses, the other may do.
 async fn instances(
     peers: &Peers,
-    pod: &Pod,
-    (runtime, mut stopped): (&RuntimePod, BTreeSet<SandboxId>),
+    PodEnd { stopped, mut left }: PodEnd,
+    runtime: &RuntimePod,
     remove: impl AsyncFn(&ContainerInstance) -> Result<(), RuntimeError>,
 ) -> Result<(), NotRemoved> {
     let sandboxes = &runtime.sandboxes;
-    stop_sandboxes(peers, runtime, &mut stopped).await;
-    let mut left = NotRemoved::default();
-    match peers.cgroups.kill(pod, &peers.rules.node).await {
-        Ok(alive) => left.alive = alive,
-        Err(error) => tracing::warn!(pod = %pod.uid(), "its cgroup is not looked at: {error}"),
-    }
     let containers = runtime.containers.iter().map(async |container| {
         let removed = remove(&container.instance()).await;
         (container, removed)

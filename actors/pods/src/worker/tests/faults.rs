@@ -338,6 +338,24 @@ fn a_pod_that_the_runtime_does_not_remove_is_over_for_everybody_else_and_said_to
     });
 }
 
+#[test]
+fn the_api_forgets_a_pod_when_nothing_of_it_runs_not_when_all_of_it_is_removed() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(PLAIN)]);
+        node.until("plain", all_ready).await;
+        node.script(
+            r#"{"faults": [{"call": "RemoveContainer", "subject": "plain", "delay": "20s"}]}"#,
+        );
+        node.desire(&[]);
+        pass(Duration::from_secs(10)).await;
+        let left = node.runtime.pod(&"plain".into()).await.unwrap();
+        assert!(left.is_stopped() && left.containers.len() == 1);
+        assert!(!node.statuses().await.contains_key(&"plain".into()));
+        node.until_gone("plain").await;
+    });
+}
+
 async fn stuck(node: &TestNode) -> Vec<String> {
     let pods = &node.node.pod_manager;
     let asked = pods.ask(Duration::from_secs(1), crate::pod_manager::Msg::stuck);
