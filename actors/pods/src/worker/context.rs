@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kernel::{Addr, watch};
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, PodUid, RuntimePod, SandboxId, WaitingReason};
-use logic_pods::runtime::start_limit::StartCall;
+use logic_pods::runtime::call_limit::RuntimeCall;
 use logic_pods::sandbox::SandboxConfig;
 use logic_volumes::MountedVolumes;
 use state::checkpoints::ContainerResources;
@@ -23,7 +23,7 @@ use super::metrics::PullTimings;
 use super::retries::RetryKey;
 use super::{Msg, Peers, PodGoal, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
 
-use crate::runtime::start_limiter::{StartPermit, StartRank};
+use crate::runtime::call_limiter::{CallPermit, CallRank};
 
 /// The result of a plan.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ pub(super) struct PlanExecutor {
     pub(super) goal: watch::Receiver<PodGoal>,
     pub(super) stage: PodWorkerState,
     /// The pod's place among those that start.
-    pub(super) rank: StartRank,
+    pub(super) rank: CallRank,
     /// Whether the plan ends containers to start them again.
     pub(super) replaces: bool,
     pub(super) ips: Vec<String>,
@@ -118,7 +118,7 @@ pub(super) struct PlanProgress {
 
 impl PlanExecutor {
     /// Waits for the turn of a call that starts something; none when the pod is to end before.
-    pub(super) async fn turn(&self, call: StartCall) -> Option<StartPermit> {
+    pub(super) async fn turn(&self, call: RuntimeCall) -> Option<CallPermit> {
         let turn = pin!(self.peers.gate.starts.enter(call, self.rank));
         match select(pin!(self.wait_for_end()), turn).await {
             Either::Left(((), _)) => None,

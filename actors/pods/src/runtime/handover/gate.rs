@@ -2,7 +2,7 @@
 
 use kernel::watch;
 
-use crate::runtime::start_limiter::StartLimiter;
+use crate::runtime::call_limiter::CallLimiter;
 
 /// What pods are to do in a runtime that is handed over to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,14 +26,16 @@ pub struct RuntimeInUse {
 #[derive(Debug, Clone)]
 pub struct RuntimeGate {
     state: watch::Receiver<RuntimeInUse>,
-    pub(crate) starts: StartLimiter,
+    pub(crate) starts: CallLimiter,
+    pub(crate) stops: CallLimiter,
 }
 
 impl RuntimeGate {
     pub fn new(state: watch::Receiver<RuntimeInUse>) -> Self {
         RuntimeGate {
             state,
-            starts: StartLimiter::default(),
+            starts: CallLimiter::default(),
+            stops: CallLimiter::default(),
         }
     }
 

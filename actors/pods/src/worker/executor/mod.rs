@@ -20,6 +20,7 @@ use clients::runtime::RuntimeError;
 use futures_util::future::{join, join_all, try_join};
 use logic_api::pod::PodView;
 use logic_pods::pod_actions::{PodAction, PodPlan, RemovedLog};
+use logic_pods::runtime::call_limit::RuntimeCall;
 use state::checkpoints;
 
 use self::kill::KillOutcome;
@@ -84,8 +85,11 @@ impl PlanExecutor {
                 StepOutcome::Done
             }
             Some(PodAction::StopSandbox { sandbox }) => {
+                let stops = &self.peers.gate.stops;
+                let permit = stops.enter(RuntimeCall::SandboxStop, self.rank).await;
                 let result = self.peers.runtime.stop_sandbox(sandbox).await;
                 if result.is_ok() {
+                    permit.end();
                     self.progress.stopped.insert(sandbox.clone());
                 }
                 self.ending(result)

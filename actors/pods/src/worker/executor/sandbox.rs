@@ -14,7 +14,7 @@ use logic_api::pod::PodView;
 use logic_api::types::{
     EventLevel, HistoryEvent, RuntimePod, RuntimeSandbox, SandboxId, WaitingReason,
 };
-use logic_pods::runtime::start_limit::StartCall;
+use logic_pods::runtime::call_limit::RuntimeCall;
 use logic_pods::sandbox::{
     SandboxConfig, SandboxConfigError, SandboxInput, SandboxRequest, creation_failed,
     sandbox_config,
@@ -184,7 +184,7 @@ impl PlanExecutor {
         for why in &request.node_why {
             self.notify_about(self.node(), why);
         }
-        let turn = self.turn(StartCall::Sandbox).await;
+        let turn = self.turn(RuntimeCall::Sandbox).await;
         let turn = turn.ok_or(SandboxError::Superseded)?;
         let runtime = &self.peers.runtime;
         let id = creation::once(

@@ -16,8 +16,8 @@ use logic_pods::container::{
     subpaths, target,
 };
 use logic_pods::images::volumes;
+use logic_pods::runtime::call_limit::RuntimeCall;
 use logic_pods::runtime::runtime_class::HandlerFeatures;
-use logic_pods::runtime::start_limit::StartCall;
 use metrics::node::volumes as counted_volumes;
 use metrics::pods::pod_starts;
 use state::events::EventType;
@@ -256,7 +256,7 @@ impl ContainerStart<'_> {
         let config = self.config(kind, container, images).await?;
         files::make_container_files(pod, &config, node).await;
 
-        let turn = self.executor.turn(StartCall::Container).await;
+        let turn = self.executor.turn(RuntimeCall::Container).await;
         let turn = turn.ok_or(NotStarted::Superseded)?;
         let id = match self.executor.created.get(&self.name) {
             Some(made) => made.clone(),

@@ -17,7 +17,7 @@ use logic_pods::runtime::runtime_class::HandlerFeatures;
 
 use super::completion::{FetchedPod, WorkerCompletion};
 use super::repeat_guard::RuntimeWork;
-use crate::runtime::start_limiter::StartRank;
+use crate::runtime::call_limiter::CallRank;
 use crate::worker::context::{PlanExecutor, PlanProgress};
 use crate::worker::executor::sandbox::addresses;
 use crate::worker::executor::start_turns::has_post_start;
@@ -178,7 +178,7 @@ impl PodWorker {
             pod: pod.clone(),
             goal: self.updates.goal.clone(),
             stage,
-            rank: StartRank::new(
+            rank: CallRank::new(
                 pod.priority(),
                 self.sync_status.since.unwrap_or_else(|| ctx.now()),
             ),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodStatus;
 use kernel::testing::{pass, run_paused};
 use logic_api::testing::yaml::pod;
-use logic_api::types::{ContainerState, RuntimePod};
+use logic_api::types::{ContainerState, RuntimePod, SandboxState};
 
 use super::phase;
 use crate::testing::TestNode;
@@ -335,6 +335,38 @@ fn a_pod_that_the_runtime_does_not_remove_is_over_for_everybody_else_and_said_to
         node.script("{}");
         node.until_gone("plain").await;
         assert_eq!(self::stuck(&node).await, [""; 0]);
+    });
+}
+
+#[test]
+fn sandboxes_of_many_pods_are_stopped_a_few_abreast() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let named = |nth: usize| {
+            let mut pod = (*pod(PLAIN)).clone();
+            let name = format!("plain-{nth}");
+            (pod.metadata.name, pod.metadata.uid) = (Some(name.clone()), Some(name));
+            std::sync::Arc::new(pod)
+        };
+        let pods: Vec<_> = (0..20).map(named).collect();
+        node.desire(&pods);
+        node.until("plain-19", all_ready).await;
+        pass(Duration::from_secs(5)).await;
+        node.script(r#"{"faults": [{"call": "StopPodSandbox", "delay": "1s"}]}"#);
+        node.desire(&[]);
+        // One round of stops: the containers end at once.
+        pass(Duration::from_millis(1_500)).await;
+        let all = node.runtime.pods().await.unwrap();
+        let sandboxes = all.values().flat_map(|pod| &pod.sandboxes);
+        let ready = sandboxes
+            .filter(|sandbox| sandbox.state == SandboxState::Ready)
+            .count();
+        assert!(
+            (8..20).contains(&ready),
+            "{ready} of 20 are not stopped yet"
+        );
+        pass(Duration::from_secs(10)).await;
+        assert!(node.runtime.pods().await.unwrap().is_empty());
     });
 }
 

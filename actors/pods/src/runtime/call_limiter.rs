@@ -1,8 +1,8 @@
-//! Lets starts into the runtime, a limited number abreast: the pod of the highest priority first, of equal ones the one
-//! that has waited longest since its first start.
+//! Lets calls of one kind into the runtime, starts or stops, a limited number abreast: the pod of the highest priority
+//! first, of equal ones the one that has waited longest since its first start.
 //!
-//! Each of a pod's calls waits for itself, so that a pod that has begun ends before a later one begins. Pulls, volumes and
-//! hooks don't count. Upstream lets all of them in at once.
+//! Each of a pod's calls waits for itself, so that a pod that has begun ends before a later one begins. Pulls, volumes,
+//! hooks and grace periods don't count. Upstream lets all of them in at once.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -10,23 +10,23 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
 
-use logic_pods::runtime::start_limit::{StartCall, StartLimit};
+use logic_pods::runtime::call_limit::{CallLimit, RuntimeCall};
 use tokio::sync::oneshot;
 
-/// The limiter of all pods' starts. Clones share it.
+/// The limiter of all pods' starts, or of all their stops. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct StartLimiter(Rc<RefCell<StartQueue>>);
+pub struct CallLimiter(Rc<RefCell<CallQueue>>);
 
-/// A pod's place among those that start: the higher priority first, then the earlier moment.
+/// A pod's place among those that wait: the higher priority first, then the earlier moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StartRank {
+pub struct CallRank {
     priority: Reverse<i32>,
     since: Instant,
 }
 
-impl StartRank {
+impl CallRank {
     pub fn new(priority: i32, since: Instant) -> Self {
-        StartRank {
+        CallRank {
             priority: Reverse(priority),
             since,
         }
@@ -34,39 +34,39 @@ impl StartRank {
 }
 
 #[derive(Debug, Default)]
-struct StartQueue {
-    limit: StartLimit,
-    waiting: BTreeMap<(StartRank, u64), WaitingStart>,
-    running: BTreeMap<u64, (StartCall, Instant)>,
+struct CallQueue {
+    limit: CallLimit,
+    waiting: BTreeMap<(CallRank, u64), WaitingCall>,
+    running: BTreeMap<u64, (RuntimeCall, Instant)>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct WaitingStart {
-    call: StartCall,
+struct WaitingCall {
+    call: RuntimeCall,
     turn: oneshot::Sender<()>,
 }
 
 /// The right to make one call; it ends when this is dropped, also while it is waited for.
 #[derive(Debug)]
 #[must_use = "the call is made while this lives"]
-pub struct StartPermit {
-    limiter: StartLimiter,
-    place: (StartRank, u64),
+pub struct CallPermit {
+    limiter: CallLimiter,
+    place: (CallRank, u64),
 }
 
-impl StartLimiter {
+impl CallLimiter {
     /// Whether no call is under way.
     pub fn is_idle(&self) -> bool {
         self.0.borrow().running.is_empty()
     }
 
     /// Waits for the call's turn.
-    pub async fn enter(&self, call: StartCall, rank: StartRank) -> StartPermit {
+    pub async fn enter(&self, call: RuntimeCall, rank: CallRank) -> CallPermit {
         let (turn, mut came) = oneshot::channel();
-        let permit = StartPermit {
+        let permit = CallPermit {
             limiter: self.clone(),
-            place: self.0.borrow_mut().queue(rank, WaitingStart { call, turn }),
+            place: self.0.borrow_mut().queue(rank, WaitingCall { call, turn }),
         };
         loop {
             self.0.borrow_mut().admit(kernel::now());
@@ -87,15 +87,15 @@ impl StartLimiter {
     }
 }
 
-impl StartQueue {
-    fn queue(&mut self, rank: StartRank, start: WaitingStart) -> (StartRank, u64) {
+impl CallQueue {
+    fn queue(&mut self, rank: CallRank, call: WaitingCall) -> (CallRank, u64) {
         self.next += 1;
         let place = (rank, self.next);
-        self.waiting.insert(place, start);
+        self.waiting.insert(place, call);
         place
     }
 
-    fn stuck_at(&self, (call, since): &(StartCall, Instant)) -> Instant {
+    fn stuck_at(&self, (call, since): &(RuntimeCall, Instant)) -> Instant {
         *since + self.limit.stuck_after(*call)
     }
 
@@ -123,7 +123,7 @@ impl StartQueue {
     }
 }
 
-impl StartPermit {
+impl CallPermit {
     /// The call ended well: how long it took counts for the limit.
     pub fn end(self) {
         let mut queue = self.limiter.0.borrow_mut();
@@ -136,7 +136,7 @@ impl StartPermit {
     }
 }
 
-impl Drop for StartPermit {
+impl Drop for CallPermit {
     fn drop(&mut self) {
         let mut queue = self.limiter.0.borrow_mut();
         queue.waiting.remove(&self.place);
@@ -157,7 +157,7 @@ mod tests {
 
     /// Starts that tell their names as their turns come, and each take a while.
     struct Rig {
-        limiter: StartLimiter,
+        limiter: CallLimiter,
         order: Rc<RefCell<Vec<String>>>,
         began: Instant,
     }
@@ -165,7 +165,7 @@ mod tests {
     impl Rig {
         fn new() -> Rig {
             Rig {
-                limiter: StartLimiter::default(),
+                limiter: CallLimiter::default(),
                 order: Rc::default(),
                 began: kernel::now(),
             }
@@ -173,10 +173,10 @@ mod tests {
 
         fn start(&self, name: &str, priority: i32, takes: Duration) -> tokio::task::JoinHandle<()> {
             let (limiter, order) = (self.limiter.clone(), self.order.clone());
-            let rank = StartRank::new(priority, self.began);
+            let rank = CallRank::new(priority, self.began);
             let name = name.to_owned();
             tokio::task::spawn_local(async move {
-                let permit = limiter.enter(StartCall::Sandbox, rank).await;
+                let permit = limiter.enter(RuntimeCall::Sandbox, rank).await;
                 order.borrow_mut().push(name);
                 tokio::time::sleep(takes).await;
                 permit.end();
@@ -184,7 +184,7 @@ mod tests {
         }
 
         fn fill(&self, takes: Duration) {
-            for nth in 0..StartLimit::default().allowed() {
+            for nth in 0..CallLimit::default().allowed() {
                 drop(self.start(&format!("first-{nth}"), 0, takes));
             }
         }

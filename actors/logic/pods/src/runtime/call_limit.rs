@@ -1,6 +1,6 @@
-//! How many starts the runtime is given abreast.
+//! How many starts, or stops of sandboxes, the runtime is given abreast.
 //!
-//! A runtime that is the bottleneck finishes fifty starts no sooner for having all of them at once, only the median pod
+//! A runtime that is the bottleneck finishes fifty of them no sooner for having all of them at once, only the median pod
 //! later. The limit follows the times that calls take: while they take about as long as alone, more are let in; once
 //! they wait for each other inside the runtime, fewer (a gradient limit, as of Netflix' concurrency-limits).
 
@@ -22,35 +22,39 @@ const AGEING: f64 = 1.01;
 const LEAST_STUCK_TIME: Duration = Duration::from_secs(2);
 const STUCK_FACTOR: f64 = 8.0;
 
-/// The calls of a start, which take times of their own.
+/// The calls that take times of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartCall {
+pub enum RuntimeCall {
     /// `RunPodSandbox`.
     Sandbox,
     /// `CreateContainer` and `StartContainer`.
     Container,
+    /// `StopPodSandbox`, which takes the pod's network down.
+    SandboxStop,
 }
 
-/// An adaptive limit of starts abreast.
+/// An adaptive limit of calls abreast.
 #[derive(Clone, Debug)]
-pub struct StartLimit {
+pub struct CallLimit {
     limit: f64,
     /// In seconds, ageing; none before the first call.
     fastest_sandbox: Option<f64>,
     fastest_container: Option<f64>,
+    fastest_stop: Option<f64>,
 }
 
-impl Default for StartLimit {
+impl Default for CallLimit {
     fn default() -> Self {
-        StartLimit {
+        CallLimit {
             limit: INITIAL_LIMIT,
             fastest_sandbox: None,
             fastest_container: None,
+            fastest_stop: None,
         }
     }
 }
 
-impl StartLimit {
+impl CallLimit {
     /// How many calls may be under way.
     #[expect(
         clippy::cast_possible_truncation,
@@ -62,11 +66,12 @@ impl StartLimit {
     }
 
     /// Takes in how long a call took that ended well, with so many under way at its end, itself included.
-    pub fn ended(&mut self, call: StartCall, took: Duration, abreast: usize) {
+    pub fn ended(&mut self, call: RuntimeCall, took: Duration, abreast: usize) {
         let took = took.as_secs_f64().max(1e-6);
         let fastest = match call {
-            StartCall::Sandbox => &mut self.fastest_sandbox,
-            StartCall::Container => &mut self.fastest_container,
+            RuntimeCall::Sandbox => &mut self.fastest_sandbox,
+            RuntimeCall::Container => &mut self.fastest_container,
+            RuntimeCall::SandboxStop => &mut self.fastest_stop,
         };
         let alone = fastest.map_or(took, |known| took.min(known * AGEING));
         *fastest = Some(alone);
@@ -84,10 +89,11 @@ impl StartLimit {
     }
 
     /// After this time a call counts as stuck, and holds up nobody.
-    pub fn stuck_after(&self, call: StartCall) -> Duration {
+    pub fn stuck_after(&self, call: RuntimeCall) -> Duration {
         let fastest = match call {
-            StartCall::Sandbox => self.fastest_sandbox,
-            StartCall::Container => self.fastest_container,
+            RuntimeCall::Sandbox => self.fastest_sandbox,
+            RuntimeCall::Container => self.fastest_container,
+            RuntimeCall::SandboxStop => self.fastest_stop,
         };
         let long = Duration::from_secs_f64(fastest.unwrap_or_default() * STUCK_FACTOR);
         long.max(LEAST_STUCK_TIME)
@@ -102,12 +108,12 @@ mod tests {
 
     /// Plays calls through a runtime that works on `cores` of them at a time; returns the limit at the end.
     fn after(calls: usize, alone: Duration, cores: usize) -> usize {
-        let mut limit = StartLimit::default();
-        limit.ended(StartCall::Sandbox, alone, 1);
+        let mut limit = CallLimit::default();
+        limit.ended(RuntimeCall::Sandbox, alone, 1);
         for _ in 0..calls {
             let abreast = limit.allowed();
             let share = u32::try_from(abreast.div_ceil(cores)).unwrap();
-            limit.ended(StartCall::Sandbox, alone * share, abreast);
+            limit.ended(RuntimeCall::Sandbox, alone * share, abreast);
         }
         limit.allowed()
     }
@@ -122,20 +128,20 @@ mod tests {
 
     #[test]
     fn a_limit_that_is_not_reached_stays() {
-        let mut limit = StartLimit::default();
+        let mut limit = CallLimit::default();
         for _ in 0..100 {
-            limit.ended(StartCall::Container, MS, 1);
+            limit.ended(RuntimeCall::Container, MS, 1);
         }
         assert_eq!(limit.allowed(), 8);
     }
 
     #[test]
     fn a_machine_that_became_slow_for_good_gets_its_share_again() {
-        let mut limit = StartLimit::default();
-        limit.ended(StartCall::Sandbox, MS, 1);
+        let mut limit = CallLimit::default();
+        limit.ended(RuntimeCall::Sandbox, MS, 1);
         let mut play = |calls| {
             for _ in 0..calls {
-                limit.ended(StartCall::Sandbox, MS * 100, limit.allowed());
+                limit.ended(RuntimeCall::Sandbox, MS * 100, limit.allowed());
             }
             limit.allowed()
         };
@@ -145,18 +151,18 @@ mod tests {
 
     #[test]
     fn a_call_is_stuck_after_two_seconds_or_eight_times_the_fastest() {
-        let mut limit = StartLimit::default();
+        let mut limit = CallLimit::default();
         assert_eq!(
-            limit.stuck_after(StartCall::Sandbox),
+            limit.stuck_after(RuntimeCall::Sandbox),
             Duration::from_secs(2)
         );
-        limit.ended(StartCall::Sandbox, Duration::from_secs(1), 1);
+        limit.ended(RuntimeCall::Sandbox, Duration::from_secs(1), 1);
         assert_eq!(
-            limit.stuck_after(StartCall::Sandbox),
+            limit.stuck_after(RuntimeCall::Sandbox),
             Duration::from_secs(8)
         );
         assert_eq!(
-            limit.stuck_after(StartCall::Container),
+            limit.stuck_after(RuntimeCall::Container),
             Duration::from_secs(2)
         );
     }
