@@ -10,10 +10,12 @@ use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerInstance, RuntimePod, SandboxId};
 use logic_pods::pod_actions::RemovedLog;
+use logic_pods::runtime::call_limit::RuntimeCall;
 use logic_resources::gc::Garbage;
 use state::{checkpoints, status as status_manager};
 
 use super::{STORED_TIMEOUT, files, sandbox};
+use crate::runtime::call_limiter::CallRank;
 use crate::worker::Peers;
 use crate::worker::context::{KillsInProgress, SyncProblem, SyncResult};
 use crate::worker::retries::RetryKey;
@@ -145,7 +147,13 @@ pub(in crate::worker) async fn everything(
         let forget = status_manager::Msg::Forget { uid: pod.uid() };
         drop(peers.state.statuses.tell(forget));
     }
+    // Removing costs a runtime as much as stopping: what is dead goes after what still has to stop.
+    let stops = &peers.gate.stops;
+    let permit = stops
+        .enter(RuntimeCall::SandboxStop, CallRank::last())
+        .await;
     instances(peers, end, runtime, containers).await?;
+    drop(permit);
     sandbox::release(peers, pod).await;
     if logs == RemovedLog::Removed {
         files::remove_logs(pod, &peers.rules.node).await;
