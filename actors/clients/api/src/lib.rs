@@ -51,6 +51,8 @@ pub struct ApiClient {
     heartbeat: kube::Client,
     events: kube::Client,
     unknown_tokens: kube::Client,
+    /// None without a limit.
+    work_limiter: Option<Arc<RequestRateLimiter>>,
 }
 
 impl ApiClient {
@@ -77,6 +79,13 @@ impl ApiClient {
         }
     }
 
+    /// Whether requests of [`RequestLane::Work`] are far from their rate limit: three quarters of the burst are left.
+    /// What need not be sent now is better put off where they are not.
+    pub fn has_spare_rate(&self) -> bool {
+        let limiter = self.work_limiter.as_ref();
+        limiter.is_none_or(|limiter| limiter.has_spare())
+    }
+
     /// Returns the server's address.
     pub fn uri(&self) -> &Uri {
         &self.base
@@ -85,28 +94,28 @@ impl ApiClient {
     fn of(server: ServerEndpoint, access: &RestConfig) -> ApiClient {
         let base = server.base.clone();
         let server = Arc::new(server);
-        let lane = |lane, bucket: Option<RequestRateLimiter>| {
+        let lane = |lane, bucket: Option<Arc<RequestRateLimiter>>| {
             let caller = Caller {
                 server: Arc::clone(&server),
                 lane,
-                bucket: bucket.map(Arc::new),
+                bucket,
             };
             kube::Client::new(caller, "default")
         };
+        let limiter = |qps, burst| RequestRateLimiter::new(qps, burst).map(Arc::new);
+        let work_limiter = limiter(access.qps, access.burst);
         ApiClient {
-            work: lane(
-                RequestLane::Work,
-                RequestRateLimiter::new(access.qps, access.burst),
-            ),
+            work: lane(RequestLane::Work, work_limiter.clone()),
             heartbeat: lane(RequestLane::Heartbeat, None),
             events: lane(
                 RequestLane::Events,
-                RequestRateLimiter::new(access.event_qps, access.event_burst),
+                limiter(access.event_qps, access.event_burst),
             ),
             unknown_tokens: lane(
                 RequestLane::UnknownTokens,
-                RequestRateLimiter::new(access.qps, access.burst),
+                limiter(access.qps, access.burst),
             ),
+            work_limiter,
             base,
         }
     }
@@ -134,6 +143,21 @@ impl From<kube::Client> for ApiClient {
             heartbeat: kube.clone(),
             unknown_tokens: kube.clone(),
             events: kube,
+            work_limiter: None,
         }
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl ApiClient {
+    /// Returns this client as one whose work has next to nothing left of its rate.
+    #[must_use]
+    pub fn without_spare_rate(mut self) -> ApiClient {
+        let limiter = RequestRateLimiter::new(1, 1).map(Arc::new);
+        if let Some(limiter) = &limiter {
+            limiter.promise();
+        }
+        self.work_limiter = limiter;
+        self
     }
 }

@@ -102,10 +102,16 @@ impl StatusEntry {
     }
 
     /// When an update of this urgency may be sent, apart from the waits after failures.
-    pub(super) fn settles_at(&self, urgency: PatchUrgency, pod: &Arc<Pod>) -> Option<Instant> {
+    pub(super) fn settles_at(
+        &self,
+        urgency: PatchUrgency,
+        pod: &Arc<Pod>,
+        has_spare_rate: bool,
+    ) -> Option<Instant> {
+        let is_first = !status_patch::is_acknowledged(self.freshest(pod));
         match urgency {
-            // Who made the pod waits for the first sign of the node.
-            PatchUrgency::Cosmetics if !status_patch::is_acknowledged(self.freshest(pod)) => None,
+            // Who made the pod waits for the first sign of the node; of many pods at once, for the last one's start.
+            PatchUrgency::Cosmetics if is_first && has_spare_rate => None,
             PatchUrgency::Cosmetics => Some(self.since? + SETTLED_AFTER),
             PatchUrgency::Readiness | PatchUrgency::Ending => None,
         }

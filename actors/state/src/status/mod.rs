@@ -315,7 +315,10 @@ impl StatusManager {
             self.queue.leave(uid);
             return;
         };
-        let settled = entry.settles_at(urgency, pod).filter(|at| now < *at);
+        let api = self.peers.api.as_ref();
+        let has_spare_rate = api.is_some_and(StatusClient::has_spare_rate);
+        let settled = entry.settles_at(urgency, pod, has_spare_rate);
+        let settled = settled.filter(|at| now < *at);
         match entry.not_before.max(settled) {
             None => self.queue.join(uid, urgency),
             Some(at) => {

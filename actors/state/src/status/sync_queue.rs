@@ -25,7 +25,7 @@ const BUSY_FOR: Duration = Duration::from_secs(1);
 /// The client for pods' statuses.
 #[derive(Clone)]
 pub struct StatusClient {
-    kube: kube::Client,
+    client: ApiClient,
     /// Has the API's pods sent again.
     pods: Recipient<PodResync>,
 }
@@ -33,14 +33,14 @@ pub struct StatusClient {
 impl StatusClient {
     pub fn new(client: &ApiClient, pods: Recipient<PodResync>) -> Self {
         StatusClient {
-            kube: client.kube(RequestLane::Work),
+            client: client.clone(),
             pods,
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn over(kube: kube::Client, pods: Recipient<PodResync>) -> Self {
-        StatusClient { kube, pods }
+    /// Whether a request that need not be sent now may be.
+    pub(super) fn has_spare_rate(&self) -> bool {
+        self.client.has_spare_rate()
     }
 
     pub(super) fn ask_for_pods(&self) {
@@ -50,7 +50,7 @@ impl StatusClient {
     }
 
     pub(super) fn send(&self, sync_request: SyncRequest, ctx: &mut Context<Msg>) {
-        let kube = self.kube.clone();
+        let kube = self.client.kube(RequestLane::Work);
         ctx.run(async move { Msg::Came(Box::new(sync_request.run(kube).await)) });
     }
 }

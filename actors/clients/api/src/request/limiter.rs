@@ -42,21 +42,36 @@ impl RequestRateLimiter {
 
     /// Takes a token, and waits until it is there. Waiting requests are served in turn.
     pub(super) async fn take(&self) -> Duration {
-        let wait = self.promise(Instant::now());
+        let wait = self.promise();
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
         wait
     }
 
-    fn promise(&self, now: Instant) -> Duration {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = now.saturating_duration_since(state.at).as_secs_f64();
-        state.at = now;
-        state.tokens = (state.tokens + since * self.per_second).min(self.burst) - 1.0;
-        match state.tokens < 0.0 {
-            true => Duration::from_secs_f64(-state.tokens / self.per_second),
+    /// Whether at least three quarters of the burst are left.
+    pub(crate) fn has_spare(&self) -> bool {
+        self.with_tokens(|tokens| *tokens >= self.burst * 0.75)
+    }
+
+    pub(crate) fn promise(&self) -> Duration {
+        let tokens = self.with_tokens(|tokens| {
+            *tokens -= 1.0;
+            *tokens
+        });
+        match tokens < 0.0 {
+            true => Duration::from_secs_f64(-tokens / self.per_second),
             false => Duration::ZERO,
         }
+    }
+
+    /// Gives the tokens of now.
+    fn with_tokens<T>(&self, of: impl FnOnce(&mut f64) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let since = now.saturating_duration_since(state.at).as_secs_f64();
+        state.at = now;
+        state.tokens = (state.tokens + since * self.per_second).min(self.burst);
+        of(&mut state.tokens)
     }
 }

@@ -283,8 +283,13 @@ fn a_lane_asks_at_its_rate_after_its_burst_and_no_other_waits_for_it() {
         };
         let client = ApiClient::new(access, crate::testing::nobody()).unwrap();
         let began = tokio::time::Instant::now();
+        assert!(client.has_spare_rate());
         for _ in 0..7 {
             got(&client).await.unwrap();
+            assert!(
+                !client.has_spare_rate(),
+                "a quarter of three is less than one"
+            );
         }
         let took = began.elapsed().as_secs_f64();
         assert!((1.9..2.2).contains(&took), "{took}");
@@ -294,5 +299,7 @@ fn a_lane_asks_at_its_rate_after_its_burst_and_no_other_waits_for_it() {
             api.get("a").await.unwrap();
         }
         assert!(began.elapsed().as_millis() < 100);
+        kernel::testing::pass(Duration::from_millis(1_400)).await;
+        assert!(client.has_spare_rate(), "tokens come back");
     });
 }

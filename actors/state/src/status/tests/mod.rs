@@ -105,6 +105,22 @@ fn the_first_status_of_a_pod_waits_for_nothing() {
     });
 }
 
+/// Otherwise the first statuses of fifty pods use up the rate that their next ones need.
+#[test]
+fn where_requests_are_near_their_rate_limit_a_first_status_waits_for_more() {
+    run_paused(|| async {
+        let rig = Rig::without_spare_rate();
+        rig.api.put(pod("web"));
+        rig.watch();
+        let creating = json!({ "waiting": { "reason": "ContainerCreating" } });
+        rig.say("web-uid", with_container(status("Pending"), creating));
+        pass(Duration::from_millis(90)).await;
+        assert!(rig.api.heard().is_empty());
+        rig.say("web-uid", with_ready(status("Running"), "True"));
+        assert_eq!(rig.settle().await, ["PATCH web"], "both in one");
+    });
+}
+
 /// The watch is behind what was written: what the API answered counts.
 #[test]
 fn a_status_that_goes_back_is_told_although_the_watch_never_showed_it() {

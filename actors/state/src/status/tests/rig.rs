@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api_client::ApiClient;
 use http::{Method, Request, Response};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use kernel::testing::{self, Inbox};
@@ -277,7 +278,19 @@ pub(super) fn keeper(
 impl Rig {
     pub(super) fn start() -> Rig {
         let api = FakeStatusApi::default();
-        let (root, keeper, asked) = keeper(|pods| StatusClient::over(api.client(), pods));
+        let client = ApiClient::from(api.client());
+        Rig::with(api, client)
+    }
+
+    /// The rate of the node's requests is nearly used up.
+    pub(super) fn without_spare_rate() -> Rig {
+        let api = FakeStatusApi::default();
+        let client = ApiClient::from(api.client()).without_spare_rate();
+        Rig::with(api, client)
+    }
+
+    fn with(api: FakeStatusApi, client: ApiClient) -> Rig {
+        let (root, keeper, asked) = keeper(|pods| StatusClient::new(&client, pods));
         Rig {
             api,
             keeper,
