@@ -31,6 +31,9 @@ fn main() -> ExitCode {
 
 fn run(settings: AgentSettings) -> ExitCode {
     logging::start(&settings.config.kubelet.logging);
+    if let Err(why) = settings.check() {
+        return failed(format_args!("cannot run with these settings: {why}"));
+    }
     match kernel::system::run(tree::run(settings)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => failed(format_args!("{error:#}")),

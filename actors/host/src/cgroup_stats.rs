@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use logic_resources::pod_cgroups::Hierarchy;
+use logic_resources::cgroups::Hierarchy;
 use logic_resources::summary::MemoryStats;
 
 /// The names of groups in the summary; the empty one is the node itself.

@@ -11,6 +11,8 @@ pub mod huge_pages;
 pub mod identity;
 pub mod machine;
 pub mod meminfo;
+pub mod placement;
 pub mod process;
 pub mod stats;
+pub mod tunables;
 pub mod units;

@@ -11,8 +11,8 @@ use std::thread::available_parallelism;
 use logic_api::text::sysctls::KernelVersion;
 use logic_resources::node::{MachineFacts, Support};
 
-use crate::huge_pages;
 use crate::meminfo::MemInfo;
+use crate::{cpus, huge_pages};
 
 /// Reads the machine; `root_dir` is the agent's root folder, whose file system pods write to.
 pub fn read(root_dir: &Path) -> MachineFacts {
@@ -46,8 +46,8 @@ impl MachineFiles<'_> {
 
     /// The CPUs that are online, whichever of them this process may use.
     fn cpus(&self) -> u32 {
-        let online = cpu_count(&text(&self.sys.join("devices/system/cpu/online")));
-        online.unwrap_or_else(|| {
+        let online = cpus::count(&text(&self.sys.join("devices/system/cpu/online")));
+        online.filter(|cpus| *cpus > 0).unwrap_or_else(|| {
             let usable = available_parallelism().map_or(1, usize::from);
             u32::try_from(usable).unwrap_or(u32::MAX)
         })
@@ -98,17 +98,6 @@ fn text(path: &Path) -> String {
 fn kibibytes(word: Option<&str>) -> u64 {
     let number = word.and_then(|word| word.parse::<u64>().ok());
     number.unwrap_or(0).saturating_mul(1024)
-}
-
-/// How many CPUs a list such as `0-3,8` names.
-fn cpu_count(list: &str) -> Option<u32> {
-    let mut count: u32 = 0;
-    for range in list.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
-    }
-    Some(count)
 }
 
 /// The capacity in bytes of the file system that a folder lies on.
@@ -205,12 +194,6 @@ mod tests {
             ..MachineFacts::default()
         };
         assert_eq!(machine, expected);
-    }
-
-    #[test]
-    fn a_list_of_cpus_that_makes_no_sense_has_no_count() {
-        let counts = ["0", "0-1,4", "", "x", "3-1", "0-4294967295"].map(cpu_count);
-        assert_eq!(counts, [Some(1), Some(3), None, None, None, None]);
     }
 
     /// Upstream's TestIsSwapEnabled.

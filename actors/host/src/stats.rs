@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use logic_resources::pod_cgroups::{CgroupDriver, CgroupName, CgroupPolicy, Hierarchy};
+use logic_resources::cgroups::{CgroupDriver, CgroupName, CgroupPolicy, Hierarchy};
 use logic_resources::summary::{
     ContainerStats, CpuStats, InterfaceStats, MemoryStats, NetworkStats, ProcessLimit,
     SummaryScope, SwapStats,

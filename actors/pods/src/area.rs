@@ -15,11 +15,12 @@ use state::events::Recorder;
 use state::objects::ObjectStore;
 use state::status::PodResync;
 
+use crate::cgroups::CgroupManager;
 use crate::images::credentials::{self, DockerKeyring};
 use crate::images::{self, ImageManager};
 use crate::logs::{self, ContainerLogManager};
 use crate::pod_cgroups::PodCgroups;
-use crate::pod_manager::{self, PodManager, PodSource, PodWorkers};
+use crate::pod_manager::{self, PodManager, PodSource, PodWorkers, PodsChanged};
 use crate::prober::{self, Prober};
 use crate::runtime::handover::RuntimeGate;
 use crate::runtime::pleg::{self, Pleg};
@@ -64,9 +65,11 @@ pub struct PullSettings {
     pub credentials: credentials::CredentialConfig,
 }
 
-/// Actors outside the area that are told what happens to pods; none on a standalone node.
+/// Actors outside the area that are told what happens to pods; the cluster's are none on a standalone node.
 #[derive(Debug, Clone, Default)]
 pub struct PodListeners {
+    /// Hears that pods have come, gone or changed: the container manager.
+    pub changed: Option<Recipient<PodsChanged>>,
     /// Gets the static pods: the mirror pod manager.
     pub mirrors: Option<Recipient<StaticPodSet>>,
     /// Gets the pods that need no objects any more: the object manager.
@@ -78,6 +81,7 @@ pub struct PodListeners {
 pub struct PodPeers {
     pub runtime: RuntimeClient,
     pub gate: RuntimeGate,
+    pub cgroups: CgroupManager,
     pub state: StateAddrs,
     pub volumes: Addr<volumes::Msg>,
     pub objects: ObjectStore,
@@ -206,6 +210,7 @@ impl PodArea<'_> {
             pleg: self.addrs.pleg.clone(),
             checkpoints: self.peers.state.checkpoints.clone(),
             mirrors: self.peers.listeners.mirrors.clone(),
+            changed: self.peers.listeners.changed.clone(),
         };
         let spec = ChildSpec::permanent("pod-manager");
         self.group.spawn(spec, port, move || {
@@ -227,10 +232,7 @@ impl PodArea<'_> {
             prober: self.addrs.prober.clone(),
             logs: self.addrs.logs.clone(),
             volumes: self.peers.volumes.clone(),
-            cgroups: PodCgroups::new(
-                rules.node.cgroups.clone(),
-                self.peers.runtime.cgroup_driver(),
-            ),
+            cgroups: PodCgroups::new(rules.node.cgroups.clone(), self.peers.cgroups.clone()),
             gate: self.peers.gate.clone(),
             recorder: self.recorder.clone(),
             objects: Arc::new(self.peers.objects.clone()),

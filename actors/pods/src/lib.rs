@@ -4,6 +4,7 @@
 //! Read [`pod_manager`], then [`worker`]; decisions are in `logic_pods`, mostly under the same name.
 
 pub mod area;
+pub mod cgroups;
 
 // Which pods there are.
 pub mod pod_manager;

@@ -23,6 +23,7 @@ use logic_api::objects::StaticObjects;
 use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_pods::images::credentials::docker::DockerConfigDirs;
+use logic_resources::cgroups::CgroupDriver;
 use logic_resources::node::{
     LocalStorage, MachineFacts, NodeFacts, PodLevelResize, PodLimit, Support,
 };
@@ -39,6 +40,8 @@ use state::user_namespaces;
 use tempfile::TempDir;
 
 use crate::area::{PodListeners, PodPeers, PodSettings, PullSettings};
+use crate::cgroups::CgroupManager;
+use crate::cgroups::systemd::SystemdConnection;
 use crate::images;
 use crate::images::credentials;
 use crate::pod_manager::{self, NodeChange, PodSource};
@@ -176,6 +179,11 @@ impl TestNode {
         let pod_peers = PodPeers {
             runtime: runtime.clone(),
             gate: gate.clone(),
+            cgroups: CgroupManager::on(
+                (CgroupDriver::Cgroupfs, runtime.cgroup_driver()),
+                (None, Vec::new()),
+                SystemdConnection::default(),
+            ),
             state: state.clone(),
             volumes: volumes.clone(),
             objects,

@@ -2,6 +2,7 @@
 //! folder an actor; `area` spawns them.
 
 pub mod area;
+pub mod container_manager;
 pub mod eviction;
 pub mod node_health;
 pub mod pod_resources;

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use logic_resources::pod_cgroups::Hierarchy;
+use logic_resources::cgroups::Hierarchy;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,21 +1,20 @@
 //! A double of logind for shutdowns: a D-Bus of its own, with a service that answers as logind does.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tokio::net::unix::pipe;
 use zbus::connection::{Builder, Connection};
 use zbus::object_server::SignalEmitter;
+
+use super::bus::PrivateBus;
 
 const PATH: &str = "/org/freedesktop/login1";
 
 /// A D-Bus daemon, and the double of logind on it.
 #[derive(Debug)]
 pub struct LogindDouble {
-    daemon: Child,
-    address: String,
+    bus: PrivateBus,
     connection: Connection,
     locks: InhibitorLocks,
 }
@@ -60,27 +59,18 @@ impl LoginManager {
 impl LogindDouble {
     /// Starts a bus, and a logind on it.
     pub async fn start() -> Result<LogindDouble> {
-        let mut daemon = Command::new("dbus-daemon")
-            .args(["--session", "--nofork", "--nopidfile", "--print-address=1"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start dbus-daemon (package dbus)")?;
-        let said = daemon.stdout.take().context("dbus-daemon says nothing")?;
-        let mut address = String::new();
-        BufReader::new(said).read_line(&mut address)?;
-        let address = address.trim().to_owned();
+        let bus = PrivateBus::start()?;
         let locks = InhibitorLocks::default();
         let manager = LoginManager {
             locks: locks.clone(),
         };
-        let connection = Builder::address(address.as_str())
+        let connection = Builder::address(bus.address())
             .name("org.freedesktop.login1")
             .serve_at(PATH, manager)
             .build()
             .await?;
         Ok(LogindDouble {
-            daemon,
-            address,
+            bus,
             connection,
             locks,
         })
@@ -88,7 +78,7 @@ impl LogindDouble {
 
     /// Returns where the bus listens, as `DBUS_SYSTEM_BUS_ADDRESS` has it.
     pub fn address(&self) -> &str {
-        &self.address
+        self.bus.address()
     }
 
     /// Returns how many locks are held.
@@ -104,12 +94,5 @@ impl LogindDouble {
     pub async fn prepare_for_shutdown(&self, start: bool) -> Result<()> {
         let emitter = SignalEmitter::new(&self.connection, PATH)?;
         Ok(LoginManager::prepare_for_shutdown(&emitter, start).await?)
-    }
-}
-
-impl Drop for LogindDouble {
-    fn drop(&mut self) {
-        drop(self.daemon.kill());
-        drop(self.daemon.wait());
     }
 }

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use ::pods::cgroups::CgroupManager;
 use ::pods::pod_cgroups::PodCgroups;
 use integration::agent::Node;
 use integration::containerd::Containerd;
 use integration::pods;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use logic_resources::cgroups::{CgroupDriver, CgroupPolicy, Hierarchy, pod_limits};
 use logic_resources::node_policy::NodePolicy;
-use logic_resources::pod_cgroups::{CgroupDriver, CgroupPolicy, Hierarchy, pod_limits};
 use proto::cri;
 use serde_json::{Value, json};
 
@@ -76,7 +77,8 @@ async fn a_pods_group_holds_its_containers_and_goes_with_the_last_of_them() {
         cgroups: Some(policy.clone()),
         ..NodePolicy::default()
     };
-    let cgroups = PodCgroups::new(Some(policy), kernel::watch::channel(None).1);
+    let manager = CgroupManager::here(policy.driver, kernel::watch::channel(None).1);
+    let cgroups = PodCgroups::new(Some(policy), manager);
     let pod = guaranteed("64Mi");
     let parent = cgroups.create(&pod, &node).await.unwrap();
     assert_eq!(parent, format!("{}/kubepods/pod{UID}", rig.cgroup()));
@@ -106,7 +108,7 @@ async fn a_pods_group_holds_its_containers_and_goes_with_the_last_of_them() {
     cgroups.update(&guaranteed("128Mi"), &limits).await.unwrap();
     assert_eq!(group.memory_limit(), "134217728");
 
-    let busy = cgroups.remove(&pod, &node).await.unwrap_err();
+    let busy = cgroups.remove(&pod).await.unwrap_err();
     assert!(busy.transient(), "{busy}");
     let still = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     assert_eq!(still, own, "a group with processes is left alone");
@@ -118,7 +120,7 @@ async fn a_pods_group_holds_its_containers_and_goes_with_the_last_of_them() {
     client.clone().stop_pod_sandbox(stop).await.unwrap();
     let remove = cri::RemovePodSandboxRequest { pod_sandbox_id };
     client.clone().remove_pod_sandbox(remove).await.unwrap();
-    cgroups.remove(&pod, &node).await.unwrap();
+    cgroups.remove(&pod).await.unwrap();
     for top in group.hierarchy.tops() {
         let folder = top.join(group.parent.trim_start_matches('/'));
         assert!(!folder.exists(), "{} is left", folder.display());

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernel::{Addr, AskError};
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod};
-use logic_resources::pod_cgroups::CgroupDriver;
+use logic_resources::cgroups::CgroupDriver;
 use logic_resources::summary::SummaryScope;
 use pods::pod_manager;
 use resources::stats::SummaryProvider;

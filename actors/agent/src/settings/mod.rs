@@ -2,6 +2,7 @@
 
 mod api_server;
 mod backoff;
+mod containers;
 mod enforcement;
 mod https;
 mod node;
@@ -29,6 +30,7 @@ use pods::area::{PodSettings, PullSettings};
 use pods::images::{self, credentials};
 use pods::pod_manager::PodSource;
 use resources::area::ResourceSettings;
+use resources::container_manager::ContainerManagerConfig;
 use state::area::StateSettings;
 use state::{take_over, user_namespaces};
 
@@ -53,6 +55,7 @@ pub struct AgentSettings {
     pub storage: BTreeMap<String, Declaration>,
     pub pulls: PullSettings,
     pub sources: BTreeSet<PodSource>,
+    pub containers: ContainerManagerConfig,
     pub eviction: logic_resources::eviction::EvictionPolicy,
     /// The agent's own folder: checkpoints and plugins.
     pub folder: PathBuf,
@@ -90,8 +93,10 @@ impl AgentSettings {
         }
         let machine = host::machine::read(Path::new(&config.flags.root_dir));
         let facts = node::facts(&config, &machine);
+        let policy = node::policy(&config, &machine, &facts);
         AgentSettings {
-            node: node::policy(&config, &machine, &facts),
+            containers: containers::containers(&config, &machine, (&policy, &facts)),
+            node: policy,
             facts: Arc::new(facts),
             policy: logic_pods::pod_actions::PodActionPolicy {
                 backoff: backoff::policy(&config),
@@ -115,6 +120,14 @@ impl AgentSettings {
             admin: PathBuf::from(&config.flags.admin_socket),
             config,
         }
+    }
+
+    /// Whether the node can be what it is configured as.
+    ///
+    /// # Errors
+    /// What upstream refuses to start with, in its words.
+    pub fn check(&self) -> Result<(), String> {
+        containers::check(&self.config, &self.facts)
     }
 
     /// What manifests of static pods are read with.
@@ -182,6 +195,7 @@ impl AgentSettings {
     pub fn resources(&self) -> ResourceSettings {
         ResourceSettings {
             node_name: self.config.node_name.clone(),
+            containers: self.containers.clone(),
             eviction: self.eviction.clone(),
             shutdown: self.shutdown.clone(),
         }

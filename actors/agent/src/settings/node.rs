@@ -9,14 +9,15 @@ use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_api::linux::Seccomp;
 use logic_api::pod::requests::{self, ResourceAmounts};
+use logic_api::quantity::QuantityFormat;
 use logic_api::text::sysctls::{self, SysctlAllowlist};
 use logic_node::node_status;
+use logic_resources::cgroups::{CgroupDriver, CgroupPolicy};
 use logic_resources::node::{
     self, ExclusiveAllocation, LocalStorage, MachineFacts, NodeFacts, NodeSwap, PodLevelResize,
     PodLimit, Reservations, Support,
 };
 use logic_resources::node_policy::NodePolicy;
-use logic_resources::pod_cgroups::{CgroupDriver, CgroupPolicy};
 
 /// The facts of the node that decisions about pods need.
 pub(super) fn facts(config: &NodeConfig, machine: &MachineFacts) -> NodeFacts {
@@ -104,14 +105,25 @@ fn exclusive(policy: &str, word: &str) -> ExclusiveAllocation {
     }
 }
 
-fn reservations(kubelet: &KubeletConfiguration) -> Reservations {
+pub(super) fn reservations(kubelet: &KubeletConfiguration) -> Reservations {
     let hard = |signal: &str| {
         let text = kubelet.eviction_hard.as_ref()?.get(signal)?;
         super::limit(text)
     };
+    let (mut kube, mut system) = (
+        amounts(&kubelet.kube_reserved),
+        amounts(&kubelet.system_reserved),
+    );
+    // CPUs that are reserved by number replace those that are reserved by amount.
+    let cpus = host::cpus::count(&kubelet.reserved_system_cpus);
+    if let Some(cpus) = cpus.filter(|cpus| *cpus > 0) {
+        let cpus = requests::quantity(cpus.into(), QuantityFormat::DecimalSI);
+        kube.remove(requests::CPU);
+        system.insert(requests::CPU.to_owned(), cpus);
+    }
     Reservations {
-        kube: amounts(&kubelet.kube_reserved),
-        system: amounts(&kubelet.system_reserved),
+        kube,
+        system,
         memory_available: hard("memory.available"),
         nodefs_available: hard("nodefs.available"),
     }
@@ -145,6 +157,10 @@ pub(super) fn policy(config: &NodeConfig, machine: &MachineFacts, facts: &NodeFa
             pids: u64::try_from(kubelet.pod_pids_limit).ok(),
         }),
         memory_capacity: machine.memory,
+        unreserved_memory: facts
+            .allocatable_at_most
+            .get(requests::MEMORY)
+            .map_or(0, |memory| u64::try_from(memory.value()).unwrap_or(0)),
         cpu_quota_period: kubelet
             .cpu_cfs_quota
             .then(|| kubelet.cpu_cfs_quota_period.into()),

@@ -148,6 +148,7 @@ impl ClusterWiring {
         PodListeners {
             mirrors: Some(Recipient::new(pods, api_pods::Msg::Static)),
             over: Some(Recipient::new(keeper, |uid| manager::Msg::Ended { uid })),
+            ..PodListeners::default()
         }
     }
 
@@ -161,6 +162,13 @@ impl ClusterWiring {
         Recipient::new(self.addrs.node.clone(), |signals: BTreeSet<Signal>| {
             let pressures = signals.into_iter().map(Into::into).collect();
             node::Msg::Learned(NodeFact::Pressures(pressures))
+        })
+    }
+
+    /// Where is reported what the machine does not let the agent enforce: the node status manager.
+    pub(super) fn unenforced(&self) -> Recipient<Vec<String>> {
+        Recipient::new(self.addrs.node.clone(), |refusals| {
+            node::Msg::Learned(NodeFact::Unenforced(refusals))
         })
     }
 

@@ -17,13 +17,16 @@ use std::path::PathBuf;
 use clients::runtime::RuntimeClient;
 use clients::storage::Storage;
 use cluster::node::NodeResync;
-use kernel::{Addr, ChildSpec, Intensity, Recipient, Strategy, Supervisor, mailbox};
-use pods::area::PodPeers;
+use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
+use logic_resources::cgroups::CgroupDriver;
+use pods::area::{PodListeners, PodPeers};
+use pods::cgroups::CgroupManager;
+use pods::pod_manager::PodsChanged;
 use pods::runtime::handover::RuntimeGate;
 use pods::runtime::pleg;
 use pods::{hosts, images, pod_manager};
 use resources::area::ResourcePeers;
-use resources::{eviction, shutdown};
+use resources::{container_manager, eviction, shutdown};
 use state::area::StatePeers;
 use state::checkpoints;
 use state::events::{self, Recorder};
@@ -92,7 +95,13 @@ async fn spawn(
     let runtime = backends.runtime.clone();
     let objects = objects(root, settings, cluster.as_ref());
     let store = objects.store.clone();
-    let node = pods(root, backends, store, (settings, cluster.as_ref()));
+    let containers = Containers::new(settings, &runtime);
+    let node = pods(
+        root,
+        (backends, &containers),
+        store,
+        (settings, cluster.as_ref()),
+    );
     node.recorder
         .begin(kernel::timestamp(), &settings.node.node_name);
     for unknown in &settings.config.unknown_fields {
@@ -102,10 +111,16 @@ async fn spawn(
     }
     hosts::complain(&node.recorder, &settings.node).await;
     sources::spawn(&node, settings);
-    let reporters = resources(&node, runtime.clone(), settings, cluster.as_ref());
+    let cgroups = containers.cgroups.clone();
+    let reporters = resources(
+        &node,
+        (runtime.clone(), containers),
+        settings,
+        cluster.as_ref(),
+    );
     let certificate = match hosts {
         Some((hosts, in_use)) => {
-            let handover = in_use.spawn(&node, runtime.clone(), &hosts);
+            let handover = in_use.spawn(&node, (runtime.clone(), cgroups), &hosts);
             let plugins = (hosts, handover);
             endpoints::spawn(
                 &node,
@@ -183,10 +198,30 @@ struct Backends {
     storage_hosts: BTreeMap<String, Addr<plugin_host::Msg>>,
 }
 
+/// The machine's cgroups, and the mailbox of the actor that has those above the pods.
+struct Containers {
+    cgroups: CgroupManager,
+    addr: Addr<container_manager::Msg>,
+    port: Port<container_manager::Msg>,
+}
+
+impl Containers {
+    fn new(settings: &AgentSettings, runtime: &RuntimeClient) -> Containers {
+        let (addr, port) = resources::area::mailboxes();
+        let policy = settings.node.cgroups.as_ref();
+        let configured = policy.map_or(CgroupDriver::Cgroupfs, |policy| policy.driver);
+        Containers {
+            cgroups: CgroupManager::here(configured, runtime.cgroup_driver()),
+            addr,
+            port,
+        }
+    }
+}
+
 /// Spawns the state area, the volumes and the pods' area.
 fn pods(
     root: &Supervisor,
-    backends: Backends,
+    (backends, containers): (Backends, &Containers),
     objects: ObjectStore,
     (settings, cluster): (&AgentSettings, Option<&ClusterWiring>),
 ) -> NodeHandle {
@@ -219,10 +254,16 @@ fn pods(
     let pod_peers = PodPeers {
         runtime: backends.runtime,
         gate: backends.gate,
+        cgroups: containers.cgroups.clone(),
         state: state.clone(),
         volumes: volumes.clone(),
         objects,
-        listeners: cluster.map(ClusterWiring::listeners).unwrap_or_default(),
+        listeners: PodListeners {
+            changed: Some(Recipient::new(containers.addr.clone(), |PodsChanged| {
+                container_manager::Msg::PodsChanged
+            })),
+            ..cluster.map(ClusterWiring::listeners).unwrap_or_default()
+        },
     };
     pods::area::spawn(root, (&pods, pod_ports), settings.pods(rules), pod_peers);
     NodeHandle {
@@ -241,11 +282,18 @@ fn pods(
 /// Spawns the resources' area; returns the actors that report a fact of the node.
 fn resources(
     node: &NodeHandle,
-    runtime: RuntimeClient,
+    (runtime, containers): (RuntimeClient, Containers),
     settings: &AgentSettings,
     cluster: Option<&ClusterWiring>,
 ) -> Vec<Recipient<NodeResync>> {
     let peers = ResourcePeers {
+        containers: container_manager::Peers {
+            runtime: runtime.clone(),
+            cgroups: containers.cgroups,
+            pod_manager: node.pod_manager.clone(),
+            node: cluster.map(ClusterWiring::unenforced),
+            recorder: node.recorder.clone(),
+        },
         runtime,
         eviction: eviction::Peers {
             pod_manager: node.pod_manager.clone(),
@@ -259,5 +307,6 @@ fn resources(
             recorder: node.recorder.clone(),
         },
     };
-    resources::area::spawn(&node.root, settings.resources(), peers)
+    let mailbox = (&containers.addr, containers.port);
+    resources::area::spawn(&node.root, mailbox, settings.resources(), peers)
 }

@@ -8,8 +8,9 @@ use anyhow::Context as _;
 use clients::runtime::RuntimeClient;
 use clients::storage::StoragePlugin;
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox, watch};
-use logic_resources::pod_cgroups::CgroupPolicy;
+use logic_resources::cgroups::CgroupPolicy;
 use plugin_host::{Declaration, PluginClient, PluginHost};
+use pods::cgroups::CgroupManager;
 use pods::pod_cgroups::PodCgroups;
 use pods::runtime::handover::{
     self, FoundRecord, HandoverConfig, HandoverStep, RecordFile, RuntimeChoice, RuntimeGate,
@@ -83,10 +84,10 @@ impl RuntimeState {
     pub(super) fn spawn(
         self,
         node: &NodeHandle,
-        runtime: RuntimeClient,
+        (runtime, cgroups): (RuntimeClient, CgroupManager),
         hosts: &Plugins,
     ) -> Addr<handover::Msg> {
-        let cgroups = PodCgroups::new(self.cgroups, runtime.cgroup_driver());
+        let cgroups = PodCgroups::new(self.cgroups, cgroups);
         let peers = handover::Peers {
             runtime,
             cgroups,

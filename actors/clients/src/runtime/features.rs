@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use kernel::watch;
+use logic_resources::cgroups::CgroupDriver;
 use logic_resources::node::Support;
-use logic_resources::pod_cgroups::CgroupDriver;
 use proto::cri;
 
 use super::{RuntimeClient, RuntimeError, RuntimeVersion, malformed, runtime};

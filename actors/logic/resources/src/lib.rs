@@ -2,11 +2,11 @@
 //! short and which pod goes, what is collected as garbage, and how usage is summed up (upstream's pkg/kubelet/cm,
 //! eviction, stats).
 
+pub mod cgroups;
 pub mod eviction;
 pub mod gc;
 pub mod node;
 pub mod node_policy;
-pub mod pod_cgroups;
 pub mod qos;
 pub mod resources;
 pub mod summary;

@@ -87,6 +87,35 @@ pub struct Reservations {
     pub nodefs_available: Option<ThresholdLimit>,
 }
 
+impl Reservations {
+    /// Both shares together.
+    pub fn all(&self) -> ResourceAmounts {
+        let mut all = self.system.clone();
+        requests::add(&mut all, &self.kube);
+        all
+    }
+
+    /// Both shares and hard eviction's thresholds, of this capacity.
+    pub fn with_eviction(&self, capacity: &ResourceAmounts) -> ResourceAmounts {
+        let mut all = self.all();
+        for (name, limit) in self.thresholds() {
+            if let (Some(limit), Some(whole)) = (limit, capacity.get(name)) {
+                let whole = u64::try_from(whole.value()).unwrap_or(0);
+                let limit = ResourceAmounts::from([(name.to_owned(), bytes(limit.of(whole)))]);
+                requests::add(&mut all, &limit);
+            }
+        }
+        all
+    }
+
+    fn thresholds(&self) -> [(&'static str, Option<ThresholdLimit>); 2] {
+        [
+            (MEMORY, self.memory_available),
+            (EPHEMERAL_STORAGE, self.nodefs_available),
+        ]
+    }
+}
+
 /// Whether the CPU or memory manager reserves exclusive resources for guaranteed pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExclusiveAllocation {
@@ -168,10 +197,7 @@ pub fn capacity(machine: &MachineFacts, pods: PodLimit, storage: LocalStorage) -
 /// The allocatable part of the capacity. Huge pages are memory that has no other use.
 pub fn allocatable(capacity: &ResourceAmounts, reserved: &Reservations) -> ResourceAmounts {
     let mut allocatable = allocatable_at_most(capacity, reserved);
-    for (name, limit) in [
-        (MEMORY, reserved.memory_available),
-        (EPHEMERAL_STORAGE, reserved.nodefs_available),
-    ] {
+    for (name, limit) in reserved.thresholds() {
         if let (Some(limit), Some(whole), Some(left)) =
             (limit, capacity.get(name), allocatable.get_mut(name))
         {

@@ -9,7 +9,7 @@ use logic_api::linux::Seccomp;
 use logic_api::pod::labels;
 use serde::{Deserialize, Serialize};
 
-use crate::pod_cgroups::CgroupPolicy;
+use crate::cgroups::CgroupPolicy;
 use crate::resources::ResourceEnforcement;
 
 /// The node's settings that every pod depends on; the configuration and the node's discovery fill it.
@@ -32,6 +32,8 @@ pub struct NodePolicy {
     pub cgroups: Option<CgroupPolicy>,
     /// Bytes of memory of the node, for the out-of-memory score.
     pub memory_capacity: u64,
+    /// Bytes of memory that are not reserved; eviction's threshold is not taken off.
+    pub unreserved_memory: u64,
     /// The CPU quota's period; none where limits are not enforced by quota.
     pub cpu_quota_period: Option<Duration>,
     /// The seccomp profile of a container that names none.
@@ -57,6 +59,7 @@ impl Default for NodePolicy {
             container_logs_dir: PathBuf::from(labels::CONTAINER_LOGS_DIR),
             cgroups: None,
             memory_capacity: 0,
+            unreserved_memory: 0,
             cpu_quota_period: Some(Duration::from_millis(100)),
             seccomp_default: Seccomp::Unconfined,
             allocatable: BTreeMap::new(),

@@ -20,6 +20,22 @@ pub static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
 pub static VERSION: LazyLock<Gauge> =
     LazyLock::new(|| gauge("kubelet_cgroup_version", "cgroup version on the hosts."));
 
+/// Bytes of `memory.min` of guaranteed pods; there is none without the feature MemoryQoS.
+pub static MEMORY_MIN: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_memory_qos_node_memory_min_bytes",
+        "Total cgroup v2 memory.min in bytes for Guaranteed pods. This memory is hard-reserved and never reclaimed by the kernel.",
+    )
+});
+
+/// Bytes of `memory.low` of burstable pods; there is none without the feature MemoryQoS.
+pub static MEMORY_LOW: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_memory_qos_node_memory_low_bytes",
+        "Total cgroup v2 memory.low in bytes for Burstable pods. This memory is soft-reserved and may be reclaimed under extreme pressure.",
+    )
+});
+
 pub(crate) fn declare() {
     LazyLock::force(&DURATION);
     LazyLock::force(&VERSION);

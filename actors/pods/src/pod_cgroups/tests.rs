@@ -1,11 +1,17 @@
 //! Cgroups made and removed in a plain directory.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use kernel::watch;
+use logic_resources::cgroups::Hierarchy;
+
 use super::*;
+use crate::cgroups::systemd::SystemdConnection;
 
 /// A directory laid out like a cgroup file system.
 struct FakeCgroups {
@@ -34,10 +40,14 @@ impl FakeCgroups {
         };
         FakeCgroups {
             folder,
-            cgroups: PodCgroups::on(
-                (Some(policy.clone()), watch::channel(reported).1),
-                Some(hierarchy),
-                vec![2 << 20],
+            cgroups: PodCgroups::new(
+                Some(policy.clone()),
+                CgroupManager::on(
+                    (driver, watch::channel(reported).1),
+                    (Some(hierarchy), vec![2 << 20]),
+                    // No bus is there.
+                    SystemdConnection::at("unix:path=/nonexistent/bus"),
+                ),
             ),
             node: NodePolicy {
                 cgroups: Some(policy),
@@ -159,11 +169,11 @@ async fn a_machine_without_a_controller_leaves_groups_to_the_runtime() {
     assert!(!sham.folder.path().join("cpu/own").exists());
     let limits = pod_limits(&pod("1Gi"), &sham.node);
     sham.cgroups.update(&pod("1Gi"), &limits).await.unwrap();
-    sham.cgroups.remove(&pod("1Gi"), &sham.node).await.unwrap();
+    sham.cgroups.remove(&pod("1Gi")).await.unwrap();
 }
 
 #[tokio::test]
-async fn with_systemd_or_without_a_policy_nothing_is_made() {
+async fn without_systemd_on_its_bus_or_without_a_policy_nothing_is_made() {
     let sham = FakeCgroups::new(CgroupDriver::Systemd, version_1(&["cpu", "memory"]));
     let parent = sham.cgroups.create(&pod("1Gi"), &sham.node).await.unwrap();
     assert_eq!(
@@ -176,7 +186,12 @@ async fn with_systemd_or_without_a_policy_nothing_is_made() {
             .next()
             .is_none()
     );
-    let none = PodCgroups::on((None, watch::channel(None).1), None, Vec::new());
+    let none = CgroupManager::on(
+        (CgroupDriver::Cgroupfs, watch::channel(None).1),
+        (None, Vec::new()),
+        SystemdConnection::default(),
+    );
+    let none = PodCgroups::new(None, none);
     assert_eq!(
         none.create(&pod("1Gi"), &NodePolicy::default())
             .await
@@ -207,17 +222,13 @@ async fn only_the_pods_own_group_is_removed_and_only_when_it_is_empty() {
     let cpu = sham.folder.path().join("cpu/own/kubepods");
     fs::create_dir_all(cpu.join("podu1/container/inner")).unwrap();
     fs::create_dir_all(cpu.join("podu2")).unwrap();
-    sham.cgroups.remove(&pod("1Gi"), &sham.node).await.unwrap();
+    sham.cgroups.remove(&pod("1Gi")).await.unwrap();
     assert!(!cpu.join("podu1").exists() && cpu.join("podu2").is_dir());
-    sham.cgroups.remove(&pod("1Gi"), &sham.node).await.unwrap();
+    sham.cgroups.remove(&pod("1Gi")).await.unwrap();
 
     // A file in a directory has the effect of a process in a cgroup: neither can be removed.
     fs::create_dir_all(cpu.join("podu1")).unwrap();
     fs::write(cpu.join("podu1/process"), "").unwrap();
-    let busy = sham
-        .cgroups
-        .remove(&pod("1Gi"), &sham.node)
-        .await
-        .unwrap_err();
+    let busy = sham.cgroups.remove(&pod("1Gi")).await.unwrap_err();
     assert!(busy.transient() && cpu.join("podu1").is_dir(), "{busy}");
 }

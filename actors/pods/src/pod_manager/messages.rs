@@ -89,6 +89,23 @@ pub enum PodQuery {
 }
 
 impl Msg {
+    /// Whether pods that hold resources may be others, or hold others, afterwards.
+    pub(super) fn may_change_pods(&self) -> bool {
+        match self {
+            Msg::SetPods { .. }
+            | Msg::Restored { .. }
+            | Msg::Runtime(RuntimeReport::Relisted { .. })
+            | Msg::Worker(_)
+            | Msg::Node(_)
+            | Msg::Fail { .. } => true,
+            Msg::Runtime(RuntimeReport::Observed(_))
+            | Msg::CleanUp
+            | Msg::LogsListed(_)
+            | Msg::Resync
+            | Msg::Query(_) => false,
+        }
+    }
+
     /// Asks for every pod, sorted by name.
     pub fn all(reply: Reply<Vec<Arc<Pod>>>) -> Msg {
         Msg::Query(PodQuery::All { reply })

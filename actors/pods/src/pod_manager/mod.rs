@@ -70,7 +70,13 @@ pub struct Peers {
     pub checkpoints: Addr<checkpoints::Msg>,
     /// The mirror pod manager; none on a node without an API server.
     pub mirrors: Option<Recipient<StaticPodSet>>,
+    /// The container manager; none where no cgroups are managed.
+    pub changed: Option<Recipient<PodsChanged>>,
 }
+
+/// Pods that hold resources have come, gone or changed. One stands for any number before it.
+#[derive(Debug, Clone, Copy)]
+pub struct PodsChanged;
 
 /// The pod manager.
 #[derive(Debug)]
@@ -120,6 +126,7 @@ impl Actor for PodManager {
     }
 
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        let changes = msg.may_change_pods();
         match msg {
             Msg::SetPods { source, pods } => self.set(source, pods, ctx),
             Msg::Restored { pods } => self.restored(pods, ctx),
@@ -149,6 +156,10 @@ impl Actor for PodManager {
             Msg::LogsListed(listed) => self.remove_leftover_logs(*listed),
             Msg::Resync => self.resync(ctx),
             Msg::Query(query) => self.answer_query(query),
+        }
+        if changes && let Some(changed) = &self.peers.changed {
+            // A mailbox that is full holds such a message already.
+            let _ = changed.tell(PodsChanged);
         }
         Ok(())
     }

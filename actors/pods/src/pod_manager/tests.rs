@@ -225,7 +225,7 @@ fn a_static_pod_that_ends_is_told_as_ending_until_it_is_over() {
         let (addr, mut heard) = inbox(64);
         let node = TestNode::heard_by(PodListeners {
             mirrors: Some(Recipient::new(addr, ReceivedMessages::Statics)),
-            over: None,
+            ..PodListeners::default()
         })
         .await;
         node.desire(&[pod(FIXED)]);
@@ -259,8 +259,8 @@ fn a_pod_that_has_ended_for_good_is_told_to_need_nothing_while_it_is_still_desir
     run_paused(|| async {
         let (addr, mut heard) = inbox(64);
         let node = TestNode::heard_by(PodListeners {
-            mirrors: None,
             over: Some(Recipient::new(addr, ReceivedMessages::Over)),
+            ..PodListeners::default()
         })
         .await;
         node.desire(&[pod(DONE), pod(WEB)]);

@@ -325,7 +325,7 @@ mod tests {
     use kernel::testing::{Inbox, inbox, pass, run_paused};
     use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
     use logic_api::testing::yaml::pod;
-    use logic_resources::pod_cgroups::CgroupDriver;
+    use logic_resources::cgroups::CgroupDriver;
 
     use super::*;
     use crate::pod_manager;

@@ -13,7 +13,7 @@ use logic_pods::resize::{
     self, POD_LEVEL, PodMemoryLimits, PodResize, ResizeEvent, ResizeState, ResizeStep,
 };
 use logic_pods::sandbox;
-use logic_resources::pod_cgroups::pod_limits;
+use logic_resources::cgroups::pod_limits;
 use logic_resources::resources::linux_resources;
 use state::checkpoints::ContainerResources;
 

@@ -28,7 +28,7 @@ use logic_api::pod::PodView;
 use logic_api::pod::volume_stats::VolumeMetrics;
 use logic_api::types::{PodUid, RuntimePod};
 use logic_pods::PodWorkerConfig;
-use logic_resources::pod_cgroups::CgroupDriver;
+use logic_resources::cgroups::CgroupDriver;
 use logic_resources::summary::pods::{
     self as pod_summary, RuntimeMeasurements, SummaryInput, WritableLayer,
 };

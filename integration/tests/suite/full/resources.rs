@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use integration::pods::pid_of;
-use logic_resources::pod_cgroups::Hierarchy;
+use logic_resources::cgroups::Hierarchy;
 use serde_json::json;
 
 use super::*;

@@ -1,9 +1,9 @@
 //! The node's conditions.
 //!
 //! Upstream: `MemoryPressureCondition`, `DiskPressureCondition`, `PIDPressureCondition`, `ReadyCondition` of
-//! nodestatus/setters.go, pkg/kubelet/runtime.go (1.36). Three are our own, and only set once they were true:
+//! nodestatus/setters.go, pkg/kubelet/runtime.go (1.36). Four are our own, and only set once they were true:
 //! `OxletDegraded` names the degraded parts of the agent, `VolumesStuck` the stuck volumes, `PodsStuck` the ended pods that
-//! the runtime does not remove.
+//! the runtime does not remove, `ResourcesNotEnforced` what the machine does not let the agent enforce.
 
 use std::collections::BTreeMap;
 
@@ -185,6 +185,11 @@ fn own(facts: &NodeStatusFacts, now: Timestamp, conditions: &mut Vec<NodeConditi
             "PodsStuck",
             ("PodsNotRemoved", "NoPodIsStuck"),
             &facts.stuck_pods,
+        ),
+        (
+            "ResourcesNotEnforced",
+            ("MachineRefuses", "ResourcesEnforced"),
+            &facts.unenforced,
         ),
     ];
     for (name, (bad, good), list) in rows {

@@ -224,6 +224,8 @@ pub enum NodeFact {
     Stuck(Vec<String>),
     /// The ended pods that the runtime does not remove, each with its name and what is left of it.
     StuckPods(Vec<String>),
+    /// What the machine does not let the agent enforce, each with the reason.
+    Unenforced(Vec<String>),
 }
 
 /// Why a part of the agent cannot work.
@@ -271,6 +273,7 @@ pub struct NodeStatusFacts {
     degraded: BTreeMap<String, String>,
     stuck: Vec<String>,
     stuck_pods: Vec<String>,
+    unenforced: Vec<String>,
     /// When the first of them came.
     since: Option<Instant>,
 }
@@ -307,6 +310,7 @@ impl NodeStatusFacts {
             degraded: BTreeMap::new(),
             stuck: Vec::new(),
             stuck_pods: Vec::new(),
+            unenforced: Vec::new(),
             since: None,
         }
     }
@@ -334,6 +338,7 @@ impl NodeStatusFacts {
             NodeFact::Degraded(names) => put(&mut self.degraded, names, Now),
             NodeFact::Stuck(volumes) => put(&mut self.stuck, volumes, Now),
             NodeFact::StuckPods(pods) => put(&mut self.stuck_pods, pods, Now),
+            NodeFact::Unenforced(list) => put(&mut self.unenforced, list, Now),
         }
     }
 

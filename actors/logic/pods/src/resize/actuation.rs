@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_api::pod::PodView;
 use logic_api::pod::requests::{CPU, MEMORY};
+use logic_resources::cgroups::{CgroupLimits, CpuQuota, pod_limits};
 use logic_resources::node_policy::NodePolicy;
-use logic_resources::pod_cgroups::{CpuQuota, PodLimits, pod_limits};
 
 use super::allocation::{AllocatedResources, apply};
 use super::change::{Actuated, POD_LEVEL, ResizeDirection, allocated_and_actuated, directions};
@@ -33,9 +33,9 @@ pub struct PodResize {
     /// `memory` or `cpu`.
     pub resource: &'static str,
     /// All limits, those that do not change too.
-    pub limits: PodLimits,
+    pub limits: CgroupLimits,
     /// What the runtime is told again if the control group cannot be changed.
-    pub before: PodLimits,
+    pub before: CgroupLimits,
 }
 
 /// The steps that give a pod its allocated resources; `running` are the containers that are resized in place.
@@ -64,7 +64,7 @@ pub fn resize_steps(
 }
 
 /// The limits of the pod as a whole that were last carried out; a container without a record has what it is allocated.
-pub fn limits_in_force(pod: &Pod, actuated: &Actuated, node: &NodePolicy) -> PodLimits {
+pub fn limits_in_force(pod: &Pod, actuated: &Actuated, node: &NodePolicy) -> CgroupLimits {
     let level = || pod.spec().and_then(|spec| spec.resources.clone());
     let before = AllocatedResources {
         pod: actuated.get(POD_LEVEL).cloned().or_else(level),
@@ -77,8 +77,8 @@ struct StepBuilder<'a> {
     pod: &'a Pod,
     running: &'a [&'a str],
     in_force: Actuated,
-    current: PodLimits,
-    wanted: PodLimits,
+    current: CgroupLimits,
+    wanted: CgroupLimits,
     steps: Vec<ResizeStep>,
 }
 
@@ -88,7 +88,7 @@ impl StepBuilder<'_> {
         let memory = self.wanted.memory.or(self.current.memory);
         let bytes = |limit: Option<i64>| limit.unwrap_or(i64::MAX);
         let (from, to) = (bytes(self.current.memory), bytes(memory));
-        let set = |limits: &mut PodLimits| limits.memory = memory;
+        let set = |limits: &mut CgroupLimits| limits.memory = memory;
         if to > from {
             self.resize_pod(MEMORY, set);
         }
@@ -104,8 +104,8 @@ impl StepBuilder<'_> {
         let quota = |cpu: Option<CpuQuota>| cpu.map_or(-1, |cpu| cpu.quota);
         let (from, to) = (quota(self.current.cpu), quota(cpu));
         let old_shares = self.current.cpu_shares;
-        let set_limit = |limits: &mut PodLimits| limits.cpu = cpu;
-        let set_request = |limits: &mut PodLimits| limits.cpu_shares = shares;
+        let set_limit = |limits: &mut CgroupLimits| limits.cpu = cpu;
+        let set_request = |limits: &mut CgroupLimits| limits.cpu_shares = shares;
         if to > from {
             self.resize_pod(CPU, set_limit);
         }
@@ -121,7 +121,7 @@ impl StepBuilder<'_> {
         }
     }
 
-    fn resize_pod(&mut self, resource: &'static str, set: impl FnOnce(&mut PodLimits)) {
+    fn resize_pod(&mut self, resource: &'static str, set: impl FnOnce(&mut CgroupLimits)) {
         let before = self.current.clone();
         set(&mut self.current);
         self.steps.push(ResizeStep::Pod(Box::new(PodResize {
@@ -208,7 +208,7 @@ mod tests {
     fn word(step: &ResizeStep) -> String {
         match step {
             ResizeStep::Pod(change) => {
-                let PodLimits {
+                let CgroupLimits {
                     cpu_shares,
                     cpu,
                     memory,
@@ -216,7 +216,8 @@ mod tests {
                 } = &change.limits;
                 let quota = cpu.map_or(-1, |cpu| cpu.quota);
                 let memory = memory.map_or("max".to_owned(), |bytes| bytes.to_string());
-                format!("{}: {cpu_shares} {quota} {memory}", change.resource)
+                let shares = cpu_shares.unwrap_or_default();
+                format!("{}: {shares} {quota} {memory}", change.resource)
             }
             ResizeStep::Container { name, resources } => {
                 let of = |list: &Option<BTreeMap<String, Quantity>>| {

@@ -8,8 +8,8 @@ use logic_api::pod::requests::{
     self, CPU, MEMORY, OverheadPolicy, RequestBasis, ResourceAmounts, pod_limits, pod_requests,
 };
 use logic_api::quantity::Quantity;
+use logic_resources::cgroups::{CgroupLimits, CpuQuota};
 use logic_resources::node_policy::NodePolicy;
-use logic_resources::pod_cgroups::{CpuQuota, PodLimits};
 use logic_resources::resources::{LinuxResources, cpu_quota, cpu_shares};
 
 use super::SandboxResources;
@@ -17,7 +17,7 @@ use super::SandboxResources;
 /// What the runtime is told when the pod as a whole is resized: its new limits without its overhead, and that.
 ///
 /// Upstream's `generateUpdatePodSandboxResourcesRequest` and `subtractOverheadFromResourceConfig`.
-pub fn resized(pod: &Pod, limits: &PodLimits, node: &NodePolicy) -> SandboxResources {
+pub fn resized(pod: &Pod, limits: &CgroupLimits, node: &NodePolicy) -> SandboxResources {
     let overhead = pod.spec().and_then(|spec| spec.overhead.as_ref());
     let overhead = requests::read(overhead);
     let cpu = overhead.get(CPU).map(Quantity::milli_value);
@@ -33,7 +33,7 @@ pub fn resized(pod: &Pod, limits: &PodLimits, node: &NodePolicy) -> SandboxResou
     SandboxResources {
         overhead: self::overhead(pod, node),
         resources: LinuxResources {
-            cpu_shares: without(limits.cpu_shares),
+            cpu_shares: limits.cpu_shares.map_or(0, without),
             cpu_quota: limits.cpu.map_or(0, quota),
             cpu_period: limits.cpu.map_or(0, |limit| limit.period),
             memory_limit: limits
@@ -90,7 +90,7 @@ fn milli(amount: Option<&Quantity>) -> i64 {
 mod tests {
     use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
     use logic_api::testing::*;
-    use logic_resources::pod_cgroups::pod_limits;
+    use logic_resources::cgroups::pod_limits;
 
     use super::*;
 
@@ -122,17 +122,16 @@ mod tests {
     #[test]
     fn a_resized_sandbox_is_told_its_overhead_apart() {
         let node = NodePolicy::default();
-        let limits = PodLimits {
-            cpu_shares: 306,
+        let limits = CgroupLimits {
+            cpu_shares: Some(306),
             cpu: Some(CpuQuota {
                 quota: 30_000,
                 period: 100_000,
             }),
             memory: Some(335_544_320),
-            huge_pages: Default::default(),
-            pids: None,
+            ..CgroupLimits::default()
         };
-        let told = |overhead: SandboxResourceList, limits: &PodLimits| {
+        let told = |overhead: SandboxResourceList, limits: &CgroupLimits| {
             let overhead = (!overhead.is_empty()).then(|| quantities(overhead));
             let pod = pod("p").app("c").spec_with(|spec| spec.overhead = overhead);
             numbers(resized(&pod, limits, &node).resources)
@@ -147,7 +146,7 @@ mod tests {
         for (overhead, expected) in cases {
             assert_eq!(told(overhead, &limits), expected, "{overhead:?}");
         }
-        let free = PodLimits {
+        let free = CgroupLimits {
             cpu: None,
             memory: None,
             ..limits

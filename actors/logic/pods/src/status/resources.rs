@@ -13,7 +13,7 @@ use logic_api::pod::requests::{
 };
 use logic_api::quantity::{self, QuantityFormat, QuantityValue, bytes, milli};
 use logic_api::types::{ContainerState, EnforcedResources, RuntimeContainer};
-use logic_resources::pod_cgroups::all_limited;
+use logic_resources::cgroups::all_limited;
 
 use super::StatusInput;
 

@@ -13,6 +13,11 @@ use super::{LinuxResources, NodeCgroupVersion, limits, requests};
 use crate::node_policy::NodePolicy;
 use crate::qos::{Qos, pod_qos};
 
+/// Bytes that the kernel never takes back from a group.
+pub const MEMORY_MIN: &str = "memory.min";
+/// Bytes that the kernel takes back only when there is nothing else.
+pub const MEMORY_LOW: &str = "memory.low";
+
 /// The configuration's `memorySwap.swapBehavior`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SwapBehaviour {
@@ -147,26 +152,29 @@ fn swap_share(request: i64, node: &NodePolicy, swap_capacity: u64) -> i64 {
 }
 
 fn reserve(made: &mut LinuxResources, policy: MemoryReservationPolicy, class: Qos, request: i64) {
-    let (least, low) = match (policy, class) {
-        (MemoryReservationPolicy::Tiered, Qos::Guaranteed) => (request, 0),
-        (MemoryReservationPolicy::Tiered, Qos::Burstable) => (0, request),
-        (MemoryReservationPolicy::Tiered, Qos::BestEffort) | (MemoryReservationPolicy::None, _) => {
-            (0, 0)
+    match (policy, class) {
+        (MemoryReservationPolicy::Tiered, Qos::Guaranteed) if request != 0 => {
+            set(made, MEMORY_MIN, request);
         }
-    };
-    set(made, "memory.min", least);
-    set(made, "memory.low", low);
+        (MemoryReservationPolicy::Tiered, _) if request != 0 => set(made, MEMORY_LOW, request),
+        (MemoryReservationPolicy::Tiered | MemoryReservationPolicy::None, _) => {
+            set(made, MEMORY_MIN, 0);
+            set(made, MEMORY_LOW, 0);
+        }
+    }
 }
 
 /// `memory.high` in bytes: a share of the way from the request to the limit, or to the node's allocatable. None where
 /// the container can't have more than its request.
 fn throttle_from(memory: ContainerMemory, qos: MemoryQos, node: &NodePolicy) -> Option<i64> {
     let ContainerMemory { request, limit } = memory;
-    if request == limit && request != 0 {
+    if request == limit {
         return None;
     }
     let end = match limit {
-        0 => bytes(node.allocatable.get(MEMORY)).filter(|bytes| *bytes > 0)?,
+        0 => i64::try_from(node.unreserved_memory)
+            .ok()
+            .filter(|bytes| *bytes > 0)?,
         limit => limit,
     };
     let (factor, page) = (qos.throttling?, i128::from(qos.page_size.max(1)));
@@ -203,7 +211,7 @@ mod tests {
     fn node(enforcement: ResourceEnforcement) -> NodePolicy {
         NodePolicy {
             memory_capacity: 40 * GIB,
-            allocatable: quantities(&[("memory", "32Gi")]),
+            unreserved_memory: 32 * GIB,
             enforcement,
             ..NodePolicy::default()
         }
@@ -398,30 +406,32 @@ mod tests {
         let half = MIB * 128 + MIB * 128 * 9 / 10;
         let node_wide = MIB * 128 + (32 * GIB - MIB * 128) / 10 * 9;
         let page = |bytes: u64| (bytes / 4096 * 4096).to_string();
-        let free = page(32 * GIB / 10 * 9 + 1);
-        let cases: [(&str, Pod, Option<String>, &str, &str); 5] = [
+        let bytes = |megabytes: u64| Some((megabytes * MIB).to_string());
+        let zero = || Some("0".to_owned());
+        type Expected = Option<String>;
+        let cases: [(&str, Pod, Expected, Expected, Expected); 5] = [
             (
                 "with a limit",
                 asking(&[("memory", "128Mi")], &[("memory", "256Mi")]),
                 Some(page(half)),
-                "0",
-                "134217728",
+                None,
+                bytes(128),
             ),
             (
                 "without a limit",
                 asking(&[("memory", "128Mi")], &[]),
                 Some(page(node_wide)),
-                "0",
-                "134217728",
+                None,
+                bytes(128),
             ),
-            ("guaranteed", asking(both, both), None, "134217728", "0"),
-            ("best effort", asking(&[], &[]), Some(free), "0", "0"),
+            ("guaranteed", asking(both, both), None, bytes(128), None),
+            ("best effort", asking(&[], &[]), None, zero(), zero()),
             (
                 "a limit as great as the request",
                 asking(&[("memory", "1Mi")], &[("memory", "1Mi")]),
                 None,
-                "0",
-                "1048576",
+                None,
+                bytes(1),
             ),
         ];
         let with = |reservation, throttling| {
@@ -438,11 +448,8 @@ mod tests {
         for (name, pod, high, least, low) in cases {
             let tiered = made(&pod, &with(MemoryReservationPolicy::Tiered, Some(900_000))).unified;
             assert_eq!(tiered.get("memory.high"), high.as_ref(), "{name}");
-            assert_eq!(
-                (tiered["memory.min"].as_str(), tiered["memory.low"].as_str()),
-                (least, low),
-                "{name}"
-            );
+            let kept = [MEMORY_MIN, MEMORY_LOW].map(|file| tiered.get(file).cloned());
+            assert_eq!(kept, [least, low], "{name}");
             let plain = made(&pod, &with(MemoryReservationPolicy::None, None)).unified;
             let zero = [("memory.low", "0"), ("memory.min", "0")];
             assert_eq!(plain, string_map(&zero), "{name}");

@@ -17,7 +17,7 @@ use logic_api::pod::PodView;
 use logic_api::pod::requests::{CPU, MEMORY};
 use logic_api::quantity::{bytes, is_zero, milli};
 pub use memory::{
-    MemoryQos, MemoryReservationPolicy, OomKill, SwapBehaviour, SwapPolicy,
+    MEMORY_LOW, MEMORY_MIN, MemoryQos, MemoryReservationPolicy, OomKill, SwapBehaviour, SwapPolicy,
     effective_swap_behaviour,
 };
 use serde::{Deserialize, Serialize};
@@ -91,11 +91,13 @@ pub fn linux_resources(pod: &Pod, container: &Container, node: &NodePolicy) -> L
     made
 }
 
+/// The fewest shares that the kernel takes: those of a group that asks for nothing.
+pub const MIN_SHARES: i64 = 2;
+
 /// The kernel's relative weight: 1024 a core, within what the kernel takes.
 pub fn cpu_shares(milli: i64) -> i64 {
-    const LEAST: i64 = 2;
     const MOST: i64 = 262_144;
-    (milli.saturating_mul(1024) / 1000).clamp(LEAST, MOST)
+    (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MOST)
 }
 
 /// Microseconds of CPU a period; zero means no limit, and a limit is at least one millisecond.

@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use logic_api::pod::PodView;
 use logic_api::pod::requests::{HUGE_PAGES, MEMORY};
 use logic_api::quantity::{Quantity, bytes};
+use logic_resources::cgroups::pod_limits;
 use logic_resources::node_policy::NodePolicy;
-use logic_resources::pod_cgroups::pod_limits;
 
 use crate::{EmptyDir, Medium};
 

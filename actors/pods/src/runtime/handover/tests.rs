@@ -6,11 +6,13 @@ use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, mailbox};
 use logic_api::testing::yaml::pod;
 use logic_api::types::PodUid;
-use logic_resources::pod_cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
+use logic_resources::cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
 use plugin_host::{LaunchMethod, Msg as HostMsg, ServiceKind};
 use serde_json::json;
 
 use super::*;
+use crate::cgroups::CgroupManager;
+use crate::cgroups::systemd::SystemdConnection;
 use crate::testing::TestNode;
 
 const SOON: Duration = Duration::from_secs(120);
@@ -30,7 +32,10 @@ fn cgroups(node: &TestNode) -> PodCgroups {
     };
     let hierarchy = Hierarchy::V2(node.path("cgroup"));
     let (_, reported) = watch::channel(None);
-    PodCgroups::on((Some(policy), reported), Some(hierarchy), Vec::new())
+    let machine = (Some(hierarchy), Vec::new());
+    let systemd = SystemdConnection::default();
+    let manager = CgroupManager::on((policy.driver, reported), machine, systemd);
+    PodCgroups::new(Some(policy), manager)
 }
 
 const PROCESSES: &str = "cgroup/kubepods/poda/cgroup.procs";

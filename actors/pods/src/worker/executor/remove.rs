@@ -181,7 +181,7 @@ pub(in crate::worker) async fn cleared(
         async |container: &ContainerInstance| peers.runtime.remove_container(&container.id).await;
     let end = PodEnd::of(peers, pod, runtime, stopped).await;
     instances(peers, end, runtime, containers).await?;
-    if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
+    if let Err(error) = peers.cgroups.remove(pod).await {
         tracing::warn!(pod = %pod.uid(), "the pod's cgroup stays: {error}");
     }
     Ok(())
@@ -203,7 +203,7 @@ impl PodEnd {
     ) -> PodEnd {
         stop_sandboxes(peers, runtime, &mut stopped).await;
         let mut left = NotRemoved::default();
-        match peers.cgroups.kill(pod, &peers.rules.node).await {
+        match peers.cgroups.kill(pod).await {
             Ok(alive) => left.alive = alive,
             Err(error) => tracing::warn!(pod = %pod.uid(), "its cgroup is not looked at: {error}"),
         }

@@ -301,7 +301,7 @@ pub(in crate::worker) fn addresses(
 /// Removes the cgroup of a pod that is gone, and releases its id range.
 pub(super) async fn release(peers: &crate::worker::Peers, pod: &Pod) {
     let uid = pod.uid();
-    if let Err(error) = peers.cgroups.remove(pod, &peers.rules.node).await {
+    if let Err(error) = peers.cgroups.remove(pod).await {
         tracing::warn!(pod = %uid, "the pod's cgroup stays: {error}");
     }
     if user_namespaces::requests_user_namespace(pod) {

@@ -1,27 +1,32 @@
-//! The cgroup that holds all of a pod: its name, its limits, and the files that they are written to.
+//! The tree of cgroups: names and limits of the pods' root, its classes and the pods, and how they are written.
 //!
-//! Mirrors upstream's cm/cgroup_manager_linux.go, cm/pod_container_manager_linux.go and
-//! `ResourceConfigForPod` (cm/helpers_linux.go) at v1.36. The limits of the classes above the pods are
-//! the node's matter, not a pod's.
+//! Mirrors upstream's cm/cgroup_manager_linux.go, cm/pod_container_manager_linux.go, cm/qos_container_manager_linux.go,
+//! cm/node_container_manager_linux.go and cm/helpers_linux.go at v1.36.
 
+pub mod burst;
 mod files;
 mod hierarchy;
 mod limits;
+mod slices;
+pub mod tree;
 
 pub use files::{CgroupWrite, writes};
 pub use hierarchy::{CONTROLLERS, Hierarchy};
 use k8s_openapi::api::core::v1::Pod;
-pub use limits::{CpuQuota, PodLimits, all_limited, pod_limits};
+pub use limits::{CgroupLimits, CpuQuota, all_limited, pod_limits};
 use logic_api::pod::PodView;
 use serde::{Deserialize, Serialize};
+pub use slices::{
+    PropertyValue, SliceProperties, made_with, rounded, slice_name, slice_properties,
+};
 
-use crate::qos::{Qos, pod_qos};
+use crate::qos::pod_qos;
 
 /// How cgroups are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CgroupDriver {
     Cgroupfs,
-    /// The runtime has systemd make the slices; the agent only names them.
+    /// systemd makes the groups, as slices.
     Systemd,
 }
 
@@ -46,10 +51,33 @@ impl CgroupName {
         Self(parts.map(str::to_owned).collect())
     }
 
+    /// Reads a name as the driver has it: the last part of a slice's path tells all of its ancestors.
+    pub fn parse_as(driver: CgroupDriver, path: &str) -> Self {
+        match driver {
+            CgroupDriver::Cgroupfs => Self::parse(path),
+            CgroupDriver::Systemd => {
+                let slice = path
+                    .trim_end_matches('/')
+                    .rsplit('/')
+                    .next()
+                    .unwrap_or_default();
+                let parts = slice.trim_end_matches(".slice").split('-');
+                let parts = parts.filter(|part| !part.is_empty());
+                Self(parts.map(|part| part.replace('_', "-")).collect())
+            }
+        }
+    }
+
     /// The name of a group in this one.
     pub fn child(&self, part: &str) -> Self {
         let parts = self.0.iter().map(String::as_str).chain([part]);
         Self(parts.map(str::to_owned).collect())
+    }
+
+    /// The name of the group that this one is in; none for the top.
+    pub fn parent(&self) -> Option<Self> {
+        let (_, above) = self.0.split_last()?;
+        Some(Self(above.to_vec()))
     }
 
     /// The cgroup's path, for the runtime and in the file system.
@@ -75,13 +103,7 @@ impl CgroupName {
 pub fn pod_cgroup(pod: &Pod, policy: &CgroupPolicy) -> Option<CgroupName> {
     let uid = pod.uid();
     let is_part = !uid.is_empty() && !uid.as_str().contains(['/', '_', '\0']);
-    let class = match pod_qos(pod) {
-        Qos::Guaranteed => None,
-        Qos::Burstable => Some("burstable"),
-        Qos::BestEffort => Some("besteffort"),
-    };
-    let pods = CgroupName::parse(&policy.root).child("kubepods");
-    let parent = class.map_or(pods.clone(), |class| pods.child(class));
+    let parent = tree::class(policy, pod_qos(pod));
     is_part.then(|| parent.child(&format!("pod{uid}")))
 }
 

@@ -2,21 +2,34 @@
 
 use serde::Serialize;
 
-use super::{Hierarchy, PodLimits};
+use super::{CONTROLLERS, CgroupLimits, Hierarchy};
 
-/// A value for a file of the pod's cgroup.
+const CPU_BURST: &str = "cpu.max.burst";
+
+/// A value for a file of a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CgroupWrite {
     /// The controller of cgroup version 1; with version 2 all are one.
     pub controller: &'static str,
-    /// Below the pod's group.
+    /// In the group's folder.
     pub file: String,
     pub value: String,
 }
 
-/// Everything to be written for the limits; `page_sizes` are the bytes of each size of huge page that the
-/// machine has: of a size that the pod does not ask for it gets none.
-pub fn writes(limits: &PodLimits, hierarchy: &Hierarchy, page_sizes: &[i64]) -> Vec<CgroupWrite> {
+impl CgroupWrite {
+    /// Whether a kernel may lack the file: controllers that no limit needs, and what is newer than the rest.
+    pub fn is_optional(&self) -> bool {
+        !matches!(self.controller, "cpu" | "memory") || self.file == CPU_BURST
+    }
+}
+
+/// Everything to be written for the limits, in its order; `page_sizes` are the bytes of each size of huge page that the
+/// machine has: of a size that is not among the limits the group gets none.
+pub fn writes(
+    limits: &CgroupLimits,
+    hierarchy: &Hierarchy,
+    page_sizes: &[i64],
+) -> Vec<CgroupWrite> {
     let mut list = match hierarchy {
         Hierarchy::V1(_) => version_1(limits),
         Hierarchy::V2(_) => version_2(limits),
@@ -24,20 +37,28 @@ pub fn writes(limits: &PodLimits, hierarchy: &Hierarchy, page_sizes: &[i64]) -> 
     if let Some(pids) = limits.pids {
         list.push(write("pids", "pids.max", pids.to_string()));
     }
+    if let Some(cpus) = limits.cpus.as_ref().filter(|cpus| !cpus.is_empty()) {
+        list.push(write("cpuset", "cpuset.cpus", cpus.clone()));
+    }
     let last = match hierarchy {
         Hierarchy::V1(_) => "limit_in_bytes",
         Hierarchy::V2(_) => "max",
     };
     for size in page_sizes {
         let bytes = limits.huge_pages.get(size).copied().unwrap_or(0);
-        let file = format!("hugetlb.{}.{last}", page_size(*size));
-        list.push(write("hugetlb", &file, bytes.to_string()));
+        for kind in ["", "rsvd."] {
+            let file = format!("hugetlb.{}.{kind}{last}", page_size(*size));
+            list.push(write("hugetlb", &file, bytes.to_string()));
+        }
     }
     list
 }
 
-fn version_1(limits: &PodLimits) -> Vec<CgroupWrite> {
-    let mut list = vec![write("cpu", "cpu.shares", limits.cpu_shares.to_string())];
+fn version_1(limits: &CgroupLimits) -> Vec<CgroupWrite> {
+    let mut list = Vec::new();
+    if let Some(shares) = limits.cpu_shares {
+        list.push(write("cpu", "cpu.shares", shares.to_string()));
+    }
     if let Some(cpu) = limits.cpu.filter(|cpu| cpu.quota != 0) {
         list.push(write("cpu", "cpu.cfs_period_us", cpu.period.to_string()));
         list.push(write("cpu", "cpu.cfs_quota_us", cpu.quota.to_string()));
@@ -48,18 +69,33 @@ fn version_1(limits: &PodLimits) -> Vec<CgroupWrite> {
     list
 }
 
-fn version_2(limits: &PodLimits) -> Vec<CgroupWrite> {
-    let weight = cpu_weight(limits.cpu_shares).to_string();
-    let mut list = vec![write("cpu", "cpu.weight", weight)];
+fn version_2(limits: &CgroupLimits) -> Vec<CgroupWrite> {
+    let mut list = Vec::new();
+    if let Some(shares) = limits.cpu_shares {
+        let weight = cpu_weight(shares).to_string();
+        list.push(write("cpu", "cpu.weight", weight));
+    }
     if let Some(cpu) = limits.cpu.filter(|cpu| cpu.quota != 0) {
         let quota = match cpu.quota {
             ..0 => "max".to_owned(),
             quota => quota.to_string(),
         };
+        // The kernel refuses a quota below the burst that is still there.
+        list.push(write("cpu", CPU_BURST, "0".to_owned()));
         list.push(write("cpu", "cpu.max", format!("{quota} {}", cpu.period)));
+        if let Some(burst) = limits.cpu_burst {
+            list.push(write("cpu", CPU_BURST, burst.to_string()));
+        }
     }
     if let Some(memory) = limits.memory.filter(|memory| *memory != 0) {
         list.push(write("memory", "memory.max", memory.to_string()));
+    }
+    for (file, value) in &limits.unified {
+        let controller = file.split('.').next().unwrap_or_default();
+        let known = CONTROLLERS.into_iter().find(|name| *name == controller);
+        if let Some(controller) = known {
+            list.push(write(controller, file, value.clone()));
+        }
     }
     list
 }
@@ -73,7 +109,7 @@ fn write(controller: &'static str, file: &str, value: String) -> CgroupWrite {
 }
 
 /// From version 1's [2, 262144] to version 2's [1, 10000].
-fn cpu_weight(shares: i64) -> i64 {
+pub(super) fn cpu_weight(shares: i64) -> i64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
 }
 

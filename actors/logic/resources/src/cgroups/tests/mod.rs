@@ -1,5 +1,8 @@
 //! Names and limits of pods' cgroups.
 
+mod slices;
+mod tree;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -107,7 +110,7 @@ fn found(pod: &Pod, period: Option<u64>) -> CpuLimits {
     let expected = period.map_or(100_000, |period| i64::try_from(period).unwrap());
     assert!(limits.cpu.is_none_or(|cpu| cpu.period == expected));
     (
-        limits.cpu_shares,
+        limits.cpu_shares.unwrap(),
         limits.cpu.map(|cpu| cpu.quota),
         limits.memory,
     )
@@ -237,15 +240,18 @@ fn texts(list: &[CgroupWrite]) -> Vec<(&str, &str)> {
 
 #[test]
 fn limits_go_into_the_files_of_either_version() {
-    let mut limits = PodLimits {
-        cpu_shares: 1024,
+    let mut limits = CgroupLimits {
+        cpu_shares: Some(1024),
         cpu: Some(CpuQuota {
             quota: 20_000,
             period: 100_000,
         }),
+        cpu_burst: Some(5_000),
+        cpus: Some("0-3".to_owned()),
         memory: Some(4096),
         huge_pages: [(2 << 20, 8 << 20)].into(),
         pids: Some(64),
+        unified: [("memory.low".to_owned(), "4000".to_owned())].into(),
     };
     let sizes = [2 << 20, 1 << 30];
     let (old, new) = (
@@ -260,26 +266,36 @@ fn limits_go_into_the_files_of_either_version() {
             ("cpu.cfs_quota_us", "20000"),
             ("memory.limit_in_bytes", "4096"),
             ("pids.max", "64"),
+            ("cpuset.cpus", "0-3"),
             ("hugetlb.2MB.limit_in_bytes", "8388608"),
+            ("hugetlb.2MB.rsvd.limit_in_bytes", "8388608"),
             ("hugetlb.1GB.limit_in_bytes", "0"),
+            ("hugetlb.1GB.rsvd.limit_in_bytes", "0"),
         ]
     );
     assert_eq!(
         texts(&writes(&limits, &new, &sizes)),
         [
             ("cpu.weight", "39"),
+            ("cpu.max.burst", "0"),
             ("cpu.max", "20000 100000"),
+            ("cpu.max.burst", "5000"),
             ("memory.max", "4096"),
+            ("memory.low", "4000"),
             ("pids.max", "64"),
+            ("cpuset.cpus", "0-3"),
             ("hugetlb.2MB.max", "8388608"),
+            ("hugetlb.2MB.rsvd.max", "8388608"),
             ("hugetlb.1GB.max", "0"),
+            ("hugetlb.1GB.rsvd.max", "0"),
         ]
     );
     limits.cpu = Some(CpuQuota {
         quota: -1,
         period: 100_000,
     });
-    (limits.memory, limits.pids) = (None, None);
+    (limits.memory, limits.pids, limits.cpu_burst) = (None, None, None);
+    (limits.cpus, limits.unified) = (None, BTreeMap::new());
     assert_eq!(
         texts(&writes(&limits, &old, &[])),
         [
@@ -290,7 +306,11 @@ fn limits_go_into_the_files_of_either_version() {
     );
     assert_eq!(
         texts(&writes(&limits, &new, &[])),
-        [("cpu.weight", "39"), ("cpu.max", "max 100000")]
+        [
+            ("cpu.weight", "39"),
+            ("cpu.max.burst", "0"),
+            ("cpu.max", "max 100000")
+        ]
     );
 }
 

@@ -1,4 +1,4 @@
-//! What a pod may take as a whole (upstream's `ResourceConfigForPod`).
+//! What a cgroup may use, and what a pod may as a whole (upstream's `ResourceConfigForPod`).
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,12 @@ use logic_api::pod::requests::{
 use logic_api::quantity::Quantity;
 use serde::{Deserialize, Serialize};
 
+use super::burst;
 use crate::node_policy::NodePolicy;
 use crate::qos::{Qos, pod_qos};
-use crate::resources::{cpu_quota, cpu_shares};
+use crate::resources::{
+    MEMORY_LOW, MEMORY_MIN, MemoryReservationPolicy, NodeCgroupVersion, cpu_quota, cpu_shares,
+};
 
 /// The period of a quota that is not enforced.
 const DEFAULT_PERIOD: i64 = 100_000;
@@ -26,23 +29,28 @@ pub struct CpuQuota {
     pub period: i64,
 }
 
-/// The limits of a pod's cgroup; one that is none is not written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodLimits {
+/// The limits of a cgroup; one that is none is not written (upstream's `ResourceConfig`, cm/types.go).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupLimits {
     /// In the unit of cgroup version 1: 1024 for one CPU.
-    pub cpu_shares: i64,
-    /// None for no limit.
+    pub cpu_shares: Option<i64>,
     pub cpu: Option<CpuQuota>,
+    /// Microseconds of CPU that a period may take beyond its quota, saved up in earlier ones; version 2 alone.
+    pub cpu_burst: Option<i64>,
+    /// The CPUs as a list of ranges: `0-3,8`.
+    pub cpus: Option<String>,
     /// Memory limit in bytes.
     pub memory: Option<i64>,
-    /// Bytes of pages, by the page's size in bytes.
+    /// Bytes of pages, by the page's size in bytes; of a size that is missing none may be used.
     pub huge_pages: BTreeMap<i64, i64>,
-    /// None for no limit.
-    pub pids: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<i64>,
+    /// Files of version 2 alone, by name: `memory.low`.
+    pub unified: BTreeMap<String, String>,
 }
 
 /// The pod's limits: all that its containers and its overhead may take together.
-pub fn pod_limits(pod: &Pod, node: &NodePolicy) -> PodLimits {
+pub fn pod_limits(pod: &Pod, node: &NodePolicy) -> CgroupLimits {
     let asked = requests::pod_requests(pod, RequestBasis::Spec, OverheadPolicy::Counted);
     let limits = requests::pod_limits(pod, RequestBasis::Spec, OverheadPolicy::Counted);
     let quota = || quota(limits.get(CPU), node);
@@ -57,17 +65,36 @@ pub fn pod_limits(pod: &Pod, node: &NodePolicy) -> PodLimits {
         ),
         Qos::BestEffort => (cpu_shares(0), None, None),
     };
-    PodLimits {
-        cpu_shares,
+    let policy = node.cgroups.as_ref();
+    let pids = policy.and_then(|policy| policy.pids);
+    CgroupLimits {
+        cpu_shares: Some(cpu_shares),
         cpu,
+        cpu_burst: burst::of_pod(pod, cpu),
+        cpus: None,
         memory,
         huge_pages: huge_pages(&asked),
-        pids: node
-            .cgroups
-            .as_ref()
-            .and_then(|policy| policy.pids)
+        pids: pids
+            .and_then(|pids| i64::try_from(pids).ok())
             .filter(|pids| *pids > 0),
+        unified: protection(pod, &asked, node),
     }
+}
+
+/// The pod's memory that the kernel keeps for it, where the configuration says so and the kernel can.
+fn protection(pod: &Pod, asked: &ResourceAmounts, node: &NodePolicy) -> BTreeMap<String, String> {
+    let enforcement = &node.enforcement;
+    let qos = enforcement.memory_qos.as_ref();
+    let tiered = qos.is_some_and(|qos| qos.reservation == MemoryReservationPolicy::Tiered);
+    let request = asked.get(MEMORY).map_or(0, Quantity::value);
+    if !tiered || enforcement.cgroups == NodeCgroupVersion::V1 || request <= 0 {
+        return BTreeMap::new();
+    }
+    let file = match pod_qos(pod) {
+        Qos::Guaranteed => MEMORY_MIN,
+        Qos::Burstable | Qos::BestEffort => MEMORY_LOW,
+    };
+    BTreeMap::from([(file.to_owned(), request.to_string())])
 }
 
 fn quota(limit: Option<&Quantity>, node: &NodePolicy) -> CpuQuota {
@@ -97,7 +124,8 @@ pub fn all_limited(pod: &Pod, resource: &str) -> bool {
             .all(|(_, c)| is_limited(c.resources.as_ref()))
 }
 
-fn huge_pages(asked: &ResourceAmounts) -> BTreeMap<i64, i64> {
+/// Bytes by the page's size in bytes.
+pub(super) fn huge_pages(asked: &ResourceAmounts) -> BTreeMap<i64, i64> {
     let mut pages = BTreeMap::new();
     for (name, amount) in asked {
         let size = name

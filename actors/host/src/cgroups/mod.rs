@@ -1,9 +1,12 @@
-//! The machine's cgroup version, and where its hierarchies are mounted.
+//! The machine's cgroup version, where its hierarchies are mounted, and their folders.
+
+mod files;
 
 use std::fs;
 use std::path::Path;
 
-use logic_resources::pod_cgroups::Hierarchy;
+pub use files::{CgroupError, CgroupFiles};
+use logic_resources::cgroups::Hierarchy;
 use logic_resources::resources::NodeCgroupVersion;
 
 /// The mounted hierarchies, by `self/mountinfo` below `proc`, which is `/proc`; none where none is mounted.

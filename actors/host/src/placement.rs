@@ -1,0 +1,115 @@
+//! The cgroups and out-of-memory scores of processes of the node that are no pod's.
+//!
+//! Upstream: `ensureProcessInContainerWithOOMScore` and `ensureSystemCgroups`
+//! (pkg/kubelet/cm/container_manager_linux.go), 1.36.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::cgroups::{CgroupError, CgroupFiles};
+
+/// Generations of children that are looked at: the agent's plugins may have some of their own.
+const MAX_GENERATIONS: u32 = 8;
+
+/// This process and its descendants, by `proc`, which is `/proc`.
+pub fn own_processes(proc: &Path) -> BTreeSet<u32> {
+    let mut found = BTreeSet::from([std::process::id()]);
+    let mut newest = found.clone();
+    for _ in 0..MAX_GENERATIONS {
+        let children: BTreeSet<u32> = newest.iter().flat_map(|pid| children(proc, *pid)).collect();
+        newest = children.difference(&found).copied().collect();
+        if newest.is_empty() {
+            break;
+        }
+        found.extend(&newest);
+    }
+    found
+}
+
+fn children(proc: &Path, pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(proc.join(pid.to_string()).join("task"));
+    let lists = threads.into_iter().flatten().flatten();
+    let lists = lists.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let pids = |list: String| {
+        let pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
+        pids.collect::<Vec<u32>>()
+    };
+    lists.flat_map(pids).collect()
+}
+
+/// Makes the group, and puts those of the processes into it that are not there.
+pub fn attach(
+    files: &CgroupFiles,
+    group: &str,
+    processes: &BTreeSet<u32>,
+) -> Result<(), CgroupError> {
+    files.create(group)?;
+    let there = files.processes_of(group)?;
+    for pid in processes.difference(&there) {
+        match files.attach(group, *pid) {
+            // It has ended.
+            Err(CgroupError::File { source, .. })
+                if source.raw_os_error() == Some(NO_SUCH_PROCESS) => {}
+            attached => attached?,
+        }
+    }
+    Ok(())
+}
+
+const NO_SUCH_PROCESS: i32 = rustix::io::Errno::SRCH.raw_os_error();
+
+/// Processes in the root group that may be moved: neither the first one nor the kernel's own, which have no program.
+pub fn movable_of_root(files: &CgroupFiles, proc: &Path) -> Result<BTreeSet<u32>, CgroupError> {
+    let mut found = files.processes_of("/")?;
+    found.retain(|pid| *pid > 1 && fs::read_link(proc.join(format!("{pid}/exe"))).is_ok());
+    Ok(found)
+}
+
+/// Sets how readily the kernel kills these processes when memory runs out; returns why it was refused.
+pub fn set_oom_score(proc: &Path, processes: &BTreeSet<u32>, score: i32) -> Result<(), String> {
+    for pid in processes {
+        let file = proc.join(pid.to_string()).join("oom_score_adj");
+        let known = fs::read_to_string(&file).unwrap_or_default();
+        if known.trim() == score.to_string() {
+            continue;
+        }
+        match fs::write(&file, score.to_string()) {
+            Err(error) if file.exists() => {
+                return Err(format!("{} of {score}: {error}", file.display()));
+            }
+            // It has ended.
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn children_are_the_processes_own() {
+        let mut child = Command::new("sleep")
+            .arg("100")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let own = own_processes(Path::new("/proc"));
+        assert!(
+            own.contains(&std::process::id()) && own.contains(&child.id()),
+            "{own:?}"
+        );
+        // A score may always be raised.
+        let pid = BTreeSet::from([child.id()]);
+        set_oom_score(Path::new("/proc"), &pid, 500).unwrap();
+        let score = fs::read_to_string(format!("/proc/{}/oom_score_adj", child.id())).unwrap();
+        assert_eq!(score.trim(), "500");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        set_oom_score(Path::new("/proc"), &pid, 600).unwrap();
+    }
+}
