@@ -76,7 +76,8 @@ pub fn set_oom_score(proc: &Path, processes: &BTreeSet<u32>, score: i32) -> Resu
         }
         match fs::write(&file, score.to_string()) {
             Err(error) if file.exists() => {
-                return Err(format!("{} of {score}: {error}", file.display()));
+                // Without the process: the next one would be another reason.
+                return Err(format!("a score of {score} is refused: {error}"));
             }
             // It has ended.
             Ok(()) | Err(_) => {}

@@ -22,13 +22,14 @@ pub(super) fn check(c: &KubeletConfiguration, checks: &mut FieldErrors) {
     amounts("systemReserved", &c.system_reserved, checks);
     amounts("kubeReserved", &c.kube_reserved, checks);
     for (resource, share) in &c.qos_reserved {
-        let percent = share.trim_end_matches('%').parse::<f32>();
+        let percent = share.strip_suffix('%').map(str::parse::<i64>);
+        let is_share = matches!(percent, Some(Ok(0..=100)));
         if resource != "memory" {
             checks.refuse(
                 "qosReserved",
                 format!("cannot reserve {resource:?}, only memory"),
             );
-        } else if !percent.is_ok_and(f32::is_finite) {
+        } else if !is_share {
             checks.refuse(
                 "qosReserved",
                 format!("has {share:?}; expected a percentage such as 50%"),

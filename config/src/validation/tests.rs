@@ -669,6 +669,31 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "cannot reserve \"cpu\", only memory",
     ),
     (
+        "a QoS reservation without its sign",
+        "{qosReserved: {memory: '50'}}",
+        "has \"50\"; expected a percentage",
+    ),
+    (
+        "a negative QoS reservation",
+        "{qosReserved: {memory: -1%}}",
+        "has \"-1%\"; expected a percentage",
+    ),
+    (
+        "a QoS reservation of more than all",
+        "{qosReserved: {memory: 101%}}",
+        "has \"101%\"; expected a percentage",
+    ),
+    (
+        "a QoS reservation of no number",
+        "{qosReserved: {memory: abc%}}",
+        "has \"abc%\"; expected a percentage",
+    ),
+    (
+        "an empty QoS reservation",
+        "{qosReserved: {memory: ''}}",
+        "has \"\"; expected a percentage",
+    ),
+    (
         "an address that is none",
         "{address: localhost}",
         "address (--address) is \"localhost\"; expected an IP address",

@@ -336,6 +336,7 @@ fn configuration(dir: &Path, ports: NodePorts) -> Value {
         "healthzPort": ports.healthz,
         "readOnlyPort": ports.read_only,
         "failCgroupV1": false,
+        "failSwapOn": false,
         "serializeImagePulls": false,
         "maxPods": 1_100,
     })

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 
 use ::pods::cgroups::CgroupManager;
 use ::pods::pod_cgroups::PodCgroups;
 use integration::agent::Node;
 use integration::containerd::Containerd;
-use integration::pods;
+use integration::{pods, wait_until};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_resources::cgroups::{CgroupDriver, CgroupPolicy, Hierarchy, pod_limits};
@@ -130,6 +132,41 @@ async fn a_pods_group_holds_its_containers_and_goes_with_the_last_of_them() {
         above.is_dir(),
         "what other pods share is not the pod's to remove"
     );
+}
+
+/// A pod that went while no agent ran, and whose processes its runtime has lost sight of.
+#[tokio::test]
+async fn the_cgroup_of_a_pod_that_is_gone_is_removed_with_the_processes_in_it() {
+    let root = format!("/oxlet-orphan-{}", std::process::id());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let hierarchy = Hierarchy::parse(&mounts).unwrap();
+    let group = CgroupPlacement {
+        hierarchy,
+        parent: format!("{root}/kubepods/burstable/pod{UID}"),
+    };
+    let mut left = Command::new("sleep").arg("1000").spawn().unwrap();
+    for controller in ["memory", "cpu", "pids"] {
+        let folder = group.folder(controller);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("cgroup.procs"), left.id().to_string()).unwrap();
+    }
+    let config = json!({ "cgroupsPerQOS": true, "cgroupRoot": root });
+    let node = Node::builder().config(&config).start().await.unwrap();
+    wait_until(CONVERGENCE_TIMEOUT, "the group is removed", async || {
+        let gone = |controller| !group.folder(controller).exists();
+        ["memory", "cpu", "pids"].into_iter().all(gone)
+    })
+    .await
+    .unwrap();
+    let status = left.wait().unwrap();
+    assert_eq!(status.signal(), Some(9));
+    drop(node);
+    for top in group.hierarchy.tops() {
+        let top = top.join(root.trim_start_matches('/'));
+        for folder in ["kubepods/burstable", "kubepods/besteffort", "kubepods", ""] {
+            fs::remove_dir(top.join(folder)).ok();
+        }
+    }
 }
 
 /// Nothing in the configuration names a driver: containerd 2 under systemd starts no pod whose cgroup has another form.

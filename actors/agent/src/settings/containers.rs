@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use config::NodeConfig;
+use config::{KubeletConfiguration, NodeConfig};
 use host::tunables::{self, TunablePolicy};
 use logic_api::pod::requests::{self, ResourceAmounts};
 use logic_api::quantity::QuantityFormat;
@@ -104,9 +104,29 @@ fn qos_reserved_memory(config: &NodeConfig) -> Option<u8> {
     percent.filter(|_| config.gates.enabled("QOSReserved"))
 }
 
-/// What upstream does not start with either: more reserved than there is, or a kernel whose protected settings
-/// (`protectKernelDefaults`) are no node's. The error has upstream's words.
-pub(super) fn check(config: &NodeConfig, facts: &NodeFacts) -> Result<(), String> {
+fn swap_refusal(
+    kubelet: &KubeletConfiguration,
+    version: NodeCgroupVersion,
+    swap: u64,
+) -> Option<&'static str> {
+    if kubelet.memory_swap.swap_behavior == "LimitedSwap" && version == NodeCgroupVersion::V1 {
+        return Some(
+            "swap feature is enabled and LimitedSwap but it is only supported with cgroupv2",
+        );
+    }
+    (kubelet.fail_swap_on && swap > 0).then_some(
+        "running with swap on is not supported, please disable swap or set --fail-swap-on flag to false",
+    )
+}
+
+/// What upstream does not start with either: swap where `failSwapOn` forbids it, or that cgroups cannot limit; more
+/// reserved than there is; a kernel whose protected settings (`protectKernelDefaults`) are no node's. `swap` is the
+/// machine's in bytes. The error has upstream's words.
+pub(super) fn check(config: &NodeConfig, facts: &NodeFacts, swap: u64) -> Result<(), String> {
+    let version = host::cgroups::version(Path::new("/"));
+    if let Some(refusal) = swap_refusal(&config.kubelet, version, swap) {
+        return Err(refusal.to_owned());
+    }
     let reservations = node::reservations(&config.kubelet);
     let reserved = reservations.with_eviction(&facts.capacity);
     let wrong = tree::overcommitted(&facts.capacity, &reserved);
@@ -121,4 +141,38 @@ pub(super) fn check(config: &NodeConfig, facts: &NodeFacts) -> Result<(), String
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn swap_stops_the_start_only_where_it_is_forbidden_or_cannot_be_limited() {
+        let with = |fail_swap_on, behaviour: &str| {
+            let mut kubelet = KubeletConfiguration {
+                fail_swap_on,
+                ..KubeletConfiguration::default()
+            };
+            behaviour.clone_into(&mut kubelet.memory_swap.swap_behavior);
+            kubelet
+        };
+        let (v1, v2) = (NodeCgroupVersion::V1, NodeCgroupVersion::V2);
+        let cases = [
+            (with(true, ""), v1, 0, None),
+            (with(true, ""), v2, 4096, Some("--fail-swap-on")),
+            (with(false, ""), v2, 4096, None),
+            (with(false, "LimitedSwap"), v2, 4096, None),
+            (with(false, "LimitedSwap"), v1, 4096, Some("cgroupv2")),
+            (with(false, "NoSwap"), v1, 4096, None),
+        ];
+        for (kubelet, version, swap, expected) in cases {
+            let found = swap_refusal(&kubelet, version, swap);
+            let is_as_expected = match (found, expected) {
+                (Some(found), Some(part)) => found.contains(part),
+                (found, expected) => found.is_none() && expected.is_none(),
+            };
+            assert!(is_as_expected, "{found:?}, not {expected:?}");
+        }
+    }
 }

@@ -127,7 +127,7 @@ impl AgentSettings {
     /// # Errors
     /// What upstream refuses to start with, in its words.
     pub fn check(&self) -> Result<(), String> {
-        containers::check(&self.config, &self.facts)
+        containers::check(&self.config, &self.facts, self.swap)
     }
 
     /// What manifests of static pods are read with.

@@ -139,6 +139,24 @@ impl CgroupFiles {
         text.ok()?.trim().parse().ok()
     }
 
+    /// The paths of the groups right below this one, in any tree; none where it is missing.
+    pub fn children(&self, path: &str) -> Result<BTreeSet<String>, CgroupError> {
+        let mut found = BTreeSet::new();
+        for top in self.hierarchy.iter().flat_map(Hierarchy::tops) {
+            let group = below(top, path);
+            let entries = match fs::read_dir(&group) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                entries => entries.map_err(failed(&group))?,
+            };
+            let folders = entries
+                .flatten()
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
+            found.extend(names.map(|name| format!("{}/{name}", path.trim_end_matches('/'))));
+        }
+        Ok(found)
+    }
+
     /// Kills every process of a group and of those below it; returns those that there were.
     pub fn kill(&self, path: &str) -> Result<Vec<u32>, CgroupError> {
         let found = self.processes(&[path.to_owned()])?;
@@ -162,10 +180,10 @@ impl CgroupFiles {
         Ok(found)
     }
 
-    /// The processes of this group alone.
+    /// The processes of this group alone; with version 1 those of the CPU's tree, in which nothing else than a node groups them.
     pub fn processes_of(&self, path: &str) -> Result<BTreeSet<u32>, CgroupError> {
         let hierarchy = self.hierarchy.as_ref().ok_or(CgroupError::NotMounted)?;
-        let top = hierarchy.top("memory").ok_or(CgroupError::NotMounted)?;
+        let top = hierarchy.top("cpu").ok_or(CgroupError::NotMounted)?;
         let group = below(top, path);
         let mut found = BTreeSet::new();
         own_processes(&group, &mut found).map_err(failed(&group))?;

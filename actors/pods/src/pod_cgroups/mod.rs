@@ -7,13 +7,16 @@
 //!
 //! Upstream: pkg/kubelet/cm/pod_container_manager_linux.go (1.36).
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::core::v1::Pod;
+use logic_api::types::PodUid;
 use logic_resources::cgroups::{
-    CgroupDriver, CgroupLimits, CgroupName, CgroupPolicy, pod_cgroup, pod_limits, tree,
+    CgroupDriver, CgroupLimits, CgroupName, CgroupPolicy, pod_cgroup, pod_limits, pod_of, tree,
 };
 use logic_resources::node_policy::NodePolicy;
+use logic_resources::qos::Qos;
 
 use crate::cgroups::CgroupManager;
 pub use crate::cgroups::CgroupManagerError as PodCgroupError;
@@ -85,6 +88,42 @@ impl PodCgroups {
         match self.managed(pod) {
             Some(name) => self.0.manager.kill(&name).await,
             None => Ok(Vec::new()),
+        }
+    }
+
+    /// The pods that have a cgroup, running or not, and its name; empty where the runtime manages them.
+    pub async fn list(&self) -> BTreeMap<PodUid, CgroupName> {
+        let Some(policy) = self.0.policy.clone().filter(|_| !self.is_refused()) else {
+            return BTreeMap::new();
+        };
+        let driver = self.0.manager.driver();
+        let found = self.0.manager.blocking(move |files| {
+            let mut found = BTreeMap::new();
+            for qos in [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort] {
+                let class = tree::class(&policy, qos).path(driver);
+                for path in files.children(&class)? {
+                    let name = CgroupName::parse_as(driver, &path);
+                    found.extend(pod_of(&name, &policy).map(|uid| (uid, name)));
+                }
+            }
+            Ok(found)
+        });
+        match found.await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::debug!("cgroups of unknown pods are not looked for: {error}");
+                BTreeMap::new()
+            }
+        }
+    }
+
+    /// Kills what runs in the cgroup of a pod that is gone, and removes it; what is left is found by the next look.
+    pub async fn destroy(&self, uid: &PodUid, name: &CgroupName) {
+        let manager = &self.0.manager;
+        let killed = manager.kill(name).await;
+        match killed.and(manager.remove(name).await) {
+            Ok(()) => tracing::info!(%uid, "removed the cgroup of a pod that is gone"),
+            Err(error) => tracing::warn!(%uid, "the cgroup of a pod that is gone stays: {error}"),
         }
     }
 

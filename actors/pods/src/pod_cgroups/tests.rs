@@ -133,6 +133,26 @@ async fn a_pods_group_is_made_with_its_limits_and_changed_with_them() {
 }
 
 #[tokio::test]
+async fn cgroups_of_pods_are_found_in_every_class_and_tree() {
+    let sham = FakeCgroups::new(
+        CgroupDriver::Cgroupfs,
+        version_1(&["cpu", "cpuset", "memory", "pids"]),
+    );
+    sham.cgroups.create(&pod("1Gi"), &sham.node).await.unwrap();
+    for other in [
+        "memory/own/kubepods/besteffort/podu2",
+        "pids/own/kubepods/burstable/podu3/container",
+        "cpu/own/kubepods/burstable/other",
+        "cpu/own/podu4",
+    ] {
+        fs::create_dir_all(sham.folder.path().join(other)).unwrap();
+    }
+    let found = sham.cgroups.list().await;
+    let found: Vec<&str> = found.keys().map(PodUid::as_str).collect();
+    assert_eq!(found, ["u1", "u2", "u3"]);
+}
+
+#[tokio::test]
 async fn in_one_tree_controllers_are_handed_down() {
     let sham = FakeCgroups::new(CgroupDriver::Cgroupfs, |folder| {
         fs::write(

@@ -11,7 +11,7 @@ use logic_pods::admission::NodeShutdown;
 use logic_resources::thresholds::Signal;
 use serde::Serialize;
 
-use super::{ListedLogs, PodLookup};
+use super::{Leftovers, PodLookup};
 use crate::runtime::pleg::RuntimeReport;
 use crate::worker::WorkerReport;
 
@@ -51,8 +51,8 @@ pub enum Msg {
     },
     /// Tells the actors that keep files on this node which pods there are.
     CleanUp,
-    /// Removes those of the logs found on this node that are of no pod.
-    LogsListed(Box<ListedLogs>),
+    /// Removes those of the logs and cgroups found on this node that are of no pod.
+    LeftoversListed(Box<Leftovers>),
     /// Has every worker send its pod's status again.
     Resync,
     /// Answers a question about the pods.
@@ -100,7 +100,7 @@ impl Msg {
             | Msg::Fail { .. } => true,
             Msg::Runtime(RuntimeReport::Observed(_))
             | Msg::CleanUp
-            | Msg::LogsListed(_)
+            | Msg::LeftoversListed(_)
             | Msg::Resync
             | Msg::Query(_) => false,
         }

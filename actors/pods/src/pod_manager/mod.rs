@@ -10,7 +10,7 @@
 //! allowPodStart), pkg/kubelet/kubelet_pods.go (HandlePodCleanups), 1.36.
 
 mod admit;
-mod leftover_logs;
+mod leftovers;
 mod listing;
 mod messages;
 mod names;
@@ -38,7 +38,7 @@ use serde::Serialize;
 use state::checkpoints;
 
 use self::admit::DeferredPod;
-pub use self::leftover_logs::ListedLogs;
+pub use self::leftovers::Leftovers;
 pub use self::listing::PodLookup;
 pub use self::messages::{Msg, NodeChange, PodQuery, PodSource};
 use self::names::{PodNameReservations, by_creation, full_name, uid_of};
@@ -153,7 +153,7 @@ impl Actor for PodManager {
                 grace,
             } => self.fail(&uid, *failure, grace),
             Msg::CleanUp => self.clean_up(ctx),
-            Msg::LogsListed(listed) => self.remove_leftover_logs(*listed),
+            Msg::LeftoversListed(listed) => self.remove_leftovers(*listed, ctx),
             Msg::Resync => self.resync(ctx),
             Msg::Query(query) => self.answer_query(query),
         }

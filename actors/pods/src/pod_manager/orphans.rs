@@ -31,8 +31,8 @@ pub(super) struct UnmanagedPods {
     dead: BTreeMap<PodUid, (Arc<Pod>, Instant)>,
     /// Pods that are gone, and when their logs are removed.
     pub(super) kept_logs: BTreeMap<PodUid, Instant>,
-    /// When the logs were listed last, to find those of pods that are gone.
-    pub(super) logs_listed_at: Option<Instant>,
+    /// When logs and cgroups were listed last, to find those of pods that are gone.
+    pub(super) listed_at: Option<Instant>,
 }
 
 impl UnmanagedPods {
@@ -171,7 +171,7 @@ impl PodManager {
         }
         let desired = self.sources.uids();
         self.workers.retain_volumes(unmanaged.keys().chain(desired));
-        self.list_logs(ctx);
+        self.list_leftovers(ctx);
     }
 }
 

@@ -23,6 +23,7 @@ use state::events::{EventType, InvolvedObject};
 use state::{status, user_namespaces};
 
 use super::names::full_name;
+use crate::pod_cgroups::PodCgroups;
 use crate::worker::{self, Peers, PodGoal};
 
 /// A worker receives messages about its own pod alone: room for a burst of events of a pod with many containers.
@@ -247,6 +248,10 @@ impl PodWorkers {
     pub(super) fn log_folders(&self) -> (PathBuf, PathBuf) {
         let node = &self.peers.rules.node;
         (node.pod_logs_dir.clone(), node.container_logs_dir.clone())
+    }
+
+    pub(super) fn cgroups(&self) -> PodCgroups {
+        self.peers.cgroups.clone()
     }
 
     /// The sum of what all pods but this one hold.

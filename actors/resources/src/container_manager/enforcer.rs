@@ -40,7 +40,7 @@ pub struct DutyOutcome {
 impl fmt::Display for Duty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Duty::Group(group) => write!(f, "cgroup {:?}", group.name),
+            Duty::Group(group) => write!(f, "cgroup {}", group.name),
             Duty::Reserved(group) => write!(f, "{} {}", group.kind.describe(), group.group),
             Duty::KubeletProcesses(group) => write!(f, "kubeletCgroups {group}"),
             Duty::SystemProcesses(group) => write!(f, "systemCgroups {group}"),
@@ -75,7 +75,7 @@ impl Duty {
             Duty::Group(group) => {
                 let name = &group.name;
                 Some(format!(
-                    "Failed to update Node Allocatable Limits {name:?}: {why}"
+                    "Failed to update Node Allocatable Limits {name}: {why}"
                 ))
             }
             Duty::Reserved(group) => {

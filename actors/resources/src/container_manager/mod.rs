@@ -264,6 +264,21 @@ impl ContainerManager {
         self.perform(duties, ctx);
     }
 
+    /// Whether the group had limits before: those of pods that come and go are no event.
+    fn was_done(&self, duty: &Duty) -> bool {
+        match duty {
+            Duty::Group(group) => {
+                let path = group.name.path(self.peers.cgroups.driver());
+                self.applied.contains_key(&path)
+            }
+            Duty::Reserved(_)
+            | Duty::KubeletProcesses(_)
+            | Duty::SystemProcesses(_)
+            | Duty::OomScore(_)
+            | Duty::Tunables(_) => false,
+        }
+    }
+
     fn is_applied(&self, group: &GroupLimits) -> bool {
         let path = group.name.path(self.peers.cgroups.driver());
         self.applied.get(&path) == Some(group)
@@ -326,8 +341,11 @@ impl ContainerManager {
     }
 
     fn fulfilled(&mut self, duty: Duty, ctx: &Context<Msg>) {
-        self.refused.remove(&duty.to_string());
-        if let Some(message) = duty.success(self.config.policy.as_ref()) {
+        let was_refused = self.refused.remove(&duty.to_string()).is_some();
+        let is_news = was_refused || !self.was_done(&duty);
+        if let Some(message) = duty.success(self.config.policy.as_ref())
+            && is_news
+        {
             self.record(EventType::Normal, ENFORCED, message, ctx);
         }
         match duty {

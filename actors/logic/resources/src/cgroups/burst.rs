@@ -13,6 +13,9 @@ use crate::resources::cpu_quota;
 /// CPUs that the pod and its containers may take beyond their limits for a while: `500m`.
 pub const ANNOTATION: &str = "oxlet.dev/cpu-burst";
 
+/// The kernel's file of it, in cgroup version 2.
+pub const FILE: &str = "cpu.max.burst";
+
 /// Microseconds beyond the quota of a period; none without a quota, and where the annotation is no quantity above 0.
 /// The kernel takes no more than the quota itself.
 pub fn of_pod(pod: &Pod, cpu: Option<CpuQuota>) -> Option<i64> {

@@ -2,9 +2,7 @@
 
 use serde::Serialize;
 
-use super::{CONTROLLERS, CgroupLimits, Hierarchy};
-
-const CPU_BURST: &str = "cpu.max.burst";
+use super::{CONTROLLERS, CgroupLimits, Hierarchy, burst};
 
 /// A value for a file of a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -19,7 +17,7 @@ pub struct CgroupWrite {
 impl CgroupWrite {
     /// Whether a kernel may lack the file: controllers that no limit needs, and what is newer than the rest.
     pub fn is_optional(&self) -> bool {
-        !matches!(self.controller, "cpu" | "memory") || self.file == CPU_BURST
+        !matches!(self.controller, "cpu" | "memory") || self.file == burst::FILE
     }
 }
 
@@ -81,10 +79,10 @@ fn version_2(limits: &CgroupLimits) -> Vec<CgroupWrite> {
             quota => quota.to_string(),
         };
         // The kernel refuses a quota below the burst that is still there.
-        list.push(write("cpu", CPU_BURST, "0".to_owned()));
+        list.push(write("cpu", burst::FILE, "0".to_owned()));
         list.push(write("cpu", "cpu.max", format!("{quota} {}", cpu.period)));
         if let Some(burst) = limits.cpu_burst {
-            list.push(write("cpu", CPU_BURST, burst.to_string()));
+            list.push(write("cpu", burst::FILE, burst.to_string()));
         }
     }
     if let Some(memory) = limits.memory.filter(|memory| *memory != 0) {
@@ -125,7 +123,7 @@ fn page_size(bytes: i64) -> String {
 mod tests {
     use super::*;
 
-    /// Upstream's TestCpuSharesToCPUWeight (its values at the ends and in the middle).
+    /// Upstream's TestCpuSharesToCPUWeight (its values at the ends and in the middle) and TestGetCpuWeight.
     #[test]
     fn shares_become_weights() {
         let cases = [
@@ -137,6 +135,7 @@ mod tests {
             (102, 4),
             (262_144, 10_000),
             (300_000, 10_000),
+            (1_000_000_000, 10_000),
         ];
         for (shares, weight) in cases {
             assert_eq!(cpu_weight(shares), weight, "{shares}");

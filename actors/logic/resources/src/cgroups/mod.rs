@@ -10,17 +10,23 @@ mod limits;
 mod slices;
 pub mod tree;
 
+use std::fmt;
+
 pub use files::{CgroupWrite, writes};
 pub use hierarchy::{CONTROLLERS, Hierarchy};
 use k8s_openapi::api::core::v1::Pod;
 pub use limits::{CgroupLimits, CpuQuota, all_limited, pod_limits};
 use logic_api::pod::PodView;
+use logic_api::types::PodUid;
 use serde::{Deserialize, Serialize};
 pub use slices::{
     PropertyValue, SliceProperties, made_with, rounded, slice_name, slice_properties,
 };
 
-use crate::qos::pod_qos;
+use crate::qos::{Qos, pod_qos};
+
+/// Before the UID in the name of a pod's cgroup.
+const POD_PREFIX: &str = "pod";
 
 /// How cgroups are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +49,14 @@ pub struct CgroupPolicy {
 /// The parts of a cgroup's name, from the top.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CgroupName(Vec<String>);
+
+/// As Go prints a list of its texts: `["kubepods" "burstable"]`, which upstream's messages have.
+impl fmt::Display for CgroupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<_> = self.0.iter().map(|part| format!("{part:?}")).collect();
+        write!(f, "[{}]", parts.join(" "))
+    }
+}
 
 impl CgroupName {
     /// Reads a name as it stands in the file system.
@@ -104,7 +118,18 @@ pub fn pod_cgroup(pod: &Pod, policy: &CgroupPolicy) -> Option<CgroupName> {
     let uid = pod.uid();
     let is_part = !uid.is_empty() && !uid.as_str().contains(['/', '_', '\0']);
     let parent = tree::class(policy, pod_qos(pod));
-    is_part.then(|| parent.child(&format!("pod{uid}")))
+    is_part.then(|| parent.child(&format!("{POD_PREFIX}{uid}")))
+}
+
+/// The pod whose cgroup has this name; none for any other group, those within a pod's among them (upstream's
+/// `IsPodCgroup`).
+pub fn pod_of(name: &CgroupName, policy: &CgroupPolicy) -> Option<PodUid> {
+    let (own, above) = name.0.split_last()?;
+    let is_class = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort]
+        .into_iter()
+        .any(|qos| tree::class(policy, qos).0 == above);
+    let uid = own.strip_prefix(POD_PREFIX).filter(|_| is_class)?;
+    (!uid.is_empty() && !uid.contains(POD_PREFIX)).then(|| PodUid::from(uid))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub use memory::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::cgroups::{CpuQuota, burst};
 use crate::node_policy::NodePolicy;
 use crate::qos::oom_score_adj;
 
@@ -88,6 +89,15 @@ pub fn linux_resources(pod: &Pod, container: &Container, node: &NodePolicy) -> L
         unified: BTreeMap::new(),
     };
     memory::enforce(&mut made, pod, container, node);
+    let quota = CpuQuota {
+        quota: made.cpu_quota,
+        period: made.cpu_period,
+    };
+    let burst = burst::of_pod(pod, Some(quota));
+    if let (NodeCgroupVersion::V2, Some(burst)) = (enforcement.cgroups, burst) {
+        let file = burst::FILE.to_owned();
+        made.unified.insert(file, burst.to_string());
+    }
     made
 }
 
@@ -146,6 +156,38 @@ mod tests {
     use super::*;
 
     type LinuxResourceList = &'static [(&'static str, &'static str)];
+
+    #[test]
+    fn a_container_with_a_quota_may_burst_where_its_pod_asks_for_it() {
+        let node = |cgroups| NodePolicy {
+            cpu_quota_period: Some(Duration::from_millis(100)),
+            enforcement: ResourceEnforcement {
+                cgroups,
+                ..ResourceEnforcement::default()
+            },
+            ..NodePolicy::default()
+        };
+        let limited = ResourceRequirements {
+            limits: Some(quantities(&[("cpu", "1")])),
+            ..ResourceRequirements::default()
+        };
+        let mut pod = pod("p").app("free");
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(burst::ANNOTATION.to_owned(), "500m".to_owned());
+        let free = pod.app_containers()[0].clone();
+        let container = Container {
+            resources: Some(limited),
+            ..free.clone()
+        };
+        let file = |container: &Container, cgroups| {
+            let made = linux_resources(&pod, container, &node(cgroups));
+            made.unified.get(burst::FILE).cloned()
+        };
+        let expected = Some("50000".to_owned());
+        assert_eq!(file(&container, NodeCgroupVersion::V2), expected);
+        assert_eq!(file(&container, NodeCgroupVersion::V1), None);
+        assert_eq!(file(&free, NodeCgroupVersion::V2), None);
+    }
 
     /// Upstream's TestCalculateLinuxResources, TestGenerateLinuxContainerConfigResources,
     /// TestMilliCPUToShares and TestMilliCPUToQuota.

@@ -12,6 +12,9 @@ use logic_api::testing::*;
 
 use super::*;
 use crate::node_policy::NodePolicy;
+use crate::resources::{
+    MemoryQos, MemoryReservationPolicy, NodeCgroupVersion, ResourceEnforcement,
+};
 
 fn policy(driver: CgroupDriver, root: &str) -> CgroupPolicy {
     CgroupPolicy {
@@ -83,6 +86,36 @@ fn a_pods_cgroup_lies_below_its_class() {
             None,
             "{uid:?}"
         );
+    }
+}
+
+/// Upstream's TestIsCgroupPod.
+#[test]
+fn a_pods_cgroup_is_told_from_every_other() {
+    let cases = [
+        ("", None),
+        ("kubepods", None),
+        ("kubepods/pod123", Some("123")),
+        ("kubepods/pod123/container.scope", None),
+        ("kubepods/burstable", None),
+        ("kubepods/burstable/pod123", Some("123")),
+        ("kubepods/burstable/pod123/container.scope", None),
+        ("kubepods/besteffort", None),
+        ("kubepods/besteffort/pod123", Some("123")),
+        ("kubepods/besteffort/pod123/container.scope", None),
+        ("kubepods/pod", None),
+        ("kubepods/podthis-uid-contains-reserved-word-pod", None),
+        ("system", None),
+        ("system/kubelet", None),
+        ("system/pod123", None),
+    ];
+    for driver in [CgroupDriver::Cgroupfs, CgroupDriver::Systemd] {
+        for (group, expected) in cases {
+            let path = CgroupName::parse(group).path(driver);
+            let found = pod_of(&CgroupName::parse_as(driver, &path), &policy(driver, "/"));
+            let expected = expected.map(|uid: &str| uid.to_owned());
+            assert_eq!(found.map(|uid| uid.as_str().to_owned()), expected, "{path}");
+        }
     }
 }
 
@@ -216,6 +249,59 @@ fn init_containers_overhead_and_pod_level_amounts_count() {
         found(&pod_level, Some(100_000)),
         (1024, Some(200_000), Some(1 << 30))
     );
+}
+
+/// Upstream's TestResourceConfigForPodWithEnforceMemoryQoS.
+#[test]
+fn a_pods_memory_is_protected_as_its_class_has_it() {
+    const SMALL: CgroupResourceList = &[("cpu", "100m"), ("memory", "100Mi")];
+    const MORE: CgroupResourceList = &[("cpu", "200m"), ("memory", "200Mi")];
+    let node = |reservation, cgroups| NodePolicy {
+        enforcement: ResourceEnforcement {
+            cgroups,
+            memory_qos: Some(MemoryQos {
+                throttling: None,
+                reservation,
+                page_size: 4096,
+            }),
+            ..ResourceEnforcement::default()
+        },
+        ..NodePolicy::default()
+    };
+    let tiered = node(MemoryReservationPolicy::Tiered, NodeCgroupVersion::V2);
+    let partial = pod("p").app_with("c", asks(SMALL, MORE));
+    let partial = partial.app_with("d", asks(SMALL, &[]));
+    let cases: [(Pod, Option<(&str, &str)>); 6] = [
+        (pod("p").app("c"), None),
+        (pod("p").app_with("c", asks(&[("cpu", "1")], &[])), None),
+        (
+            pod("p").app_with("c", asks(SMALL, &[])),
+            Some(("memory.low", "104857600")),
+        ),
+        (
+            pod("p").app_with("c", asks(SMALL, MORE)),
+            Some(("memory.low", "104857600")),
+        ),
+        (partial, Some(("memory.low", "209715200"))),
+        (
+            pod("p").app_with("c", asks(SMALL, SMALL)),
+            Some(("memory.min", "104857600")),
+        ),
+    ];
+    for (pod, expected) in cases {
+        let unified = pod_limits(&pod, &tiered).unified;
+        let found: Vec<_> = unified
+            .iter()
+            .map(|(k, v)| (k.as_str(), v.as_str()))
+            .collect();
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+        for other in [
+            node(MemoryReservationPolicy::None, NodeCgroupVersion::V2),
+            node(MemoryReservationPolicy::Tiered, NodeCgroupVersion::V1),
+        ] {
+            assert!(pod_limits(&pod, &other).unified.is_empty());
+        }
+    }
 }
 
 /// Upstream's TestHugePageLimits.

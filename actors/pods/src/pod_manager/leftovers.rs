@@ -1,10 +1,10 @@
-//! Logs of pods that this node no longer has. They outlive the pod by the period of garbage collection, for what collects
+//! Logs and cgroups of pods that this node no longer has. Logs outlive the pod by the period of garbage collection, for what collects
 //! logs; those of pods that were removed while no agent ran are found.
 //!
 //! They are listed first and decided about afterwards, by the pods that there are then. Upstream:
-//! evictPodLogsDirectories (kuberuntime_gc.go, 1.36).
+//! evictPodLogsDirectories (kuberuntime_gc.go) and cleanupOrphanedPodCgroups (kubelet_pods.go, 1.36).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use kernel::Context;
 use logic_api::pod::labels;
 use logic_api::types::PodUid;
+use logic_resources::cgroups::CgroupName;
 
 use super::{Msg, PodManager};
 
@@ -25,9 +26,16 @@ const TOGETHER: Duration = Duration::from_secs(1);
 /// A folder that has more names than this is not the agent's.
 const MAX_NAMES: usize = 100_000;
 
+/// What is on the machine of pods, whichever they are.
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    logs: ListedLogs,
+    cgroups: BTreeMap<PodUid, CgroupName>,
+}
+
 /// The folders of pods' logs, and the links whose logs are gone.
 #[derive(Debug, Default)]
-pub struct ListedLogs {
+struct ListedLogs {
     folders: Vec<ListedLog>,
     dead_links: Vec<ListedLog>,
 }
@@ -72,54 +80,74 @@ impl PodManager {
         }));
     }
 
-    /// Lists the logs, unless that was done a moment ago.
-    pub(super) fn list_logs(&mut self, ctx: &mut Context<Msg>) {
+    /// Lists what pods have left, unless that was done a moment ago.
+    pub(super) fn list_leftovers(&mut self, ctx: &mut Context<Msg>) {
         let now = ctx.now();
         let is_soon = |last: Instant| now.saturating_duration_since(last) < SWEEP_PERIOD;
-        if self.unmanaged.logs_listed_at.is_some_and(is_soon) {
+        if self.unmanaged.listed_at.is_some_and(is_soon) {
             return;
         }
-        self.unmanaged.logs_listed_at = Some(now);
+        self.unmanaged.listed_at = Some(now);
         let (folders, links) = self.workers.log_folders();
+        let cgroups = self.workers.cgroups();
         ctx.run(async move {
-            let listed = kernel::spawn_blocking(move || list(&folders, &links));
-            Msg::LogsListed(Box::new(listed.await.unwrap_or_default()))
+            let logs = kernel::spawn_blocking(move || list(&folders, &links));
+            Msg::LeftoversListed(Box::new(Leftovers {
+                logs: logs.await.unwrap_or_default(),
+                cgroups: cgroups.list().await,
+            }))
         });
     }
 
-    /// Removes the logs of pods that are neither desired nor left in the runtime.
-    pub(super) fn remove_leftover_logs(&self, listed: ListedLogs) {
+    /// Removes what is left of pods that are neither desired nor in the runtime.
+    pub(super) fn remove_leftovers(&self, found: Leftovers, ctx: &mut Context<Msg>) {
         let Some(unmanaged) = &self.unmanaged.pods else {
             return;
         };
         if !self.sources.missing().is_empty() {
             return;
         }
-        let unknown = |log: &ListedLog| {
-            !self.is_desired(&log.uid)
-                && self.workers.desired(&log.uid).is_none()
-                && !unmanaged.contains_key(&log.uid)
-                && !self.unmanaged.keeps_logs(&log.uid)
+        let is_gone = |uid: &PodUid| {
+            !self.is_desired(uid)
+                && self.workers.desired(uid).is_none()
+                && !unmanaged.contains_key(uid)
         };
-        let ListedLogs {
-            mut folders,
-            mut dead_links,
-        } = listed;
-        folders.retain(unknown);
-        dead_links.retain(unknown);
-        if folders.is_empty() && dead_links.is_empty() {
-            return;
+        let Leftovers { logs, mut cgroups } = found;
+        cgroups.retain(|uid, _| is_gone(uid));
+        if !cgroups.is_empty() {
+            let manager = self.workers.cgroups();
+            ctx.run(async move {
+                for (uid, name) in cgroups {
+                    manager.destroy(&uid, &name).await;
+                }
+                Msg::CleanUp
+            });
         }
-        // What cannot be removed is found again by the next look.
-        drop(kernel::spawn_blocking(move || {
-            for log in folders {
-                report(&log.path, fs::remove_dir_all(&log.path));
-            }
-            for link in dead_links {
-                report(&link.path, fs::remove_file(&link.path));
-            }
-        }));
+        let is_unknown =
+            |log: &ListedLog| is_gone(&log.uid) && !self.unmanaged.keeps_logs(&log.uid);
+        remove_logs(logs, is_unknown);
     }
+}
+
+fn remove_logs(listed: ListedLogs, is_unknown: impl Fn(&ListedLog) -> bool) {
+    let ListedLogs {
+        mut folders,
+        mut dead_links,
+    } = listed;
+    folders.retain(&is_unknown);
+    dead_links.retain(&is_unknown);
+    if folders.is_empty() && dead_links.is_empty() {
+        return;
+    }
+    // What cannot be removed is found again by the next look.
+    drop(kernel::spawn_blocking(move || {
+        for log in folders {
+            report(&log.path, fs::remove_dir_all(&log.path));
+        }
+        for link in dead_links {
+            report(&link.path, fs::remove_file(&link.path));
+        }
+    }));
 }
 
 fn report(path: &Path, removed: std::io::Result<()>) {
