@@ -195,7 +195,9 @@ impl ContainerStatusBuilder<'_> {
                 };
                 terminated(lost(reason, LOST_AT_THE_END))
             }
-            Seen::Created | Seen::Unknown => waiting("", ""),
+            // Seen between its making and its start: to whoever watches, nothing has changed since it was to be made.
+            Seen::Created => waiting(self.creating(), ""),
+            Seen::Unknown => waiting("", ""),
         });
         status
     }
@@ -255,18 +257,22 @@ impl ContainerStatusBuilder<'_> {
     }
 
     fn blank(&self, spec: &core::Container, old: Option<&ContainerStatus>) -> ContainerStatus {
-        let reason = match self.input.pod.init_containers() {
-            [] => CONTAINER_CREATING,
-            _ => POD_INITIALIZING,
-        };
         ContainerStatus {
             name: spec.name.clone(),
             image: spec.image.clone().unwrap_or_default(),
-            state: Some(waiting(reason, "")),
+            state: Some(waiting(self.creating(), "")),
             restart_count: old.map_or(0, |old| old.restart_count),
             last_state: old.and_then(|old| old.last_state.clone()),
             volume_mounts: self.volume_mounts(spec),
             ..ContainerStatus::default()
+        }
+    }
+
+    /// Why a container waits that nothing keeps from being started.
+    fn creating(&self) -> &'static str {
+        match self.input.pod.init_containers() {
+            [] => CONTAINER_CREATING,
+            _ => POD_INITIALIZING,
         }
     }
 

@@ -54,6 +54,28 @@ fn a_restart_count_never_goes_back() {
     assert_eq!(app(&scene.step(), "c").restart_count, 6);
 }
 
+/// Upstream makes statuses between syncs only, where no container is merely made; the node conformance suite fails at
+/// another reason ("should not start app containers and fail the pod if init containers fail on a RestartNever pod").
+#[test]
+fn a_container_made_and_not_started_waits_as_one_not_made_yet() {
+    for (pod, reason) in [
+        (pod("p").app("c"), "ContainerCreating"),
+        (pod("p").init("i").app("c"), "PodInitializing"),
+    ] {
+        let mut scene = scene(pod);
+        let specs = ["i", "c"];
+        for name in specs {
+            scene.runtime = scene
+                .runtime
+                .with(instance(&scene.pod, name, Seen::Created));
+            let status = scene.status();
+            let made = [&status.init_container_statuses, &status.container_statuses];
+            let mut made = made.into_iter().flatten().flatten();
+            assert!(made.all(|status| waiting_reason(status) == Some(reason)));
+        }
+    }
+}
+
 #[test]
 fn nobody_is_its_own_predecessor() {
     let mut scene = scene(pod("p").app("c"));
