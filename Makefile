@@ -2,9 +2,9 @@
 export CLIPPY_CONF_DIR := $(CURDIR)/.ci
 NEXTEST := cargo nextest run --config-file .ci/nextest.toml
 
-.PHONY: help build run test check bench fuzz deny fmt clean
+.PHONY: help build run test test-v2 check bench fuzz deny fmt clean
 help: ## what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 build: ## oxlet, oxctl and the plugins, as they ship (target/release)
 	cargo build --release --workspace --bins
@@ -18,6 +18,11 @@ test: ## everything: logic, actors, real processes, real containerd
 	.ci/install test
 	cargo build --workspace --bins
 	$(NEXTEST) --workspace
+
+test-v2: ## what depends on cgroup v2, in an emulated machine (a few minutes; as root)
+	.ci/install test-v2
+	cargo build --workspace --bins
+	.ci/test-v2
 
 check: ## format, lints, arrows between crates, circles and retired names, paths in the docs
 	cargo fmt --all --check

@@ -8,6 +8,7 @@
 
 mod suite {
     mod bench_smoke;
+    mod cgroup_values;
     mod cgroups;
     mod cluster;
     mod containerd_proofs;
@@ -20,6 +21,7 @@ mod suite {
     mod node_rig;
     mod pods;
     mod runtime;
+    mod systemd_slices;
     mod take_over;
     mod try_oxlet;
     mod volumes;

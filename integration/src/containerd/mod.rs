@@ -26,7 +26,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use crate::images::{self, Image};
 use crate::wait_until;
 
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// An emulated machine takes half a minute to read containerd.
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const NEEDED: [&str; 6] = [
     "/usr/bin/containerd",

@@ -78,8 +78,7 @@ impl Manager {
             if state.slices.remove(&name).is_none() {
                 return Err(SystemdRefusal::NoSuchUnit(name));
             }
-            // systemd removes an empty group; one with processes stays.
-            drop(fs::remove_dir(folder(&state.top, &name)));
+            remove_group(&folder(&state.top, &name));
             state.job()
         };
         end(&emitter, job, &name).await
@@ -152,11 +151,31 @@ async fn end(
     Ok(path)
 }
 
+/// Numbers without their type.
+fn text(value: &OwnedVariant) -> String {
+    let text = value.to_string();
+    let bare = text.strip_prefix("uint64 ").map(str::to_owned);
+    bare.unwrap_or(text)
+}
+
 fn texts(properties: &UnitProperties) -> BTreeMap<String, String> {
     let texts = properties
         .iter()
-        .map(|(name, value)| (name.clone(), value.to_string()));
+        .map(|(name, value)| (name.clone(), text(value)));
     texts.collect()
+}
+
+/// systemd removes a group without processes, and the kernel its files with it; one with processes or groups stays.
+fn remove_group(folder: &Path) {
+    let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    if !processes.is_empty() || paths.iter().any(|path| path.is_dir()) {
+        return;
+    }
+    // A group that is gone is as good as one that is removed.
+    paths.iter().for_each(|path| drop(fs::remove_file(path)));
+    drop(fs::remove_dir(folder));
 }
 
 /// Where a slice's group is: each prefix of its name is a folder.

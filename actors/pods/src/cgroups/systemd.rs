@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use logic_resources::cgroups::{PropertyValue, SliceProperties};
 use thiserror::Error;
 use tokio::sync::Mutex;
-use zbus::{OwnedObjectPath, Variant};
+use zbus::{DBusError, OwnedObjectPath, Variant};
 
 /// The timeout for an answer of the bus.
 const BUS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -182,7 +182,12 @@ impl SystemdConnection {
             bus => bus?,
         };
         let proxy = soon(ManagerProxy::new(&bus)).await?;
-        let version = major(&soon(proxy.version()).await?);
+        let version = match soon(proxy.version()).await {
+            Err(SystemdError::Bus(error)) if has_no_owner(&error) => {
+                return Err(SystemdError::Absent(error));
+            }
+            version => major(&version?),
+        };
         let manager = SystemdManager { proxy, version };
         *known = Some(manager.clone());
         Ok(manager)
@@ -241,6 +246,21 @@ fn is_named(error: &SystemdError, name: &str) -> bool {
         | SystemdError::Late
         | SystemdError::JobLate { .. }
         | SystemdError::Job { .. } => false,
+    }
+}
+
+/// Whether the bus is there, but no systemd on it: the bus then tries to start one.
+fn has_no_owner(error: &zbus::Error) -> bool {
+    const NO_OWNER: [&str; 2] = [
+        "org.freedesktop.DBus.Error.ServiceUnknown",
+        "org.freedesktop.DBus.Error.NameHasNoOwner",
+    ];
+    const NOT_STARTED: &str = "org.freedesktop.DBus.Error.Spawn.";
+    let tells = |name: &str| NO_OWNER.contains(&name) || name.starts_with(NOT_STARTED);
+    match error {
+        zbus::Error::MethodError(name, ..) => tells(name),
+        zbus::Error::FDO(error) => tells(&error.name()),
+        _ => false,
     }
 }
 
