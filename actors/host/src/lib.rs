@@ -11,6 +11,7 @@ pub mod huge_pages;
 pub mod identity;
 pub mod machine;
 pub mod meminfo;
+pub mod memory_events;
 pub mod placement;
 pub mod process;
 pub mod stats;

@@ -1,6 +1,5 @@
 //! Spawns the resources' area: the container manager, eviction, and the graceful node shutdown.
 
-use clients::runtime::RuntimeClient;
 use cluster::node::NodeResync;
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic_resources::eviction::EvictionPolicy;
@@ -8,6 +7,7 @@ use logic_resources::eviction::EvictionPolicy;
 use crate::container_manager::{self, ContainerManager, ContainerManagerConfig};
 use crate::eviction::{self, EvictionManager};
 use crate::shutdown::{self, ShutdownManager};
+use crate::stats::SummaryProvider;
 use crate::stats::usage::UsageSampler;
 
 /// The area's section of the settings.
@@ -24,7 +24,7 @@ pub struct ResourceSettings {
 /// What the area asks and sends to.
 #[derive(Debug)]
 pub struct ResourcePeers {
-    pub runtime: RuntimeClient,
+    pub summaries: SummaryProvider,
     pub containers: container_manager::Peers,
     pub eviction: eviction::Peers,
     pub shutdown: shutdown::Peers,
@@ -52,7 +52,7 @@ pub fn spawn(
     });
     let (addr, port) = mailbox(eviction::MAILBOX);
     reporters.push(Recipient::new(addr, |NodeResync| eviction::Msg::Resync));
-    let sampler = UsageSampler::new(peers.runtime, peers.eviction.pod_manager.clone());
+    let sampler = UsageSampler::new(peers.summaries);
     let (policy, name) = (settings.eviction, settings.node_name);
     let eviction_peers = peers.eviction;
     group.spawn(ChildSpec::permanent("eviction"), port, move || {

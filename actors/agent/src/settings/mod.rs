@@ -4,6 +4,7 @@ mod api_server;
 mod backoff;
 mod containers;
 mod enforcement;
+mod eviction;
 mod https;
 mod node;
 mod plugins;
@@ -16,14 +17,12 @@ use std::time::Duration;
 
 use config::NodeConfig;
 use logic_api::manifest::{ApiReferences, StaticPodContext, UnknownFields};
-use logic_api::quantity::Quantity;
 use logic_pods::PodWorkerConfig;
 use logic_pods::images::credentials::docker::DockerConfigDirs;
 use logic_pods::images::rate::PullRateLimit;
 use logic_pods::images::verification;
 use logic_resources::node::NodeFacts;
 use logic_resources::node_policy::NodePolicy;
-use logic_resources::thresholds::{Signal, Threshold, ThresholdLimit};
 use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::Declaration;
 use pods::area::{PodSettings, PullSettings};
@@ -107,7 +106,7 @@ impl AgentSettings {
             storage: plugins::storage(&config),
             pulls: pulls(&config),
             sources,
-            eviction: eviction(kubelet),
+            eviction: eviction::policy(&config),
             folder,
             healthz: address(&kubelet.healthz_bind_address, kubelet.healthz_port),
             read_only: address(&kubelet.address, kubelet.read_only_port),
@@ -290,46 +289,6 @@ fn parallel_pulls(serialize: bool, max_parallel: Option<i32>) -> Option<usize> {
     max_parallel.and_then(|max| usize::try_from(max).ok())
 }
 
-/// The thresholds of the supported signals; the configuration's validation has parsed the quantities.
-fn eviction(kubelet: &config::KubeletConfiguration) -> logic_resources::eviction::EvictionPolicy {
-    const SIGNAL: &str = "memory.available";
-    let reclaim = kubelet
-        .eviction_minimum_reclaim
-        .get(SIGNAL)
-        .and_then(|text| limit(text));
-    let threshold = |text: &String, grace| {
-        Some(Threshold {
-            signal: Signal::MemoryAvailable,
-            grace,
-            limit: limit(text)?,
-            min_reclaim: reclaim.unwrap_or(ThresholdLimit::Amount(0)),
-        })
-    };
-    let hard = kubelet
-        .eviction_hard
-        .iter()
-        .flatten()
-        .filter(|(signal, _)| *signal == SIGNAL);
-    let hard = hard.filter_map(|(_, text)| threshold(text, Duration::ZERO));
-    let soft = kubelet.eviction_soft.get(SIGNAL).and_then(|text| {
-        let grace: config::GoDuration = kubelet
-            .eviction_soft_grace_period
-            .get(SIGNAL)?
-            .parse()
-            .ok()?;
-        threshold(text, grace.into())
-    });
-    logic_resources::eviction::EvictionPolicy {
-        pressure: logic_resources::thresholds::ThresholdPolicy {
-            thresholds: hard.chain(soft).collect(),
-            transition: kubelet.eviction_pressure_transition_period.into(),
-        },
-        max_pod_grace: Duration::from_secs(
-            u64::try_from(kubelet.eviction_max_pod_grace_period).unwrap_or(0),
-        ),
-    }
-}
-
 /// The settings of the graceful node shutdown.
 fn shutdown(config: &NodeConfig) -> resources::shutdown::Policy {
     let kubelet = &config.kubelet;
@@ -354,18 +313,6 @@ fn shutdown(config: &NodeConfig) -> resources::shutdown::Policy {
             .enabled("GracefulNodeShutdownBasedOnPodPriority")
             .then(|| Path::new(&config.flags.root_dir).join(resources::shutdown::record::NAME)),
     }
-}
-
-/// Parses a quantity, or a share such as `10%`; none for anything else.
-fn limit(text: &str) -> Option<ThresholdLimit> {
-    if let Some(percent) = text.strip_suffix('%') {
-        let thousandths = Quantity::parse(percent).ok()?.milli_value();
-        return u32::try_from(thousandths.checked_mul(10)?)
-            .ok()
-            .map(ThresholdLimit::PerMillion);
-    }
-    let bytes = Quantity::parse(text).ok()?.value();
-    u64::try_from(bytes).ok().map(ThresholdLimit::Amount)
 }
 
 fn address(host: &str, port: i32) -> Option<SocketAddr> {

@@ -108,7 +108,7 @@ fn exclusive(policy: &str, word: &str) -> ExclusiveAllocation {
 pub(super) fn reservations(kubelet: &KubeletConfiguration) -> Reservations {
     let hard = |signal: &str| {
         let text = kubelet.eviction_hard.as_ref()?.get(signal)?;
-        super::limit(text)
+        logic_resources::thresholds::amount(text)
     };
     let (mut kube, mut system) = (
         amounts(&kubelet.kube_reserved),

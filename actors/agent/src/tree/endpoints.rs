@@ -9,7 +9,7 @@ use cluster::reviews::ApiReviews;
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox};
 use pods::runtime::handover;
 use resources::pod_resources::{self, PodResources};
-use resources::stats::{self, SummaryProvider};
+use resources::stats::SummaryProvider;
 use serving::read_only::ReadOnlyHandlers;
 use serving::server::HttpServer;
 use serving::{Https, NoReviews};
@@ -27,7 +27,7 @@ use crate::settings::AgentSettings;
 /// Spawns the servers; returns the manager of the HTTPS API's certificate, if it needs the node's addresses.
 pub(super) fn spawn(
     node: &NodeHandle,
-    runtime: RuntimeClient,
+    (runtime, summaries): (RuntimeClient, SummaryProvider),
     (plugins, handover): (Plugins, Addr<handover::Msg>),
     (settings, cluster): (&AgentSettings, Option<&ClusterWiring>),
 ) -> anyhow::Result<Option<Addr<certificates::Msg>>> {
@@ -48,7 +48,8 @@ pub(super) fn spawn(
     }
     let checkpoints = ContainerCheckpoints::new(runtime.clone(), &settings.node.root_dir);
     let notified = health.clone();
-    let api = node_api(node, runtime, (health, checkpoints.clone()), settings);
+    let health_and_checkpoints = (health, checkpoints.clone());
+    let api = node_api(node, (runtime, summaries), health_and_checkpoints, settings);
     if let Some(address) = settings.read_only {
         let (_, port) = mailbox(serving::MAILBOX);
         let (policy, api) = (settings.serving.clone(), api.clone());
@@ -70,24 +71,17 @@ pub(super) fn spawn(
 /// What the HTTPS API and the read-only port answer with.
 fn node_api(
     node: &NodeHandle,
-    runtime: RuntimeClient,
+    (runtime, summaries): (RuntimeClient, SummaryProvider),
     (health, checkpoints): (NodeHealth, ContainerCheckpoints),
     settings: &AgentSettings,
 ) -> Rc<NodeApi> {
     Rc::new(NodeApi(node_api::NodeApiPeers {
-        runtime: runtime.clone(),
+        runtime,
         pod_manager: node.pod_manager.clone(),
         statuses: node.statuses.clone(),
         health,
         checkpoints,
-        summaries: SummaryProvider::new(stats::Peers {
-            root: node.root.clone(),
-            runtime,
-            pod_manager: node.pod_manager.clone(),
-            volumes: node.volumes.clone(),
-            rules: settings.rules(),
-            groups: settings.system_groups(),
-        }),
+        summaries,
         constant: Rc::new(AgentDescription {
             config: node_api::configz(&settings.config.kubelet),
             flags: node_api::flags(&settings.config.flags),

@@ -26,6 +26,7 @@ use pods::runtime::handover::RuntimeGate;
 use pods::runtime::pleg;
 use pods::{hosts, images, pod_manager};
 use resources::area::ResourcePeers;
+use resources::stats::{self, SummaryProvider};
 use resources::{container_manager, eviction, shutdown};
 use state::area::StatePeers;
 use state::checkpoints;
@@ -112,9 +113,10 @@ async fn spawn(
     hosts::complain(&node.recorder, &settings.node).await;
     sources::spawn(&node, settings);
     let cgroups = containers.cgroups.clone();
+    let summaries = summaries(&node, runtime.clone(), settings);
     let reporters = resources(
         &node,
-        (runtime.clone(), containers),
+        (summaries.clone(), containers),
         settings,
         cluster.as_ref(),
     );
@@ -124,7 +126,7 @@ async fn spawn(
             let plugins = (hosts, handover);
             endpoints::spawn(
                 &node,
-                runtime.clone(),
+                (runtime.clone(), summaries),
                 plugins,
                 (settings, cluster.as_ref()),
             )?
@@ -279,26 +281,43 @@ fn pods(
     }
 }
 
+/// What measures the node and its pods, for the servers and for eviction.
+fn summaries(
+    node: &NodeHandle,
+    runtime: RuntimeClient,
+    settings: &AgentSettings,
+) -> SummaryProvider {
+    SummaryProvider::new(stats::Peers {
+        root: node.root.clone(),
+        runtime,
+        pod_manager: node.pod_manager.clone(),
+        volumes: node.volumes.clone(),
+        rules: settings.rules(),
+        groups: settings.system_groups(),
+    })
+}
+
 /// Spawns the resources' area; returns the actors that report a fact of the node.
 fn resources(
     node: &NodeHandle,
-    (runtime, containers): (RuntimeClient, Containers),
+    (summaries, containers): (SummaryProvider, Containers),
     settings: &AgentSettings,
     cluster: Option<&ClusterWiring>,
 ) -> Vec<Recipient<NodeResync>> {
     let peers = ResourcePeers {
         containers: container_manager::Peers {
-            runtime: runtime.clone(),
+            runtime: summaries.runtime().clone(),
             cgroups: containers.cgroups,
             pod_manager: node.pod_manager.clone(),
             node: cluster.map(ClusterWiring::unenforced),
             recorder: node.recorder.clone(),
         },
-        runtime,
+        summaries,
         eviction: eviction::Peers {
             pod_manager: node.pod_manager.clone(),
             node: cluster.map(ClusterWiring::pressures),
             recorder: node.recorder.clone(),
+            collectors: eviction::Collectors::default(),
         },
         shutdown: shutdown::Peers {
             pod_manager: node.pod_manager.clone(),

@@ -10,4 +10,6 @@ pub mod node_policy;
 pub mod qos;
 pub mod resources;
 pub mod summary;
+#[cfg(test)]
+mod testing;
 pub mod thresholds;

@@ -54,7 +54,7 @@ impl DiskScan {
     }
 }
 
-fn file_system(path: &Path, at: Option<Timestamp>) -> Option<FsStats> {
+pub(super) fn file_system(path: &Path, at: Option<Timestamp>) -> Option<FsStats> {
     let stat = match rustix::fs::statvfs(path) {
         Ok(stat) => stat,
         Err(error) => {

@@ -126,6 +126,11 @@ impl SummaryProvider {
         }))
     }
 
+    /// The runtime that measures pods.
+    pub fn runtime(&self) -> &RuntimeClient {
+        &self.0.peers.runtime
+    }
+
     /// The full summary, or CPU and memory alone.
     pub async fn summary(&self, scope: SummaryScope) -> Result<Rc<StatsSummary>, SummaryError> {
         let mut last = self.0.last.lock().await;

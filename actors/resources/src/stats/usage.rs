@@ -1,121 +1,405 @@
-//! Samples of memory use for eviction; of the pods only while a threshold is met.
+//! Samples for eviction: what is left of the node at each look, what the pods take only where it matters.
+//!
+//! A look at the node reads a few files of the kernel and the file systems' figures, each with its deadline, in a thread
+//! of its own: a file system that hangs costs its own signals. Pods are measured while a threshold is met, and those
+//! with limits of local storage are measured always.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use clients::runtime::{RuntimeClient, RuntimeError};
-use host::meminfo::{MemInfo, MemInfoError};
+use clients::runtime::FileSystems;
+use host::cgroup_stats::CgroupStats;
 use k8s_openapi::api::core::v1::Pod;
-use kernel::{Addr, AskError};
+use kernel::AskError;
 use logic_api::pod::PodView;
-use logic_resources::eviction::{ContainerUsage, EvictionClass, MeasuredUsage, PodUsage};
-use logic_resources::resources::memory_requests;
+use logic_api::types::PodUid;
+use logic_resources::cgroups::{Hierarchy, pod_cgroup};
+use logic_resources::eviction::{
+    self as decide, EvictionPolicy, FsDevices, FsLayout, PodUsage, StorageLimitPolicy,
+};
+use logic_resources::summary::{
+    FsStats, MemoryStats, NodeStats, PodReference, PodStats, RuntimeStats, SummaryScope,
+};
 use logic_resources::thresholds::{
-    Observation, Observations, Reclaim, Signal, Threshold, thresholds_met,
+    Observations, PressureCondition, Reclaim, Signal, Threshold, thresholds_met,
 };
 use pods::pod_manager;
 use thiserror::Error;
+use tokio::time::timeout;
 
-use crate::eviction::UsageSample;
+use super::bounded_io::{BoundedIo, BoundedIoError};
+use super::{SummaryError, SummaryProvider, disk};
 
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
+/// For all figures of all pods.
+const STATS_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the memory of all pods by the runtime; the kernel's own figures come faster.
+const MEMORY_STATS_TIMEOUT: Duration = Duration::from_millis(500);
+/// The runtime keeps what it has in the same places: it is asked again only so often.
+const LAYOUT_PERIOD: Duration = Duration::from_secs(60);
+const LAYOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why there is no sample.
 #[derive(Debug, Error)]
 pub enum SampleError {
-    #[error(transparent)]
-    Memory(#[from] MemInfoError),
+    #[error("nothing of the node can be read")]
+    Node(#[source] BoundedIoError),
     #[error("the pods are not known")]
     Pods(#[source] AskError),
     #[error("the pods' usage is not known")]
-    Usage(#[source] RuntimeError),
+    Usage(#[source] SummaryError),
+    #[error("the pods' usage is not known after {} s", .0.as_secs())]
+    Slow(Duration),
 }
 
-/// Samples the node and its pods.
+/// Use of the node and its pods at one moment.
+#[derive(Debug, Default)]
+pub struct UsageSample {
+    /// By signal.
+    pub observations: Observations,
+    /// Those that hold resources; none where nobody's use matters.
+    pub pods: Vec<PodUsage>,
+    pub layout: FsLayout,
+    pub memory: MemoryFigures,
+    /// Why figures are missing.
+    pub missing: Option<String>,
+}
+
+/// The memory of the node and of all pods, by the signals of both.
+pub type MemoryFigures = BTreeMap<Signal, MemoryStats>;
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleExtent {
+    Everything,
+    /// Memory alone, as fast as can be: no disk is waited for.
+    Memory,
+}
+
+/// Samples the node and its pods. Clones share what is known.
 #[derive(Debug, Clone)]
-pub struct UsageSampler {
-    runtime: RuntimeClient,
-    pod_manager: Addr<pod_manager::Msg>,
+pub struct UsageSampler(Rc<SamplerState>);
+
+#[derive(Debug)]
+struct SamplerState {
+    summaries: SummaryProvider,
+    /// Not the summaries' own: theirs may be in use for long.
+    machine_io: BoundedIo,
+    disk_io: BoundedIo,
+    /// The mount points of images and writable layers, and when the runtime told them.
+    places: RefCell<Option<(Instant, Places)>>,
+    layout: RefCell<FsLayout>,
+}
+
+/// The mount points of the runtime's file systems.
+#[derive(Debug, Clone, Default)]
+struct Places {
+    images: Option<PathBuf>,
+    containers: Option<PathBuf>,
+}
+
+/// What the disks say.
+#[derive(Debug, Default)]
+struct DiskFigures {
+    root: Option<FsStats>,
+    runtime: RuntimeStats,
+    devices: Option<FsDevices>,
 }
 
 impl UsageSampler {
-    pub fn new(runtime: RuntimeClient, pod_manager: Addr<pod_manager::Msg>) -> Self {
-        UsageSampler {
-            runtime,
-            pod_manager,
+    pub fn new(summaries: SummaryProvider) -> Self {
+        UsageSampler(Rc::new(SamplerState {
+            summaries,
+            machine_io: BoundedIo::default(),
+            disk_io: BoundedIo::default(),
+            places: RefCell::default(),
+            layout: RefCell::default(),
+        }))
+    }
+
+    /// Samples the node, and the pods where a threshold is met, or was and is not resolved yet.
+    ///
+    /// # Errors
+    /// Where nothing of the node, or nothing of the pods that matter, can be known.
+    pub async fn sample(
+        &self,
+        policy: &EvictionPolicy,
+        unresolved: &BTreeSet<Threshold>,
+        extent: SampleExtent,
+    ) -> Result<UsageSample, SampleError> {
+        let mut sample = self.node(extent).await?;
+        let thresholds = policy.on(sample.layout).pressure.thresholds;
+        let mut short = thresholds_met(&thresholds, &sample.observations, Reclaim::Ignored);
+        short.extend(unresolved);
+        let limits =
+            policy.storage_limits == StorageLimitPolicy::Kept && extent == SampleExtent::Everything;
+        if short.is_empty() && !limits {
+            return Ok(sample);
+        }
+        let pods = self.active_pods().await?;
+        let limited = limits && pods.iter().any(|pod| decide::is_limited(pod));
+        if short.is_empty() && !limited {
+            return Ok(sample);
+        }
+        let signals: BTreeSet<Signal> = short.iter().map(|threshold| threshold.signal).collect();
+        match self.pod_stats(&pods, &signals, limited).await {
+            Ok(stats) => {
+                let usage = |pod: &Arc<Pod>| {
+                    let stats = stats.get(pod.uid().as_str());
+                    PodUsage::of(pod, stats, sample.layout)
+                };
+                sample.pods = pods.iter().map(usage).collect();
+            }
+            // Limits are looked at again soon; the node's own figures count all the same.
+            Err(error) if short.is_empty() => sample.missing = Some(kernel::error_chain(&error)),
+            Err(error) => return Err(error),
+        }
+        Ok(sample)
+    }
+
+    /// The pods of which something may run still.
+    ///
+    /// # Errors
+    /// Where the pod manager does not answer.
+    pub async fn active_pods(&self) -> Result<Vec<Arc<Pod>>, SampleError> {
+        let pod_manager = &self.0.summaries.0.peers.pod_manager;
+        let asked = pod_manager.ask(POD_MANAGER_TIMEOUT, pod_manager::Msg::active);
+        asked.await.map_err(SampleError::Pods)
+    }
+
+    /// The cgroup whose memory a signal is about; none where pods have no cgroup of their own, or of another signal.
+    pub fn memory_group(&self, signal: Signal) -> Option<(Hierarchy, String)> {
+        let provider = &self.0.summaries;
+        let hierarchy = provider.0.machine.hierarchy.clone()?;
+        match signal {
+            Signal::MemoryAvailable => Some((hierarchy, String::new())),
+            Signal::AllocatableMemoryAvailable => {
+                let pods = provider.0.machine.pods.as_ref()?;
+                Some((hierarchy, pods.path(provider.cgroup_driver())))
+            }
+            Signal::NodeFsAvailable
+            | Signal::NodeFsInodesFree
+            | Signal::ImageFsAvailable
+            | Signal::ImageFsInodesFree
+            | Signal::ContainerFsAvailable
+            | Signal::ContainerFsInodesFree
+            | Signal::PidAvailable => None,
         }
     }
 
-    /// Samples the node; the pods too if a threshold is met, or was and is not resolved yet.
-    pub async fn sample(
-        &self,
-        thresholds: &BTreeSet<Threshold>,
-        unresolved: bool,
-    ) -> Result<UsageSample, SampleError> {
-        let observations = observe()?;
-        let met = thresholds_met(thresholds, &observations, Reclaim::Ignored);
-        let pods = match met.is_empty() && !unresolved {
-            true => Vec::new(),
-            false => self.pods().await?,
+    async fn node(&self, extent: SampleExtent) -> Result<UsageSample, SampleError> {
+        let provider = &self.0.summaries;
+        let (machine, at) = (provider.0.machine.clone(), kernel::wall());
+        let driver = provider.cgroup_driver();
+        let scope = match extent {
+            SampleExtent::Everything => SummaryScope::Everything,
+            SampleExtent::Memory => SummaryScope::CpuAndMemory,
         };
-        Ok(UsageSample { observations, pods })
+        let figures = self
+            .0
+            .machine_io
+            .run(move || machine.read(scope, at, driver));
+        let (figures, disks) = match extent {
+            SampleExtent::Everything => {
+                let (figures, disks) = futures_util::future::join(figures, self.disks()).await;
+                (figures, Some(disks))
+            }
+            SampleExtent::Memory => (figures.await, None),
+        };
+        let mut node = NodeStats::default();
+        let mut missing = None;
+        match figures {
+            Ok(figures) => {
+                node.memory = figures.memory;
+                node.system_containers = figures.system;
+                node.rlimit = figures.rlimit;
+            }
+            Err(error) if disks.as_ref().is_none_or(Result::is_err) => {
+                return Err(SampleError::Node(error));
+            }
+            Err(error) => missing = Some(kernel::error_chain(&error)),
+        }
+        match disks {
+            Some(Ok(disks)) => {
+                if let Some(devices) = disks.devices {
+                    self.0.layout.replace(FsLayout::of(devices));
+                }
+                (node.fs, node.runtime) = (disks.root, Some(disks.runtime));
+            }
+            Some(Err(error)) => missing = Some(kernel::error_chain(&error)),
+            None => {}
+        }
+        Ok(UsageSample {
+            observations: decide::observe(&node, kernel::now()),
+            memory: memory_figures(&node),
+            pods: Vec::new(),
+            layout: *self.0.layout.borrow(),
+            missing,
+        })
     }
 
-    async fn pods(&self) -> Result<Vec<PodUsage>, SampleError> {
-        let pods = self
-            .pod_manager
-            .ask(POD_MANAGER_TIMEOUT, pod_manager::Msg::all);
-        let pods = pods.await.map_err(SampleError::Pods)?;
-        let used = self
-            .runtime
-            .memory_use()
-            .await
-            .map_err(SampleError::Usage)?;
-        Ok(pods
-            .iter()
-            .map(|pod| pod_usage(pod, used.get(&pod.uid())))
-            .collect())
+    async fn disks(&self) -> Result<DiskFigures, BoundedIoError> {
+        let places = self.places().await;
+        let root = self.0.summaries.0.peers.rules.node.root_dir.clone();
+        let at = jiff::Timestamp::try_from(kernel::wall()).ok();
+        let read = move || {
+            let stats = |path: Option<&PathBuf>| disk::file_system(path?, at);
+            let images = stats(places.images.as_ref());
+            let containers = stats(places.containers.as_ref());
+            DiskFigures {
+                root: disk::file_system(&root, at),
+                runtime: RuntimeStats {
+                    container_fs: containers.or_else(|| images.clone()),
+                    image_fs: images,
+                },
+                devices: device(&root).map(|node| FsDevices {
+                    node,
+                    images: places.images.as_deref().and_then(device),
+                    containers: places.containers.as_deref().and_then(device),
+                }),
+            }
+        };
+        self.0.disk_io.run(read).await
     }
-}
 
-/// Reads `/proc/meminfo`, a file of the kernel's own, so it does not block.
-fn observe() -> Result<Observations, SampleError> {
-    let memory = MemInfo::read(Path::new("/proc"))?;
-    let memory = Observation {
-        capacity: memory.bytes("MemTotal")?,
-        available: memory.bytes("MemAvailable")?,
-        sampled_at: kernel::timestamp(),
-    };
-    Ok([(Signal::MemoryAvailable, memory)].into())
-}
+    /// The runtime's mount points; the last ones where it does not answer.
+    async fn places(&self) -> Places {
+        let now = kernel::now();
+        let known = self.0.places.borrow().clone();
+        if let Some((told, places)) = &known
+            && now.saturating_duration_since(*told) < LAYOUT_PERIOD
+        {
+            return places.clone();
+        }
+        let runtime = &self.0.summaries.0.peers.runtime;
+        let known = known.map(|(_, places)| places);
+        let places = match timeout(LAYOUT_TIMEOUT, runtime.file_systems()).await {
+            Ok(Ok(file_systems)) => Places::of(file_systems),
+            Ok(Err(error)) => {
+                tracing::warn!("the images' file system is not known: {}", error.describe());
+                known.unwrap_or_default()
+            }
+            Err(_) => {
+                tracing::warn!("the runtime does not tell where images are");
+                known.unwrap_or_default()
+            }
+        };
+        self.0.places.replace(Some((now, places.clone())));
+        places
+    }
 
-fn pod_usage(pod: &Arc<Pod>, used: Option<&BTreeMap<String, u64>>) -> PodUsage {
-    let requests = memory_requests(pod);
-    let container = |(name, memory): (&String, &u64)| ContainerUsage {
-        name: name.clone(),
-        memory: *memory,
-        memory_request: requests.get(name).copied().unwrap_or(0),
-    };
-    let grace = pod
-        .spec()
-        .and_then(|spec| spec.termination_grace_period_seconds);
-    PodUsage {
-        uid: pod.uid(),
-        standing: if pod.is_critical() {
-            EvictionClass::Critical
+    /// The stats of pods by UID; fresh ones where the node is short of something.
+    async fn pod_stats(
+        &self,
+        pods: &[Arc<Pod>],
+        short: &BTreeSet<Signal>,
+        limited: bool,
+    ) -> Result<BTreeMap<String, PodStats>, SampleError> {
+        let is_memory = |signal: &Signal| signal.condition() == PressureCondition::MemoryPressure;
+        if !limited && short.iter().all(is_memory) {
+            return self.memory(pods).await;
+        }
+        if !short.is_empty() {
+            self.forget_summary();
+        }
+        let summary = self.0.summaries.summary(SummaryScope::Everything);
+        let summary = timeout(STATS_TIMEOUT, summary).await;
+        let summary = summary.map_err(|_| SampleError::Slow(STATS_TIMEOUT))?;
+        Ok(by_uid(&summary.map_err(SampleError::Usage)?.pods))
+    }
+
+    /// The memory of each pod, from the runtime with that of its containers, or from the pods' cgroups if the runtime is
+    /// slow: memory runs out within a second.
+    async fn memory(&self, pods: &[Arc<Pod>]) -> Result<BTreeMap<String, PodStats>, SampleError> {
+        self.forget_summary();
+        let summary = self.0.summaries.summary(SummaryScope::CpuAndMemory);
+        let failed = match timeout(MEMORY_STATS_TIMEOUT, summary).await {
+            Ok(Ok(summary)) => return Ok(by_uid(&summary.pods)),
+            Ok(Err(error)) => SampleError::Usage(error),
+            Err(_) => SampleError::Slow(MEMORY_STATS_TIMEOUT),
+        };
+        let read = self.memory_by_cgroups(pods).await;
+        if read.is_empty() {
+            Err(failed)
         } else {
-            EvictionClass::Evictable
-        },
-        priority: pod.priority(),
-        termination_grace: grace
-            .map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
-        memory_request: requests.values().sum(),
-        used: used.map(|used| MeasuredUsage {
-            memory: used.values().sum(),
-            pids: 0,
-            containers: used.iter().map(container).collect(),
-        }),
+            Ok(read)
+        }
     }
+
+    async fn memory_by_cgroups(&self, pods: &[Arc<Pod>]) -> BTreeMap<String, PodStats> {
+        let provider = &self.0.summaries;
+        let policy = provider.0.peers.rules.node.cgroups.as_ref();
+        let (Some(policy), Some(hierarchy)) = (policy, provider.0.machine.hierarchy.clone()) else {
+            return BTreeMap::new();
+        };
+        let driver = provider.cgroup_driver();
+        let group = |pod: &Arc<Pod>| Some((pod.uid(), pod_cgroup(pod, policy)?.path(driver)));
+        let groups: Vec<(PodUid, String)> = pods.iter().filter_map(group).collect();
+        let read = move || {
+            let stats = |(uid, group): (PodUid, String)| {
+                let memory = CgroupStats::read(&hierarchy, &group).memory?;
+                let pod_ref = PodReference {
+                    uid: uid.to_string(),
+                    ..PodReference::default()
+                };
+                let stats = PodStats {
+                    pod_ref,
+                    memory: Some(memory),
+                    ..PodStats::default()
+                };
+                Some((uid.to_string(), stats))
+            };
+            groups.into_iter().filter_map(stats).collect()
+        };
+        self.0.machine_io.run(read).await.unwrap_or_else(|error| {
+            tracing::warn!("the pods' cgroups cannot be read: {error}");
+            BTreeMap::new()
+        })
+    }
+
+    /// Has the next summary measure anew; not where one is being measured, which is new enough.
+    fn forget_summary(&self) {
+        if let Ok(mut last) = self.0.summaries.0.last.try_lock() {
+            last.take();
+        }
+    }
+}
+
+impl Places {
+    fn of(file_systems: FileSystems) -> Places {
+        let place = |layer: Option<super::WritableLayer>| {
+            let mountpoint = layer?.mountpoint;
+            (!mountpoint.is_empty()).then(|| PathBuf::from(mountpoint))
+        };
+        Places {
+            images: place(file_systems.images),
+            containers: place(file_systems.containers),
+        }
+    }
+}
+
+fn memory_figures(node: &NodeStats) -> MemoryFigures {
+    let pods = node.system_containers.iter();
+    let pods = pods.filter(|container| container.name == host::cgroup_stats::PODS);
+    let of_pods = pods.filter_map(|pods| {
+        let memory = pods.memory.clone()?;
+        Some((Signal::AllocatableMemoryAvailable, memory))
+    });
+    let of_node = node.memory.clone();
+    let of_node = of_node.map(|memory| (Signal::MemoryAvailable, memory));
+    of_node.into_iter().chain(of_pods).collect()
+}
+
+fn device(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().map(|folder| folder.dev())
+}
+
+fn by_uid(pods: &[PodStats]) -> BTreeMap<String, PodStats> {
+    let entry = |pod: &PodStats| (pod.pod_ref.uid.clone(), pod.clone());
+    pods.iter().map(entry).collect()
 }

@@ -30,7 +30,7 @@ use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};
 use logic_api::pod::requests::ResourceAmounts;
 use logic_api::types::EventLevel;
 use logic_resources::node::{LocalStorage, Support};
-use logic_resources::thresholds::Signal;
+use logic_resources::thresholds::{PressureCondition, Signal};
 use logic_volumes::{RegisteredDriver, VolumeId};
 pub use patch::{changed, patch};
 pub use report_schedule::{ReportCause, ReportSchedule};
@@ -152,9 +152,10 @@ pub enum Pressure {
 
 impl From<Signal> for Pressure {
     fn from(signal: Signal) -> Self {
-        match signal {
-            Signal::MemoryAvailable => Self::Memory,
-            Signal::PidAvailable => Self::Pid,
+        match signal.condition() {
+            PressureCondition::MemoryPressure => Self::Memory,
+            PressureCondition::DiskPressure => Self::Disk,
+            PressureCondition::PIDPressure => Self::Pid,
         }
     }
 }

@@ -23,7 +23,7 @@ use logic_api::pod::requests::{self, OverheadPolicy, RequestBasis, ResourceAmoun
 use logic_api::text::sysctls::SysctlForbidden;
 use logic_api::types::{PodFailure, PodUid};
 use logic_resources::node::{NodeFacts, Support};
-use logic_resources::thresholds::Signal;
+use logic_resources::thresholds::{PressureCondition, Signal};
 use logic_volumes::resolve::event_reasons::ATTACH_LIMIT;
 pub use preemption::{is_preemptable, preempted};
 
@@ -192,24 +192,19 @@ fn without_pressure(input: &Admission<'_>) -> Result<(), PodFailure> {
     if input.pressures.is_empty() || input.pod.is_critical() {
         return Ok(());
     }
-    let conditions: BTreeSet<_> = input.pressures.iter().map(|s| condition(*s)).collect();
-    if conditions == BTreeSet::from([MEMORY_PRESSURE])
+    let conditions: BTreeSet<_> = input.pressures.iter().map(|s| s.condition()).collect();
+    if conditions == BTreeSet::from([PressureCondition::MemoryPressure])
         && taints::tolerates_memory_pressure(input.pod)
     {
         return Ok(());
     }
-    let list = conditions.into_iter().collect::<Vec<_>>().join(" ");
+    let words: Vec<&str> = conditions
+        .iter()
+        .map(|condition| condition.as_str())
+        .collect();
+    let list = words.join(" ");
     let message = format!("The node had condition: [{list}]. ");
     Err(refuse(logic_resources::eviction::REASON, message))
-}
-
-const MEMORY_PRESSURE: &str = "MemoryPressure";
-
-fn condition(signal: Signal) -> &'static str {
-    match signal {
-        Signal::MemoryAvailable => MEMORY_PRESSURE,
-        Signal::PidAvailable => "PIDPressure",
-    }
 }
 
 /// What room on the node would not help.

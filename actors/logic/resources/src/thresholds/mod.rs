@@ -4,40 +4,19 @@
 //! periods, minimum reclaims, and the pressure transition period. Mirrors upstream's eviction/helpers.go
 //! (`thresholdsMet`, `thresholdsFirstObservedAt`, `nodeConditionsObservedSince`) at v1.36.
 
+mod parse;
+mod signal;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
+pub use parse::{
+    AllocatableThresholds, ThresholdError, ThresholdTexts, amount, parse, with_container_fs,
+};
 use serde::{Deserialize, Serialize};
-
-/// An eviction signal; the order is the order in which thresholds are acted upon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Signal {
-    MemoryAvailable,
-    PidAvailable,
-}
-
-impl Signal {
-    pub fn resource(self) -> &'static str {
-        match self {
-            Self::MemoryAvailable => "memory",
-            Self::PidAvailable => "pids",
-        }
-    }
-
-    /// An amount as upstream prints it: memory by 1024, process ids by 1000.
-    pub fn amount(self, mut value: u64) -> String {
-        let (base, units) = match self {
-            Self::MemoryAvailable => (1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi"]),
-            Self::PidAvailable => (1000, ["", "k", "M", "G", "T", "P"]),
-        };
-        let mut unit = 0;
-        while value != 0 && value.is_multiple_of(base) && unit + 1 < units.len() {
-            (value, unit) = (value / base, unit + 1);
-        }
-        format!("{value}{}", units[unit])
-    }
-}
+pub use signal::{PressureCondition, Signal, StarvedResource, binary, decimal};
 
 /// How much: so many, or a part of what the node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,30 +57,31 @@ pub struct ThresholdPolicy {
     pub transition: Duration,
 }
 
-/// One sample of a signal, in bytes or process ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// One sample of a signal, in bytes, inodes or process ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Observation {
     /// Bytes, or inodes or processes, by the signal.
     pub capacity: u64,
     /// In the same unit.
     pub available: u64,
-    /// When the sample was taken: no pod is evicted twice for one sample.
-    pub sampled_at: Timestamp,
+    /// When the sample was taken: no pod is evicted twice for one sample. By a clock that never jumps.
+    #[serde(skip)]
+    pub sampled_at: Instant,
 }
 
 pub type Observations = BTreeMap<Signal, Observation>;
 
 /// The state between two decisions: upstream's `thresholdsFirstObservedAt` and `nodeConditionsLastObservedAt`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThresholdState {
     /// Since when each threshold is passed without a break.
-    pub first_met: BTreeMap<Threshold, Timestamp>,
+    pub first_met: BTreeMap<Threshold, Instant>,
     /// When each pressure was last seen.
-    pub pressure_seen: BTreeMap<Signal, Timestamp>,
+    pub pressure_seen: BTreeMap<Signal, Instant>,
     /// Thresholds whose grace has passed, and that are not resolved yet.
     pub unresolved: BTreeSet<Threshold>,
     /// When each signal was last measured: the same sample counts once.
-    pub sampled_at: BTreeMap<Signal, Timestamp>,
+    pub sampled_at: BTreeMap<Signal, Instant>,
 }
 
 /// The thresholds with too little left; with `Reclaim::Enforced`, too little to call it resolved.
@@ -124,6 +104,21 @@ pub fn thresholds_met(
     thresholds.iter().filter(is_met).copied().collect()
 }
 
+impl Threshold {
+    /// Whether it acts at once.
+    pub fn is_hard(&self) -> bool {
+        self.grace.is_zero()
+    }
+
+    /// The limit as upstream prints it: a share of the capacity is one of bytes, whatever the signal counts.
+    pub fn quantity(&self, capacity: u64) -> String {
+        match self.limit {
+            ThresholdLimit::Amount(amount) => self.signal.amount(amount),
+            ThresholdLimit::PerMillion(_) => binary(self.limit.of(capacity)),
+        }
+    }
+}
+
 /// Whether the minimum reclaim counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaim {
@@ -136,7 +131,7 @@ impl ThresholdState {
     #[must_use]
     pub fn after(
         &self,
-        now: Timestamp,
+        now: Instant,
         policy: &ThresholdPolicy,
         observations: &Observations,
     ) -> Self {
@@ -149,7 +144,7 @@ impl ThresholdState {
 
         let since = |threshold: &Threshold| self.first_met.get(threshold).copied().unwrap_or(now);
         let first_met: BTreeMap<_, _> = met.iter().map(|t| (*t, since(t))).collect();
-        let overdue = |(t, since): &(&Threshold, &Timestamp)| has_passed(t.grace, **since, now);
+        let overdue = |(t, since): &(&Threshold, &Instant)| has_passed(t.grace, **since, now);
         let mut pressure_seen = self.pressure_seen.clone();
         pressure_seen.retain(|_, seen| !has_passed(policy.transition, *seen, now));
         pressure_seen.extend(met.iter().map(|threshold| (threshold.signal, now)));
@@ -169,75 +164,6 @@ impl ThresholdState {
     }
 }
 
-fn has_passed(period: Duration, since: Timestamp, now: Timestamp) -> bool {
-    let period = SignedDuration::try_from(period).unwrap_or(SignedDuration::MAX);
-    now.duration_since(since) >= period
-}
-
-#[cfg(test)]
-mod tests {
-    use logic_api::testing::at;
-
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    /// Upstream's TestThresholdsMet.
-    #[test]
-    fn a_threshold_is_met_below_its_limit_and_resolved_above_its_reclaim() {
-        let observed = |available: u64| {
-            let (capacity, available) = (1000 * MIB, available * MIB);
-            let observed = Observation {
-                capacity,
-                available,
-                sampled_at: at(0),
-            };
-            Observations::from([(Signal::MemoryAvailable, observed)])
-        };
-        let plain = Threshold {
-            signal: Signal::MemoryAvailable,
-            grace: Duration::ZERO,
-            limit: ThresholdLimit::Amount(100 * MIB),
-            min_reclaim: ThresholdLimit::Amount(0),
-        };
-        let unseen = Threshold {
-            signal: Signal::PidAvailable,
-            ..plain
-        };
-        let reclaim = Threshold {
-            min_reclaim: ThresholdLimit::Amount(50 * MIB),
-            ..plain
-        };
-        let tenth = Threshold {
-            limit: ThresholdLimit::PerMillion(100_000),
-            ..plain
-        };
-        let cases = [
-            (plain, 101, Reclaim::Ignored, false),
-            (plain, 100, Reclaim::Ignored, false),
-            (plain, 99, Reclaim::Ignored, true),
-            (reclaim, 120, Reclaim::Ignored, false),
-            (reclaim, 120, Reclaim::Enforced, true),
-            (reclaim, 150, Reclaim::Enforced, false),
-            (tenth, 100, Reclaim::Ignored, false),
-            (tenth, 99, Reclaim::Ignored, true),
-            (unseen, 0, Reclaim::Ignored, false),
-        ];
-        for (threshold, available, reclaim, met) in cases {
-            let found = thresholds_met(&BTreeSet::from([threshold]), &observed(available), reclaim);
-            assert_eq!(
-                !found.is_empty(),
-                met,
-                "{threshold:?} {available} {reclaim:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn amounts_print_as_upstream() {
-        assert_eq!(Signal::PidAvailable.amount(12_000), "12k");
-        assert_eq!(Signal::MemoryAvailable.amount(1536), "1536");
-        assert_eq!(Signal::MemoryAvailable.amount(0), "0");
-        assert_eq!(Signal::MemoryAvailable.amount(3 << 30), "3Gi");
-    }
+fn has_passed(period: Duration, since: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(since) >= period
 }
