@@ -257,11 +257,8 @@ fn has_no_owner(error: &zbus::Error) -> bool {
     ];
     const NOT_STARTED: &str = "org.freedesktop.DBus.Error.Spawn.";
     let tells = |name: &str| NO_OWNER.contains(&name) || name.starts_with(NOT_STARTED);
-    match error {
-        zbus::Error::MethodError(name, ..) => tells(name),
-        zbus::Error::FDO(error) => tells(&error.name()),
-        _ => false,
-    }
+    matches!(error, zbus::Error::MethodError(name, ..) if tells(name))
+        || matches!(error, zbus::Error::FDO(error) if tells(&error.name()))
 }
 
 fn values(properties: &SliceProperties) -> Vec<(&'static str, Variant<'static>)> {

@@ -1,7 +1,7 @@
 //! Every limit of every group, file by file, beside a table of what the kubelet 1.36.2 writes for the same pods.
 //!
 //! The tables are in `tests/data/cgroup-values`, one a cgroup version and scenario. They were recorded by this file: with
-//! `KUBELET_BIN` set, the kubelet runs in the agent's place, on the same containerd with the same configuration, and what it
+//! `CGROUP_VALUES_OF` set, the kubelet runs in the agent's place, on the same containerd with the same configuration, and what it
 //! writes becomes the table. On version 1 it runs in `make test`, on version 2 in the guest of `make test-v2`.
 
 mod groups;
@@ -73,7 +73,7 @@ async fn compare(scenario: &str, fields: &Value) {
     };
     let pods = pods(&machine);
     let mut node = prepared(&rig, fields, &pods);
-    let kubelet = std::env::var_os("KUBELET_BIN");
+    let kubelet = std::env::var_os("CGROUP_VALUES_OF");
     let _kubelet = match &kubelet {
         None => {
             node.begin().await.unwrap();
