@@ -28,6 +28,27 @@ pub fn count(list: &str) -> Option<u32> {
     u32::try_from(cpus.len()).ok()
 }
 
+/// How many different values a property of the CPUs has, such as `core_id` or `physical_package_id`: physical cores
+/// and sockets as cAdvisor counts them. `proc_line` is the property's name in `/proc/cpuinfo`, which goes first; zero
+/// where neither place says.
+pub fn distinct(root: &Path, proc_line: &str, property: &str) -> usize {
+    let text = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
+    let values = text.lines().filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == proc_line).then(|| value.trim().to_owned())
+    });
+    let values: BTreeSet<String> = values.take(MAX_CPUS).collect();
+    if !values.is_empty() {
+        return values.len();
+    }
+    let cpus = fs::read_dir(root.join("sys/bus/cpu/devices"));
+    let cpus = cpus.into_iter().flatten().flatten().take(MAX_CPUS);
+    let file = |cpu: fs::DirEntry| cpu.path().join("topology").join(property);
+    let values = cpus.filter_map(|cpu| fs::read_to_string(file(cpu)).ok());
+    let values: BTreeSet<String> = values.map(|value| value.trim().to_owned()).collect();
+    values.len()
+}
+
 /// Paths of the files with the CPUs' thermal throttling, which leak what runs on them; `root` is `/`.
 /// Upstream: pkg/securitycontext/util_linux.go (1.36).
 pub fn thermal_files(root: &Path) -> Vec<String> {
@@ -53,6 +74,24 @@ mod tests {
         let path = root.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn cores_and_sockets_are_counted_by_their_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        assert_eq!(distinct(root, "core id", "core_id"), 0);
+        for cpu in 0..4 {
+            let core = format!("sys/bus/cpu/devices/cpu{cpu}/topology/core_id");
+            write(root, &core, &format!("{}\n", cpu / 2));
+        }
+        assert_eq!(distinct(root, "core id", "core_id"), 2);
+        write(
+            root,
+            "proc/cpuinfo",
+            "core id\t: 0\ncore id\t: 1\ncore id\t: 2\n",
+        );
+        assert_eq!(distinct(root, "core id", "core_id"), 3);
     }
 
     #[test]

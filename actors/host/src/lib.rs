@@ -4,9 +4,10 @@
 //! there is no tokio here. A fact that the machine does not report is none, zero or empty, as each item says.
 //! Upstream: cAdvisor's machine and container packages, util/sysinfo, and runc's cgroups (1.36).
 
-pub mod cgroup_stats;
+pub mod block_devices;
 pub mod cgroups;
 pub mod cpus;
+pub mod group_stats;
 pub mod huge_pages;
 pub mod identity;
 pub mod machine;

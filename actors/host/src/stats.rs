@@ -5,20 +5,24 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use logic_resources::cgroups::{CgroupDriver, CgroupName, CgroupPolicy, Hierarchy};
+use logic_resources::cgroups::{CgroupDriver, CgroupName, CgroupPolicy};
+use logic_resources::group_stats::{GroupDetail, GroupStats};
 use logic_resources::summary::{
-    ContainerStats, CpuStats, InterfaceStats, MemoryStats, NetworkStats, ProcessLimit,
-    SummaryScope, SwapStats,
+    ContainerStats, CpuStats, IoStats, MemoryStats, NetworkStats, ProcessLimit, SummaryScope,
+    SwapStats, groups,
 };
 
-use crate::cgroup_stats::{self as groups, CgroupStats};
+use crate::group_stats::{GroupReader, MACHINE, interfaces};
 use crate::meminfo::MemInfo;
 use crate::{cgroups, units};
 
-/// The interface that counts as the node's own, as cAdvisor has it.
-const DEFAULT_INTERFACE: &str = "eth0";
-/// Prefixes of pods' interfaces, and the loopback interface.
-const IGNORED_INTERFACES: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
+/// The names of groups in the summary; the empty one is the node itself.
+pub const NAMES: [&str; 5] = ["", KUBELET, RUNTIME, MISC, PODS];
+const KUBELET: &str = "kubelet";
+const RUNTIME: &str = "runtime";
+const MISC: &str = "misc";
+/// The group above the pods'.
+pub const PODS: &str = "pods";
 
 /// The system containers of the summary, by cgroup; an empty name is detected, or not shown.
 #[derive(Debug, Clone, Default)]
@@ -35,11 +39,14 @@ pub struct SystemGroups {
 #[derive(Debug)]
 pub struct MachineStats {
     pub proc: PathBuf,
-    pub hierarchy: Option<Hierarchy>,
+    /// None where no cgroups are mounted.
+    pub groups: Option<GroupReader>,
     /// The system containers: the name in the summary, and the cgroup.
     pub shown: Vec<(&'static str, String)>,
     /// The cgroup above the pods'; none where the runtime manages them.
     pub pods: Option<CgroupName>,
+    /// When the agent began.
+    pub began: Option<Timestamp>,
 }
 
 /// Usage of the node; what the machine does not report is none.
@@ -50,6 +57,7 @@ pub struct NodeFigures {
     pub cpu: Option<CpuStats>,
     pub memory: Option<MemoryStats>,
     pub swap: Option<SwapStats>,
+    pub io: Option<IoStats>,
     pub network: Option<NetworkStats>,
     pub rlimit: Option<ProcessLimit>,
     pub system: Vec<ContainerStats>,
@@ -57,102 +65,106 @@ pub struct NodeFigures {
 
 impl MachineStats {
     /// Statistics of this machine; the mounts are read once, at the start.
-    pub fn here(groups: &SystemGroups, policy: Option<&CgroupPolicy>) -> MachineStats {
+    pub fn here(
+        groups: &SystemGroups,
+        policy: Option<&CgroupPolicy>,
+        began: SystemTime,
+    ) -> MachineStats {
         let proc = PathBuf::from("/proc");
         let kubelet = match groups.kubelet.is_empty() {
             true => cgroups::own_group(&proc),
             false => groups.kubelet.clone(),
         };
         let shown = [
-            (groups::KUBELET, kubelet),
-            (groups::RUNTIME, groups.runtime.clone()),
-            (groups::MISC, groups.system.clone()),
+            (KUBELET, kubelet),
+            (RUNTIME, groups.runtime.clone()),
+            (MISC, groups.system.clone()),
         ];
-        let named = |(_, name): &(&str, String)| !name.trim_matches('/').is_empty();
+        let hierarchy = cgroups::hierarchy(&proc);
         MachineStats {
-            hierarchy: cgroups::hierarchy(&proc),
+            groups: hierarchy.map(|hierarchy| GroupReader {
+                proc: proc.clone(),
+                hierarchy,
+            }),
             proc,
-            shown: shown.into_iter().filter(named).collect(),
+            shown: shown
+                .into_iter()
+                .filter(|(_, name)| !name.is_empty())
+                .collect(),
             pods: policy.map(|policy| CgroupName::parse(&policy.root).child("kubepods")),
+            began: Timestamp::try_from(began).ok(),
         }
     }
 
     /// Usage of the node and its system containers now; `driver` has made the pods' cgroups.
     pub fn read(&self, scope: SummaryScope, at: SystemTime, driver: CgroupDriver) -> NodeFigures {
-        let at = Timestamp::try_from(at).ok();
         let meminfo = MemInfo::read(&self.proc).unwrap_or_default();
-        let root = self.group("");
+        let root = self.group(MACHINE, scope, at);
         let stat = self.text("stat");
+        let system = self.system(scope, at, driver);
+        let time = Timestamp::try_from(at).ok();
         let mut figures = NodeFigures {
             started: started(&stat),
-            cpu: cpu(root.cpu_nanoseconds.or_else(|| busy(&stat)), at),
-            memory: self.memory(root.memory, &meminfo, at),
-            swap: swap(&meminfo, at),
-            system: self.system(at, driver),
+            cpu: match root.as_ref().filter(|root| root.cpu.is_some()) {
+                Some(root) => Some(groups::cpu(root)),
+                None => busy(&stat).map(|nanoseconds| CpuStats {
+                    time,
+                    usage_core_nano_seconds: Some(nanoseconds),
+                    ..CpuStats::default()
+                }),
+            },
+            memory: memory(root.as_ref(), &meminfo, time),
+            swap: swap(&meminfo, time),
+            system,
             ..NodeFigures::default()
         };
         if scope == SummaryScope::Everything {
-            figures.network = Some(network(&self.text("net/dev"), at));
-            figures.rlimit = Some(self.limit(at));
+            figures.io = root.as_ref().and_then(groups::io);
+            figures.network = Some(groups::network(&interfaces(&self.text("net/dev")), time));
+            figures.rlimit = Some(self.limit(time));
         }
         figures
+    }
+
+    /// The names of the system containers' groups, and of the group above the pods'.
+    pub fn system_groups(&self, driver: CgroupDriver) -> Vec<String> {
+        let shown = self.shown.iter().map(|(_, name)| name.clone());
+        let pods = self.pods.as_ref().map(|pods| pods.path(driver));
+        shown.chain(pods).collect()
     }
 
     fn text(&self, file: &str) -> String {
         fs::read_to_string(self.proc.join(file)).unwrap_or_default()
     }
 
-    fn group(&self, name: &str) -> CgroupStats {
-        let hierarchy = self.hierarchy.as_ref();
-        hierarchy.map_or_else(CgroupStats::default, |hierarchy| {
-            CgroupStats::read(hierarchy, name)
-        })
+    fn group(&self, name: &str, scope: SummaryScope, at: SystemTime) -> Option<GroupStats> {
+        let detail = match scope {
+            SummaryScope::CpuAndMemory => GroupDetail::CpuAndMemory,
+            SummaryScope::Everything => GroupDetail::Summary,
+        };
+        self.groups.as_ref()?.read(name, detail, at)
     }
 
-    /// The machine's memory: its working set from the root cgroup, or from `/proc/meminfo`.
-    fn memory(
+    fn system(
         &self,
-        root: Option<MemoryStats>,
-        meminfo: &MemInfo,
-        at: Option<Timestamp>,
-    ) -> Option<MemoryStats> {
-        let (total, free) = (meminfo.get("MemTotal")?, meminfo.get("MemFree")?);
-        let mut memory = root.unwrap_or_default();
-        if memory.usage_bytes.is_none() {
-            let usage = total.saturating_sub(free);
-            let inactive = self.hierarchy.as_ref().and_then(groups::inactive_files);
-            let inactive = inactive.or_else(|| meminfo.get("Inactive(file)"));
-            memory.usage_bytes = Some(usage);
-            memory.working_set_bytes = Some(usage.saturating_sub(inactive.unwrap_or(0)));
-        }
-        let used = memory.working_set_bytes.unwrap_or(0);
-        memory.available_bytes = Some(total.saturating_sub(used));
-        memory.time = at;
-        Some(memory)
-    }
-
-    fn system(&self, at: Option<Timestamp>, driver: CgroupDriver) -> Vec<ContainerStats> {
-        let pods = self.pods.as_ref().map(|pods| pods.path(driver));
-        let pods = pods.as_deref().map(|group| (groups::PODS, group));
-        let shown = self
+        scope: SummaryScope,
+        at: SystemTime,
+        driver: CgroupDriver,
+    ) -> Vec<ContainerStats> {
+        let pods = self.pods.as_ref().map(|pods| (PODS, pods.path(driver)));
+        let stats = self
             .shown
             .iter()
-            .map(|(name, group)| (*name, group.as_str()));
-        let stats = shown.chain(pods).filter_map(|(name, group)| {
-            let CgroupStats {
-                cpu_nanoseconds,
-                memory,
-                made,
-            } = self.group(group);
-            let memory = memory.map(|memory| MemoryStats { time: at, ..memory });
-            (cpu_nanoseconds.is_some() || memory.is_some()).then(|| ContainerStats {
-                name: name.to_owned(),
-                start_time: made.and_then(|made| Timestamp::try_from(made).ok()),
-                cpu: cpu(cpu_nanoseconds, at),
-                memory,
-                ..ContainerStats::default()
-            })
-        });
+            .cloned()
+            .chain(pods)
+            .filter_map(|(name, group)| {
+                let group = self.group(&group, scope, at)?;
+                let started = match name {
+                    KUBELET => self.began.or(group.created),
+                    _ => group.created,
+                };
+                Some(groups::system_container(name, &group, started))
+            });
         stats.collect()
     }
 
@@ -172,12 +184,29 @@ impl MachineStats {
     }
 }
 
-fn cpu(nanoseconds: Option<u64>, at: Option<Timestamp>) -> Option<CpuStats> {
-    nanoseconds.map(|nanoseconds| CpuStats {
-        time: at,
-        usage_core_nano_seconds: Some(nanoseconds),
-        ..CpuStats::default()
-    })
+/// The machine's memory: its working set from the root cgroup, or from `/proc/meminfo`.
+fn memory(
+    root: Option<&GroupStats>,
+    meminfo: &MemInfo,
+    at: Option<Timestamp>,
+) -> Option<MemoryStats> {
+    let (total, free) = (meminfo.get("MemTotal")?, meminfo.get("MemFree")?);
+    let mut memory = match root.filter(|root| root.memory.is_some()) {
+        Some(root) => groups::memory(root),
+        None => {
+            let usage = total.saturating_sub(free);
+            let inactive = meminfo.get("Inactive(file)").unwrap_or(0);
+            MemoryStats {
+                time: at,
+                usage_bytes: Some(usage),
+                working_set_bytes: Some(usage.saturating_sub(inactive)),
+                ..MemoryStats::default()
+            }
+        }
+    };
+    let used = memory.working_set_bytes.unwrap_or(0);
+    memory.available_bytes = Some(total.saturating_sub(used));
+    Some(memory)
 }
 
 /// When the machine booted.
@@ -209,42 +238,26 @@ fn swap(meminfo: &MemInfo, at: Option<Timestamp>) -> Option<SwapStats> {
     })
 }
 
-fn network(text: &str, at: Option<Timestamp>) -> NetworkStats {
-    let interfaces: Vec<InterfaceStats> = text.lines().filter_map(interface).collect();
-    let default = interfaces.iter().find(|i| i.name == DEFAULT_INTERFACE);
-    NetworkStats {
-        time: at,
-        default: default.cloned().unwrap_or_default(),
-        interfaces,
-    }
-}
-
-/// A line such as `eth0: RECEIVED-BYTES PACKETS ERRORS ... SENT-BYTES PACKETS ERRORS ...`
-fn interface(line: &str) -> Option<InterfaceStats> {
-    let (name, numbers) = line.split_once(':')?;
-    let name = name.trim();
-    if IGNORED_INTERFACES
-        .iter()
-        .any(|ignored| name.starts_with(ignored))
-    {
-        return None;
-    }
-    let numbers: Vec<&str> = numbers.split_whitespace().collect();
-    let number = |index: usize| numbers.get(index)?.parse::<u64>().ok();
-    Some(InterfaceStats {
-        name: name.to_owned(),
-        rx_bytes: Some(number(0)?),
-        rx_errors: Some(number(2)?),
-        tx_bytes: Some(number(8)?),
-        tx_errors: Some(number(10)?),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
+    use logic_resources::cgroups::Hierarchy;
+
     use super::*;
+
+    fn machine(proc: &Path, hierarchy: Hierarchy, pods: Option<CgroupName>) -> MachineStats {
+        MachineStats {
+            proc: proc.to_owned(),
+            groups: Some(GroupReader {
+                proc: proc.to_owned(),
+                hierarchy,
+            }),
+            shown: Vec::new(),
+            pods,
+            began: Timestamp::from_second(7).ok(),
+        }
+    }
 
     fn write(root: &Path, files: &[(&str, &str)]) {
         for (name, text) in files {
@@ -281,7 +294,7 @@ mod tests {
                 ("cpu.stat", "usage_usec 5\nuser_usec 1\n"),
                 (
                     "memory.stat",
-                    "anon 3000\ninactive_file 2048\npgfault 7\npgmajfault 1\n",
+                    "anon 3000\nfile 7000\ninactive_file 2048\npgfault 7\npgmajfault 1\n",
                 ),
                 ("kubepods/cpu.stat", "usage_usec 4\n"),
                 ("kubepods/memory.current", "5000\n"),
@@ -290,25 +303,21 @@ mod tests {
                 ("kubepods.slice/cpu.stat", "usage_usec 3\n"),
             ],
         );
-        let shown = vec![("misc", "/nowhere".to_owned())];
-        let machine = MachineStats {
-            proc,
-            hierarchy: Some(Hierarchy::V2(top)),
-            shown,
-            pods: Some(CgroupName::parse("/kubepods")),
-        };
+        let pods = Some(CgroupName::parse("/kubepods"));
+        let mut machine = machine(&proc, Hierarchy::V2(top), pods);
+        machine.shown = vec![("misc", "/nowhere".to_owned()), (KUBELET, "/".to_owned())];
         let at = SystemTime::UNIX_EPOCH;
         let driver = CgroupDriver::Cgroupfs;
         let figures = machine.read(SummaryScope::Everything, at, driver);
         let memory = figures.memory.unwrap();
-        let used = 600 * 1024 - 2048;
+        let used = 10_000 - 2048;
         assert_eq!(
             (
                 memory.usage_bytes,
                 memory.working_set_bytes,
                 memory.available_bytes
             ),
-            (Some(600 * 1024), Some(used), Some(1000 * 1024 - used))
+            (Some(10_000), Some(used), Some(1000 * 1024 - used))
         );
         assert_eq!(
             (memory.rss_bytes, memory.page_faults),
@@ -327,14 +336,18 @@ mod tests {
         assert_eq!(names, ["eth0", "wlan0"]);
         let limit = figures.rlimit.unwrap();
         assert_eq!((limit.maxpid, limit.curproc), (Some(1000), Some(345)));
-        assert_eq!(figures.system.len(), 1);
-        let pods = figures.system[0].memory.as_ref().unwrap();
+        let names: Vec<&str> = figures.system.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["kubelet", "pods"]);
+        // An agent in the root group is there too, since it began.
+        assert_eq!(figures.system[0].start_time, Timestamp::from_second(7).ok());
+        assert!(figures.io.is_some() && figures.system[1].io.is_some());
+        let pods = figures.system[1].memory.as_ref().unwrap();
         assert_eq!(
             (pods.working_set_bytes, pods.available_bytes),
             (Some(4000), Some(5000))
         );
         let slices = machine.read(SummaryScope::CpuAndMemory, at, CgroupDriver::Systemd);
-        let pods = slices.system[0].cpu.as_ref().unwrap();
+        let pods = slices.system[1].cpu.as_ref().unwrap();
         assert_eq!(pods.usage_core_nano_seconds, Some(3000));
         let small = machine.read(SummaryScope::CpuAndMemory, at, driver);
         assert!(small.network.is_none() && small.rlimit.is_none() && small.cpu.is_some());
@@ -358,12 +371,7 @@ mod tests {
             ],
         );
         let trees = ["cpuacct", "memory"].map(|name| (name.to_owned(), top.join(name)));
-        let machine = MachineStats {
-            proc,
-            hierarchy: Some(Hierarchy::V1(trees.into())),
-            shown: Vec::new(),
-            pods: None,
-        };
+        let machine = machine(&proc, Hierarchy::V1(trees.into()), None);
         let driver = CgroupDriver::Cgroupfs;
         let figures = machine.read(SummaryScope::CpuAndMemory, SystemTime::UNIX_EPOCH, driver);
         assert_eq!(figures.cpu.unwrap().usage_core_nano_seconds, Some(77));
@@ -382,9 +390,10 @@ mod tests {
     fn a_machine_that_tells_nothing_is_told_of_without_figures() {
         let machine = MachineStats {
             proc: PathBuf::from("/nonexistent"),
-            hierarchy: None,
+            groups: None,
             shown: Vec::new(),
             pods: Some(CgroupName::parse("/kubepods")),
+            began: None,
         };
         let driver = CgroupDriver::Cgroupfs;
         let figures = machine.read(SummaryScope::Everything, SystemTime::UNIX_EPOCH, driver);

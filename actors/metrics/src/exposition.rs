@@ -26,9 +26,23 @@ pub struct Exposition {
     family: MetricFamily,
 }
 
+/// Labels that are written once and shared by many samples.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSet(String);
+
+impl LabelSet {
+    pub fn new(labels: &[(&str, &str)]) -> Self {
+        let mut text = String::new();
+        write_labels(&mut text, false, labels);
+        // The bracket closes after a sample's own labels.
+        text.pop();
+        LabelSet(text)
+    }
+}
+
 #[derive(Debug, Default)]
 struct MetricFamily {
-    name: &'static str,
+    name: String,
     head: String,
 }
 
@@ -38,6 +52,15 @@ impl Exposition {
         let help = crate::registry::help(name, help);
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let head = format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.as_str());
+        let name = name.to_owned();
+        self.family = MetricFamily { name, head };
+    }
+
+    /// Begins a family that is not the kubelet's own, as cAdvisor's: its help tells no stability.
+    pub fn foreign_family(&mut self, kind: MetricKind, name: &str, help: &str) {
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        let head = format!("# HELP {name} {help}\n# TYPE {name} {}\n", kind.as_str());
+        let name = name.to_owned();
         self.family = MetricFamily { name, head };
     }
 
@@ -48,10 +71,22 @@ impl Exposition {
 
     /// Adds a sample with the time at which it was taken; none is the time of the scrape.
     pub fn sample_at(&mut self, labels: &[(&str, &str)], value: f64, at: Option<SystemTime>) {
+        self.sample_of(&LabelSet::default(), labels, value, at);
+    }
+
+    /// Adds a sample with labels that many samples share, and with some of its own.
+    pub fn sample_of(
+        &mut self,
+        shared: &LabelSet,
+        labels: &[(&str, &str)],
+        value: f64,
+        at: Option<SystemTime>,
+    ) {
         let MetricFamily { name, head } = &mut self.family;
         self.text.push_str(&std::mem::take(head));
         self.text.push_str(name);
-        write_labels(&mut self.text, labels);
+        self.text.push_str(&shared.0);
+        write_labels(&mut self.text, !shared.0.is_empty(), labels);
         self.text.push(' ');
         write_value(&mut self.text, value);
         if let Some(at) = at {
@@ -69,8 +104,9 @@ impl Exposition {
     }
 }
 
-fn write_labels(text: &mut String, labels: &[(&str, &str)]) {
-    let mut before = '{';
+/// Writes labels, after others where the bracket is open.
+fn write_labels(text: &mut String, open: bool, labels: &[(&str, &str)]) {
+    let mut before = if open { ',' } else { '{' };
     for (name, value) in labels {
         text.push(before);
         text.push_str(name);
@@ -86,7 +122,7 @@ fn write_labels(text: &mut String, labels: &[(&str, &str)]) {
         text.push('"');
         before = ',';
     }
-    if !labels.is_empty() {
+    if open || !labels.is_empty() {
         text.push('}');
     }
 }
@@ -113,6 +149,17 @@ mod tests {
         let labels = [("a", "x\"} 9\n\\"), ("b", "")];
         exposition.sample_at(&labels, f64::INFINITY, Some(at));
         let expected = "# HELP oxlet_things_total Things \\\\ done.\n# TYPE oxlet_things_total counter\noxlet_things_total 1.5\noxlet_things_total{a=\"x\\\"} 9\\n\\\\\",b=\"\"} +Inf 1234\n";
+        assert_eq!(exposition.into_text(), expected);
+    }
+
+    #[test]
+    fn labels_that_are_shared_come_before_a_samples_own() {
+        let mut exposition = Exposition::default();
+        exposition.foreign_family(MetricKind::Gauge, "container_things", "Things.");
+        let shared = LabelSet::new(&[("id", "/\""), ("pod", "")]);
+        exposition.sample_of(&shared, &[], 1.0, None);
+        exposition.sample_of(&shared, &[("device", "d")], 2.0, None);
+        let expected = "# HELP container_things Things.\n# TYPE container_things gauge\ncontainer_things{id=\"/\\\"\",pod=\"\"} 1\ncontainer_things{id=\"/\\\"\",pod=\"\",device=\"d\"} 2\n";
         assert_eq!(exposition.into_text(), expected);
     }
 }

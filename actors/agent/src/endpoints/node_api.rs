@@ -164,10 +164,7 @@ impl KubeletHost for NodeApi {
             Metrics::Probes => Ok(metrics::probes()),
             Metrics::Resource => Ok(self.0.summaries.resource_metrics().await),
             Metrics::Slis => Ok(metrics::slis::text()),
-            Metrics::Cadvisor => Err(NodeError::NotFound(
-                "the metrics of cAdvisor are not served; /metrics/resource and /stats/summary are"
-                    .into(),
-            )),
+            Metrics::Cadvisor => Ok(self.0.summaries.cadvisor_metrics().await),
         }
     }
 

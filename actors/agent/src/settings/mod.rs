@@ -30,6 +30,7 @@ use pods::images::{self, credentials};
 use pods::pod_manager::PodSource;
 use resources::area::ResourceSettings;
 use resources::container_manager::ContainerManagerConfig;
+use resources::stats::StatsSource;
 use state::area::StateSettings;
 use state::{take_over, user_namespaces};
 
@@ -161,6 +162,14 @@ impl AgentSettings {
             kubelet: self.config.kubelet.kubelet_cgroups.clone(),
             runtime: self.config.flags.runtime_cgroups.clone(),
             system: self.config.kubelet.system_cgroups.clone(),
+        }
+    }
+
+    /// Where the figures of pods come from.
+    pub fn stats_source(&self) -> StatsSource {
+        match self.config.gates.enabled("PodAndContainerStatsFromCRI") {
+            true => StatsSource::Runtime,
+            false => StatsSource::Groups,
         }
     }
 

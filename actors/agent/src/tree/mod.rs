@@ -294,6 +294,7 @@ fn summaries(
         volumes: node.volumes.clone(),
         rules: settings.rules(),
         groups: settings.system_groups(),
+        source: settings.stats_source(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! The runtime's stats of sandboxes and containers, and of its file systems.
 
 use futures_util::stream::{self, StreamExt};
-use logic_resources::summary::pods::{RuntimeMeasurements, WritableLayer};
+use logic_resources::summary::pods::{RuntimeContainerStats, RuntimeMeasurements, WritableLayer};
 use proto::cri;
 
 use super::{RuntimeClient, RuntimeError, convert, images, runtime};
@@ -24,7 +24,9 @@ impl RuntimeClient {
     pub async fn measured(&self) -> Result<RuntimeMeasurements, RuntimeError> {
         let asked = self.known.borrow().clone();
         if self.coarse.borrow().as_ref() == Some(&asked) {
-            return self.measured_containers().await;
+            return Ok(RuntimeMeasurements::Containers(
+                self.measured_containers().await?,
+            ));
         }
         let request = cri::ListPodSandboxStatsRequest::default();
         let method =
@@ -36,7 +38,8 @@ impl RuntimeClient {
             Ok(answer) => Ok(convert::sandboxes(answer.stats)),
             Err(error) if error.is_unimplemented() => {
                 self.coarse.send_replace(Some(asked));
-                self.measured_containers().await
+                let containers = self.measured_containers().await?;
+                Ok(RuntimeMeasurements::Containers(containers))
             }
             Err(error @ RuntimeError::Refused { .. }) if !error.is_deadline() => {
                 self.measured_one_by_one(error).await
@@ -106,7 +109,11 @@ impl RuntimeClient {
         }
     }
 
-    async fn measured_containers(&self) -> Result<RuntimeMeasurements, RuntimeError> {
+    /// Stats of every container, its writable layer among them.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Refused`] with the runtime's code, or [`RuntimeError::Unanswered`].
+    pub async fn measured_containers(&self) -> Result<Vec<RuntimeContainerStats>, RuntimeError> {
         let request = cri::ListContainerStatsRequest::default();
         let method = async |channel, request| runtime(channel).list_container_stats(request).await;
         let answer = self

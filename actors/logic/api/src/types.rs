@@ -292,6 +292,12 @@ impl RuntimePod {
         self.sandboxes.iter().max_by_key(|s| s.age_key())
     }
 
+    /// The ids of its sandboxes and containers.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        let sandboxes = self.sandboxes.iter().map(|one| one.id.as_str());
+        sandboxes.chain(self.containers.iter().map(|one| one.id.as_str()))
+    }
+
     /// The pod's addresses: those of its newest sandbox while that is ready.
     pub fn ips(&self) -> &[String] {
         match self.newest_sandbox() {

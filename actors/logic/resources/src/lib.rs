@@ -5,6 +5,7 @@
 pub mod cgroups;
 pub mod eviction;
 pub mod gc;
+pub mod group_stats;
 pub mod node;
 pub mod node_policy;
 pub mod qos;

@@ -48,6 +48,7 @@ fn summaries(node: &TestNode) -> SummaryProvider {
         volumes: node.node.volumes.clone(),
         rules: node.rules.clone(),
         groups: SystemGroups::default(),
+        source: stats::StatsSource::Groups,
     })
 }
 

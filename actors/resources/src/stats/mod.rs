@@ -3,12 +3,19 @@
 //! Nothing is measured between two requests. Requests at the same time, or within a second, share one measurement. Not
 //! an actor: the summary is computed in the task of the server that asks.
 //!
-//! Upstream: pkg/kubelet/stats, pkg/kubelet/server/stats (1.36), without cAdvisor: the runtime measures pods, the
-//! kernel's files the node. Decisions: `logic_resources::summary`.
+//! Upstream: pkg/kubelet/stats, pkg/kubelet/server/stats (1.36), with our own reading of cgroups in place of cAdvisor's.
+//! A runtime whose containers have no groups on this machine is asked for its figures. Decisions:
+//! `logic_resources::summary`.
 
 mod bounded_io;
+mod cadvisor;
 mod disk;
+#[cfg(test)]
+mod group_tests;
+mod groups;
+mod layers;
 mod metrics_endpoint;
+mod node;
 mod resource;
 #[cfg(test)]
 mod tests;
@@ -16,6 +23,7 @@ pub mod usage;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,17 +37,21 @@ use logic_api::pod::volume_stats::VolumeMetrics;
 use logic_api::types::{PodUid, RuntimePod};
 use logic_pods::PodWorkerConfig;
 use logic_resources::cgroups::CgroupDriver;
+use logic_resources::group_stats::{GroupDetail, GroupIndex, GroupStats};
 use logic_resources::summary::pods::{
     self as pod_summary, RuntimeMeasurements, SummaryInput, WritableLayer,
 };
 use logic_resources::summary::rates::CpuRates;
-use logic_resources::summary::{FsStats, NodeStats, RuntimeStats, StatsSummary, SummaryScope};
+use logic_resources::summary::{StatsSummary, SummaryScope};
 use pods::pod_manager;
 use thiserror::Error;
 use tokio::sync::Mutex;
 
 use self::bounded_io::{BoundedIo, BoundedIoError};
+use self::cadvisor::{CadvisorCache, MachineDescription};
 use self::disk::{DiskScan, DiskStats};
+use self::layers::LayerCache;
+use self::node::lessened;
 
 /// Actors answer from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -67,6 +79,16 @@ impl SummaryError {
     }
 }
 
+/// Where the figures of pods come from (the gate PodAndContainerStatsFromCRI).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatsSource {
+    /// The pods' cgroups; the runtime where a container has none on this machine.
+    #[default]
+    Groups,
+    /// The runtime alone.
+    Runtime,
+}
+
 /// The actors and the runtime that a summary is made from.
 #[derive(Debug, Clone)]
 pub struct Peers {
@@ -77,6 +99,7 @@ pub struct Peers {
     pub volumes: Addr<volumes::Msg>,
     pub rules: Arc<PodWorkerConfig>,
     pub groups: SystemGroups,
+    pub source: StatsSource,
 }
 
 /// Measures the node and its pods. Clones share the last summary.
@@ -92,6 +115,10 @@ struct ProviderState {
     /// For file systems, which may be remote and hang: the figures of the machine do not wait for them.
     disk_io: BoundedIo,
     rates: RefCell<CpuRates>,
+    layers: LayerCache,
+    description: MachineDescription,
+    /// Locked during a reading of `/metrics/cadvisor`.
+    cadvisor: Mutex<CadvisorCache>,
     /// Locked during a measurement: later requests wait for its result.
     last: Mutex<Option<CachedSummary>>,
 }
@@ -105,7 +132,6 @@ struct CachedSummary {
 
 /// The inputs of a summary from the actors and the runtime.
 struct SummaryInputs {
-    listed: BTreeMap<PodUid, RuntimePod>,
     measured: RuntimeMeasurements,
     pods: BTreeMap<PodUid, Arc<Pod>>,
     volumes: BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>,
@@ -115,13 +141,20 @@ struct SummaryInputs {
 impl SummaryProvider {
     pub fn new(peers: Peers) -> Self {
         let policy = peers.rules.node.cgroups.as_ref();
-        let machine = MachineStats::here(&peers.groups, policy);
+        let machine = MachineStats::here(&peers.groups, policy, kernel::wall());
+        SummaryProvider::of_machine(peers, machine)
+    }
+
+    fn of_machine(peers: Peers, machine: MachineStats) -> Self {
         SummaryProvider(Rc::new(ProviderState {
             peers,
             machine: Arc::new(machine),
             machine_io: BoundedIo::default(),
             disk_io: BoundedIo::default(),
             rates: RefCell::default(),
+            layers: LayerCache::default(),
+            description: MachineDescription::read(Path::new("/")),
+            cadvisor: Mutex::default(),
             last: Mutex::new(None),
         }))
     }
@@ -177,12 +210,26 @@ impl SummaryProvider {
     }
 
     async fn summarize(&self, scope: SummaryScope) -> Result<StatsSummary, SummaryError> {
-        let inputs = self.ask(scope).await?;
-        let (node, seen) = self.see(scope, &inputs).await?;
+        let listed = self.0.peers.runtime.pods().await;
+        let listed = listed.map_err(SummaryError::Runtime)?;
+        let detail = match scope {
+            SummaryScope::CpuAndMemory => GroupDetail::CpuAndMemory,
+            SummaryScope::Everything => GroupDetail::Summary,
+        };
+        let groups = match self.0.peers.source {
+            StatsSource::Groups => self.groups(&listed, detail, self.pod_prefixes()).await?,
+            StatsSource::Runtime => Vec::new(),
+        };
+        let ids = listed.values().flat_map(RuntimePod::ids).collect();
+        let index = GroupIndex::new(&groups, &ids);
+        let measured = self.measured(&listed, &index, scope).await?;
+        let inputs = self.ask(scope, measured).await?;
+        let (node, seen) = self.see(scope, &listed, &inputs).await?;
         let root = seen.root.clone().unwrap_or_default();
         let facts = SummaryInput {
-            listed: &inputs.listed,
+            listed: &listed,
             measured: &inputs.measured,
+            groups: &index,
             pods: &inputs.pods,
             volumes: &inputs.volumes,
             disks: &seen.disks,
@@ -192,16 +239,16 @@ impl SummaryProvider {
         let mut rates = self.0.rates.borrow_mut();
         let pods = pod_summary::stats(&facts, scope, &mut rates);
         let node = self.node(node, scope, &inputs.file_systems, &seen, &mut rates);
-        forget_gone(&mut rates, &inputs.listed);
+        forget_gone(&mut rates, &ids, &groups);
         Ok(StatsSummary { node, pods })
     }
 
-    async fn ask(&self, scope: SummaryScope) -> Result<SummaryInputs, SummaryError> {
-        let runtime = &self.0.peers.runtime;
-        let of_runtime = futures_util::future::try_join(runtime.pods(), runtime.measured());
-        let (listed, measured) = of_runtime.await.map_err(SummaryError::Runtime)?;
+    async fn ask(
+        &self,
+        scope: SummaryScope,
+        measured: RuntimeMeasurements,
+    ) -> Result<SummaryInputs, SummaryError> {
         let mut inputs = SummaryInputs {
-            listed,
             measured,
             pods: BTreeMap::new(),
             volumes: BTreeMap::new(),
@@ -210,7 +257,7 @@ impl SummaryProvider {
         if scope == SummaryScope::Everything {
             let known = futures_util::future::try_join(self.pods(), self.volumes());
             (inputs.pods, inputs.volumes) = known.await.map_err(SummaryError::Silent)?;
-            match runtime.file_systems().await {
+            match self.0.peers.runtime.file_systems().await {
                 Ok(file_systems) => inputs.file_systems = file_systems,
                 // The rest of the summary is still of use.
                 Err(error) => {
@@ -237,6 +284,7 @@ impl SummaryProvider {
     async fn see(
         &self,
         scope: SummaryScope,
+        listed: &BTreeMap<PodUid, RuntimePod>,
         told: &SummaryInputs,
     ) -> Result<(NodeFigures, DiskStats), SummaryError> {
         let (machine, at) = (self.0.machine.clone(), kernel::wall());
@@ -246,7 +294,7 @@ impl SummaryProvider {
             .machine_io
             .run(move || machine.read(scope, at, driver));
         let (figures, seen) =
-            futures_util::future::join(figures, self.see_disks(scope, told)).await;
+            futures_util::future::join(figures, self.see_disks(scope, listed, told)).await;
         Ok((figures.map_err(SummaryError::Machine)?, seen))
     }
 
@@ -259,7 +307,12 @@ impl SummaryProvider {
         reported.or(configured).unwrap_or(CgroupDriver::Cgroupfs)
     }
 
-    async fn see_disks(&self, scope: SummaryScope, told: &SummaryInputs) -> DiskStats {
+    async fn see_disks(
+        &self,
+        scope: SummaryScope,
+        listed: &BTreeMap<PodUid, RuntimePod>,
+        told: &SummaryInputs,
+    ) -> DiskStats {
         if scope == SummaryScope::CpuAndMemory {
             return DiskStats::default();
         }
@@ -268,8 +321,7 @@ impl SummaryProvider {
             root_dir: node.root_dir.clone(),
             pod_logs_dir: node.pod_logs_dir.clone(),
             mountpoints: mountpoints(told),
-            pods: told
-                .listed
+            pods: listed
                 .values()
                 .map(|pod| (pod.uid.clone(), pod.namespace.clone(), pod.name.clone()))
                 .collect(),
@@ -281,70 +333,6 @@ impl SummaryProvider {
             DiskStats::default()
         })
     }
-
-    fn node(
-        &self,
-        figures: NodeFigures,
-        scope: SummaryScope,
-        file_systems: &FileSystems,
-        seen: &DiskStats,
-        rates: &mut CpuRates,
-    ) -> NodeStats {
-        let mut node = NodeStats {
-            node_name: self.0.peers.rules.node.node_name.clone(),
-            system_containers: figures.system,
-            start_time: figures.started,
-            cpu: figures.cpu,
-            memory: figures.memory,
-            network: figures.network,
-            rlimit: figures.rlimit,
-            swap: figures.swap,
-            ..NodeStats::default()
-        };
-        if let Some(cpu) = &mut node.cpu {
-            rates.rate("", cpu);
-        }
-        for system in &mut node.system_containers {
-            if let Some(cpu) = &mut system.cpu {
-                rates.rate(&system.name, cpu);
-            }
-        }
-        if scope == SummaryScope::Everything {
-            let layer = |layer: &WritableLayer| FsStats {
-                time: layer.used.time,
-                used_bytes: layer.used.used_bytes,
-                inodes_used: layer.used.inodes_used,
-                ..seen
-                    .file_systems
-                    .get(&layer.mountpoint)
-                    .cloned()
-                    .unwrap_or_default()
-            };
-            let image_fs = file_systems.images.as_ref().map(layer);
-            let container_fs = file_systems.containers.as_ref().map(layer);
-            node.fs.clone_from(&seen.root);
-            node.runtime = Some(RuntimeStats {
-                container_fs: container_fs.or_else(|| image_fs.clone()),
-                image_fs,
-            });
-        }
-        node
-    }
-}
-
-/// The parts of a summary that `only_cpu_and_memory=true` leaves.
-fn lessened(summary: &StatsSummary) -> StatsSummary {
-    let mut summary = summary.clone();
-    let node = &mut summary.node;
-    (node.network, node.fs, node.runtime, node.rlimit) = (None, None, None, None);
-    for pod in &mut summary.pods {
-        (pod.network, pod.io, pod.processes) = (None, None, None);
-        (pod.ephemeral_storage, pod.volumes) = (None, Vec::new());
-        for container in &mut pod.containers {
-            (container.rootfs, container.logs, container.io) = (None, None, None);
-        }
-    }
-    summary
 }
 
 fn mountpoints(told: &SummaryInputs) -> BTreeSet<String> {
@@ -367,16 +355,12 @@ fn mountpoints(told: &SummaryInputs) -> BTreeSet<String> {
     points.filter(|point| !point.is_empty()).collect()
 }
 
-/// Drops the CPU counters of containers that are gone; those of the node and its groups stay.
-fn forget_gone(rates: &mut CpuRates, listed: &BTreeMap<PodUid, RuntimePod>) {
-    let ids: BTreeSet<&str> = listed
-        .values()
-        .flat_map(|pod| {
-            let containers = pod.containers.iter().map(|c| c.id.as_str());
-            containers.chain(pod.sandboxes.iter().map(|s| s.id.as_str()))
-        })
-        .collect();
-    rates.keep(|whose| host::cgroup_stats::NAMES.contains(&whose) || ids.contains(whose));
+/// Drops the CPU counters of containers and groups that are gone; those of the node and the system stay.
+fn forget_gone(rates: &mut CpuRates, ids: &BTreeSet<&str>, groups: &[GroupStats]) {
+    let groups: BTreeSet<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+    rates.keep(|whose| {
+        host::stats::NAMES.contains(&whose) || ids.contains(whose) || groups.contains(whose)
+    });
 }
 
 fn claimed(

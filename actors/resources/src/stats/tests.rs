@@ -33,6 +33,7 @@ async fn running() -> (TestNode, SummaryProvider) {
         volumes: node.node.volumes.clone(),
         rules: node.rules.clone(),
         groups: SystemGroups::default(),
+        source: StatsSource::Groups,
     });
     (node, summaries)
 }

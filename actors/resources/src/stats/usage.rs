@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clients::runtime::FileSystems;
-use host::cgroup_stats::CgroupStats;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::AskError;
 use logic_api::pod::PodView;
@@ -22,8 +21,9 @@ use logic_resources::cgroups::{Hierarchy, pod_cgroup};
 use logic_resources::eviction::{
     self as decide, EvictionPolicy, FsDevices, FsLayout, PodUsage, StorageLimitPolicy,
 };
+use logic_resources::group_stats::GroupDetail;
 use logic_resources::summary::{
-    FsStats, MemoryStats, NodeStats, PodReference, PodStats, RuntimeStats, SummaryScope,
+    FsStats, MemoryStats, NodeStats, PodReference, PodStats, RuntimeStats, SummaryScope, groups,
 };
 use logic_resources::thresholds::{
     Observations, PressureCondition, Reclaim, Signal, Threshold, thresholds_met,
@@ -175,7 +175,7 @@ impl UsageSampler {
     /// The cgroup whose memory a signal is about; none where pods have no cgroup of their own, or of another signal.
     pub fn memory_group(&self, signal: Signal) -> Option<(Hierarchy, String)> {
         let provider = &self.0.summaries;
-        let hierarchy = provider.0.machine.hierarchy.clone()?;
+        let hierarchy = provider.0.machine.groups.as_ref()?.hierarchy.clone();
         match signal {
             Signal::MemoryAvailable => Some((hierarchy, String::new())),
             Signal::AllocatableMemoryAvailable => {
@@ -334,15 +334,17 @@ impl UsageSampler {
     async fn memory_by_cgroups(&self, pods: &[Arc<Pod>]) -> BTreeMap<String, PodStats> {
         let provider = &self.0.summaries;
         let policy = provider.0.peers.rules.node.cgroups.as_ref();
-        let (Some(policy), Some(hierarchy)) = (policy, provider.0.machine.hierarchy.clone()) else {
+        let (Some(policy), Some(reader)) = (policy, provider.0.machine.groups.clone()) else {
             return BTreeMap::new();
         };
         let driver = provider.cgroup_driver();
         let group = |pod: &Arc<Pod>| Some((pod.uid(), pod_cgroup(pod, policy)?.path(driver)));
         let groups: Vec<(PodUid, String)> = pods.iter().filter_map(group).collect();
+        let at = kernel::wall();
         let read = move || {
             let stats = |(uid, group): (PodUid, String)| {
-                let memory = CgroupStats::read(&hierarchy, &group).memory?;
+                let group = reader.read(&group, GroupDetail::CpuAndMemory, at)?;
+                let memory = group.memory.is_some().then(|| groups::memory(&group))?;
                 let pod_ref = PodReference {
                     uid: uid.to_string(),
                     ..PodReference::default()
@@ -366,6 +368,7 @@ impl UsageSampler {
     fn forget_summary(&self) {
         if let Ok(mut last) = self.0.summaries.0.last.try_lock() {
             last.take();
+            self.0.summaries.0.layers.expire();
         }
     }
 }
@@ -385,7 +388,7 @@ impl Places {
 
 fn memory_figures(node: &NodeStats) -> MemoryFigures {
     let pods = node.system_containers.iter();
-    let pods = pods.filter(|container| container.name == host::cgroup_stats::PODS);
+    let pods = pods.filter(|container| container.name == host::stats::PODS);
     let of_pods = pods.filter_map(|pods| {
         let memory = pods.memory.clone()?;
         Some((Signal::AllocatableMemoryAvailable, memory))

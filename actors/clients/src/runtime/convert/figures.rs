@@ -15,8 +15,10 @@ pub(in crate::runtime) fn sandboxes(stats: Vec<cri::PodSandboxStats>) -> Runtime
     RuntimeMeasurements::Sandboxes(stats.into_iter().filter_map(sandbox).collect())
 }
 
-pub(in crate::runtime) fn containers(stats: Vec<cri::ContainerStats>) -> RuntimeMeasurements {
-    RuntimeMeasurements::Containers(stats.into_iter().filter_map(container).collect())
+pub(in crate::runtime) fn containers(
+    stats: Vec<cri::ContainerStats>,
+) -> Vec<RuntimeContainerStats> {
+    stats.into_iter().filter_map(container).collect()
 }
 
 /// None for stats without a sandbox id, which belong to no known pod.

@@ -3,6 +3,7 @@
 //! This page holds the types: k8s.io/kubelet/pkg/apis/stats/v1alpha1 (1.36). [`pods`] combines the stats of pods from
 //! the runtime, the disk and the storage plugins; [`rates`] computes the rate of a counter.
 
+pub mod groups;
 pub mod pods;
 pub mod rates;
 mod storage;

@@ -1,5 +1,5 @@
-//! The pods' part of the summary, from the runtime's lists and stats. Mirrors pkg/kubelet/stats/cri_stats_provider.go
-//! (1.36) without cAdvisor.
+//! The pods' part of the summary, from the runtime's lists and stats and from the pods' cgroups. Mirrors
+//! pkg/kubelet/stats/cri_stats_provider.go (1.36): where a container has a group on this machine, that one counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use super::rates::CpuRates;
 use super::storage::{self, plus};
 use super::{
     ContainerStats, CpuStats, FsStats, IoStats, MemoryStats, NetworkStats, PodReference, PodStats,
-    ProcessStats, SummaryScope, SwapStats,
+    ProcessStats, SummaryScope, SwapStats, groups,
 };
+use crate::group_stats::{GroupIndex, GroupStats};
 
 /// CRI's stats of one container.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,7 +55,8 @@ pub struct RuntimeSandboxStats {
 pub enum RuntimeMeasurements {
     /// It knows its sandboxes.
     Sandboxes(Vec<RuntimeSandboxStats>),
-    /// It knows only containers: a pod takes what they take together.
+    /// It knows only containers, or their groups say the rest: a pod takes what its group says, else what its
+    /// containers take together.
     Containers(Vec<RuntimeContainerStats>),
 }
 
@@ -83,6 +85,8 @@ pub struct PodDiskUsage {
 pub struct SummaryInput<'a> {
     pub listed: &'a BTreeMap<PodUid, RuntimePod>,
     pub measured: &'a RuntimeMeasurements,
+    /// The pods' cgroups on this machine.
+    pub groups: &'a GroupIndex<'a>,
     /// By UID, as they are desired.
     pub pods: &'a BTreeMap<PodUid, Arc<Pod>>,
     pub volumes: &'a BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>,
@@ -97,45 +101,14 @@ pub struct SummaryInput<'a> {
 pub fn stats(facts: &SummaryInput<'_>, scope: SummaryScope, rates: &mut CpuRates) -> Vec<PodStats> {
     let shown = shown(facts.listed);
     let containers = running(facts.listed);
-    let mut pods = BTreeMap::new();
-    match facts.measured {
-        RuntimeMeasurements::Sandboxes(sandboxes) => {
-            for figures in sandboxes {
-                if let Some((pod, sandbox)) = shown.get(&figures.id) {
-                    let mut stats = empty_stats(pod, sandbox);
-                    whole(&mut stats, figures, scope, rates);
-                    for figures in &figures.containers {
-                        if let Some((_, container)) = containers.get(&figures.id) {
-                            let container = one(facts, (pod, container), figures, scope, rates);
-                            stats.containers.push(container);
-                        }
-                    }
-                    add_swap(&mut stats);
-                    pods.insert(&figures.id, stats);
-                }
-            }
+    let mut pods = match facts.measured {
+        RuntimeMeasurements::Sandboxes(all) => {
+            of_sandboxes(facts, all, (&shown, &containers), (scope, rates))
         }
         RuntimeMeasurements::Containers(all) => {
-            for figures in all {
-                let Some((pod, container)) = containers.get(&figures.id) else {
-                    continue;
-                };
-                let Some((_, sandbox)) = shown.get(&container.sandbox) else {
-                    continue;
-                };
-                let stats = pods
-                    .entry(&sandbox.id)
-                    .or_insert_with(|| empty_stats(pod, sandbox));
-                let container = one(facts, (pod, container), figures, scope, rates);
-                add_to_pod(stats, &container);
-                stats.containers.push(container);
-            }
-            for stats in pods.values_mut() {
-                add_swap(stats);
-            }
+            of_containers(facts, all, (&shown, &containers), (scope, rates))
         }
-    }
-    let mut pods: Vec<PodStats> = pods.into_values().collect();
+    };
     for stats in &mut pods {
         stats.containers.sort_by(|a, b| a.name.cmp(&b.name));
         if scope == SummaryScope::Everything {
@@ -147,10 +120,104 @@ pub fn stats(facts: &SummaryInput<'_>, scope: SummaryScope, rates: &mut CpuRates
     pods
 }
 
+/// Every pod as the runtime has measured it.
+fn of_sandboxes(
+    facts: &SummaryInput<'_>,
+    all: &[RuntimeSandboxStats],
+    (shown, containers): (&Shown<'_>, &Running<'_>),
+    (scope, rates): (SummaryScope, &mut CpuRates),
+) -> Vec<PodStats> {
+    let mut pods = BTreeMap::new();
+    for figures in all {
+        if let Some((pod, sandbox)) = shown.get(&figures.id) {
+            let mut stats = empty_stats(pod, sandbox);
+            whole(&mut stats, figures, scope, rates);
+            for figures in &figures.containers {
+                if let Some((_, container)) = containers.get(&figures.id) {
+                    let found = (Some(figures), None);
+                    let container = one(facts, (pod, container), found, scope, rates);
+                    stats.containers.push(container);
+                }
+            }
+            add_swap(&mut stats);
+            pods.insert(&figures.id, stats);
+        }
+    }
+    pods.into_values().collect()
+}
+
+/// Every pod by its containers, each as its group says, else as the runtime has measured it.
+fn of_containers(
+    facts: &SummaryInput<'_>,
+    all: &[RuntimeContainerStats],
+    (shown, containers): (&Shown<'_>, &Running<'_>),
+    (scope, rates): (SummaryScope, &mut CpuRates),
+) -> Vec<PodStats> {
+    let measured: BTreeMap<&ContainerId, &RuntimeContainerStats> =
+        all.iter().map(|figures| (&figures.id, figures)).collect();
+    let mut pods = BTreeMap::new();
+    for (id, (pod, container)) in containers {
+        let group = facts.groups.container(id.as_str());
+        let found = (measured.get(id).copied(), group);
+        let Some((_, sandbox)) = shown.get(&container.sandbox) else {
+            continue;
+        };
+        if found.0.is_none() && found.1.is_none() {
+            continue;
+        }
+        let stats = pods
+            .entry(&sandbox.id)
+            .or_insert_with(|| empty_stats(pod, sandbox));
+        let container = one(facts, (pod, container), found, scope, rates);
+        add_to_pod(stats, &container);
+        if let Some(group) = group.filter(|_| scope == SummaryScope::Everything) {
+            add_processes(stats, group);
+        }
+        stats.containers.push(container);
+    }
+    for (sandbox, stats) in &mut pods {
+        let uid = PodUid::from(stats.pod_ref.uid.as_str());
+        match facts.groups.pod(&uid) {
+            Some(group) => by_group(stats, group, scope, rates),
+            None => add_swap(stats),
+        }
+        let sandbox = facts.groups.container(sandbox.as_str());
+        let network = sandbox.and_then(|group| Some((group.network.as_ref()?, group.at)));
+        if let Some((interfaces, at)) = network.filter(|_| scope == SummaryScope::Everything) {
+            stats.network = Some(groups::network(interfaces, at));
+        }
+    }
+    pods.into_values().collect()
+}
+
+/// What the pod's own group says, in place of the sum of its containers.
+fn by_group(stats: &mut PodStats, group: &GroupStats, scope: SummaryScope, rates: &mut CpuRates) {
+    stats.cpu = Some(rated(group, rates));
+    stats.memory = Some(groups::memory(group));
+    stats.swap = groups::swap(group);
+    if scope == SummaryScope::Everything {
+        stats.io = groups::io(group);
+    }
+}
+
+/// A group's CPU usage with its rate; upstream says zero until there is one.
+fn rated(group: &GroupStats, rates: &mut CpuRates) -> CpuStats {
+    let mut cpu = groups::cpu(group);
+    rates.rate(&group.name, &mut cpu);
+    cpu.usage_nano_cores.get_or_insert(0);
+    cpu
+}
+
+fn add_processes(stats: &mut PodStats, group: &GroupStats) {
+    let sum = stats.processes.get_or_insert_default();
+    sum.process_count = plus(sum.process_count, Some(group.tasks.processes));
+}
+
+type Shown<'a> = BTreeMap<SandboxId, (&'a RuntimePod, &'a RuntimeSandbox)>;
+type Running<'a> = BTreeMap<ContainerId, (&'a RuntimePod, &'a RuntimeContainer)>;
+
 /// The sandboxes that count: of pods of one name the ready ones, and the newest where none is.
-fn shown(
-    listed: &BTreeMap<PodUid, RuntimePod>,
-) -> BTreeMap<SandboxId, (&RuntimePod, &RuntimeSandbox)> {
+fn shown(listed: &BTreeMap<PodUid, RuntimePod>) -> Shown<'_> {
     let mut named: BTreeMap<(&str, &str), Vec<(&RuntimePod, &RuntimeSandbox)>> = BTreeMap::new();
     for pod in listed.values() {
         let same = named.entry((&pod.namespace, &pod.name)).or_default();
@@ -170,9 +237,7 @@ fn shown(
     shown
 }
 
-fn running(
-    listed: &BTreeMap<PodUid, RuntimePod>,
-) -> BTreeMap<ContainerId, (&RuntimePod, &RuntimeContainer)> {
+fn running(listed: &BTreeMap<PodUid, RuntimePod>) -> Running<'_> {
     let all = listed
         .values()
         .flat_map(|pod| pod.containers.iter().map(move |c| (pod, c)));
@@ -214,31 +279,41 @@ fn whole(
     }
 }
 
+/// A container by what the runtime has measured, and what its group says in place of that.
 fn one(
     facts: &SummaryInput<'_>,
     (pod, container): (&RuntimePod, &RuntimeContainer),
-    figures: &RuntimeContainerStats,
+    (figures, group): (Option<&RuntimeContainerStats>, Option<&GroupStats>),
     scope: SummaryScope,
     rates: &mut CpuRates,
 ) -> ContainerStats {
+    let figures = figures.cloned().unwrap_or_default();
     let mut stats = ContainerStats {
         name: container.name.clone(),
         start_time: container.created_at,
-        cpu: figures.cpu.clone(),
-        memory: figures.memory.clone(),
-        swap: figures.swap.clone(),
+        cpu: figures.cpu,
+        memory: figures.memory,
+        swap: figures.swap,
+        io: figures.io,
         ..ContainerStats::default()
     };
-    if let Some(cpu) = &mut stats.cpu {
-        rates.rate(figures.id.as_str(), cpu);
+    if let Some(group) = group {
+        stats.cpu = Some(rated(group, rates));
+        stats.memory = Some(groups::memory(group));
+        stats.swap = groups::swap(group).or(stats.swap);
+        stats.io = groups::io(group).or(stats.io);
+    } else if let Some(cpu) = &mut stats.cpu {
+        rates.rate(container.id.as_str(), cpu);
     }
-    if scope == SummaryScope::Everything {
-        stats.io.clone_from(&figures.io);
-        stats.rootfs = figures.layer.as_ref().map(|layer| layer_of(facts, layer));
-        let disk = facts.disks.get(&pod.uid);
-        let logs = disk.and_then(|disk| disk.container_logs.get(&container.name));
-        stats.logs = logs.map(|amount| storage::logs(*amount, facts.root));
+    if scope == SummaryScope::CpuAndMemory {
+        stats.io = None;
+        return stats;
     }
+    let layer = figures.layer.as_ref();
+    stats.rootfs = layer.map(|layer| layer_of(facts, layer));
+    let disk = facts.disks.get(&pod.uid);
+    let logs = disk.and_then(|disk| disk.container_logs.get(&container.name));
+    stats.logs = logs.map(|amount| storage::logs(*amount, facts.root));
     stats
 }
 

@@ -1,6 +1,8 @@
 //! Pods in the summary: tables for upstream's cases.
 
-use std::collections::BTreeMap;
+mod groups;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -19,6 +21,7 @@ use super::pods::{
 };
 use super::rates::CpuRates;
 use super::*;
+use crate::group_stats::{GroupIndex, GroupStats};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).unwrap()
@@ -101,6 +104,7 @@ fn figures(id: &str, nanoseconds: u64, bytes: u64) -> RuntimeContainerStats {
 struct Case {
     listed: BTreeMap<PodUid, RuntimePod>,
     measured: RuntimeMeasurements,
+    groups: Vec<GroupStats>,
     pods: BTreeMap<PodUid, Arc<Pod>>,
     volumes: BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>,
     disks: BTreeMap<PodUid, PodDiskUsage>,
@@ -113,6 +117,7 @@ impl Case {
         Case {
             listed: pods.into_iter().map(|pod| (pod.uid.clone(), pod)).collect(),
             measured,
+            groups: Vec::new(),
             pods: BTreeMap::new(),
             volumes: BTreeMap::new(),
             disks: BTreeMap::new(),
@@ -130,9 +135,12 @@ impl Case {
     }
 
     fn stats(&self, scope: SummaryScope, rates: &mut CpuRates) -> Vec<PodStats> {
+        let ids: BTreeSet<&str> = self.listed.values().flat_map(RuntimePod::ids).collect();
+        let groups = GroupIndex::new(&self.groups, &ids);
         let facts = SummaryInput {
             listed: &self.listed,
             measured: &self.measured,
+            groups: &groups,
             pods: &self.pods,
             volumes: &self.volumes,
             disks: &self.disks,
