@@ -15,6 +15,7 @@ mod suite {
     mod csi_driver;
     mod fake_proofs;
     mod full;
+    mod garbage;
     mod hostile;
     mod images_real;
     mod metrics;

@@ -7,9 +7,11 @@
 pub mod block_devices;
 pub mod cgroups;
 pub mod cpus;
+pub mod disk_space;
 pub mod group_stats;
 pub mod huge_pages;
 pub mod identity;
+pub mod kmsg;
 pub mod machine;
 pub mod meminfo;
 pub mod memory_events;

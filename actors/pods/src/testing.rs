@@ -24,6 +24,7 @@ use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_pods::images::credentials::docker::DockerConfigDirs;
 use logic_resources::cgroups::CgroupDriver;
+use logic_resources::container_gc::ContainerGcPolicy;
 use logic_resources::node::{
     LocalStorage, MachineFacts, NodeFacts, PodLevelResize, PodLimit, Support,
 };
@@ -340,6 +341,7 @@ fn config(folder: &Path, cpus: u32) -> PodWorkerConfig {
         policy: logic_pods::pod_actions::PodActionPolicy::default(),
         facts: Arc::new(facts(cpus)),
         container_gc_period: Duration::from_secs(60),
+        container_gc: ContainerGcPolicy::default(),
         node: NodePolicy {
             node_name: "node".to_owned(),
             root_dir: folder.join("root"),

@@ -1,11 +1,14 @@
-//! Spawns the resources' area: the container manager, eviction, and the graceful node shutdown.
+//! Spawns the resources' area: the container manager, garbage collection, eviction, and the graceful node shutdown.
 
 use cluster::node::NodeResync;
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic_resources::eviction::EvictionPolicy;
 
+use crate::container_gc::{self, ContainerGc, ContainerGcConfig};
 use crate::container_manager::{self, ContainerManager, ContainerManagerConfig};
-use crate::eviction::{self, EvictionManager};
+use crate::eviction::{self, Collectors, EvictionManager, Reclaimer};
+use crate::image_gc::{self, ImageGc, ImageGcConfig};
+use crate::oom::{self, OomConfig, OomWatcher};
 use crate::shutdown::{self, ShutdownManager};
 use crate::stats::SummaryProvider;
 use crate::stats::usage::UsageSampler;
@@ -16,6 +19,9 @@ pub struct ResourceSettings {
     /// The name that the node has in the API.
     pub node_name: String,
     pub containers: ContainerManagerConfig,
+    pub container_gc: ContainerGcConfig,
+    pub image_gc: ImageGcConfig,
+    pub oom: OomConfig,
     pub eviction: EvictionPolicy,
     /// Without groups of pods there is no shutdown manager, as upstream.
     pub shutdown: shutdown::Policy,
@@ -26,6 +32,8 @@ pub struct ResourceSettings {
 pub struct ResourcePeers {
     pub summaries: SummaryProvider,
     pub containers: container_manager::Peers,
+    pub container_gc: container_gc::Peers,
+    pub image_gc: image_gc::Peers,
     pub eviction: eviction::Peers,
     pub shutdown: shutdown::Peers,
 }
@@ -50,11 +58,35 @@ pub fn spawn(
     group.spawn(spec, port, move || {
         ContainerManager::new(config.clone(), container_peers.clone())
     });
+    // The eviction manager asks both collectors, so they are started before.
+    let (dead_containers, port) = mailbox(container_gc::MAILBOX);
+    let (config, gc_peers) = (settings.container_gc, peers.container_gc);
+    group.spawn(ChildSpec::permanent("container-gc"), port, move || {
+        ContainerGc::new(config.clone(), gc_peers.clone())
+    });
+    let (unused_images, port) = mailbox(image_gc::MAILBOX);
+    let (config, gc_peers) = (settings.image_gc, peers.image_gc);
+    group.spawn(ChildSpec::permanent("image-gc"), port, move || {
+        ImageGc::new(config.clone(), gc_peers.clone())
+    });
+    let (_, port) = mailbox(oom::MAILBOX);
+    let (config, recorder) = (settings.oom, peers.eviction.recorder.clone());
+    group.spawn(ChildSpec::permanent("oom-watcher"), port, move || {
+        OomWatcher::new(config.clone(), recorder.clone())
+    });
     let (addr, port) = mailbox(eviction::MAILBOX);
     reporters.push(Recipient::new(addr, |NodeResync| eviction::Msg::Resync));
     let sampler = UsageSampler::new(peers.summaries);
     let (policy, name) = (settings.eviction, settings.node_name);
-    let eviction_peers = peers.eviction;
+    let delete_containers = |reply| container_gc::Msg::DeleteAllUnused { reply };
+    let delete_images = |reply| image_gc::Msg::DeleteUnused { reply };
+    let eviction_peers = eviction::Peers {
+        collectors: Collectors {
+            images: Some(Reclaimer::new(unused_images, delete_images)),
+            containers: Some(Reclaimer::new(dead_containers, delete_containers)),
+        },
+        ..peers.eviction
+    };
     group.spawn(ChildSpec::permanent("eviction"), port, move || {
         let peers = eviction_peers.clone();
         EvictionManager::new(policy.clone(), sampler.clone(), peers, name.clone())

@@ -2,9 +2,12 @@
 //! folder an actor; `area` spawns them.
 
 pub mod area;
+pub mod container_gc;
 pub mod container_manager;
 pub mod eviction;
+pub mod image_gc;
 pub mod node_health;
+pub mod oom;
 pub mod pod_resources;
 pub mod shutdown;
 pub mod stats;

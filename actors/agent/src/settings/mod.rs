@@ -5,6 +5,7 @@ mod backoff;
 mod containers;
 mod enforcement;
 mod eviction;
+mod garbage;
 mod https;
 mod node;
 mod plugins;
@@ -70,6 +71,8 @@ pub struct AgentSettings {
     /// None for a standalone node.
     pub cluster: Option<ClusterSettings>,
     pub shutdown: resources::shutdown::Policy,
+    pub image_gc: resources::image_gc::ImageGcConfig,
+    pub oom: resources::oom::OomConfig,
     /// Bytes of the machine's swap.
     swap: u64,
     /// The socket's path.
@@ -108,6 +111,8 @@ impl AgentSettings {
             pulls: pulls(&config),
             sources,
             eviction: eviction::policy(&config),
+            image_gc: garbage::images(&config, &folder),
+            oom: garbage::oom(&config, &folder),
             folder,
             healthz: address(&kubelet.healthz_bind_address, kubelet.healthz_port),
             read_only: address(&kubelet.address, kubelet.read_only_port),
@@ -153,6 +158,7 @@ impl AgentSettings {
             node: self.node.clone(),
             facts: self.facts.clone(),
             container_gc_period: self.config.flags.container_gc_period.as_std(),
+            container_gc: garbage::policy(&self.config),
         })
     }
 
@@ -204,6 +210,9 @@ impl AgentSettings {
         ResourceSettings {
             node_name: self.config.node_name.clone(),
             containers: self.containers.clone(),
+            container_gc: garbage::containers(&self.config, &self.node),
+            image_gc: self.image_gc.clone(),
+            oom: self.oom.clone(),
             eviction: self.eviction.clone(),
             shutdown: self.shutdown.clone(),
         }

@@ -27,7 +27,7 @@ use pods::runtime::pleg;
 use pods::{hosts, images, pod_manager};
 use resources::area::ResourcePeers;
 use resources::stats::{self, SummaryProvider};
-use resources::{container_manager, eviction, shutdown};
+use resources::{container_gc, container_manager, eviction, image_gc, shutdown};
 use state::area::StatePeers;
 use state::checkpoints;
 use state::events::{self, Recorder};
@@ -311,6 +311,16 @@ fn resources(
             cgroups: containers.cgroups,
             pod_manager: node.pod_manager.clone(),
             node: cluster.map(ClusterWiring::unenforced),
+            recorder: node.recorder.clone(),
+        },
+        container_gc: container_gc::Peers {
+            runtime: summaries.runtime().clone(),
+            pod_manager: node.pod_manager.clone(),
+            recorder: node.recorder.clone(),
+        },
+        image_gc: image_gc::Peers {
+            runtime: summaries.runtime().clone(),
+            images: node.images.clone(),
             recorder: node.recorder.clone(),
         },
         summaries,

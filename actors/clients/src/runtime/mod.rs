@@ -6,6 +6,7 @@
 //!
 //! Deadlines are upstream's: staging/src/k8s.io/cri-client/pkg/remote_runtime.go (1.36).
 
+mod collect;
 mod convert;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
@@ -36,6 +37,7 @@ use thiserror::Error;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
+pub use self::collect::ContainerImage;
 use self::features::ReportedFeatures;
 pub use self::fetch::RuntimeEvents;
 pub use self::live::{ExecOutput, Handlers};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use logic_resources::container_gc::ContainerGcPolicy;
 use logic_resources::node::NodeFacts;
 use logic_resources::node_policy::NodePolicy;
 
@@ -17,4 +18,6 @@ pub struct PodWorkerConfig {
     pub facts: Arc<NodeFacts>,
     /// How long the dead containers of a static pod that is gone are kept: if its manifest comes back, its restarts go on.
     pub container_gc_period: Duration,
+    /// How many dead containers are kept.
+    pub container_gc: ContainerGcPolicy,
 }

@@ -1,14 +1,12 @@
-//! Which dead instances of a running pod may be removed.
+//! Which dead instances of a running pod its worker may remove.
 //!
-//! Upstream's defaults (kuberuntime_gc.go, `maximum-dead-containers-per-container=1`, 1.36): the newest
-//! dead instance of each container stays, for its logs and its last state; so does the newest sandbox.
+//! Upstream's policy (kuberuntime_gc.go, 1.36): the newest dead instances of each container stay, for their logs and the last
+//! state, as many as `--maximum-dead-containers-per-container` says; so does the newest sandbox. What concerns the whole
+//! node is in `crate::container_gc`.
 
 use std::collections::BTreeMap;
 
 use logic_api::types::{ContainerInstance, ContainerState, RuntimePod, SandboxId, SandboxState};
-
-/// Dead instances kept of each container.
-const MAX_DEAD_PER_CONTAINER: usize = 1;
 
 /// Dead containers and sandboxes that may be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,15 +23,18 @@ impl Garbage {
     }
 }
 
-/// Finds what may be removed, older instances first to last as `runtime` orders them.
-pub fn garbage(runtime: &RuntimePod) -> Garbage {
+/// Finds what may be removed, older instances first to last as `runtime` orders them. `kept` is the number of dead instances
+/// that stay of each container (`ContainerGcPolicy::kept_by_worker`); the newest instance stays in any case.
+pub fn garbage(runtime: &RuntimePod, kept: Option<usize>) -> Garbage {
+    let most = kept.unwrap_or(usize::MAX);
     let mut dead: BTreeMap<&str, usize> = BTreeMap::new();
     let mut containers = Vec::new();
     for container in &runtime.containers {
         if container.state == ContainerState::Exited {
             let count = dead.entry(&container.name).or_default();
             *count += 1;
-            if *count > MAX_DEAD_PER_CONTAINER {
+            let newest = runtime.newest(&container.name).map(|newest| &newest.id);
+            if *count > most && newest != Some(&container.id) {
                 containers.push(container.instance());
             }
         }
@@ -108,7 +109,7 @@ mod tests {
             ..RuntimePod::default()
         };
         runtime.sort();
-        let found = garbage(&runtime);
+        let found = garbage(&runtime, Some(1));
         let removed: Vec<&str> = found
             .containers
             .iter()
@@ -178,7 +179,7 @@ mod tests {
                 ..RuntimePod::default()
             };
             runtime.sort();
-            let found = garbage(&runtime);
+            let found = garbage(&runtime, Some(1));
             let removed: Vec<_> = found
                 .containers
                 .iter()
@@ -201,6 +202,32 @@ mod tests {
             ..RuntimePod::default()
         };
         runtime.sort();
-        assert!(garbage(&runtime).is_empty());
+        assert!(garbage(&runtime, Some(1)).is_empty());
+    }
+
+    #[test]
+    fn as_many_stay_as_the_flag_says_and_always_the_newest_instance() {
+        use ContainerState::{Exited, Running};
+        let dead = |name, newest| {
+            let instance = |n: u32| container(name, n, if n == 3 { newest } else { Exited }, "s0");
+            (0..4).map(instance).collect::<Vec<_>>()
+        };
+        let mut runtime = RuntimePod {
+            sandboxes: vec![sandbox("s0", 0, SandboxState::Ready)],
+            containers: [dead("a", Running), dead("b", Exited)].concat(),
+            ..RuntimePod::default()
+        };
+        runtime.sort();
+        let cases: [(Option<usize>, &[&str]); 4] = [
+            (Some(0), &["a2", "a1", "a0", "b2", "b1", "b0"]),
+            (Some(1), &["a1", "a0", "b2", "b1", "b0"]),
+            (Some(3), &["b0"]),
+            (None, &[]),
+        ];
+        for (kept, expected) in cases {
+            let found = garbage(&runtime, kept).containers;
+            let found: Vec<&str> = found.iter().map(|dead| dead.id.as_str()).collect();
+            assert_eq!(found, expected, "{kept:?}");
+        }
     }
 }

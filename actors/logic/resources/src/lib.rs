@@ -3,11 +3,14 @@
 //! eviction, stats).
 
 pub mod cgroups;
+pub mod container_gc;
 pub mod eviction;
 pub mod gc;
 pub mod group_stats;
+pub mod image_gc;
 pub mod node;
 pub mod node_policy;
+pub mod oom;
 pub mod qos;
 pub mod resources;
 pub mod summary;

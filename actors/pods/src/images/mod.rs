@@ -18,7 +18,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,8 +75,15 @@ pub enum Msg {
         answer: Result<RuntimeImage, String>,
         began: Instant,
     },
-    /// Goes on: the pulls that an earlier life began are recorded.
-    Adopted,
+    /// Goes on: the records on the disk are as they should be.
+    RecordsKept,
+    /// Forgets with what images were pulled that garbage collection has found gone or has removed.
+    Collected {
+        /// The ids and names of all images that are left.
+        present: BTreeSet<String>,
+        /// When the collection began: what was pulled since is not among them.
+        began: Timestamp,
+    },
     /// Answers with everything that is pulled, waits or backs off.
     List { reply: Reply<Snapshot> },
 }
@@ -143,7 +150,7 @@ impl Actor for ImageManager {
         let puller = self.puller.clone();
         ctx.run(async move {
             puller.adopt_existing().await;
-            Msg::Adopted
+            Msg::RecordsKept
         });
         Ok(())
     }
@@ -161,7 +168,8 @@ impl Actor for ImageManager {
                 answer,
                 began,
             } => self.pulled(*request, answer, began, ctx),
-            Msg::Adopted => {}
+            Msg::RecordsKept => {}
+            Msg::Collected { present, began } => self.collected(present, began, ctx),
             Msg::List { reply } => reply.send(self.snapshot()),
         }
         Ok(())
@@ -208,6 +216,14 @@ impl ImageManager {
             backoffs: BackoffTable::default(),
             failures: BTreeMap::new(),
         }
+    }
+
+    fn collected(&self, present: BTreeSet<String>, began: Timestamp, ctx: &mut Context<Msg>) {
+        let puller = self.puller.clone();
+        ctx.run(async move {
+            puller.prune(present, began).await;
+            Msg::RecordsKept
+        });
     }
 
     fn ensure(

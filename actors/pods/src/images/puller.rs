@@ -1,8 +1,10 @@
 //! The slow work of a request, beside the actor: inspecting the image, looking up credentials, pulling.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clients::runtime::{ImagePull, RuntimeClient, RuntimeError, RuntimeImage};
+use jiff::Timestamp;
 use kernel::Addr;
 use logic_api::text::image_reference::repository;
 use logic_pods::images::credentials::Credential;
@@ -255,6 +257,13 @@ impl ImagePuller {
                     .adopt_existing(name, image.reference.as_str())
                     .await;
             }
+        }
+    }
+
+    /// Removes the records of images that are gone, unless they were updated since `until`.
+    pub(super) async fn prune(&self, present: BTreeSet<String>, until: Timestamp) {
+        if let Some(Verification { pull_records, .. }) = &self.verification {
+            pull_records.prune(present, until).await;
         }
     }
 }

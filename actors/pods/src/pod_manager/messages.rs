@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kernel::Reply;
 use logic_api::types::{PodFailure, PodUid};
 use logic_pods::admission::NodeShutdown;
+use logic_resources::container_gc::Standings;
 use logic_resources::thresholds::Signal;
 use serde::Serialize;
 
@@ -81,6 +82,8 @@ pub enum PodQuery {
     Stuck { reply: Reply<Vec<String>> },
     /// The pods that hold resources: those of which something may still run.
     Active { reply: Reply<Vec<Arc<Pod>>> },
+    /// How far each pod is; none before every source has told its pods.
+    Standings { reply: Reply<Option<Standings>> },
     /// The worker of the pod of this UID, name or namespace/name.
     Worker {
         pod: String,
@@ -119,6 +122,11 @@ impl Msg {
     /// Asks for what is left of ended pods that the runtime does not remove.
     pub fn stuck(reply: Reply<Vec<String>>) -> Msg {
         Msg::Query(PodQuery::Stuck { reply })
+    }
+
+    /// Asks how far each pod is.
+    pub fn standings(reply: Reply<Option<Standings>>) -> Msg {
+        Msg::Query(PodQuery::Standings { reply })
     }
 
     /// Asks for the worker of the pod of this UID, name or namespace/name.

@@ -17,6 +17,7 @@ mod names;
 mod orphans;
 mod resize;
 mod sources;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -297,6 +298,7 @@ impl PodManager {
             PodQuery::All { reply } => reply.send(self.all()),
             PodQuery::Stuck { reply } => reply.send(self.stuck.values().cloned().collect()),
             PodQuery::Active { reply } => reply.send(self.workers.active()),
+            PodQuery::Standings { reply } => reply.send(self.standings()),
             PodQuery::Worker { pod, reply } => reply.send(self.find(&pod)),
         }
     }

@@ -41,6 +41,11 @@ impl UnmanagedPods {
         self.is_dead(uid) || self.kept_logs.contains_key(uid)
     }
 
+    /// The static pods that have ended and whose dead containers are kept a while.
+    pub(super) fn dead(&self) -> impl Iterator<Item = &PodUid> {
+        self.dead.keys()
+    }
+
     /// Whether it is a static pod that has ended, whose dead containers and logs are kept a while.
     pub(super) fn is_dead(&self, uid: &PodUid) -> bool {
         self.dead.contains_key(uid)

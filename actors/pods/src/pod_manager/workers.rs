@@ -19,6 +19,7 @@ use logic_api::types::{HistoryEvent, PodUid};
 use logic_pods::PodWorkerConfig;
 use logic_pods::admission::total_requests;
 use logic_pods::resize::ResizeRefusal;
+use logic_resources::container_gc::{PodStanding, Standings};
 use state::events::{EventType, InvolvedObject};
 use state::{status, user_namespaces};
 
@@ -201,6 +202,20 @@ impl PodWorkers {
         if let Some(worker) = self.list.borrow().get(uid) {
             worker.stopped.set(true);
         }
+    }
+
+    /// How far each pod is that has a worker.
+    pub(super) fn standings(&self) -> Standings {
+        let list = self.list.borrow();
+        let standing = |(uid, worker): (&PodUid, &WorkerHandle)| {
+            let is_left = worker.stopped.get() && !worker.goal.borrow().is_end();
+            let standing = match is_left {
+                true => PodStanding::Ended,
+                false => PodStanding::Active,
+            };
+            (uid.clone(), standing)
+        };
+        list.iter().map(standing).collect()
     }
 
     /// The pods that hold resources, with their allocated resources.

@@ -48,6 +48,7 @@ use state::area::StateAddrs;
 use state::events::Recorder;
 
 use self::checkpoint::PodCheckpoint;
+pub(crate) use self::executor::files::remove_log;
 pub use self::goal::{Lifecycle, PodGoal};
 use self::history::PodHistory;
 pub use self::history::{Explanation, HistoryLine};

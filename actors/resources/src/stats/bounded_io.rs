@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// Reading all pods of a full node takes some ten milliseconds.
-pub(super) const IO_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a read gave no result.
 #[derive(Debug, Error)]
@@ -33,7 +33,7 @@ impl BoundedIoError {
 
 /// Runs one blocking read at a time, in the blocking pool.
 #[derive(Debug)]
-pub(super) struct BoundedIo {
+pub(crate) struct BoundedIo {
     /// Held by the reading thread, however long it hangs.
     turn: Arc<Semaphore>,
     /// When the last read began; none before the first.
@@ -51,7 +51,7 @@ impl Default for BoundedIo {
 
 impl BoundedIo {
     /// Runs a blocking read after the one that is running; fails if either exceeds the timeout.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, BoundedIoError> {

@@ -7,7 +7,7 @@
 //! A runtime whose containers have no groups on this machine is asked for its figures. Decisions:
 //! `logic_resources::summary`.
 
-mod bounded_io;
+pub(crate) mod bounded_io;
 mod cadvisor;
 mod disk;
 #[cfg(test)]

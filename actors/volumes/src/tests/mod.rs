@@ -24,6 +24,7 @@ use logic_api::objects::StaticObjects;
 use logic_api::testing::yaml::pod;
 use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
+use logic_resources::container_gc::ContainerGcPolicy;
 use logic_resources::node_policy::NodePolicy;
 use logic_volumes::resolve::SeLinuxMountPolicy;
 use logic_volumes::{MountedVolumes, Subpath, VolumeId};
@@ -90,6 +91,7 @@ impl Rig {
             policy: logic_pods::pod_actions::PodActionPolicy::default(),
             facts: Arc::default(),
             container_gc_period: Duration::ZERO,
+            container_gc: ContainerGcPolicy::default(),
             node: NodePolicy {
                 node_name: "edge".to_owned(),
                 root_dir: folder.path().join("root"),

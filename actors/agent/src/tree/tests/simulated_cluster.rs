@@ -126,6 +126,7 @@ fn settings(folder: &Path, api: &Arc<Server>) -> AgentSettings {
     };
     let mut settings = AgentSettings::new(config);
     settings.node.container_logs_dir = folder.join("links");
+    settings.oom.kmsg = folder.join("no-kmsg");
     settings.pulls.credentials.folders.home = folder.to_owned();
     settings.pulls.credentials.folders.working = folder.to_owned();
     let api = Arc::downgrade(api);
@@ -172,7 +173,7 @@ fn arguments(folder: &Path) -> [String; 7] {
     ]
 }
 
-/// No cgroups and no eviction, which would depend on the machine; timeouts and back-offs that fit into ten minutes.
+/// No cgroups, no eviction, no images removed for their space, which would depend on the machine; timeouts and back-offs that fit into ten minutes.
 fn configuration(folder: &Path) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -183,6 +184,7 @@ fn configuration(folder: &Path) -> Value {
         "enforceNodeAllocatable": [],
         "failCgroupV1": false,
         "evictionHard": {},
+        "imageGCHighThresholdPercent": 100,
         "resolvConf": "",
         "serializeImagePulls": false,
         "runtimeRequestTimeout": "15s",

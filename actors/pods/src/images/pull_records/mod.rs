@@ -3,7 +3,7 @@
 //! Files are written beside and renamed. A record that cannot be decoded is logged and counts as no pod's.
 //! Upstream: pkg/kubelet/images/pullmanager/fs_pullrecords.go (1.36).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -114,6 +114,14 @@ impl PullRecords {
         }
     }
 
+    /// Removes the records of images that are gone, unless they were updated since `until`.
+    pub(super) async fn prune(&self, present: BTreeSet<String>, until: Timestamp) {
+        let pruned = self.with(move |books| books.prune(&present, until)).await;
+        if let Err(error) = pruned {
+            tracing::error!("cannot remove the records of images that are gone: {error}");
+        }
+    }
+
     async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut PullRecordStore) -> io::Result<T> + Send + 'static,
@@ -199,6 +207,27 @@ impl PullRecordStore {
         write(&self.pulled, reference, &records::encode_pulled(&record))?;
         count(images::pulled_records, &self.pulled);
         Ok(())
+    }
+
+    /// A record that cannot be read stays: it keeps its image closed.
+    fn prune(&self, present: &BTreeSet<String>, until: Timestamp) -> io::Result<()> {
+        let mut failed = Ok(());
+        for path in files(&self.pulled)? {
+            let record = match read(&path, records::decode_pulled) {
+                Ok(Some((record, _))) => record,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::error!("a record of an image pull is of no use: {error}");
+                    continue;
+                }
+            };
+            let is_older = record.last_updated_time.is_none_or(|at| at < until);
+            if is_older && !present.contains(&record.image_ref) {
+                failed = failed.and(remove(&path));
+            }
+        }
+        count(images::pulled_records, &self.pulled);
+        failed
     }
 
     fn open(&mut self) -> io::Result<Vec<String>> {

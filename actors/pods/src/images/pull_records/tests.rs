@@ -339,3 +339,42 @@ fn files_are_counted_as_they_come_and_go() {
     }
     is("0", "2");
 }
+
+/// Upstream's TestFileBasedImagePullManager_PruneUnknownRecords, and what it says of a record that is newer.
+#[test]
+fn records_of_images_that_are_gone_are_removed_and_no_others() {
+    let all = ["testimage-anonpull", "testimageref", "testemptycredmapping"];
+    let untracked = ["untracked1", "different-untracked"];
+    let cases: [(&[&str], Timestamp, &[&str]); 5] = [
+        (&all, NOW, &all),
+        (&[], NOW, &[]),
+        (&untracked, NOW, &[]),
+        (
+            &["testimage-anonpull", "untracked1", "testimageref"],
+            NOW,
+            &all[..2],
+        ),
+        (&[], THEN, &all),
+    ];
+    for (present, until, left) in cases {
+        let rig = all.iter().fold(Rig::new(), |rig, reference| {
+            rig.with_record(&record(reference, "name", &everybody()))
+        });
+        let present: BTreeSet<String> = present.iter().map(|&name| name.to_owned()).collect();
+        rig.store.prune(&present, until).unwrap();
+        let there = |reference: &&str| rig.store.record(reference).unwrap().is_some();
+        let found: Vec<&str> = all.iter().copied().filter(there).collect();
+        assert_eq!(found, left, "{present:?}");
+        assert_eq!(gauge("pulledrecords"), left.len().to_string());
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_stays_and_so_keeps_its_image_closed() {
+    let rig = Rig::new().with_record(&record("gone", "name", &everybody()));
+    let damaged = rig.store.pulled.join(file_name("damaged"));
+    fs::write(&damaged, b"{").unwrap();
+    rig.store.prune(&BTreeSet::new(), NOW).unwrap();
+    assert!(damaged.exists());
+    assert_eq!(rig.pulled(), 1);
+}

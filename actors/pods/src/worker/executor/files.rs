@@ -122,11 +122,7 @@ pub(super) async fn link_legacy_log(
 
 /// Removes an instance's log, what rotation made of it, and its link, as upstream does with a container
 /// that it removes.
-pub(in crate::worker) async fn remove_log(
-    pod: &Pod,
-    instance: &ContainerInstance,
-    node: &NodePolicy,
-) {
+pub(crate) async fn remove_log(pod: &Pod, instance: &ContainerInstance, node: &NodePolicy) {
     let folder = log_folder(&node.pod_logs_dir, pod).join(&instance.name);
     let own = format!("{}.log", instance.attempt);
     let link = labels::legacy_log_link(&node.container_logs_dir, pod, &instance.name, &instance.id);

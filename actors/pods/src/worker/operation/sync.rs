@@ -244,7 +244,8 @@ impl PodWorker {
         let Some(seen) = &self.observed.runtime_state else {
             return;
         };
-        let garbage = logic_resources::gc::garbage(seen.pod());
+        let kept = self.peers.rules.container_gc.kept_by_worker();
+        let garbage = logic_resources::gc::garbage(seen.pod(), kept);
         if garbage.is_empty() {
             self.operation.repeat_guard.forget();
             return;

@@ -96,7 +96,7 @@ impl PodModel {
     }
 
     fn collect_garbage(&mut self) {
-        let garbage = logic_resources::gc::garbage(&self.runtime);
+        let garbage = logic_resources::gc::garbage(&self.runtime, Some(1));
         for gone in &garbage.containers {
             self.remove(gone, RemovedLog::Removed);
         }
