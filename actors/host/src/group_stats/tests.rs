@@ -178,10 +178,8 @@ fn less_is_read_where_less_is_asked_for() {
     assert!(summary.io.is_some_and(|io| io.devices.is_empty()));
 }
 
-#[test]
-fn every_figure_of_a_group_with_a_folder_for_each_controller_is_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let (proc, top) = (folder.path().join("proc"), folder.path().join("cgroup"));
+fn v1(folder: &Path) -> GroupReader {
+    let (proc, top) = (folder.join("proc"), folder.join("cgroup"));
     write(&proc, &[("12/net/dev", DEVICE)]);
     let container = "kubepods/podu0/c0";
     let file = |tree: &str, name: &str| format!("{tree}/{container}/{name}");
@@ -232,10 +230,16 @@ fn every_figure_of_a_group_with_a_folder_for_each_controller_is_read() {
     );
     let trees = ["cpu", "cpuacct", "memory", "blkio", "pids"];
     let trees: BTreeMap<_, _> = trees.map(|name| (name.to_owned(), top.join(name))).into();
-    let reader = GroupReader {
+    GroupReader {
         proc,
         hierarchy: Hierarchy::V1(trees),
-    };
+    }
+}
+
+#[test]
+fn every_figure_of_a_group_with_a_folder_for_each_controller_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let reader = v1(folder.path());
     assert!(!reader.has_psi());
     let groups = reader.read_all(&query(GroupDetail::Everything), SystemTime::UNIX_EPOCH);
     let group = groups
