@@ -339,6 +339,15 @@ fn configuration(dir: &Path, ports: NodePorts) -> Value {
         "failSwapOn": false,
         "serializeImagePulls": false,
         "maxPods": 1_100,
+        // How full the machine's disk is decides nothing.
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": "0%",
+            "nodefs.inodesFree": "0%",
+            "imagefs.available": "0%",
+            "imagefs.inodesFree": "0%",
+        },
     })
 }
 
