@@ -13,6 +13,7 @@ mod suite {
     mod cluster;
     mod containerd_proofs;
     mod csi_driver;
+    mod eviction;
     mod fake_proofs;
     mod full;
     mod garbage;

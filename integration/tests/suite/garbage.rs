@@ -32,7 +32,7 @@ async fn images_that_nothing_uses_go_from_a_real_containerd_and_no_others() {
         "cgroupRoot": rig.cgroup(),
         "imageGCHighThresholdPercent": 1,
         "imageGCLowThresholdPercent": 0,
-        "imageMinimumGCAge": "0s",
+        "imageMinimumGCAge": "1s",
     });
     let builder = Node::builder().runtime(&rig).config(&config);
     let builder = builder.manifest("web.yaml", &server("web"));

@@ -136,6 +136,8 @@ pub struct ImageGc {
     mounts: BTreeMap<ContainerId, Vec<String>>,
     disk: Rc<BoundedIo>,
     run: Option<Run>,
+    /// Whether this life has seen once what is there.
+    has_detected: bool,
     /// Who waits for the next run that removes everything.
     asked: Vec<Reply<Result<u64, ImageGcError>>>,
     totals: Totals,
@@ -150,12 +152,22 @@ struct Totals {
     space: Option<DiskSpace>,
 }
 
-/// A collection under way.
+/// What a run is for.
+#[derive(Debug)]
+enum Purpose {
+    /// To see what is there: no image goes.
+    Detection,
+    /// Images go by age and space.
+    Collection,
+    /// The eviction manager asked: all unused images go, and it is answered.
+    Eviction(Vec<Reply<Result<u64, ImageGcError>>>),
+}
+
+/// A run under way.
 #[derive(Debug)]
 struct Run {
     began: Timestamp,
-    /// Whom to answer; none where nobody asked, and images go by space and age alone.
-    asked: Option<Vec<Reply<Result<u64, ImageGcError>>>>,
+    purpose: Purpose,
     /// The images that are there: their names by id.
     present: BTreeMap<String, Vec<String>>,
     /// Whether images have gone: by this run, or since the last one.
@@ -170,6 +182,7 @@ impl Actor for ImageGc {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.records = self.memory.load(self.config.policy.keyed_by, ctx)?;
+        self.begin(Purpose::Detection, ctx);
         ctx.after(FIRST_RUN_DELAY, Msg::Tick);
         Ok(())
     }
@@ -214,6 +227,7 @@ impl ImageGc {
             mounts: BTreeMap::new(),
             disk: Rc::default(),
             run: None,
+            has_detected: false,
             asked: Vec::new(),
             totals: Totals::default(),
             last_error: None,
@@ -223,7 +237,7 @@ impl ImageGc {
     fn tick(&mut self, ctx: &mut Context<Msg>) {
         ctx.after(PERIOD, Msg::Tick);
         if self.run.is_none() {
-            self.begin(None, ctx);
+            self.begin(Purpose::Collection, ctx);
         }
     }
 
@@ -237,18 +251,14 @@ impl ImageGc {
         if self.run.is_none() && !self.asked.is_empty() {
             tracing::info!("attempting to delete unused images");
             let asked = std::mem::take(&mut self.asked);
-            self.begin(Some(asked), ctx);
+            self.begin(Purpose::Eviction(asked), ctx);
         }
     }
 
-    fn begin(
-        &mut self,
-        asked: Option<Vec<Reply<Result<u64, ImageGcError>>>>,
-        ctx: &mut Context<Msg>,
-    ) {
+    fn begin(&mut self, purpose: Purpose, ctx: &mut Context<Msg>) {
         self.run = Some(Run {
             began: ctx.timestamp(),
-            asked,
+            purpose,
             present: BTreeMap::new(),
             any_gone: false,
             freed: 0,
@@ -270,23 +280,32 @@ impl ImageGc {
         };
         self.mounts = listing.mounts;
         let (began, now) = (run.began, ctx.timestamp());
+        // What was there before the agent has any age.
+        let detected = match self.has_detected {
+            true => began,
+            false => Timestamp::UNIX_EPOCH,
+        };
+        self.has_detected = true;
         let gone = self
             .records
-            .detect(&listing.images, &listing.uses, began, now);
+            .detect(&listing.images, &listing.uses, detected, now);
         let named = |image: decide::ImageFacts| (image.id, image.names);
         run.present = listing.images.into_iter().map(named).collect();
         run.any_gone = gone > 0;
         self.memory.follow(&self.records, ctx);
         let unused = self.records.in_eviction_order();
-        if run.asked.is_some() {
-            let all = decide::freeable(&self.config.policy, unused, began);
-            self.remove(RemovalReason::Space { wanted: u64::MAX }, all, ctx);
-        } else if self.config.policy.is_off() {
-            self.finish(ctx);
-        } else {
-            let since = self.memory.tracked_since();
-            let (old, _) = decide::too_old(&self.config.policy, unused, began, since);
-            self.remove(RemovalReason::Age, old, ctx);
+        match run.purpose {
+            Purpose::Detection => self.finish(ctx),
+            Purpose::Collection if self.config.policy.is_off() => self.finish(ctx),
+            Purpose::Collection => {
+                let since = self.memory.tracked_since();
+                let (old, _) = decide::too_old(&self.config.policy, unused, began, since);
+                self.remove(RemovalReason::Age, old, ctx);
+            }
+            Purpose::Eviction(_) => {
+                let all = decide::freeable(&self.config.policy, unused, began);
+                self.remove(RemovalReason::Space { wanted: u64::MAX }, all, ctx);
+            }
         }
     }
 
@@ -314,10 +333,11 @@ impl ImageGc {
             self.totals.freed += image.record.bytes;
         }
         run.errors.extend(removal.complaint());
-        match (removal.reason, run.asked.is_some()) {
-            (RemovalReason::Age, _) => self.measure(ctx),
-            (RemovalReason::Space { .. }, true) => self.finish(ctx),
-            (RemovalReason::Space { wanted }, false) => self.freed(wanted, removal.freed(), ctx),
+        let is_asked = matches!(run.purpose, Purpose::Eviction(_));
+        match removal.reason {
+            RemovalReason::Age => self.measure(ctx),
+            RemovalReason::Space { .. } if is_asked => self.finish(ctx),
+            RemovalReason::Space { wanted } => self.freed(wanted, removal.freed(), ctx),
         }
     }
 
@@ -393,9 +413,11 @@ impl ImageGc {
             }
         }
         let error = (!run.errors.is_empty()).then(|| run.errors.join("; "));
-        match run.asked {
-            Some(asked) => answer(asked, error, run.freed),
-            None => self.ended(error, ctx),
+        match run.purpose {
+            Purpose::Eviction(asked) => answer(asked, error, run.freed),
+            Purpose::Collection => self.ended(error, ctx),
+            // The runtime may still be starting: the next run sees what is there.
+            Purpose::Detection => tracing::debug!(?error, "images were detected"),
         }
         self.begin_asked(ctx);
     }
