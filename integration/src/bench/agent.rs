@@ -34,6 +34,14 @@ impl MeasuredAgent {
         }
     }
 
+    /// The port that answers without asking who asks.
+    pub(super) fn read_only_port(&self) -> u16 {
+        match self {
+            MeasuredAgent::Oxlet(node) => node.read_only_port(),
+            MeasuredAgent::KubeletProcess(kubelet) => kubelet.read_only_port(),
+        }
+    }
+
     /// Starts it and waits until it is healthy; returns how long that took.
     pub(super) async fn begin(&mut self) -> Result<Duration> {
         match self {

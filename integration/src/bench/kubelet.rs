@@ -9,27 +9,45 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::agent::{Cri, NODE_NAME, program};
+use crate::containerd::Containerd;
 use crate::{images, wait_until};
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A kubelet and its runtime-fake; both end when it is dropped.
+/// A kubelet, and its runtime-fake where it has one; both end when it is dropped.
 #[derive(Debug)]
 pub(super) struct KubeletProcess {
     program: PathBuf,
     dir: TempDir,
     healthz_port: u16,
-    fake: Child,
+    read_only_port: u16,
+    fake: Option<Child>,
     kubelet: Option<Child>,
 }
 
 impl KubeletProcess {
-    /// Writes its configuration and starts its runtime, but not yet the kubelet.
+    /// Writes its configuration and starts its runtime-fake, but not yet the kubelet.
     pub(super) fn prepare(program: &Path) -> Result<Self> {
+        let mut prepared = Self::new(program)?;
+        let socket = socket(prepared.dir());
+        prepared.fake = Some(fake(prepared.dir())?);
+        prepared.configure(&socket, &json!({ "cgroupsPerQOS": false }))?;
+        Ok(prepared)
+    }
+
+    /// Writes the configuration of a kubelet on a real containerd.
+    pub(super) async fn prepare_on(program: &Path, rig: &Containerd) -> Result<Self> {
+        rig.create_cgroup().await?;
+        let prepared = Self::new(program)?;
+        prepared.configure(&rig.socket(), &json!({ "cgroupRoot": rig.cgroup() }))?;
+        Ok(prepared)
+    }
+
+    fn new(program: &Path) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("kubelet-").tempdir()?;
         for folder in [
             "manifests",
@@ -40,20 +58,14 @@ impl KubeletProcess {
         ] {
             fs::create_dir(dir.path().join(folder))?;
         }
-        let fake = fake(dir.path())?;
-        let prepared = Self {
+        Ok(Self {
             program: program.to_owned(),
             healthz_port: free_port()?,
+            read_only_port: free_port()?,
             dir,
-            fake,
+            fake: None,
             kubelet: None,
-        };
-        let configuration = prepared.configuration()?;
-        fs::write(
-            prepared.dir().join("config.yaml"),
-            format!("{configuration:#}"),
-        )?;
-        Ok(prepared)
+        })
     }
 
     pub(super) fn spawn(&mut self) -> Result<()> {
@@ -104,12 +116,16 @@ impl KubeletProcess {
         self.healthz_port
     }
 
+    pub(super) fn read_only_port(&self) -> u16 {
+        self.read_only_port
+    }
+
     pub(super) fn pid(&self) -> Option<u32> {
         self.kubelet.as_ref().map(Child::id)
     }
 
     pub(super) fn fake_pid(&self) -> Option<u32> {
-        Some(self.fake.id())
+        self.fake.as_ref().map(Child::id)
     }
 
     pub(super) fn cri(&self) -> Cri {
@@ -117,24 +133,23 @@ impl KubeletProcess {
     }
 
     /// No API server, nothing of the machine's that another kubelet might want, no limit that a fake node would meet.
-    fn configuration(&self) -> Result<serde_json::Value> {
-        Ok(json!({
+    fn configure(&self, runtime: &Path, more: &Value) -> Result<()> {
+        let mut configuration = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "staticPodPath": self.manifests(),
             "podLogsDir": self.dir().join("logs"),
             "volumePluginDir": self.dir().join("volume-plugins"),
-            "containerRuntimeEndpoint": format!("unix://{}", socket(self.dir()).display()),
+            "containerRuntimeEndpoint": format!("unix://{}", runtime.display()),
             "address": "127.0.0.1",
             "port": free_port()?,
             "healthzPort": self.healthz_port,
-            "readOnlyPort": free_port()?,
+            "readOnlyPort": self.read_only_port,
             "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
             "authorization": { "mode": "AlwaysAllow" },
             "failCgroupV1": false,
             "failSwapOn": false,
             "cgroupDriver": "cgroupfs",
-            "cgroupsPerQOS": false,
             "enforceNodeAllocatable": [],
             "localStorageCapacityIsolation": false,
             "makeIPTablesUtilChains": false,
@@ -146,17 +161,19 @@ impl KubeletProcess {
                 "nodefs.inodesFree": "0%",
                 "imagefs.available": "0%",
             },
-        }))
+        });
+        let fields = more.as_object().into_iter().flatten();
+        for (field, value) in fields {
+            configuration[field] = value.clone();
+        }
+        let file = self.dir().join("config.yaml");
+        Ok(fs::write(file, format!("{configuration:#}"))?)
     }
 }
 
 impl Drop for KubeletProcess {
     fn drop(&mut self) {
-        for process in self
-            .kubelet
-            .iter_mut()
-            .chain(std::iter::once(&mut self.fake))
-        {
+        for process in self.kubelet.iter_mut().chain(&mut self.fake) {
             // Gone already is as good.
             drop(process.kill());
             drop(process.wait());

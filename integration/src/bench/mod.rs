@@ -45,6 +45,8 @@ pub struct BenchPlan {
     pub real_pods: usize,
     /// Pods made in the API at once.
     pub api_crowd: usize,
+    /// Pods that eat the node's memory, one after the other.
+    pub eaters: usize,
     /// Log lines that a follower reads.
     pub log_lines: usize,
     /// How long a node settles before it is measured.
@@ -71,6 +73,7 @@ impl BenchPlan {
             plugin_kills: 100,
             real_pods: 10,
             api_crowd: 50,
+            eaters: 10,
             log_lines: 10_000,
             settle: Duration::from_secs(5),
             idle: Duration::from_secs(40),
@@ -92,6 +95,7 @@ impl BenchPlan {
             plugin_kills: 10,
             real_pods: 3,
             api_crowd: 10,
+            eaters: 3,
             log_lines: 1_000,
             settle: Duration::from_secs(1),
             idle: Duration::from_secs(5),
@@ -111,6 +115,7 @@ impl BenchPlan {
             plugin_kills: 2,
             real_pods: 1,
             api_crowd: 2,
+            eaters: 1,
             log_lines: 10,
             settle: Duration::from_millis(100),
             idle: Duration::from_millis(200),

@@ -15,7 +15,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use ::pods::cgroups::CgroupManager;
 use anyhow::{Context, Result, bail, ensure};
+use logic_resources::cgroups::{CgroupDriver, CgroupLimits, CgroupName};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto::cri;
@@ -149,6 +151,14 @@ impl Containerd {
     /// Returns the cgroup that every sandbox of this rig belongs under: what it holds is killed at the end.
     pub fn cgroup(&self) -> String {
         format!("/{}", self.name)
+    }
+
+    /// Makes that cgroup: a kubelet makes no root of its groups itself.
+    pub async fn create_cgroup(&self) -> Result<()> {
+        let reported = kernel::watch::channel(None).1;
+        let manager = CgroupManager::here(CgroupDriver::Cgroupfs, reported);
+        let root = CgroupName::parse(&self.cgroup());
+        Ok(manager.create(&root, &CgroupLimits::default()).await?)
     }
 
     /// Returns the rig's folder.

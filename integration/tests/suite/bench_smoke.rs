@@ -15,6 +15,8 @@ async fn the_bench_measures_every_figure() {
         "containerd",
         "cluster",
         "cluster-containerd",
+        "scrapes",
+        "eviction",
     ];
     for section in sections {
         let plan = BenchPlan {

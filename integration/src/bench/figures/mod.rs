@@ -4,6 +4,7 @@ mod cluster;
 mod containerd;
 mod many_pods;
 mod node;
+mod scrapes;
 
 use std::sync::LazyLock;
 
@@ -28,8 +29,13 @@ pub const CLUSTER: &str = "cluster";
 /// Section: a node of a cluster, on a real containerd.
 pub const CLUSTER_REAL: &str = "cluster-containerd";
 
+/// Section: what scrapes of a node on a real containerd take and cost.
+pub const SCRAPES: &str = "scrapes";
+/// Section: eviction against the kernel's OOM killer, on a real containerd.
+pub const EVICTION: &str = "eviction";
+
 /// The sections, in the order in which they are measured.
-pub const SECTIONS: [&str; 9] = [
+pub const SECTIONS: [&str; 11] = [
     MEMORY,
     LATENCY,
     PROBES,
@@ -39,6 +45,8 @@ pub const SECTIONS: [&str; 9] = [
     CONTAINERD,
     CLUSTER,
     CLUSTER_REAL,
+    SCRAPES,
+    EVICTION,
 ];
 
 /// The goal of a figure, in the figure's unit.
@@ -86,6 +94,7 @@ impl Figure {
             .replace("{most}", &plan.most.to_string())
             .replace("{real}", &plan.real_pods.to_string())
             .replace("{crowd}", &plan.api_crowd.to_string())
+            .replace("{eaters}", &plan.eaters.to_string())
     }
 }
 
@@ -112,6 +121,7 @@ pub static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| {
         many_pods::FIGURES,
         containerd::FIGURES,
         cluster::FIGURES,
+        scrapes::FIGURES,
     ]
     .concat()
 });

@@ -3,10 +3,12 @@
 mod burst;
 mod cluster;
 mod containerd;
+mod eviction;
 mod kernel;
 mod latency;
 mod memory;
 mod probes;
+mod scrapes;
 mod volumes;
 
 use std::path::Path;
@@ -40,6 +42,8 @@ pub(super) async fn measure(
         figures::CONTAINERD => containerd::measure(plan, report).await?,
         figures::CLUSTER => cluster::measure(plan, report).await?,
         figures::CLUSTER_REAL => cluster::real(plan, report).await?,
+        figures::SCRAPES => scrapes::measure(plan, report).await?,
+        figures::EVICTION => eviction::measure(plan, report).await?,
         other => anyhow::bail!("no section {other}"),
     }
     Ok(())
@@ -82,6 +86,9 @@ pub(super) async fn beside(
         let mut probed = MeasuredAgent::KubeletProcess(KubeletProcess::prepare(program)?);
         probed.begin().await?;
         probes::with(plan, &probed, memory, report).await?;
+    }
+    if plan.wants(figures::SCRAPES) {
+        scrapes::beside(plan, program, report).await?;
     }
     Ok(())
 }

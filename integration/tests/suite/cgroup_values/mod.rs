@@ -11,11 +11,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ::pods::cgroups::CgroupManager;
 use integration::agent::{Cri, Node, Runtime};
 use integration::containerd::Containerd;
 use integration::wait_until;
-use logic_resources::cgroups::{CgroupDriver, CgroupLimits, CgroupName, Hierarchy};
+use logic_resources::cgroups::Hierarchy;
 use serde_json::{Value, json};
 
 use self::groups::read;
@@ -176,14 +175,7 @@ struct Kubelet(Child);
 
 impl Kubelet {
     async fn start(program: &Path, node: &Node, rig: &Containerd) -> Kubelet {
-        // It makes no root of groups.
-        let reported = kernel::watch::channel(None).1;
-        let manager = CgroupManager::here(CgroupDriver::Cgroupfs, reported);
-        let root = CgroupName::parse(&rig.cgroup());
-        manager
-            .create(&root, &CgroupLimits::default())
-            .await
-            .unwrap();
+        rig.create_cgroup().await.unwrap();
         let log = std::fs::File::create(node.dir().join("kubelet.log")).unwrap();
         let argument =
             |name: &str, path: &str| format!("--{name}={}", node.dir().join(path).display());
