@@ -37,8 +37,13 @@ use crate::stats::usage::{SampleError, SampleExtent, UsageSample, UsageSampler};
 pub const MAILBOX: usize = 8;
 /// Between two samples: upstream's `evictionMonitoringPeriod`.
 const MONITORING_PERIOD: Duration = Duration::from_secs(10);
+/// Before the first one: until then the kernel is not asked to report anything.
+const FIRST_SAMPLE_DELAY: Duration = Duration::from_secs(1);
 /// Between two rounds that the kernel asks for: memory at its threshold crosses it many times.
 const NOTIFICATION_PERIOD: Duration = Duration::from_secs(1);
+/// The same after a round that found memory left, as the kernel had counted what can be reclaimed: the pod that has
+/// gone over the first limit may be at the true one before a second is over.
+const EARLY_NOTIFICATION_PERIOD: Duration = Duration::from_millis(100);
 
 /// Messages of the eviction manager.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -132,6 +137,8 @@ struct Round {
     is_postponed: bool,
     /// When the kernel's last report led to a round.
     last_notified: Option<Instant>,
+    /// Whether the last round found something short.
+    was_short: bool,
     /// Pods that were evicted and have not ended in time: the next one goes in their stead.
     leaving: BTreeSet<PodUid>,
 }
@@ -151,7 +158,7 @@ impl Actor for EvictionManager {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         if !self.policy.is_idle() {
-            ctx.after(MONITORING_PERIOD, Msg::Tick);
+            ctx.after(FIRST_SAMPLE_DELAY, Msg::Tick);
         }
         Ok(())
     }
@@ -218,9 +225,13 @@ impl EvictionManager {
         }
         let since = |last: Instant| now.saturating_duration_since(last);
         let since = self.round.last_notified.map(since);
-        if let Some(since) = since.filter(|since| *since < NOTIFICATION_PERIOD) {
+        let period = match self.round.was_short {
+            true => NOTIFICATION_PERIOD,
+            false => EARLY_NOTIFICATION_PERIOD,
+        };
+        if let Some(since) = since.filter(|since| *since < period) {
             if !std::mem::replace(&mut self.round.is_postponed, true) {
-                ctx.after(NOTIFICATION_PERIOD - since, Msg::MemoryThresholdCrossed);
+                ctx.after(period - since, Msg::MemoryThresholdCrossed);
             }
             return;
         }
@@ -289,6 +300,7 @@ impl EvictionManager {
             state,
         } = found;
         self.thresholds = state;
+        self.round.was_short = shortage.is_some() || !over_limit.is_empty();
         self.set_pressures(pressures);
         if !over_limit.is_empty() {
             let gone = over_limit.into_iter().filter_map(|pod| self.evict(pod));

@@ -100,7 +100,7 @@ fn the_nodes_object_is_told_what_changes_and_again_when_it_asks() {
             Collectors::default(),
         );
         eviction.tell(Msg::Resync).unwrap();
-        pass(MONITORING_PERIOD / 2).await;
+        pass(FIRST_SAMPLE_DELAY / 2).await;
         assert_eq!(object.drain().len(), 0, "there is no sample yet");
         pass(MONITORING_PERIOD * 10).await;
         let last_reported = object.drain();
@@ -263,7 +263,7 @@ fn the_node_gives_back_what_it_can_before_a_pod_goes() {
         let (collectors, mut asked) = collectors();
         let policy = policy(&[("nodefs.available", "99.99%")]);
         spawn_with(&node, policy, None, collectors);
-        pass(MONITORING_PERIOD + Duration::from_secs(1)).await;
+        pass(FIRST_SAMPLE_DELAY + Duration::from_secs(1)).await;
         assert_eq!(words(asked.drain()), ["containers"]);
         node.until("guest", is_running).await;
         pass(Duration::from_secs(1)).await;
