@@ -10,6 +10,7 @@ use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::logs::LogRotationPolicy;
+use logic_resources::topology::TopologyManager;
 use state::area::StateAddrs;
 use state::events::Recorder;
 use state::objects::ObjectStore;
@@ -52,6 +53,8 @@ pub struct PodPorts {
 #[derive(Debug, Clone)]
 pub struct PodSettings {
     pub rules: Arc<PodWorkerConfig>,
+    /// Assigns what a pod has to itself: exclusive CPUs, memory, devices.
+    pub topology: Arc<TopologyManager>,
     pub pulls: PullSettings,
     pub logs: LogRotationPolicy,
     /// The sources of which each must have sent its pods once before others are ended.
@@ -132,7 +135,12 @@ pub fn spawn(
     area.images(ports.images, settings.pulls.images);
     area.logs(ports.logs, settings.logs);
     area.prober(ports.prober);
-    area.pod_manager(ports.pod_manager, settings.rules, settings.sources);
+    area.pod_manager(
+        ports.pod_manager,
+        settings.rules,
+        settings.topology,
+        settings.sources,
+    );
     area.pleg(ports.pleg);
 }
 
@@ -199,6 +207,7 @@ impl PodArea<'_> {
         &self,
         port: Port<pod_manager::Msg>,
         rules: Arc<PodWorkerConfig>,
+        topology: Arc<TopologyManager>,
         sources: BTreeSet<PodSource>,
     ) {
         let facts = rules.facts.clone();
@@ -219,6 +228,7 @@ impl PodArea<'_> {
                 workers.clone(),
                 sources.clone(),
                 facts.clone(),
+                topology.clone(),
             )
         });
     }

@@ -29,6 +29,7 @@ use logic_resources::node::{
     LocalStorage, MachineFacts, NodeFacts, PodLevelResize, PodLimit, Support,
 };
 use logic_resources::node_policy::NodePolicy;
+use logic_resources::topology::TopologyManager;
 use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings};
@@ -89,6 +90,15 @@ impl TestNode {
 
     /// Starts a node whose pod events go to these listeners too.
     pub async fn heard_by(listeners: PodListeners) -> TestNode {
+        TestNode::empty(Arc::default(), listeners).await
+    }
+
+    /// Starts a node whose pods are assigned what they have to themselves by this manager.
+    pub async fn assigning(topology: TopologyManager) -> TestNode {
+        TestNode::empty(Arc::new(topology), PodListeners::default()).await
+    }
+
+    async fn empty(topology: Arc<TopologyManager>, listeners: PodListeners) -> TestNode {
         let folder = tempfile::tempdir().unwrap();
         let fake = Fake::open_at(
             folder.path().join("fake"),
@@ -97,21 +107,21 @@ impl TestNode {
         )
         .unwrap();
         let storage = FakeStorage::start();
-        TestNode::on((fake, storage, folder), CPUS, listeners).await
+        TestNode::on((fake, storage, folder), CPUS, topology, listeners).await
     }
 
     /// Kills the agent, and starts a new one on the same runtime and folder.
     pub async fn restart(self) -> TestNode {
         self.node.root.shutdown().await;
         let world = (self.fake, self.storage, self.folder);
-        TestNode::on(world, CPUS, PodListeners::default()).await
+        TestNode::on(world, CPUS, Arc::default(), PodListeners::default()).await
     }
 
     /// The same, on a machine with this number of CPUs.
     pub async fn restart_with(self, cpus: u32) -> TestNode {
         self.node.root.shutdown().await;
         let world = (self.fake, self.storage, self.folder);
-        TestNode::on(world, cpus, PodListeners::default()).await
+        TestNode::on(world, cpus, Arc::default(), PodListeners::default()).await
     }
 
     /// Tells the workers what the hand-over wants of them.
@@ -130,12 +140,13 @@ impl TestNode {
         let state = self.folder.path().join("other-fake");
         let fake = Fake::open_at(state, FakeSettings::default(), Clock::start()).unwrap();
         let world = (fake, self.storage, self.folder);
-        TestNode::on(world, CPUS, PodListeners::default()).await
+        TestNode::on(world, CPUS, Arc::default(), PodListeners::default()).await
     }
 
     async fn on(
         (fake, storage, folder): (Fake, FakeStorage, TempDir),
         cpus: u32,
+        topology: Arc<TopologyManager>,
         listeners: PodListeners,
     ) -> TestNode {
         let line = PluginClient::fixed("runtime", serve(&fake));
@@ -171,6 +182,7 @@ impl TestNode {
         volumes::area::spawn(&root, volumes_port, volume_policy(), volume_peers);
         let settings = PodSettings {
             rules: rules.clone(),
+            topology,
             pulls: pulls(folder.path()),
             logs: logic_pods::logs::LogRotationPolicy::default(),
             sources: [PodSource::File].into(),

@@ -223,6 +223,8 @@ impl AgentSettings {
         let kubelet = &self.config.kubelet;
         PodSettings {
             rules,
+            // No hint provider is there yet, so the settings of the topology manager could decide nothing.
+            topology: Arc::default(),
             pulls: self.pulls.clone(),
             logs: logic_pods::logs::LogRotationPolicy::new(
                 &kubelet.container_log_max_size,

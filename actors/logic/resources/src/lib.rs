@@ -17,3 +17,4 @@ pub mod summary;
 #[cfg(test)]
 mod testing;
 pub mod thresholds;
+pub mod topology;

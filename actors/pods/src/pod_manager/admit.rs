@@ -33,6 +33,8 @@ impl PodManager {
             others: &others,
             used: Some(&self.workers.used(&uid)),
             node: &self.node.facts,
+            topology: &self.node.topology,
+            held: &self.workers.assignments(),
             pressures: &self.node.pressures,
             shutting_down: self.node.shutting_down,
             standing: match runs {
@@ -41,7 +43,10 @@ impl PodManager {
             },
         });
         match verdict {
-            AdmissionDecision::Admit => self.begin(&uid, pod),
+            AdmissionDecision::Admit(assigned) => {
+                self.begin(&uid, pod);
+                self.workers.assign(&uid, assigned);
+            }
             AdmissionDecision::Reject(failure) => {
                 tracing::info!(pod = %full_name(&pod), "rejected: {}", failure.message);
                 let reason = admission::counted_reason(&failure.reason);

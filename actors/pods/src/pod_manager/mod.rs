@@ -35,6 +35,7 @@ use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 use logic_resources::node::{NodeFacts, Support};
 use logic_resources::thresholds::Signal;
+use logic_resources::topology::TopologyManager;
 use serde::Serialize;
 use state::checkpoints;
 
@@ -102,6 +103,7 @@ pub struct PodManager {
 #[derive(Debug)]
 struct NodeState {
     facts: Arc<NodeFacts>,
+    topology: Arc<TopologyManager>,
     pressures: BTreeSet<Signal>,
     shutting_down: NodeShutdown,
 }
@@ -180,18 +182,21 @@ impl Actor for PodManager {
 }
 
 impl PodManager {
-    /// `sources` are those that this node is configured with: all must send their pods before orphans end.
+    /// `sources` are those that this node is configured with: all must send their pods before orphans end. `node` is what
+    /// the node has for all pods, `topology` what assigns that which a pod has to itself.
     pub fn new(
         peers: Peers,
         workers: PodWorkers,
         sources: BTreeSet<PodSource>,
         node: Arc<NodeFacts>,
+        topology: Arc<TopologyManager>,
     ) -> Self {
         PodManager {
             peers,
             workers,
             node: NodeState {
                 facts: node,
+                topology,
                 pressures: BTreeSet::new(),
                 shutting_down: NodeShutdown::No,
             },

@@ -199,6 +199,8 @@ impl PodManager {
             others: &others,
             used: Some(&self.workers.used(uid)),
             node: &self.node.facts,
+            topology: &self.node.topology,
+            held: &self.workers.assignments(),
             pressures: &self.node.pressures,
             shutting_down: self.node.shutting_down,
         });
@@ -207,7 +209,8 @@ impl PodManager {
                 resized: desired.resized,
                 ..PodGoal::run(desired.desired)
             },
-            Allocation::Allocated(_) => {
+            Allocation::Allocated { assigned, .. } => {
+                self.workers.assign(uid, assigned);
                 if matches!(desired.pending, Some((ResizeRefusal::Deferred, _))) {
                     let trigger = [trigger.as_str()];
                     resizes::DEFERRED_ACCEPTED.with_label_values(&trigger).inc();

@@ -20,6 +20,7 @@ use logic_pods::PodWorkerConfig;
 use logic_pods::admission::total_requests;
 use logic_pods::resize::ResizeRefusal;
 use logic_resources::container_gc::{PodStanding, Standings};
+use logic_resources::topology::{Assignment, HeldAssignments};
 use state::events::{EventType, InvolvedObject};
 use state::{status, user_namespaces};
 
@@ -51,6 +52,8 @@ struct WorkerHandle {
     stopped: Cell<bool>,
     /// What the pod holds: computed once, read by the admission of every other pod.
     held: RefCell<ResourceAmounts>,
+    /// What it has to itself, since its admission.
+    assigned: RefCell<Arc<Assignment>>,
 }
 
 /// Whether a pod holds less CPU or memory than before.
@@ -91,8 +94,28 @@ impl PodWorkers {
             missed,
             stopped: Cell::new(false),
             held,
+            assigned: RefCell::default(),
         };
         self.list.borrow_mut().insert(uid.clone(), worker);
+    }
+
+    /// Has a pod hold what it is assigned, until nothing of it runs any more. It outlives the pod manager, not yet the
+    /// agent: with the first hint provider it has to be kept as allocated resources are.
+    pub(super) fn assign(&self, uid: &PodUid, assigned: Assignment) {
+        if let Some(worker) = self.list.borrow().get(uid) {
+            worker.assigned.replace(Arc::new(assigned));
+        }
+    }
+
+    /// What each pod has to itself; those that have nothing are absent.
+    pub(super) fn assignments(&self) -> HeldAssignments {
+        let list = self.list.borrow();
+        let held = list.iter().filter(|(_, worker)| {
+            let has_some = !worker.assigned.borrow().is_empty();
+            has_some && !worker.stopped.get()
+        });
+        held.map(|(uid, worker)| (uid.clone(), worker.assigned.borrow().clone()))
+            .collect()
     }
 
     /// The goal of a pod that has a worker.

@@ -1,8 +1,10 @@
 //! Whether a pod may run on this node, with upstream's reason where it may not.
 //!
-//! [`admit`] checks in upstream's order: pressure, kernel settings, system, resources and placement (`fit`,
-//! `affinity`, `ports`, `taints`), AppArmor, gates, declared features, shutdown. A critical pod that does not fit
-//! preempts others (`preemption`). A pod that already runs is adopted: an admitted pod is not checked again.
+//! [`admit`] checks in upstream's order: pressure, kernel settings, exclusive resources ([`logic_resources::topology`]),
+//! system, resources and placement (`fit`, `affinity`, `ports`, `taints`), AppArmor, gates, declared features, shutdown.
+//! A critical pod that does not fit preempts others (`preemption`). A pod that already runs is adopted: an admitted pod
+//! is not checked again. What each pod has to itself comes in as data, and what this one is assigned goes out with
+//! [`AdmissionDecision::Admit`].
 //! Mirrors upstream's pkg/kubelet/lifecycle/predicate.go, the admit handlers of kubelet.go,
 //! pkg/kubelet/preemption and the eviction and shutdown managers' `Admit` at v1.36.
 
@@ -24,6 +26,7 @@ use logic_api::text::sysctls::SysctlForbidden;
 use logic_api::types::{PodFailure, PodUid};
 use logic_resources::node::{NodeFacts, Support};
 use logic_resources::thresholds::{PressureCondition, Signal};
+use logic_resources::topology::{Assignment, HeldAssignments, TopologyManager};
 use logic_volumes::resolve::event_reasons::ATTACH_LIMIT;
 pub use preemption::{is_preemptable, preempted};
 
@@ -36,6 +39,10 @@ pub struct Admission<'a> {
     /// The sum of the other pods' requests ([`total_requests`]), if the caller has computed it; none computes it here.
     pub used: Option<&'a ResourceAmounts>,
     pub node: &'a NodeFacts,
+    /// Assigns what a pod has to itself.
+    pub topology: &'a TopologyManager,
+    /// What each pod has to itself; this one as well, if an earlier decision has assigned it something.
+    pub held: &'a HeldAssignments,
     /// The signals that the node is under pressure of.
     pub pressures: &'a BTreeSet<Signal>,
     pub shutting_down: NodeShutdown,
@@ -62,13 +69,12 @@ pub enum PodPresence {
 /// The decision about one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdmissionDecision {
-    Admit,
+    /// With what the pod holds from now on.
+    Admit(Assignment),
     /// The pod fails for good; [`event_message`] is the event's text.
     Reject(PodFailure),
     /// Ask again when something has changed.
-    Defer {
-        why: String,
-    },
+    Defer { why: String },
     /// May run when these are gone; each of them fails with `failure`.
     Preempt {
         victims: Vec<PodUid>,
@@ -132,12 +138,14 @@ pub fn event_message(failure: &PodFailure) -> &str {
 /// Decides whether the pod may run.
 pub fn admit(input: &Admission<'_>) -> AdmissionDecision {
     if input.standing == PodPresence::Running {
-        return AdmissionDecision::Admit;
+        return AdmissionDecision::Admit(kept(input));
     }
     match (evaluate(input), awaited(input)) {
         (Ok(_), Some(why)) => AdmissionDecision::Defer { why },
-        (Ok(victims), None) if victims.is_empty() => AdmissionDecision::Admit,
-        (Ok(victims), None) => AdmissionDecision::Preempt {
+        (Ok(Fit { victims, assigned }), None) if victims.is_empty() => {
+            AdmissionDecision::Admit(assigned)
+        }
+        (Ok(Fit { victims, .. }), None) => AdmissionDecision::Preempt {
             victims,
             failure: preempted(),
         },
@@ -148,19 +156,28 @@ pub fn admit(input: &Admission<'_>) -> AdmissionDecision {
     }
 }
 
-/// The pods that have to be preempted first, or why the pod may not run. No pod is preempted for one that would be
-/// refused all the same, so what upstream checks after preemption is checked before it is carried out.
-pub(crate) fn evaluate(input: &Admission<'_>) -> Result<Vec<PodUid>, PodFailure> {
+/// How a pod fits on the node.
+#[derive(Debug)]
+pub(crate) struct Fit {
+    /// The pods that have to be preempted first. What the pod is assigned then is decided when they are gone.
+    pub(crate) victims: Vec<PodUid>,
+    pub(crate) assigned: Assignment,
+}
+
+/// How the pod fits, or why it may not run. No pod is preempted for one that would be refused all the same, so what
+/// upstream checks after preemption is checked before it is carried out.
+pub(crate) fn evaluate(input: &Admission<'_>) -> Result<Fit, PodFailure> {
     without_pressure(input)?;
     let allowed = input.node.sysctls.admits(input.pod);
     allowed.map_err(|error| refuse(SysctlForbidden::REASON, error.to_string()))?;
+    let assigned = assign(input)?;
     of_this_system(input)?;
     let victims = place(input)?;
     features::app_armor(input.pod, input.node)?;
     features::gates(input.pod, input.node)?;
     features::declared(input.pod, input.node)?;
     match input.shutting_down {
-        NodeShutdown::No => Ok(victims),
+        NodeShutdown::No => Ok(Fit { victims, assigned }),
         NodeShutdown::Yes => Err(refuse(
             "NodeShutdown",
             "Pod was rejected as the node is shutting down.",
@@ -174,6 +191,21 @@ fn refuse(reason: &str, message: impl Into<String>) -> PodFailure {
         message: message.into(),
         disruption: None,
     }
+}
+
+/// What the pod gets to itself. While it waits for devices nothing can be assigned, and nothing is refused.
+fn assign(input: &Admission<'_>) -> Result<Assignment, PodFailure> {
+    if awaited(input).is_some() {
+        return Ok(kept(input));
+    }
+    let assigned = input.topology.admit(input.pod, input.held);
+    assigned.map_err(|error| refuse(error.reason(), error.to_string()))
+}
+
+/// What the pod holds already.
+fn kept(input: &Admission<'_>) -> Assignment {
+    let own = input.held.get(&input.pod.uid());
+    own.map(|own| Assignment::clone(own)).unwrap_or_default()
 }
 
 /// What the pod has to wait for: devices that were here before a restart are not missing while their

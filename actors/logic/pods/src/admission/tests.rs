@@ -1,5 +1,7 @@
 //! Who may run, by upstream's cases.
 
+use std::sync::{Arc, LazyLock};
+
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, ContainerPort, ContainerRestartRule, PodOS, PodSecurityContext,
     ResourceRequirements, SecurityContext, Sysctl, Taint, Toleration,
@@ -8,6 +10,7 @@ use logic_api::pod::requests::{ResourceAmounts, read};
 use logic_api::pod::{CONFIG_SOURCE, SYSTEM_CRITICAL_PRIORITY};
 use logic_api::testing::*;
 use logic_api::text::sysctls::{SysctlAllowlist, safe_allowlist};
+use logic_resources::topology::testing::OneCpuEach;
 use proptest::prelude::*;
 
 use super::*;
@@ -45,15 +48,24 @@ fn asking(name: &str, pairs: &[(&str, &str)]) -> Pod {
 
 fn input<'a>(pod: &'a Pod, others: &'a [&'a Pod], node: &'a NodeFacts) -> Admission<'a> {
     static NO_PRESSURE: BTreeSet<Signal> = BTreeSet::new();
+    static NO_PROVIDERS: LazyLock<TopologyManager> = LazyLock::new(TopologyManager::default);
+    static NONE_HELD: HeldAssignments = HeldAssignments::new();
     Admission {
         pod,
         others,
         used: None,
         node,
+        topology: &NO_PROVIDERS,
+        held: &NONE_HELD,
         pressures: &NO_PRESSURE,
         shutting_down: NodeShutdown::No,
         standing: PodPresence::New,
     }
+}
+
+/// With nothing to itself.
+fn admitted() -> AdmissionDecision {
+    AdmissionDecision::Admit(Assignment::default())
 }
 
 /// The reason and the event's text of a rejection.
@@ -63,7 +75,7 @@ fn refused(verdict: &AdmissionDecision) -> (&str, &str) {
             assert!(failure.message.starts_with("Pod was rejected: "));
             (&failure.reason, event_message(failure))
         }
-        AdmissionDecision::Admit
+        AdmissionDecision::Admit(_)
         | AdmissionDecision::Defer { .. }
         | AdmissionDecision::Preempt { .. } => {
             panic!("not rejected: {verdict:?}")
@@ -90,10 +102,7 @@ fn make_static(mut pod: Pod) -> Pod {
 fn a_pod_is_refused_with_the_first_thing_that_is_missing() {
     let beside = asking("o", &[("cpu", "5m"), ("memory", "19")]);
     let node = node();
-    assert_eq!(
-        admit(&input(&pod("p"), &[&beside], &node)),
-        AdmissionDecision::Admit
-    );
+    assert_eq!(admit(&input(&pod("p"), &[&beside], &node)), admitted());
 
     let large = asking("p", &[("cpu", "8m"), ("memory", "10")]);
     let others = [&beside];
@@ -144,7 +153,7 @@ fn a_taint_that_evicts_keeps_all_but_static_and_tolerant_pods_out() {
     assert_eq!(refused(&verdict), ("TaintToleration", message));
     assert_eq!(
         admit(&input(&make_static(plain.clone()), &[], &node)),
-        AdmissionDecision::Admit
+        admitted()
     );
     let tolerant = plain.spec_with(|spec| {
         spec.tolerations = Some(vec![Toleration {
@@ -152,10 +161,7 @@ fn a_taint_that_evicts_keeps_all_but_static_and_tolerant_pods_out() {
             ..Toleration::default()
         }]);
     });
-    assert_eq!(
-        admit(&input(&tolerant, &[], &node)),
-        AdmissionDecision::Admit
-    );
+    assert_eq!(admit(&input(&tolerant, &[], &node)), admitted());
 }
 
 /// Upstream's TestRemoveMissingExtendedResources and TestFitsRequest.
@@ -186,7 +192,7 @@ fn extended_resources_count_where_the_node_has_them() {
         let others = [&beside];
         let verdict = admit(&input(&pod, &others, &node));
         match expected {
-            None => assert_eq!(verdict, AdmissionDecision::Admit, "{pod:?}"),
+            None => assert_eq!(verdict, admitted(), "{pod:?}"),
             Some(reason) => assert_eq!(refused(&verdict).0, reason),
         }
     }
@@ -201,10 +207,7 @@ fn one_pod_too_many_is_out_of_pods_and_the_pod_itself_does_not_count() {
     let verdict = admit(&input(&second, &others, &node));
     let message = "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1";
     assert_eq!(refused(&verdict), ("OutOfpods", message));
-    assert_eq!(
-        admit(&input(&first, &others, &node)),
-        AdmissionDecision::Admit
-    );
+    assert_eq!(admit(&input(&first, &others, &node)), admitted());
 }
 
 /// Upstream's TestRejectPodAdmissionBasedOnOSSelector, TestRejectPodAdmissionBasedOnOSField and
@@ -222,19 +225,13 @@ fn a_pod_for_another_system_is_refused_before_room_is_looked_for() {
     );
 
     let os = |name: &str| pod("p").spec_with(|spec| spec.os = Some(PodOS { name: name.into() }));
-    assert_eq!(
-        admit(&input(&os("linux"), &[], &node)),
-        AdmissionDecision::Admit
-    );
+    assert_eq!(admit(&input(&os("linux"), &[], &node)), admitted());
     let verdict = admit(&input(&os("windows"), &[], &node));
     let message = "Failed to admit pod as the OS field doesn't match node OS";
     assert_eq!(refused(&verdict), ("PodOSNotSupported", message));
 
     let groups = |policy: &str| secure(|s| s.supplemental_groups_policy = Some(policy.into()));
-    assert_eq!(
-        admit(&input(&groups("Merge"), &[], &node)),
-        AdmissionDecision::Admit
-    );
+    assert_eq!(admit(&input(&groups("Merge"), &[], &node)), admitted());
     let verdict = admit(&input(&groups("Strict"), &[], &node));
     let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
     assert_eq!(
@@ -245,10 +242,7 @@ fn a_pod_for_another_system_is_refused_before_room_is_looked_for() {
         supplemental_groups_policy: Support::Yes,
         ..node
     };
-    assert_eq!(
-        admit(&input(&groups("Strict"), &[], &able)),
-        AdmissionDecision::Admit
-    );
+    assert_eq!(admit(&input(&groups("Strict"), &[], &able)), admitted());
 }
 
 fn secure(change: impl FnOnce(&mut PodSecurityContext)) -> Pod {
@@ -294,9 +288,9 @@ fn under_pressure_only_the_important_come() {
         })
     };
     for pod in [&burstable, &tolerant, &critical] {
-        assert_eq!(ask(pod, &memory), AdmissionDecision::Admit);
+        assert_eq!(ask(pod, &memory), admitted());
     }
-    assert_eq!(ask(&critical, &both), AdmissionDecision::Admit);
+    assert_eq!(ask(&critical, &both), admitted());
     let verdict = ask(&best_effort, &memory);
     assert_eq!(
         refused(&verdict),
@@ -332,17 +326,14 @@ fn what_the_node_cannot_do_is_refused() {
     }
     assert_eq!(
         admit(&input(&of_pod("Unconfined", None), &[], &node)),
-        AdmissionDecision::Admit
+        admitted()
     );
     let able = NodeFacts {
         app_armor: Support::Yes,
         pod_level_resources: Support::No,
         ..node
     };
-    assert_eq!(
-        admit(&input(&of_container, &[], &able)),
-        AdmissionDecision::Admit
-    );
+    assert_eq!(admit(&input(&of_container, &[], &able)), admitted());
     let verdict = admit(&input(&of_pod("Localhost", Some(" ")), &[], &able));
     assert_eq!(refused(&verdict).0, "AppArmor");
 
@@ -401,7 +392,7 @@ fn what_a_pod_needs_the_node_must_have_declared() {
         let verdict = admit(&input(&pod, &[], &node));
         let message = format!("Pod requires node features that are not available: {missing}");
         match missing.is_empty() {
-            true => assert_eq!(verdict, AdmissionDecision::Admit, "{declared:?}"),
+            true => assert_eq!(verdict, admitted(), "{declared:?}"),
             false => assert_eq!(
                 refused(&verdict),
                 ("PodFeatureUnsupported", message.as_str())
@@ -425,7 +416,7 @@ fn a_node_that_goes_down_takes_nobody_and_keeps_who_is_there() {
         standing: PodPresence::Running,
         ..going
     };
-    assert_eq!(admit(&there), AdmissionDecision::Admit);
+    assert_eq!(admit(&there), admitted());
 }
 
 /// Upstream's TestHandleAdmissionFailure.
@@ -581,6 +572,92 @@ fn a_pod_waits_for_devices_that_were_here_before() {
     );
 }
 
+/// The CPUs that an admitted pod has to itself.
+fn own_cpus(verdict: &AdmissionDecision) -> Vec<u32> {
+    let AdmissionDecision::Admit(assigned) = verdict else {
+        panic!("not admitted: {verdict:?}");
+    };
+    let containers = assigned.containers.values();
+    containers.flat_map(|own| own.cpus.clone()).collect()
+}
+
+fn holding(name: &str, verdict: AdmissionDecision) -> HeldAssignments {
+    let AdmissionDecision::Admit(assigned) = verdict else {
+        panic!("not admitted: {verdict:?}");
+    };
+    [(pod(name).uid(), Arc::new(assigned))].into()
+}
+
+#[test]
+fn an_admitted_pod_gets_what_nobody_holds_and_one_that_cannot_is_refused() {
+    let (node, topology) = (node(), OneCpuEach(2).alone());
+    let ask = |pod: &Pod, held: &HeldAssignments| {
+        admit(&Admission {
+            topology: &topology,
+            held,
+            ..input(pod, &[], &node)
+        })
+    };
+    let (first, second) = (pod("a").app("c"), pod("b").app("c"));
+    let mut held = holding("a", ask(&first, &HeldAssignments::new()));
+    let verdict = ask(&second, &held);
+    assert_eq!(own_cpus(&verdict), [1]);
+    held.extend(holding("b", verdict));
+    let verdict = ask(&pod("d").app("c"), &held);
+    let message = "Allocate failed due to no CPU left, which is unexpected";
+    assert_eq!(refused(&verdict), ("UnexpectedAdmissionError", message));
+    // Who asks for nothing is not refused anything.
+    assert_eq!(ask(&pod("e"), &held), admitted());
+    held.remove(&first.uid());
+    assert_eq!(own_cpus(&ask(&pod("d").app("c"), &held)), [0]);
+}
+
+#[test]
+fn a_running_pod_keeps_what_it_holds_and_is_given_nothing() {
+    let (node, topology) = (node(), OneCpuEach(1).alone());
+    let pod = pod("a").app("c");
+    let ask = |held: &HeldAssignments, standing| {
+        admit(&Admission {
+            topology: &topology,
+            held,
+            standing,
+            ..input(&pod, &[], &node)
+        })
+    };
+    let none = HeldAssignments::new();
+    assert_eq!(ask(&none, PodPresence::Running), admitted());
+    let first = ask(&none, PodPresence::New);
+    let held = holding("a", first.clone());
+    assert_eq!(ask(&held, PodPresence::Running), first);
+}
+
+#[test]
+fn nothing_is_assigned_to_a_pod_that_waits() {
+    let topology = OneCpuEach(0).alone();
+    let mut node = node();
+    node.awaited.insert("example.com/gpu".into());
+    let pod = asking("p", &[("example.com/gpu", "1")]);
+    let waiting = Admission {
+        topology: &topology,
+        ..input(&pod, &[], &node)
+    };
+    let verdict = admit(&waiting);
+    assert!(
+        matches!(verdict, AdmissionDecision::Defer { .. }),
+        "{verdict:?}"
+    );
+    // Nobody is preempted for one that could be assigned nothing.
+    let beside = asking("o", &[("cpu", "8m")]);
+    let critical = asking("p", &[("cpu", "5m")])
+        .spec_with(|spec| spec.priority = Some(SYSTEM_CRITICAL_PRIORITY));
+    let others = [&beside];
+    let refusal = admit(&Admission {
+        topology: &topology,
+        ..input(&critical, &others, &node)
+    });
+    assert_eq!(refused(&refusal).0, "UnexpectedAdmissionError");
+}
+
 proptest! {
     #[test]
     fn whoever_is_admitted_fits_beside_the_others_however_they_are_listed(
@@ -604,7 +681,7 @@ proptest! {
             }
             prop_assert_eq!(&admit(&input(&pod, &others, &node)), &verdict);
             match verdict {
-                AdmissionDecision::Admit => there.push(pod),
+                AdmissionDecision::Admit(_) => there.push(pod),
                 AdmissionDecision::Preempt { victims, .. } => {
                     prop_assert!(there.iter().all(|p| !victims.contains(&p.uid()) || !p.is_critical()));
                     there.retain(|p| !victims.contains(&p.uid()));

@@ -14,11 +14,12 @@ use logic_api::types::{PodFailure, PodUid};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize};
 use logic_resources::qos::{Qos, pod_qos};
 use logic_resources::thresholds::Signal;
+use logic_resources::topology::{Assignment, HeldAssignments, TopologyManager};
 use serde::{Deserialize, Serialize};
 
 use super::ResizeRefusal;
 use super::change::restarts;
-use crate::admission::{self, Admission, NodeShutdown, PodPresence};
+use crate::admission::{self, Admission, Fit, NodeShutdown, PodPresence};
 
 /// The resources that the node has allocated to a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -57,6 +58,10 @@ pub struct ResizeInput<'a> {
     /// What they hold together, where that is known: one that shrinks holds what it had until it is carried out.
     pub used: Option<&'a ResourceAmounts>,
     pub node: &'a NodeFacts,
+    /// Assigns what a pod has to itself.
+    pub topology: &'a TopologyManager,
+    /// What each pod has to itself, this one as well.
+    pub held: &'a HeldAssignments,
     /// The signals that the node is under pressure of.
     pub pressures: &'a BTreeSet<Signal>,
     pub shutting_down: NodeShutdown,
@@ -67,7 +72,11 @@ pub struct ResizeInput<'a> {
 pub enum Allocation {
     /// Its spec asks for what is allocated.
     Unchanged,
-    Allocated(AllocatedResources),
+    Allocated {
+        allocated: AllocatedResources,
+        /// What the pod has to itself from now on.
+        assigned: Assignment,
+    },
     /// Is allocated at the price of these, which fail with `failure`.
     Preempt {
         allocated: AllocatedResources,
@@ -91,14 +100,19 @@ pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
         others: input.others,
         used: input.used,
         node: input.node,
+        topology: input.topology,
+        held: input.held,
         pressures: input.pressures,
         shutting_down: input.shutting_down,
         standing: PodPresence::New,
     };
     let allocated = AllocatedResources::of(input.wanted);
     match admission::evaluate(&admission) {
-        Ok(victims) if victims.is_empty() => Allocation::Allocated(allocated),
-        Ok(victims) => Allocation::Preempt {
+        Ok(Fit { victims, assigned }) if victims.is_empty() => Allocation::Allocated {
+            allocated,
+            assigned,
+        },
+        Ok(Fit { victims, .. }) => Allocation::Preempt {
             allocated,
             victims,
             failure: admission::preempted(),

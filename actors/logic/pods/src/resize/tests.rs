@@ -1,6 +1,7 @@
 //! Desired, allocated and actuated resources.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, Pod, ResourceRequirements};
 use logic_api::pod::requests;
@@ -8,6 +9,8 @@ use logic_api::pod::{CONFIG_SOURCE, PodView, SYSTEM_CRITICAL_PRIORITY};
 use logic_api::testing::*;
 use logic_api::types::{ContainerState, EventLevel};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize, Support};
+use logic_resources::topology::testing::OneCpuEach;
+use logic_resources::topology::{Assignment, HeldAssignments, TopologyManager};
 use proptest::prelude::*;
 
 use super::*;
@@ -52,15 +55,25 @@ fn asked(old: &Pod, new: &Pod, others: &[&Pod], node: &NodeFacts) -> Allocation 
         others,
         used: None,
         node,
+        topology: &TopologyManager::default(),
+        held: &HeldAssignments::new(),
         pressures: &BTreeSet::new(),
         shutting_down: NodeShutdown::No,
     })
 }
 
+/// With nothing to itself.
+fn allocated(allocated: AllocatedResources) -> Allocation {
+    Allocation::Allocated {
+        allocated,
+        assigned: Assignment::default(),
+    }
+}
+
 fn refused(answer: &Allocation) -> (ResizeRefusal, &str) {
     match answer {
         Allocation::Refused(refusal, why) => (*refusal, why),
-        Allocation::Unchanged | Allocation::Allocated(_) | Allocation::Preempt { .. } => {
+        Allocation::Unchanged | Allocation::Allocated { .. } | Allocation::Preempt { .. } => {
             panic!("not refused: {answer:?}")
         }
     }
@@ -84,13 +97,10 @@ fn a_wish_is_allocated_deferred_or_can_never_be_met() {
     let down: AmountPairs<'_> = &[("cpu", "500m"), ("memory", "500Mi")];
     assert_eq!(
         ask(down),
-        Allocation::Allocated(AllocatedResources::of(&asking("p", down)))
+        allocated(AllocatedResources::of(&asking("p", down)))
     );
     let up: AmountPairs<'_> = &[("cpu", "1500m"), ("memory", "1500Mi")];
-    assert_eq!(
-        ask(up),
-        Allocation::Allocated(AllocatedResources::of(&asking("p", up)))
-    );
+    assert_eq!(ask(up), allocated(AllocatedResources::of(&asking("p", up))));
 
     let answer = ask(&[("cpu", "3500m"), ("memory", "500Mi")]);
     let why = "Node didn't have enough resource: cpu, requested: 3500, used: 1000, capacity: 4000";
@@ -108,6 +118,34 @@ fn a_wish_is_allocated_deferred_or_can_never_be_met() {
     let answer = asked(&old, &manifest, &others, &node);
     let why = "In-place resize of static-pods is not supported";
     assert_eq!(refused(&answer), (ResizeRefusal::Infeasible, why));
+}
+
+#[test]
+fn a_resized_pod_keeps_what_it_has_to_itself() {
+    let (old, new) = (asking("p", &[("cpu", "1")]), asking("p", &[("cpu", "2")]));
+    let topology = OneCpuEach(1).alone();
+    let assigned = topology.admit(&old, &HeldAssignments::new()).unwrap();
+    let ask = |holder: &str| {
+        allocate(&ResizeInput {
+            wanted: &new,
+            allocated: &AllocatedResources::of(&old),
+            others: &[],
+            used: None,
+            node: &node(),
+            topology: &topology,
+            held: &[(pod(holder).uid(), Arc::new(assigned.clone()))].into(),
+            pressures: &BTreeSet::new(),
+            shutting_down: NodeShutdown::No,
+        })
+    };
+    let resized = Allocation::Allocated {
+        allocated: AllocatedResources::of(&new),
+        assigned: assigned.clone(),
+    };
+    assert_eq!(ask("p"), resized);
+    // What it would need more is not there: it waits.
+    let why = "Allocate failed due to no CPU left, which is unexpected";
+    assert_eq!(refused(&ask("o")), (ResizeRefusal::Deferred, why));
 }
 
 /// Upstream's TestRetryPendingResizesGuanteedQOSPods.
@@ -139,11 +177,11 @@ fn what_is_kept_apart_for_guaranteed_pods_stays_as_it_is() {
         (ResizeRefusal::Infeasible, why("Memory", "Static").as_str())
     );
     let burstable = asked(&asking("p", HAS), &asking("p", &[("cpu", "2")]), &[], &node);
-    assert!(matches!(burstable, Allocation::Allocated(_)));
+    assert!(matches!(burstable, Allocation::Allocated { .. }));
     node.cpu_manager = ExclusiveAllocation::None;
     assert!(matches!(
         asked(&both(HAS), &cpu, &[], &node),
-        Allocation::Allocated(_)
+        Allocation::Allocated { .. }
     ));
 }
 
@@ -175,7 +213,7 @@ fn a_share_of_swap_changes_only_with_the_container() {
         ask(less, "NotRequired", &node()),
         ask(cpu_alone, "NotRequired", &swapping),
     ] {
-        assert!(matches!(answer, Allocation::Allocated(_)), "{answer:?}");
+        assert!(matches!(answer, Allocation::Allocated { .. }), "{answer:?}");
     }
 }
 
@@ -190,10 +228,7 @@ fn pod_level_amounts_move_only_where_the_gate_is_open() {
     assert_eq!(refused(&answer).0, ResizeRefusal::Infeasible);
     node.pod_level_resize = PodLevelResize::Resizable;
     let answer = asked(&with("1"), &with("2"), &[], &node);
-    assert_eq!(
-        answer,
-        Allocation::Allocated(AllocatedResources::of(&with("2")))
-    );
+    assert_eq!(answer, allocated(AllocatedResources::of(&with("2"))));
 }
 
 #[test]
@@ -608,7 +643,7 @@ proptest! {
         let other = asking("o", &[("cpu", &text(beside))]);
         match asked(&old, &new, &[&other], &node()) {
             Allocation::Unchanged => prop_assert_eq!(had, wants),
-            Allocation::Allocated(allocated) => {
+            Allocation::Allocated { allocated, .. } => {
                 prop_assert!(wants == 0 || wants + beside <= 4000);
                 prop_assert!(!pod_differs(&new, &allocated));
                 prop_assert_eq!(apply(&old, &allocated), new);

@@ -1,8 +1,10 @@
 //! Admission, on a node of 4 CPUs.
 
 use k8s_openapi::api::core::v1::PodStatus;
+use kernel::InjectedFault;
 use kernel::testing::run_paused;
 use logic_api::testing::yaml::pod;
+use logic_resources::topology::testing::OneCpuEach;
 
 use super::phase;
 use crate::testing::TestNode;
@@ -115,5 +117,33 @@ fn a_failed_pod_stays_failed_when_its_worker_dies() {
         let failed = |status: &PodStatus| status.reason.as_deref() == Some("OutOfcpu");
         node.until("zoo", failed).await;
         assert!(!node.exists(&"zoo".into()).await);
+    });
+}
+
+#[test]
+fn what_a_pod_has_to_itself_is_free_again_when_nothing_of_it_runs() {
+    let failed = |status: &PodStatus| status.reason.as_deref() == Some("UnexpectedAdmissionError");
+    run_paused(|| async {
+        let node = TestNode::assigning(OneCpuEach(2).alone()).await;
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| pod(&wanting(name, "1m", "")));
+        node.desire(&[a.clone(), b.clone()]);
+        node.until("a", phase("Running")).await;
+        node.until("b", phase("Running")).await;
+        // The workers hold it, not the pod manager.
+        let manager = "oxlet/pods/pod-manager";
+        node.node
+            .root
+            .inject(manager, InjectedFault::Panic)
+            .unwrap();
+        node.desire(&[a, b.clone(), c.clone()]);
+        let status = node.until("c", failed).await;
+        assert_eq!(
+            status.message.as_deref(),
+            Some("Pod was rejected: Allocate failed due to no CPU left, which is unexpected")
+        );
+        node.desire(&[b.clone(), c.clone()]);
+        node.until_gone("a").await;
+        node.desire(&[b, c, d]);
+        node.until("d", phase("Running")).await;
     });
 }

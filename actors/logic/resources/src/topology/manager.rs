@@ -1,0 +1,229 @@
+//! The topology manager: asks the hint providers, container by container or for a whole pod.
+//!
+//! Mirrors upstream's topologymanager/topology_manager.go and scope_*.go at v1.36.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use logic_api::pod::{PodView, requests};
+use thiserror::Error;
+
+use super::assignment::{Assignment, AssignmentError, HeldAssignments};
+use super::hint::{ProviderHints, TopologyHint};
+use super::numa_topology::{DistancesUnknown, NumaTopology};
+use super::policy::TopologyPolicy;
+use super::policy_options::{NumaOrder, PolicyOptionError, PolicyOptions};
+use super::provider::{AssignmentRequest, HintProvider};
+
+/// `topologyManagerScope`: what has to lie together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TopologyScope {
+    /// Each container by itself.
+    #[default]
+    Container,
+    /// All containers of a pod.
+    Pod,
+}
+
+/// Whether pod-level resources are assigned to the pod as a whole (feature gate `PodLevelResourceManagers`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodLevelManagers {
+    On,
+    #[default]
+    Off,
+}
+
+/// The configuration's section of the topology manager, by its own words.
+#[derive(Clone, Copy, Debug)]
+pub struct TopologySettings<'a> {
+    pub policy: &'a str,
+    pub scope: &'a str,
+    pub options: &'a BTreeMap<String, String>,
+    pub pod_level: PodLevelManagers,
+}
+
+/// Why there can be no such topology manager on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TopologyManagerError {
+    #[error(transparent)]
+    Option(#[from] PolicyOptionError),
+    #[error("cannot discover NUMA topology: {0}")]
+    Topology(#[from] DistancesUnknown),
+    #[error("unsupported on machines with more than {0} NUMA Nodes")]
+    TooManyNodes(usize),
+    #[error("unknown policy: {0:?}")]
+    UnknownPolicy(String),
+    #[error("unknown scope: {0:?}")]
+    UnknownScope(String),
+}
+
+/// The topology manager. The default one has no policy and asks nobody.
+#[derive(Debug, Default)]
+pub struct TopologyManager {
+    policy: TopologyPolicy,
+    scope: TopologyScope,
+    options: PolicyOptions,
+    pod_level: PodLevelManagers,
+    numa: NumaTopology,
+    providers: Vec<Box<dyn HintProvider>>,
+}
+
+impl TopologyScope {
+    /// The scope of this name in the configuration.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Container, Self::Pod]
+            .into_iter()
+            .find(|scope| scope.as_str() == name)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Container => "container",
+            Self::Pod => "pod",
+        }
+    }
+}
+
+impl TopologyManager {
+    /// A manager without providers yet.
+    ///
+    /// # Errors
+    ///
+    /// A setting is unknown, or no policy works on this machine.
+    pub fn new(
+        settings: &TopologySettings<'_>,
+        numa: NumaTopology,
+    ) -> Result<Self, TopologyManagerError> {
+        if settings.policy == TopologyPolicy::None.as_str() {
+            return Ok(Self::default());
+        }
+        let options = PolicyOptions::read(settings.options)?;
+        if options.order == NumaOrder::Closest {
+            numa.known_distances()?;
+        }
+        if numa.distances.len() > options.max_allowable_nodes {
+            let most = options.max_allowable_nodes;
+            return Err(TopologyManagerError::TooManyNodes(most));
+        }
+        let unknown = || TopologyManagerError::UnknownPolicy(settings.policy.to_owned());
+        let policy = TopologyPolicy::from_name(settings.policy).ok_or_else(unknown)?;
+        let unknown = || TopologyManagerError::UnknownScope(settings.scope.to_owned());
+        Ok(Self {
+            policy,
+            scope: TopologyScope::from_name(settings.scope).ok_or_else(unknown)?,
+            options,
+            pod_level: settings.pod_level,
+            numa,
+            providers: Vec::new(),
+        })
+    }
+
+    /// Has a provider asked as well, after those that are there.
+    pub fn add_hint_provider(&mut self, provider: Box<dyn HintProvider>) {
+        self.providers.push(provider);
+    }
+
+    pub fn policy(&self) -> TopologyPolicy {
+        self.policy
+    }
+
+    pub fn scope(&self) -> TopologyScope {
+        self.scope
+    }
+
+    /// Assigns all that the pod's containers are to have to themselves: nothing where there are no providers.
+    ///
+    /// # Errors
+    ///
+    /// The policy finds no place for it, or a provider refuses.
+    pub fn admit(&self, pod: &Pod, held: &HeldAssignments) -> Result<Assignment, AssignmentError> {
+        let none = Assignment::default();
+        let whole = AssignmentRequest {
+            pod,
+            held,
+            assigned: &none,
+        };
+        match (self.policy, self.scope) {
+            (TopologyPolicy::None, _) => self.containers(&whole, |_, _| Ok(TopologyHint::NOWHERE)),
+            (_, TopologyScope::Container) => self.containers(&whole, |request, container| {
+                let of = |provider: &dyn HintProvider| provider.hints(request, container);
+                let refused = || match self.is_pod_level(pod) {
+                    true => AssignmentError::PodLevelTopologyAffinity(
+                        "with a container-level topology manager",
+                    ),
+                    false => AssignmentError::TopologyAffinity,
+                };
+                self.affinity(of).ok_or_else(refused)
+            }),
+            (_, TopologyScope::Pod) if self.is_pod_level(pod) => {
+                let refused =
+                    AssignmentError::PodLevelTopologyAffinity("under pod-scope topology manager");
+                let hint = self.pod_affinity(&whole).ok_or(refused)?;
+                self.as_a_whole(&whole, hint)
+            }
+            (_, TopologyScope::Pod) => {
+                let refused = AssignmentError::TopologyAffinity;
+                let hint = self.pod_affinity(&whole).ok_or(refused)?;
+                self.containers(&whole, |_, _| Ok(hint))
+            }
+        }
+    }
+
+    /// Assigns to one container after the other, init containers first, each with what those before it got.
+    fn containers(
+        &self,
+        whole: &AssignmentRequest<'_>,
+        affinity: impl Fn(&AssignmentRequest<'_>, &Container) -> Result<TopologyHint, AssignmentError>,
+    ) -> Result<Assignment, AssignmentError> {
+        let mut assigned = Assignment::default();
+        for (_, container) in whole.pod.all_containers() {
+            let request = AssignmentRequest {
+                assigned: &assigned,
+                ..*whole
+            };
+            let hint = affinity(&request, container)?;
+            let answers = self.providers.iter();
+            let answers = answers.map(|provider| provider.assign(&request, container, hint));
+            let answers: Vec<_> = answers.collect::<Result<_, _>>()?;
+            for resources in answers {
+                assigned.assign(&container.name, resources);
+            }
+        }
+        Ok(assigned)
+    }
+
+    fn as_a_whole(
+        &self,
+        whole: &AssignmentRequest<'_>,
+        hint: TopologyHint,
+    ) -> Result<Assignment, AssignmentError> {
+        let mut assigned = Assignment::default();
+        for provider in &self.providers {
+            assigned.extend(provider.assign_pod(whole, hint)?);
+        }
+        Ok(assigned)
+    }
+
+    fn pod_affinity(&self, whole: &AssignmentRequest<'_>) -> Option<TopologyHint> {
+        self.affinity(|provider| provider.pod_hints(whole))
+    }
+
+    /// The hint that all providers come to, if the policy admits it.
+    fn affinity(&self, hints: impl Fn(&dyn HintProvider) -> ProviderHints) -> Option<TopologyHint> {
+        let hints = self.provider_hints(hints);
+        let best = self.policy.merge(&hints, &self.numa, self.options);
+        self.policy.admits(best).then_some(best)
+    }
+
+    /// What each provider says, in the order in which they were added.
+    pub(super) fn provider_hints(
+        &self,
+        hints: impl Fn(&dyn HintProvider) -> ProviderHints,
+    ) -> Vec<ProviderHints> {
+        self.providers.iter().map(|own| hints(&**own)).collect()
+    }
+
+    fn is_pod_level(&self, pod: &Pod) -> bool {
+        self.pod_level == PodLevelManagers::On && requests::has_pod_level(pod)
+    }
+}
