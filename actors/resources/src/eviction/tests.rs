@@ -164,10 +164,21 @@ fn a_node_that_is_short_evicts_its_guests_and_spares_its_static_pod() {
             }
             pass(Duration::from_secs(120)).await;
             node.until("static", is_running).await;
-            let reasons = node.reasons().await;
-            for reason in ["EvictionThresholdMet", "Evicted"] {
-                assert!(reasons.contains(&reason.to_owned()), "{reasons:?}");
-            }
+            let events = node.events().await;
+            let event = |reason: &str| events.iter().find(|event| event.reason == reason);
+            assert!(
+                event("EvictionThresholdMet")
+                    .unwrap()
+                    .annotations
+                    .is_empty()
+            );
+            let told = &event("Evicted").unwrap().annotations;
+            assert_eq!(told["starved_resource"], resource);
+            let offenders = (
+                &told["offending_containers"],
+                &told["offending_containers_usage"],
+            );
+            assert_eq!(offenders.0.is_empty(), offenders.1.is_empty());
         });
     }
 }

@@ -120,6 +120,7 @@ pub fn no_room_for_volumes(message: &str) -> PodFailure {
         reason: ATTACH_LIMIT.to_owned(),
         message: format!("{REJECTED}{message}"),
         disruption: None,
+        ..PodFailure::default()
     }
 }
 
@@ -173,6 +174,7 @@ fn refuse(reason: &str, message: impl Into<String>) -> PodFailure {
         reason: reason.to_owned(),
         message: message.into(),
         disruption: None,
+        ..PodFailure::default()
     }
 }
 
