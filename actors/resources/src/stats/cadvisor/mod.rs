@@ -99,7 +99,7 @@ impl SummaryProvider {
         let prefixes = self.prefixes();
         let proc = self.0.machine.proc.clone();
         let root_dir = self.0.peers.rules.node.root_dir.display().to_string();
-        let disks = self.0.disk_io.run(move || {
+        let disks = self.0.mounts_io.run(move || {
             let devices = BlockDevices::read(&proc);
             let mut file_systems = block_devices::file_systems(&proc, &devices);
             file_systems.retain(|one| !belongs_to_pod(&one.device, &root_dir));
