@@ -109,6 +109,50 @@ fn the_runtime_alone_counts_where_the_gate_says_so() {
     });
 }
 
+/// Upstream's NewCRIMetricsCollector; a runtime that makes no metrics leaves them to the cgroups.
+#[test]
+fn the_runtimes_own_metrics_show_where_the_gate_says_so_and_it_makes_some() {
+    run_paused(|| async {
+        let machine = Machine::start().await;
+        let of_cgroups = r#"container_memory_usage_bytes{container="app",id="/kubepods/"#;
+        let of_runtime = r#"namespace="default",pod="web"} "#;
+        let fault = |call: &str, code: &str| {
+            format!(r#"{{"faults": [{{"call": "{call}", "code": "{code}", "message": "no"}}]}}"#)
+        };
+        let cases = [
+            ("{}".to_owned(), [false, true, false]),
+            (
+                fault("ListMetricDescriptors", "Unimplemented"),
+                [true, false, false],
+            ),
+            (
+                fault("ListPodSandboxMetrics", "Internal"),
+                [false, false, true],
+            ),
+        ];
+        for (script, expected) in cases {
+            machine.node.script(&script);
+            let summaries = machine.provider(StatsSource::Runtime);
+            let text = summaries.cadvisor_metrics().await;
+            let is_by_runtime = |line: &str| {
+                line.starts_with("container_memory_usage_bytes{") && line.contains(of_runtime)
+            };
+            let found = [
+                text.contains(of_cgroups),
+                text.lines().any(is_by_runtime) && !text.contains(of_cgroups),
+                text.contains("\ncontainer_scrape_error 1\n")
+                    || text.starts_with("container_scrape_error 1"),
+            ];
+            assert_eq!(found, expected, "{script} {text}");
+            assert!(text.contains("\nmachine_memory_bytes{"), "{text}");
+        }
+        // Otherwise it is not asked.
+        machine.node.script("{}");
+        let summaries = machine.provider(StatsSource::Groups);
+        assert!(summaries.cadvisor_metrics().await.contains(of_cgroups));
+    });
+}
+
 #[test]
 fn cgroups_show_by_cadvisors_metrics_and_requests_at_once_share_one_reading() {
     run_paused(|| async {

@@ -167,6 +167,10 @@ impl SummaryProvider {
     }
 
     fn of_machine(peers: Peers, machine: MachineStats) -> Self {
+        metrics::node::set_provider(match peers.source {
+            StatsSource::Groups => metrics::node::MetricsProvider::Cadvisor,
+            StatsSource::Runtime => metrics::node::MetricsProvider::Cri,
+        });
         SummaryProvider(Rc::new(ProviderState {
             peers,
             machine: Arc::new(machine),
