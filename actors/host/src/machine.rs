@@ -67,7 +67,7 @@ impl MachineFiles<'_> {
         let sizes = text.lines().skip(1);
         sizes
             .map(|line| kibibytes(line.split_whitespace().nth(2)))
-            .sum()
+            .fold(0, u64::saturating_add)
     }
 
     /// The smaller of the machine's two limits on process ids.

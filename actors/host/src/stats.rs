@@ -222,10 +222,9 @@ fn busy(stat: &str) -> Option<u64> {
     let ticks: Vec<u64> = ticks.collect::<Option<_>>()?;
     let waits = |index: &usize| *index == 3 || *index == 4;
     let busy = ticks.iter().enumerate().take(8);
-    let busy: u64 = busy
+    let busy = busy
         .filter(|(index, _)| !waits(index))
-        .map(|(_, n)| n)
-        .sum();
+        .fold(0_u64, |sum, (_, n)| sum.saturating_add(*n));
     busy.checked_mul(1_000_000_000 / units::clock_ticks())
 }
 
@@ -400,5 +399,7 @@ mod tests {
         assert!(figures.cpu.is_none() && figures.memory.is_none() && figures.system.is_empty());
         // Without cgroups `/proc/stat` counts: all but idle and iowait.
         assert_eq!(busy("cpu  1 2 3 40 50 6 7 8 9 10\n"), Some(270_000_000));
+        let most = u64::MAX;
+        assert_eq!(busy(&format!("cpu  {most} {most} 0 0 0 0 0 0\n")), None);
     }
 }

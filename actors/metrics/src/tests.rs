@@ -441,6 +441,8 @@ fn the_text_parses_and_shows_noughts_and_stabilities() {
         std::time::Duration::ZERO,
         crate::runtime::CallResult::Well,
     );
+    crate::node::set_provider(crate::node::MetricsProvider::Cri);
+    crate::node::set_provider(crate::node::MetricsProvider::Cadvisor);
     let text = crate::text();
     let mut families = BTreeSet::new();
     for line in text.lines() {
@@ -466,7 +468,7 @@ fn the_text_parses_and_shows_noughts_and_stabilities() {
         "# HELP kubelet_started_pods_total [ALPHA] Cumulative number of pods started",
         "kubelet_started_pods_total 0",
         "# HELP kubelet_image_volume_requested_total [BETA] Number of requested image volumes.",
-        "kubelet_metrics_provider{provider=\"cri\"} 1",
+        "kubelet_metrics_provider{provider=\"cadvisor\"} 1",
         "kubelet_runtime_operations_total{operation_type=\"version\"} 1",
     ] {
         assert!(text.lines().any(|there| there == line), "{line}");

@@ -23,7 +23,7 @@ use logic_api::objects::StaticObjects;
 use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_pods::images::credentials::docker::DockerConfigDirs;
-use logic_resources::cgroups::CgroupDriver;
+use logic_resources::cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
 use logic_resources::container_gc::ContainerGcPolicy;
 use logic_resources::node::{
     LocalStorage, MachineFacts, NodeFacts, PodLevelResize, PodLimit, Support,
@@ -110,6 +110,21 @@ impl TestNode {
         TestNode::on((fake, storage, folder), CPUS, topology, listeners).await
     }
 
+    /// Starts a node that makes pods' cgroups: below `cgroup/cpu/kubepods` and `cgroup/memory/kubepods` of its folder.
+    /// `world` sets up what earlier lives have left.
+    #[cfg(test)]
+    pub(crate) async fn with_cgroups(world: impl FnOnce(&Path, &FakeStorage)) -> TestNode {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("fake");
+        let fake = Fake::open_at(state, FakeSettings::default(), Clock::start()).unwrap();
+        let storage = FakeStorage::start();
+        for tree in TREES {
+            std::fs::create_dir_all(folder.path().join("cgroup").join(tree)).unwrap();
+        }
+        world(folder.path(), &storage);
+        TestNode::on((fake, storage, folder), CPUS, PodListeners::default()).await
+    }
+
     /// Kills the agent, and starts a new one on the same runtime and folder.
     pub async fn restart(self) -> TestNode {
         self.node.root.shutdown().await;
@@ -194,7 +209,7 @@ impl TestNode {
             gate: gate.clone(),
             cgroups: CgroupManager::on(
                 (CgroupDriver::Cgroupfs, runtime.cgroup_driver()),
-                (None, Vec::new()),
+                (hierarchy(folder.path()), Vec::new()),
                 SystemdConnection::default(),
             ),
             state: state.clone(),
@@ -347,6 +362,16 @@ fn volume_policy() -> volumes::Policy {
     }
 }
 
+/// The cgroups of a node that has some.
+const TREES: [&str; 2] = ["cpu", "memory"];
+
+fn hierarchy(folder: &Path) -> Option<Hierarchy> {
+    let tree = |name: &str| (name.to_owned(), folder.join("cgroup").join(name));
+    let trees: BTreeMap<_, _> = TREES.into_iter().map(tree).collect();
+    let is_there = trees.values().all(|tree| tree.is_dir());
+    is_there.then_some(Hierarchy::V1(trees))
+}
+
 /// The facts of a node with this number of CPUs, 8 GiB of memory and room for 1,100 pods.
 fn config(folder: &Path, cpus: u32) -> PodWorkerConfig {
     PodWorkerConfig {
@@ -359,6 +384,11 @@ fn config(folder: &Path, cpus: u32) -> PodWorkerConfig {
             root_dir: folder.join("root"),
             pod_logs_dir: folder.join("logs"),
             container_logs_dir: folder.join("links"),
+            cgroups: hierarchy(folder).map(|_| CgroupPolicy {
+                driver: CgroupDriver::Cgroupfs,
+                root: "/".to_owned(),
+                pids: None,
+            }),
             ..NodePolicy::default()
         },
     }

@@ -152,6 +152,9 @@ impl Actor for VolumeManager {
             Msg::Resync => self.resync(),
             Msg::Query(VolumeQuery::View { reply }) => reply.send(self.view()),
             Msg::Query(VolumeQuery::Stats { reply }) => reply.send(self.stats()),
+            Msg::Query(VolumeQuery::PodsWithMounts { reply }) => {
+                reply.send(self.world.pods_with_mounts());
+            }
             Msg::Due(timer) => self.due(timer, ctx),
             Msg::Completed(completion) => self.completed(*completion, ctx),
         }

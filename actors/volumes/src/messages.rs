@@ -67,6 +67,10 @@ pub enum VolumeQuery {
     Stats {
         reply: Reply<BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>>,
     },
+    /// The pods of which a volume is mounted, or may be; none before what earlier lives have left is known.
+    PodsWithMounts {
+        reply: Reply<Option<BTreeSet<PodUid>>>,
+    },
 }
 
 impl Msg {
@@ -78,6 +82,11 @@ impl Msg {
     /// Asks for the last measurements, by pod and the pod's name of the volume.
     pub fn stats(reply: Reply<BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>>) -> Msg {
         Msg::Query(VolumeQuery::Stats { reply })
+    }
+
+    /// Asks of which pods a volume is mounted, or may be.
+    pub fn pods_with_mounts(reply: Reply<Option<BTreeSet<PodUid>>>) -> Msg {
+        Msg::Query(VolumeQuery::PodsWithMounts { reply })
     }
 }
 

@@ -175,7 +175,7 @@ pub(crate) const FLAGS: [(&str, Honour); 27] = [
     ("config-dir", Honoured),
     ("container-gc-period", Honoured),
     ("exit-on-lock-contention", NotYet),
-    ("experimental-allocatable-ignore-eviction", NotYet),
+    ("experimental-allocatable-ignore-eviction", Honoured),
     ("experimental-mounter-path", NotYet),
     ("hostname-override", Honoured),
     ("housekeeping-interval", NotYet),

@@ -444,7 +444,7 @@ const EXACT: &[ExpectedCount] = &[
         1.0,
     ),
     ("kubelet_node_name", &[("node", "node")], 1.0),
-    ("kubelet_metrics_provider", &[("provider", "cri")], 1.0),
+    ("kubelet_metrics_provider", &[("provider", "cadvisor")], 1.0),
     (
         "kubernetes_feature_enabled",
         &[("name", "NodeSwap"), ("stage", "")],

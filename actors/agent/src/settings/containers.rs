@@ -23,7 +23,7 @@ pub(super) fn containers(
     (policy, facts): (&NodePolicy, &NodeFacts),
 ) -> ContainerManagerConfig {
     let kubelet = &config.kubelet;
-    let reservations = node::reservations(kubelet);
+    let reservations = node::reservations(config);
     let words = kubelet.enforce_node_allocatable.iter();
     let enforced: BTreeSet<Enforcement> =
         words.filter_map(|word| Enforcement::parse(word)).collect();
@@ -127,7 +127,7 @@ pub(super) fn check(config: &NodeConfig, facts: &NodeFacts, swap: u64) -> Result
     if let Some(refusal) = swap_refusal(&config.kubelet, version, swap) {
         return Err(refusal.to_owned());
     }
-    let reservations = node::reservations(&config.kubelet);
+    let reservations = node::reservations(config);
     let reserved = reservations.with_eviction(&facts.capacity);
     let wrong = tree::overcommitted(&facts.capacity, &reserved);
     if !wrong.is_empty() {

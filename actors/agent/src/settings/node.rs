@@ -27,7 +27,7 @@ pub(super) fn facts(config: &NodeConfig, machine: &MachineFacts) -> NodeFacts {
         per_core: u32::try_from(kubelet.pods_per_core).unwrap_or(0),
     };
     let capacity = node::capacity(machine, limit, local_storage(kubelet));
-    let reserved = reservations(kubelet);
+    let reserved = reservations(config);
     let safe = sysctls::safe_allowlist(machine.kernel);
     let unsafe_sysctls = kubelet.allowed_unsafe_sysctls.iter().map(String::as_str);
     NodeFacts {
@@ -105,10 +105,14 @@ fn exclusive(policy: &str, word: &str) -> ExclusiveAllocation {
     }
 }
 
-pub(super) fn reservations(kubelet: &KubeletConfiguration) -> Reservations {
-    let hard = |signal: &str| {
-        let text = kubelet.eviction_hard.as_ref()?.get(signal)?;
-        logic_resources::thresholds::amount(text)
+pub(super) fn reservations(config: &NodeConfig) -> Reservations {
+    let kubelet = &config.kubelet;
+    let hard = |signal: &str| match config.flags.experimental_allocatable_ignore_eviction {
+        true => None,
+        false => {
+            let text = kubelet.eviction_hard.as_ref()?.get(signal)?;
+            logic_resources::thresholds::hard_limit(text)
+        }
     };
     let (mut kube, mut system) = (
         amounts(&kubelet.kube_reserved),
@@ -195,4 +199,37 @@ fn host_ips(configured: &[IpAddr]) -> Vec<String> {
         Some(socket.local_addr().ok()?.ip())
     };
     vec![routed().unwrap_or(Ipv4Addr::LOCALHOST.into()).to_string()]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use config::{CgroupVersion, HostFacts, Invocation};
+
+    use super::*;
+
+    fn load(line: &str) -> NodeConfig {
+        let host = HostFacts {
+            hostname: "node".to_owned(),
+            cgroup: CgroupVersion::V2,
+            program_folder: "/opt/oxlet".into(),
+        };
+        match config::load(line.split_whitespace().map(OsString::from), &host).unwrap() {
+            Invocation::Run(config) => *config,
+            Invocation::Print(text) => panic!("{text}"),
+        }
+    }
+
+    #[test]
+    fn eviction_takes_of_what_is_allocatable_unless_it_is_off_or_to_be_left_out() {
+        let hard = "--eviction-hard=memory.available<1Gi,nodefs.available<10%";
+        let ignored = format!("{hard} --experimental-allocatable-ignore-eviction");
+        let off = "--eviction-hard=memory.available<100%,nodefs.available<0%";
+        for (line, expected) in [(hard, [true; 2]), (&ignored, [false; 2]), (off, [false; 2])] {
+            let found = reservations(&load(line));
+            let there = [found.memory_available, found.nodefs_available].map(|one| one.is_some());
+            assert_eq!(there, expected, "{line}");
+        }
+    }
 }

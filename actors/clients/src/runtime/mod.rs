@@ -7,6 +7,7 @@
 //! Deadlines are upstream's: staging/src/k8s.io/cri-client/pkg/remote_runtime.go (1.36).
 
 mod collect;
+mod container_metrics;
 mod convert;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake;
@@ -38,6 +39,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 pub use self::collect::ContainerImage;
+pub use self::container_metrics::{MetricDescriptor, MetricSample};
 use self::features::ReportedFeatures;
 pub use self::fetch::RuntimeEvents;
 pub use self::live::{ExecOutput, Handlers};

@@ -46,6 +46,8 @@ fn operation(call: &str) -> &str {
         "UpdatePodSandboxResources" => "update_podsandbox_resources",
         "PodSandboxStats" => "podsandbox_stats",
         "ListPodSandboxStats" => "list_podsandbox_stats",
+        "ListMetricDescriptors" => "list_metric_descriptors",
+        "ListPodSandboxMetrics" => "list_podsandbox_metrics",
         "CreateContainer" => "create_container",
         "StartContainer" => "start_container",
         "StopContainer" => "stop_container",
@@ -80,6 +82,7 @@ mod tests {
     fn every_call_that_is_made_has_upstreams_name() {
         let sources = [
             include_str!("mod.rs"),
+            include_str!("container_metrics.rs"),
             include_str!("fetch.rs"),
             include_str!("live.rs"),
             include_str!("measured.rs"),

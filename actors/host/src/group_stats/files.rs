@@ -30,6 +30,11 @@ impl FileReader {
         number(self.text(path))
     }
 
+    /// The limit that the file holds; one that cannot be read is none, so that nothing counts as short for it.
+    pub(super) fn limit(&mut self, path: &Path) -> u64 {
+        self.number(path).unwrap_or(u64::MAX)
+    }
+
     /// The number that the file holds, else zero.
     pub(super) fn count(&mut self, path: &Path) -> u64 {
         self.number(path).unwrap_or(0)

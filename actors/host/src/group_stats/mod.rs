@@ -1,7 +1,8 @@
 //! Statistics of cgroups, read from the kernel's files: one group, or all below some, in one pass.
 //!
 //! Upstream: cAdvisor's container/libcontainer and container/common, and the readers of opencontainers/cgroups, in the
-//! versions that the kubelet 1.36 has. A file that has vanished, is empty or holds no number counts as zero.
+//! versions that the kubelet 1.36 has. A file that has vanished, is empty or holds no number counts as zero, and as no limit
+//! where it is the memory's.
 
 mod files;
 mod interfaces;

@@ -115,7 +115,7 @@ fn memory(files: &mut FileReader, group: &Path, detail: GroupDetail) -> GroupMem
         ..GroupMemory::default()
     };
     stats.usage = files.count(&group.join("memory.usage_in_bytes"));
-    stats.limit = files.count(&group.join("memory.limit_in_bytes"));
+    stats.limit = files.limit(&group.join("memory.limit_in_bytes"));
     stats.swap_limit = files.count(&group.join("memory.memsw.limit_in_bytes"));
     if detail == GroupDetail::Everything {
         stats.max_usage = files.count(&group.join("memory.max_usage_in_bytes"));

@@ -94,7 +94,7 @@ fn memory(
         }
         GroupRole::Sandbox | GroupRole::Container | GroupRole::Other => {
             stats.usage = files.number(&group.join("memory.current"))?;
-            stats.limit = files.count(&group.join("memory.max"));
+            stats.limit = files.limit(&group.join("memory.max"));
             stats.swap = files.count(&group.join("memory.swap.current"));
             stats.swap_limit = files.count(&group.join("memory.swap.max"));
         }

@@ -4,6 +4,7 @@
 //! with the local clock, because the runtime may live on another one.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -379,7 +380,7 @@ pub struct WaitingReason {
 }
 
 /// Why the whole pod is failed by decree: rejected, past its deadline, evicted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodFailure {
     /// One word, as in the pod's status: `Evicted`.
     pub reason: String,
@@ -388,6 +389,9 @@ pub struct PodFailure {
     /// The message of the condition `DisruptionTarget`, where the node itself ends the pod: by eviction, preemption or
     /// shutdown; none otherwise.
     pub disruption: Option<String>,
+    /// The annotations of the event.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// Whether a reason is an event for the user, and of which type, or only an explanation.

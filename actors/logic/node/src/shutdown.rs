@@ -102,6 +102,7 @@ pub fn failure() -> PodFailure {
         reason: "Terminated".to_owned(),
         message: message.to_owned(),
         disruption: Some(message.to_owned()),
+        ..PodFailure::default()
     }
 }
 

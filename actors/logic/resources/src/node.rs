@@ -334,7 +334,7 @@ mod tests {
             let capacity = capacity(&machine(), limit, storage);
             let reserved = Reservations {
                 system: requests::read(Some(&quantities(&[("ephemeral-storage", "1")]))),
-                nodefs_available: Some(ThresholdLimit::Amount(1)),
+                nodefs_available: Some(ThresholdLimit::amount(1)),
                 ..Reservations::default()
             };
             assert_eq!(capacity.contains_key(EPHEMERAL_STORAGE), named);
@@ -352,7 +352,7 @@ mod tests {
             kube: list(&[("cpu", "500m"), ("memory", "100Mi"), ("pid", "100")]),
             system: list(&[("cpu", "100m"), ("ephemeral-storage", "6000")]),
             memory_available: Some(ThresholdLimit::PerMillion(100_000)),
-            nodefs_available: Some(ThresholdLimit::Amount(1)),
+            nodefs_available: Some(ThresholdLimit::amount(1)),
         };
         let capacity = capacity(
             &machine(),

@@ -38,14 +38,31 @@ pub static BUILD: LazyLock<GaugeVec> = LazyLock::new(|| {
     )
 });
 
-/// The provider of container metrics: always the runtime.
-pub static PROVIDER: LazyLock<GaugeVec> = LazyLock::new(|| {
+/// The provider of container metrics; cAdvisor stands for the reading of cgroups.
+static PROVIDER: LazyLock<GaugeVec> = LazyLock::new(|| {
     gauges(
         "kubelet_metrics_provider",
         "Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
         &["provider"],
     )
 });
+
+/// Who tells what containers take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsProvider {
+    Cadvisor,
+    Cri,
+}
+
+/// Upstream: `SetMetricsProvider` of pkg/kubelet/server/metrics/metrics.go.
+pub fn set_provider(provider: MetricsProvider) {
+    let word = match provider {
+        MetricsProvider::Cadvisor => "cadvisor",
+        MetricsProvider::Cri => "cri",
+    };
+    PROVIDER.reset();
+    PROVIDER.with_label_values(&[word]).set(1.0);
+}
 
 /// When the last graceful shutdown began, in seconds since the epoch.
 pub static SHUTDOWN_BEGAN: LazyLock<Gauge> = LazyLock::new(|| {
@@ -103,7 +120,6 @@ pub(crate) fn declare() {
     for gauge in [&SHUTDOWN_BEGAN, &SHUTDOWN_ENDED] {
         LazyLock::force(gauge);
     }
-    PROVIDER.with_label_values(&["cri"]).set(1.0);
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use logic_resources::cgroups::{
 };
 use logic_resources::node_policy::NodePolicy;
 use logic_resources::qos::Qos;
+use logic_resources::resources::MIN_SHARES;
 
 use crate::cgroups::CgroupManager;
 pub use crate::cgroups::CgroupManagerError as PodCgroupError;
@@ -124,6 +125,22 @@ impl PodCgroups {
         match killed.and(manager.remove(name).await) {
             Ok(()) => tracing::info!(%uid, "removed the cgroup of a pod that is gone"),
             Err(error) => tracing::warn!(%uid, "the cgroup of a pod that is gone stays: {error}"),
+        }
+    }
+
+    /// Leaves the least CPU to the cgroup of a pod that is gone and whose volumes are mounted still.
+    pub async fn reduce_cpu(&self, uid: &PodUid, name: &CgroupName) {
+        let limits = CgroupLimits {
+            cpu_shares: Some(MIN_SHARES),
+            ..CgroupLimits::default()
+        };
+        match self.0.manager.update(name, &limits).await {
+            Ok(()) => {
+                tracing::debug!(%uid, "the cgroup of a pod that is gone waits for its volumes")
+            }
+            Err(error) => {
+                tracing::warn!(%uid, "the CPU of a pod that is gone stays as it is: {error}")
+            }
         }
     }
 

@@ -152,6 +152,20 @@ async fn cgroups_of_pods_are_found_in_every_class_and_tree() {
     assert_eq!(found, ["u1", "u2", "u3"]);
 }
 
+/// Upstream's ReduceCPULimits.
+#[tokio::test]
+async fn a_pod_that_waits_for_its_volumes_has_the_least_cpu_and_keeps_its_group() {
+    let sham = FakeCgroups::new(CgroupDriver::Cgroupfs, version_1(&["cpu", "memory"]));
+    sham.cgroups.create(&pod("1Gi"), &sham.node).await.unwrap();
+    let shares = "cpu/own/kubepods/podu1/cpu.shares";
+    assert_eq!(sham.text(shares), "1024");
+    let (uid, name) = sham.cgroups.list().await.pop_first().unwrap();
+    sham.cgroups.reduce_cpu(&uid, &name).await;
+    assert_eq!(sham.text(shares), "2");
+    let memory = "memory/own/kubepods/podu1/memory.limit_in_bytes";
+    assert_eq!(sham.text(memory), "1073741824");
+}
+
 #[tokio::test]
 async fn in_one_tree_controllers_are_handed_down() {
     let sham = FakeCgroups::new(CgroupDriver::Cgroupfs, |folder| {

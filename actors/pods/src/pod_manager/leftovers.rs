@@ -1,7 +1,8 @@
 //! Logs and cgroups of pods that this node no longer has. Logs outlive the pod by the period of garbage collection, for what collects
 //! logs; those of pods that were removed while no agent ran are found.
 //!
-//! They are listed first and decided about afterwards, by the pods that there are then. Upstream:
+//! They are listed first and decided about afterwards, by the pods that there are then. A cgroup outlives the pod's
+//! volumes: memory of those would count for the groups above it. Upstream:
 //! evictPodLogsDirectories (kuberuntime_gc.go) and cleanupOrphanedPodCgroups (kubelet_pods.go, 1.36).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,9 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 /// Pods that end within this time have their logs removed together: the links are listed once for all.
 const TOGETHER: Duration = Duration::from_secs(1);
 
+/// The volume manager answers from memory.
+const VOLUMES_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A folder that has more names than this is not the agent's.
 const MAX_NAMES: usize = 100_000;
 
@@ -31,6 +35,8 @@ const MAX_NAMES: usize = 100_000;
 pub struct Leftovers {
     logs: ListedLogs,
     cgroups: BTreeMap<PodUid, CgroupName>,
+    /// The pods of which volumes may be mounted; none where that is not known.
+    mounted: Option<BTreeSet<PodUid>>,
 }
 
 /// The folders of pods' logs, and the links whose logs are gone.
@@ -89,12 +95,16 @@ impl PodManager {
         }
         self.unmanaged.listed_at = Some(now);
         let (folders, links) = self.workers.log_folders();
-        let cgroups = self.workers.cgroups();
+        let (cgroups, volumes) = (self.workers.cgroups(), self.workers.volumes());
         ctx.run(async move {
             let logs = kernel::spawn_blocking(move || list(&folders, &links));
+            let logs = logs.await.unwrap_or_default();
+            let cgroups = cgroups.list().await;
+            let mounted = volumes.ask(VOLUMES_TIMEOUT, volumes::Msg::pods_with_mounts);
             Msg::LeftoversListed(Box::new(Leftovers {
-                logs: logs.await.unwrap_or_default(),
-                cgroups: cgroups.list().await,
+                logs,
+                cgroups,
+                mounted: mounted.await.unwrap_or_default(),
             }))
         });
     }
@@ -112,13 +122,20 @@ impl PodManager {
                 && self.workers.desired(uid).is_none()
                 && !unmanaged.contains_key(uid)
         };
-        let Leftovers { logs, mut cgroups } = found;
+        let Leftovers {
+            logs,
+            mut cgroups,
+            mounted,
+        } = found;
         cgroups.retain(|uid, _| is_gone(uid));
         if !cgroups.is_empty() {
             let manager = self.workers.cgroups();
             ctx.run(async move {
                 for (uid, name) in cgroups {
-                    manager.destroy(&uid, &name).await;
+                    match mounted.as_ref().is_some_and(|all| !all.contains(&uid)) {
+                        true => manager.destroy(&uid, &name).await,
+                        false => manager.reduce_cpu(&uid, &name).await,
+                    }
                 }
                 Msg::CleanUp
             });

@@ -1,8 +1,11 @@
 //! Desired pods, orphans, and name reservations.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clients::storage::testing::{FakeStorage, StorageFault};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::testing::{inbox, pass, run_paused};
 use kernel::{InjectedFault, Recipient};
@@ -413,5 +416,40 @@ fn a_pod_that_leaves_one_source_goes_on_while_another_has_it() {
         assert_eq!(before.container_statuses, after.container_statuses);
         node.node.pod_manager.tell(of_api(Vec::new())).unwrap();
         node.until_gone("web").await;
+    });
+}
+
+/// Upstream's cleanupOrphanedPodCgroups: memory of volumes that are mounted still would count for the groups above.
+#[test]
+fn the_cgroup_of_a_pod_that_is_gone_stays_with_the_least_cpu_until_its_volumes_are_unmounted() {
+    run_paused(|| async {
+        const SHARES: &str = "cgroup/cpu/kubepods/burstable/podold/cpu.shares";
+        const ID: &str = "kubernetes.io/empty-dir/old-e";
+        let world = |folder: &Path, storage: &FakeStorage| {
+            for uid in ["old", "bare"] {
+                let group = folder.join("cgroup/cpu/kubepods/burstable/pod".to_owned() + uid);
+                fs::create_dir_all(&group).unwrap();
+            }
+            fs::write(folder.join(SHARES), "512").unwrap();
+            storage.plant((ID, "empty-dir"), "old", "/there/old/e");
+            storage.fault("unmount", ID, StorageFault::Held);
+        };
+        let node = TestNode::with_cgroups(world).await;
+        let has = |uid: &str| {
+            node.path("cgroup/cpu/kubepods/burstable")
+                .join(uid)
+                .exists()
+        };
+        pass(Duration::from_secs(120)).await;
+        assert!(has("podold") && has("podbare"), "no source has spoken yet");
+        node.desire(&[]);
+        pass(Duration::from_secs(120)).await;
+        assert!(has("podold") && !has("podbare"));
+        assert_eq!(fs::read_to_string(node.path(SHARES)).unwrap(), "2");
+        // A file in a directory has the effect of a process in a cgroup.
+        fs::remove_file(node.path(SHARES)).unwrap();
+        node.storage.release();
+        pass(Duration::from_secs(120)).await;
+        assert!(!has("podold"));
     });
 }

@@ -288,6 +288,10 @@ impl PodWorkers {
         (node.pod_logs_dir.clone(), node.container_logs_dir.clone())
     }
 
+    pub(super) fn volumes(&self) -> Addr<volumes::Msg> {
+        self.peers.volumes.clone()
+    }
+
     pub(super) fn cgroups(&self) -> PodCgroups {
         self.peers.cgroups.clone()
     }

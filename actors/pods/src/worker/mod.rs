@@ -301,9 +301,9 @@ impl PodWorker {
             reason: failure.reason.clone(),
             message: logic_pods::admission::event_message(failure).to_owned(),
         };
-        let pod = desired.allocated.clone();
+        let recorder = self.peers.recorder.annotated(&failure.annotations);
         self.history
-            .tell(&pod, &[why], ctx.timestamp(), &self.peers.recorder);
+            .tell(&desired.allocated, &[why], ctx.timestamp(), &recorder);
         (self.sync_status.failure, self.sync_status.grace) = (Some(failure.clone()), *grace);
     }
 

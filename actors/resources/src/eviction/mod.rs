@@ -12,6 +12,8 @@
 //! `logic_resources::eviction`.
 
 mod notifier;
+#[cfg(test)]
+mod order_tests;
 mod reclaim;
 mod round;
 #[cfg(test)]
@@ -272,7 +274,7 @@ impl EvictionManager {
     }
 
     fn assess(&mut self, mut sample: UsageSample, ctx: &mut Context<Msg>) {
-        self.seen.error = sample.missing.take();
+        self.seen.error.clone_from(&sample.missing);
         // What was not looked at stays as it was; it is no news, so that nobody goes for it.
         for (signal, before) in &self.seen.available {
             sample.observations.entry(*signal).or_insert(*before);
@@ -381,7 +383,10 @@ impl EvictionManager {
         let Some(evicted) = evicted else {
             let told = "unable to evict any pods from the node";
             tracing::warn!("{told}, which is short of {}", shortage.signal.resource());
-            self.seen.error = Some(told.to_owned());
+            self.seen.error = Some(match sample.missing {
+                Some(why) => format!("{told}: {why}"),
+                None => told.to_owned(),
+            });
             return self.end(ctx);
         };
         let gone = self.evict(evicted).into_iter().collect();
@@ -395,7 +400,6 @@ impl EvictionManager {
             cause,
             grace,
             failure,
-            ..
         } = pod;
         tracing::warn!(pod = %uid, "evicting: {}", failure.message);
         let order = pod_manager::Msg::Fail {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use host::stats::SystemGroups;
 use k8s_openapi::api::core::v1::PodStatus;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, Reply, mailbox};
@@ -13,10 +12,11 @@ use logic_resources::thresholds::{AllocatableThresholds, ThresholdPolicy, Thresh
 use pods::testing::TestNode;
 
 use super::*;
-use crate::stats::{self, SummaryProvider};
+use crate::stats::SummaryProvider;
+use crate::stats::testing::peers;
 
 /// Hard thresholds in the words of the configuration.
-fn policy(hard: &[(&str, &str)]) -> EvictionPolicy {
+pub(super) fn policy(hard: &[(&str, &str)]) -> EvictionPolicy {
     let own = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
     let (hard, none) = (hard.iter().map(own).collect(), BTreeMap::new());
     let thresholds = parse(&ThresholdTexts {
@@ -36,20 +36,8 @@ fn policy(hard: &[(&str, &str)]) -> EvictionPolicy {
 }
 
 /// A threshold that is always met: less than all of the memory is available.
-fn always_short() -> EvictionPolicy {
+pub(super) fn always_short() -> EvictionPolicy {
     policy(&[("memory.available", "99.99%")])
-}
-
-fn summaries(node: &TestNode) -> SummaryProvider {
-    SummaryProvider::new(stats::Peers {
-        root: node.node.root.clone(),
-        runtime: node.runtime.clone(),
-        pod_manager: node.node.pod_manager.clone(),
-        volumes: node.node.volumes.clone(),
-        rules: node.rules.clone(),
-        groups: SystemGroups::default(),
-        source: stats::StatsSource::Groups,
-    })
 }
 
 fn spawn(node: &TestNode, policy: EvictionPolicy) -> Addr<Msg> {
@@ -63,7 +51,7 @@ fn spawn_with(
     collectors: Collectors,
 ) -> Addr<Msg> {
     let (addr, port) = mailbox(MAILBOX);
-    let sampler = UsageSampler::new(summaries(node));
+    let sampler = UsageSampler::new(SummaryProvider::new(peers(node)));
     let peers = Peers {
         pod_manager: node.node.pod_manager.clone(),
         node: object,
@@ -125,7 +113,7 @@ spec:
   containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
 ";
 
-async fn with_guests(names: &[&str]) -> TestNode {
+pub(super) async fn with_guests(names: &[&str]) -> TestNode {
     let node = TestNode::start().await;
     let guest = |name: &&str| pod(&GUEST.replace("guest", name));
     let mut pods: Vec<_> = names.iter().map(guest).collect();
@@ -164,10 +152,21 @@ fn a_node_that_is_short_evicts_its_guests_and_spares_its_static_pod() {
             }
             pass(Duration::from_secs(120)).await;
             node.until("static", is_running).await;
-            let reasons = node.reasons().await;
-            for reason in ["EvictionThresholdMet", "Evicted"] {
-                assert!(reasons.contains(&reason.to_owned()), "{reasons:?}");
-            }
+            let events = node.events().await;
+            let event = |reason: &str| events.iter().find(|event| event.reason == reason);
+            assert!(
+                event("EvictionThresholdMet")
+                    .unwrap()
+                    .annotations
+                    .is_empty()
+            );
+            let told = &event("Evicted").unwrap().annotations;
+            assert_eq!(told["starved_resource"], resource);
+            let offenders = (
+                &told["offending_containers"],
+                &told["offending_containers_usage"],
+            );
+            assert_eq!(offenders.0.is_empty(), offenders.1.is_empty());
         });
     }
 }
@@ -200,7 +199,8 @@ fn what_the_kernel_reports_is_looked_at_at_once_and_not_more_than_once_a_second(
     });
 }
 
-/// A runtime that does not tell what pods take costs no pod its life, and is told.
+/// A runtime that does not tell what pods take costs no pod its life; the pressure shows, the node gives back what it
+/// can, and the reason is told.
 #[test]
 fn a_runtime_that_does_not_measure_or_hangs_evicts_nobody() {
     for fault in [
@@ -218,8 +218,22 @@ fn a_runtime_that_does_not_measure_or_hangs_evicts_nobody() {
             ];
             let faults = calls.map(of).join(", ");
             node.script(&format!(r#"{{"faults": [{faults}]}}"#));
-            spawn(&node, policy(&[("nodefs.available", "99.99%")]));
-            pass(Duration::from_secs(60)).await;
+            let (to_object, mut object) = inbox(64);
+            let to_object = Recipient::new(to_object, EvictionMessage::Pressures);
+            let (collectors, mut asked) = collectors();
+            let policy = policy(&[("nodefs.available", "99.99%")]);
+            spawn_with(&node, policy, Some(to_object), collectors);
+            for _ in 0..60 {
+                pass(Duration::from_secs(1)).await;
+                words(asked.drain());
+            }
+            let EvictionMessage::Pressures(pressures) = object.drain().pop().unwrap();
+            assert!(
+                pressures.contains(&Signal::NodeFsAvailable),
+                "{pressures:?}"
+            );
+            let told = snapshot(&node).await["last_error"].to_string();
+            assert!(told.contains("the pods' usage is not known"), "{told}");
             node.until("guest", is_running).await;
         });
     }
@@ -340,6 +354,14 @@ fn a_pod_that_takes_more_of_the_disk_than_it_may_goes_where_limits_are_kept() {
             node.until("guest", is_running).await;
         });
     }
+}
+
+/// As it shows itself to operators.
+pub(super) async fn snapshot(node: &TestNode) -> serde_json::Value {
+    let tree = node.node.root.tree().await;
+    let mut children = tree.children.iter();
+    let own = children.find(|child| child.path.ends_with("eviction"));
+    own.unwrap().snapshot.clone()
 }
 
 fn is_failed(status: &PodStatus) -> bool {

@@ -62,12 +62,14 @@ impl BoundedIo {
         seen.unwrap_or(Err(BoundedIoError::Timeout(IO_TIMEOUT)))
     }
 
+    /// Whether nothing is being read.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.turn.available_permits() > 0
+    }
+
     /// For how long the current read has exceeded the timeout; none if it has not.
     fn timeout_error(&self) -> Option<Duration> {
-        let began = self
-            .began
-            .get()
-            .filter(|_| self.turn.available_permits() == 0)?;
+        let began = self.began.get().filter(|_| !self.is_idle())?;
         let lasts = kernel::now().saturating_duration_since(began);
         (lasts >= IO_TIMEOUT).then_some(lasts)
     }

@@ -1,15 +1,12 @@
-//! Disk use of the node: file systems, pods' logs and managed hosts files.
+//! What pods take of the node's own disk beside their volumes: logs and managed hosts files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
-use jiff::Timestamp;
 use logic_api::pod::labels::pod_log_directory;
 use logic_api::types::PodUid;
-use logic_resources::summary::FsStats;
 use logic_resources::summary::pods::{DiskUsage, PodDiskUsage};
 
 /// Bytes of a block as `stat` counts them.
@@ -22,56 +19,21 @@ const MAX_FILES: usize = 10_000;
 pub(super) struct DiskScan {
     pub(super) root_dir: PathBuf,
     pub(super) pod_logs_dir: PathBuf,
-    pub(super) mountpoints: BTreeSet<String>,
     /// UID, namespace and name of each pod.
     pub(super) pods: Vec<(PodUid, String, String)>,
 }
 
-/// The results of one scan.
-#[derive(Debug, Default)]
-pub(super) struct DiskStats {
-    pub(super) root: Option<FsStats>,
-    pub(super) file_systems: BTreeMap<String, FsStats>,
-    pub(super) disks: BTreeMap<PodUid, PodDiskUsage>,
-}
-
 impl DiskScan {
-    /// Reads file systems and files, but never within a volume.
-    pub(super) fn see(&self, at: SystemTime) -> DiskStats {
-        let at = Timestamp::try_from(at).ok();
-        let point = |point: &String| Some((point.clone(), file_system(Path::new(point), at)?));
+    /// Counts files, but never within a volume.
+    pub(super) fn see(&self) -> BTreeMap<PodUid, PodDiskUsage> {
         let disk = |(uid, namespace, name): &(PodUid, String, String)| {
             let logs = pod_log_directory(&self.pod_logs_dir, namespace, name, uid);
             let folder = uid.as_str().replace('/', "_");
             let hosts = self.root_dir.join("pods").join(folder).join("etc-hosts");
             (uid.clone(), disk(&logs, &hosts))
         };
-        DiskStats {
-            root: file_system(&self.root_dir, at),
-            file_systems: self.mountpoints.iter().filter_map(point).collect(),
-            disks: self.pods.iter().map(disk).collect(),
-        }
+        self.pods.iter().map(disk).collect()
     }
-}
-
-pub(super) fn file_system(path: &Path, at: Option<Timestamp>) -> Option<FsStats> {
-    let stat = match rustix::fs::statvfs(path) {
-        Ok(stat) => stat,
-        Err(error) => {
-            tracing::debug!("{}: {error}", path.display());
-            return None;
-        }
-    };
-    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-    Some(FsStats {
-        time: at,
-        available_bytes: Some(bytes(stat.f_bavail)),
-        capacity_bytes: Some(bytes(stat.f_blocks)),
-        used_bytes: Some(bytes(stat.f_blocks.saturating_sub(stat.f_bfree))),
-        inodes_free: Some(stat.f_ffree),
-        inodes: Some(stat.f_files),
-        inodes_used: Some(stat.f_files.saturating_sub(stat.f_ffree)),
-    })
 }
 
 fn disk(logs: &Path, hosts: &Path) -> PodDiskUsage {
@@ -136,18 +98,15 @@ mod tests {
         fs::write(root.join("pods/u1/etc-hosts"), "127.0.0.1").unwrap();
         let pod = |uid: &str, name: &str| (uid.into(), "default".to_owned(), name.to_owned());
         let look = DiskScan {
-            mountpoints: [root.display().to_string(), "/nonexistent".to_owned()].into(),
             root_dir: root,
             pod_logs_dir: logs,
             pods: vec![pod("u1", "web"), pod("u2", "gone")],
         };
-        let seen = look.see(SystemTime::UNIX_EPOCH);
-        assert!(seen.root.unwrap().capacity_bytes > Some(0));
-        assert_eq!(seen.file_systems.len(), 1);
-        let disk = &seen.disks[&PodUid::from("u1")];
+        let seen = look.see();
+        let disk = &seen[&PodUid::from("u1")];
         let app = disk.container_logs["app"];
         assert!(app.bytes >= 10_000 && app.inodes == 3, "{app:?}");
         assert!(disk.logs.unwrap().bytes >= 10_000 && disk.hosts.is_some());
-        assert_eq!(seen.disks[&PodUid::from("u2")], PodDiskUsage::default());
+        assert_eq!(seen[&PodUid::from("u2")], PodDiskUsage::default());
     }
 }

@@ -1,99 +1,14 @@
 //! The summary provider on a machine whose cgroups a test has written.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
-use host::group_stats::GroupReader;
 use kernel::testing::{pass, run_paused};
-use logic_api::testing::yaml::pod;
-use logic_resources::cgroups::{CgroupName, Hierarchy};
 use logic_resources::summary::SummaryScope;
-use pods::testing::TestNode;
 
+use super::testing::Machine;
 use super::*;
-
-const WEB: &str = "
-metadata: {name: web}
-spec:
-  containers:
-  - {name: app, image: localhost/busybox, command: [sleep, infinity]}
-";
-
-/// A node with the pod `web`, and the folder of its cgroups.
-struct Machine {
-    node: TestNode,
-    folder: tempfile::TempDir,
-}
-
-impl Machine {
-    async fn start() -> Machine {
-        let node = TestNode::start().await;
-        node.desire(&[pod(WEB)]);
-        node.until("web", |status| status.phase.as_deref() == Some("Running"))
-            .await;
-        let machine = Machine {
-            node,
-            folder: tempfile::tempdir().unwrap(),
-        };
-        let listed = machine.node.runtime.pods().await.unwrap();
-        machine.write("", 1000);
-        machine.write("kubepods", 400);
-        for pod in listed.values() {
-            machine.write(&format!("kubepods/pod{}", pod.uid), 300);
-            for id in pod.ids() {
-                machine.write(&format!("kubepods/pod{}/{id}", pod.uid), 100);
-            }
-        }
-        machine
-    }
-
-    /// Writes a group that uses this many microseconds and bytes.
-    fn write(&self, name: &str, used: u64) {
-        let group = self.folder.path().join(name);
-        fs::create_dir_all(&group).unwrap();
-        let files = [
-            ("cpu.stat", format!("usage_usec {used}\n")),
-            ("memory.current", format!("{used}\n")),
-            (
-                "memory.stat",
-                "anon 1\nfile 0\ninactive_file 0\n".to_owned(),
-            ),
-            ("memory.max", "max\n".to_owned()),
-            ("memory.swap.current", "7\n".to_owned()),
-            ("memory.swap.max", "70\n".to_owned()),
-            ("cgroup.procs", "1\n".to_owned()),
-        ];
-        for (file, text) in files {
-            fs::write(group.join(file), text).unwrap();
-        }
-    }
-
-    fn provider(&self, source: StatsSource) -> SummaryProvider {
-        let peers = Peers {
-            root: self.node.node.root.clone(),
-            runtime: self.node.runtime.clone(),
-            pod_manager: self.node.node.pod_manager.clone(),
-            volumes: self.node.node.volumes.clone(),
-            rules: self.node.rules.clone(),
-            groups: SystemGroups::default(),
-            source,
-        };
-        let proc = Path::new("/proc").to_owned();
-        let reader = GroupReader {
-            proc: proc.clone(),
-            hierarchy: Hierarchy::V2(self.folder.path().to_owned()),
-        };
-        let machine = MachineStats {
-            proc,
-            groups: Some(reader),
-            shown: Vec::new(),
-            pods: Some(CgroupName::parse("/kubepods")),
-            began: None,
-        };
-        SummaryProvider::of_machine(peers, machine)
-    }
-}
 
 /// How often the runtime was asked.
 fn calls(operation: &str) -> u64 {
@@ -194,6 +109,50 @@ fn the_runtime_alone_counts_where_the_gate_says_so() {
     });
 }
 
+/// Upstream's NewCRIMetricsCollector; a runtime that makes no metrics leaves them to the cgroups.
+#[test]
+fn the_runtimes_own_metrics_show_where_the_gate_says_so_and_it_makes_some() {
+    run_paused(|| async {
+        let machine = Machine::start().await;
+        let of_cgroups = r#"container_memory_usage_bytes{container="app",id="/kubepods/"#;
+        let of_runtime = r#"namespace="default",pod="web"} "#;
+        let fault = |call: &str, code: &str| {
+            format!(r#"{{"faults": [{{"call": "{call}", "code": "{code}", "message": "no"}}]}}"#)
+        };
+        let cases = [
+            ("{}".to_owned(), [false, true, false]),
+            (
+                fault("ListMetricDescriptors", "Unimplemented"),
+                [true, false, false],
+            ),
+            (
+                fault("ListPodSandboxMetrics", "Internal"),
+                [false, false, true],
+            ),
+        ];
+        for (script, expected) in cases {
+            machine.node.script(&script);
+            let summaries = machine.provider(StatsSource::Runtime);
+            let text = summaries.cadvisor_metrics().await;
+            let is_by_runtime = |line: &str| {
+                line.starts_with("container_memory_usage_bytes{") && line.contains(of_runtime)
+            };
+            let found = [
+                text.contains(of_cgroups),
+                text.lines().any(is_by_runtime) && !text.contains(of_cgroups),
+                text.contains("\ncontainer_scrape_error 1\n")
+                    || text.starts_with("container_scrape_error 1"),
+            ];
+            assert_eq!(found, expected, "{script} {text}");
+            assert!(text.contains("\nmachine_memory_bytes{"), "{text}");
+        }
+        // Otherwise it is not asked.
+        machine.node.script("{}");
+        let summaries = machine.provider(StatsSource::Groups);
+        assert!(summaries.cadvisor_metrics().await.contains(of_cgroups));
+    });
+}
+
 #[test]
 fn cgroups_show_by_cadvisors_metrics_and_requests_at_once_share_one_reading() {
     run_paused(|| async {
@@ -228,4 +187,52 @@ fn a_runtime_that_does_not_list_its_pods_leaves_the_groups_with_the_names_of_bef
         let text = summaries.cadvisor_metrics().await;
         assert!(text.contains("container=\"app\"") && text.contains("container_scrape_error 0"));
     });
+}
+
+/// A runtime that answers after the summary has stopped waiting: the next one has the answer, and asks nobody.
+#[test]
+fn layers_that_come_late_are_shown_by_the_next_summary() {
+    run_paused(|| async {
+        let machine = Machine::start().await;
+        let summaries = machine.provider(StatsSource::Groups);
+        machine
+            .node
+            .script(r#"{"delays": {"ListContainerStats": "8s"}}"#);
+        let before = calls("list_container_stats");
+        for expected in [false, true] {
+            let summary = summaries.summary(SummaryScope::Everything).await.unwrap();
+            let container = &summary.pods[0].containers[0];
+            assert_eq!(container.rootfs.is_some(), expected);
+            assert!(container.cpu.is_some());
+            pass(Duration::from_secs(5)).await;
+        }
+        assert_eq!(calls("list_container_stats"), before + 1);
+    });
+}
+
+/// Groups whose files vanish, are empty or lie: those figures are missing, and every other one is there.
+#[test]
+fn a_group_that_tells_nonsense_costs_its_own_figures_and_no_others() {
+    type Spoil = fn(&Path) -> io::Result<()>;
+    let spoils: [Spoil; 5] = [
+        |group| fs::remove_file(group.join("memory.current")),
+        |group| fs::write(group.join("memory.current"), ""),
+        |group| fs::write(group.join("memory.current"), "-1\n"),
+        |group| fs::write(group.join("memory.stat"), "99999999999999999999999\n\0"),
+        |group| fs::remove_dir_all(group),
+    ];
+    for spoil in spoils {
+        run_paused(move || async move {
+            let machine = Machine::start().await;
+            let summaries = machine.provider(StatsSource::Groups);
+            spoil(&machine.group("kubepods/podweb")).unwrap();
+            let summary = summaries.summary(SummaryScope::Everything).await.unwrap();
+            let container = &summary.pods[0].containers[0];
+            let memory = container.memory.as_ref().unwrap();
+            assert!(memory.usage_bytes > Some(0) && container.cpu.is_some());
+            assert!(container.rootfs.is_some() && summary.node.memory.is_some());
+            let text = summaries.resource_metrics().await;
+            assert!(text.contains("\nresource_scrape_error 0\n"), "{text}");
+        });
+    }
 }

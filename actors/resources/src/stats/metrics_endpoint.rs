@@ -1,7 +1,6 @@
 //! `/metrics`: the counters kept all along, and the gauges that are computed for each scrape.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
+use std::collections::BTreeMap;
 
 use logic_api::pod::PodView;
 use logic_api::types::PodUid;
@@ -59,18 +58,16 @@ impl SummaryProvider {
         let look = DiskScan {
             root_dir: node.root_dir.clone(),
             pod_logs_dir: node.pod_logs_dir.clone(),
-            mountpoints: BTreeSet::new(),
             pods: names.collect(),
         };
-        let at = kernel::wall();
-        let read = self.0.disk_io.run(move || look.logs(at)).await;
+        let read = self.0.logs_io.run(move || look.logs()).await;
         read.map_err(SummaryError::Machine)
     }
 }
 
 impl DiskScan {
-    fn logs(&self, at: SystemTime) -> Vec<LogUsage> {
-        let disks = self.see(at).disks;
+    fn logs(&self) -> Vec<LogUsage> {
+        let disks = self.see();
         let of_pod = |(uid, namespace, pod): &(PodUid, String, String)| {
             let containers = disks.get(uid).map(|disk| &disk.container_logs);
             let logs = containers

@@ -10,6 +10,7 @@
 pub(crate) mod bounded_io;
 mod cadvisor;
 mod disk;
+mod file_systems;
 #[cfg(test)]
 mod group_tests;
 mod groups;
@@ -18,8 +19,12 @@ mod metrics_endpoint;
 mod node;
 mod resource;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 pub mod usage;
+#[cfg(test)]
+mod usage_tests;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,22 +44,25 @@ use logic_pods::PodWorkerConfig;
 use logic_resources::cgroups::CgroupDriver;
 use logic_resources::group_stats::{GroupDetail, GroupIndex, GroupStats};
 use logic_resources::summary::pods::{
-    self as pod_summary, RuntimeMeasurements, SummaryInput, WritableLayer,
+    self as pod_summary, PodDiskUsage, RuntimeMeasurements, SummaryInput, WritableLayer,
 };
 use logic_resources::summary::rates::CpuRates;
-use logic_resources::summary::{StatsSummary, SummaryScope};
+use logic_resources::summary::{FsStats, StatsSummary, SummaryScope};
 use pods::pod_manager;
 use thiserror::Error;
 use tokio::sync::Mutex;
 
 use self::bounded_io::{BoundedIo, BoundedIoError};
 use self::cadvisor::{CadvisorCache, MachineDescription};
-use self::disk::{DiskScan, DiskStats};
+use self::disk::DiskScan;
+use self::file_systems::FileSystemReader;
 use self::layers::LayerCache;
 use self::node::lessened;
 
 /// Actors answer from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// File systems of the runtime's that are measured; a runtime has one or two.
+const MAX_MOUNTPOINTS: usize = 16;
 /// Requests within this time get the same summary.
 const CACHE_PERIOD: Duration = Duration::from_secs(1);
 
@@ -112,8 +120,11 @@ struct ProviderState {
     machine: Arc<MachineStats>,
     /// For the kernel's own files.
     machine_io: BoundedIo,
-    /// For file systems, which may be remote and hang: the figures of the machine do not wait for them.
-    disk_io: BoundedIo,
+    file_systems: FileSystemReader,
+    /// For the pods' logs.
+    logs_io: BoundedIo,
+    /// For all of the machine's mounts, which `/metrics/cadvisor` tells of.
+    mounts_io: BoundedIo,
     rates: RefCell<CpuRates>,
     layers: LayerCache,
     description: MachineDescription,
@@ -128,6 +139,16 @@ struct CachedSummary {
     at: Instant,
     scope: SummaryScope,
     summary: Rc<StatsSummary>,
+}
+
+/// What the node's disks say.
+#[derive(Debug, Default)]
+struct DiskStats {
+    /// The file system of the node's root directory.
+    root: Option<FsStats>,
+    /// By mountpoint.
+    file_systems: BTreeMap<String, FsStats>,
+    disks: BTreeMap<PodUid, PodDiskUsage>,
 }
 
 /// The inputs of a summary from the actors and the runtime.
@@ -146,11 +167,17 @@ impl SummaryProvider {
     }
 
     fn of_machine(peers: Peers, machine: MachineStats) -> Self {
+        metrics::node::set_provider(match peers.source {
+            StatsSource::Groups => metrics::node::MetricsProvider::Cadvisor,
+            StatsSource::Runtime => metrics::node::MetricsProvider::Cri,
+        });
         SummaryProvider(Rc::new(ProviderState {
             peers,
             machine: Arc::new(machine),
             machine_io: BoundedIo::default(),
-            disk_io: BoundedIo::default(),
+            file_systems: FileSystemReader::default(),
+            logs_io: BoundedIo::default(),
+            mounts_io: BoundedIo::default(),
             rates: RefCell::default(),
             layers: LayerCache::default(),
             description: MachineDescription::read(Path::new("/")),
@@ -217,14 +244,21 @@ impl SummaryProvider {
             SummaryScope::Everything => GroupDetail::Summary,
         };
         let groups = match self.0.peers.source {
-            StatsSource::Groups => self.groups(&listed, detail, self.pod_prefixes()).await?,
+            StatsSource::Groups => {
+                let groups = self.groups(&listed, detail, self.pod_prefixes()).await;
+                // The runtime is asked in their place.
+                groups.unwrap_or_else(|error| {
+                    tracing::warn!("no figures of cgroups: {}", error_text(&error));
+                    Vec::new()
+                })
+            }
             StatsSource::Runtime => Vec::new(),
         };
         let ids = listed.values().flat_map(RuntimePod::ids).collect();
         let index = GroupIndex::new(&groups, &ids);
         let measured = self.measured(&listed, &index, scope).await?;
         let inputs = self.ask(scope, measured).await?;
-        let (node, seen) = self.see(scope, &listed, &inputs).await?;
+        let (node, seen) = self.see(scope, &listed, &inputs).await;
         let root = seen.root.clone().unwrap_or_default();
         let facts = SummaryInput {
             listed: &listed,
@@ -255,11 +289,15 @@ impl SummaryProvider {
             file_systems: FileSystems::default(),
         };
         if scope == SummaryScope::Everything {
-            let known = futures_util::future::try_join(self.pods(), self.volumes());
-            (inputs.pods, inputs.volumes) = known.await.map_err(SummaryError::Silent)?;
+            let (pods, volumes) = futures_util::future::join(self.pods(), self.volumes()).await;
+            inputs.pods = pods.map_err(SummaryError::Silent)?;
+            // The rest of the summary is still of use.
+            inputs.volumes = volumes.unwrap_or_else(|error| {
+                tracing::warn!("no figures of volumes: {error}");
+                BTreeMap::new()
+            });
             match self.0.peers.runtime.file_systems().await {
                 Ok(file_systems) => inputs.file_systems = file_systems,
-                // The rest of the summary is still of use.
                 Err(error) => {
                     tracing::warn!("the images' file system is not known: {}", error.describe());
                 }
@@ -280,13 +318,13 @@ impl SummaryProvider {
         ask.await
     }
 
-    /// Reads the kernel's files and the node's disk in the blocking pool. Without the disk's figures if those time out.
+    /// Reads the kernel's files and the node's disks in the blocking pool. What times out costs its own figures.
     async fn see(
         &self,
         scope: SummaryScope,
         listed: &BTreeMap<PodUid, RuntimePod>,
         told: &SummaryInputs,
-    ) -> Result<(NodeFigures, DiskStats), SummaryError> {
+    ) -> (NodeFigures, DiskStats) {
         let (machine, at) = (self.0.machine.clone(), kernel::wall());
         let driver = self.cgroup_driver();
         let figures = self
@@ -295,7 +333,11 @@ impl SummaryProvider {
             .run(move || machine.read(scope, at, driver));
         let (figures, seen) =
             futures_util::future::join(figures, self.see_disks(scope, listed, told)).await;
-        Ok((figures.map_err(SummaryError::Machine)?, seen))
+        let figures = figures.unwrap_or_else(|error| {
+            tracing::warn!("no figures of the machine: {error}");
+            NodeFigures::default()
+        });
+        (figures, seen)
     }
 
     /// The driver that makes pods' cgroups: the runtime's, else the configured one.
@@ -320,18 +362,42 @@ impl SummaryProvider {
         let look = DiskScan {
             root_dir: node.root_dir.clone(),
             pod_logs_dir: node.pod_logs_dir.clone(),
-            mountpoints: mountpoints(told),
             pods: listed
                 .values()
                 .map(|pod| (pod.uid.clone(), pod.namespace.clone(), pod.name.clone()))
                 .collect(),
         };
-        let at = kernel::wall();
-        let seen = self.0.disk_io.run(move || look.see(at)).await;
-        seen.unwrap_or_else(|error| {
-            tracing::warn!("no figures of file systems: {error}");
-            DiskStats::default()
-        })
+        let points = mountpoints(told).into_iter().map(|point| async {
+            let stats = self.file_system(Path::new(&point)).await?;
+            Some((point, stats))
+        });
+        let (disks, root, points) = futures_util::future::join3(
+            self.0.logs_io.run(move || look.see()),
+            self.file_system(&node.root_dir),
+            futures_util::future::join_all(points),
+        )
+        .await;
+        DiskStats {
+            root,
+            file_systems: points.into_iter().flatten().collect(),
+            disks: disks.unwrap_or_else(|error| {
+                tracing::warn!("no figures of the pods' logs: {error}");
+                BTreeMap::new()
+            }),
+        }
+    }
+
+    async fn file_system(&self, path: &Path) -> Option<FsStats> {
+        match self.0.file_systems.read(path).await {
+            Ok(figures) => figures.stats,
+            Err(error) => {
+                tracing::warn!(
+                    "no figures of the file system at {}: {error}",
+                    path.display()
+                );
+                None
+            }
+        }
     }
 }
 
@@ -352,7 +418,8 @@ fn mountpoints(told: &SummaryInputs) -> BTreeSet<String> {
         .into_iter()
         .chain(of_runtime.into_iter().flatten());
     let points = layers.map(|layer| layer.mountpoint.clone());
-    points.filter(|point| !point.is_empty()).collect()
+    let points: BTreeSet<String> = points.filter(|point| !point.is_empty()).collect();
+    points.into_iter().take(MAX_MOUNTPOINTS).collect()
 }
 
 /// Drops the CPU counters of containers and groups that are gone; those of the node and the system stay.

@@ -8,8 +8,7 @@ use logic_resources::summary::{
     CpuStats, FsStats, NodeStats, RuntimeStats, StatsSummary, SummaryScope,
 };
 
-use super::SummaryProvider;
-use super::disk::DiskStats;
+use super::{DiskStats, SummaryProvider};
 
 impl SummaryProvider {
     pub(super) fn node(

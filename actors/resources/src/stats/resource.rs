@@ -74,7 +74,7 @@ const ERROR: MetricHead = (
     "resource_scrape_error",
     "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
 );
-/// The metrics of a summary; without one only `resource_scrape_error`.
+/// The metrics of a summary; without one only `resource_scrape_error`, which tells too that the machine was not measured.
 pub(super) fn text(summary: Option<&StatsSummary>) -> String {
     let mut text = Exposition::default();
     if let Some(summary) = summary {
@@ -104,9 +104,10 @@ pub(super) fn text(summary: Option<&StatsSummary>) -> String {
         });
         of_pods(&mut text, SWAP_OF_POD, pods, |pod| swap(pod.swap.as_ref()));
     }
-    let error = match summary {
-        Some(_) => 0.0,
-        None => 1.0,
+    let is_measured = |all: &StatsSummary| all.node.cpu.is_some() || all.node.memory.is_some();
+    let error = match summary.is_some_and(is_measured) {
+        true => 0.0,
+        false => 1.0,
     };
     one(&mut text, ERROR, Some((error, None)));
     text.into_text()

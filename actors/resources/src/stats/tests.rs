@@ -1,15 +1,13 @@
 //! The summary provider of a whole node whose runtime is in this process.
 
-use std::sync::mpsc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use kernel::testing::{pass, run_paused};
+use kernel::testing::{inbox, pass, run_paused};
 use logic_api::testing::yaml::pod;
 use logic_resources::summary::SummaryScope;
 use pods::testing::TestNode;
 
-use super::bounded_io::IO_TIMEOUT;
+use super::testing::{hang, peers};
 use super::*;
 
 const WEB: &str = "
@@ -26,15 +24,7 @@ async fn running() -> (TestNode, SummaryProvider) {
     node.desire(&[pod(WEB)]);
     node.until("web", |status| status.phase.as_deref() == Some("Running"))
         .await;
-    let summaries = SummaryProvider::new(Peers {
-        root: node.node.root.clone(),
-        runtime: node.runtime.clone(),
-        pod_manager: node.node.pod_manager.clone(),
-        volumes: node.node.volumes.clone(),
-        rules: node.rules.clone(),
-        groups: SystemGroups::default(),
-        source: StatsSource::Groups,
-    });
+    let summaries = SummaryProvider::new(peers(&node));
     (node, summaries)
 }
 
@@ -149,28 +139,103 @@ fn questions_that_come_together_share_one_look_and_later_ones_do_not() {
     });
 }
 
+/// What hangs of the node's disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stuck {
+    Root,
+    Images,
+    Logs,
+}
+
 #[test]
 fn a_disk_that_hangs_costs_its_own_figures_and_no_others() {
+    for stuck in [Stuck::Root, Stuck::Images, Stuck::Logs] {
+        run_paused(move || async move {
+            let (node, summaries) = running().await;
+            write_log(&node);
+            let state = &summaries.0;
+            let reader = &state.file_systems;
+            let held = match stuck {
+                Stuck::Root => hang(&reader.io(&node.rules.node.root_dir)).await,
+                Stuck::Images => {
+                    let images = node.runtime.file_systems().await.unwrap().images;
+                    hang(&reader.io(Path::new(&images.unwrap().mountpoint))).await
+                }
+                Stuck::Logs => hang(&state.logs_io).await,
+            };
+            let summary = summaries.summary(SummaryScope::Everything).await.unwrap();
+            let (own, container) = (&summary.node, &summary.pods[0].containers[0]);
+            let images = own.runtime.as_ref().unwrap().image_fs.as_ref().unwrap();
+            let there = (
+                own.fs.is_some(),
+                images.capacity_bytes.is_some(),
+                container.logs.is_some(),
+            );
+            let expected = (
+                stuck != Stuck::Root,
+                stuck != Stuck::Images,
+                stuck != Stuck::Logs,
+            );
+            assert_eq!(there, expected, "{stuck:?}");
+            assert!(own.cpu.is_some() && own.memory.is_some() && container.cpu.is_some());
+            let text = summaries.resource_metrics().await;
+            assert!(text.contains("resource_scrape_error 0\n"), "{text}");
+            let text = summaries.metrics_text().await;
+            let logs = text.contains("\nkubelet_container_log_filesystem_used_bytes{");
+            assert_eq!(logs, stuck != Stuck::Logs, "{stuck:?}");
+            assert!(text.contains("\noxlet_actors{state=\"running\"} "));
+            drop(held);
+        });
+    }
+}
+
+/// One mount of the many that `/metrics/cadvisor` tells of.
+#[test]
+fn a_mount_that_hangs_costs_the_summary_nothing_and_the_metrics_of_cgroups_their_disks() {
     run_paused(|| async {
-        let (node, summaries) = running().await;
-        write_log(&node);
-        let (held, released) = mpsc::channel::<()>();
-        let hang = summaries
-            .0
-            .disk_io
-            .run(move || released.recv().unwrap_or_default());
-        assert!(hang.now_or_never().is_none(), "it has begun");
-        tokio::time::advance(IO_TIMEOUT).await;
+        let (_node, summaries) = running().await;
+        let held = hang(&summaries.0.mounts_io).await;
         let summary = summaries.summary(SummaryScope::Everything).await.unwrap();
-        assert!(summary.node.fs.is_none() && summary.pods[0].containers[0].logs.is_none());
-        assert!(summary.node.cpu.is_some() && summary.node.memory.is_some());
-        assert!(summary.pods[0].containers[0].cpu.is_some());
-        let text = summaries.resource_metrics().await;
-        assert!(text.contains("resource_scrape_error 0\n"), "{text}");
-        let text = summaries.metrics_text().await;
-        assert!(!text.contains("\nkubelet_container_log_filesystem_used_bytes{"));
-        assert!(text.contains("\noxlet_actors{state=\"running\"} "));
+        assert!(summary.node.fs.is_some());
+        let text = summaries.cadvisor_metrics().await;
+        assert!(text.contains("\ncontainer_scrape_error 0\n"), "{text}");
+        assert!(!text.contains("\ncontainer_fs_limit_bytes{"), "{text}");
         drop(held);
+    });
+}
+
+/// A file of the kernel's that hangs: pods take what the runtime says.
+#[test]
+fn a_machine_that_hangs_costs_its_own_figures_and_is_told() {
+    run_paused(|| async {
+        let (_node, summaries) = running().await;
+        let held = hang(&summaries.0.machine_io).await;
+        let summary = summaries.summary(SummaryScope::Everything).await.unwrap();
+        assert!(summary.node.memory.is_none() && summary.node.fs.is_some());
+        assert!(summary.pods[0].containers[0].memory.is_some());
+        let text = summaries.resource_metrics().await;
+        assert!(text.contains("\nresource_scrape_error 1\n"), "{text}");
+        assert!(
+            text.contains("\ncontainer_memory_working_set_bytes{"),
+            "{text}"
+        );
+        drop(held);
+    });
+}
+
+#[test]
+fn volumes_that_are_not_told_of_cost_their_own_figures_and_no_others() {
+    run_paused(|| async {
+        let (node, _) = running().await;
+        let (volumes, _unanswered) = inbox(8);
+        let summaries = SummaryProvider::new(Peers {
+            volumes,
+            ..peers(&node)
+        });
+        let summary = summaries.summary(SummaryScope::Everything).await.unwrap();
+        let pod = &summary.pods[0];
+        assert!(pod.volumes.is_empty() && pod.ephemeral_storage.is_some());
+        assert!(summary.node.fs.is_some());
     });
 }
 

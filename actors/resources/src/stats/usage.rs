@@ -2,12 +2,11 @@
 //!
 //! A look at the node reads a few files of the kernel and the file systems' figures, each with its deadline, in a thread
 //! of its own: a file system that hangs costs its own signals. Pods are measured while a threshold is met, and those
-//! with limits of local storage are measured always.
+//! with limits of local storage are measured always; where they cannot be, the node's own figures count all the same.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +32,8 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 use super::bounded_io::{BoundedIo, BoundedIoError};
-use super::{SummaryError, SummaryProvider, disk};
+use super::file_systems::FileSystemFigures;
+use super::{SummaryError, SummaryProvider};
 
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
 /// For all figures of all pods.
@@ -90,11 +90,15 @@ struct SamplerState {
     summaries: SummaryProvider,
     /// Not the summaries' own: theirs may be in use for long.
     machine_io: BoundedIo,
-    disk_io: BoundedIo,
+    /// For the pods' cgroups: one that hangs does not hide the machine's figures.
+    pods_io: BoundedIo,
     /// The mount points of images and writable layers, and when the runtime told them.
     places: RefCell<Option<(Instant, Places)>>,
     layout: RefCell<FsLayout>,
 }
+
+/// What a file system says; none where it is not known where it is.
+type DiskRead = Result<Option<FileSystemFigures>, BoundedIoError>;
 
 /// The mount points of the runtime's file systems.
 #[derive(Debug, Clone, Default)]
@@ -108,7 +112,10 @@ struct Places {
 struct DiskFigures {
     root: Option<FsStats>,
     runtime: RuntimeStats,
+    /// None where one of them does not answer: where images are is as it was.
     devices: Option<FsDevices>,
+    /// Why figures are missing.
+    missing: Option<BoundedIoError>,
 }
 
 impl UsageSampler {
@@ -116,7 +123,7 @@ impl UsageSampler {
         UsageSampler(Rc::new(SamplerState {
             summaries,
             machine_io: BoundedIo::default(),
-            disk_io: BoundedIo::default(),
+            pods_io: BoundedIo::default(),
             places: RefCell::default(),
             layout: RefCell::default(),
         }))
@@ -125,7 +132,7 @@ impl UsageSampler {
     /// Samples the node, and the pods where a threshold is met, or was and is not resolved yet.
     ///
     /// # Errors
-    /// Where nothing of the node, or nothing of the pods that matter, can be known.
+    /// Where nothing of the node can be known.
     pub async fn sample(
         &self,
         policy: &EvictionPolicy,
@@ -141,7 +148,13 @@ impl UsageSampler {
         if short.is_empty() && !limits {
             return Ok(sample);
         }
-        let pods = self.active_pods().await?;
+        let pods = match self.active_pods().await {
+            Ok(pods) => pods,
+            Err(error) => {
+                sample.missing = Some(kernel::error_chain(&error));
+                return Ok(sample);
+            }
+        };
         let limited = limits && pods.iter().any(|pod| decide::is_limited(pod));
         if short.is_empty() && !limited {
             return Ok(sample);
@@ -155,9 +168,7 @@ impl UsageSampler {
                 };
                 sample.pods = pods.iter().map(usage).collect();
             }
-            // Limits are looked at again soon; the node's own figures count all the same.
-            Err(error) if short.is_empty() => sample.missing = Some(kernel::error_chain(&error)),
-            Err(error) => return Err(error),
+            Err(error) => sample.missing = Some(kernel::error_chain(&error)),
         }
         Ok(sample)
     }
@@ -192,6 +203,11 @@ impl UsageSampler {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn machine_io(&self) -> &BoundedIo {
+        &self.0.machine_io
+    }
+
     async fn node(&self, extent: SampleExtent) -> Result<UsageSample, SampleError> {
         let provider = &self.0.summaries;
         let (machine, at) = (provider.0.machine.clone(), kernel::wall());
@@ -219,20 +235,21 @@ impl UsageSampler {
                 node.system_containers = figures.system;
                 node.rlimit = figures.rlimit;
             }
-            Err(error) if disks.as_ref().is_none_or(Result::is_err) => {
+            Err(error) if disks.as_ref().is_none_or(DiskFigures::are_absent) => {
                 return Err(SampleError::Node(error));
             }
             Err(error) => missing = Some(kernel::error_chain(&error)),
         }
-        match disks {
-            Some(Ok(disks)) => {
-                if let Some(devices) = disks.devices {
-                    self.0.layout.replace(FsLayout::of(devices));
-                }
-                (node.fs, node.runtime) = (disks.root, Some(disks.runtime));
+        if let Some(disks) = disks {
+            if let Some(devices) = disks.devices {
+                self.0.layout.replace(FsLayout::of(devices));
             }
-            Some(Err(error)) => missing = Some(kernel::error_chain(&error)),
-            None => {}
+            let told = disks
+                .missing
+                .as_ref()
+                .map(|error| kernel::error_chain(error));
+            missing = told.or(missing);
+            (node.fs, node.runtime) = (disks.root, Some(disks.runtime));
         }
         Ok(UsageSample {
             observations: decide::observe(&node, kernel::now()),
@@ -243,28 +260,22 @@ impl UsageSampler {
         })
     }
 
-    async fn disks(&self) -> Result<DiskFigures, BoundedIoError> {
-        let places = self.places().await;
-        let root = self.0.summaries.0.peers.rules.node.root_dir.clone();
-        let at = jiff::Timestamp::try_from(kernel::wall()).ok();
-        let read = move || {
-            let stats = |path: Option<&PathBuf>| disk::file_system(path?, at);
-            let images = stats(places.images.as_ref());
-            let containers = stats(places.containers.as_ref());
-            DiskFigures {
-                root: disk::file_system(&root, at),
-                runtime: RuntimeStats {
-                    container_fs: containers.or_else(|| images.clone()),
-                    image_fs: images,
-                },
-                devices: device(&root).map(|node| FsDevices {
-                    node,
-                    images: places.images.as_deref().and_then(device),
-                    containers: places.containers.as_deref().and_then(device),
-                }),
-            }
+    /// The node's own file system, and the runtime's; none waits for another.
+    async fn disks(&self) -> DiskFigures {
+        let root = &self.0.summaries.0.peers.rules.node.root_dir;
+        let reader = &self.0.summaries.0.file_systems;
+        let of_runtime = async {
+            let places = self.places().await;
+            let read = async |path: &Option<PathBuf>| match path {
+                Some(path) => reader.read(path).await.map(Some),
+                None => Ok(None),
+            };
+            let both = futures_util::future::join(read(&places.images), read(&places.containers));
+            both.await
         };
-        self.0.disk_io.run(read).await
+        let (root, (images, containers)) =
+            futures_util::future::join(reader.read(root), of_runtime).await;
+        DiskFigures::of(root.map(Some), images, containers)
     }
 
     /// The runtime's mount points; the last ones where it does not answer.
@@ -277,20 +288,23 @@ impl UsageSampler {
             return places.clone();
         }
         let runtime = &self.0.summaries.0.peers.runtime;
-        let known = known.map(|(_, places)| places);
-        let places = match timeout(LAYOUT_TIMEOUT, runtime.file_systems()).await {
-            Ok(Ok(file_systems)) => Places::of(file_systems),
+        let told = match timeout(LAYOUT_TIMEOUT, runtime.file_systems()).await {
+            Ok(Ok(file_systems)) => Some(Places::of(file_systems)),
             Ok(Err(error)) => {
                 tracing::warn!("the images' file system is not known: {}", error.describe());
-                known.unwrap_or_default()
+                None
             }
             Err(_) => {
                 tracing::warn!("the runtime does not tell where images are");
-                known.unwrap_or_default()
+                None
             }
         };
-        self.0.places.replace(Some((now, places.clone())));
-        places
+        // A runtime that has never told is asked again by the next look.
+        let places = told.or(known.map(|(_, places)| places));
+        self.0
+            .places
+            .replace(places.clone().map(|places| (now, places)));
+        places.unwrap_or_default()
     }
 
     /// The stats of pods by UID; fresh ones where the node is short of something.
@@ -358,7 +372,7 @@ impl UsageSampler {
             };
             groups.into_iter().filter_map(stats).collect()
         };
-        self.0.machine_io.run(read).await.unwrap_or_else(|error| {
+        self.0.pods_io.run(read).await.unwrap_or_else(|error| {
             tracing::warn!("the pods' cgroups cannot be read: {error}");
             BTreeMap::new()
         })
@@ -370,6 +384,54 @@ impl UsageSampler {
             last.take();
             self.0.summaries.0.layers.expire();
         }
+    }
+}
+
+impl DiskFigures {
+    fn of(root: DiskRead, images: DiskRead, containers: DiskRead) -> DiskFigures {
+        let mut missing = None;
+        let mut taken = |read: DiskRead| match read {
+            Ok(figures) => Some(figures.unwrap_or_default()),
+            Err(error) => {
+                missing = Some(error);
+                None
+            }
+        };
+        let (root, images, containers) = (taken(root), taken(images), taken(containers));
+        let device = |figures: &Option<FileSystemFigures>| figures.as_ref().map(|one| one.device);
+        let devices = (device(&root), device(&images), device(&containers));
+        let stats = |figures: Option<FileSystemFigures>| figures?.stats;
+        let image_fs = stats(images);
+        // Where the runtime names no place of its own for containers, they lie beside the images.
+        let container_fs = match &containers {
+            Some(FileSystemFigures { stats: None, .. }) => image_fs.clone(),
+            Some(_) | None => stats(containers),
+        };
+        DiskFigures {
+            root: stats(root),
+            runtime: RuntimeStats {
+                container_fs,
+                image_fs,
+            },
+            devices: match devices {
+                (Some(Some(node)), Some(images), Some(containers)) => Some(FsDevices {
+                    node,
+                    images,
+                    containers,
+                }),
+                (Some(Some(_)) | Some(None) | None, _, _) => None,
+            },
+            missing,
+        }
+    }
+
+    /// Whether no disk answers.
+    fn are_absent(&self) -> bool {
+        let RuntimeStats {
+            image_fs,
+            container_fs,
+        } = &self.runtime;
+        self.root.is_none() && image_fs.is_none() && container_fs.is_none()
     }
 }
 
@@ -396,10 +458,6 @@ fn memory_figures(node: &NodeStats) -> MemoryFigures {
     let of_node = node.memory.clone();
     let of_node = of_node.map(|memory| (Signal::MemoryAvailable, memory));
     of_node.into_iter().chain(of_pods).collect()
-}
-
-fn device(path: &Path) -> Option<u64> {
-    std::fs::metadata(path).ok().map(|folder| folder.dev())
 }
 
 fn by_uid(pods: &[PodStats]) -> BTreeMap<String, PodStats> {

@@ -13,7 +13,7 @@ mod posting;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -147,6 +147,9 @@ pub struct Event {
     pub reason: String,
     pub message: String,
     pub object: InvolvedObject,
+    /// Of the API's object.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// Snapshot: numbers of events.
@@ -237,7 +240,11 @@ impl EventBroadcaster {
         });
         let event = match fate {
             CorrelateResult::Keep => event,
-            CorrelateResult::Combine(message) => Event { message, ..event },
+            CorrelateResult::Combine(message) => Event {
+                message,
+                annotations: BTreeMap::new(),
+                ..event
+            },
             CorrelateResult::Drop => {
                 self.dropped += 1;
                 return;
@@ -296,11 +303,25 @@ fn log_line(event: &Event, about: &str, fate: &CorrelateResult) -> String {
 #[derive(Debug, Clone)]
 pub struct Recorder {
     events: Addr<Msg>,
+    /// Of every event that this one records.
+    annotations: BTreeMap<String, String>,
 }
 
 impl Recorder {
     pub fn new(events: Addr<Msg>) -> Self {
-        Recorder { events }
+        Recorder {
+            events,
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// The same recorder, whose events have these annotations.
+    #[must_use]
+    pub fn annotated(&self, annotations: &BTreeMap<String, String>) -> Recorder {
+        Recorder {
+            events: self.events.clone(),
+            annotations: annotations.clone(),
+        }
     }
 
     /// Records that the node's agent starts: once in its life, whatever restarts within it.
@@ -355,6 +376,7 @@ impl Recorder {
             reason: reason.to_owned(),
             message,
             object,
+            annotations: self.annotations.clone(),
         };
         if let Err(full) = self.events.tell(Msg::Record(Box::new(event))) {
             tracing::warn!("event lost: {full}");

@@ -61,6 +61,7 @@ impl EventSink {
             metadata: ObjectMeta {
                 name: Some(line.name),
                 namespace: Some(namespace),
+                annotations: (!event.annotations.is_empty()).then(|| event.annotations.clone()),
                 ..ObjectMeta::default()
             },
             involved_object: ObjectReference {

@@ -19,6 +19,7 @@ fn event(message: &str) -> Box<Event> {
         reason: "Started".into(),
         message: message.into(),
         object: InvolvedObject::default(),
+        annotations: BTreeMap::new(),
     })
 }
 
@@ -196,6 +197,19 @@ fn an_event_is_an_object_in_the_namespace_of_what_it_is_about() {
             "reportingComponent": "kubelet", "reportingInstance": "node-1",
         });
         assert_eq!(body, expected);
+
+        // As upstream's AnnotatedEventf.
+        let note = BTreeMap::from([("starved_resource".to_owned(), "memory".to_owned())]);
+        Recorder::new(events.clone()).annotated(&note).record(
+            Timestamp::UNIX_EPOCH,
+            EventType::Warning,
+            InvolvedObject::node("node-1"),
+            "Evicted",
+            "low".into(),
+        );
+        testing::pass(SOON).await;
+        let (_, body) = api.heard().remove(0);
+        assert_eq!(body["metadata"]["annotations"], json!(note));
 
         let mut of_node = event("here");
         of_node.object = InvolvedObject::node("node-1");

@@ -11,6 +11,7 @@ mod containers;
 mod error;
 mod exec;
 mod images;
+pub(crate) mod metrics;
 mod sandboxes;
 pub(crate) mod stats;
 

@@ -9,7 +9,7 @@ use proto::cri::{
 };
 
 use crate::node::SimulatedNode;
-use crate::node::stats;
+use crate::node::{metrics, stats};
 use crate::state::convert;
 use crate::state::{FakeContainer, FakeSandbox, POD_UID};
 
@@ -111,6 +111,14 @@ pub(super) fn sandbox_stats(
             sandbox.ready() && labels_match(&filter.label_selector, &sandbox.config().labels)
         })
         .map(|sandbox| stats::sandbox(node, sandbox, mountpoint))
+        .collect()
+}
+
+/// Returns the metrics of pods that are ready.
+pub(super) fn sandbox_metrics(node: &SimulatedNode) -> Vec<cri::PodSandboxMetrics> {
+    let ready = node.state.sandboxes.values().filter(|one| one.ready());
+    ready
+        .map(|sandbox| metrics::sandbox(node, sandbox))
         .collect()
 }
 

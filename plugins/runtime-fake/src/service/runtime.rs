@@ -9,7 +9,7 @@ use proto::cri::runtime_service_server::RuntimeService;
 use proto::cri::*;
 use tonic::{Request, Response, Status};
 
-use crate::node::stats;
+use crate::node::{metrics, stats};
 use crate::rpc::Rpc;
 use crate::service::{blocking, list};
 use crate::settings::CgroupDriverSetting;
@@ -42,7 +42,6 @@ impl RuntimeCalls {
 type RpcResult<T> = Result<Response<T>, Status>;
 
 const NO_PROCESS: &str = "a simulated container has no process to write down";
-const NO_METRICS: &str = "ask for stats";
 
 #[tonic::async_trait]
 impl RuntimeService for RuntimeCalls {
@@ -554,21 +553,46 @@ impl RuntimeService for RuntimeCalls {
         &self,
         _: Request<ListMetricDescriptorsRequest>,
     ) -> RpcResult<ListMetricDescriptorsResponse> {
-        self.refuse(Rpc::ListMetricDescriptors, NO_METRICS).await
+        let work = async {
+            Ok(ListMetricDescriptorsResponse {
+                descriptors: metrics::descriptors(),
+            })
+        };
+        self.shared
+            .call(Rpc::ListMetricDescriptors, FaultSubject::Nothing, work)
+            .await
     }
 
     async fn list_pod_sandbox_metrics(
         &self,
         _: Request<ListPodSandboxMetricsRequest>,
     ) -> RpcResult<ListPodSandboxMetricsResponse> {
-        self.refuse(Rpc::ListPodSandboxMetrics, NO_METRICS).await
+        let work = async {
+            let node = self.shared.node();
+            Ok(ListPodSandboxMetricsResponse {
+                pod_metrics: list::sandbox_metrics(&node),
+            })
+        };
+        self.shared
+            .call(Rpc::ListPodSandboxMetrics, FaultSubject::Nothing, work)
+            .await
     }
 
     async fn stream_pod_sandbox_metrics(
         &self,
         _: Request<StreamPodSandboxMetricsRequest>,
     ) -> RpcResult<Self::StreamPodSandboxMetricsStream> {
-        self.refuse(Rpc::StreamPodSandboxMetrics, NO_METRICS).await
+        let work = async {
+            let items = list::sandbox_metrics(&self.shared.node());
+            Ok(pages(items, |pod_sandbox_metrics| {
+                StreamPodSandboxMetricsResponse {
+                    pod_sandbox_metrics,
+                }
+            }))
+        };
+        self.shared
+            .call(Rpc::StreamPodSandboxMetrics, FaultSubject::Nothing, work)
+            .await
     }
 
     async fn runtime_config(

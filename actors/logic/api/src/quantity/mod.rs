@@ -10,6 +10,8 @@ mod read;
 
 use std::cmp::Ordering;
 
+use serde::{Deserialize, Serialize};
+
 /// The finest scale: a billionth.
 const NANO: i32 = -9;
 const MILLI: i32 = -3;
@@ -41,7 +43,7 @@ const DECIMAL: [(&str, i32); 10] = [
 ];
 
 /// How a quantity was written, and so how it is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, Serialize, Deserialize)]
 pub enum QuantityFormat {
     DecimalExponent,
     BinarySI,

@@ -47,6 +47,7 @@ impl Insufficient {
                  capacity: {capacity}"
             ),
             disruption: None,
+            ..PodFailure::default()
         }
     }
 }

@@ -126,6 +126,7 @@ pub fn no_room_for_volumes(message: &str) -> PodFailure {
         reason: ATTACH_LIMIT.to_owned(),
         message: format!("{REJECTED}{message}"),
         disruption: None,
+        ..PodFailure::default()
     }
 }
 
@@ -190,6 +191,7 @@ fn refuse(reason: &str, message: impl Into<String>) -> PodFailure {
         reason: reason.to_owned(),
         message: message.into(),
         disruption: None,
+        ..PodFailure::default()
     }
 }
 

@@ -55,6 +55,7 @@ fn failure(status: Option<&PodStatus>) -> PodFailure {
         reason: text(|status| &status.reason),
         message: text(|status| &status.message),
         disruption: disruption.and_then(|condition| condition.message.clone()),
+        ..PodFailure::default()
     }
 }
 
@@ -108,6 +109,7 @@ mod tests {
             reason: "Evicted".into(),
             message: "low".into(),
             disruption: disruption.map(Into::into),
+            ..PodFailure::default()
         };
         let by_node = failure(Some("it was low"));
         assert_eq!(classify_arrival(&evicted), PodArrival::Failed(by_node));

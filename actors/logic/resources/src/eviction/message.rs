@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::usage::{ContainerUsage, PodUsage};
-use crate::thresholds::{Observations, StarvedResource, Threshold};
+use crate::thresholds::{Observations, StarvedResource, Threshold, WrittenAmount};
 
 /// What ran short, and which containers took more than they asked for.
 pub fn message(threshold: &Threshold, observations: &Observations, pod: &PodUsage) -> String {
@@ -48,11 +48,11 @@ pub fn annotations(threshold: &Threshold, pod: &PodUsage) -> BTreeMap<String, St
 fn consumption(
     kind: &str,
     name: &str,
-    (used, request): (u64, u64),
+    (used, request): (u64, WrittenAmount),
     threshold: &Threshold,
 ) -> String {
     let signal = threshold.signal;
-    let (used, request) = (signal.amount(used), signal.amount(request));
+    let used = signal.amount(used);
     let resource = signal.resource();
     format!(
         "{kind} {name} was using {used}, request is {request}, has larger consumption of {resource}. "
@@ -60,14 +60,17 @@ fn consumption(
 }
 
 /// The memory of a pod that asks for some as a whole, and what it asks for: told whether it exceeds it or not.
-fn pod_level(threshold: &Threshold, pod: &PodUsage) -> Option<(u64, u64)> {
+fn pod_level(threshold: &Threshold, pod: &PodUsage) -> Option<(u64, WrittenAmount)> {
     let request = pod.requests.pod_level_memory?;
     let used = pod.used.as_ref().filter(|used| used.has_memory)?;
     (threshold.signal.starved() == StarvedResource::Memory).then_some((used.memory, request))
 }
 
 /// The containers that take more than they ask for, each with both amounts.
-fn offenders<'a>(threshold: &Threshold, pod: &'a PodUsage) -> Vec<(&'a ContainerUsage, u64, u64)> {
+fn offenders<'a>(
+    threshold: &Threshold,
+    pod: &'a PodUsage,
+) -> Vec<(&'a ContainerUsage, u64, WrittenAmount)> {
     let starved = threshold.signal.starved();
     let amounts = |container: &'a ContainerUsage| {
         let (used, request) = match starved {
@@ -75,7 +78,7 @@ fn offenders<'a>(threshold: &Threshold, pod: &'a PodUsage) -> Vec<(&'a Container
             StarvedResource::EphemeralStorage => (container.storage?, container.storage_request),
             StarvedResource::Inodes | StarvedResource::Pids => return None,
         };
-        (used > request).then_some((container, used, request))
+        (used > request.value).then_some((container, used, request))
     };
     let containers = pod.used.iter().flat_map(|used| &used.containers);
     containers.filter_map(amounts).collect()

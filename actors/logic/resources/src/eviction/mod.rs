@@ -18,7 +18,7 @@ mod rank;
 mod tests;
 mod usage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 pub use layout::{FsDevices, FsLayout, NodeReclaim};
@@ -96,8 +96,6 @@ pub struct EvictedPod {
     pub grace: Duration,
     /// The status that it fails with.
     pub failure: PodFailure,
-    /// Of the event.
-    pub annotations: BTreeMap<String, String>,
 }
 
 /// Why a pod is evicted.
@@ -178,8 +176,8 @@ fn over_limit(pod: &PodUsage) -> Option<EvictedPod> {
             message: breach.message.clone(),
             // As upstream: the pod ends by its own doing.
             disruption: None,
+            ..PodFailure::default()
         },
-        annotations: BTreeMap::new(),
     })
 }
 
@@ -211,8 +209,8 @@ pub fn choose(
                 reason: REASON.to_owned(),
                 disruption: Some(message.clone()),
                 message,
+                annotations: annotations(&shortage, pod),
             },
-            annotations: annotations(&shortage, pod),
         }
     });
     debug_assert!(

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::limits::{LimitBreach, breach};
 use super::{EvictionClass, FsLayout};
 use crate::summary::{ContainerStats, FsStats, PodStats};
+use crate::thresholds::WrittenAmount;
 
 /// One pod's requests and usage, for the ranking.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub struct PodRequests {
     pub memory: u64,
     pub ephemeral_storage: u64,
     /// The memory that the pod asks for at its own level; none where it has no such request.
-    pub pod_level_memory: Option<u64>,
+    pub pod_level_memory: Option<WrittenAmount>,
 }
 
 /// What a pod takes, as measured.
@@ -90,11 +91,11 @@ pub struct ContainerUsage {
     /// Bytes of working set.
     pub memory: Option<u64>,
     /// Bytes.
-    pub memory_request: u64,
+    pub memory_request: WrittenAmount,
     /// Bytes of the writable layer and the logs, where both are known.
     pub storage: Option<u64>,
     /// Bytes.
-    pub storage_request: u64,
+    pub storage_request: WrittenAmount,
 }
 
 impl PodUsage {
@@ -149,9 +150,9 @@ fn positive(amount: i64) -> u64 {
     u64::try_from(amount).unwrap_or(0)
 }
 
-fn pod_level_memory(pod: &Pod) -> Option<u64> {
+fn pod_level_memory(pod: &Pod) -> Option<WrittenAmount> {
     let own = pod.spec()?.resources.as_ref()?.requests.as_ref()?;
-    Some(positive(requests::parse(own.get(MEMORY)?)?.value()))
+    WrittenAmount::of(&requests::parse(own.get(MEMORY)?)?)
 }
 
 /// Ephemeral containers are left out: they have no requests, and would be blamed always.
@@ -169,10 +170,12 @@ fn container(pod: &Pod, stats: &ContainerStats) -> Option<ContainerUsage> {
     })
 }
 
-fn request(container: &Container, resource: &str) -> u64 {
+fn request(container: &Container, resource: &str) -> WrittenAmount {
     let list = container.resources.as_ref().map(|all| &all.requests);
     let amount = list.and_then(|list| list.as_ref()?.get(resource));
-    positive(amount.and_then(requests::parse).map_or(0, |a| a.value()))
+    let amount = amount.and_then(requests::parse);
+    let amount = amount.and_then(|amount| WrittenAmount::of(&amount));
+    amount.unwrap_or_default()
 }
 
 fn local_volumes(pod: &Pod, stats: &PodStats) -> DiskAmount {

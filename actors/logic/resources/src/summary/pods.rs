@@ -111,6 +111,8 @@ pub fn stats(facts: &SummaryInput<'_>, scope: SummaryScope, rates: &mut CpuRates
     };
     for stats in &mut pods {
         stats.containers.sort_by(|a, b| a.name.cmp(&b.name));
+        // A runtime that tells of one container twice: metrics have each series once.
+        stats.containers.dedup_by(|a, b| a.name == b.name);
         if scope == SummaryScope::Everything {
             store(facts, stats);
         }
@@ -133,7 +135,8 @@ fn of_sandboxes(
             let mut stats = empty_stats(pod, sandbox);
             whole(&mut stats, figures, scope, rates);
             for figures in &figures.containers {
-                if let Some((_, container)) = containers.get(&figures.id) {
+                let known = containers.get(&figures.id);
+                if let Some((_, container)) = known.filter(|(_, one)| one.sandbox == sandbox.id) {
                     let found = (Some(figures), None);
                     let container = one(facts, (pod, container), found, scope, rates);
                     stats.containers.push(container);

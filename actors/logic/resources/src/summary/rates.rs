@@ -23,7 +23,8 @@ struct CpuSample {
 
 impl CpuRates {
     /// Sets the CPU usage in nanocores where the provider does not report it: none at the first sample, nor after the
-    /// counter was reset. A sample that is not newer than the last one repeats its rate.
+    /// counter was reset. A sample that is not newer than the last one repeats its rate; the next one is compared with it
+    /// where it is older: the clock was set back.
     pub fn rate(&mut self, whose: &str, cpu: &mut CpuStats) {
         let (Some(at), Some(nanoseconds)) = (cpu.time, cpu.usage_core_nano_seconds) else {
             return;
@@ -33,10 +34,7 @@ impl CpuRates {
         }
         let before = self.looks.get(whose).copied();
         let rate = match before {
-            Some(before) if at <= before.at => {
-                cpu.usage_nano_cores = before.rate;
-                return;
-            }
+            Some(before) if at <= before.at => before.rate,
             Some(before) => nanoseconds
                 .checked_sub(before.nanoseconds)
                 .and_then(|grown| per_second(grown, at, before.at)),

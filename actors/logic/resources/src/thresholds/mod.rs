@@ -4,6 +4,7 @@
 //! periods, minimum reclaims, and the pressure transition period. Mirrors upstream's eviction/helpers.go
 //! (`thresholdsMet`, `thresholdsFirstObservedAt`, `nodeConditionsObservedSince`) at v1.36.
 
+mod amount;
 mod parse;
 mod signal;
 #[cfg(test)]
@@ -12,8 +13,10 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+pub use amount::WrittenAmount;
 pub use parse::{
-    AllocatableThresholds, ThresholdError, ThresholdTexts, amount, parse, with_container_fs,
+    AllocatableThresholds, ThresholdError, ThresholdTexts, amount, hard_limit, parse,
+    with_container_fs,
 };
 use serde::{Deserialize, Serialize};
 pub use signal::{PressureCondition, Signal, StarvedResource, binary, decimal};
@@ -21,14 +24,19 @@ pub use signal::{PressureCondition, Signal, StarvedResource, binary, decimal};
 /// How much: so many, or a part of what the node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ThresholdLimit {
-    Amount(u64),
+    Amount(WrittenAmount),
     PerMillion(u32),
 }
 
 impl ThresholdLimit {
+    /// Bytes, or inodes or processes, printed by 1024.
+    pub const fn amount(value: u64) -> Self {
+        Self::Amount(WrittenAmount::binary(value))
+    }
+
     pub fn of(self, capacity: u64) -> u64 {
         match self {
-            Self::Amount(amount) => amount,
+            Self::Amount(amount) => amount.value,
             Self::PerMillion(part) => {
                 let share = u128::from(capacity) * u128::from(part) / 1_000_000;
                 u64::try_from(share).unwrap_or(u64::MAX)
@@ -110,10 +118,11 @@ impl Threshold {
         self.grace.is_zero()
     }
 
-    /// The limit as upstream prints it: a share of the capacity is one of bytes, whatever the signal counts.
+    /// The limit as upstream prints it: an amount as it was written, a share of the capacity as one of bytes, whatever
+    /// the signal counts.
     pub fn quantity(&self, capacity: u64) -> String {
         match self.limit {
-            ThresholdLimit::Amount(amount) => self.signal.amount(amount),
+            ThresholdLimit::Amount(amount) => amount.to_string(),
             ThresholdLimit::PerMillion(_) => binary(self.limit.of(capacity)),
         }
     }

@@ -10,7 +10,7 @@ use logic_api::quantity::Quantity;
 use logic_api::text::go_duration::GoDuration;
 use thiserror::Error;
 
-use super::{Signal, Threshold, ThresholdLimit};
+use super::{Signal, Threshold, ThresholdLimit, WrittenAmount};
 use crate::eviction::FsLayout;
 
 /// The texts of the configuration, by the names of signals.
@@ -68,7 +68,7 @@ pub fn parse(texts: &ThresholdTexts<'_>) -> Result<BTreeSet<Threshold>, Threshol
             signal,
             grace,
             limit,
-            min_reclaim: reclaim.unwrap_or(ThresholdLimit::Amount(0)),
+            min_reclaim: reclaim.unwrap_or(ThresholdLimit::amount(0)),
         });
     };
     for (signal, limit) in limits(texts.hard)? {
@@ -105,8 +105,8 @@ pub fn amount(text: &str) -> Option<ThresholdLimit> {
             .ok()
             .map(ThresholdLimit::PerMillion);
     }
-    let bytes = Quantity::parse(text).ok()?.value();
-    u64::try_from(bytes).ok().map(ThresholdLimit::Amount)
+    let quantity = Quantity::parse(text).ok()?;
+    WrittenAmount::of(&quantity).map(ThresholdLimit::Amount)
 }
 
 fn signal(name: &str) -> Result<Signal, ThresholdError> {
@@ -114,13 +114,22 @@ fn signal(name: &str) -> Result<Signal, ThresholdError> {
 }
 
 /// Nothing and the whole both switch a signal off.
+fn is_off(text: &str) -> bool {
+    text == "0%" || text == "100%"
+}
+
+/// The limit of a hard threshold; none where it is off, or no amount.
+pub fn hard_limit(text: &str) -> Option<ThresholdLimit> {
+    amount(text).filter(|_| !is_off(text))
+}
+
 fn limits(
     texts: &BTreeMap<String, String>,
 ) -> Result<Vec<(Signal, ThresholdLimit)>, ThresholdError> {
     let mut limits = Vec::new();
     for (name, text) in texts {
         let named = signal(name)?;
-        if text == "0%" || text == "100%" {
+        if is_off(text) {
             continue;
         }
         limits.push((named, limit(name, text)?));
@@ -135,7 +144,9 @@ fn limit(signal: &str, text: &str) -> Result<ThresholdLimit, ThresholdError> {
         Some(ThresholdLimit::PerMillion(share)) if share > WHOLE => {
             Err(ThresholdError::Share { signal, text })
         }
-        Some(ThresholdLimit::Amount(0)) => Err(ThresholdError::NotPositive { signal, text }),
+        Some(limit) if limit == ThresholdLimit::amount(0) => {
+            Err(ThresholdError::NotPositive { signal, text })
+        }
         Some(limit) => Ok(limit),
         None => Err(ThresholdError::Amount { signal, text }),
     }

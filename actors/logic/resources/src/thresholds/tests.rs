@@ -20,7 +20,7 @@ fn hard(signal: Signal, limit: ThresholdLimit) -> Threshold {
         signal,
         grace: Duration::ZERO,
         limit,
-        min_reclaim: ThresholdLimit::Amount(0),
+        min_reclaim: ThresholdLimit::amount(0),
     }
 }
 
@@ -39,7 +39,7 @@ fn keeping(threshold: Threshold, min_reclaim: ThresholdLimit) -> Threshold {
 }
 
 fn mebibytes(amount: u64) -> ThresholdLimit {
-    ThresholdLimit::Amount(amount * MIB)
+    ThresholdLimit::amount(amount * MIB)
 }
 
 fn percent(percent: u32) -> ThresholdLimit {
@@ -82,7 +82,7 @@ fn a_threshold_is_met_below_its_limit_and_resolved_above_its_reclaim() {
 /// A threshold above the whole, with a reclaim beyond all numbers, is met and overflows nothing.
 #[test]
 fn limits_that_contradict_the_machine_are_met_and_nothing_overflows() {
-    let most = ThresholdLimit::Amount(u64::MAX);
+    let most = ThresholdLimit::amount(u64::MAX);
     let greedy = keeping(hard(Signal::NodeFsAvailable, most), most);
     for reclaim in [Reclaim::Ignored, Reclaim::Enforced] {
         let observations = observed(Signal::NodeFsAvailable, 0, u64::MAX - 1);
@@ -107,6 +107,24 @@ fn amounts_print_as_upstream() {
         "a share is printed as bytes are"
     );
     assert_eq!(share.quantity(1000), "100");
+    // Upstream: an amount is told in the form in which it was written.
+    for (written, told) in [
+        ("1G", "1G"),
+        ("1Gi", "1Gi"),
+        ("1000000000", "1G"),
+        ("1024Mi", "1Gi"),
+        ("1073741824", "1073741824"),
+        ("0.5Gi", "512Mi"),
+        ("5000", "5k"),
+        ("1e9", "1e9"),
+    ] {
+        let limit = amount(written).unwrap();
+        assert_eq!(
+            hard(Signal::MemoryAvailable, limit).quantity(0),
+            told,
+            "{written}"
+        );
+    }
 }
 
 /// Upstream's TestGetReclaimableThreshold and TestSortByEvictionPriority: every signal is of a resource, and memory
@@ -230,7 +248,7 @@ fn configured_thresholds_are_read_as_upstream_reads_them() {
         NodeFsAvailable as Node,
     };
     const MEMORY: &str = "memory.available";
-    let nothing = || ThresholdLimit::Amount(0);
+    let nothing = || ThresholdLimit::amount(0);
     let share = ThresholdLimit::PerMillion;
     let cases: Vec<ParseCase> = vec![
         (Left, [&[], &[], &[], &[]], Some(vec![])),
@@ -374,6 +392,12 @@ fn a_percentage_is_a_share_and_equal_amounts_are_equal_however_they_are_written(
     for wrong in ["blah", "25.5..5%", "%", "", "-1", "-1%"] {
         assert_eq!(amount(wrong), None, "{wrong}");
     }
+    // What switches a signal off takes nothing of what is allocatable either.
+    assert_eq!(
+        [hard_limit("0%"), hard_limit("100%"), hard_limit("x")],
+        [None; 3]
+    );
+    assert_eq!(hard_limit("10%"), Some(percent(10)));
     assert_eq!(amount("1Gi"), amount("1024Mi"));
     assert_ne!(amount("1Gi"), amount("1G"));
     assert_ne!(amount("10%"), amount("20%"));

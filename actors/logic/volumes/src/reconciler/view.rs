@@ -178,6 +178,14 @@ impl StateOfWorld {
         })
     }
 
+    /// The pods of which a volume is mounted, or may be; none before what earlier lives have left is known.
+    pub fn pods_with_mounts(&self) -> Option<BTreeSet<PodUid>> {
+        let has_mounts = |pod: &PodVolumes| pod.mounts.values().any(|mount| mount.is_begun());
+        let pods = self.pods.iter().filter(|(_, pod)| has_mounts(pod));
+        self.is_reconstructed()
+            .then(|| pods.map(|(uid, _)| uid.clone()).collect())
+    }
+
     /// The stuck operations and the overdue calls of drivers, each with its volume's name.
     pub fn stuck(&self) -> Vec<String> {
         let stuck = self.shared.iter().filter_map(|(id, shared)| {

@@ -108,5 +108,6 @@ fn broken_off() -> PodFailure {
         reason: RUNTIME_HANDOVER.to_owned(),
         message: message.to_owned(),
         disruption: Some(message.to_owned()),
+        ..PodFailure::default()
     }
 }

@@ -378,6 +378,7 @@ impl PodWorker {
             reason: "DeadlineExceeded".to_owned(),
             message: "Pod was active on the node longer than the specified deadline".to_owned(),
             disruption: None,
+            ..PodFailure::default()
         };
         let why = HistoryEvent {
             object: None,

@@ -27,6 +27,7 @@ spec:
             reason: "Evicted".to_owned(),
             message: "no room".to_owned(),
             disruption: None,
+            ..PodFailure::default()
         };
         let fail = Msg::Fail {
             uid: PodUid::from("web"),

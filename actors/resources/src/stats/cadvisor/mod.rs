@@ -1,8 +1,10 @@
 //! `/metrics/cadvisor`: the machine and every cgroup that the kubelet's cAdvisor watches, by its metrics.
 //!
-//! Groups are read when they are asked for, and kept for as long as a summary is. Upstream: `containerPrometheusLabels`
-//! of pkg/kubelet/server/server.go (1.36).
+//! Groups are read when they are asked for, and kept for as long as a summary is; where the runtime alone counts and
+//! makes metrics itself, those stand in their place. Upstream: `containerPrometheusLabels` of
+//! pkg/kubelet/server/server.go (1.36).
 
+mod by_runtime;
 mod families;
 mod machine;
 #[cfg(test)]
@@ -69,6 +71,9 @@ enum Pressure {
 impl SummaryProvider {
     /// `/metrics/cadvisor`: a group that vanishes is left out, and `container_scrape_error` tells of an error.
     pub async fn cadvisor_metrics(&self) -> String {
+        if let Some(text) = self.runtime_metrics().await {
+            return text;
+        }
         let text = match self.reading().await {
             Ok(reading) => {
                 let write = move || text(&reading);
@@ -99,7 +104,7 @@ impl SummaryProvider {
         let prefixes = self.prefixes();
         let proc = self.0.machine.proc.clone();
         let root_dir = self.0.peers.rules.node.root_dir.display().to_string();
-        let disks = self.0.disk_io.run(move || {
+        let disks = self.0.mounts_io.run(move || {
             let devices = BlockDevices::read(&proc);
             let mut file_systems = block_devices::file_systems(&proc, &devices);
             file_systems.retain(|one| !belongs_to_pod(&one.device, &root_dir));

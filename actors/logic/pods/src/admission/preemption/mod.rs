@@ -39,6 +39,7 @@ pub fn preempted() -> PodFailure {
         reason: "Preempting".to_owned(),
         message: "Preempted in order to admit critical pod".to_owned(),
         disruption: Some(disruption.to_owned()),
+        ..PodFailure::default()
     }
 }
 

@@ -78,6 +78,7 @@ fn a_failure_by_decree_fails_the_pod_with_its_reason() {
         reason: "DeadlineExceeded".into(),
         message: "Pod was active on the node longer than the specified deadline".into(),
         disruption: None,
+        ..PodFailure::default()
     });
     let status = scene.status();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
@@ -98,6 +99,7 @@ fn a_pod_that_the_node_ends_is_a_disruption_target_until_it_is_gone() {
         reason: "Preempting".into(),
         message: "Preempted in order to admit critical pod".into(),
         disruption: Some("Pod was preempted by Kubelet to accommodate a critical pod.".into()),
+        ..PodFailure::default()
     });
     let status = scene.step();
     let said = condition(&status, "DisruptionTarget").clone();
@@ -125,6 +127,7 @@ fn a_pod_that_was_not_admitted_has_failed_with_a_reason_and_nothing_else() {
         reason: "NodePorts".into(),
         message: "Predicate NodePorts failed".into(),
         disruption: None,
+        ..PodFailure::default()
     };
     let status = rejected(at(0), &pod, &failure);
     let expected = PodStatus {

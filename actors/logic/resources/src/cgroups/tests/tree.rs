@@ -223,7 +223,7 @@ fn what_is_enforced_is_capacity_without_what_is_reserved() {
     ];
     let thresholds = [
         None,
-        Some(ThresholdLimit::Amount(100 << 20)),
+        Some(ThresholdLimit::amount(100 << 20)),
         Some(ThresholdLimit::PerMillion(50_000)),
     ];
     for (kube, system, capacity, expected) in cases {
@@ -248,7 +248,7 @@ fn what_is_enforced_is_capacity_without_what_is_reserved() {
 /// Upstream's TestNodeAllocatableInputValidation.
 #[test]
 fn no_more_is_reserved_than_there_is() {
-    let gib = |n: u64| Some(ThresholdLimit::Amount(n << 30));
+    let gib = |n: u64| Some(ThresholdLimit::amount(n << 30));
     let cases: [(
         CgroupResourceList,
         CgroupResourceList,
@@ -311,7 +311,7 @@ fn no_more_is_reserved_than_there_is() {
             kube: amounts(kube),
             system: amounts(system),
             memory_available,
-            nodefs_available: Some(ThresholdLimit::Amount(100 << 20)),
+            nodefs_available: Some(ThresholdLimit::amount(100 << 20)),
         };
         let capacity = amounts(capacity);
         let found = overcommitted(&capacity, &reserved.with_eviction(&capacity));

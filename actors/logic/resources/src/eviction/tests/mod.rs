@@ -8,12 +8,12 @@ mod rounds;
 
 use super::*;
 use crate::testing::at;
-use crate::thresholds::{Observation, ThresholdLimit, ThresholdPolicy};
+use crate::thresholds::{Observation, ThresholdLimit, ThresholdPolicy, WrittenAmount};
 
 const MIB: u64 = 1 << 20;
 
 fn hard(signal: Signal, limit: u64) -> Threshold {
-    let (limit, min_reclaim) = (ThresholdLimit::Amount(limit), ThresholdLimit::Amount(0));
+    let (limit, min_reclaim) = (ThresholdLimit::amount(limit), ThresholdLimit::amount(0));
     Threshold {
         signal,
         grace: Duration::ZERO,
@@ -75,7 +75,7 @@ fn pod(name: &str, priority: i32, request: u64, used: u64) -> PodUsage {
             containers: vec![ContainerUsage {
                 name: "main".into(),
                 memory: Some(used),
-                memory_request: request,
+                memory_request: WrittenAmount::binary(request),
                 ..ContainerUsage::default()
             }],
             ..MeasuredUsage::default()

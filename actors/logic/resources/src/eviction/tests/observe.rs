@@ -161,8 +161,8 @@ fn a_pods_use_is_summed_from_what_was_measured_and_nothing_else() {
             found.containers
         );
     };
-    assert_eq!((app.memory, app.memory_request), (Some(2000), 1024));
-    assert_eq!((app.storage, app.storage_request), (Some(2001), 2048));
+    assert_eq!((app.memory, app.memory_request.value), (Some(2000), 1024));
+    assert_eq!((app.storage, app.storage_request.value), (Some(2001), 2048));
 
     let unmeasured = PodUsage::of(&pod, None, FsLayout::Shared);
     assert_eq!(unmeasured.used, None);

@@ -1,5 +1,6 @@
 //! A node in time: graces, reclaims, transitions, and what a round comes to.
 
+use logic_api::quantity::Quantity;
 use logic_api::types::PodUid;
 use proptest::prelude::*;
 
@@ -139,7 +140,7 @@ fn a_soft_threshold_left_meanwhile_counts_anew() {
 #[test]
 fn eviction_goes_on_until_the_minimum_is_reclaimed() {
     let threshold = Threshold {
-        min_reclaim: ThresholdLimit::Amount(50 * MIB),
+        min_reclaim: ThresholdLimit::amount(50 * MIB),
         ..hard(Signal::MemoryAvailable, 100 * MIB)
     };
     let mut node = PressuredNode::new(&[threshold]);
@@ -256,7 +257,7 @@ fn the_message_names_limit_usage_and_containers_as_upstream() {
     assert_eq!(text, "The node was low on resource: pids. ");
 
     let mut whole = web;
-    whole.requests.pod_level_memory = Some(30 * MIB);
+    whole.requests.pod_level_memory = Some(WrittenAmount::binary(30 * MIB));
     let text = message(&threshold, &nothing, &whole);
     let expected = "The node was low on resource: memory. \
                     Pod web was using 70Mi, request is 30Mi, has larger consumption of memory. \
@@ -265,6 +266,15 @@ fn the_message_names_limit_usage_and_containers_as_upstream() {
     assert_eq!(
         annotations(&threshold, &whole)["offending_pod_usage"],
         "70Mi"
+    );
+
+    // A request is told in the form in which it was written.
+    let written = WrittenAmount::of(&Quantity::parse("20M").unwrap()).unwrap();
+    whole.used.as_mut().unwrap().containers[0].memory_request = written;
+    let text = message(&threshold, &nothing, &whole);
+    assert!(
+        text.contains("Container main was using 70Mi, request is 20M, "),
+        "{text}"
     );
 
     let mut disk = on_disk("disk", 0, 0, [1, 1, 1]);

@@ -319,6 +319,9 @@ fn the_rate_of_cpu_use_is_told_by_two_looks() {
     // The same look again, and one from before.
     assert_eq!(look(3, 12_000_000_000), Some(500_000_000));
     assert_eq!(look(2, 11_500_000_000), Some(500_000_000));
+    // A clock that was set back by an hour goes on from there.
+    assert_eq!(look(-3600, 12_500_000_000), Some(500_000_000));
+    assert_eq!(look(-3599, 12_700_000_000), Some(200_000_000));
     // The container began anew.
     assert_eq!(look(4, 1), None);
     assert_eq!(look(5, 1), Some(0));
@@ -451,4 +454,86 @@ fn a_summary_is_written_as_the_api_writes_it() {
         }],
     });
     assert_eq!(serde_json::to_value(&summary).unwrap(), expected);
+}
+
+/// A runtime that tells of a container twice, or of one that is another pod's: metrics have each series once.
+#[test]
+fn a_container_is_told_of_once_and_with_its_own_pod() {
+    let other = pod(
+        "u1",
+        "other",
+        vec![sandbox("s1", 0, SandboxState::Ready)],
+        vec![container("c9", "s1", "app", ContainerState::Running)],
+    );
+    let whole = |id: &str, containers: &[&str]| RuntimeSandboxStats {
+        id: SandboxId::from(id),
+        cpu: cpu(5, u64::MAX),
+        memory: memory(u64::MAX),
+        containers: containers.iter().map(|id| figures(id, 1, 1)).collect(),
+        ..RuntimeSandboxStats::default()
+    };
+    let told = vec![
+        whole("s0", &["c9", "c0", "c0", "unknown"]),
+        whole("s1", &["c9", "c0"]),
+        whole("s1", &["c9"]),
+    ];
+    let case = Case::new(vec![web(), other], RuntimeMeasurements::Sandboxes(told));
+    let named: Vec<(String, Vec<String>)> = case
+        .everything()
+        .into_iter()
+        .map(|pod| {
+            let containers = pod.containers.into_iter();
+            (pod.pod_ref.name, containers.map(|one| one.name).collect())
+        })
+        .collect();
+    let of = |name: &str| (name.to_owned(), vec!["app".to_owned()]);
+    assert_eq!(named, [of("other"), of("web")]);
+}
+
+/// Figures beyond all numbers are summed to the largest, whichever are missing.
+#[test]
+fn no_figure_is_too_large_to_be_summed() {
+    for largest in [None, Some(u64::MAX)] {
+        let all = |id: &str| RuntimeContainerStats {
+            id: ContainerId::from(id),
+            cpu: Some(CpuStats {
+                usage_core_nano_seconds: largest,
+                usage_nano_cores: largest,
+                ..CpuStats::default()
+            }),
+            memory: Some(MemoryStats {
+                available_bytes: largest,
+                usage_bytes: largest,
+                working_set_bytes: largest,
+                rss_bytes: largest,
+                page_faults: largest,
+                major_page_faults: largest,
+                ..MemoryStats::default()
+            }),
+            swap: Some(SwapStats {
+                swap_available_bytes: largest,
+                swap_usage_bytes: largest,
+                ..SwapStats::default()
+            }),
+            io: None,
+            layer: Some(WritableLayer {
+                mountpoint: String::new(),
+                used: FsStats {
+                    used_bytes: largest,
+                    inodes_used: largest,
+                    ..FsStats::default()
+                },
+            }),
+        };
+        let told = RuntimeMeasurements::Containers(vec![all("c0"), all("c1"), all("c1")]);
+        let pods = Case::new(vec![web()], told).everything();
+        let summed = [
+            pods[0].memory.as_ref().unwrap().working_set_bytes,
+            pods[0].cpu.as_ref().unwrap().usage_core_nano_seconds,
+            pods[0].swap.as_ref().unwrap().swap_usage_bytes,
+        ];
+        assert_eq!(summed, [largest; 3]);
+        let disk = pods[0].ephemeral_storage.as_ref().unwrap();
+        assert_eq!(disk.used_bytes, largest);
+    }
 }
