@@ -8,7 +8,7 @@ use integration::agent::Cri;
 use integration::containerd::Containerd;
 use logic_resources::cgroups::Hierarchy;
 
-use super::table::{Machine, Values};
+use super::table::{Machine, OOM_SCORE, Values};
 
 /// Files of version 1, by controller.
 const VERSION_1: [(&str, &[&str]); 4] = [
@@ -85,9 +85,25 @@ pub(super) async fn read(rig: &Containerd, machine: &Machine) -> Values {
                 let value = text.lines().next().unwrap_or_default().trim().to_owned();
                 values.insert((group.clone(), file), value);
             }
+            if let Hierarchy::V2(_) = machine.hierarchy {
+                let score = score_within(&folder);
+                values.extend(score.map(|score| ((group, OOM_SCORE.to_owned()), score)));
+            }
         }
     }
     values
+}
+
+/// How soon the kernel ends the group's first process; none in a group without processes of its own.
+fn score_within(folder: &Path) -> Option<String> {
+    let processes = fs::read_to_string(folder.join("cgroup.procs")).ok()?;
+    score(processes.lines().next()?)
+}
+
+/// The process's `oom_score_adj`.
+pub(super) fn score(pid: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/{OOM_SCORE}")).ok()?;
+    Some(text.trim().to_owned())
 }
 
 fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
