@@ -60,6 +60,12 @@ async fn groups_hold_what_the_kubelet_writes_for_throttling_without_reservation(
     compare("throttling", &fields).await;
 }
 
+#[tokio::test]
+async fn groups_hold_what_the_kubelet_writes_for_swap() {
+    let fields = json!({ "memorySwap": { "swapBehavior": "LimitedSwap" } });
+    compare("swap", &fields).await;
+}
+
 /// Runs the pods under the scenario's configuration, and compares or records.
 async fn compare(scenario: &str, fields: &Value) {
     let machine = Machine::here();

@@ -16,7 +16,6 @@ pub(super) const OOM_SCORE: &str = "oom_score_adj";
 const RESERVED_MEMORY: i64 = 300 << 20;
 const RESERVED_CPU: i64 = 500;
 const RESERVED_PIDS: i64 = 1000;
-const EVICTION_MEMORY: i64 = 50 << 20;
 
 /// The machine's figures that limits above the pods come from.
 pub(super) struct Machine {
@@ -26,6 +25,8 @@ pub(super) struct Machine {
     pub(super) has_pressure: bool,
     /// Bytes.
     memory: i64,
+    /// Bytes.
+    swap: i64,
     cpus: i64,
     pids: i64,
 }
@@ -49,6 +50,7 @@ impl Machine {
                 && Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists(),
             has_pressure: Path::new("/proc/pressure/cpu").exists(),
             memory: field("MemTotal:") << 10,
+            swap: field("SwapTotal:") << 10,
             cpus: i64::try_from(cpus.count()).unwrap(),
             pids: threads.min(pids),
         }
@@ -74,7 +76,7 @@ impl Machine {
         let shares = |milli: i64| milli * 1024 / 1000;
         let weight = |shares: i64| 1 + (shares - 2) * 9999 / 262_142;
         let (all, some) = (self.cpus * 1000, self.cpus * 1000 - RESERVED_CPU);
-        let allocatable = self.memory - RESERVED_MEMORY - EVICTION_MEMORY;
+        let allocatable = self.memory - RESERVED_MEMORY;
         let high = |mebibytes: i64, percent: i64| {
             let request = mebibytes << 20;
             let more = (allocatable - request) * percent / 100;
@@ -83,6 +85,10 @@ impl Machine {
         let score = |mebibytes: i64| {
             let part = 1000 * (mebibytes << 20) / self.memory;
             (1000 - part).clamp(3, 999).to_string()
+        };
+        let swap = |mebibytes: i64| {
+            let share = i128::from(mebibytes << 20) * i128::from(self.swap);
+            (share / i128::from(self.memory) / 4096 * 4096).to_string()
         };
         vec![
             (
@@ -100,10 +106,12 @@ impl Machine {
             ),
             ("{pids}", self.pids.to_string()),
             ("{cpus}", format!("0-{}", self.cpus - 1)),
+            ("{high of 16Mi, 0.9}", high(16, 90)),
             ("{high of 32Mi, 0.9}", high(32, 90)),
-            ("{high of 64Mi, 0.9}", high(64, 90)),
+            ("{high of 16Mi, 0.5}", high(16, 50)),
             ("{high of 32Mi, 0.5}", high(32, 50)),
-            ("{high of 64Mi, 0.5}", high(64, 50)),
+            ("{swap of 16Mi}", swap(16)),
+            ("{swap of 32Mi}", swap(32)),
             ("{score of 16Mi}", score(16)),
             ("{score of 32Mi}", score(32)),
             ("{score of 48Mi}", score(48)),
@@ -148,7 +156,8 @@ impl Table {
             "# What the kubelet 1.36.2 writes; see tests/suite/cgroup_values.\n".to_owned();
         for ((group, file), value) in values {
             let is_machines = group == "kubepods"
-                || ["memory.high", "cpuset.cpus", OOM_SCORE].contains(&file.as_str());
+                || ["memory.high", "memory.swap.max", "cpuset.cpus", OOM_SCORE]
+                    .contains(&file.as_str());
             let name = names.iter().find(|(_, own)| own == value && is_machines);
             let value = name.map_or(value.as_str(), |(name, _)| name);
             text += &format!("{group} {file} {value}\n");
