@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use logic_resources::cgroups::CgroupDriver;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proto::cri;
@@ -80,6 +81,10 @@ impl Containerd {
 
     /// The same, in this process group.
     pub async fn start_in(dir: &Path, group: CgroupPlacement) -> Result<Self> {
+        Self::start_by(dir, group, CgroupDriver::Cgroupfs).await
+    }
+
+    async fn start_by(dir: &Path, group: CgroupPlacement, driver: CgroupDriver) -> Result<Self> {
         if let Some(why) = missing() {
             bail!(why);
         }
@@ -95,7 +100,7 @@ impl Containerd {
             process: None,
         };
         cleanup::note(&rig.dir, &rig.name)?;
-        config::write(&rig.dir, &rig.name, number, images::PAUSE)?;
+        config::write(&rig.dir, &rig.name, number, driver)?;
         rig.begin().await?;
         rig.import(&Image::pause(images::PAUSE)).await?;
         rig.import(&Image::busybox(images::BUSYBOX_IMAGE)).await?;
@@ -125,12 +130,17 @@ impl Containerd {
     /// Starts containerd for a test; nothing, with a sentence, where it cannot run. With `CI=true` that panics:
     /// there nothing is skipped.
     pub async fn for_test(dir: &Path) -> Option<Self> {
+        Self::for_test_by(dir, CgroupDriver::Cgroupfs).await
+    }
+
+    /// The same, with runc making cgroups by this driver.
+    pub async fn for_test_by(dir: &Path, driver: CgroupDriver) -> Option<Self> {
         if let Some(why) = missing() {
             assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
             eprintln!("skipped: {why}");
             return None;
         }
-        match Self::start(dir).await {
+        match Self::start_by(dir, CgroupPlacement::default(), driver).await {
             Ok(rig) => Some(rig),
             Err(error) => panic!("containerd does not start: {error:#}"),
         }

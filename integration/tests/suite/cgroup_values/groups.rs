@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use integration::agent::Cri;
 use integration::containerd::Containerd;
-use logic_resources::cgroups::Hierarchy;
+use logic_resources::cgroups::{CgroupDriver, CgroupName, Hierarchy};
 
 use super::table::{Machine, OOM_SCORE, Values};
 
@@ -44,7 +44,7 @@ const VERSION_2: &[&str] = &[
 
 /// Reads every limit of every group of the rig's pods: `kubepods`, `kubepods/burstable`, `POD`, `POD/CONTAINER`. A group of
 /// containerd's sandbox is `POD/sandbox`.
-pub(super) async fn read(rig: &Containerd, machine: &Machine) -> Values {
+pub(super) async fn read(rig: &Containerd, machine: &Machine, driver: CgroupDriver) -> Values {
     let names = names(&Cri::over(rig.channel())).await;
     let trees: Vec<(&Path, &[&str], &str)> = match &machine.hierarchy {
         Hierarchy::V2(top) => vec![(top, VERSION_2, "hugetlb.")],
@@ -64,9 +64,8 @@ pub(super) async fn read(rig: &Containerd, machine: &Machine) -> Values {
     };
     let mut values = Values::new();
     for (top, files, prefix) in trees {
-        let kubepods = top
-            .join(rig.cgroup().trim_start_matches('/'))
-            .join("kubepods");
+        let kubepods = CgroupName::parse(&rig.cgroup()).child("kubepods");
+        let kubepods = top.join(kubepods.path(driver).trim_start_matches('/'));
         let mut folders = Vec::new();
         collect(&kubepods, 0, &mut folders);
         for folder in folders {
@@ -155,7 +154,15 @@ fn group_name(folder: &Path, kubepods: &Path, names: &BTreeMap<String, String>) 
         .to_string_lossy()
         .into_owned();
     let last = below.rsplit('/').next().unwrap_or_default();
-    match last {
+    // systemd's units have the names of those above in theirs, containers' the runtime's.
+    let unit = last
+        .strip_suffix(".slice")
+        .or_else(|| last.strip_suffix(".scope"));
+    let last = match unit.and_then(|unit| unit.rsplit('-').next()) {
+        Some(part) => part.replace('_', "-"),
+        None => last.to_owned(),
+    };
+    match last.as_str() {
         "" => Some("kubepods".to_owned()),
         "burstable" | "besteffort" => Some(format!("kubepods/{last}")),
         last => names.get(last).cloned(),
