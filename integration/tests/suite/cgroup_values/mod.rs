@@ -60,12 +60,6 @@ async fn groups_hold_what_the_kubelet_writes_for_throttling_without_reservation(
     compare("throttling", &fields).await;
 }
 
-#[tokio::test]
-async fn groups_hold_what_the_kubelet_writes_for_swap() {
-    let fields = json!({ "memorySwap": { "swapBehavior": "LimitedSwap" } });
-    compare("swap", &fields).await;
-}
-
 /// The groups are slices and scopes; where systemd is the machine's init, as in the second guest of `make test-v2`.
 #[tokio::test]
 async fn slices_hold_what_the_kubelet_has_systemd_write() {

@@ -25,8 +25,6 @@ pub(super) struct Machine {
     pub(super) has_pressure: bool,
     /// Bytes.
     memory: i64,
-    /// Bytes.
-    swap: i64,
     cpus: i64,
     pids: i64,
 }
@@ -50,7 +48,6 @@ impl Machine {
                 && Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists(),
             has_pressure: Path::new("/proc/pressure/cpu").exists(),
             memory: field("MemTotal:") << 10,
-            swap: field("SwapTotal:") << 10,
             cpus: i64::try_from(cpus.count()).unwrap(),
             pids: threads.min(pids),
         }
@@ -86,10 +83,6 @@ impl Machine {
             let part = 1000 * (mebibytes << 20) / self.memory;
             (1000 - part).clamp(3, 999).to_string()
         };
-        let swap = |mebibytes: i64| {
-            let share = i128::from(mebibytes << 20) * i128::from(self.swap);
-            (share / i128::from(self.memory) / 4096 * 4096).to_string()
-        };
         vec![
             (
                 "{allocatable memory}",
@@ -110,8 +103,6 @@ impl Machine {
             ("{high of 32Mi, 0.9}", high(32, 90)),
             ("{high of 16Mi, 0.5}", high(16, 50)),
             ("{high of 32Mi, 0.5}", high(32, 50)),
-            ("{swap of 16Mi}", swap(16)),
-            ("{swap of 32Mi}", swap(32)),
             ("{score of 16Mi}", score(16)),
             ("{score of 32Mi}", score(32)),
             ("{score of 48Mi}", score(48)),
