@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use logic_resources::cgroups::CgroupDriver;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -41,7 +42,7 @@ impl KubeletProcess {
 
     /// Writes the configuration of a kubelet on a real containerd.
     pub(super) async fn prepare_on(program: &Path, rig: &Containerd) -> Result<Self> {
-        rig.create_cgroup().await?;
+        rig.create_cgroup(CgroupDriver::Cgroupfs).await?;
         let prepared = Self::new(program)?;
         prepared.configure(&rig.socket(), &json!({ "cgroupRoot": rig.cgroup() }))?;
         Ok(prepared)

@@ -251,6 +251,7 @@ fn cgroups(name: &str) -> Vec<PathBuf> {
         .map(|hierarchy| hierarchy.join(name))
         .collect();
     candidates.push(root.join(name));
+    candidates.push(root.join(format!("{name}.slice")));
     candidates.retain(|group| group.is_dir());
     candidates
 }

@@ -4,16 +4,19 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use logic_resources::cgroups::CgroupDriver;
 use serde_json::json;
 
+use crate::images;
+
 /// Writes `config.toml` and the CNI configuration into `dir`.
-pub(super) fn write(dir: &Path, name: &str, number: u32, pause: &str) -> Result<()> {
+pub(super) fn write(dir: &Path, name: &str, number: u32, driver: CgroupDriver) -> Result<()> {
     let cni = dir.join("cni");
     fs::create_dir_all(&cni)?;
     fs::write(cni.join("10-bridge.conflist"), network(dir, name, number))?;
     fs::write(
         dir.join("config.toml"),
-        containerd(&dir.display().to_string(), pause),
+        containerd(&dir.display().to_string(), driver),
     )
     .with_context(|| format!("cannot write containerd's config into {}", dir.display()))
 }
@@ -26,7 +29,9 @@ pub(super) fn name(dir: &Path) -> Option<String> {
 }
 
 /// `restrict_oom_score_adj`: without CAP_SYS_RESOURCE runc fails every sandbox whose score would be lowered.
-fn containerd(dir: &str, pause: &str) -> String {
+fn containerd(dir: &str, driver: CgroupDriver) -> String {
+    let pause = images::PAUSE;
+    let by_systemd = driver == CgroupDriver::Systemd;
     format!(
         r#"version = 2
 root = "{dir}/root"
@@ -64,7 +69,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         Root = "{dir}/runc"
-        SystemdCgroup = false
+        SystemdCgroup = {by_systemd}
 "#
     )
 }

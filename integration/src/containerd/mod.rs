@@ -82,6 +82,10 @@ impl Containerd {
 
     /// The same, in this process group.
     pub async fn start_in(dir: &Path, group: CgroupPlacement) -> Result<Self> {
+        Self::start_by(dir, group, CgroupDriver::Cgroupfs).await
+    }
+
+    async fn start_by(dir: &Path, group: CgroupPlacement, driver: CgroupDriver) -> Result<Self> {
         if let Some(why) = missing() {
             bail!(why);
         }
@@ -97,7 +101,7 @@ impl Containerd {
             process: None,
         };
         cleanup::note(&rig.dir, &rig.name)?;
-        config::write(&rig.dir, &rig.name, number, images::PAUSE)?;
+        config::write(&rig.dir, &rig.name, number, driver)?;
         rig.begin().await?;
         rig.import(&Image::pause(images::PAUSE)).await?;
         rig.import(&Image::busybox(images::BUSYBOX_IMAGE)).await?;
@@ -127,12 +131,17 @@ impl Containerd {
     /// Starts containerd for a test; nothing, with a sentence, where it cannot run. With `CI=true` that panics:
     /// there nothing is skipped.
     pub async fn for_test(dir: &Path) -> Option<Self> {
+        Self::for_test_by(dir, CgroupDriver::Cgroupfs).await
+    }
+
+    /// The same, with runc making cgroups by this driver.
+    pub async fn for_test_by(dir: &Path, driver: CgroupDriver) -> Option<Self> {
         if let Some(why) = missing() {
             assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
             eprintln!("skipped: {why}");
             return None;
         }
-        match Self::start(dir).await {
+        match Self::start_by(dir, CgroupPlacement::default(), driver).await {
             Ok(rig) => Some(rig),
             Err(error) => panic!("containerd does not start: {error:#}"),
         }
@@ -154,9 +163,9 @@ impl Containerd {
     }
 
     /// Makes that cgroup: a kubelet makes no root of its groups itself.
-    pub async fn create_cgroup(&self) -> Result<()> {
+    pub async fn create_cgroup(&self, driver: CgroupDriver) -> Result<()> {
         let reported = kernel::watch::channel(None).1;
-        let manager = CgroupManager::here(CgroupDriver::Cgroupfs, reported);
+        let manager = CgroupManager::here(driver, reported);
         let root = CgroupName::parse(&self.cgroup());
         Ok(manager.create(&root, &CgroupLimits::default()).await?)
     }

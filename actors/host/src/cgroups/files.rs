@@ -233,7 +233,11 @@ fn make(hierarchy: &Hierarchy, top: &Path, path: &str) -> Result<bool, CgroupErr
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             made => made.map_err(failed(&next))?,
         }
-        inherit_cpus(&above, &next);
+        match hierarchy {
+            // An empty list means all of the parent's there, the ones that it gets later included.
+            Hierarchy::V2(_) => {}
+            Hierarchy::V1(_) => inherit_cpus(&above, &next),
+        }
         above = next;
     }
     Ok(true)

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use integration::agent::Cri;
 use integration::containerd::Containerd;
-use logic_resources::cgroups::Hierarchy;
+use logic_resources::cgroups::{CgroupDriver, CgroupName, Hierarchy};
 
-use super::table::{Machine, Values};
+use super::table::{Machine, OOM_SCORE, Values};
 
 /// Files of version 1, by controller.
 const VERSION_1: [(&str, &[&str]); 4] = [
@@ -44,7 +44,7 @@ const VERSION_2: &[&str] = &[
 
 /// Reads every limit of every group of the rig's pods: `kubepods`, `kubepods/burstable`, `POD`, `POD/CONTAINER`. A group of
 /// containerd's sandbox is `POD/sandbox`.
-pub(super) async fn read(rig: &Containerd, machine: &Machine) -> Values {
+pub(super) async fn read(rig: &Containerd, machine: &Machine, driver: CgroupDriver) -> Values {
     let names = names(&Cri::over(rig.channel())).await;
     let trees: Vec<(&Path, &[&str], &str)> = match &machine.hierarchy {
         Hierarchy::V2(top) => vec![(top, VERSION_2, "hugetlb.")],
@@ -64,9 +64,8 @@ pub(super) async fn read(rig: &Containerd, machine: &Machine) -> Values {
     };
     let mut values = Values::new();
     for (top, files, prefix) in trees {
-        let kubepods = top
-            .join(rig.cgroup().trim_start_matches('/'))
-            .join("kubepods");
+        let kubepods = CgroupName::parse(&rig.cgroup()).child("kubepods");
+        let kubepods = top.join(kubepods.path(driver).trim_start_matches('/'));
         let mut folders = Vec::new();
         collect(&kubepods, 0, &mut folders);
         for folder in folders {
@@ -85,9 +84,25 @@ pub(super) async fn read(rig: &Containerd, machine: &Machine) -> Values {
                 let value = text.lines().next().unwrap_or_default().trim().to_owned();
                 values.insert((group.clone(), file), value);
             }
+            if let Hierarchy::V2(_) = machine.hierarchy {
+                let score = score_within(&folder);
+                values.extend(score.map(|score| ((group, OOM_SCORE.to_owned()), score)));
+            }
         }
     }
     values
+}
+
+/// How soon the kernel ends the group's first process; none in a group without processes of its own.
+fn score_within(folder: &Path) -> Option<String> {
+    let processes = fs::read_to_string(folder.join("cgroup.procs")).ok()?;
+    score(processes.lines().next()?)
+}
+
+/// The process's `oom_score_adj`.
+pub(super) fn score(pid: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/{OOM_SCORE}")).ok()?;
+    Some(text.trim().to_owned())
 }
 
 fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
@@ -139,7 +154,15 @@ fn group_name(folder: &Path, kubepods: &Path, names: &BTreeMap<String, String>) 
         .to_string_lossy()
         .into_owned();
     let last = below.rsplit('/').next().unwrap_or_default();
-    match last {
+    // systemd's units have the names of those above in theirs, containers' the runtime's.
+    let unit = last
+        .strip_suffix(".slice")
+        .or_else(|| last.strip_suffix(".scope"));
+    let last = match unit.and_then(|unit| unit.rsplit('-').next()) {
+        Some(part) => part.replace('_', "-"),
+        None => last.to_owned(),
+    };
+    match last.as_str() {
         "" => Some("kubepods".to_owned()),
         "burstable" | "besteffort" => Some(format!("kubepods/{last}")),
         last => names.get(last).cloned(),

@@ -9,16 +9,20 @@ use logic_resources::cgroups::Hierarchy;
 /// Values by group and file.
 pub(super) type Values = BTreeMap<(String, String), String>;
 
+/// Of a group, the score of its first process.
+pub(super) const OOM_SCORE: &str = "oom_score_adj";
+
 /// What `kubeReserved` and `systemReserved` take together.
 const RESERVED_MEMORY: i64 = 300 << 20;
 const RESERVED_CPU: i64 = 500;
 const RESERVED_PIDS: i64 = 1000;
-const EVICTION_MEMORY: i64 = 50 << 20;
 
 /// The machine's figures that limits above the pods come from.
 pub(super) struct Machine {
     pub(super) hierarchy: Hierarchy,
     pub(super) has_huge_pages: bool,
+    /// Whether the kernel measures who waits for what.
+    pub(super) has_pressure: bool,
     /// Bytes.
     memory: i64,
     cpus: i64,
@@ -42,9 +46,25 @@ impl Machine {
             hierarchy: Hierarchy::parse(&text("/proc/self/mountinfo")).unwrap(),
             has_huge_pages: field("HugePages_Free:") >= 4
                 && Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists(),
+            has_pressure: Path::new("/proc/pressure/cpu").exists(),
             memory: field("MemTotal:") << 10,
             cpus: i64::try_from(cpus.count()).unwrap(),
             pids: threads.min(pids),
+        }
+    }
+
+    pub(super) fn version(&self) -> &'static str {
+        match &self.hierarchy {
+            Hierarchy::V1(_) => "v1",
+            Hierarchy::V2(_) => "v2",
+        }
+    }
+
+    pub(super) fn can_run(&self, pod: &str) -> bool {
+        match pod {
+            super::HUGE => self.has_huge_pages,
+            super::TINY => self.version() == "v1",
+            _ => true,
         }
     }
 
@@ -53,11 +73,15 @@ impl Machine {
         let shares = |milli: i64| milli * 1024 / 1000;
         let weight = |shares: i64| 1 + (shares - 2) * 9999 / 262_142;
         let (all, some) = (self.cpus * 1000, self.cpus * 1000 - RESERVED_CPU);
-        let allocatable = self.memory - RESERVED_MEMORY - EVICTION_MEMORY;
+        let allocatable = self.memory - RESERVED_MEMORY;
         let high = |mebibytes: i64, percent: i64| {
             let request = mebibytes << 20;
             let more = (allocatable - request) * percent / 100;
             ((request + more) / 4096 * 4096).to_string()
+        };
+        let score = |mebibytes: i64| {
+            let part = 1000 * (mebibytes << 20) / self.memory;
+            (1000 - part).clamp(3, 999).to_string()
         };
         vec![
             (
@@ -75,10 +99,13 @@ impl Machine {
             ),
             ("{pids}", self.pids.to_string()),
             ("{cpus}", format!("0-{}", self.cpus - 1)),
+            ("{high of 16Mi, 0.9}", high(16, 90)),
             ("{high of 32Mi, 0.9}", high(32, 90)),
-            ("{high of 64Mi, 0.9}", high(64, 90)),
+            ("{high of 16Mi, 0.5}", high(16, 50)),
             ("{high of 32Mi, 0.5}", high(32, 50)),
-            ("{high of 64Mi, 0.5}", high(64, 50)),
+            ("{score of 16Mi}", score(16)),
+            ("{score of 32Mi}", score(32)),
+            ("{score of 48Mi}", score(48)),
         ]
     }
 }
@@ -101,8 +128,10 @@ impl Table {
     /// The rows that a machine like this one can have, with its own figures.
     pub(super) fn of(&self, machine: &Machine) -> Values {
         let names: BTreeMap<&str, String> = machine.names().into_iter().collect();
-        let rows = self.0.iter().filter(|((group, _), _)| {
-            machine.has_huge_pages || group.split('/').next() != Some(super::HUGE)
+        let rows = self.0.iter().filter(|((group, file), _)| {
+            let below = group.strip_prefix(super::SUMMARY).unwrap_or(group);
+            let pod = below.split('/').next().unwrap_or_default();
+            machine.can_run(pod) && (machine.has_pressure || !file.contains("psi."))
         });
         rows.map(|(place, value)| {
             let own = names.get(value.as_str());
@@ -117,8 +146,9 @@ impl Table {
         let mut text =
             "# What the kubelet 1.36.2 writes; see tests/suite/cgroup_values.\n".to_owned();
         for ((group, file), value) in values {
-            let is_machines =
-                group == "kubepods" || ["memory.high", "cpuset.cpus"].contains(&file.as_str());
+            let is_machines = group == "kubepods"
+                || ["memory.high", "memory.swap.max", "cpuset.cpus", OOM_SCORE]
+                    .contains(&file.as_str());
             let name = names.iter().find(|(_, own)| own == value && is_machines);
             let value = name.map_or(value.as_str(), |(name, _)| name);
             text += &format!("{group} {file} {value}\n");
