@@ -122,7 +122,8 @@ impl TestNode {
             std::fs::create_dir_all(folder.path().join("cgroup").join(tree)).unwrap();
         }
         world(folder.path(), &storage);
-        TestNode::on((fake, storage, folder), CPUS, PodListeners::default()).await
+        let world = (fake, storage, folder);
+        TestNode::on(world, CPUS, Arc::default(), PodListeners::default()).await
     }
 
     /// Kills the agent, and starts a new one on the same runtime and folder.
