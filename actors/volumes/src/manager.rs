@@ -152,6 +152,7 @@ impl Actor for VolumeManager {
             Msg::Resync => self.resync(),
             Msg::Query(VolumeQuery::View { reply }) => reply.send(self.view()),
             Msg::Query(VolumeQuery::Stats { reply }) => reply.send(self.stats()),
+            Msg::Query(VolumeQuery::Measure { reply }) => self.measure_at_once(reply, ctx),
             Msg::Query(VolumeQuery::PodsWithMounts { reply }) => {
                 reply.send(self.world.pods_with_mounts());
             }

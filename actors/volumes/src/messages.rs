@@ -67,6 +67,9 @@ pub enum VolumeQuery {
     Stats {
         reply: Reply<BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>>,
     },
+    /// Measures the volumes on the node's own disk before any others; answers when that is done. Where volumes are not
+    /// measured, or too many ask, at once.
+    Measure { reply: Reply<()> },
     /// The pods of which a volume is mounted, or may be; none before what earlier lives have left is known.
     PodsWithMounts {
         reply: Reply<Option<BTreeSet<PodUid>>>,
@@ -82,6 +85,11 @@ impl Msg {
     /// Asks for the last measurements, by pod and the pod's name of the volume.
     pub fn stats(reply: Reply<BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>>) -> Msg {
         Msg::Query(VolumeQuery::Stats { reply })
+    }
+
+    /// Asks for new measurements of the volumes on the node's own disk.
+    pub fn measure(reply: Reply<()>) -> Msg {
+        Msg::Query(VolumeQuery::Measure { reply })
     }
 
     /// Asks of which pods a volume is mounted, or may be.

@@ -131,6 +131,17 @@ mod tests {
         Ok(vec![IpAddr::from([192, 0, 2, 1])])
     }
 
+    /// A thread may begin after its caller has gone.
+    async fn until_begun(count: usize) {
+        let begun = async {
+            while BEGUN.load(Ordering::SeqCst) < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        let begun = tokio::time::timeout(Duration::from_secs(10), begun);
+        begun.await.unwrap();
+    }
+
     #[tokio::test]
     async fn a_dead_server_holds_up_no_other_name_and_costs_one_thread_a_name() {
         let lookups = Lookups::new(slow);
@@ -151,6 +162,7 @@ mod tests {
                     .is_err()
             );
         }
+        until_begun(2 + MAX_LOOKUPS - 1).await;
         assert_eq!(BEGUN.load(Ordering::SeqCst), 2 + MAX_LOOKUPS - 1);
         *answering() = true;
         ANSWERS.1.notify_all();

@@ -38,6 +38,8 @@ use super::{SummaryError, SummaryProvider};
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
 /// For all figures of all pods.
 const STATS_TIMEOUT: Duration = Duration::from_secs(10);
+/// For new measurements of volumes: a large one takes long to walk.
+const VOLUMES_TIMEOUT: Duration = Duration::from_secs(5);
 /// For the memory of all pods by the runtime; the kernel's own figures come faster.
 const MEMORY_STATS_TIMEOUT: Duration = Duration::from_millis(500);
 /// The runtime keeps what it has in the same places: it is asked again only so often.
@@ -318,6 +320,10 @@ impl UsageSampler {
         if !limited && short.iter().all(is_memory) {
             return self.memory(pods).await;
         }
+        let is_disk = |signal: &Signal| signal.condition() == PressureCondition::DiskPressure;
+        if short.iter().any(is_disk) {
+            self.measure_volumes().await;
+        }
         if !short.is_empty() {
             self.forget_summary();
         }
@@ -325,6 +331,15 @@ impl UsageSampler {
         let summary = timeout(STATS_TIMEOUT, summary).await;
         let summary = summary.map_err(|_| SampleError::Slow(STATS_TIMEOUT))?;
         Ok(by_uid(&summary.map_err(SampleError::Usage)?.pods))
+    }
+
+    /// Has the volumes on the node's disk measured: figures of a minute ago would have another pod evicted.
+    async fn measure_volumes(&self) {
+        let volumes = &self.0.summaries.0.peers.volumes;
+        let asked = volumes.ask(VOLUMES_TIMEOUT, volumes::Msg::measure);
+        if let Err(error) = asked.await {
+            tracing::warn!("pods are ranked by volumes as they were: {error}");
+        }
     }
 
     /// The memory of each pod, from the runtime with that of its containers, or from the pods' cgroups if the runtime is

@@ -13,6 +13,7 @@ use logic_volumes::reconciler::{MeasurableVolume, MountPoint};
 use logic_volumes::{VolumeId, VolumeKind, VolumeSource};
 use state::events::EventType;
 
+use crate::executor::measured_at_once::MeasurementRequest;
 use crate::executor::{StuckProcess, StuckVolumes};
 use crate::{Msg, VolumeCompletion, VolumeManager, VolumeTimer, metrics};
 
@@ -30,8 +31,9 @@ const CHECKS_PER_PERIOD: u32 = 12;
 pub(crate) struct VolumeMeasurements {
     known: BTreeMap<MountPoint, MeasurementRecord>,
     /// Due volumes, in order.
-    due: VecDeque<MeasurableVolume>,
-    running: BTreeMap<MountPoint, MeasurementGroup>,
+    pub(super) due: VecDeque<MeasurableVolume>,
+    pub(super) running: BTreeMap<MountPoint, MeasurementGroup>,
+    pub(super) requests: Vec<MeasurementRequest>,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,16 @@ struct MeasurementRecord {
     next: Instant,
     /// Consecutive failures.
     failures: u32,
+}
+
+impl MeasurementRecord {
+    fn new(next: Instant) -> MeasurementRecord {
+        MeasurementRecord {
+            figures: VolumeMetrics::default(),
+            next,
+            failures: 0,
+        }
+    }
 }
 
 /// Volumes that must not be measured at the same time: the kind, and the driver or server.
@@ -60,6 +72,14 @@ impl VolumeMeasurements {
 
     pub(super) fn forget(&mut self, place: &MountPoint) {
         self.known.remove(place);
+        self.settle(place);
+    }
+
+    /// The volume is measured now, and again then.
+    pub(super) fn postpone(&mut self, place: &MountPoint, next: Instant) {
+        let record = self.known.entry(place.clone());
+        let record = record.or_insert_with(|| MeasurementRecord::new(next));
+        record.next = next;
     }
 
     /// The next volume that may be measured now; none if the limit is reached.
@@ -130,11 +150,7 @@ impl VolumeManager {
             let place = &volume.place;
             let measure = self.measures.known.entry(place.clone());
             // A new volume is measured at once, the others are spread.
-            let measure = measure.or_insert_with(|| MeasurementRecord {
-                figures: VolumeMetrics::default(),
-                next: now,
-                failures: 0,
-            });
+            let measure = measure.or_insert_with(|| MeasurementRecord::new(now));
             let running = self.measures.running.contains_key(place);
             if measure.next <= now && !running && !waiting.contains(place) {
                 measure.next = now + period + spread(place, period);
@@ -145,7 +161,7 @@ impl VolumeManager {
         self.measure_next(ctx);
     }
 
-    fn measure_next(&mut self, ctx: &mut Context<Msg>) {
+    pub(super) fn measure_next(&mut self, ctx: &mut Context<Msg>) {
         let (world, worn) = (&self.world, &self.stuck_processes);
         let hangs = |id: &VolumeId| {
             let mut over = worn.values().flat_map(StuckVolumes::keys).flatten();
@@ -192,6 +208,7 @@ impl VolumeManager {
                 self.back_off_measurement(&place);
             }
         }
+        self.measures.settle(&place);
         self.measure_next(ctx);
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod csi_limits;
 pub(crate) mod drivers;
+mod measured_at_once;
 pub(crate) mod measurements;
 mod subpaths;
 

@@ -109,6 +109,31 @@ fn files_of_mounted_volumes_are_read_and_others_are_missing() {
 
 /// Upstream's volumeStatCalculator: each volume about once a period; a path of the node's own is not measured.
 #[test]
+fn what_lies_on_the_nodes_disk_is_measured_when_that_is_asked_for() {
+    run_paused(|| async {
+        let rig = Rig::with("", Some(FULL), |_| {}).await;
+        let volumes = [EMPTY_DIR, ("f", "emptyDir: {}"), ("g", "emptyDir: {}")];
+        rig.mounted(&pod_with("a", &volumes)).await;
+        let measured = || {
+            let calls = rig.plugins.calls();
+            calls
+                .iter()
+                .filter(|call| call.starts_with("stats"))
+                .count()
+        };
+        pass(30 * SECOND).await;
+        assert_eq!(measured(), 3);
+        rig.manager.ask(SECOND, Msg::measure).await.unwrap();
+        assert_eq!(measured(), 6);
+        let held = "kubernetes.io/empty-dir/a-e";
+        rig.plugins.fault("stats", held, StorageFault::Held);
+        let asked = rig.manager.ask(SECOND, Msg::measure).await;
+        assert_eq!(asked, Err(AskError::Deadline), "one of them hangs");
+        assert_eq!(measured(), 9, "and keeps no other");
+    });
+}
+
+#[test]
 fn volumes_are_measured_now_and_then_two_at_a_time() {
     run_paused(|| async {
         let rig = Rig::with("", Some(FULL), |_| {}).await;
