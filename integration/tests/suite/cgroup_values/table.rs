@@ -98,6 +98,8 @@ impl Machine {
                 (self.pids - RESERVED_PIDS).to_string(),
             ),
             ("{pids}", self.pids.to_string()),
+            // systemd's DefaultTasksMax, in the scopes of containers.
+            ("{tasks of a unit}", (self.pids * 15 / 100).to_string()),
             ("{cpus}", format!("0-{}", self.cpus - 1)),
             ("{high of 16Mi, 0.9}", high(16, 90)),
             ("{high of 32Mi, 0.9}", high(32, 90)),
