@@ -121,7 +121,8 @@ impl CgroupFiles {
             };
             let file = below(top, path).join(&write.file);
             match fs::write(&file, &write.value) {
-                Err(error) if error.kind() == ErrorKind::NotFound && write.is_optional() => {}
+                // The kernel refuses to make the file (EACCES), rather than to find it.
+                Err(_) if write.is_optional() && !file.exists() => {}
                 written => written.map_err(failed(&file))?,
             }
         }
@@ -216,11 +217,14 @@ fn below(top: &Path, path: &str) -> PathBuf {
     top.join(path.trim_start_matches('/'))
 }
 
-/// Makes a group and its ancestors in one tree; returns whether it was missing.
+/// Makes a group and its ancestors in one tree; returns whether it was missing. A slice that systemd has made lacks the
+/// controllers that systemd does not know, such as hugetlb: version 2 has them enabled on the way to it as well.
 fn make(hierarchy: &Hierarchy, top: &Path, path: &str) -> Result<bool, CgroupError> {
     let path = below(top, path);
-    if path.is_dir() {
-        return Ok(false);
+    let fresh = !path.is_dir();
+    match hierarchy {
+        Hierarchy::V1(_) if !fresh => return Ok(false),
+        Hierarchy::V1(_) | Hierarchy::V2(_) => {}
     }
     let mut above = top.to_owned();
     for part in path.strip_prefix(top).into_iter().flat_map(Path::iter) {
@@ -240,7 +244,7 @@ fn make(hierarchy: &Hierarchy, top: &Path, path: &str) -> Result<bool, CgroupErr
         }
         above = next;
     }
-    Ok(true)
+    Ok(fresh)
 }
 
 /// Enables a cgroup's controllers for its children.

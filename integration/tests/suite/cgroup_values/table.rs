@@ -98,6 +98,8 @@ impl Machine {
                 (self.pids - RESERVED_PIDS).to_string(),
             ),
             ("{pids}", self.pids.to_string()),
+            // systemd's DefaultTasksMax, in the scopes of containers.
+            ("{tasks of a unit}", (self.pids * 15 / 100).to_string()),
             ("{cpus}", format!("0-{}", self.cpus - 1)),
             ("{high of 16Mi, 0.9}", high(16, 90)),
             ("{high of 32Mi, 0.9}", high(32, 90)),
@@ -147,8 +149,7 @@ impl Table {
             "# What the kubelet 1.36.2 writes; see tests/suite/cgroup_values.\n".to_owned();
         for ((group, file), value) in values {
             let is_machines = group == "kubepods"
-                || ["memory.high", "memory.swap.max", "cpuset.cpus", OOM_SCORE]
-                    .contains(&file.as_str());
+                || ["memory.high", "cpuset.cpus", "pids.max", OOM_SCORE].contains(&file.as_str());
             let name = names.iter().find(|(_, own)| own == value && is_machines);
             let value = name.map_or(value.as_str(), |(name, _)| name);
             text += &format!("{group} {file} {value}\n");
