@@ -9,6 +9,8 @@ mod garbage;
 mod https;
 mod node;
 mod plugins;
+#[cfg(test)]
+mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -203,23 +203,8 @@ fn host_ips(configured: &[IpAddr]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
-    use config::{CgroupVersion, HostFacts, Invocation};
-
     use super::*;
-
-    fn load(line: &str) -> NodeConfig {
-        let host = HostFacts {
-            hostname: "node".to_owned(),
-            cgroup: CgroupVersion::V2,
-            program_folder: "/opt/oxlet".into(),
-        };
-        match config::load(line.split_whitespace().map(OsString::from), &host).unwrap() {
-            Invocation::Run(config) => *config,
-            Invocation::Print(text) => panic!("{text}"),
-        }
-    }
+    use crate::settings::testing::load;
 
     #[test]
     fn eviction_takes_of_what_is_allocatable_unless_it_is_off_or_to_be_left_out() {

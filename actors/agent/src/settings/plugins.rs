@@ -99,25 +99,12 @@ fn declaration(
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
     use std::fs;
 
-    use config::{CgroupVersion, HostFacts, Invocation};
     use serde_json::json;
 
     use super::*;
-
-    fn load(line: &str) -> NodeConfig {
-        let host = HostFacts {
-            hostname: "node".to_owned(),
-            cgroup: CgroupVersion::V2,
-            program_folder: "/opt/oxlet".into(),
-        };
-        match config::load(line.split_whitespace().map(OsString::from), &host).unwrap() {
-            Invocation::Run(config) => *config,
-            Invocation::Print(text) => panic!("{text}"),
-        }
-    }
+    use crate::settings::testing::load;
 
     #[test]
     fn storage_plugins_are_there_undeclared_and_told_where_they_work() {

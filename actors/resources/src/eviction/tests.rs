@@ -12,8 +12,7 @@ use logic_resources::thresholds::{AllocatableThresholds, ThresholdPolicy, Thresh
 use pods::testing::TestNode;
 
 use super::*;
-use crate::stats::SummaryProvider;
-use crate::stats::testing::peers;
+use crate::stats::{self, SummaryProvider};
 
 /// Hard thresholds in the words of the configuration.
 pub(super) fn policy(hard: &[(&str, &str)]) -> EvictionPolicy {
@@ -50,14 +49,28 @@ fn spawn_with(
     object: Option<Recipient<BTreeSet<Signal>>>,
     collectors: Collectors,
 ) -> Addr<Msg> {
-    let (addr, port) = mailbox(MAILBOX);
-    let sampler = UsageSampler::new(SummaryProvider::new(peers(node)));
     let peers = Peers {
         pod_manager: node.node.pod_manager.clone(),
         node: object,
         recorder: node.node.recorder.clone(),
         collectors,
     };
+    spawn_among(
+        node,
+        SummaryProvider::new(stats::testing::peers(node)),
+        policy,
+        peers,
+    )
+}
+
+pub(super) fn spawn_among(
+    node: &TestNode,
+    summaries: SummaryProvider,
+    policy: EvictionPolicy,
+    peers: Peers,
+) -> Addr<Msg> {
+    let (addr, port) = mailbox(MAILBOX);
+    let sampler = UsageSampler::new(summaries);
     let spec = ChildSpec::permanent("eviction");
     node.node.root.spawn(spec, port, move || {
         EvictionManager::new(

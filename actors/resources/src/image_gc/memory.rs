@@ -24,6 +24,8 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 pub(super) struct ImageMemory {
     writer: CheckpointWriter,
     tracked_since: Timestamp,
+    /// Whether an earlier life has left what it knew.
+    is_restored: bool,
     /// As it was when it was last marked to be written.
     marked: Vec<RememberedImage>,
     timer: Option<TimerId>,
@@ -35,6 +37,7 @@ impl ImageMemory {
         ImageMemory {
             writer: CheckpointWriter::new(CheckpointFile::new(file, SCHEMA), WRITE_INTERVAL),
             tracked_since: Timestamp::UNIX_EPOCH,
+            is_restored: false,
             marked: Vec::new(),
             timer: None,
             set_aside: None,
@@ -54,6 +57,7 @@ impl ImageMemory {
             LoadOutcome::Fresh => Ok(ImageRecords::new(keyed_by)),
             LoadOutcome::Found(found) => {
                 self.tracked_since = found.tracked_since.min(now);
+                self.is_restored = true;
                 self.marked.clone_from(&found.images);
                 Ok(ImageRecords::restored(keyed_by, found.images, now))
             }
@@ -69,6 +73,11 @@ impl ImageMemory {
     /// Since when the use of images has been followed.
     pub(super) fn tracked_since(&self) -> Timestamp {
         self.tracked_since
+    }
+
+    /// Whether an earlier life has left what it knew: an image that it did not know has come since.
+    pub(super) fn is_restored(&self) -> bool {
+        self.is_restored
     }
 
     pub(super) fn set_aside(&self) -> Option<&str> {

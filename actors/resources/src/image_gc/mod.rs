@@ -136,7 +136,7 @@ pub struct ImageGc {
     mounts: BTreeMap<ContainerId, Vec<String>>,
     disk: Rc<BoundedIo>,
     run: Option<Run>,
-    /// Whether this life has seen once what is there.
+    /// Whether this life or one before has seen once what is there.
     has_detected: bool,
     /// Who waits for the next run that removes everything.
     asked: Vec<Reply<Result<u64, ImageGcError>>>,
@@ -182,6 +182,7 @@ impl Actor for ImageGc {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.records = self.memory.load(self.config.policy.keyed_by, ctx)?;
+        self.has_detected = self.memory.is_restored();
         self.begin(Purpose::Detection, ctx);
         ctx.after(FIRST_RUN_DELAY, Msg::Tick);
         Ok(())
@@ -280,7 +281,7 @@ impl ImageGc {
         };
         self.mounts = listing.mounts;
         let (began, now) = (run.began, ctx.timestamp());
-        // What was there before the agent has any age.
+        // What was there before any life of the agent has any age.
         let detected = match self.has_detected {
             true => began,
             false => Timestamp::UNIX_EPOCH,

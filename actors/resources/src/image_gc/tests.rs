@@ -323,6 +323,25 @@ fn a_restart_forgets_neither_when_images_were_detected_nor_since_when_they_are_w
 }
 
 #[test]
+fn an_image_that_came_while_the_agent_was_away_is_no_older_than_that() {
+    for (measure, name) in [(roomy as Measure, "age"), (huge_and_full, "space")] {
+        run_paused(move || async move {
+            let rig = Rig::start(roomy, PERIOD * 4).await;
+            rig.runs(WEB).await;
+            pass(PERIOD * 6).await;
+            let node = rig.node.restart().await;
+            let rig = Rig::on(node, measure, PERIOD * 4);
+            rig.pull(&["localhost/new"]).await;
+            rig.runs(WEB).await;
+            pass(FIRST_RUN_DELAY + Duration::from_secs(1)).await;
+            assert_eq!(rig.images().await, ["busybox", "new"], "{name}");
+            pass(PERIOD * 6).await;
+            assert_eq!(rig.images().await, ["busybox"], "{name}");
+        });
+    }
+}
+
+#[test]
 fn a_damaged_memory_is_set_aside_and_images_are_older_than_the_agent() {
     run_paused(|| async {
         let node = TestNode::start().await;
