@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 use super::tls::TlsError;
+use super::write_first::WriteFirst;
 use super::{DialError, MAX_BODY, ProbeClient};
 
 /// Bytes of a response's head; a longer one is an error.
@@ -160,12 +161,14 @@ impl ProbeClient {
 }
 
 /// A response, and the target of its redirect.
-struct ReceivedResponse {
-    answer: HttpResponse,
+#[derive(Debug)]
+pub(super) struct ReceivedResponse {
+    pub(super) answer: HttpResponse,
     location: Option<String>,
 }
 
-enum ResponseError {
+#[derive(Debug)]
+pub(super) enum ResponseError {
     Head(GetError),
     Body(String),
 }
@@ -198,7 +201,7 @@ fn request(target: &HttpTarget) -> Result<Request<Empty<Bytes>>, GetError> {
 }
 
 /// Sends a request on one connection and drives the connection meanwhile: dropping the future closes it.
-async fn exchange<S>(
+pub(super) async fn exchange<S>(
     stream: S,
     request: Request<Empty<Bytes>>,
     until: Instant,
@@ -208,7 +211,9 @@ where
 {
     let mut builder = http1::Builder::new();
     let builder = builder.title_case_headers(true).max_buf_size(MAX_HEADERS);
-    let shaken = builder.handshake(TokioIo::new(stream)).await;
+    let shaken = builder
+        .handshake(TokioIo::new(WriteFirst::new(stream)))
+        .await;
     let (mut sender, connection) = shaken.map_err(|error| ResponseError::Head(broken(&error)))?;
     let asked = async {
         let left = until.saturating_duration_since(kernel::now());

@@ -18,6 +18,7 @@ pub mod rig;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod write_first;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

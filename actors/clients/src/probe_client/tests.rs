@@ -21,7 +21,7 @@ use tokio::task::spawn_local;
 use tokio_rustls::TlsAcceptor;
 
 use super::grpc::HealthCheckRequest;
-use super::http::{HttpError, HttpResponse};
+use super::http::{HttpError, HttpResponse, exchange};
 use super::{MAX_BODY, ProbeClient};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -304,6 +304,26 @@ fn a_body_that_stops_halfway_is_no_answer_and_no_refusal() {
     assert_eq!(error.to_string(), text);
     let error = got(move |_| ServerScript::Answer(head.into()), "/").unwrap_err();
     assert_eq!(error.to_string(), "unexpected EOF");
+}
+
+/// As `nc -l` does, and Go's client takes it.
+#[tokio::test]
+async fn a_server_that_answers_before_it_is_asked_is_heard() {
+    let (near, mut far) = tokio::io::duplex(MAX_BODY);
+    let response = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nready";
+    far.write_all(response).await.unwrap();
+    let asked = exchange(near, Request::default(), kernel::now() + TEST_TIMEOUT);
+    let served = async {
+        let mut request = [0; 4];
+        far.read_exact(&mut request).await.unwrap();
+        drop(far);
+    };
+    let (got, ()) = tokio::join!(asked, served);
+    let healthy = HttpResponse {
+        status: 200,
+        body: "ready".into(),
+    };
+    assert_eq!(got.unwrap().answer, healthy);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use integration::clients::tls;
 use integration::cluster::Cluster;
 use integration::containerd::Containerd;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, interval, sleep};
 
@@ -71,6 +71,8 @@ async fn answer(listener: TcpListener, visits: Arc<Mutex<Vec<Instant>>>) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
         visits.lock().unwrap().push(Instant::now());
+        // What is closed unread is reset.
+        drop(stream.read(&mut [0; 1024]).await);
         let head = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
         drop(stream.write_all(head).await);
     }
