@@ -1,5 +1,6 @@
 //! Metrics that are made when they are scraped, written in the text format 0.0.4.
 
+use std::fmt::{Arguments, Write};
 use std::time::{Duration, SystemTime};
 
 /// The type of a metric family.
@@ -92,8 +93,9 @@ impl Exposition {
         if let Some(at) = at {
             let since = at.duration_since(SystemTime::UNIX_EPOCH);
             let milliseconds = since.unwrap_or(Duration::ZERO).as_millis();
-            self.text.push(' ');
-            self.text.push_str(&milliseconds.to_string());
+            // Smaller numbers are written faster.
+            let milliseconds = u64::try_from(milliseconds).unwrap_or(u64::MAX);
+            write_number(&mut self.text, format_args!(" {milliseconds}"));
         }
         self.text.push('\n');
     }
@@ -131,8 +133,12 @@ fn write_value(text: &mut String, value: f64) {
     if value.is_infinite() {
         text.push_str(if value > 0.0 { "+Inf" } else { "-Inf" });
     } else {
-        text.push_str(&value.to_string());
+        write_number(text, format_args!("{value}"));
     }
+}
+
+fn write_number(text: &mut String, number: Arguments<'_>) {
+    text.write_fmt(number).expect("a string takes all");
 }
 
 #[cfg(test)]
@@ -150,6 +156,27 @@ mod tests {
         exposition.sample_at(&labels, f64::INFINITY, Some(at));
         let expected = "# HELP oxlet_things_total Things \\\\ done.\n# TYPE oxlet_things_total counter\noxlet_things_total 1.5\noxlet_things_total{a=\"x\\\"} 9\\n\\\\\",b=\"\"} +Inf 1234\n";
         assert_eq!(exposition.into_text(), expected);
+    }
+
+    #[test]
+    fn numbers_are_written_in_full() {
+        let mut exposition = Exposition::default();
+        exposition.foreign_family(MetricKind::Gauge, "n", "N.");
+        for value in [0.0, -1.0, 4096.0, 0.25, 9_007_199_254_740_993.0, 1e19, 1e-7] {
+            exposition.sample(&[], value);
+        }
+        let text = exposition.into_text();
+        let numbers: Vec<&str> = text.lines().skip(2).map(|line| &line[2..]).collect();
+        let expected = [
+            "0",
+            "-1",
+            "4096",
+            "0.25",
+            "9007199254740992",
+            "10000000000000000000",
+            "0.0000001",
+        ];
+        assert_eq!(numbers, expected);
     }
 
     #[test]

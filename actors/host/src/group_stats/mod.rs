@@ -9,12 +9,13 @@ mod interfaces;
 mod processes;
 #[cfg(test)]
 mod tests;
+mod trees;
 mod v1;
 mod v2;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
@@ -22,8 +23,9 @@ use logic_resources::cgroups::Hierarchy;
 use logic_resources::group_stats::{GroupDetail, GroupStats, container_id};
 use logic_resources::summary::PsiStats;
 
-use self::files::{FileReader, field};
+use self::files::{FileReader, Folder, field};
 pub use self::interfaces::interfaces;
+use self::trees::{Group, Trees};
 
 /// Groups read in one pass; a node with 1,000 pods has some 4,000.
 const MAX_GROUPS: usize = 20_000;
@@ -72,30 +74,39 @@ enum GroupRole {
 
 impl GroupReader {
     /// Reads the machine and each group whose name begins with one of the prefixes, ordered by name.
-    pub fn read_all(&self, query: &GroupQuery, at: SystemTime) -> Vec<GroupStats> {
-        let at = Timestamp::try_from(at).ok();
-        let boot = self.boot_time();
+    ///
+    /// Groups that are known, ordered likewise, keep their CPU time and memory, and when those were read.
+    pub fn read_all(
+        &self,
+        query: &GroupQuery,
+        known: &[GroupStats],
+        at: SystemTime,
+    ) -> Vec<GroupStats> {
+        let Some(pass) = self.pass(at) else {
+            return Vec::new();
+        };
         let mut files = FileReader::default();
         let mut names = BTreeSet::from([MACHINE.to_owned()]);
-        for top in self.walked() {
+        for top in pass.trees.walked() {
             find(top, "", query, 0, &mut names);
         }
         let stats = names.iter().filter_map(|name| {
-            let target = query.target(name);
-            self.stats(&mut files, target, (at, boot))
+            let found = known.binary_search_by(|group| group.name.cmp(name));
+            let known = found.ok().and_then(|nth| known.get(nth));
+            pass.stats(&mut files, query.target(name), known)
         });
         stats.collect()
     }
 
     /// Reads one group; none where there is no such group.
     pub fn read(&self, name: &str, detail: GroupDetail, at: SystemTime) -> Option<GroupStats> {
-        let at = Timestamp::try_from(at).ok();
         let role = match name.trim_matches('/').is_empty() {
             true => GroupRole::Machine,
             false => GroupRole::Other,
         };
         let target = GroupTarget { name, detail, role };
-        self.stats(&mut FileReader::default(), target, (at, self.boot_time()))
+        let pass = self.pass(at)?;
+        pass.stats(&mut FileReader::default(), target, None)
     }
 
     /// Whether the kernel reports stalls of groups: only version 2 does. Upstream: `IsPsiEnabled`.
@@ -106,76 +117,15 @@ impl GroupReader {
         }
     }
 
-    fn stats(
-        &self,
-        files: &mut FileReader,
-        target: GroupTarget<'_>,
-        (at, boot): (Option<Timestamp>, Option<Timestamp>),
-    ) -> Option<GroupStats> {
-        let folder = self.folders(target.name).find(|folder| folder.is_dir())?;
-        let mut stats = match &self.hierarchy {
-            Hierarchy::V1(trees) => v1::read(files, trees, target),
-            Hierarchy::V2(top) => v2::read(files, &self.proc, top, target),
-        };
-        stats.name = target.name.to_owned();
-        stats.at = at;
-        stats.created = created(&folder).map(|made| boot.map_or(made, |boot| made.max(boot)));
-        self.add_processes(files, target, &mut stats);
-        Some(stats)
-    }
-
-    fn add_processes(
-        &self,
-        files: &mut FileReader,
-        target: GroupTarget<'_>,
-        stats: &mut GroupStats,
-    ) {
-        let counted = match target.detail {
-            GroupDetail::CpuAndMemory => return,
-            GroupDetail::Summary => target.role != GroupRole::Other,
-            GroupDetail::Everything => true,
-        };
-        if !counted {
-            return;
-        }
-        let pids = self
-            .folders(target.name)
-            .map(|folder| processes::pids(files, &folder));
-        let pids = pids.max_by_key(Vec::len).unwrap_or_default();
-        stats.tasks.processes = u64::try_from(pids.len()).unwrap_or(0);
-        let first = match target.role {
-            GroupRole::Machine => Some(self.proc.join("1")),
-            GroupRole::Sandbox | GroupRole::Container => {
-                pids.first().map(|pid| self.proc.join(pid))
-            }
-            GroupRole::Other => None,
-        };
-        stats.network = match target.role {
-            GroupRole::Machine => Some(interfaces(files.text(&self.proc.join("net/dev")))),
-            GroupRole::Sandbox => first
-                .as_ref()
-                .map(|first| interfaces(files.text(&first.join("net/dev")))),
-            GroupRole::Container | GroupRole::Other => None,
-        };
-        if target.detail == GroupDetail::Everything {
-            processes::count(&self.proc, &pids, &mut stats.tasks);
-            stats.tasks.open_files =
-                first.and_then(|first| processes::open_files(files.text(&first.join("limits"))));
-        }
-    }
-
-    /// The tops of the trees that are walked: the union of those that containers have groups in.
-    fn walked(&self) -> BTreeSet<&Path> {
-        let controllers = ["cpu", "memory"];
-        controllers
-            .iter()
-            .filter_map(|name| self.hierarchy.top(name))
-            .collect()
-    }
-
-    fn folders<'a>(&'a self, name: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
-        let below = name.trim_start_matches('/');
-        self.walked().into_iter().map(move |top| top.join(below))
+    /// Opens what all groups are read from; none where there are no groups.
+    fn pass(&self, at: SystemTime) -> Option<Pass<'_>> {
+        Some(Pass {
+            reader: self,
+            trees: Trees::open(&self.hierarchy)?,
+            proc: Folder::open(&self.proc),
+            at: Timestamp::try_from(at).ok(),
+            boot: self.boot_time(),
+        })
     }
 
     /// When the machine booted, as cAdvisor rounds it: to the minute.
@@ -186,7 +136,98 @@ impl GroupReader {
     }
 }
 
+/// One reading of some groups.
+#[derive(Debug)]
+struct Pass<'a> {
+    reader: &'a GroupReader,
+    trees: Trees,
+    /// `/proc`
+    proc: Option<Folder>,
+    at: Option<Timestamp>,
+    boot: Option<Timestamp>,
+}
+
+impl Pass<'_> {
+    fn stats(
+        &self,
+        files: &mut FileReader,
+        target: GroupTarget<'_>,
+        known: Option<&GroupStats>,
+    ) -> Option<GroupStats> {
+        let group = self.trees.group(target.name)?;
+        let mut stats = match &group {
+            Group::V1 {
+                trees,
+                name,
+                cpu,
+                memory,
+            } => {
+                let opened = (cpu.as_ref(), memory.as_ref());
+                let folders = trees.folders(name, opened, target.detail);
+                v1::read(files, &folders, target.detail, known)
+            }
+            Group::V2(folder) => v2::read(files, &self.reader.proc, folder, target, known),
+        };
+        stats.name = target.name.to_owned();
+        (stats.at, stats.created) = match known {
+            Some(known) => (known.at, known.created),
+            None => {
+                let created = group.folders().next().and_then(created);
+                let made = created.map(|made| self.boot.map_or(made, |boot| made.max(boot)));
+                (self.at, made)
+            }
+        };
+        self.add_processes(files, &group, target, &mut stats);
+        Some(stats)
+    }
+
+    fn add_processes(
+        &self,
+        files: &mut FileReader,
+        group: &Group<'_>,
+        target: GroupTarget<'_>,
+        stats: &mut GroupStats,
+    ) {
+        let counted = match target.detail {
+            GroupDetail::CpuAndMemory => return,
+            GroupDetail::Summary => target.role != GroupRole::Other,
+            GroupDetail::Everything => true,
+        };
+        let Some(proc) = self.proc.as_ref().filter(|_| counted) else {
+            return;
+        };
+        let first = group.folders().next();
+        let pids = first.map_or_else(Vec::new, |folder| processes::pids(files, folder));
+        stats.tasks.processes = u64::try_from(pids.len()).unwrap_or(0);
+        let first = match target.role {
+            GroupRole::Machine => Some("1"),
+            GroupRole::Sandbox | GroupRole::Container => pids.first().map(String::as_str),
+            GroupRole::Other => None,
+        };
+        stats.network = match target.role {
+            GroupRole::Machine => Some(interfaces(files.text(proc, "net/dev"))),
+            GroupRole::Sandbox => {
+                first.map(|first| interfaces(files.text(proc, &format!("{first}/net/dev"))))
+            }
+            GroupRole::Container | GroupRole::Other => None,
+        };
+        if target.detail == GroupDetail::Everything {
+            processes::count(proc, &pids, &mut stats.tasks);
+            let limits = first.map(|first| files.text(proc, &format!("{first}/limits")));
+            stats.tasks.open_files = limits.and_then(processes::open_files);
+        }
+    }
+}
+
 impl GroupQuery {
+    /// Whether what is read for this query answers the other one too.
+    pub fn includes(&self, other: &GroupQuery) -> bool {
+        self.detail >= other.detail
+            && other.prefixes.iter().all(|prefix| self.covers(prefix))
+            && self.sandboxes == other.sandboxes
+            && self.containers == other.containers
+    }
+
     fn covers(&self, name: &str) -> bool {
         self.prefixes.iter().any(|prefix| name.starts_with(prefix))
     }
@@ -217,27 +258,24 @@ impl GroupQuery {
 }
 
 /// Adds the names of the groups in a folder that are covered; a folder that vanishes meanwhile has none.
-fn find(top: &Path, name: &str, query: &GroupQuery, depth: usize, names: &mut BTreeSet<String>) {
-    let Ok(entries) = fs::read_dir(top.join(name.trim_start_matches('/'))) else {
-        return;
-    };
-    for entry in entries.flatten() {
+fn find(
+    folder: &Folder,
+    name: &str,
+    query: &GroupQuery,
+    depth: usize,
+    names: &mut BTreeSet<String>,
+) {
+    for part in folder.folders() {
         if names.len() >= MAX_GROUPS || depth >= MAX_DEPTH {
             return;
         }
-        let is_group = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let Some(part) = entry
-            .file_name()
-            .to_str()
-            .map(str::to_owned)
-            .filter(|_| is_group)
-        else {
-            continue;
-        };
         let child = format!("{name}/{part}");
         let covered = query.covers(&child);
-        if covered || query.leads_to(&child) {
-            find(top, &child, query, depth + 1, names);
+        if (covered || query.leads_to(&child))
+            && !folder.is_leaf(&part)
+            && let Some(below) = folder.below(&part)
+        {
+            find(&below, &child, query, depth + 1, names);
         }
         if covered {
             names.insert(child);
@@ -246,10 +284,9 @@ fn find(top: &Path, name: &str, query: &GroupQuery, depth: usize, names: &mut BT
 }
 
 /// When a group was made. Groups made in it change the folder's time, not the file's.
-fn created(folder: &Path) -> Option<Timestamp> {
-    let modified = |path: &Path| fs::metadata(path).ok()?.modified().ok();
-    let files = ["cgroup.clone_children", "cgroup.events"].map(|file| modified(&folder.join(file)));
-    let times = files.into_iter().chain([modified(folder)]).flatten();
+fn created(folder: &Folder) -> Option<Timestamp> {
+    let files = ["cgroup.clone_children", "cgroup.events", "."];
+    let times = files.into_iter().filter_map(|file| folder.modified(file));
     Timestamp::try_from(times.min()?).ok()
 }
 

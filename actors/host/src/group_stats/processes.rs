@@ -1,11 +1,8 @@
 //! The processes of one group: how many, what they have open, and what they may open.
 
-use std::fs;
-use std::path::Path;
-
 use logic_resources::group_stats::GroupTasks;
 
-use super::files::FileReader;
+use super::files::{FileReader, Folder};
 
 /// Processes of one group whose descriptors are counted.
 const MAX_PROCESSES: usize = 1024;
@@ -13,28 +10,19 @@ const MAX_PROCESSES: usize = 1024;
 const MAX_DESCRIPTORS: u64 = 16_384;
 
 /// The processes in a group itself.
-pub(super) fn pids(files: &mut FileReader, folder: &Path) -> Vec<String> {
-    let text = files.text(&folder.join("cgroup.procs"));
+pub(super) fn pids(files: &mut FileReader, folder: &Folder) -> Vec<String> {
+    let text = files.text(folder, "cgroup.procs");
     let pids = text.lines().filter(|line| line.parse::<u32>().is_ok());
     pids.map(str::to_owned).collect()
 }
 
 /// Counts descriptors and sockets; a process that ends meanwhile has none.
-pub(super) fn count(proc: &Path, pids: &[String], tasks: &mut GroupTasks) {
+pub(super) fn count(proc: &Folder, pids: &[String], tasks: &mut GroupTasks) {
     for pid in pids.iter().take(MAX_PROCESSES) {
-        let Ok(descriptors) = fs::read_dir(proc.join(pid).join("fd")) else {
-            continue;
-        };
-        for descriptor in descriptors.flatten() {
-            if tasks.file_descriptors >= MAX_DESCRIPTORS {
-                return;
-            }
-            tasks.file_descriptors += 1;
-            let target = fs::read_link(descriptor.path());
-            if target.is_ok_and(|target| target.to_string_lossy().starts_with("socket")) {
-                tasks.sockets += 1;
-            }
-        }
+        let left = MAX_DESCRIPTORS.saturating_sub(tasks.file_descriptors);
+        let (links, sockets) = proc.count_links(&format!("{pid}/fd"), left, b"socket:");
+        tasks.file_descriptors += links;
+        tasks.sockets += sockets;
     }
 }
 

@@ -1,6 +1,8 @@
 //! Groups from files that a test has written.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use logic_resources::group_stats::{DeviceIo, IoOperation};
 
@@ -30,6 +32,14 @@ const DEVICE: &str = "Inter-|   Receive\n face |bytes\n  eth0: 10 1 2 3 0 0 0 0 
 fn v2(folder: &Path) -> GroupReader {
     let proc = folder.join("proc");
     let top = folder.join("cgroup");
+    let descriptors = proc.join("12/fd");
+    fs::create_dir_all(&descriptors).unwrap();
+    for (number, target) in ["/dev/null", "socket:[7]", "pipe:[8]", "socket:[9]"]
+        .iter()
+        .enumerate()
+    {
+        symlink(target, descriptors.join(number.to_string())).unwrap();
+    }
     write(
         &proc,
         &[
@@ -88,7 +98,7 @@ fn v2(folder: &Path) -> GroupReader {
 fn every_figure_of_a_unified_group_is_read_in_its_unit() {
     let folder = tempfile::tempdir().unwrap();
     let reader = v2(folder.path());
-    let groups = reader.read_all(&query(GroupDetail::Everything), SystemTime::UNIX_EPOCH);
+    let groups = reader.read_all(&query(GroupDetail::Everything), &[], SystemTime::UNIX_EPOCH);
     let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
     let expected = [
         "/",
@@ -144,6 +154,7 @@ fn every_figure_of_a_unified_group_is_read_in_its_unit() {
         (tasks.threads, tasks.max_threads, tasks.processes),
         (3, 0, 2)
     );
+    assert_eq!((tasks.file_descriptors, tasks.sockets), (4, 2));
     assert_eq!(tasks.open_files, Some(1024));
     assert!(group.network.is_none() && group.created.is_some());
     let sandbox = groups[4].network.as_ref().unwrap();
@@ -160,7 +171,7 @@ fn less_is_read_where_less_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let reader = v2(folder.path());
     let read = |detail| {
-        let groups = reader.read_all(&query(detail), SystemTime::UNIX_EPOCH);
+        let groups = reader.read_all(&query(detail), &[], SystemTime::UNIX_EPOCH);
         groups
             .into_iter()
             .find(|group| group.name.ends_with("/c0"))
@@ -176,6 +187,50 @@ fn less_is_read_where_less_is_asked_for() {
     let summary = read(GroupDetail::Summary);
     assert_eq!(summary.tasks.processes, 2);
     assert!(summary.io.is_some_and(|io| io.devices.is_empty()));
+}
+
+/// By both versions.
+#[test]
+fn what_is_known_of_a_group_is_not_read_again_and_the_rest_of_it_is() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let readers = [v1(folders[0].path()), v2(folders[1].path())];
+    let later = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
+    for reader in readers {
+        let first = query(GroupDetail::CpuAndMemory);
+        let mut known = reader.read_all(&first, &[], SystemTime::UNIX_EPOCH);
+        let whole = reader.read_all(&query(GroupDetail::Everything), &[], later);
+        let used = known.iter_mut().find(|group| group.name.ends_with("/c0"));
+        let used = used.unwrap();
+        used.cpu.as_mut().unwrap().usage += 1;
+        used.memory.as_mut().unwrap().usage += 1;
+        let gone = GroupStats {
+            name: "/kubepods/podu1".to_owned(),
+            ..GroupStats::default()
+        };
+        let expected: Vec<GroupStats> = whole
+            .into_iter()
+            .map(|mut group| {
+                let known = known.iter().find(|known| known.name == group.name).unwrap();
+                group.at = known.at;
+                let usage = known.cpu.as_ref().map_or(0, |cpu| cpu.usage);
+                group
+                    .cpu
+                    .as_mut()
+                    .into_iter()
+                    .for_each(|cpu| cpu.usage = usage);
+                let usage = known.memory.as_ref().map_or(0, |memory| memory.usage);
+                group
+                    .memory
+                    .as_mut()
+                    .into_iter()
+                    .for_each(|memory| memory.usage = usage);
+                group
+            })
+            .collect();
+        known.push(gone);
+        let all = query(GroupDetail::Everything);
+        assert_eq!(reader.read_all(&all, &known, later), expected);
+    }
 }
 
 fn v1(folder: &Path) -> GroupReader {
@@ -223,6 +278,11 @@ fn v1(folder: &Path) -> GroupReader {
                 &file("blkio", "blkio.bfq.io_service_bytes_recursive"),
                 "Total 0\n",
             ),
+            (
+                "blkio/blkio.throttle.io_service_bytes_recursive",
+                "Total 0\n",
+            ),
+            ("blkio/blkio.bfq.io_service_bytes_recursive", "Total 0\n"),
             (&file("pids", "pids.current"), "3\n"),
             (&file("pids", "pids.max"), "9\n"),
             (&file("cpu", "cgroup.procs"), "12\n"),
@@ -241,7 +301,7 @@ fn every_figure_of_a_group_with_a_folder_for_each_controller_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let reader = v1(folder.path());
     assert!(!reader.has_psi());
-    let groups = reader.read_all(&query(GroupDetail::Everything), SystemTime::UNIX_EPOCH);
+    let groups = reader.read_all(&query(GroupDetail::Everything), &[], SystemTime::UNIX_EPOCH);
     let group = groups
         .iter()
         .find(|group| group.name.ends_with("/c0"))
@@ -322,7 +382,7 @@ fn files_that_are_gone_empty_or_nonsense_cost_their_own_figures() {
             "eth0: 1 2 3\neth1: 99999999999999999999999\n:::\n",
         )],
     );
-    let groups = reader.read_all(&query(GroupDetail::Everything), SystemTime::UNIX_EPOCH);
+    let groups = reader.read_all(&query(GroupDetail::Everything), &[], SystemTime::UNIX_EPOCH);
     let group = groups
         .iter()
         .find(|group| group.name.ends_with("/c0"))
@@ -350,7 +410,7 @@ fn a_pass_ends_at_its_depth_and_sees_only_what_is_asked_for() {
     let reader = v2(folder.path());
     let deep = format!("cgroup/kubepods/{}", "x/".repeat(40));
     fs::create_dir_all(folder.path().join(deep)).unwrap();
-    let groups = reader.read_all(&query(GroupDetail::Summary), SystemTime::UNIX_EPOCH);
+    let groups = reader.read_all(&query(GroupDetail::Summary), &[], SystemTime::UNIX_EPOCH);
     let depth = groups
         .iter()
         .map(|group| group.name.matches('/').count())
@@ -362,6 +422,6 @@ fn a_pass_ends_at_its_depth_and_sees_only_what_is_asked_for() {
         prefixes: vec!["/".to_owned()],
         ..query(GroupDetail::Summary)
     };
-    let groups = reader.read_all(&everything, SystemTime::UNIX_EPOCH);
+    let groups = reader.read_all(&everything, &[], SystemTime::UNIX_EPOCH);
     assert!(groups.iter().any(|group| group.name == "/system.slice"));
 }

@@ -1,14 +1,12 @@
 //! A group of cgroup version 1: one folder a controller.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use logic_resources::group_stats::{
     DeviceIo, GroupCpu, GroupDetail, GroupIo, GroupMemory, GroupStats, GroupTasks, IoOperation,
 };
 
-use super::GroupTarget;
-use super::files::{FileReader, field};
+use super::files::{FileReader, Folder, field};
 use crate::units;
 
 const SECOND: u64 = 1_000_000_000;
@@ -33,73 +31,95 @@ const IO_FILES: [[&str; 2]; 4] = [
     ],
 ];
 
+/// The files of operations that this kernel has, by the top of the tree.
+pub(super) fn io_files(top: &Folder) -> Vec<[&'static str; 2]> {
+    let mut files = IO_FILES.to_vec();
+    files.retain(|[bytes, _]| top.modified(bytes).is_some());
+    files
+}
+
+/// The folders of a group that its detail needs.
+pub(super) struct Folders<'a> {
+    pub(super) cpu: Option<&'a Folder>,
+    pub(super) usage: Option<Folder>,
+    pub(super) memory: Option<&'a Folder>,
+    pub(super) io: Option<Folder>,
+    /// What its operations are read from, the first that has some.
+    pub(super) io_files: &'a [[&'static str; 2]],
+    pub(super) tasks: Option<Folder>,
+}
+
+/// Reads the group; its CPU time and memory are taken from what is known.
 pub(super) fn read(
     files: &mut FileReader,
-    trees: &BTreeMap<String, PathBuf>,
-    target: GroupTarget<'_>,
+    folders: &Folders<'_>,
+    detail: GroupDetail,
+    known: Option<&GroupStats>,
 ) -> GroupStats {
-    let folder = |controller: &str| {
-        let folder = trees.get(controller)?;
-        let folder = folder.join(target.name.trim_start_matches('/'));
-        folder.is_dir().then_some(folder)
+    let (mut cpu, mut memory) = match known {
+        Some(known) => (known.cpu.clone(), known.memory.clone()),
+        None => (
+            (folders.cpu.is_some() || folders.usage.is_some()).then(GroupCpu::default),
+            folders.memory.map(|group| use_of_memory(files, group)),
+        ),
     };
-    let detail = target.detail;
-    let (cpu_group, usage_group) = (folder("cpu"), folder("cpuacct"));
-    let is_cpu = cpu_group.is_some() || usage_group.is_some();
-    let io_group = folder("blkio").filter(|_| detail > GroupDetail::CpuAndMemory);
+    if let (Some(cpu), Some(group)) = (&mut cpu, &folders.usage) {
+        if known.is_none() {
+            cpu.usage = files.count(group, "cpuacct.usage");
+        }
+        if detail == GroupDetail::Everything {
+            times(files, group, cpu);
+        }
+    }
+    if detail == GroupDetail::Everything {
+        if let (Some(cpu), Some(group)) = (&mut cpu, folders.cpu) {
+            schedule(files, group, cpu);
+        }
+        if let (Some(memory), Some(group)) = (&mut memory, folders.memory) {
+            history_of_memory(files, group, memory);
+        }
+    }
     GroupStats {
-        cpu: is_cpu.then(|| {
-            let mut stats = GroupCpu::default();
-            if let Some(group) = &usage_group {
-                usage(files, group, detail, &mut stats);
-            }
-            if let Some(group) = cpu_group.filter(|_| detail == GroupDetail::Everything) {
-                schedule(files, &group, &mut stats);
-            }
-            stats
-        }),
-        memory: folder("memory").map(|group| memory(files, &group, detail)),
-        io: io_group.map(|group| GroupIo {
+        cpu,
+        memory,
+        io: folders.io.as_ref().map(|group| GroupIo {
             devices: match detail {
-                GroupDetail::Everything => devices(files, &group),
+                GroupDetail::Everything => devices(files, group, folders.io_files),
                 GroupDetail::CpuAndMemory | GroupDetail::Summary => Vec::new(),
             },
             ..GroupIo::default()
         }),
-        tasks: match folder("pids") {
-            Some(group) if detail == GroupDetail::Everything => tasks(files, &group),
-            Some(_) | None => GroupTasks::default(),
+        tasks: match &folders.tasks {
+            Some(group) => tasks(files, group),
+            None => GroupTasks::default(),
         },
         ..GroupStats::default()
     }
 }
 
-fn usage(files: &mut FileReader, group: &Path, detail: GroupDetail, stats: &mut GroupCpu) {
-    stats.usage = files.count(&group.join("cpuacct.usage"));
-    if detail == GroupDetail::Everything {
-        let text = files.text(&group.join("cpuacct.stat"));
-        let tick = SECOND / units::clock_ticks().max(1);
-        let time = |name: &str| field(text, name).unwrap_or(0).saturating_mul(tick);
-        (stats.user, stats.system) = (time("user"), time("system"));
-    }
+fn times(files: &mut FileReader, group: &Folder, stats: &mut GroupCpu) {
+    let text = files.text(group, "cpuacct.stat");
+    let tick = SECOND / units::clock_ticks().max(1);
+    let time = |name: &str| field(text, name).unwrap_or(0).saturating_mul(tick);
+    (stats.user, stats.system) = (time("user"), time("system"));
 }
 
-fn schedule(files: &mut FileReader, group: &Path, stats: &mut GroupCpu) {
-    let text = files.text(&group.join("cpu.stat"));
+fn schedule(files: &mut FileReader, group: &Folder, stats: &mut GroupCpu) {
+    let text = files.text(group, "cpu.stat");
     let count = |name: &str| field(text, name).unwrap_or(0);
     stats.periods = count("nr_periods");
     stats.throttled_periods = count("nr_throttled");
     stats.throttled = count("throttled_time");
     stats.bursts = count("nr_bursts");
     stats.burst = count("burst_time");
-    stats.shares = files.count(&group.join("cpu.shares"));
-    stats.period = files.count(&group.join("cpu.cfs_period_us"));
+    stats.shares = files.count(group, "cpu.shares");
+    stats.period = files.count(group, "cpu.cfs_period_us");
     // No limit is -1.
-    stats.quota = files.count(&group.join("cpu.cfs_quota_us"));
+    stats.quota = files.count(group, "cpu.cfs_quota_us");
 }
 
-fn memory(files: &mut FileReader, group: &Path, detail: GroupDetail) -> GroupMemory {
-    let text = files.text(&group.join("memory.stat"));
+fn use_of_memory(files: &mut FileReader, group: &Folder) -> GroupMemory {
+    let text = files.text(group, "memory.stat");
     let count = |name: &str| field(text, name).unwrap_or(0);
     // With the groups below it, as far as the kernel counts them.
     let all = |total: &str, own: &str| field(text, total).unwrap_or_else(|| count(own));
@@ -114,32 +134,31 @@ fn memory(files: &mut FileReader, group: &Path, detail: GroupDetail) -> GroupMem
         major_page_faults: count("pgmajfault"),
         ..GroupMemory::default()
     };
-    stats.usage = files.count(&group.join("memory.usage_in_bytes"));
-    stats.limit = files.limit(&group.join("memory.limit_in_bytes"));
-    stats.swap_limit = files.count(&group.join("memory.memsw.limit_in_bytes"));
-    if detail == GroupDetail::Everything {
-        stats.max_usage = files.count(&group.join("memory.max_usage_in_bytes"));
-        stats.failures = files.count(&group.join("memory.failcnt"));
-        stats.kernel = files.count(&group.join("memory.kmem.usage_in_bytes"));
-        stats.reservation = files.count(&group.join("memory.soft_limit_in_bytes"));
-        let text = files.text(&group.join("memory.oom_control"));
-        stats.oom_kills = field(text, "oom_kill").unwrap_or(0);
-    }
+    stats.usage = files.count(group, "memory.usage_in_bytes");
+    stats.limit = files.limit(group, "memory.limit_in_bytes");
+    stats.swap_limit = files.count(group, "memory.memsw.limit_in_bytes");
     stats
 }
 
-fn devices(files: &mut FileReader, group: &Path) -> Vec<DeviceIo> {
-    for [bytes, operations] in IO_FILES {
+fn history_of_memory(files: &mut FileReader, group: &Folder, stats: &mut GroupMemory) {
+    stats.max_usage = files.count(group, "memory.max_usage_in_bytes");
+    stats.failures = files.count(group, "memory.failcnt");
+    stats.kernel = files.count(group, "memory.kmem.usage_in_bytes");
+    stats.reservation = files.count(group, "memory.soft_limit_in_bytes");
+    let text = files.text(group, "memory.oom_control");
+    stats.oom_kills = field(text, "oom_kill").unwrap_or(0);
+}
+
+fn devices(files: &mut FileReader, group: &Folder, names: &[[&str; 2]]) -> Vec<DeviceIo> {
+    for [bytes, operations] in names {
         let mut devices = BTreeMap::new();
-        add(files.text(&group.join(bytes)), &mut devices, |device| {
+        add(files.text(group, bytes), &mut devices, |device| {
             &mut device.bytes
         });
         if !devices.is_empty() {
-            add(
-                files.text(&group.join(operations)),
-                &mut devices,
-                |device| &mut device.operations,
-            );
+            add(files.text(group, operations), &mut devices, |device| {
+                &mut device.operations
+            });
             return devices.into_values().collect();
         }
     }
@@ -174,10 +193,10 @@ pub(super) fn device_number(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-fn tasks(files: &mut FileReader, group: &Path) -> GroupTasks {
+fn tasks(files: &mut FileReader, group: &Folder) -> GroupTasks {
     GroupTasks {
-        threads: files.count(&group.join("pids.current")),
-        max_threads: match files.count(&group.join("pids.max")) {
+        threads: files.count(group, "pids.current"),
+        max_threads: match files.count(group, "pids.max") {
             u64::MAX => 0,
             limit => limit,
         },

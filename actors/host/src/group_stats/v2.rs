@@ -6,7 +6,7 @@ use logic_resources::group_stats::{
     DeviceIo, GroupCpu, GroupDetail, GroupIo, GroupMemory, GroupStats, GroupTasks, IoOperation,
 };
 
-use super::files::{FileReader, field, number};
+use super::files::{FileReader, Folder, field, number};
 use super::v1::device_number;
 use super::{GroupRole, GroupTarget, pressure};
 use crate::meminfo::MemInfo;
@@ -17,25 +17,40 @@ const MICROSECOND: u64 = 1000;
 pub(super) fn read(
     files: &mut FileReader,
     proc: &Path,
-    top: &Path,
+    group: &Folder,
     target: GroupTarget<'_>,
+    known: Option<&GroupStats>,
 ) -> GroupStats {
-    let group = top.join(target.name.trim_start_matches('/'));
     let detail = target.detail;
+    let (mut cpu, mut memory) = match known {
+        Some(known) => (known.cpu.clone(), known.memory.clone()),
+        None => (
+            cpu(files, group),
+            use_of_memory(files, proc, group, target.role),
+        ),
+    };
+    if detail == GroupDetail::Everything {
+        if let Some(cpu) = &mut cpu {
+            limits(files, group, cpu);
+        }
+        if let Some(memory) = &mut memory {
+            history_of_memory(files, group, memory);
+        }
+    }
     GroupStats {
-        cpu: cpu(files, &group, detail),
-        memory: memory(files, proc, &group, target),
-        io: (detail > GroupDetail::CpuAndMemory).then(|| io(files, &group, detail)),
+        cpu,
+        memory,
+        io: (detail > GroupDetail::CpuAndMemory).then(|| io(files, group, detail)),
         tasks: match detail {
-            GroupDetail::Everything => tasks(files, &group),
+            GroupDetail::Everything => tasks(files, group),
             GroupDetail::CpuAndMemory | GroupDetail::Summary => GroupTasks::default(),
         },
         ..GroupStats::default()
     }
 }
 
-fn cpu(files: &mut FileReader, group: &Path, detail: GroupDetail) -> Option<GroupCpu> {
-    let text = files.text(&group.join("cpu.stat"));
+fn cpu(files: &mut FileReader, group: &Folder) -> Option<GroupCpu> {
+    let text = files.text(group, "cpu.stat");
     let count = |name: &str| field(text, name).unwrap_or(0);
     let time = |name: &str| count(name).saturating_mul(MICROSECOND);
     let mut stats = GroupCpu {
@@ -49,28 +64,29 @@ fn cpu(files: &mut FileReader, group: &Path, detail: GroupDetail) -> Option<Grou
         burst: time("burst_usec"),
         ..GroupCpu::default()
     };
-    stats.psi = pressure(files.text(&group.join("cpu.pressure")));
-    if detail == GroupDetail::Everything {
-        let weight = files.count(&group.join("cpu.weight"));
-        stats.shares = match weight {
-            1..=10_000 => 2 + (weight - 1) * 262_142 / 9999,
-            _ => 0,
-        };
-        let text = files.text(&group.join("cpu.max"));
-        let (quota, period) = text.trim().split_once(' ').unwrap_or_default();
-        stats.quota = quota.parse().unwrap_or(0);
-        stats.period = number(period).unwrap_or(0);
-    }
+    stats.psi = pressure(files.text(group, "cpu.pressure"));
     Some(stats)
 }
 
-fn memory(
+fn limits(files: &mut FileReader, group: &Folder, stats: &mut GroupCpu) {
+    let weight = files.count(group, "cpu.weight");
+    stats.shares = match weight {
+        1..=10_000 => 2 + (weight - 1) * 262_142 / 9999,
+        _ => 0,
+    };
+    let text = files.text(group, "cpu.max");
+    let (quota, period) = text.trim().split_once(' ').unwrap_or_default();
+    stats.quota = quota.parse().unwrap_or(0);
+    stats.period = number(period).unwrap_or(0);
+}
+
+fn use_of_memory(
     files: &mut FileReader,
     proc: &Path,
-    group: &Path,
-    target: GroupTarget<'_>,
+    group: &Folder,
+    role: GroupRole,
 ) -> Option<GroupMemory> {
-    let text = files.text(&group.join("memory.stat"));
+    let text = files.text(group, "memory.stat");
     if text.is_empty() {
         return None;
     }
@@ -85,7 +101,7 @@ fn memory(
         major_page_faults: count("pgmajfault"),
         ..GroupMemory::default()
     };
-    match target.role {
+    match role {
         // The root has no such files.
         GroupRole::Machine => {
             stats.usage = stats.rss.saturating_add(stats.cache);
@@ -93,20 +109,21 @@ fn memory(
             (stats.limit, stats.swap_limit) = (u64::MAX, u64::MAX);
         }
         GroupRole::Sandbox | GroupRole::Container | GroupRole::Other => {
-            stats.usage = files.number(&group.join("memory.current"))?;
-            stats.limit = files.limit(&group.join("memory.max"));
-            stats.swap = files.count(&group.join("memory.swap.current"));
-            stats.swap_limit = files.count(&group.join("memory.swap.max"));
+            stats.usage = files.number(group, "memory.current")?;
+            stats.limit = files.limit(group, "memory.max");
+            stats.swap = files.count(group, "memory.swap.current");
+            stats.swap_limit = files.count(group, "memory.swap.max");
         }
     }
-    stats.psi = pressure(files.text(&group.join("memory.pressure")));
-    if target.detail == GroupDetail::Everything {
-        stats.max_usage = files.count(&group.join("memory.peak"));
-        stats.reservation = files.count(&group.join("memory.min"));
-        let own = field(files.text(&group.join("memory.events.local")), "oom_kill");
-        stats.oom_kills = own.unwrap_or(0);
-    }
+    stats.psi = pressure(files.text(group, "memory.pressure"));
     Some(stats)
+}
+
+fn history_of_memory(files: &mut FileReader, group: &Folder, stats: &mut GroupMemory) {
+    stats.max_usage = files.count(group, "memory.peak");
+    stats.reservation = files.count(group, "memory.min");
+    let own = field(files.text(group, "memory.events.local"), "oom_kill");
+    stats.oom_kills = own.unwrap_or(0);
 }
 
 fn swap_used(proc: &Path) -> u64 {
@@ -115,11 +132,11 @@ fn swap_used(proc: &Path) -> u64 {
     amount("SwapTotal").saturating_sub(amount("SwapFree"))
 }
 
-fn io(files: &mut FileReader, group: &Path, detail: GroupDetail) -> GroupIo {
-    let psi = pressure(files.text(&group.join("io.pressure")));
+fn io(files: &mut FileReader, group: &Folder, detail: GroupDetail) -> GroupIo {
+    let psi = pressure(files.text(group, "io.pressure"));
     let devices = match detail {
         GroupDetail::Everything => files
-            .text(&group.join("io.stat"))
+            .text(group, "io.stat")
             .lines()
             .filter_map(device)
             .collect(),
@@ -152,10 +169,10 @@ fn device(line: &str) -> Option<DeviceIo> {
     (!device.bytes.is_empty() || !device.operations.is_empty()).then_some(device)
 }
 
-fn tasks(files: &mut FileReader, group: &Path) -> GroupTasks {
+fn tasks(files: &mut FileReader, group: &Folder) -> GroupTasks {
     GroupTasks {
-        threads: files.count(&group.join("pids.current")),
-        max_threads: match files.count(&group.join("pids.max")) {
+        threads: files.count(group, "pids.current"),
+        max_threads: match files.count(group, "pids.max") {
             u64::MAX => 0,
             limit => limit,
         },

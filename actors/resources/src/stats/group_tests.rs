@@ -236,3 +236,29 @@ fn a_group_that_tells_nonsense_costs_its_own_figures_and_no_others() {
         });
     }
 }
+
+#[test]
+fn requests_of_all_kinds_within_a_second_read_each_figure_once() {
+    run_paused(|| async {
+        let machine = Machine::start().await;
+        let summaries = machine.provider(StatsSource::Groups);
+        let used = |summary: &StatsSummary| {
+            let cpu = summary.pods[0].cpu.as_ref().unwrap();
+            cpu.usage_core_nano_seconds.unwrap()
+        };
+        let listed = machine.node.runtime.pods().await.unwrap();
+        let group = format!("kubepods/pod{}", listed.values().next().unwrap().uid);
+        summaries.cadvisor_metrics().await;
+        machine.write(&group, 500);
+        let summary = summaries.summary(SummaryScope::Everything).await.unwrap();
+        assert_eq!(used(&summary), 300_000, "as cAdvisor's metrics have it");
+        tokio::time::advance(CACHE_PERIOD).await;
+        let summary = summaries.summary(SummaryScope::CpuAndMemory).await.unwrap();
+        assert_eq!(used(&summary), 500_000);
+        assert!(summary.pods[0].io.is_none());
+        machine.write(&group, 700);
+        let summary = summaries.summary(SummaryScope::Everything).await.unwrap();
+        assert_eq!(used(&summary), 500_000, "what is known is not read again");
+        assert!(summary.pods[0].io.is_some(), "what is not known is read");
+    });
+}

@@ -1,7 +1,10 @@
 //! The cgroups of the node's pods, and what the runtime has to add to them.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
 
 use host::group_stats::GroupQuery;
 use logic_api::types::{ContainerState, PodUid, RuntimePod};
@@ -9,7 +12,34 @@ use logic_resources::group_stats::{GroupDetail, GroupIndex, GroupStats};
 use logic_resources::summary::SummaryScope;
 use logic_resources::summary::pods::RuntimeMeasurements;
 
-use super::{StatsSource, SummaryError, SummaryProvider};
+use super::{CACHE_PERIOD, StatsSource, SummaryError, SummaryProvider};
+
+/// The last reading of groups, which requests of all kinds share.
+#[derive(Debug, Default)]
+pub(super) struct GroupCache(RefCell<Option<Rc<GroupReading>>>);
+
+#[derive(Debug)]
+struct GroupReading {
+    /// When the oldest of its figures were read.
+    at: Instant,
+    query: GroupQuery,
+    groups: Arc<[GroupStats]>,
+}
+
+impl GroupCache {
+    /// What was read within the time that a summary is kept.
+    fn last(&self, now: Instant) -> Option<Rc<GroupReading>> {
+        let last = self.0.borrow();
+        let is_fresh =
+            |last: &&Rc<GroupReading>| now.saturating_duration_since(last.at) < CACHE_PERIOD;
+        last.as_ref().filter(is_fresh).cloned()
+    }
+
+    /// Has the next request read anew.
+    pub(super) fn expire(&self) {
+        self.0.take();
+    }
+}
 
 impl SummaryProvider {
     /// The groups of the pods, of the system containers and of the machine, in one pass.
@@ -18,9 +48,9 @@ impl SummaryProvider {
         listed: &BTreeMap<PodUid, RuntimePod>,
         detail: GroupDetail,
         prefixes: Vec<String>,
-    ) -> Result<Vec<GroupStats>, SummaryError> {
+    ) -> Result<Arc<[GroupStats]>, SummaryError> {
         let Some(reader) = self.0.machine.groups.clone() else {
-            return Ok(Vec::new());
+            return Ok(Arc::default());
         };
         let ids = |of: fn(&RuntimePod) -> Vec<String>| listed.values().flat_map(of).collect();
         let query = GroupQuery {
@@ -34,9 +64,25 @@ impl SummaryProvider {
                     .collect()
             }),
         };
-        let at = kernel::wall();
-        let read = self.0.machine_io.run(move || reader.read_all(&query, at));
-        read.await.map_err(SummaryError::Machine)
+        let now = kernel::now();
+        let last = self.0.groups.last(now);
+        if let Some(last) = last.as_ref().filter(|last| last.query.includes(&query)) {
+            return Ok(last.groups.clone());
+        }
+        let known = last.as_ref().map(|last| last.groups.clone());
+        let (wall, asked) = (kernel::wall(), query.clone());
+        let read = self
+            .0
+            .machine_io
+            .run(move || reader.read_all(&asked, &known.unwrap_or_default(), wall));
+        let groups: Arc<[GroupStats]> = read.await.map_err(SummaryError::Machine)?.into();
+        let reading = GroupReading {
+            at: last.map_or(now, |last| last.at),
+            query,
+            groups: groups.clone(),
+        };
+        self.0.groups.0.replace(Some(Rc::new(reading)));
+        Ok(groups)
     }
 
     /// Where the pods' groups lie.

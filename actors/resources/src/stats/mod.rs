@@ -1,6 +1,7 @@
 //! Resource use of the node and its pods, measured when it is asked for.
 //!
-//! Nothing is measured between two requests. Requests at the same time, or within a second, share one measurement. Not
+//! Nothing is measured between two requests. Requests at the same time, or within a second, share one measurement, and
+//! those of different kinds one reading of the groups. Not
 //! an actor: the summary is computed in the task of the server that asks.
 //!
 //! Upstream: pkg/kubelet/stats, pkg/kubelet/server/stats (1.36), with our own reading of cgroups in place of cAdvisor's.
@@ -56,6 +57,7 @@ use self::bounded_io::{BoundedIo, BoundedIoError};
 use self::cadvisor::{CadvisorCache, MachineDescription};
 use self::disk::DiskScan;
 use self::file_systems::FileSystemReader;
+use self::groups::GroupCache;
 use self::layers::LayerCache;
 use self::node::lessened;
 
@@ -127,6 +129,7 @@ struct ProviderState {
     mounts_io: BoundedIo,
     rates: RefCell<CpuRates>,
     layers: LayerCache,
+    groups: GroupCache,
     description: MachineDescription,
     /// Locked during a reading of `/metrics/cadvisor`.
     cadvisor: Mutex<CadvisorCache>,
@@ -180,6 +183,7 @@ impl SummaryProvider {
             mounts_io: BoundedIo::default(),
             rates: RefCell::default(),
             layers: LayerCache::default(),
+            groups: GroupCache::default(),
             description: MachineDescription::read(Path::new("/")),
             cadvisor: Mutex::default(),
             last: Mutex::new(None),
@@ -249,10 +253,10 @@ impl SummaryProvider {
                 // The runtime is asked in their place.
                 groups.unwrap_or_else(|error| {
                     tracing::warn!("no figures of cgroups: {}", error_text(&error));
-                    Vec::new()
+                    Arc::default()
                 })
             }
-            StatsSource::Runtime => Vec::new(),
+            StatsSource::Runtime => Arc::default(),
         };
         let ids = listed.values().flat_map(RuntimePod::ids).collect();
         let index = GroupIndex::new(&groups, &ids);

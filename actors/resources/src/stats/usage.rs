@@ -398,6 +398,7 @@ impl UsageSampler {
         if let Ok(mut last) = self.0.summaries.0.last.try_lock() {
             last.take();
             self.0.summaries.0.layers.expire();
+            self.0.summaries.0.groups.expire();
         }
     }
 }

@@ -54,7 +54,7 @@ struct Owners {
 struct Reading {
     at: SystemTime,
     owners: Arc<Owners>,
-    groups: Vec<GroupStats>,
+    groups: Arc<[GroupStats]>,
     devices: BlockDevices,
     file_systems: Vec<MountedFileSystem>,
     machine: MachineDescription,

@@ -59,7 +59,7 @@ fn reading(groups: Vec<GroupStats>) -> Reading {
             listed: [(pod.uid.clone(), pod)].into(),
             ..Owners::default()
         }),
-        groups,
+        groups: groups.into(),
         devices: BlockDevices::default(),
         file_systems: vec![MountedFileSystem {
             device: "/dev/sda".to_owned(),
