@@ -332,7 +332,6 @@ fn resources(
         },
         shutdown: shutdown::Peers {
             pod_manager: node.pod_manager.clone(),
-            volumes: node.volumes.clone(),
             node: cluster.map(ClusterWiring::shutdown),
             recorder: node.recorder.clone(),
         },

@@ -82,6 +82,8 @@ pub enum PodQuery {
     Stuck { reply: Reply<Vec<String>> },
     /// The pods that hold resources: those of which something may still run.
     Active { reply: Reply<Vec<Arc<Pod>>> },
+    /// The pods of which something may still run, or is still mounted: upstream's `ShouldPodBeFinished` says no.
+    Unfinished { reply: Reply<BTreeSet<PodUid>> },
     /// How far each pod is; none before every source has told its pods.
     Standings { reply: Reply<Option<Standings>> },
     /// The worker of the pod of this UID, name or namespace/name.
@@ -117,6 +119,11 @@ impl Msg {
     /// Asks for the pods that hold resources.
     pub fn active(reply: Reply<Vec<Arc<Pod>>>) -> Msg {
         Msg::Query(PodQuery::Active { reply })
+    }
+
+    /// Asks for the pods of which something may still run, or is still mounted.
+    pub fn unfinished(reply: Reply<BTreeSet<PodUid>>) -> Msg {
+        Msg::Query(PodQuery::Unfinished { reply })
     }
 
     /// Asks for what is left of ended pods that the runtime does not remove.

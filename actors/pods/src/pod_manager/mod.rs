@@ -143,6 +143,7 @@ impl Actor for PodManager {
                 self.relisted(&pods, &changed, ctx);
             }
             Msg::Worker(WorkerReport::Stopped { uid }) => self.stopped(&uid, ctx),
+            Msg::Worker(WorkerReport::Unmounted { uid }) => self.workers.mark_unmounted(&uid),
             Msg::Worker(WorkerReport::Stuck { uid, left }) => self.stuck(&uid, left, ctx),
             Msg::Worker(WorkerReport::Finished { uid }) => self.finished(&uid, ctx),
             Msg::Worker(WorkerReport::Resized { uid }) => self.resized(&uid, ctx),
@@ -303,6 +304,7 @@ impl PodManager {
             PodQuery::All { reply } => reply.send(self.all()),
             PodQuery::Stuck { reply } => reply.send(self.stuck.values().cloned().collect()),
             PodQuery::Active { reply } => reply.send(self.workers.active()),
+            PodQuery::Unfinished { reply } => reply.send(self.workers.unfinished()),
             PodQuery::Standings { reply } => reply.send(self.standings()),
             PodQuery::Worker { pod, reply } => reply.send(self.find(&pod)),
         }

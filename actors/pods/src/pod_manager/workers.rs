@@ -50,6 +50,8 @@ struct WorkerHandle {
     missed: Rc<Cell<bool>>,
     /// Set when nothing of the pod runs any more: its allocated resources are free.
     stopped: Cell<bool>,
+    /// Set when nothing of the pod is mounted any more either.
+    unmounted: Cell<bool>,
     /// What the pod holds: computed once, read by the admission of every other pod.
     held: RefCell<ResourceAmounts>,
     /// What it has to itself, since its admission.
@@ -93,6 +95,7 @@ impl PodWorkers {
             goal: sender,
             missed,
             stopped: Cell::new(false),
+            unmounted: Cell::new(false),
             held,
             assigned: RefCell::default(),
         };
@@ -227,6 +230,13 @@ impl PodWorkers {
         }
     }
 
+    /// Marks that nothing of a pod is mounted any more.
+    pub(super) fn mark_unmounted(&self, uid: &PodUid) {
+        if let Some(worker) = self.list.borrow().get(uid) {
+            worker.unmounted.set(true);
+        }
+    }
+
     /// How far each pod is that has a worker.
     pub(super) fn standings(&self) -> Standings {
         let list = self.list.borrow();
@@ -248,6 +258,13 @@ impl PodWorkers {
         active
             .map(|worker| worker.goal.borrow().allocated.clone())
             .collect()
+    }
+
+    /// The pods of which something may still run, or is still mounted.
+    pub(super) fn unfinished(&self) -> BTreeSet<PodUid> {
+        let list = self.list.borrow();
+        let unfinished = list.iter().filter(|(_, worker)| !worker.unmounted.get());
+        unfinished.map(|(uid, _)| uid.clone()).collect()
     }
 
     /// Has the user namespace manager release the ids of pods of an earlier life that are unknown now.

@@ -19,6 +19,8 @@ use crate::prober;
 pub enum WorkerReport {
     /// Nothing of the pod runs any more: its resources are free.
     Stopped { uid: PodUid },
+    /// Nothing of the pod runs or is mounted any more.
+    Unmounted { uid: PodUid },
     /// The pod's containers have what it is allocated: what they had beyond is free.
     Resized { uid: PodUid },
     /// Nothing of the pod runs, but the runtime does not remove what is left of it, named here: its name is free.
@@ -36,6 +38,7 @@ pub enum WorkerReport {
 #[derive(Debug, Default)]
 pub(super) struct LastNotified {
     settled: bool,
+    unmounted: bool,
     resized: Option<CarriedOut>,
     over: bool,
     probed: Option<ProberInput>,
@@ -60,6 +63,7 @@ impl PodWorker {
     pub(super) fn notify_peers(&mut self, ctx: &mut Context<Msg>) {
         let sent = [
             self.notify_stopped(),
+            self.notify_unmounted(),
             self.notify_resized(),
             self.notify_over(),
             self.notify_prober(ctx),
@@ -82,6 +86,21 @@ impl PodWorker {
         true
     }
 
+    fn notify_unmounted(&mut self) -> bool {
+        if self.is_over() && !self.published.last_notified.unmounted {
+            let uid = self.uid.clone();
+            let report = WorkerReport::Unmounted { uid };
+            self.published.last_notified.unmounted = self.peers.pod_manager.tell(report).is_ok();
+            return self.published.last_notified.unmounted;
+        }
+        true
+    }
+
+    /// Whether nothing of the pod runs or is mounted any more.
+    fn is_over(&self) -> bool {
+        self.sync_status.state == PodWorkerState::Terminated && self.volumes.is_released()
+    }
+
     /// Reports each resize that has been carried out; a pod that was adopted may have been in the middle of one.
     fn notify_resized(&mut self) -> bool {
         let carried_out = self.published.carried_out;
@@ -98,8 +117,7 @@ impl PodWorker {
 
     /// Reports once that the pod's volumes are gone and that it needs no objects any more.
     fn notify_over(&mut self) -> bool {
-        let is_over =
-            self.sync_status.state == PodWorkerState::Terminated && self.volumes.is_released();
+        let is_over = self.is_over();
         if let Some(keeper) = self.peers.over.as_ref().filter(|_| is_over)
             && !self.published.last_notified.over
         {

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use logic_api::pod::PodView;
 use logic_api::types::PodUid;
 use logic_resources::eviction::PodRanking;
 use logic_resources::thresholds::{Observations, Threshold};
@@ -17,7 +16,8 @@ const CLEANUP_PERIOD: Duration = Duration::from_secs(1);
 /// Pods named in the log.
 const MAX_LOGGED: usize = 10;
 
-/// Waits until nothing of the pods runs; returns those of which something does after the timeout.
+/// Waits until nothing of the pods runs or is mounted; returns those of which something is after the timeout. What a
+/// pod wrote is on the disk until then.
 pub(super) async fn await_cleanup(
     sampler: &UsageSampler,
     mut pods: BTreeSet<PodUid>,
@@ -25,9 +25,8 @@ pub(super) async fn await_cleanup(
     let end = kernel::now() + CLEANUP_TIMEOUT;
     while kernel::now() < end {
         tokio::time::sleep(CLEANUP_PERIOD).await;
-        if let Ok(active) = sampler.active_pods().await {
-            let active: BTreeSet<PodUid> = active.iter().map(|pod| pod.uid()).collect();
-            pods.retain(|pod| active.contains(pod));
+        if let Ok(unfinished) = sampler.unfinished_pods().await {
+            pods.retain(|pod| unfinished.contains(pod));
         }
         if pods.is_empty() {
             break;

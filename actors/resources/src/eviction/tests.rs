@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use clients::storage::testing::StorageFault;
 use k8s_openapi::api::core::v1::PodStatus;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, Reply, mailbox};
@@ -182,6 +183,34 @@ fn a_node_that_is_short_evicts_its_guests_and_spares_its_static_pod() {
             assert_eq!(offenders.0.is_empty(), offenders.1.is_empty());
         });
     }
+}
+
+/// What a pod wrote is on the disk until its volumes are gone.
+#[test]
+fn the_next_pod_goes_when_nothing_of_the_last_one_is_mounted() {
+    const VOLUMES: &str = "  volumes: [{name: data, emptyDir: {}}]\n";
+    const MOUNTS: &str = "volumeMounts: [{name: data, mountPath: /data}], command";
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let guest = GUEST.replace("command", MOUNTS) + VOLUMES;
+        let names = ["guest", "other"];
+        node.desire(&names.map(|name| pod(&guest.replace("guest", name))));
+        for name in names {
+            node.until(name, is_running).await;
+            let volume = format!("kubernetes.io/empty-dir/{name}-data");
+            node.storage.fault("unmount", &volume, StorageFault::Held);
+        }
+        spawn(&node, policy(&[("nodefs.available", "99.99%")]));
+        pass(MONITORING_PERIOD * 2).await;
+        let count = async || {
+            let statuses = node.statuses().await;
+            statuses.values().filter(|status| is_failed(status)).count()
+        };
+        assert_eq!(count().await, 1, "its volume is not unmounted");
+        node.storage.release();
+        pass(MONITORING_PERIOD).await;
+        assert_eq!(count().await, 2);
+    });
 }
 
 #[test]

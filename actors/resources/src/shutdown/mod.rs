@@ -57,7 +57,6 @@ pub struct Policy {
 #[derive(Debug, Clone)]
 pub struct Peers {
     pub pod_manager: Addr<pod_manager::Msg>,
-    pub volumes: Addr<volumes::Msg>,
     /// The node status manager; none on a node without an API server.
     pub node: Option<Recipient<NodeShutdown>>,
     pub recorder: Recorder,
@@ -72,7 +71,7 @@ pub enum Msg {
     Logind(LogindEvent),
     /// Polls the pods: some may have ended.
     Observe,
-    /// Takes the pods that still run, or still have volumes mounted; none if a manager did not answer.
+    /// Takes the pods that still run, or still have volumes mounted; none if the pod manager did not answer.
     Observed(Box<Option<NodePods>>),
     /// Releases the lock.
     Release,

@@ -1,11 +1,11 @@
 //! Pods end in steps: the next one begins when the last one's pods have ended, or its time is over.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
-use logic_api::pod::PodView;
 use logic_api::types::PodUid;
 use logic_node::shutdown::failure;
 use pods::pod_manager;
@@ -23,7 +23,7 @@ pub(super) const DELIVERY_PERIOD: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct NodePods {
     active: Vec<Arc<Pod>>,
-    mounted: Vec<PodUid>,
+    unfinished: BTreeSet<PodUid>,
 }
 
 /// The step that is running.
@@ -38,13 +38,14 @@ impl ShutdownManager {
         if !self.going_down {
             return;
         }
-        let (pod_manager, volumes) = (self.peers.pod_manager.clone(), self.peers.volumes.clone());
+        let pod_manager = self.peers.pod_manager.clone();
         ctx.run(async move {
             let active = pod_manager.ask(ANSWER_TIMEOUT, pod_manager::Msg::active);
-            let mounted = volumes.ask(ANSWER_TIMEOUT, volumes::Msg::stats);
-            let (active, mounted) = futures_util::future::join(active, mounted).await;
-            let mounted = mounted.unwrap_or_default().into_keys().collect();
-            let observed = active.ok().map(|active| NodePods { active, mounted });
+            let unfinished = pod_manager.ask(ANSWER_TIMEOUT, pod_manager::Msg::unfinished);
+            let observed = match futures_util::future::join(active, unfinished).await {
+                (Ok(active), Ok(unfinished)) => Some(NodePods { active, unfinished }),
+                (Err(_), _) | (_, Err(_)) => None,
+            };
             Msg::Observed(Box::new(observed))
         });
     }
@@ -86,9 +87,7 @@ impl ShutdownManager {
         let Some(step) = &mut self.step else {
             return;
         };
-        let active: Vec<PodUid> = observed.active.iter().map(|pod| pod.uid()).collect();
-        step.pods
-            .retain(|uid| active.contains(uid) || observed.mounted.contains(uid));
+        step.pods.retain(|uid| observed.unfinished.contains(uid));
         if step.pods.is_empty() {
             self.step = None;
         }

@@ -1,7 +1,6 @@
 //! The shutdown manager with inboxes as neighbours, without a bus.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::fs;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, Intensity, Supervisor, mailbox};
+use logic_api::pod::PodView;
 use logic_api::testing::{PodBuilder, pod};
 use logic_api::types::PodUid;
 use logic_node::shutdown::{ShutdownGroup, ShutdownPolicy};
@@ -23,15 +23,14 @@ enum NodeReport {
     State(NodeShutdown),
 }
 
-/// A node whose pods and volumes are those that the test says.
+/// A node whose pods are those that the test says.
 struct Rig {
     shutdown: Addr<Msg>,
     active: Vec<Arc<Pod>>,
-    mounted: Vec<PodUid>,
+    unmounting: Vec<PodUid>,
     /// Who was told to end, with its grace in seconds.
     failed: Vec<(String, u64)>,
     pod_manager: Inbox<pod_manager::Msg>,
-    volumes: Inbox<volumes::Msg>,
     node: Inbox<NodeReport>,
     folder: TempDir,
     _recorded: Inbox<events::Msg>,
@@ -46,7 +45,6 @@ impl Rig {
 
     fn with(order: ShutdownPolicy, folder: TempDir) -> Rig {
         let (to_directory, pod_manager) = inbox(64);
-        let (to_volumes, volumes) = inbox(64);
         let (to_node, node) = inbox(64);
         let (to_events, recorded) = inbox(64);
         let policy = Policy {
@@ -57,7 +55,6 @@ impl Rig {
         };
         let peers = Peers {
             pod_manager: to_directory,
-            volumes: to_volumes,
             node: Some(Recipient::new(to_node, NodeReport::State)),
             recorder: Recorder::new(to_events),
         };
@@ -69,10 +66,9 @@ impl Rig {
         Rig {
             shutdown,
             active: Vec::new(),
-            mounted: Vec::new(),
+            unmounting: Vec::new(),
             failed: Vec::new(),
             pod_manager,
-            volumes,
             node,
             folder,
             _recorded: recorded,
@@ -80,7 +76,7 @@ impl Rig {
         }
     }
 
-    /// Lets time pass, answering which pods and volumes there are.
+    /// Lets time pass, answering which pods there are.
     async fn pass(&mut self, time: Duration) {
         for _ in 0..time.as_millis() / POLL_INTERVAL.as_millis() {
             pass(POLL_INTERVAL).await;
@@ -90,12 +86,11 @@ impl Rig {
                 } else if let pod_manager::Msg::Query(pod_manager::PodQuery::Active { reply }) = msg
                 {
                     reply.send(self.active.clone());
-                }
-            }
-            for msg in self.volumes.drain() {
-                if let volumes::Msg::Query(volumes::VolumeQuery::Stats { reply }) = msg {
-                    let mounted = self.mounted.iter().cloned();
-                    reply.send(mounted.map(|uid| (uid, BTreeMap::new())).collect());
+                } else if let pod_manager::Msg::Query(pod_manager::PodQuery::Unfinished { reply }) =
+                    msg
+                {
+                    let active = self.active.iter().map(|pod| pod.uid());
+                    reply.send(active.chain(self.unmounting.iter().cloned()).collect());
                 }
             }
         }
@@ -205,7 +200,7 @@ fn volumes_that_are_not_unmounted_hold_up_the_machine_for_the_groups_time() {
     run_paused(|| async {
         let mut rig = Rig::with(groups(&[(1, 4)]), tempfile::tempdir().unwrap());
         rig.active = vec![of_priority("test", 1)];
-        rig.mounted = vec![PodUid::from("test-uid")];
+        rig.unmounting = vec![PodUid::from("test-uid")];
         rig.shutdown.tell(Msg::Logind(LogindEvent::Down)).unwrap();
         rig.pass(Duration::from_secs(1)).await;
         rig.active.clear();

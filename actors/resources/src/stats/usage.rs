@@ -175,11 +175,18 @@ impl UsageSampler {
         Ok(sample)
     }
 
-    /// The pods of which something may run still.
+    /// The pods of which something may still run, or is still mounted.
     ///
     /// # Errors
     /// Where the pod manager does not answer.
-    pub async fn active_pods(&self) -> Result<Vec<Arc<Pod>>, SampleError> {
+    pub async fn unfinished_pods(&self) -> Result<BTreeSet<PodUid>, SampleError> {
+        let pod_manager = &self.0.summaries.0.peers.pod_manager;
+        let asked = pod_manager.ask(POD_MANAGER_TIMEOUT, pod_manager::Msg::unfinished);
+        asked.await.map_err(SampleError::Pods)
+    }
+
+    /// The pods of which something may still run.
+    async fn active_pods(&self) -> Result<Vec<Arc<Pod>>, SampleError> {
         let pod_manager = &self.0.summaries.0.peers.pod_manager;
         let asked = pod_manager.ask(POD_MANAGER_TIMEOUT, pod_manager::Msg::active);
         asked.await.map_err(SampleError::Pods)

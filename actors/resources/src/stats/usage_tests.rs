@@ -222,3 +222,26 @@ fn the_memory_of_pods_comes_from_their_groups_where_the_runtime_hangs() {
         assert_eq!(sample.missing, None);
     });
 }
+
+/// Memory runs out within a second: what the last answer said of it is none for the next.
+#[test]
+fn each_sample_of_memory_is_new() {
+    run_paused(|| async {
+        let machine = Machine::start().await;
+        machine.write("", 1 << 30);
+        let sampler = UsageSampler::new(machine.provider(StatsSource::Groups));
+        let listed = machine.node.runtime.pods().await.unwrap();
+        let web = listed.values().next().unwrap();
+        let policy = short_of(&[Signal::MemoryAvailable]);
+        let nothing = BTreeSet::new();
+        for used in [300, 5000, 400] {
+            machine.write(&format!("kubepods/pod{}", web.uid), used);
+            let sample = sampler
+                .sample(&policy, &nothing, SampleExtent::Memory)
+                .await;
+            let sample = sample.unwrap();
+            let found = sample.pods[0].used.as_ref().unwrap();
+            assert_eq!((found.memory, found.has_memory), (used, true));
+        }
+    });
+}
