@@ -185,31 +185,47 @@ fn a_node_that_is_short_evicts_its_guests_and_spares_its_static_pod() {
     }
 }
 
+/// Two guests with a volume each, whose unmounts hang; one of them has been evicted for the disk.
+async fn with_held_volumes() -> TestNode {
+    const VOLUMES: &str = "  volumes: [{name: data, emptyDir: {}}]\n";
+    const MOUNTS: &str = "volumeMounts: [{name: data, mountPath: /data}], command";
+    let node = TestNode::start().await;
+    let guest = GUEST.replace("command", MOUNTS) + VOLUMES;
+    let names = ["guest", "other"];
+    node.desire(&names.map(|name| pod(&guest.replace("guest", name))));
+    for name in names {
+        node.until(name, is_running).await;
+        let volume = format!("kubernetes.io/empty-dir/{name}-data");
+        node.storage.fault("unmount", &volume, StorageFault::Held);
+    }
+    spawn(&node, policy(&[("nodefs.available", "99.99%")]));
+    pass(MONITORING_PERIOD * 2).await;
+    assert_eq!(failures(&node).await, 1, "its volume is not unmounted");
+    node
+}
+
+async fn failures(node: &TestNode) -> usize {
+    let statuses = node.statuses().await;
+    statuses.values().filter(|status| is_failed(status)).count()
+}
+
 /// What a pod wrote is on the disk until its volumes are gone.
 #[test]
 fn the_next_pod_goes_when_nothing_of_the_last_one_is_mounted() {
-    const VOLUMES: &str = "  volumes: [{name: data, emptyDir: {}}]\n";
-    const MOUNTS: &str = "volumeMounts: [{name: data, mountPath: /data}], command";
     run_paused(|| async {
-        let node = TestNode::start().await;
-        let guest = GUEST.replace("command", MOUNTS) + VOLUMES;
-        let names = ["guest", "other"];
-        node.desire(&names.map(|name| pod(&guest.replace("guest", name))));
-        for name in names {
-            node.until(name, is_running).await;
-            let volume = format!("kubernetes.io/empty-dir/{name}-data");
-            node.storage.fault("unmount", &volume, StorageFault::Held);
-        }
-        spawn(&node, policy(&[("nodefs.available", "99.99%")]));
-        pass(MONITORING_PERIOD * 2).await;
-        let count = async || {
-            let statuses = node.statuses().await;
-            statuses.values().filter(|status| is_failed(status)).count()
-        };
-        assert_eq!(count().await, 1, "its volume is not unmounted");
+        let node = with_held_volumes().await;
         node.storage.release();
         pass(MONITORING_PERIOD).await;
-        assert_eq!(count().await, 2);
+        assert_eq!(failures(&node).await, 2);
+    });
+}
+
+#[test]
+fn a_volume_that_is_never_unmounted_shields_nobody() {
+    run_paused(|| async {
+        let node = with_held_volumes().await;
+        pass(Duration::from_secs(30)).await;
+        assert_eq!(failures(&node).await, 2);
     });
 }
 
