@@ -16,6 +16,7 @@ mod v2;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
@@ -47,6 +48,15 @@ pub struct GroupQuery {
     pub containers: BTreeSet<String>,
 }
 
+/// What earlier passes have found, each ordered by name: a group that is among them keeps those figures.
+#[derive(Debug, Clone, Default)]
+pub struct EarlierGroups {
+    /// For CPU time and memory, and when those were read.
+    pub usage: Arc<[GroupStats]>,
+    /// For what processes have open and may have, which takes longest to count.
+    pub descriptors: Arc<[GroupStats]>,
+}
+
 /// Reads groups.
 #[derive(Debug, Clone)]
 pub struct GroupReader {
@@ -55,12 +65,16 @@ pub struct GroupReader {
     pub hierarchy: Hierarchy,
 }
 
-/// A group to be read: its name, and what is read of it beside the controllers' files.
+/// A group to be read: its name, what is read of it beside the controllers' files, and what is not read again.
 #[derive(Debug, Clone, Copy)]
 struct GroupTarget<'a> {
     name: &'a str,
     detail: GroupDetail,
     role: GroupRole,
+    /// Its CPU time and memory.
+    usage: Option<&'a GroupStats>,
+    /// Its descriptors and limits of tasks.
+    descriptors: Option<&'a GroupStats>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,12 +88,10 @@ enum GroupRole {
 
 impl GroupReader {
     /// Reads the machine and each group whose name begins with one of the prefixes, ordered by name.
-    ///
-    /// Groups that are known, ordered likewise, keep their CPU time and memory, and when those were read.
     pub fn read_all(
         &self,
         query: &GroupQuery,
-        known: &[GroupStats],
+        earlier: &EarlierGroups,
         at: SystemTime,
     ) -> Vec<GroupStats> {
         let Some(pass) = self.pass(at) else {
@@ -91,9 +103,12 @@ impl GroupReader {
             find(top, "", query, 0, &mut names);
         }
         let stats = names.iter().filter_map(|name| {
-            let found = known.binary_search_by(|group| group.name.cmp(name));
-            let known = found.ok().and_then(|nth| known.get(nth));
-            pass.stats(&mut files, query.target(name), known)
+            let target = GroupTarget {
+                usage: find_group(&earlier.usage, name),
+                descriptors: find_group(&earlier.descriptors, name),
+                ..query.target(name)
+            };
+            pass.stats(&mut files, target)
         });
         stats.collect()
     }
@@ -104,9 +119,14 @@ impl GroupReader {
             true => GroupRole::Machine,
             false => GroupRole::Other,
         };
-        let target = GroupTarget { name, detail, role };
-        let pass = self.pass(at)?;
-        pass.stats(&mut FileReader::default(), target, None)
+        let target = GroupTarget {
+            name,
+            detail,
+            role,
+            usage: None,
+            descriptors: None,
+        };
+        self.pass(at)?.stats(&mut FileReader::default(), target)
     }
 
     /// Whether the kernel reports stalls of groups: only version 2 does. Upstream: `IsPsiEnabled`.
@@ -148,12 +168,7 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn stats(
-        &self,
-        files: &mut FileReader,
-        target: GroupTarget<'_>,
-        known: Option<&GroupStats>,
-    ) -> Option<GroupStats> {
+    fn stats(&self, files: &mut FileReader, target: GroupTarget<'_>) -> Option<GroupStats> {
         let group = self.trees.group(target.name)?;
         let mut stats = match &group {
             Group::V1 {
@@ -164,12 +179,12 @@ impl Pass<'_> {
             } => {
                 let opened = (cpu.as_ref(), memory.as_ref());
                 let folders = trees.folders(name, opened, target.detail);
-                v1::read(files, &folders, target.detail, known)
+                v1::read(files, &folders, target)
             }
-            Group::V2(folder) => v2::read(files, &self.reader.proc, folder, target, known),
+            Group::V2(folder) => v2::read(files, &self.reader.proc, folder, target),
         };
         stats.name = target.name.to_owned();
-        (stats.at, stats.created) = match known {
+        (stats.at, stats.created) = match target.usage {
             Some(known) => (known.at, known.created),
             None => {
                 let created = group.folders().next().and_then(created);
@@ -211,10 +226,19 @@ impl Pass<'_> {
             }
             GroupRole::Container | GroupRole::Other => None,
         };
-        if target.detail == GroupDetail::Everything {
-            processes::count(proc, &pids, &mut stats.tasks);
-            let limits = first.map(|first| files.text(proc, &format!("{first}/limits")));
-            stats.tasks.open_files = limits.and_then(processes::open_files);
+        match target.descriptors {
+            Some(earlier) => {
+                let (tasks, earlier) = (&mut stats.tasks, &earlier.tasks);
+                tasks.file_descriptors = earlier.file_descriptors;
+                tasks.sockets = earlier.sockets;
+                tasks.open_files = earlier.open_files;
+            }
+            None if target.detail == GroupDetail::Everything => {
+                processes::count(proc, &pids, &mut stats.tasks);
+                let limits = first.map(|first| files.text(proc, &format!("{first}/limits")));
+                stats.tasks.open_files = limits.and_then(processes::open_files);
+            }
+            None => {}
         }
     }
 }
@@ -253,8 +277,16 @@ impl GroupQuery {
             name,
             detail: self.detail,
             role,
+            usage: None,
+            descriptors: None,
         }
     }
+}
+
+/// The group of this name among groups that are ordered by name.
+fn find_group<'a>(groups: &'a [GroupStats], name: &str) -> Option<&'a GroupStats> {
+    let found = groups.binary_search_by(|group| group.name.as_str().cmp(name));
+    found.ok().and_then(|nth| groups.get(nth))
 }
 
 /// Adds the names of the groups in a folder that are covered; a folder that vanishes meanwhile has none.

@@ -98,7 +98,11 @@ fn v2(folder: &Path) -> GroupReader {
 fn every_figure_of_a_unified_group_is_read_in_its_unit() {
     let folder = tempfile::tempdir().unwrap();
     let reader = v2(folder.path());
-    let groups = reader.read_all(&query(GroupDetail::Everything), &[], SystemTime::UNIX_EPOCH);
+    let groups = reader.read_all(
+        &query(GroupDetail::Everything),
+        &EarlierGroups::default(),
+        SystemTime::UNIX_EPOCH,
+    );
     let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
     let expected = [
         "/",
@@ -171,7 +175,11 @@ fn less_is_read_where_less_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let reader = v2(folder.path());
     let read = |detail| {
-        let groups = reader.read_all(&query(detail), &[], SystemTime::UNIX_EPOCH);
+        let groups = reader.read_all(
+            &query(detail),
+            &EarlierGroups::default(),
+            SystemTime::UNIX_EPOCH,
+        );
         groups
             .into_iter()
             .find(|group| group.name.ends_with("/c0"))
@@ -197,8 +205,12 @@ fn what_is_known_of_a_group_is_not_read_again_and_the_rest_of_it_is() {
     let later = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
     for reader in readers {
         let first = query(GroupDetail::CpuAndMemory);
-        let mut known = reader.read_all(&first, &[], SystemTime::UNIX_EPOCH);
-        let whole = reader.read_all(&query(GroupDetail::Everything), &[], later);
+        let mut known = reader.read_all(&first, &EarlierGroups::default(), SystemTime::UNIX_EPOCH);
+        let whole = reader.read_all(
+            &query(GroupDetail::Everything),
+            &EarlierGroups::default(),
+            later,
+        );
         let used = known.iter_mut().find(|group| group.name.ends_with("/c0"));
         let used = used.unwrap();
         used.cpu.as_mut().unwrap().usage += 1;
@@ -229,7 +241,47 @@ fn what_is_known_of_a_group_is_not_read_again_and_the_rest_of_it_is() {
             .collect();
         known.push(gone);
         let all = query(GroupDetail::Everything);
-        assert_eq!(reader.read_all(&all, &known, later), expected);
+        let earlier = EarlierGroups {
+            usage: known.into(),
+            ..EarlierGroups::default()
+        };
+        assert_eq!(reader.read_all(&all, &earlier, later), expected);
+    }
+}
+
+/// By both versions.
+#[test]
+fn descriptors_that_were_counted_are_not_counted_again_and_those_of_new_groups_are() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let readers = [v1(folders[0].path()), v2(folders[1].path())];
+    let all = query(GroupDetail::Everything);
+    for reader in readers {
+        let read = |earlier: &EarlierGroups| reader.read_all(&all, earlier, SystemTime::UNIX_EPOCH);
+        let fresh = read(&EarlierGroups::default());
+        let mut counted = fresh.clone();
+        counted.retain(|group| !group.name.ends_with("/s0"));
+        for group in &mut counted {
+            group.tasks.sockets += 10;
+            group.tasks.file_descriptors += 20;
+            group.tasks.open_files = Some(30);
+            group.tasks.max_threads = 40;
+        }
+        let mut expected = counted.clone();
+        expected.extend(
+            fresh
+                .into_iter()
+                .filter(|group| group.name.ends_with("/s0")),
+        );
+        for group in &mut counted {
+            group.tasks.threads += 1;
+            group.tasks.processes += 1;
+            group.cpu = None;
+        }
+        let earlier = EarlierGroups {
+            descriptors: counted.into(),
+            ..EarlierGroups::default()
+        };
+        assert_eq!(read(&earlier), expected);
     }
 }
 
@@ -301,7 +353,11 @@ fn every_figure_of_a_group_with_a_folder_for_each_controller_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let reader = v1(folder.path());
     assert!(!reader.has_psi());
-    let groups = reader.read_all(&query(GroupDetail::Everything), &[], SystemTime::UNIX_EPOCH);
+    let groups = reader.read_all(
+        &query(GroupDetail::Everything),
+        &EarlierGroups::default(),
+        SystemTime::UNIX_EPOCH,
+    );
     let group = groups
         .iter()
         .find(|group| group.name.ends_with("/c0"))
@@ -382,7 +438,11 @@ fn files_that_are_gone_empty_or_nonsense_cost_their_own_figures() {
             "eth0: 1 2 3\neth1: 99999999999999999999999\n:::\n",
         )],
     );
-    let groups = reader.read_all(&query(GroupDetail::Everything), &[], SystemTime::UNIX_EPOCH);
+    let groups = reader.read_all(
+        &query(GroupDetail::Everything),
+        &EarlierGroups::default(),
+        SystemTime::UNIX_EPOCH,
+    );
     let group = groups
         .iter()
         .find(|group| group.name.ends_with("/c0"))
@@ -410,7 +470,11 @@ fn a_pass_ends_at_its_depth_and_sees_only_what_is_asked_for() {
     let reader = v2(folder.path());
     let deep = format!("cgroup/kubepods/{}", "x/".repeat(40));
     fs::create_dir_all(folder.path().join(deep)).unwrap();
-    let groups = reader.read_all(&query(GroupDetail::Summary), &[], SystemTime::UNIX_EPOCH);
+    let groups = reader.read_all(
+        &query(GroupDetail::Summary),
+        &EarlierGroups::default(),
+        SystemTime::UNIX_EPOCH,
+    );
     let depth = groups
         .iter()
         .map(|group| group.name.matches('/').count())
@@ -422,6 +486,10 @@ fn a_pass_ends_at_its_depth_and_sees_only_what_is_asked_for() {
         prefixes: vec!["/".to_owned()],
         ..query(GroupDetail::Summary)
     };
-    let groups = reader.read_all(&everything, &[], SystemTime::UNIX_EPOCH);
+    let groups = reader.read_all(
+        &everything,
+        &EarlierGroups::default(),
+        SystemTime::UNIX_EPOCH,
+    );
     assert!(groups.iter().any(|group| group.name == "/system.slice"));
 }

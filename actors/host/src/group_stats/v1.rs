@@ -6,6 +6,7 @@ use logic_resources::group_stats::{
     DeviceIo, GroupCpu, GroupDetail, GroupIo, GroupMemory, GroupStats, GroupTasks, IoOperation,
 };
 
+use super::GroupTarget;
 use super::files::{FileReader, Folder, field};
 use crate::units;
 
@@ -35,6 +36,10 @@ const IO_FILES: [[&str; 2]; 4] = [
 pub(super) fn io_files(top: &Folder) -> Vec<[&'static str; 2]> {
     let mut files = IO_FILES.to_vec();
     files.retain(|[bytes, _]| top.modified(bytes).is_some());
+    // The last ones count the group without those below it: they have nothing that the ones before lack.
+    if files.len() > 1 {
+        files.retain(|[bytes, _]| bytes.ends_with("_recursive"));
+    }
     files
 }
 
@@ -49,13 +54,13 @@ pub(super) struct Folders<'a> {
     pub(super) tasks: Option<Folder>,
 }
 
-/// Reads the group; its CPU time and memory are taken from what is known.
+/// Reads the group, but for what the target has already.
 pub(super) fn read(
     files: &mut FileReader,
     folders: &Folders<'_>,
-    detail: GroupDetail,
-    known: Option<&GroupStats>,
+    target: GroupTarget<'_>,
 ) -> GroupStats {
+    let (detail, known) = (target.detail, target.usage);
     let (mut cpu, mut memory) = match known {
         Some(known) => (known.cpu.clone(), known.memory.clone()),
         None => (
@@ -90,7 +95,7 @@ pub(super) fn read(
             ..GroupIo::default()
         }),
         tasks: match &folders.tasks {
-            Some(group) => tasks(files, group),
+            Some(group) => tasks(files, group, target.descriptors),
             None => GroupTasks::default(),
         },
         ..GroupStats::default()
@@ -193,13 +198,19 @@ pub(super) fn device_number(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-fn tasks(files: &mut FileReader, group: &Folder) -> GroupTasks {
+/// Threads, and how many there may be; the limit is not read again.
+pub(super) fn tasks(
+    files: &mut FileReader,
+    group: &Folder,
+    earlier: Option<&GroupStats>,
+) -> GroupTasks {
+    let limit = |files: &mut FileReader| match files.count(group, "pids.max") {
+        u64::MAX => 0,
+        limit => limit,
+    };
     GroupTasks {
         threads: files.count(group, "pids.current"),
-        max_threads: match files.count(group, "pids.max") {
-            u64::MAX => 0,
-            limit => limit,
-        },
+        max_threads: earlier.map_or_else(|| limit(files), |earlier| earlier.tasks.max_threads),
         ..GroupTasks::default()
     }
 }

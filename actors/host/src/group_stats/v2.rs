@@ -7,7 +7,7 @@ use logic_resources::group_stats::{
 };
 
 use super::files::{FileReader, Folder, field, number};
-use super::v1::device_number;
+use super::v1::{device_number, tasks};
 use super::{GroupRole, GroupTarget, pressure};
 use crate::meminfo::MemInfo;
 
@@ -19,10 +19,9 @@ pub(super) fn read(
     proc: &Path,
     group: &Folder,
     target: GroupTarget<'_>,
-    known: Option<&GroupStats>,
 ) -> GroupStats {
     let detail = target.detail;
-    let (mut cpu, mut memory) = match known {
+    let (mut cpu, mut memory) = match target.usage {
         Some(known) => (known.cpu.clone(), known.memory.clone()),
         None => (
             cpu(files, group),
@@ -42,7 +41,7 @@ pub(super) fn read(
         memory,
         io: (detail > GroupDetail::CpuAndMemory).then(|| io(files, group, detail)),
         tasks: match detail {
-            GroupDetail::Everything => tasks(files, group),
+            GroupDetail::Everything => tasks(files, group, target.descriptors),
             GroupDetail::CpuAndMemory | GroupDetail::Summary => GroupTasks::default(),
         },
         ..GroupStats::default()
@@ -167,15 +166,4 @@ fn device(line: &str) -> Option<DeviceIo> {
         }
     }
     (!device.bytes.is_empty() || !device.operations.is_empty()).then_some(device)
-}
-
-fn tasks(files: &mut FileReader, group: &Folder) -> GroupTasks {
-    GroupTasks {
-        threads: files.count(group, "pids.current"),
-        max_threads: match files.count(group, "pids.max") {
-            u64::MAX => 0,
-            limit => limit,
-        },
-        ..GroupTasks::default()
-    }
 }

@@ -262,3 +262,27 @@ fn requests_of_all_kinds_within_a_second_read_each_figure_once() {
         assert!(summary.pods[0].io.is_some(), "what is not known is read");
     });
 }
+
+#[test]
+fn descriptors_and_limits_of_tasks_are_as_old_as_cadvisors_and_usage_is_new() {
+    run_paused(|| async {
+        let machine = Machine::start().await;
+        let summaries = machine.provider(StatsSource::Groups);
+        let limit = |text: String| fs::write(machine.group("kubepods").join("pids.max"), text);
+        let labels = r#"{container="",id="/kubepods",image="",name="",namespace="",pod=""} "#;
+        let value = |text: &str, name: &str| {
+            let series = format!("{name}{labels}");
+            let line = text.lines().find_map(|line| line.strip_prefix(&series));
+            line.unwrap().split_whitespace().next().unwrap().to_owned()
+        };
+        for (nth, seconds, expected) in [(1, 0, "1"), (2, 15, "1"), (3, 6, "3"), (4, 19, "3")] {
+            pass(Duration::from_secs(seconds)).await;
+            machine.write("kubepods", nth);
+            limit(format!("{nth}\n")).unwrap();
+            let text = summaries.cadvisor_metrics().await;
+            assert_eq!(value(&text, "container_threads_max"), expected);
+            let used = value(&text, "container_memory_usage_bytes");
+            assert_eq!(used, nth.to_string());
+        }
+    });
+}

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use host::group_stats::GroupQuery;
+use host::group_stats::{EarlierGroups, GroupQuery};
 use logic_api::types::{ContainerState, PodUid, RuntimePod};
 use logic_resources::group_stats::{GroupDetail, GroupIndex, GroupStats};
 use logic_resources::summary::SummaryScope;
@@ -14,9 +14,17 @@ use logic_resources::summary::pods::RuntimeMeasurements;
 
 use super::{CACHE_PERIOD, StatsSource, SummaryError, SummaryProvider};
 
+/// How long it is not counted again what the processes of a group have open. cAdvisor counts it every 10 to 20 s
+/// (`housekeepingInterval` with its jitter), whoever asks.
+const DESCRIPTORS_PERIOD: Duration = Duration::from_secs(20);
+
 /// The last reading of groups, which requests of all kinds share.
 #[derive(Debug, Default)]
-pub(super) struct GroupCache(RefCell<Option<Rc<GroupReading>>>);
+pub(super) struct GroupCache {
+    last: RefCell<Option<Rc<GroupReading>>>,
+    /// When descriptors were counted last, and the groups.
+    descriptors: RefCell<Option<(Instant, Arc<[GroupStats]>)>>,
+}
 
 #[derive(Debug)]
 struct GroupReading {
@@ -29,7 +37,7 @@ struct GroupReading {
 impl GroupCache {
     /// What was read within the time that a summary is kept.
     fn last(&self, now: Instant) -> Option<Rc<GroupReading>> {
-        let last = self.0.borrow();
+        let last = self.last.borrow();
         let is_fresh =
             |last: &&Rc<GroupReading>| now.saturating_duration_since(last.at) < CACHE_PERIOD;
         last.as_ref().filter(is_fresh).cloned()
@@ -37,7 +45,17 @@ impl GroupCache {
 
     /// Has the next request read anew.
     pub(super) fn expire(&self) {
-        self.0.take();
+        self.last.take();
+    }
+
+    /// The groups with their descriptors, as long as those are not counted again.
+    fn descriptors(&self, now: Instant) -> Option<Arc<[GroupStats]>> {
+        let last = self.descriptors.borrow();
+        let is_fresh =
+            |(at, _): &&(Instant, _)| now.saturating_duration_since(*at) < DESCRIPTORS_PERIOD;
+        last.as_ref()
+            .filter(is_fresh)
+            .map(|(_, groups)| groups.clone())
     }
 }
 
@@ -69,19 +87,32 @@ impl SummaryProvider {
         if let Some(last) = last.as_ref().filter(|last| last.query.includes(&query)) {
             return Ok(last.groups.clone());
         }
-        let known = last.as_ref().map(|last| last.groups.clone());
+        let shows_descriptors = detail == GroupDetail::Everything;
+        let counted = self.0.groups.descriptors(now).filter(|_| shows_descriptors);
+        let counts = shows_descriptors && counted.is_none();
+        let earlier = EarlierGroups {
+            usage: last
+                .as_ref()
+                .map(|last| last.groups.clone())
+                .unwrap_or_default(),
+            descriptors: counted.unwrap_or_default(),
+        };
         let (wall, asked) = (kernel::wall(), query.clone());
         let read = self
             .0
             .machine_io
-            .run(move || reader.read_all(&asked, &known.unwrap_or_default(), wall));
+            .run(move || reader.read_all(&asked, &earlier, wall));
         let groups: Arc<[GroupStats]> = read.await.map_err(SummaryError::Machine)?.into();
+        if counts {
+            let counted = (now, groups.clone());
+            self.0.groups.descriptors.replace(Some(counted));
+        }
         let reading = GroupReading {
             at: last.map_or(now, |last| last.at),
             query,
             groups: groups.clone(),
         };
-        self.0.groups.0.replace(Some(Rc::new(reading)));
+        self.0.groups.last.replace(Some(Rc::new(reading)));
         Ok(groups)
     }
 
