@@ -36,9 +36,10 @@ const IO_FILES: [[&str; 2]; 4] = [
 pub(super) fn io_files(top: &Folder) -> Vec<[&'static str; 2]> {
     let mut files = IO_FILES.to_vec();
     files.retain(|[bytes, _]| top.modified(bytes).is_some());
-    // The last ones count the group without those below it: they have nothing that the ones before lack.
-    if files.len() > 1 {
-        files.retain(|[bytes, _]| bytes.ends_with("_recursive"));
+    let [.., with_those_below, own] = IO_FILES;
+    // What a group has done itself is in what it has done with those below it.
+    if files.contains(&with_those_below) {
+        files.retain(|pair| *pair != own);
     }
     files
 }
