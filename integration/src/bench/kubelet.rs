@@ -44,7 +44,12 @@ impl KubeletProcess {
     pub(super) async fn prepare_on(program: &Path, rig: &Containerd) -> Result<Self> {
         rig.create_cgroup(CgroupDriver::Cgroupfs).await?;
         let prepared = Self::new(program)?;
-        prepared.configure(&rig.socket(), &json!({ "cgroupRoot": rig.cgroup() }))?;
+        let settings = json!({
+            "cgroupRoot": rig.cgroup(),
+            // Off where no file system of the root is told; cAdvisor needs it on to find one here.
+            "localStorageCapacityIsolation": true,
+        });
+        prepared.configure(&rig.socket(), &settings)?;
         Ok(prepared)
     }
 
