@@ -1,6 +1,6 @@
 //! Metrics that are made when they are scraped, written in the text format 0.0.4.
 
-use std::fmt::{Arguments, Write};
+use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 /// The type of a metric family.
@@ -41,6 +41,18 @@ impl LabelSet {
     }
 }
 
+/// When samples were taken, written once and shared by many; by default the time of the scrape, which is not written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SampleTime(String);
+
+impl SampleTime {
+    pub fn new(at: SystemTime) -> Self {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH);
+        let milliseconds = since.unwrap_or(Duration::ZERO).as_millis();
+        SampleTime(format!(" {milliseconds}"))
+    }
+}
+
 #[derive(Debug, Default)]
 struct MetricFamily {
     name: String,
@@ -72,16 +84,17 @@ impl Exposition {
 
     /// Adds a sample with the time at which it was taken; none is the time of the scrape.
     pub fn sample_at(&mut self, labels: &[(&str, &str)], value: f64, at: Option<SystemTime>) {
-        self.sample_of(&LabelSet::default(), labels, value, at);
+        let at = at.map(SampleTime::new).unwrap_or_default();
+        self.sample_of(&LabelSet::default(), labels, value, &at);
     }
 
-    /// Adds a sample with labels that many samples share, and with some of its own.
+    /// Adds a sample with labels and a time that many samples share, and with some labels of its own.
     pub fn sample_of(
         &mut self,
         shared: &LabelSet,
         labels: &[(&str, &str)],
         value: f64,
-        at: Option<SystemTime>,
+        at: &SampleTime,
     ) {
         let MetricFamily { name, head } = &mut self.family;
         self.text.push_str(&std::mem::take(head));
@@ -90,13 +103,7 @@ impl Exposition {
         write_labels(&mut self.text, !shared.0.is_empty(), labels);
         self.text.push(' ');
         write_value(&mut self.text, value);
-        if let Some(at) = at {
-            let since = at.duration_since(SystemTime::UNIX_EPOCH);
-            let milliseconds = since.unwrap_or(Duration::ZERO).as_millis();
-            // Smaller numbers are written faster.
-            let milliseconds = u64::try_from(milliseconds).unwrap_or(u64::MAX);
-            write_number(&mut self.text, format_args!(" {milliseconds}"));
-        }
+        self.text.push_str(&at.0);
         self.text.push('\n');
     }
 
@@ -130,15 +137,14 @@ fn write_labels(text: &mut String, open: bool, labels: &[(&str, &str)]) {
 }
 
 fn write_value(text: &mut String, value: f64) {
-    if value.is_infinite() {
+    if value == 0.0 {
+        // The most frequent one.
+        text.push('0');
+    } else if value.is_infinite() {
         text.push_str(if value > 0.0 { "+Inf" } else { "-Inf" });
     } else {
-        write_number(text, format_args!("{value}"));
+        write!(text, "{value}").expect("a string takes all");
     }
-}
-
-fn write_number(text: &mut String, number: Arguments<'_>) {
-    text.write_fmt(number).expect("a string takes all");
 }
 
 #[cfg(test)]
@@ -180,13 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_are_shared_come_before_a_samples_own() {
+    fn labels_that_are_shared_come_before_a_samples_own_and_the_time_after_its_value() {
         let mut exposition = Exposition::default();
         exposition.foreign_family(MetricKind::Gauge, "container_things", "Things.");
         let shared = LabelSet::new(&[("id", "/\""), ("pod", "")]);
-        exposition.sample_of(&shared, &[], 1.0, None);
-        exposition.sample_of(&shared, &[("device", "d")], 2.0, None);
-        let expected = "# HELP container_things Things.\n# TYPE container_things gauge\ncontainer_things{id=\"/\\\"\",pod=\"\"} 1\ncontainer_things{id=\"/\\\"\",pod=\"\",device=\"d\"} 2\n";
+        let at = SampleTime::new(SystemTime::UNIX_EPOCH + Duration::from_millis(1234));
+        exposition.sample_of(&shared, &[], 1.0, &SampleTime::default());
+        exposition.sample_of(&shared, &[("device", "d")], 2.0, &at);
+        let expected = "# HELP container_things Things.\n# TYPE container_things gauge\ncontainer_things{id=\"/\\\"\",pod=\"\"} 1\ncontainer_things{id=\"/\\\"\",pod=\"\",device=\"d\"} 2 1234\n";
         assert_eq!(exposition.into_text(), expected);
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clients::runtime::{MetricDescriptor, MetricSample, RuntimeError};
-use metrics::exposition::{Exposition, MetricKind};
+use metrics::exposition::{Exposition, MetricKind, SampleTime};
 
 use super::super::{StatsSource, SummaryProvider};
 use super::write_error;
@@ -30,7 +30,9 @@ impl SummaryProvider {
                 write_error(&mut text, 1.0);
             }
         }
-        self.0.description.write(&mut text, kernel::wall());
+        self.0
+            .description
+            .write(&mut text, &SampleTime::new(kernel::wall()));
         Some(text.into_text())
     }
 

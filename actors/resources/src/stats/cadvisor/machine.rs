@@ -2,11 +2,10 @@
 //! far as the kubelet includes them, without memory modules.
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use host::meminfo::MemInfo;
 use host::{cpus, identity};
-use metrics::exposition::{Exposition, LabelSet, MetricKind};
+use metrics::exposition::{Exposition, LabelSet, MetricKind, SampleTime};
 
 /// Facts of the machine that stay the same while it runs.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -48,7 +47,7 @@ impl MachineDescription {
     }
 
     /// Writes the machine's families, sampled at a time.
-    pub(super) fn write(&self, text: &mut Exposition, at: SystemTime) {
+    pub(super) fn write(&self, text: &mut Exposition, at: &SampleTime) {
         let ids = LabelSet::new(&[
             ("boot_id", &self.boot_id),
             ("machine_id", &self.machine_id),
@@ -56,7 +55,7 @@ impl MachineDescription {
         ]);
         let one = |text: &mut Exposition, name: &str, help: &str, value: f64| {
             text.foreign_family(MetricKind::Gauge, name, help);
-            text.sample_of(&ids, &[], value, Some(at));
+            text.sample_of(&ids, &[], value, at);
         };
         let count = |number: usize| number as f64;
         one(text, "machine_cpu_books", "Number of CPU books.", 0.0);
@@ -100,7 +99,7 @@ impl MachineDescription {
         let help = "NVM capacity value labeled by NVM mode (memory mode or app direct mode).";
         text.foreign_family(MetricKind::Gauge, "machine_nvm_capacity", help);
         for mode in ["app_direct_mode", "memory_mode"] {
-            text.sample_of(&ids, &[("mode", mode)], 0.0, Some(at));
+            text.sample_of(&ids, &[("mode", mode)], 0.0, at);
         }
         let help = "1 if there was an error while getting machine metrics, 0 otherwise.";
         text.foreign_family(MetricKind::Gauge, "machine_scrape_error", help);

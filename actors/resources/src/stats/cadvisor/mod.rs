@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
 use logic_api::types::{PodUid, RuntimePod};
 use logic_resources::group_stats::{GroupDetail, GroupIndex, GroupStats};
-use metrics::exposition::{Exposition, LabelSet, MetricKind};
+use metrics::exposition::{Exposition, LabelSet, MetricKind, SampleTime};
 use tokio::time::timeout;
 
 use self::families::{Family, GroupRow};
@@ -256,26 +256,33 @@ fn text(reading: &Reading) -> String {
         Pressure::Unknown => &[],
     };
     for family in samples.iter().chain(pressure).copied().flatten() {
-        write(&mut text, family, &rows, |group| {
-            group.at.map(SystemTime::from)
-        });
+        write(&mut text, family, &rows, |row| &row.at);
     }
+    let of_scrape = SampleTime::default();
     for family in families::spec::SPEC {
-        write(&mut text, family, &rows, |_| None);
+        write(&mut text, family, &rows, |_| &of_scrape);
     }
     let help = "Last time a container was seen by the exporter";
     text.foreign_family(MetricKind::Gauge, "container_last_seen", help);
     let seen = reading.at.duration_since(SystemTime::UNIX_EPOCH);
     let seen = seen.unwrap_or_default().as_secs() as f64;
-    for (labels, _) in &rows {
-        text.sample_of(labels, &[], seen, Some(reading.at));
+    let at = SampleTime::new(reading.at);
+    for row in &rows {
+        text.sample_of(&row.labels, &[], seen, &at);
     }
     write_error(&mut text, 0.0);
-    reading.machine.write(&mut text, reading.at);
+    reading.machine.write(&mut text, &at);
     text.into_text()
 }
 
-fn rows(reading: &Reading) -> Vec<(LabelSet, GroupRow<'_>)> {
+/// A group with what all its samples share.
+struct SampleRow<'a> {
+    labels: LabelSet,
+    at: SampleTime,
+    group: GroupRow<'a>,
+}
+
+fn rows(reading: &Reading) -> Vec<SampleRow<'_>> {
     let (ids, owners) = (reading.owners.ids(), reading.owners.by_id());
     let index = GroupIndex::new(&reading.groups, &ids);
     let mut by_name: BTreeMap<&str, &GroupOwner<'_>> = BTreeMap::new();
@@ -306,12 +313,16 @@ fn rows(reading: &Reading) -> Vec<(LabelSet, GroupRow<'_>)> {
             MACHINE => &reading.file_systems,
             _ => &[],
         };
-        let row = GroupRow {
-            group,
-            devices: &reading.devices,
-            file_systems,
-        };
-        (labels, row)
+        let taken = group.at.map(SystemTime::from);
+        SampleRow {
+            labels,
+            at: taken.map(SampleTime::new).unwrap_or_default(),
+            group: GroupRow {
+                group,
+                devices: &reading.devices,
+                file_systems,
+            },
+        }
     };
     reading.groups.iter().map(row).collect()
 }
@@ -331,17 +342,16 @@ fn labels(group: &GroupStats, owner: &GroupOwner<'_>) -> LabelSet {
     ])
 }
 
-fn write(
+fn write<'a>(
     text: &mut Exposition,
     family: &Family,
-    rows: &[(LabelSet, GroupRow<'_>)],
-    at: impl Fn(&GroupStats) -> Option<SystemTime>,
+    rows: &'a [SampleRow<'_>],
+    at: impl Fn(&'a SampleRow<'_>) -> &'a SampleTime,
 ) {
     text.foreign_family(family.kind, family.name, family.help);
-    for (labels, row) in rows {
-        let at = at(row.group);
-        (family.samples)(*row, &mut |own, value| {
-            text.sample_of(labels, own, value, at);
+    for row in rows {
+        (family.samples)(row.group, &mut |own, value| {
+            text.sample_of(&row.labels, own, value, at(row));
         });
     }
 }

@@ -240,7 +240,7 @@ fn a_machine_that_tells_nothing_is_an_error_of_its_own() {
     assert!(has(&text, "machine_scrape_error 1") && has(&text, "container_scrape_error 0"));
     let here = MachineDescription::read(Path::new("/"));
     let mut known = Exposition::default();
-    here.write(&mut known, SystemTime::UNIX_EPOCH);
+    here.write(&mut known, &SampleTime::new(SystemTime::UNIX_EPOCH));
     let known = known.into_text();
     for name in [
         "cpu_cores",
