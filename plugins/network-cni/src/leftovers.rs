@@ -30,7 +30,7 @@ pub(crate) fn end(mark: &str) -> io::Result<usize> {
         ended += found.len();
         for process in &found {
             // It may have ended by itself meanwhile.
-            drop(pidfd_send_signal(process, Signal::KILL));
+            let _ended = pidfd_send_signal(process, Signal::KILL);
         }
         found.iter().try_for_each(wait)?;
     }

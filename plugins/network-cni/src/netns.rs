@@ -45,7 +45,7 @@ pub(crate) fn open(path: &str) -> Result<File, NetnsError> {
     };
     let file = File::open(path).map_err(cannot)?;
     let system = fstatfs(&file).map_err(|error| cannot(error.into()))?;
-    if i64::from(system.f_type) != NSFS_MAGIC {
+    if system.f_type != NSFS_MAGIC {
         return Err(NetnsError::NotOne(path.to_owned()));
     }
     let (it, own) = (file.metadata(), fs::metadata(OWN));

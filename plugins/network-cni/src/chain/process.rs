@@ -150,7 +150,7 @@ async fn kill(child: &mut Child, program: &Path) {
     // None when the first process has been waited for: its number may be another's by now.
     let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     if let Some(group) = group {
-        drop(kill_process_group(group, Signal::KILL));
+        let _ended = kill_process_group(group, Signal::KILL);
     }
     if timeout(KILL_TIMEOUT, child.wait()).await.is_err() {
         tracing::error!("{} was killed and does not end", program.display());

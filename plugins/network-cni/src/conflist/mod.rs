@@ -144,9 +144,9 @@ fn inlined(fields: &Map<String, Value>) -> Result<Vec<PluginConf>, ConfError> {
     }
     let each = plugins.iter().enumerate().map(|(index, plugin)| {
         let at = format!("plugins[{index}]");
-        match plugin {
-            Value::Object(fields) => PluginConf::new(fields.clone(), &format!("{at}.type")),
-            _ => Err(wrong(at, "expected an object")),
+        match plugin.as_object() {
+            Some(fields) => PluginConf::new(fields.clone(), &format!("{at}.type")),
+            None => Err(wrong(at, "expected an object")),
         }
     });
     each.collect()
