@@ -60,6 +60,8 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
         .cache_dir
         .clone()
         .unwrap_or_else(|| setup.dir.clone());
+    let cache = std::path::absolute(&cache)
+        .map_err(|error| sdk::Refusal::new(format!("cacheDir {}: {error}", cache.display())))?;
     let mark = cache.to_string_lossy().into_owned();
     let pool = BlockingPool::new(setup.health.clone(), FILE_THREADS);
     end_leftovers(&pool, mark.clone()).await;
