@@ -32,9 +32,7 @@ use logic_volumes::MountedVolumes;
 use serde_json::Value;
 use state::checkpoints::PodRecord;
 
-use super::corpus::{
-    CNI_RESULT, CONFIG, CONFLIST, DROP_IN, FLAGS, MANIFESTS, PLUGINS, SeedCorpus,
-};
+use super::corpus::{CNI_RESULT, CONFIG, CONFLIST, DROP_IN, FLAGS, MANIFESTS, PLUGINS, SeedCorpus};
 
 const RECORDS: Schema = Schema {
     kind: 1,
