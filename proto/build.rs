@@ -4,6 +4,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let contracts = [
         "plugin/v1/base.proto",
         "storage/v1/storage.proto",
+        "network/v1/network.proto",
         "cri/v1/api.proto",
         "containerd/events.proto",
         "containerd/tasks.proto",

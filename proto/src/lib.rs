@@ -1,4 +1,4 @@
-//! The wire contracts: [`plugin`] and [`storage`] are ours; [`cri`], [`containerd`], [`csi`], [`registration`],
+//! The wire contracts: [`plugin`], [`storage`] and [`network`] are ours; [`cri`], [`containerd`], [`csi`], [`registration`],
 //! [`pod_resources`] and [`pod_resources_v1alpha1`] are kept by others.
 //!
 //! Generated from the `.proto` files of this crate; they are the documentation.
@@ -21,6 +21,11 @@ pub mod plugin {
 /// `oxlet.storage.v1`: what a storage plugin serves beside that.
 pub mod storage {
     tonic::include_proto!("oxlet.storage.v1");
+}
+
+/// `oxlet.network.v1`: what a network plugin serves beside that.
+pub mod network {
+    tonic::include_proto!("oxlet.network.v1");
 }
 
 /// `runtime.v1`: the Container Runtime Interface.
