@@ -54,10 +54,10 @@ impl Monitor {
 
     /// Returns the state of every container.
     pub async fn status(&self) -> Result<PodStatus, MonitorError> {
-        match self.ask(Request::Status).await? {
-            Reply::Pod(status) => Ok(status),
-            other => Err(unexpected(other)),
+        if let Reply::Pod(status) = self.ask(Request::Status).await? {
+            return Ok(status);
         }
+        Err(MonitorError::Unexpected)
     }
 
     /// Makes a container. After `Gone` or `Broken` look it up before it is made again: the id tells.
@@ -124,10 +124,10 @@ impl Monitor {
     /// Returns the process ids in a container, as the host counts them.
     pub async fn processes(&self, container: &str) -> Result<Vec<i32>, MonitorError> {
         let container = container.to_owned();
-        match self.ask(Request::Processes { container }).await? {
-            Reply::Processes(pids) => Ok(pids),
-            other => Err(unexpected(other)),
+        if let Reply::Processes(pids) = self.ask(Request::Processes { container }).await? {
+            return Ok(pids);
         }
+        Err(MonitorError::Unexpected)
     }
 
     /// Runs a process in a container, with its streams.
@@ -149,10 +149,10 @@ impl Monitor {
     /// Subscribes to what happens: the present state, and every fact after it, without a gap.
     pub async fn events(&self) -> Result<(PodStatus, Events), MonitorError> {
         let mut connection = self.call(Request::Events).await?;
-        match connection.reply().await? {
-            Reply::Pod(status) => Ok((status, Events { connection })),
-            other => Err(unexpected(other)),
+        if let Reply::Pod(status) = connection.reply().await? {
+            return Ok((status, Events { connection }));
         }
+        Err(MonitorError::Unexpected)
     }
 
     /// Ends a monitor that has no container left.
@@ -161,25 +161,25 @@ impl Monitor {
     }
 
     async fn container(&self, request: Request) -> Result<ContainerStatus, MonitorError> {
-        match self.ask(request).await? {
-            Reply::Container(status) => Ok(*status),
-            other => Err(unexpected(other)),
+        if let Reply::Container(status) = self.ask(request).await? {
+            return Ok(*status);
         }
+        Err(MonitorError::Unexpected)
     }
 
     async fn done(&self, request: Request) -> Result<(), MonitorError> {
-        match self.ask(request).await? {
-            Reply::Done => Ok(()),
-            other => Err(unexpected(other)),
+        if let Reply::Done = self.ask(request).await? {
+            return Ok(());
         }
+        Err(MonitorError::Unexpected)
     }
 
     async fn stream(&self, request: Request) -> Result<Session, MonitorError> {
         let mut connection = self.call(request).await?;
-        match connection.reply().await? {
-            Reply::Streaming => Ok(Session::new(connection)),
-            other => Err(unexpected(other)),
+        if let Reply::Streaming = connection.reply().await? {
+            return Ok(Session::new(connection));
         }
+        Err(MonitorError::Unexpected)
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, MonitorError> {
@@ -211,10 +211,10 @@ pub struct Events {
 impl Events {
     /// Waits for the next fact; cancel-safe. `Broken` means that the monitor died or dropped this subscriber.
     pub async fn next(&mut self) -> Result<Event, MonitorError> {
-        match self.connection.reply().await? {
-            Reply::Event(event) => Ok(event),
-            other => Err(unexpected(other)),
+        if let Reply::Event(event) = self.connection.reply().await? {
+            return Ok(event);
         }
+        Err(MonitorError::Unexpected)
     }
 }
 
@@ -251,22 +251,14 @@ impl Connection {
     }
 
     async fn reply(&mut self) -> Result<Reply, MonitorError> {
-        match self.frame().await?.read()? {
-            Reply::Refused(refusal) => Err(MonitorError::Refused(refusal)),
-            reply => Ok(reply),
-        }
+        accepted(self.frame().await?.read()?)
     }
 }
 
-fn unexpected(reply: Reply) -> MonitorError {
-    match reply {
-        Reply::Refused(refusal) => MonitorError::Refused(refusal),
-        Reply::Done
-        | Reply::Container(_)
-        | Reply::Pod(_)
-        | Reply::Streaming
-        | Reply::ExecEnded(_)
-        | Reply::Event(_)
-        | Reply::Processes(_) => MonitorError::Unexpected,
+/// Makes a refusal the error that it is.
+fn accepted(reply: Reply) -> Result<Reply, MonitorError> {
+    if let Reply::Refused(refusal) = reply {
+        return Err(MonitorError::Refused(refusal));
     }
+    Ok(reply)
 }

@@ -3,7 +3,7 @@
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::{Connection, MonitorError, unexpected};
+use super::{Connection, MonitorError, accepted};
 use crate::protocol::{ContainerStatus, ExecEnd, Frame, FrameError, Reply, Size, StreamControl};
 
 /// The most bytes of one frame of input.
@@ -64,11 +64,7 @@ impl Session {
             Frame::Stdout(bytes) => Ok(Output::Stdout(bytes)),
             Frame::Stderr(bytes) => Ok(Output::Stderr(bytes)),
             Frame::Input(_) => Err(MonitorError::Frame(FrameError::NoMessage)),
-            message @ Frame::Message(_) => match message.read()? {
-                Reply::ExecEnded(end) => Ok(Output::ExecEnded(end)),
-                Reply::Container(status) => Ok(Output::ContainerEnded(status)),
-                other => Err(unexpected(other)),
-            },
+            message @ Frame::Message(_) => ended(accepted(message.read()?)?),
         }
     }
 
@@ -120,6 +116,16 @@ impl SessionWriter {
         let written = self.write.write_all(&bytes).await;
         written.map_err(|error| MonitorError::Broken(self.socket.clone(), error))
     }
+}
+
+fn ended(reply: Reply) -> Result<Output, MonitorError> {
+    if let Reply::ExecEnded(end) = reply {
+        return Ok(Output::ExecEnded(end));
+    }
+    if let Reply::Container(status) = reply {
+        return Ok(Output::ContainerEnded(status));
+    }
+    Err(MonitorError::Unexpected)
 }
 
 /// Reads a stream to its end and keeps at most `limit` bytes of each output.
