@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 pub use launch::{Launch, LaunchError};
-pub use session::{ExecOutput, Output, Session, SessionWriter};
+pub use session::{ExecOutput, Output, Session, SessionReader, SessionWriter};
 
 use crate::protocol::{
     Attach, Call, ContainerStatus, Create, Event, Exec, Frame, FrameError, PodStatus, Refusal,

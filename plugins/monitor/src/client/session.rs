@@ -12,9 +12,16 @@ const INPUT_BYTES: usize = 32 << 10;
 /// Both halves of a stream.
 #[derive(Debug)]
 pub struct Session {
+    reader: SessionReader,
+    writer: SessionWriter,
+}
+
+/// The half of a stream that comes out of the container.
+#[derive(Debug)]
+pub struct SessionReader {
     read: OwnedReadHalf,
     buffer: Vec<u8>,
-    writer: SessionWriter,
+    socket: std::path::PathBuf,
 }
 
 /// The half of a stream that goes into the container.
@@ -49,8 +56,11 @@ impl Session {
     pub(super) fn new(connection: Connection) -> Session {
         let (read, write) = connection.stream.into_split();
         Session {
-            read,
-            buffer: connection.read,
+            reader: SessionReader {
+                read,
+                buffer: connection.read,
+                socket: connection.socket.clone(),
+            },
             writer: SessionWriter {
                 write,
                 socket: connection.socket,
@@ -60,17 +70,29 @@ impl Session {
 
     /// Waits for what comes next; cancel-safe. A client that attached and reads too slowly is refused (`Full`).
     pub async fn next(&mut self) -> Result<Output, MonitorError> {
+        self.reader.next().await
+    }
+
+    /// The half that goes into the container.
+    pub fn writer(&mut self) -> &mut SessionWriter {
+        &mut self.writer
+    }
+
+    /// Returns the halves, so that neither direction waits for the other.
+    pub fn split(self) -> (SessionReader, SessionWriter) {
+        (self.reader, self.writer)
+    }
+}
+
+impl SessionReader {
+    /// Waits for what comes next; cancel-safe. A client that attached and reads too slowly is refused (`Full`).
+    pub async fn next(&mut self) -> Result<Output, MonitorError> {
         match self.frame().await? {
             Frame::Stdout(bytes) => Ok(Output::Stdout(bytes)),
             Frame::Stderr(bytes) => Ok(Output::Stderr(bytes)),
             Frame::Input(_) => Err(MonitorError::Frame(FrameError::NoMessage)),
             message @ Frame::Message(_) => ended(accepted(message.read()?)?),
         }
-    }
-
-    /// The half that goes into the container.
-    pub fn writer(&mut self) -> &mut SessionWriter {
-        &mut self.writer
     }
 
     async fn frame(&mut self) -> Result<Frame, MonitorError> {
@@ -84,7 +106,7 @@ impl Session {
                 Ok(_) => continue,
                 Err(error) => error,
             };
-            return Err(MonitorError::Broken(self.writer.socket.clone(), end));
+            return Err(MonitorError::Broken(self.socket.clone(), end));
         }
     }
 }

@@ -1,0 +1,7 @@
+//! The plugin as a process, over real gRPC, with real containers.
+
+#![allow(clippy::unwrap_used, reason = "all of a test binary is test")]
+
+mod contract;
+mod kills;
+mod rig;
