@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of a test binary is test")]
 
 mod contract;
+mod isolation;
 mod kills;
+mod refusals;
 mod rig;
