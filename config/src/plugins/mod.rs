@@ -1,7 +1,8 @@
 //! The plugin file: which plugins there are, how each is reached, which is the active runtime. It is
 //! ours, not upstream's; without one, the kubelet's own `containerRuntimeEndpoint` decides. The storage
-//! plugins are there whether the file names them or not.
+//! plugins are there whether the file names them or not, a network plugin only if it does.
 
+mod network;
 mod shipped;
 mod storage;
 
@@ -24,7 +25,7 @@ const RESTARTS: u32 = 5;
 const RESTART_WINDOW: GoDuration = GoDuration::from_secs(60);
 
 /// The declared plugins, checked: names unique, `runtime` a runtime among them, each storage plugin
-/// there.
+/// there, one network at most.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PluginFile {
     /// The name of the active runtime.
@@ -57,6 +58,7 @@ pub struct PluginConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PluginKind {
     Runtime,
+    Network,
     Storage,
 }
 
@@ -170,6 +172,7 @@ pub(crate) fn parse(text: &str, folders: PluginFolders<'_>) -> Result<PluginFile
         }
     }
     check_runtime(&raw.runtime, &plugins)?;
+    network::check(&plugins)?;
     Ok(PluginFile {
         runtime: raw.runtime,
         plugins: storage::with_defaults(plugins, folders.program),
@@ -205,9 +208,10 @@ fn check(
     }
     let kind = match raw.kind.as_str() {
         "runtime" => PluginKind::Runtime,
+        "network" => PluginKind::Network,
         "storage" => PluginKind::Storage,
         other => {
-            let why = format!("{other:?} is unknown; expected \"runtime\" or \"storage\"");
+            let why = format!("{other:?} is unknown; expected \"runtime\", \"network\" or \"storage\"");
             return refuse("kind", why);
         }
     };

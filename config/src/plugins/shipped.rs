@@ -7,7 +7,8 @@ use super::PluginStart;
 const PROGRAM: &str = "oxlet-plugins";
 
 /// The commands of the plugin file that mean a shipped plugin; a path means any other program.
-pub(super) const NAMES: [&str; 4] = [
+pub(super) const NAMES: [&str; 5] = [
+    "network-cni",
     "runtime-containerd",
     "runtime-crio",
     "storage-csi",

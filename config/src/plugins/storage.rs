@@ -10,14 +10,14 @@ const NAMES: [&str; 2] = ["storage-local", "storage-csi"];
 /// Volumes are assigned to plugins by these names, so they are reserved for storage plugins.
 pub(super) fn check_name(kind: PluginKind, name: &str) -> Result<(), String> {
     match (kind, NAMES.contains(&name)) {
-        (PluginKind::Storage, true) | (PluginKind::Runtime, false) => Ok(()),
+        (PluginKind::Storage, true) | (PluginKind::Runtime | PluginKind::Network, false) => Ok(()),
         (PluginKind::Storage, false) => {
             let names = NAMES.join(" or ");
             Err(format!(
                 "{name:?} is no storage plugin that this version knows; expected {names}"
             ))
         }
-        (PluginKind::Runtime, true) => Err(format!(
+        (PluginKind::Runtime | PluginKind::Network, true) => Err(format!(
             "{name:?} is the name of a storage plugin; expected another one, or kind \"storage\""
         )),
     }

@@ -191,6 +191,37 @@ fn mistakes_about_storage_plugins_are_named() {
 }
 
 #[test]
+fn there_is_one_network_plugin_at_most() {
+    let runtime = "runtime: a\nplugins:\n- {name: a, kind: runtime, command: a}\n";
+    let file = read(&format!(
+        "{runtime}- {{name: network, kind: network, command: network-cni, configuration: {{confDir: /n}}}}\n"
+    ))
+    .unwrap();
+    let network = &file.plugins[1];
+    assert_eq!(network.kind, PluginKind::Network);
+    assert_eq!(network.start, managed("/opt/oxlet/oxlet-plugins", &["network-cni"]));
+    let none = read(runtime).unwrap();
+    assert!(none.plugins.iter().all(|plugin| plugin.kind != PluginKind::Network));
+    for (more, message) in [
+        (
+            "- {name: b, kind: network, command: b}\n- {name: c, kind: network, command: c}\n",
+            "field plugins: expected at most one of kind \"network\", found b, c",
+        ),
+        (
+            "- {name: runtime, kind: network, command: b}\n",
+            "field plugins: a network plugin cannot be named \"runtime\"",
+        ),
+        (
+            "- {name: storage-csi, kind: network, command: b}\n",
+            "field plugins[1].name: \"storage-csi\" is the name of a storage plugin",
+        ),
+    ] {
+        let error = error_chain(&read(&format!("{runtime}{more}")).unwrap_err());
+        assert!(error.contains(message), "{more}: {error}");
+    }
+}
+
+#[test]
 fn another_kind_of_document_is_refused() {
     for text in [
         "{}",

@@ -3,6 +3,7 @@
 //! A suite is a list of laws. Each is checked by itself over real gRPC, against a clock that runs,
 //! and leaves nothing behind.
 
+pub mod network;
 pub mod runtime;
 pub mod storage;
 

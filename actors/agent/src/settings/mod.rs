@@ -56,6 +56,8 @@ pub struct AgentSettings {
     pub runtime_within: Duration,
     /// The declared storage plugins by name, under which each is hosted.
     pub storage: BTreeMap<String, Declaration>,
+    /// The declared network plugin by name, under which it is hosted; empty without one.
+    pub network: BTreeMap<String, Declaration>,
     pub pulls: PullSettings,
     pub sources: BTreeSet<PodSource>,
     pub containers: ContainerManagerConfig,
@@ -110,6 +112,7 @@ impl AgentSettings {
             runtime: config.plugins.runtime.clone(),
             runtime_within: kubelet.runtime_request_timeout.into(),
             storage: plugins::storage(&config),
+            network: plugins::network(&config),
             pulls: pulls(&config),
             sources,
             eviction: eviction::policy(&config),

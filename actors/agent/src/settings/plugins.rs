@@ -45,6 +45,23 @@ pub(super) fn storage(config: &NodeConfig) -> BTreeMap<String, Declaration> {
         .collect()
 }
 
+/// The network plugin by its name, if one is declared. Runtimes call it at its socket; the agent keeps it alive.
+///
+/// A CNI plugin may hang in the kernel, and this process with it; whatever it has begun its successor takes up.
+pub(super) fn network(config: &NodeConfig) -> BTreeMap<String, Declaration> {
+    of(config, PluginKind::Network)
+        .map(|plugin| {
+            let name = &plugin.name;
+            let hosted = Declaration {
+                drain_within: Duration::from_secs(10),
+                abandon_within: Some(Duration::from_secs(1)),
+                ..declaration(plugin, name, ServiceKind::Network, config)
+            };
+            (name.clone(), hosted)
+        })
+        .collect()
+}
+
 fn of(config: &NodeConfig, kind: PluginKind) -> impl Iterator<Item = &config::PluginConfig> {
     let plugins = config.plugins.plugins.iter();
     plugins.filter(move |plugin| plugin.kind == kind)
@@ -137,6 +154,26 @@ mod tests {
         let runtimes = runtimes(&config);
         assert_eq!(runtimes.keys().collect::<Vec<_>>(), ["containerd"]);
         assert_eq!(runtimes["containerd"].abandon_within, None);
+    }
+
+    #[test]
+    fn a_network_plugin_is_there_only_where_it_is_declared() {
+        assert!(network(&load("")).is_empty());
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plugins.yaml");
+        let text = "apiVersion: oxlet.dev/v1alpha1\nkind: PluginConfiguration\nruntime: fake\nplugins:\n\
+            - {name: fake, kind: runtime, command: runtime-fake}\n\
+            - {name: network, kind: network, command: network-cni, configuration: {confDir: /etc/net}}\n";
+        fs::write(&file, text).unwrap();
+        let declared = network(&load(&format!("--plugins={}", file.display())));
+        let hosted = &declared["network"];
+        let start = LaunchMethod::Managed {
+            command: "/opt/oxlet/oxlet-plugins".into(),
+            args: vec!["network-cni".to_owned()],
+        };
+        assert_eq!((hosted.kind, &hosted.start), (ServiceKind::Network, &start));
+        assert_eq!(hosted.configuration, json!({ "confDir": "/etc/net" }));
+        assert_eq!(hosted.check(), Ok(()));
     }
 
     #[test]

@@ -135,6 +135,10 @@ pub(super) fn spawn(
         local: host(StoragePlugin::Local.name(), declared(StoragePlugin::Local)),
         csi: host(StoragePlugin::Csi.name(), declared(StoragePlugin::Csi)),
     };
+    for (name, declaration) in &settings.network {
+        // Runtimes are its callers; its line shows in the host alone.
+        drop(host(name, declaration.clone()));
+    }
     let choices = settings.runtimes.clone();
     let plugins = Plugins {
         group,

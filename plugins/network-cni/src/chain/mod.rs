@@ -1,0 +1,250 @@
+//! The verbs of CNI, each over the chain of a network: what libcni does (`libcni/api.go`, 1.3), with bounds.
+
+mod error;
+mod process;
+mod stdin;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use blocking_pool::BlockingPool;
+use rustix::fs::{Access, access};
+use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+use self::error::{Cause, CniError};
+pub(crate) use self::error::ChainError;
+use self::process::{Invocation, Output};
+use crate::attachments::{Attachment, AttachmentId};
+use crate::conflist::{Network, PluginConf};
+use crate::result::CniResult;
+
+/// Marks the processes of a plugin with its folder: a successor finds those that outlived it, and `oxlet-cni` refuses
+/// to call the plugin from within.
+pub(crate) const MARK: &str = "OXLET_NETWORK_DIR";
+
+/// Processes at once: enough for a node that starts with all its pods, few enough for a small board.
+const PROCESSES_MAX: usize = 64;
+/// Looking for a program touches the disk.
+const FIND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Runs chains. Clones share the bound of processes.
+#[derive(Clone, Debug)]
+pub(crate) struct Chains {
+    bin_dirs: Arc<[PathBuf]>,
+    mark: Arc<str>,
+    pool: BlockingPool,
+    processes: Arc<Semaphore>,
+}
+
+/// A verb of CNI about one attachment, or about a network.
+#[derive(Clone, Copy, Debug)]
+struct Verb<'a> {
+    name: &'static str,
+    network: &'a Network,
+    attachment: Option<&'a Attachment>,
+    /// What is put into the configuration of each plugin beside its name and version.
+    more: &'a Map<String, Value>,
+    end: Instant,
+}
+
+impl Chains {
+    pub(crate) fn new(bin_dirs: Vec<PathBuf>, mark: String, pool: BlockingPool) -> Self {
+        Self {
+            bin_dirs: bin_dirs.into(),
+            mark: mark.into(),
+            pool,
+            processes: Arc::new(Semaphore::new(PROCESSES_MAX)),
+        }
+    }
+
+    /// Makes an attachment: every plugin in order, each given the result of the one before.
+    pub(crate) async fn add(&self, of: &Attachment, end: Instant) -> Result<CniResult, ChainError> {
+        let verb = Verb::about("ADD", of, end);
+        let mut result = None;
+        for plugin in &of.network.plugins {
+            let output = self.call(verb, plugin, result.as_ref()).await?;
+            let parsed = CniResult::parse(&output.stdout, of.network.version);
+            result = Some(parsed.map_err(|error| verb.failed(plugin, Cause::Result(error)))?);
+        }
+        Ok(result.unwrap_or_default())
+    }
+
+    /// Takes an attachment away: every plugin in reverse order, each given the result of ADD where it is known.
+    pub(crate) async fn del(&self, of: &Attachment, end: Instant) -> Result<(), ChainError> {
+        let verb = Verb::about("DEL", of, end);
+        let result = of.result.as_ref();
+        let result = result.filter(|_| of.network.version.has_check());
+        for plugin in of.network.plugins.iter().rev() {
+            self.call(verb, plugin, result).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks an attachment that is there.
+    pub(crate) async fn check(&self, of: &Attachment, end: Instant) -> Result<(), ChainError> {
+        if of.network.disable_check || !of.network.version.has_check() {
+            return Ok(());
+        }
+        let verb = Verb::about("CHECK", of, end);
+        for plugin in &of.network.plugins {
+            self.call(verb, plugin, of.result.as_ref()).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells whether a network takes an ADD now: its programs are there and, since 1.1.0, say so.
+    pub(crate) async fn status(&self, network: &Network, end: Instant) -> Result<(), ChainError> {
+        let none = Map::new();
+        let verb = Verb {
+            name: "STATUS",
+            network,
+            attachment: None,
+            more: &none,
+            end,
+        };
+        for plugin in &network.plugins {
+            self.find(verb, plugin).await?;
+        }
+        if network.version.has_gc_and_status() {
+            for plugin in &network.plugins {
+                self.call(verb, plugin, None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has every plugin drop what belongs to none of the valid attachments. All are asked, whoever fails.
+    pub(crate) async fn gc(
+        &self,
+        network: &Network,
+        valid: &[AttachmentId],
+        end: Instant,
+    ) -> Vec<ChainError> {
+        if network.disable_gc || !network.version.has_gc_and_status() {
+            return Vec::new();
+        }
+        let more = stdin::valid_attachments(valid);
+        let verb = Verb {
+            name: "GC",
+            network,
+            attachment: None,
+            more: &more,
+            end,
+        };
+        let mut failed = Vec::new();
+        for plugin in &network.plugins {
+            failed.extend(self.call(verb, plugin, None).await.err());
+        }
+        failed
+    }
+
+    async fn call(
+        &self,
+        verb: Verb<'_>,
+        plugin: &PluginConf,
+        result: Option<&CniResult>,
+    ) -> Result<Output, ChainError> {
+        let program = self.find(verb, plugin).await?;
+        let place = timeout_at(verb.end, self.processes.acquire()).await;
+        let place = place.map_err(|_| verb.failed(plugin, Cause::Busy))?;
+        let invocation = Invocation {
+            program,
+            environment: self.environment(verb),
+            input: stdin::configuration(verb, plugin, result),
+        };
+        let output = process::run(invocation, verb.end).await;
+        drop(place);
+        let output = output.map_err(|error| verb.failed(plugin, Cause::Process(error)))?;
+        match output.status.success() {
+            true => Ok(output),
+            false => Err(verb.failed(plugin, Cause::Said(words(&output)))),
+        }
+    }
+
+    /// Finds a plugin's program as libcni does: the first folder that has it.
+    async fn find(&self, verb: Verb<'_>, plugin: &PluginConf) -> Result<PathBuf, ChainError> {
+        let (dirs, name) = (self.bin_dirs.clone(), plugin.plugin_type.clone());
+        let what = format!("looking for plugin {name}");
+        let within = FIND_TIMEOUT.min(verb.end.saturating_duration_since(Instant::now()));
+        let found = self.pool.run(&what, within, move || {
+            let mut paths = dirs.iter().map(|dir| dir.join(&name));
+            Ok(paths.find(|path| path.is_file() && access(path, Access::EXEC_OK).is_ok()))
+        });
+        match found.await {
+            Ok(Some(path)) => Ok(path),
+            Ok(None) => Err(verb.failed(
+                plugin,
+                Cause::Missing {
+                    plugin: plugin.plugin_type.clone(),
+                    path: self.path(" "),
+                },
+            )),
+            Err(status) => Err(verb.failed(plugin, Cause::Files(status))),
+        }
+    }
+
+    fn path(&self, separator: &str) -> String {
+        let dirs: Vec<_> = self.bin_dirs.iter().map(|dir| dir.to_string_lossy()).collect();
+        dirs.join(separator)
+    }
+
+    fn environment(&self, verb: Verb<'_>) -> Vec<(&'static str, String)> {
+        let mut environment = vec![
+            ("PATH", std::env::var("PATH").unwrap_or_default()),
+            (MARK, self.mark.to_string()),
+            ("CNI_COMMAND", verb.name.to_owned()),
+            ("CNI_PATH", self.path(":")),
+        ];
+        if let Some(of) = verb.attachment {
+            environment.extend([
+                ("CNI_CONTAINERID", of.id.sandbox.clone()),
+                ("CNI_NETNS", of.netns.clone()),
+                ("CNI_IFNAME", of.id.interface.clone()),
+                ("CNI_ARGS", of.arguments()),
+            ]);
+        }
+        environment
+    }
+}
+
+impl<'a> Verb<'a> {
+    fn about(name: &'static str, of: &'a Attachment, end: Instant) -> Self {
+        Self {
+            name,
+            network: &of.network,
+            attachment: Some(of),
+            more: &of.capabilities,
+            end,
+        }
+    }
+
+    fn failed(&self, plugin: &PluginConf, cause: Cause) -> ChainError {
+        ChainError {
+            network: self.network.name.clone(),
+            plugin: plugin.plugin_type.clone(),
+            verb: self.name,
+            cause,
+        }
+    }
+}
+
+/// A plugin's error: its JSON, or what else it said, as libcni takes it.
+fn words(output: &Output) -> CniError {
+    if let Ok(error) = serde_json::from_slice::<CniError>(&output.stdout)
+        && !error.msg.is_empty()
+    {
+        return error;
+    }
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let msg = match (output.stderr.as_str(), stdout.trim()) {
+        ("", "") => format!("no error message, {}", output.status),
+        ("", said) | (said, _) => format!("{}: {said}", output.status),
+    };
+    CniError {
+        msg,
+        ..CniError::default()
+    }
+}
