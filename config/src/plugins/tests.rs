@@ -199,9 +199,16 @@ fn there_is_one_network_plugin_at_most() {
     .unwrap();
     let network = &file.plugins[1];
     assert_eq!(network.kind, PluginKind::Network);
-    assert_eq!(network.start, managed("/opt/oxlet/oxlet-plugins", &["network-cni"]));
+    assert_eq!(
+        network.start,
+        managed("/opt/oxlet/oxlet-plugins", &["network-cni"])
+    );
     let none = read(runtime).unwrap();
-    assert!(none.plugins.iter().all(|plugin| plugin.kind != PluginKind::Network));
+    assert!(
+        none.plugins
+            .iter()
+            .all(|plugin| plugin.kind != PluginKind::Network)
+    );
     for (more, message) in [
         (
             "- {name: b, kind: network, command: b}\n- {name: c, kind: network, command: c}\n",
@@ -307,7 +314,14 @@ fn the_shipped_plugin_file_is_sound() {
         (file.runtime.as_str(), names),
         (
             "containerd",
-            vec!["containerd", "crio", "fake", "storage-local", "storage-csi"]
+            vec![
+                "containerd",
+                "crio",
+                "native",
+                "fake",
+                "storage-local",
+                "storage-csi"
+            ]
         )
     );
 }

@@ -61,7 +61,10 @@ const FEATURES_TIMEOUT: Duration = Duration::from_secs(5);
 pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     let settings: NativeSettings = setup.parse()?;
     let programs = Programs::find(&settings)?;
-    let root = settings.root.clone().unwrap_or_else(|| setup.dir.clone());
+    let root = settings
+        .root
+        .clone()
+        .unwrap_or_else(|| setup.dir.join("native"));
     let layout = Layout::make(&root)?;
     let images = images::Store::open(&layout.images(), images::Limits::default())?;
     for damage in images.damage() {

@@ -25,7 +25,7 @@ use crate::spec::CgroupDriver;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct NativeSettings {
-    /// Where everything is kept; the plugin's own folder without a word.
+    /// Where everything is kept; `native` in the plugin's own folder without a word.
     pub(crate) root: Option<PathBuf>,
     /// OCI runtimes by the names that RuntimeClasses give them.
     pub(crate) handlers: BTreeMap<String, PathBuf>,
@@ -45,7 +45,7 @@ pub(crate) struct NativeSettings {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct NetworkSettings {
-    /// The Unix socket of a plugin of `oxlet.network.v1`. Without it there are pods on the node's network only.
+    /// The Unix socket of a plugin of `oxlet.network.v1`; the agent fills in that of its own one. Without it there are pods on the node's network only.
     pub(crate) socket: Option<PathBuf>,
 }
 

@@ -84,7 +84,7 @@ impl Rig {
 
     /// The plugin's folder.
     pub(crate) fn root(&self) -> PathBuf {
-        self.home.path().join("d")
+        self.home.path().join("d/native")
     }
 
     /// Kills the plugin as nothing but SIGKILL does, and starts its successor.
