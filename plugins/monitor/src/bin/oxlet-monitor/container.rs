@@ -141,10 +141,8 @@ impl Container {
 
     fn logged(&mut self, written: io::Result<()>) -> Option<String> {
         match written {
-            Ok(()) => {
-                self.problems.remove(&Part::Log);
-                None
-            }
+            // What was lost stays lost: the trouble is over once the log is reopened.
+            Ok(()) => None,
             Err(error) => self.trouble(
                 Part::Log,
                 &format!("log cannot be written, output is lost: {error}"),

@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use monitor::SOCKET_NAME;
+use rustix::event::{Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::{getpid, set_child_subreaper, setsid, umask};
 
@@ -14,6 +15,9 @@ use crate::call::remove_quietly;
 use crate::cgroup;
 use crate::pod::Pod;
 use crate::record::make_folder;
+
+/// How often the lock is tried, 20 ms apart.
+const LOCK_TURNS: u32 = 100;
 
 /// What a monitor is told on its command line.
 #[derive(Debug)]
@@ -56,8 +60,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     make_folder(&folder).map_err(|error| told("cannot make the folder", error))?;
     let lock = File::create(folder.join("monitor.lock"))
         .map_err(|error| told("cannot make the lock", error))?;
-    flock(&lock, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|error| told("another monitor has the lock", error.into()))?;
+    take(&lock).map_err(|error| told("another monitor has the lock", error))?;
     let children = watch_children().map_err(|error| told("cannot watch the children", error))?;
     let listener = listen(&folder).map_err(|error| told("cannot listen in the folder", error))?;
     let mut pod = Pod::recover(folder.clone(), listener, children)?;
@@ -67,6 +70,23 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     remove_quietly(&folder.join(SOCKET_NAME));
     drop(lock);
     Ok(())
+}
+
+/// Takes the lock. A monitor that was killed this moment lets go of it when the kernel comes to it.
+fn take(lock: &File) -> io::Result<()> {
+    let turn = Timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000_000,
+    };
+    for _ in 0..LOCK_TURNS {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let _ = poll(&mut [], Some(&turn));
+            }
+            taken => return Ok(taken?),
+        }
+    }
+    Err(io::ErrorKind::WouldBlock.into())
 }
 
 /// Closes inherited descriptors, leaves the session, and becomes the parent of orphans.

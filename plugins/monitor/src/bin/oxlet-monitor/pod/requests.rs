@@ -13,6 +13,7 @@ use super::calls::Purpose;
 use super::lifecycle::system;
 use crate::call::remove_quietly;
 use crate::client::{Attached, Role};
+use crate::container::Part;
 use crate::stdio::resize;
 
 /// What stands first in every version of a call.
@@ -243,6 +244,9 @@ impl Pod {
             Some(log) => log.reopen(),
             None => container.open_log(),
         };
+        if reopened.is_ok() {
+            container.well(Part::Log);
+        }
         let reply = reopened.map_or_else(|error| Reply::Refused(system(&error)), |()| Reply::Done);
         self.answer(client, &reply);
     }
