@@ -211,7 +211,8 @@ fn check(
         "network" => PluginKind::Network,
         "storage" => PluginKind::Storage,
         other => {
-            let why = format!("{other:?} is unknown; expected \"runtime\", \"network\" or \"storage\"");
+            let why =
+                format!("{other:?} is unknown; expected \"runtime\", \"network\" or \"storage\"");
             return refuse("kind", why);
         }
     };

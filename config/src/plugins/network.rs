@@ -17,7 +17,8 @@ pub(super) fn check(plugins: &[PluginConfig]) -> Result<(), PluginError> {
         return Err(PluginError::field("plugins", why));
     }
     if names == [TAKEN] {
-        let why = format!("a network plugin cannot be named {TAKEN:?}, which is the active runtime's");
+        let why =
+            format!("a network plugin cannot be named {TAKEN:?}, which is the active runtime's");
         return Err(PluginError::field("plugins", why));
     }
     Ok(())

@@ -69,7 +69,9 @@ fn wait(process: &OwnedFd) -> io::Result<()> {
     let timeout = Timespec::try_from(END_TIMEOUT).expect("five seconds fit");
     let mut ended = [PollFd::new(process, PollFlags::IN)];
     match poll(&mut ended, Some(&timeout))? {
-        0 => Err(io::Error::other("a CNI plugin of an earlier process was killed and does not end")),
+        0 => Err(io::Error::other(
+            "a CNI plugin of an earlier process was killed and does not end",
+        )),
         _ => Ok(()),
     }
 }
@@ -88,7 +90,11 @@ mod tests {
             .env(MARK, &mark)
             .spawn()
             .unwrap();
-        let mut other = Command::new("sleep").arg("600").env(MARK, "/other").spawn().unwrap();
+        let mut other = Command::new("sleep")
+            .arg("600")
+            .env(MARK, "/other")
+            .spawn()
+            .unwrap();
         assert!(end(&mark).unwrap() >= 1);
         assert!(!marked.wait().unwrap().success());
         assert_eq!(end(&mark).unwrap(), 0);

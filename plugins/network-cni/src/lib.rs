@@ -56,7 +56,10 @@ pub fn info(version: &'static str) -> sdk::Info {
 pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     let settings: Settings = setup.parse()?;
     settings.check().map_err(sdk::Refusal::new)?;
-    let cache = settings.cache_dir.clone().unwrap_or_else(|| setup.dir.clone());
+    let cache = settings
+        .cache_dir
+        .clone()
+        .unwrap_or_else(|| setup.dir.clone());
     let mark = cache.to_string_lossy().into_owned();
     let pool = BlockingPool::new(setup.health.clone(), FILE_THREADS);
     end_leftovers(&pool, mark.clone()).await;
@@ -73,9 +76,16 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
         gates: blocking_pool::KeyedLock::new(),
     };
     let engine = engine.shared();
-    drop(tokio::spawn(conflist::follow(settings.conf_dir, pool, folder)));
+    drop(tokio::spawn(conflist::follow(
+        settings.conf_dir,
+        pool,
+        folder,
+    )));
     engine.show_readiness(&setup.health).await;
-    drop(tokio::spawn(readiness::follow(engine.clone(), setup.health)));
+    drop(tokio::spawn(readiness::follow(
+        engine.clone(),
+        setup.health,
+    )));
     let server = NetworkServer::new(Service::new(engine))
         .max_decoding_message_size(sdk::MESSAGE_LIMIT)
         .max_encoding_message_size(sdk::MESSAGE_LIMIT);
@@ -83,9 +93,11 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
 }
 
 async fn end_leftovers(pool: &BlockingPool, mark: String) {
-    let ended = pool.run("ending CNI plugins of an earlier process", LEFTOVERS_TIMEOUT, move || {
-        leftovers::end(&mark).map_err(|error| tonic::Status::internal(error.to_string()))
-    });
+    let ended = pool.run(
+        "ending CNI plugins of an earlier process",
+        LEFTOVERS_TIMEOUT,
+        move || leftovers::end(&mark).map_err(|error| tonic::Status::internal(error.to_string())),
+    );
     match ended.await {
         Ok(0) => {}
         Ok(count) => tracing::warn!("{count} CNI plugins of an earlier process were ended"),

@@ -104,7 +104,9 @@ fn set_up(socket: &OwnedFd) -> io::Result<()> {
     let (_, length) = recv(socket, &mut answer[..], RecvFlags::empty())?;
     let answer = &answer[..length.min(answer.len())];
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok());
-    let code = answer.get(HEADER..HEADER + 4).and_then(|bytes| bytes.try_into().ok());
+    let code = answer
+        .get(HEADER..HEADER + 4)
+        .and_then(|bytes| bytes.try_into().ok());
     match (kind.map(u16::from_ne_bytes), code.map(i32::from_ne_bytes)) {
         (Some(NLMSG_ERROR), Some(0)) => Ok(()),
         (Some(NLMSG_ERROR), Some(code)) => Err(io::Error::from_raw_os_error(code.saturating_neg())),

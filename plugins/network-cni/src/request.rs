@@ -73,7 +73,10 @@ pub(crate) fn identity(of: Option<wire::Attachment>) -> Result<AttachmentId, Sta
 pub(crate) fn wanted(parts: Parts) -> Result<Wanted, Status> {
     let id = identity(parts.attachment)?;
     if !parts.netns.is_empty() && !parts.netns.starts_with('/') {
-        return Err(invalid(format!("netns {:?}: expected an absolute path", parts.netns)));
+        return Err(invalid(format!(
+            "netns {:?}: expected an absolute path",
+            parts.netns
+        )));
     }
     let mut arguments = pod_arguments(parts.pod.unwrap_or_default(), &id);
     for (key, value) in parts.cni_args {
@@ -83,7 +86,9 @@ pub(crate) fn wanted(parts: Parts) -> Result<Wanted, Status> {
     for (key, value) in &arguments {
         let bad = |text: &str| text.contains([';', '\0']) || text.len() > ARGUMENT_MAX;
         if key.is_empty() || key.contains('=') || bad(key) || bad(value) {
-            return Err(invalid(format!("CNI argument {key:?}: it or its value cannot be in CNI_ARGS")));
+            return Err(invalid(format!(
+                "CNI argument {key:?}: it or its value cannot be in CNI_ARGS"
+            )));
         }
     }
     Ok(Wanted {
@@ -124,18 +129,35 @@ fn capabilities(of: wire::Capabilities) -> Result<Map<String, Value>, Status> {
     let mappings = of.port_mappings.iter().map(mapping);
     let mappings = mappings.collect::<Result<Vec<_>, _>>()?;
     put("portMappings", !mappings.is_empty(), mappings.into());
-    put("bandwidth", of.bandwidth.is_some(), bandwidth(of.bandwidth.unwrap_or_default()));
+    put(
+        "bandwidth",
+        of.bandwidth.is_some(),
+        bandwidth(of.bandwidth.unwrap_or_default()),
+    );
     put("dns", of.dns.is_some(), dns(of.dns.unwrap_or_default()));
     put("ips", !of.ips.is_empty(), json!(of.ips));
     put("mac", !of.mac.is_empty(), of.mac.into());
-    put("infinibandGUID", !of.infiniband_guid.is_empty(), of.infiniband_guid.into());
-    put("cgroupPath", !of.cgroup_path.is_empty(), of.cgroup_path.into());
+    put(
+        "infinibandGUID",
+        !of.infiniband_guid.is_empty(),
+        of.infiniband_guid.into(),
+    );
+    put(
+        "cgroupPath",
+        !of.cgroup_path.is_empty(),
+        of.cgroup_path.into(),
+    );
     put("aliases", !of.aliases.is_empty(), json!(of.aliases));
     let annotations = json!(of.pod_annotations);
-    put("io.kubernetes.cri.pod-annotations", !of.pod_annotations.is_empty(), annotations);
+    put(
+        "io.kubernetes.cri.pod-annotations",
+        !of.pod_annotations.is_empty(),
+        annotations,
+    );
     if !of.ip_ranges_json.is_empty() {
-        let ranges = serde_json::from_slice(&of.ip_ranges_json)
-            .map_err(|error| invalid(format!("capabilities.ip_ranges_json is not JSON: {error}")))?;
+        let ranges = serde_json::from_slice(&of.ip_ranges_json).map_err(|error| {
+            invalid(format!("capabilities.ip_ranges_json is not JSON: {error}"))
+        })?;
         all.insert("ipRanges".to_owned(), ranges);
     }
     Ok(all)
@@ -150,7 +172,8 @@ fn mapping(of: &wire::PortMapping) -> Result<Value, Status> {
     };
     let protocol = of.protocol.to_ascii_lowercase();
     if !matches!(protocol.as_str(), "tcp" | "udp" | "sctp") {
-        let text = format!("capabilities.port_mappings: protocol {protocol:?}, expected tcp, udp or sctp");
+        let text =
+            format!("capabilities.port_mappings: protocol {protocol:?}, expected tcp, udp or sctp");
         return Err(invalid(text));
     }
     Ok(json!({

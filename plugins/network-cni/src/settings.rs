@@ -32,7 +32,10 @@ impl Settings {
     pub(crate) fn check(&self) -> Result<(), String> {
         let absolute = |field: &str, path: &Path| match path.is_absolute() {
             true => Ok(()),
-            false => Err(format!("{field} {}: expected an absolute path", path.display())),
+            false => Err(format!(
+                "{field} {}: expected an absolute path",
+                path.display()
+            )),
         };
         absolute("confDir", &self.conf_dir)?;
         if self.bin_dirs.is_empty() {
@@ -41,7 +44,10 @@ impl Settings {
         for dir in &self.bin_dirs {
             absolute("binDirs", dir)?;
             if dir.to_string_lossy().contains(':') {
-                return Err(format!("binDirs {}: ':' parts folders in CNI_PATH", dir.display()));
+                return Err(format!(
+                    "binDirs {}: ':' parts folders in CNI_PATH",
+                    dir.display()
+                ));
             }
         }
         match &self.cache_dir {

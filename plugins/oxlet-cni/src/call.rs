@@ -38,7 +38,10 @@ pub(crate) async fn carry_out(input: Input) -> Result<String, Failure> {
         let answer = match timeout_at(end, once(&input, end)).await {
             Ok(answer) => answer,
             Err(_) => {
-                let text = format!("the network plugin did not answer within {:?}", input.timeout);
+                let text = format!(
+                    "the network plugin did not answer within {:?}",
+                    input.timeout
+                );
                 return Err(Failure::new(answer::IO, text));
             }
         };
@@ -54,7 +57,8 @@ pub(crate) async fn carry_out(input: Input) -> Result<String, Failure> {
 /// Tells whether nobody answered: the connection failed, or the plugin is only being started.
 fn is_away(status: &Status) -> bool {
     status.source().is_some()
-        || (status.code() == Code::FailedPrecondition && status.message().ends_with("not configured yet"))
+        || (status.code() == Code::FailedPrecondition
+            && status.message().ends_with("not configured yet"))
 }
 
 fn away(input: &Input, status: &Status) -> Failure {
@@ -131,7 +135,8 @@ async fn add(
     };
     let answer = client.add(request).await?.into_inner();
     let json = answer.result.unwrap_or_default().json;
-    Ok(String::from_utf8(json).map_err(|_| Failure::new(answer::DECODE, "the network plugin's result is not text")))
+    Ok(String::from_utf8(json)
+        .map_err(|_| Failure::new(answer::DECODE, "the network plugin's result is not text")))
 }
 
 async fn status(
@@ -163,7 +168,9 @@ async fn default_network(
     };
     let networks = client.status(request).await?.into_inner().networks;
     let first = networks.into_iter().next();
-    Ok(first.map(|first| first.name).filter(|name| !name.is_empty()))
+    Ok(first
+        .map(|first| first.name)
+        .filter(|name| !name.is_empty()))
 }
 
 async fn gc(

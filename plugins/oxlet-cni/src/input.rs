@@ -111,11 +111,17 @@ impl Input {
         }
         let conf = read_conf(input)?;
         if !answer::is_version(&conf.cni_version) {
-            let text = format!("cniVersion {:?} is none of those that VERSION lists", conf.cni_version);
+            let text = format!(
+                "cniVersion {:?} is none of those that VERSION lists",
+                conf.cni_version
+            );
             return Err(Failure::new(answer::VERSION, text));
         }
         if !conf.socket.starts_with('/') {
-            let text = format!("socket {:?}, expected the path of the network plugin's socket", conf.socket);
+            let text = format!(
+                "socket {:?}, expected the path of the network plugin's socket",
+                conf.socket
+            );
             return Err(config(text));
         }
         if verb == Verb::Add && conf.prev_result.is_some() {
@@ -126,10 +132,14 @@ impl Input {
         let (pod, arguments) = pod(&environment("CNI_ARGS"))?;
         let valid = conf.valid.or(conf.attachments);
         if verb == Verb::Gc && valid.is_none() {
-            let text = "cni.dev/valid-attachments is missing: without it nothing is known to be valid";
+            let text =
+                "cni.dev/valid-attachments is missing: without it nothing is known to be valid";
             return Err(config(text.to_owned()));
         }
-        let seconds = conf.timeout_seconds.unwrap_or(TIMEOUT).clamp(1, TIMEOUT_MAX);
+        let seconds = conf
+            .timeout_seconds
+            .unwrap_or(TIMEOUT)
+            .clamp(1, TIMEOUT_MAX);
         Ok(Self {
             verb,
             socket: conf.socket,
@@ -214,7 +224,8 @@ fn capabilities(given: Map<String, Value>) -> Capabilities {
 mod tests {
     use super::*;
 
-    const CONF: &str = r#"{"cniVersion": "1.0.0", "name": "n", "type": "oxlet-cni", "socket": "/s"}"#;
+    const CONF: &str =
+        r#"{"cniVersion": "1.0.0", "name": "n", "type": "oxlet-cni", "socket": "/s"}"#;
 
     fn read(verb: &str, variables: &[(&str, &str)], conf: &str) -> Result<Input, Failure> {
         let environment = |name: &str| {
@@ -229,13 +240,19 @@ mod tests {
         ("CNI_CONTAINERID", "abc"),
         ("CNI_IFNAME", "eth0"),
         ("CNI_NETNS", "/run/netns/x"),
-        ("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_UID=u;IP=10.0.0.9"),
+        (
+            "CNI_ARGS",
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_UID=u;IP=10.0.0.9",
+        ),
     ];
 
     #[test]
     fn the_pod_and_the_rest_of_the_arguments_are_told_apart() {
         let input = read("ADD", &POD, CONF).unwrap();
-        assert_eq!((input.pod.namespace.as_str(), input.pod.name.as_str()), ("ns", "pod"));
+        assert_eq!(
+            (input.pod.namespace.as_str(), input.pod.name.as_str()),
+            ("ns", "pod")
+        );
         assert_eq!(input.pod.uid, "u");
         assert_eq!(input.arguments["IP"], "10.0.0.9");
         assert_eq!(input.timeout, Duration::from_secs(80));
@@ -247,7 +264,11 @@ mod tests {
         variables.push((WITHIN_PLUGIN, "/var/lib/x"));
         let refusal = read("ADD", &variables, CONF).unwrap_err();
         assert_eq!(refusal.code, answer::CONFIG);
-        assert!(refusal.message.starts_with("oxlet-cni is called by a network plugin"));
+        assert!(
+            refusal
+                .message
+                .starts_with("oxlet-cni is called by a network plugin")
+        );
     }
 
     #[test]
@@ -268,6 +289,13 @@ mod tests {
             let refusal = read(verb, variables, conf).unwrap_err();
             assert_eq!(refusal.code, code, "{verb} {conf}: {}", refusal.message);
         }
-        assert!(read("DEL", &POD[..2], &CONF.replace("\"name\"", "\"prevResult\": {}, \"name\"")).is_ok());
+        assert!(
+            read(
+                "DEL",
+                &POD[..2],
+                &CONF.replace("\"name\"", "\"prevResult\": {}, \"name\"")
+            )
+            .is_ok()
+        );
     }
 }

@@ -12,20 +12,58 @@ use super::NetworkCheck;
 use super::case::{INTERFACE, NetworkCase, add, addresses, attachment, delete, loopback_is_up};
 
 pub(super) const LAWS: &[(&str, NetworkCheck)] = &[
-    ("attachment is made with an address", |case| made(case).boxed()),
-    ("sandbox's loopback interface is up", |case| loopback(case).boxed()),
-    ("attachment that is there is told again, and not made again", |case| again(case).boxed()),
-    ("result is told in the version that is asked for", |case| versions(case).boxed()),
-    ("attachment that is taken away is gone, and may be taken away again", |case| taken(case).boxed()),
-    ("what was never there is taken away with success", |case| unknown(case).boxed()),
-    ("attachment is taken away although its namespace is gone", |case| homeless(case).boxed()),
-    ("attachment is taken away without a word about network, pod and namespace", |case| tacit(case).boxed()),
-    ("attachment is taken away with the configuration that was told of it", |case| kept(case).boxed()),
-    ("interfaces of one sandbox are attachments of their own", |case| interfaces(case).boxed()),
-    ("attachment that is there passes its check, one that is not does not", |case| checked(case).boxed()),
-    ("sandboxes at the same time get addresses of their own", |case| together(case).boxed()),
-    ("one attachment by many calls at once is made once", |case| at_once(case).boxed()),
-    ("attachment made and taken away at once ends as either", |case| mixed(case).boxed()),
+    ("attachment is made with an address", |case| {
+        made(case).boxed()
+    }),
+    ("sandbox's loopback interface is up", |case| {
+        loopback(case).boxed()
+    }),
+    (
+        "attachment that is there is told again, and not made again",
+        |case| again(case).boxed(),
+    ),
+    ("result is told in the version that is asked for", |case| {
+        versions(case).boxed()
+    }),
+    (
+        "attachment that is taken away is gone, and may be taken away again",
+        |case| taken(case).boxed(),
+    ),
+    ("what was never there is taken away with success", |case| {
+        unknown(case).boxed()
+    }),
+    (
+        "attachment is taken away although its namespace is gone",
+        |case| homeless(case).boxed(),
+    ),
+    (
+        "attachment is taken away without a word about network, pod and namespace",
+        |case| tacit(case).boxed(),
+    ),
+    (
+        "attachment is taken away with the configuration that was told of it",
+        |case| kept(case).boxed(),
+    ),
+    (
+        "interfaces of one sandbox are attachments of their own",
+        |case| interfaces(case).boxed(),
+    ),
+    (
+        "attachment that is there passes its check, one that is not does not",
+        |case| checked(case).boxed(),
+    ),
+    (
+        "sandboxes at the same time get addresses of their own",
+        |case| together(case).boxed(),
+    ),
+    (
+        "one attachment by many calls at once is made once",
+        |case| at_once(case).boxed(),
+    ),
+    (
+        "attachment made and taken away at once ends as either",
+        |case| mixed(case).boxed(),
+    ),
 ];
 
 const MANY: usize = 6;
@@ -34,14 +72,22 @@ async fn made(case: &mut NetworkCase) -> CheckResult {
     let sandbox = case.sandbox().await?;
     let answer = case.add(add(&sandbox, INTERFACE)).await?;
     addresses(&answer)?;
-    same("network", answer.network.as_str(), case.target.network.as_str())?;
-    holds(!answer.configuration_json.is_empty(), || "no configuration is told".to_owned())?;
+    same(
+        "network",
+        answer.network.as_str(),
+        case.target.network.as_str(),
+    )?;
+    holds(!answer.configuration_json.is_empty(), || {
+        "no configuration is told".to_owned()
+    })?;
     case.attached(&sandbox, INTERFACE, true)
 }
 
 async fn loopback(case: &mut NetworkCase) -> CheckResult {
     let sandbox = case.sandbox().await?;
-    holds(!loopback_is_up(&sandbox).await?, || "it is up before".to_owned())?;
+    holds(!loopback_is_up(&sandbox).await?, || {
+        "it is up before".to_owned()
+    })?;
     case.add(add(&sandbox, INTERFACE)).await?;
     holds(loopback_is_up(&sandbox).await?, || "it is down".to_owned())
 }
@@ -62,8 +108,13 @@ async fn versions(case: &mut NetworkCase) -> CheckResult {
         };
         let answer = case.add(request).await?;
         let json = String::from_utf8_lossy(&answer.result.unwrap_or_default().json).into_owned();
-        holds(json.contains(&format!("\"cniVersion\":\"{version}\"")), || json.clone())?;
-        holds(json.contains("\"version\":\"4\"") == has_version, || json.clone())?;
+        holds(
+            json.contains(&format!("\"cniVersion\":\"{version}\"")),
+            || json.clone(),
+        )?;
+        holds(json.contains("\"version\":\"4\"") == has_version, || {
+            json.clone()
+        })?;
     }
     Ok(())
 }
@@ -155,7 +206,9 @@ async fn together(case: &mut NetworkCase) -> CheckResult {
     let mut seen = BTreeSet::new();
     for answer in join_all(calls).await {
         for address in addresses(&answer?.into_inner())? {
-            holds(seen.insert(address.clone()), || format!("{address} is given twice"))?;
+            holds(seen.insert(address.clone()), || {
+                format!("{address} is given twice")
+            })?;
         }
     }
     Ok(())

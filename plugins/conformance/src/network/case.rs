@@ -59,12 +59,24 @@ impl NetworkCase {
         Ok(self.network.add(request).await?.into_inner())
     }
 
-    pub(super) async fn delete(&mut self, sandbox: &Sandbox, interface: &str) -> Result<(), Status> {
-        self.network.delete(delete(sandbox, interface)).await.map(drop)
+    pub(super) async fn delete(
+        &mut self,
+        sandbox: &Sandbox,
+        interface: &str,
+    ) -> Result<(), Status> {
+        self.network
+            .delete(delete(sandbox, interface))
+            .await
+            .map(drop)
     }
 
     /// Breaks the law unless the backend has the attachment, or has it not.
-    pub(super) fn attached(&self, sandbox: &Sandbox, interface: &str, expected: bool) -> CheckResult {
+    pub(super) fn attached(
+        &self,
+        sandbox: &Sandbox,
+        interface: &str,
+        expected: bool,
+    ) -> CheckResult {
         let attached = (self.target.attached)(sandbox, interface);
         holds(attached == expected, || {
             let what = if attached { "is there" } else { "is not there" };
@@ -90,7 +102,10 @@ async fn ip(arguments: &[&str]) -> io::Result<()> {
         true => Ok(()),
         false => {
             let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(io::Error::other(format!("ip {}: {words}", arguments.join(" "))))
+            Err(io::Error::other(format!(
+                "ip {}: {words}",
+                arguments.join(" ")
+            )))
         }
     }
 }
@@ -134,7 +149,9 @@ pub(super) fn delete(sandbox: &Sandbox, interface: &str) -> DeleteRequest {
 pub(super) fn addresses(answer: &AddResponse) -> Result<Vec<String>, CheckStop> {
     let ips = answer.result.iter().flat_map(|result| &result.ips);
     let addresses: Vec<_> = ips.map(|ip| ip.address.clone()).collect();
-    holds(!addresses.is_empty(), || "the result has no address".to_owned())?;
+    holds(!addresses.is_empty(), || {
+        "the result has no address".to_owned()
+    })?;
     Ok(addresses)
 }
 

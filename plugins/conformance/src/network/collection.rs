@@ -9,12 +9,27 @@ use super::case::{INTERFACE, NetworkCase, OWNER, add, attachment};
 use super::{NetworkCheck, Sandbox};
 
 pub(super) const LAWS: &[(&str, NetworkCheck)] = &[
-    ("attachment that is not valid is collected, a valid one is not", |case| stale(case).boxed()),
-    ("attachment of another owner is not collected", |case| foreign(case).boxed()),
-    ("attachment made after the mark is not collected", |case| young(case).boxed()),
-    ("attachment made just now is not collected without a mark", |case| unmarked(case).boxed()),
-    ("attachment of a network that is not named is not collected", |case| unnamed(case).boxed()),
-    ("mark that no plugin made is refused", |case| forged(case).boxed()),
+    (
+        "attachment that is not valid is collected, a valid one is not",
+        |case| stale(case).boxed(),
+    ),
+    ("attachment of another owner is not collected", |case| {
+        foreign(case).boxed()
+    }),
+    ("attachment made after the mark is not collected", |case| {
+        young(case).boxed()
+    }),
+    (
+        "attachment made just now is not collected without a mark",
+        |case| unmarked(case).boxed(),
+    ),
+    (
+        "attachment of a network that is not named is not collected",
+        |case| unnamed(case).boxed(),
+    ),
+    ("mark that no plugin made is refused", |case| {
+        forged(case).boxed()
+    }),
 ];
 
 async fn mark(case: &mut NetworkCase) -> Result<String, CheckStop> {

@@ -27,8 +27,11 @@ pub struct Target {
     /// The name of its default network, which gives each interface an address.
     pub network: String,
     /// Tells whether the backend has an attachment, whatever the plugin says of it.
-    pub attached: Arc<dyn Fn(&Sandbox, &str) -> bool + Send + Sync>,
+    pub attached: Arc<Attached>,
 }
+
+/// Tells whether a backend has the attachment of a sandbox's interface.
+pub type Attached = dyn Fn(&Sandbox, &str) -> bool + Send + Sync;
 
 /// A sandbox of one check.
 #[derive(Clone, Debug)]

@@ -8,8 +8,12 @@ use super::NetworkCheck;
 use super::case::NetworkCase;
 
 pub(super) const LAWS: &[(&str, NetworkCheck)] = &[
-    ("default network is told first, and ready", |case| default(case).boxed()),
-    ("network that is not known is told, and not ready", |case| unknown(case).boxed()),
+    ("default network is told first, and ready", |case| {
+        default(case).boxed()
+    }),
+    ("network that is not known is told, and not ready", |case| {
+        unknown(case).boxed()
+    }),
 ];
 
 async fn first(

@@ -9,9 +9,17 @@ use super::NetworkCheck;
 use super::case::{INTERFACE, NetworkCase, add};
 
 pub(super) const LAWS: &[(&str, NetworkCheck)] = &[
-    ("request that makes no sense is refused, and makes nothing", |case| senseless(case).boxed()),
-    ("network that is not there is refused by its name", |case| missing(case).boxed()),
-    ("identity that cannot be one is refused by every call", |case| identity(case).boxed()),
+    (
+        "request that makes no sense is refused, and makes nothing",
+        |case| senseless(case).boxed(),
+    ),
+    ("network that is not there is refused by its name", |case| {
+        missing(case).boxed()
+    }),
+    (
+        "identity that cannot be one is refused by every call",
+        |case| identity(case).boxed(),
+    ),
 ];
 
 async fn senseless(case: &mut NetworkCase) -> CheckResult {
@@ -34,10 +42,22 @@ async fn senseless(case: &mut NetworkCase) -> CheckResult {
         ("a namespace that is a folder", netns("/tmp")),
         ("the node's own namespace", netns("/proc/self/ns/net")),
         ("no owner", with(&|request| request.owner.clear())),
-        ("an argument with ';'", with(&|request| drop(request.cni_args.insert("A".to_owned(), "1;B=2".to_owned())))),
-        ("a version of the future", with(&|request| request.result_version = "9.9.9".to_owned())),
-        ("a port too large", with(&|request| request.capabilities = Some(port(70_000)))),
-        ("a port of zero", with(&|request| request.capabilities = Some(port(0)))),
+        (
+            "an argument with ';'",
+            with(&|request| drop(request.cni_args.insert("A".to_owned(), "1;B=2".to_owned()))),
+        ),
+        (
+            "a version of the future",
+            with(&|request| request.result_version = "9.9.9".to_owned()),
+        ),
+        (
+            "a port too large",
+            with(&|request| request.capabilities = Some(port(70_000))),
+        ),
+        (
+            "a port of zero",
+            with(&|request| request.capabilities = Some(port(0))),
+        ),
     ];
     for (words, request) in requests {
         let status = refused(words, case.network.add(request).await)?;

@@ -61,7 +61,9 @@ impl Store {
     /// Reads what there is below `dir`. What cannot be read is told and counts as possibly there.
     pub(crate) async fn load(dir: &Path, pool: BlockingPool) -> Self {
         let owned = dir.to_owned();
-        let read = pool.run("reading the attachments", LOAD_TIMEOUT, move || Ok(load(&owned)));
+        let read = pool.run("reading the attachments", LOAD_TIMEOUT, move || {
+            Ok(load(&owned))
+        });
         let state = read.await.unwrap_or_else(|status| {
             tracing::warn!("{}", status.message());
             State {
@@ -106,15 +108,23 @@ impl Store {
     fn admit(&self, of: &Arc<Attachment>) -> Result<(), Status> {
         let mut state = self.state();
         if state.known.len() >= ATTACHMENTS_MAX {
-            let text = format!("{} was not begun: there are {ATTACHMENTS_MAX} attachments", of.id);
+            let text = format!(
+                "{} was not begun: there are {ATTACHMENTS_MAX} attachments",
+                of.id
+            );
             return Err(Status::resource_exhausted(text));
         }
         let name = of.id.file_name();
         if let Some(other) = state.known.keys().find(|id| id.file_name() == name) {
-            let text = format!("{} was not begun: its record has the name of that of {other}", of.id);
+            let text = format!(
+                "{} was not begun: its record has the name of that of {other}",
+                of.id
+            );
             return Err(Status::invalid_argument(text));
         }
-        state.known.insert(of.id.clone(), (Stage::Unfinished, of.clone()));
+        state
+            .known
+            .insert(of.id.clone(), (Stage::Unfinished, of.clone()));
         Ok(())
     }
 
@@ -125,8 +135,10 @@ impl Store {
         let begun = self.path(UNFINISHED, &of.id);
         let entry = (Stage::Made, of.clone());
         self.state().known.insert(of.id.clone(), entry);
-        self.tried("forgetting the beginning of", &of.id, move || fs::remove_file(begun))
-            .await;
+        self.tried("forgetting the beginning of", &of.id, move || {
+            fs::remove_file(begun)
+        })
+        .await;
         Ok(())
     }
 
@@ -159,7 +171,11 @@ impl Store {
         let (what, of) = (format!("writing {}", path.display()), of.clone());
         let write = move || {
             save(&path, &record::write(&of)).map_err(|error| {
-                Status::internal(format!("{}: cannot write {}: {error}", of.id, path.display()))
+                Status::internal(format!(
+                    "{}: cannot write {}: {error}",
+                    of.id,
+                    path.display()
+                ))
             })
         };
         self.pool.run(&what, DISK_TIMEOUT, write).await
@@ -211,7 +227,10 @@ fn save(path: &Path, text: &[u8]) -> io::Result<()> {
 
 fn write_scratch(path: &Path, text: &[u8]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)?;
     }
     let mut file = File::options()
         .write(true)

@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use self::error::{Cause, CniError};
 pub(crate) use self::error::ChainError;
+use self::error::{Cause, CniError};
 use self::process::{Invocation, Output};
 use crate::attachments::{Attachment, AttachmentId};
 use crate::conflist::{Network, PluginConf};
@@ -187,7 +187,11 @@ impl Chains {
     }
 
     fn path(&self, separator: &str) -> String {
-        let dirs: Vec<_> = self.bin_dirs.iter().map(|dir| dir.to_string_lossy()).collect();
+        let dirs: Vec<_> = self
+            .bin_dirs
+            .iter()
+            .map(|dir| dir.to_string_lossy())
+            .collect();
         dirs.join(separator)
     }
 

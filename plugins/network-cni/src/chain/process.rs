@@ -148,7 +148,9 @@ async fn last(mut from: impl AsyncRead + Unpin, kept: &mut Vec<u8>) -> Result<()
 /// Ends the whole group. Nothing of it runs a line of its program after this.
 async fn kill(child: &mut Child, program: &Path) {
     // None when the first process has been waited for: its number may be another's by now.
-    let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let group = child
+        .id()
+        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     if let Some(group) = group {
         let _ended = kill_process_group(group, Signal::KILL);
     }
@@ -163,7 +165,10 @@ async fn kill(child: &mut Child, program: &Path) {
         }
     };
     if timeout(GROUP_TIMEOUT, gone).await.is_err() {
-        tracing::warn!("processes that {} started were killed and are still there", program.display());
+        tracing::warn!(
+            "processes that {} started were killed and are still there",
+            program.display()
+        );
     }
 }
 
@@ -201,7 +206,10 @@ mod tests {
         let (_folder, call) = shell("cat; echo words >&2; exit 3");
         let output = within(call, LONG).await.unwrap();
         assert_eq!(output.status.code(), Some(3));
-        assert_eq!((output.stdout.as_slice(), output.stderr.as_str()), (&b"{}"[..], "words"));
+        assert_eq!(
+            (output.stdout.as_slice(), output.stderr.as_str()),
+            (&b"{}"[..], "words")
+        );
     }
 
     #[tokio::test]
@@ -210,7 +218,8 @@ mod tests {
         let late = within(call, SHORT * 5).await.unwrap_err();
         assert!(matches!(late, ProcessError::Late), "{late}");
         let child = std::fs::read_to_string(folder.path().join("child")).unwrap();
-        let state = std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).unwrap_or_default();
+        let state =
+            std::fs::read_to_string(format!("/proc/{}/stat", child.trim())).unwrap_or_default();
         assert!(state.is_empty() || state.contains(") Z "), "{state}");
     }
 
@@ -223,7 +232,8 @@ mod tests {
 
     #[tokio::test]
     async fn endless_words_on_standard_error_are_not_kept() {
-        let (_folder, call) = shell("head -c 3000000 /dev/zero | tr '\\0' a >&2; echo end >&2; echo {}");
+        let (_folder, call) =
+            shell("head -c 3000000 /dev/zero | tr '\\0' a >&2; echo end >&2; echo {}");
         let output = within(call, LONG).await.unwrap();
         assert!(output.stderr.len() <= STDERR_MAX && output.stderr.ends_with("end"));
     }
@@ -233,7 +243,11 @@ mod tests {
         let (folder, call) = shell("sleep 600 & echo $! >\"$(dirname \"$0\")/child\"; echo {}");
         let output = within(call, LONG).await.unwrap();
         assert_eq!(output.stdout, b"{}\n");
-        let child: i32 = std::fs::read_to_string(folder.path().join("child")).unwrap().trim().parse().unwrap();
+        let child: i32 = std::fs::read_to_string(folder.path().join("child"))
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
         let child = Pid::from_raw(child).unwrap();
         rustix::process::kill_process(child, Signal::KILL).expect("it was left alone");
     }

@@ -9,7 +9,11 @@ use crate::result::CniResult;
 
 /// Returns the plugin's configuration with what the runtime puts in: the network's name and version, the result so
 /// far, and those capabilities that the plugin declares.
-pub(super) fn configuration(verb: Verb<'_>, plugin: &PluginConf, result: Option<&CniResult>) -> Vec<u8> {
+pub(super) fn configuration(
+    verb: Verb<'_>,
+    plugin: &PluginConf,
+    result: Option<&CniResult>,
+) -> Vec<u8> {
     let mut fields = plugin.fields.clone();
     let version = verb.network.version;
     fields.insert("name".to_owned(), verb.network.name.as_str().into());
@@ -21,7 +25,9 @@ pub(super) fn configuration(verb: Verb<'_>, plugin: &PluginConf, result: Option<
         Some(of) => {
             let declared = of.capabilities.iter();
             let declared = declared.filter(|(name, _)| plugin.capabilities.contains(*name));
-            let given: Map<_, _> = declared.map(|(name, value)| (name.clone(), value.clone())).collect();
+            let given: Map<_, _> = declared
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
             if !given.is_empty() {
                 fields.insert("runtimeConfig".to_owned(), Value::Object(given));
             }

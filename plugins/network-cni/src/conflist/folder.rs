@@ -80,7 +80,11 @@ impl Folder {
             problem,
         };
         if paths.len() > FILES_MAX {
-            let text = format!("{} files in {}, the first {FILES_MAX} count", paths.len(), dir.display());
+            let text = format!(
+                "{} files in {}, the first {FILES_MAX} count",
+                paths.len(),
+                dir.display()
+            );
             folder.problem = Some(text);
         }
         for path in paths.into_iter().take(FILES_MAX) {
@@ -95,7 +99,10 @@ impl Folder {
         let taken = |network: &Network| self.find(&network.name).is_some();
         match read {
             Ok(network) if taken(&network) => NetworkFile {
-                problem: Some(format!("network {:?} is in an earlier file already", network.name)),
+                problem: Some(format!(
+                    "network {:?} is in an earlier file already",
+                    network.name
+                )),
                 network: None,
                 path,
             },
@@ -160,7 +167,9 @@ fn add_own_folder(network: &mut Network, dir: &Path) -> Result<(), FileError> {
         };
         let fields = serde_json::from_slice(&read(&path)?)
             .map_err(|error| at(ConfError::Json(error.to_string())))?;
-        network.plugins.push(PluginConf::new(fields, "type").map_err(at)?);
+        network
+            .plugins
+            .push(PluginConf::new(fields, "type").map_err(at)?);
         if network.plugins.len() > PLUGINS_MAX {
             let why = format!("more than {PLUGINS_MAX} plugins");
             return Err(at(super::wrong("plugins", why)));

@@ -119,7 +119,10 @@ pub fn parse(text: &[u8], form: Form) -> Result<Network, ConfError> {
 /// Checks a name of a network or of a sandbox: what the specification allows, and what may be part of a file's name.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let sound = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
-    let starts = name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+    let starts = name
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphanumeric());
     if starts && name.len() <= NAME_MAX && name.bytes().all(sound) {
         return Ok(());
     }
@@ -205,7 +208,9 @@ impl PluginConf {
             return Err(wrong(at, why));
         }
         if plugin_type == OWN_CLIENT {
-            let why = format!("{OWN_CLIENT} calls a network plugin; in its own chain it would call itself");
+            let why = format!(
+                "{OWN_CLIENT} calls a network plugin; in its own chain it would call itself"
+            );
             return Err(wrong(at, why));
         }
         let declared = fields.get("capabilities").and_then(Value::as_object);

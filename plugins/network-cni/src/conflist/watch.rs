@@ -45,7 +45,10 @@ pub(crate) async fn follow(dir: PathBuf, pool: BlockingPool, folder: watch::Send
 
 /// Reads the folder; a look that takes too long changes nothing.
 pub(crate) async fn read(dir: &Path, pool: &BlockingPool, folder: &watch::Sender<Folder>) {
-    let (what, before) = (format!("reading {}", dir.display()), folder.borrow().clone());
+    let (what, before) = (
+        format!("reading {}", dir.display()),
+        folder.borrow().clone(),
+    );
     let dir = dir.to_owned();
     let read = pool.run(&what, READ_TIMEOUT, move || Ok(Folder::read(&dir, &before)));
     match read.await {

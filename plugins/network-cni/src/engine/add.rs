@@ -57,7 +57,10 @@ impl Engine {
         let end = Instant::now() + UNDO_TIMEOUT;
         if let Err(status) = self.take_away(&half, end).await {
             let id = &half.id;
-            tracing::warn!("{id} was half made and is not taken away: {}", status.message());
+            tracing::warn!(
+                "{id} was half made and is not taken away: {}",
+                status.message()
+            );
         }
     }
 

@@ -39,13 +39,20 @@ impl Engine {
 
     /// Nothing is known of it. It may have been made all the same, where a record was lost, or by another program: the
     /// chain is run, but its failure counts only where there is a sign that there is something.
-    async fn delete_unknown(&self, wanted: &Wanted, kept: Option<Arc<Network>>) -> Result<(), Status> {
+    async fn delete_unknown(
+        &self,
+        wanted: &Wanted,
+        kept: Option<Arc<Network>>,
+    ) -> Result<(), Status> {
         let is_kept = kept.is_some();
         let network = kept.or_else(|| self.network(&wanted.id.network).ok());
         let name = match (&network, wanted.id.network.as_str()) {
             (Some(network), "") => network.name.clone(),
             (Some(network), name) if network.name != name => {
-                let text = format!("configuration_json is of network {:?}, not {name:?}", network.name);
+                let text = format!(
+                    "configuration_json is of network {:?}, not {name:?}",
+                    network.name
+                );
                 return Err(Status::invalid_argument(text));
             }
             (_, name) => name.to_owned(),
@@ -62,7 +69,10 @@ impl Engine {
         let counts = is_kept || self.store.may_miss(&id);
         match self.take_away(&wanted.of(&id, &network), wanted.end).await {
             Err(status) if !counts => {
-                tracing::info!("nothing is known of {id}, and DEL fails: {}", status.message());
+                tracing::info!(
+                    "nothing is known of {id}, and DEL fails: {}",
+                    status.message()
+                );
                 Ok(())
             }
             answer => answer,

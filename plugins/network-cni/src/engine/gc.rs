@@ -55,7 +55,8 @@ impl Engine {
             self.collect(&what, &mark, &mut answer).await;
             for name in &what.networks {
                 if let Ok(network) = self.network(name) {
-                    self.collect_within(&network, &what, &mark, &mut answer).await;
+                    self.collect_within(&network, &what, &mark, &mut answer)
+                        .await;
                 }
             }
             Ok(answer)

@@ -122,7 +122,9 @@ impl Engine {
 
     async fn netns_is_there(&self, path: &str) -> bool {
         let (what, path) = (format!("looking at {path}"), path.to_owned());
-        let there = self.pool.run(&what, LOOK_TIMEOUT, move || Ok(netns::is_there(&path)));
+        let there = self
+            .pool
+            .run(&what, LOOK_TIMEOUT, move || Ok(netns::is_there(&path)));
         // One that cannot be looked at in time is there: the plugins find out.
         there.await.unwrap_or(true)
     }
@@ -163,5 +165,10 @@ async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Status>> + Send + 'static,
 ) -> Result<T, Status> {
     let done = tokio::spawn(work).await;
-    done.unwrap_or_else(|gone| Err(Status::new(Code::Internal, format!("the call ended without an answer: {gone}"))))
+    done.unwrap_or_else(|gone| {
+        Err(Status::new(
+            Code::Internal,
+            format!("the call ended without an answer: {gone}"),
+        ))
+    })
 }

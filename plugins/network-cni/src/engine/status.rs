@@ -28,11 +28,18 @@ impl Engine {
             };
             return vec![not_ready(name, &message)];
         }
-        let each = files.into_iter().map(|file| self.file_status(&folder, file, end));
+        let each = files
+            .into_iter()
+            .map(|file| self.file_status(&folder, file, end));
         join_all(each).await
     }
 
-    async fn file_status(&self, folder: &Folder, file: &NetworkFile, end: Instant) -> NetworkStatus {
+    async fn file_status(
+        &self,
+        folder: &Folder,
+        file: &NetworkFile,
+        end: Instant,
+    ) -> NetworkStatus {
         let name = file.network.as_ref().map_or("", |network| &network.name);
         if let Some(problem) = &file.problem {
             return not_ready(name, &broken(file, problem));
@@ -58,7 +65,10 @@ impl Engine {
 pub(super) fn no_network(folder: &Folder, dir: &Path) -> String {
     let first = folder.files.first();
     let first = first.and_then(|file| Some(broken(file, file.problem.as_ref()?)));
-    let read = folder.problem.as_ref().map(|problem| format!("cni config load failed: {problem}"));
+    let read = folder
+        .problem
+        .as_ref()
+        .map(|problem| format!("cni config load failed: {problem}"));
     let why = first.or(read).unwrap_or_else(|| {
         let dir = dir.display();
         format!("cni config load failed: no network config found in {dir}")

@@ -67,7 +67,10 @@ pub struct IpConfig {
     /// With its prefix length.
     pub address: String,
     /// The gateway; empty for none.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_empty")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_empty"
+    )]
     pub gateway: String,
     /// The index of its interface.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,7 +84,10 @@ pub struct Route {
     /// With its prefix length.
     pub dst: String,
     /// The gateway; empty for none.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_empty")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_empty"
+    )]
     pub gw: String,
     /// Bytes; 0 for none.
     #[serde(skip_serializing_if = "is_default")]
@@ -108,7 +114,10 @@ pub struct Dns {
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_empty")]
     pub nameservers: Vec<String>,
     /// The local domain.
-    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "or_empty")]
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "or_empty"
+    )]
     pub domain: String,
     /// Search domains.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_empty")]
@@ -309,9 +318,18 @@ mod tests {
             (br#"{"cniVersion": "9.0.0"}"#, "cniVersion \"9.0.0\""),
             (br#"{"cniVersion": 1}"#, "cniVersion \"1\""),
             (br#"{"ips": [{"address": "10.0.0.2"}]}"#, "ips[0].address"),
-            (br#"{"ips": [{"address": "10.0.0.2/33"}]}"#, "ips[0].address"),
-            (br#"{"ips": [{"address": "10.0.0.2/8", "interface": 0}]}"#, "ips[0].interface 0"),
-            (br#"{"ips": [{"address": "10.0.0.2/8", "interface": -1}]}"#, "not a result"),
+            (
+                br#"{"ips": [{"address": "10.0.0.2/33"}]}"#,
+                "ips[0].address",
+            ),
+            (
+                br#"{"ips": [{"address": "10.0.0.2/8", "interface": 0}]}"#,
+                "ips[0].interface 0",
+            ),
+            (
+                br#"{"ips": [{"address": "10.0.0.2/8", "interface": -1}]}"#,
+                "not a result",
+            ),
         ] {
             let refusal = CniResult::parse(output, Version::V110).unwrap_err();
             let text = refusal.to_string();
