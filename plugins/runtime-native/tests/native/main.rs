@@ -5,5 +5,7 @@
 mod contract;
 mod isolation;
 mod kills;
+mod network;
 mod refusals;
 mod rig;
+mod streams;

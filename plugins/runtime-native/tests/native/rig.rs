@@ -39,6 +39,11 @@ fn program(name: &str) -> PathBuf {
 impl Rig {
     /// Starts a plugin with a new folder and the image imported.
     pub(crate) async fn start() -> Rig {
+        Rig::start_with(json!({})).await
+    }
+
+    /// Starts a plugin with further fields of its configuration.
+    pub(crate) async fn start_with(more: serde_json::Value) -> Rig {
         let home = tempfile::Builder::new()
             .prefix("native-")
             .tempdir_in("/tmp")
@@ -46,11 +51,13 @@ impl Rig {
         let name = home.path().file_name().unwrap().to_str().unwrap();
         let cgroup = format!("/oxlet-test-{name}");
         prepare_images(home.path()).await;
-        let configuration = json!({
+        let mut configuration = json!({
             "monitor": program("oxlet-monitor"),
             "handlers": { "runc": runc() },
             "defaultHandler": "runc",
         });
+        let fields = configuration.as_object_mut().unwrap();
+        fields.extend(more.as_object().cloned().unwrap());
         fs::write(
             home.path().join("configuration.json"),
             configuration.to_string(),
