@@ -11,7 +11,7 @@
 //! # What is refused
 //!
 //! Each with an error that names it: user namespaces, a PID namespace shared by a pod's containers, CDI devices,
-//! id-mapped mounts, mounts of images, mount options, ambient capabilities, checkpoints, host ports on the node's
+//! id-mapped mounts, mount options, ambient capabilities, checkpoints, host ports on the node's
 //! network that differ from the container's, pods with a network of their own while there is no network plugin. Capabilities,
 //! seccomp and AppArmor profiles, huge page and swap limits, unified resources, and recursive read-only mounts are
 //! refused where the machine or the handler doesn't have them.

@@ -1,5 +1,6 @@
 //! CreateContainer.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -21,7 +22,10 @@ use crate::layout::private_dir;
 use crate::node::{ContainerEntry, Node};
 use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord, Wire, new_id};
 use crate::sandbox::own_namespaces;
-use crate::spec::{self, NamespacePaths, ProcessUser, SandboxMounts, SpecInput};
+use crate::spec::{self, MountSource, NamespacePaths, ProcessUser, SandboxMounts, SpecInput};
+
+/// The images that a container mounts, by the mount's place in its configuration.
+type MountedImages = BTreeMap<usize, MountSource>;
 
 /// The longest seccomp profile of the node.
 const PROFILE_BYTES: u64 = 4 << 20;
@@ -161,8 +165,9 @@ impl Node {
     ) -> Result<(), CallError> {
         let namespaces = self.namespaces_of(&record.config.0, sandbox)?;
         let rootfs = self.mount_root(&record.id, image).await?;
+        let images = self.mount_images(&record).await?;
         record.user = self
-            .write_bundle(&record, sandbox, image, namespaces, &rootfs)
+            .write_bundle(&record, sandbox, image, (namespaces, images, &rootfs))
             .await?;
         let config = &record.config.0;
         let create = Create {
@@ -189,20 +194,32 @@ impl Node {
         Ok(())
     }
 
+    /// Mounts the images that a container mounts.
+    async fn mount_images(&self, record: &ContainerRecord) -> Result<MountedImages, CallError> {
+        let mut images = MountedImages::new();
+        for (number, mount) in record.config.0.mounts.iter().enumerate() {
+            if mount.image.is_some() {
+                let source = self.mount_image(&record.id, number, mount).await?;
+                images.insert(number, source);
+            }
+        }
+        Ok(images)
+    }
+
     /// Writes `config.json`; returns the user that the container's process will be.
     async fn write_bundle(
         &self,
         record: &ContainerRecord,
         sandbox: &SandboxRecord,
         image: &ContainerImage,
-        namespaces: NamespacePaths,
-        rootfs: &Path,
+        (namespaces, images, rootfs): (NamespacePaths, MountedImages, &Path),
     ) -> Result<ProcessUser, CallError> {
         let work = BundleWork {
             record: record.clone(),
             sandbox: sandbox.clone(),
             image: image.clone(),
             namespaces,
+            images,
             rootfs: rootfs.to_owned(),
             files: self.sandbox_mounts(sandbox),
             host: self.parts.host.clone(),
@@ -286,6 +303,7 @@ struct BundleWork {
     sandbox: SandboxRecord,
     image: ContainerImage,
     namespaces: NamespacePaths,
+    images: MountedImages,
     rootfs: std::path::PathBuf,
     files: SandboxMounts,
     host: spec::HostFacts,
@@ -302,11 +320,11 @@ impl BundleWork {
         let mountinfo = fs::read_to_string("/proc/self/mountinfo")
             .map_err(CallError::file("read", "/proc/self/mountinfo"))?;
         let mut mounted = Vec::new();
-        for mount in &config.mounts {
-            if mount.image.is_some() {
-                return Err(CallError::Unsupported("mounts of images are"));
-            }
-            mounted.push(sources::of_node(mount, &mountinfo)?);
+        for (number, mount) in config.mounts.iter().enumerate() {
+            mounted.push(match self.images.get(&number) {
+                Some(image) => image.clone(),
+                None => sources::of_node(mount, &mountinfo)?,
+            });
         }
         let mut nodes = devices::asked(&config.devices)?;
         if context.privileged {
