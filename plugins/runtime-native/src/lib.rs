@@ -10,7 +10,8 @@
 //!
 //! # What is refused
 //!
-//! Each with an error that names it: user namespaces, a PID namespace shared by a pod's containers, CDI devices,
+//! Each with an error that names it: user namespaces, CDI devices, a PID namespace shared by a pod's containers where there
+//! is no pause program for the machine,
 //! id-mapped mounts, mount options, ambient capabilities, checkpoints, host ports on the node's
 //! network that differ from the container's, pods with a network of their own while there is no network plugin. Capabilities,
 //! seccomp and AppArmor profiles, huge page and swap limits, unified resources, and recursive read-only mounts are
@@ -82,6 +83,7 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
         boot: record::boot_id()?,
         layout,
     };
+    import(&parts.images, &settings, &setup.health).await;
     let node = Node::open(parts).await?;
     node.settle().await;
     setup.health.attribute("root", root.display().to_string());
@@ -95,6 +97,21 @@ fn routes(node: &Arc<Node>) -> sdk::Routes {
     let images = ImageServiceServer::new(ImageCalls::new(node.clone()))
         .max_decoding_message_size(sdk::MESSAGE_LIMIT);
     sdk::Routes::new(runtime).add_service(images)
+}
+
+/// Takes the configured archives into the store. One that cannot be used is told of, and hides no other.
+async fn import(store: &images::Store, settings: &NativeSettings, health: &sdk::Health) {
+    let mut failed = Vec::new();
+    for archive in &settings.import {
+        if let Err(error) = store.import(archive).await {
+            let (archive, error) = (archive.display(), sdk::error_chain(&error));
+            tracing::error!(%archive, error, "an archive of images cannot be imported");
+            failed.push(archive.to_string());
+        }
+    }
+    if !failed.is_empty() {
+        health.attribute("not imported", failed.join(", "));
+    }
 }
 
 /// Asks each handler whether it can make mounts read-only with everything below them (`features` of the OCI command

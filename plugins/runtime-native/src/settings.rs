@@ -19,6 +19,7 @@ use crate::spec::CgroupDriver;
 ///   "cgroupDriver": "cgroupfs",
 ///   "network": {"socket": "/run/oxlet/plugins/network.sock"},
 ///   "rlimits": {"RLIMIT_NOFILE": [1024, 1048576]},
+///   "import": ["/var/lib/oxlet/images/sample.tar"],
 ///   "registries": "/etc/containerd/certs.d"
 /// }
 /// ```
@@ -37,6 +38,9 @@ pub(crate) struct NativeSettings {
     pub(crate) network: NetworkSettings,
     /// Resource limits of every container's process, by OCI's names: soft and hard.
     pub(crate) rlimits: BTreeMap<String, (u64, u64)>,
+    /// Archives of images (`docker save`, OCI layouts) that are taken into the store at the start, for nodes without a
+    /// registry.
+    pub(crate) import: Vec<PathBuf>,
     /// The folder with a folder of `hosts.toml` a registry.
     pub(crate) registries: Option<PathBuf>,
 }

@@ -129,18 +129,19 @@ async fn carry(session: Session, streams: RemoteStreams) -> CommandResult {
     let inwards = async {
         let mut sizes = TerminalSizeReader::default();
         loop {
-            // Each arm only takes what has arrived.
+            // Each arm only takes what has arrived: a size before the input that was sent after it.
             let sent = tokio::select! {
-                typed = next(&mut stdin) => match typed {
-                    Some(bytes) => writer.input(&bytes).await,
-                    None => { stdin = None; writer.close_stdin().await }
-                },
+                biased;
                 chunk = next(&mut resize) => match chunk.map(|chunk| sizes.read(&chunk)) {
                     Some(Some(size)) => {
                         writer.resize(Size { columns: size.width, rows: size.height }).await
                     }
                     Some(None) => Ok(()),
                     None => { resize = None; Ok(()) }
+                },
+                typed = next(&mut stdin) => match typed {
+                    Some(bytes) => writer.input(&bytes).await,
+                    None => { stdin = None; writer.close_stdin().await }
                 },
             };
             // The process is over or its monitor is gone: the other direction tells.

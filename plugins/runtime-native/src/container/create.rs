@@ -163,7 +163,7 @@ impl Node {
         sandbox: &SandboxRecord,
         image: &ContainerImage,
     ) -> Result<(), CallError> {
-        let namespaces = self.namespaces_of(&record.config.0, sandbox)?;
+        let namespaces = self.namespaces_of(&record.config.0, sandbox).await?;
         let rootfs = self.mount_root(&record.id, image).await?;
         let images = self.mount_images(&record).await?;
         record.user = self
@@ -249,7 +249,7 @@ impl Node {
         }
     }
 
-    fn namespaces_of(
+    async fn namespaces_of(
         &self,
         config: &ContainerConfig,
         sandbox: &SandboxRecord,
@@ -265,11 +265,7 @@ impl Node {
         };
         let pid = match mode {
             NamespaceMode::Target => Some(self.target(target, sandbox)?),
-            NamespaceMode::Pod => {
-                return Err(CallError::Unsupported(
-                    "a PID namespace shared by the pod's containers is",
-                ));
-            }
+            NamespaceMode::Pod => Some(self.shared_pids(sandbox).await?),
             NamespaceMode::Container | NamespaceMode::Node => None,
         };
         Ok(NamespacePaths {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::cri::ContainerEventType;
-use rustix::process::Signal;
 
 use crate::error::CallError;
 use crate::node::Node;
@@ -65,12 +64,7 @@ impl Node {
         // Of another boot nothing runs, and without a folder no monitor knows of it.
         if let Some(sandbox) = sandbox.filter(|_| monitored && record.boot == self.parts.boot) {
             let monitor = self.launch(&sandbox).await?;
-            let known = monitor.status().await?.containers;
-            let known = known.into_iter().find(|status| status.container == *id);
-            if known.is_some_and(|status| status.end.is_none()) {
-                monitor.kill(id, Signal::KILL.as_raw()).await?;
-                self.end_of(&monitor, id).await?;
-            }
+            self.kill_at(&monitor, id).await?;
             monitor.delete(id).await?;
         }
         self.release_image(id).await?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use monitor::{ContainerStatus, Monitor};
+use monitor::{ContainerStatus, Monitor, Phase};
 use rustix::process::Signal;
 use tokio::time::timeout;
 
@@ -12,6 +12,9 @@ use crate::node::Node;
 
 /// How long a killed process may take to end: it may be in the kernel, writing its memory out.
 const KILL_TIMEOUT: Duration = Duration::from_secs(120);
+/// Pauses between two looks at a container that is being made.
+const FIRST_LOOK: Duration = Duration::from_millis(5);
+const LONGEST_LOOK: Duration = Duration::from_millis(200);
 
 impl Node {
     /// Ends a container: its stop signal, and SIGKILL when the grace is over. May be repeated, by a call with less grace
@@ -52,12 +55,39 @@ impl Node {
         Ok(monitor.kill(id, signal).await?)
     }
 
-    /// Waits for the end of a container that was killed.
-    pub(crate) async fn end_of(
+    /// Kills a container of a monitor and waits for its end. One that the OCI runtime works on at the moment, as a
+    /// predecessor of this process has told it, is waited for first: it can't be signalled.
+    pub(crate) async fn kill_at(
         &self,
         monitor: &Monitor,
         id: &str,
-    ) -> Result<ContainerStatus, CallError> {
+    ) -> Result<Option<ContainerStatus>, CallError> {
+        let mut pause = FIRST_LOOK;
+        let looking = async {
+            loop {
+                let containers = monitor.status().await?.containers;
+                let known = containers.into_iter().find(|status| status.container == id);
+                match known {
+                    Some(status) if matches!(status.phase, Phase::Creating | Phase::Starting) => {
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(LONGEST_LOOK);
+                    }
+                    settled => return Ok::<_, CallError>(settled),
+                }
+            }
+        };
+        let settled = timeout(KILL_TIMEOUT, looking).await;
+        match settled.map_err(|_| does_not_end(id))?? {
+            Some(status) if status.end.is_none() => {
+                monitor.kill(id, Signal::KILL.as_raw()).await?;
+                Ok(Some(self.end_of(monitor, id).await?))
+            }
+            settled => Ok(settled),
+        }
+    }
+
+    /// Waits for the end of a container that was killed.
+    async fn end_of(&self, monitor: &Monitor, id: &str) -> Result<ContainerStatus, CallError> {
         let ended = timeout(KILL_TIMEOUT, monitor.wait(id)).await;
         Ok(ended.map_err(|_| does_not_end(id))??)
     }

@@ -9,7 +9,7 @@ use proto::cri::ContainerEventType;
 
 use super::Node;
 use crate::clock;
-use crate::record::{ContainerPhase, ContainerRecord, ExitRecord};
+use crate::record::{ContainerPhase, ContainerRecord, ExitRecord, SandboxPhase};
 
 /// Pauses before a monitor is started again: the first is short because its containers are without a parent.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -45,6 +45,9 @@ impl Node {
     /// Takes over what a monitor says of one container.
     pub(crate) async fn take_status(&self, status: &ContainerStatus) {
         let id = &status.container;
+        if status.end.is_some() {
+            self.pause_ended(id).await;
+        }
         if status.started_at > 0 {
             self.started(id, status.pid, status.started_at);
         }
@@ -64,7 +67,10 @@ impl Node {
                     self.take_status(container).await;
                 }
             }
-            Fact::Exited(end) => self.end(&id, 0, exit_record(&end)).await,
+            Fact::Exited(end) => {
+                self.pause_ended(&id).await;
+                self.end(&id, 0, exit_record(&end)).await;
+            }
             Fact::Problem(problem) => {
                 tracing::warn!(
                     container = id,
@@ -74,6 +80,19 @@ impl Node {
             }
             Fact::Created { .. } | Fact::Deleted => {}
         }
+    }
+
+    /// A sandbox whose own process has ended is ready no more: its PID namespace is gone. Any other id means nothing here.
+    async fn pause_ended(&self, id: &str) {
+        let record = self.state().any_sandbox(id);
+        let ready = record.filter(|record| record.phase == SandboxPhase::Ready);
+        let Some(mut record) = ready else { return };
+        record.phase = SandboxPhase::NotReady;
+        if let Err(error) = self.keep_sandbox(record).await {
+            let error = sdk::error_chain(&error);
+            tracing::error!(sandbox = id, error, "a lost sandbox cannot be recorded");
+        }
+        self.tell(id, id, ContainerEventType::ContainerStoppedEvent);
     }
 
     /// Notes a start, and tells of it once.

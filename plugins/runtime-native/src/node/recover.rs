@@ -6,7 +6,7 @@ use super::{ContainerEntry, Node, NodeParts};
 use crate::error::CallError;
 use crate::node::follow::ended_unknown;
 use crate::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
-use crate::sandbox::{namespaces, own_namespaces};
+use crate::sandbox::{namespaces, own_namespaces, pause};
 
 impl Node {
     /// Opens the node.
@@ -103,7 +103,7 @@ impl Node {
             return;
         }
         let live = |record: &&ContainerRecord| record.phase == ContainerPhase::Made;
-        if containers.iter().any(|record| live(&record)) {
+        if pause::is_needed(&sandbox.config.0) || containers.iter().any(|record| live(&record)) {
             self.look(&sandbox).await;
             self.follow(&sandbox.id);
         }

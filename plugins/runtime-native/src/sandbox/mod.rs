@@ -4,6 +4,7 @@ pub(crate) mod cgroup;
 pub(crate) mod files;
 pub(crate) mod namespaces;
 pub(crate) mod network;
+pub(crate) mod pause;
 mod run;
 mod stop;
 pub(crate) mod sysctls;

@@ -7,7 +7,7 @@ use proto::cri::{ContainerEventType, NamespaceMode, PodSandboxConfig, RunPodSand
 
 use super::namespaces::{self, OwnNamespaces};
 use super::network::{NotReady, port_mappings};
-use super::{files, namespace_options, own_namespaces, sysctls};
+use super::{files, namespace_options, own_namespaces, pause, sysctls};
 use crate::clock;
 use crate::error::CallError;
 use crate::layout::private_dir;
@@ -33,6 +33,9 @@ impl Node {
         };
         match made.await {
             Ok(()) => {
+                if pause::is_needed(&record.config.0) {
+                    self.follow(&record.id);
+                }
                 let id = record.id;
                 self.tell(&id, &id, ContainerEventType::ContainerCreatedEvent);
                 self.tell(&id, &id, ContainerEventType::ContainerStartedEvent);
@@ -55,11 +58,6 @@ impl Node {
         let userns = options.userns_options.as_ref();
         if userns.is_some_and(|userns| userns.mode() == NamespaceMode::Pod) {
             return Err(CallError::Unsupported("user namespaces are"));
-        }
-        if options.pid() == NamespaceMode::Pod {
-            return Err(CallError::Unsupported(
-                "a PID namespace shared by the pod's containers is",
-            ));
         }
         if own.network && self.parts.network.is_none() {
             let NotReady { reason, message } = NotReady::absent();
@@ -152,6 +150,7 @@ impl Node {
             Ok(namespaces::write_sysctls(&pins, &sysctls)?)
         })
         .await?;
+        self.start_pause(&record).await?;
         record.phase = SandboxPhase::Ready;
         record.created = clock::now();
         self.keep_sandbox(record).await

@@ -7,12 +7,12 @@ use std::time::Duration;
 use monitor::Monitor;
 use proto::cri::ContainerEventType;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{cgroup, namespaces};
 use crate::error::CallError;
 use crate::node::Node;
-use crate::record::{ContainerPhase, SandboxPhase, SandboxRecord};
+use crate::record::{SandboxPhase, SandboxRecord};
 
 /// How long a monitor without containers may take to end.
 const MONITOR_END_SECONDS: i64 = 5;
@@ -136,17 +136,8 @@ impl Node {
     async fn empty(self: &Arc<Node>, monitor: &Monitor) -> Result<(), CallError> {
         for container in monitor.status().await?.containers {
             let id = &container.container;
-            self.take_status(&container).await;
-            let made = self
-                .state()
-                .any_container(id)
-                .is_some_and(|record| record.phase == ContainerPhase::Made);
-            if container.end.is_none() {
-                monitor.kill(id, Signal::KILL.as_raw()).await?;
-                let status = self.end_of(monitor, id).await?;
-                if made {
-                    self.take_status(&status).await;
-                }
+            if let Some(status) = self.kill_at(monitor, id).await? {
+                self.take_status(&status).await;
             }
             monitor.delete(id).await?;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto::cri::LinuxContainerResources;
+use proto::cri::{LinuxContainerResources, PodSandboxConfig};
 use serde_json::{Map, Value, json};
 
 use super::{CgroupDriver, DeviceNode, HostFacts, SpecError, SpecInput};
@@ -45,7 +45,7 @@ pub(super) fn section(
         "namespaces": namespaces(input),
         "devices": input.devices.iter().map(device).collect::<Vec<_>>(),
         "resources": limits,
-        "cgroupsPath": cgroups_path(input),
+        "cgroupsPath": cgroups_path(input.sandbox, input.driver, input.id),
         "maskedPaths": masked,
         "readonlyPaths": read_only,
     });
@@ -120,20 +120,19 @@ fn device_rules(input: SpecInput<'_>) -> Vec<Value> {
         .collect()
 }
 
-/// Returns the cgroup of the container: below the pod's.
-fn cgroups_path(input: SpecInput<'_>) -> String {
-    let parent = input
-        .sandbox
+/// Returns the cgroup of a container of this id: below the pod's.
+pub(crate) fn cgroups_path(sandbox: &PodSandboxConfig, driver: CgroupDriver, id: &str) -> String {
+    let parent = sandbox
         .linux
         .as_ref()
         .map(|linux| linux.cgroup_parent.trim_end_matches('/'))
         .unwrap_or_default();
-    match input.driver {
-        CgroupDriver::Cgroupfs if parent.is_empty() => format!("/oxlet/{}", input.id),
-        CgroupDriver::Cgroupfs => format!("{parent}/{}", input.id),
+    match driver {
+        CgroupDriver::Cgroupfs if parent.is_empty() => format!("/oxlet/{id}"),
+        CgroupDriver::Cgroupfs => format!("{parent}/{id}"),
         CgroupDriver::Systemd => {
             let slice = parent.rsplit('/').next().unwrap_or_default();
-            format!("{slice}:oxlet:{}", input.id)
+            format!("{slice}:oxlet:{id}")
         }
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub(crate) use capabilities::names as capability_names;
-pub(crate) use linux::update_resources;
+pub(crate) use linux::{cgroups_path, update_resources};
 pub(crate) use mounts::{HostPropagation, MountSource};
 pub(crate) use process::oom_score_adj;
 

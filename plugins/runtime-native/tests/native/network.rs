@@ -43,7 +43,7 @@ impl PodNetwork {
                 "ipam": {
                     "type": "host-local",
                     "dataDir": folder.path().join("addresses"),
-                    "ranges": [[{ "subnet": "10.79.0.0/24" }]],
+                    "ranges": [[{ "subnet": format!("{}0/24", subnet()) }]],
                 },
             }],
         });
@@ -101,10 +101,16 @@ async fn address(rig: &Rig, id: &str) -> String {
     status.network.unwrap().ip
 }
 
+/// The first three numbers of this test's addresses: each test is a process of its own.
+fn subnet() -> String {
+    format!("10.79.{}.", std::process::id() % 251)
+}
+
+/// How many links of this test's pods the node has: each has a route to it.
 fn links() -> usize {
-    let output = Command::new("ip").args(["-o", "link"]).output().unwrap();
+    let output = Command::new("ip").args(["-o", "route"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().filter(|line| line.contains("veth")).count()
+    text.lines().filter(|line| line.contains(&subnet())).count()
 }
 
 #[tokio::test]
@@ -113,11 +119,11 @@ async fn a_pod_has_an_address_a_name_and_settings_of_its_own_until_it_is_stopped
         return;
     };
     let mut rig = network.rig().await;
-    let before = links();
     let config = pod(&rig, "a");
     let id = rig.run_pod(&config).await;
     let ip = address(&rig, &id).await;
-    assert!(ip.starts_with("10.79.0."), "{ip}");
+    assert!(ip.starts_with(&subnet()), "{ip}");
+    assert_eq!(links(), 1);
     let one = rig
         .run((&id, &config), rig.container("one", "sleep 3600"))
         .await;
@@ -151,7 +157,7 @@ async fn a_pod_has_an_address_a_name_and_settings_of_its_own_until_it_is_stopped
             .await
             .unwrap();
         assert_eq!(network.addresses(), Vec::<String>::new());
-        assert_eq!(links(), before);
+        assert_eq!(links(), 0);
     }
     rig.remove_pod(&id).await;
     rig.assert_nothing_left().await;
@@ -188,7 +194,6 @@ async fn a_pod_that_gets_no_network_leaves_nothing() {
         return;
     };
     let rig = network.rig().await;
-    let before = links();
     let request = RunPodSandboxRequest {
         config: Some(pod(&rig, "a")),
         runtime_handler: String::new(),
@@ -196,6 +201,6 @@ async fn a_pod_that_gets_no_network_leaves_nothing() {
     let refusal = rig.runtime().run_pod_sandbox(request).await.unwrap_err();
     assert!(refusal.message().contains("tuning"), "{refusal:?}");
     assert_eq!(network.addresses(), Vec::<String>::new());
-    assert_eq!(links(), before);
+    assert_eq!(links(), 0);
     rig.assert_nothing_left().await;
 }

@@ -39,7 +39,13 @@ async fn a_commands_streams_and_code_reach_its_client() {
     assert_eq!(client.received(stderr), "err\n");
     assert!(client.received(error).contains(r#""message":"3""#));
 
-    let mut client = exec(&rig, &container, "read go; stty size", true).await;
+    let mut client = exec(
+        &rig,
+        &container,
+        "read go; until stty size; do sleep 0.1; done",
+        true,
+    )
+    .await;
     let [_, stdin, stdout, _] = client.open_streams("iot").await;
     client.write(stdin, "go\r").await;
     client.until(SpdyClient::is_over).await;
