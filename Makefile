@@ -37,7 +37,7 @@ bench: ## speed and memory, as a table; beside a kubelet where KUBELET_BIN names
 	cargo build --release --package kernel --example bench
 	$${CARGO_TARGET_DIR:-target}/release/bench $(ARGS)
 
-fuzz: ## the fuzz targets for manifests, config and checkpoints by libFuzzer, SECONDS each (default 20)
+fuzz: ## the fuzz targets for manifests, config, checkpoints and conflists by libFuzzer, SECONDS each (default 20)
 	.ci/fuzz $(or $(SECONDS),20)
 
 deny: ## bans, licences and sources of every crate that we build on

@@ -20,6 +20,7 @@ mod suite {
     mod hostile;
     mod images_real;
     mod metrics;
+    mod network;
     mod node_rig;
     mod pods;
     mod runtime;

@@ -199,10 +199,11 @@ fn there_is_one_network_plugin_at_most() {
     .unwrap();
     let network = &file.plugins[1];
     assert_eq!(network.kind, PluginKind::Network);
-    assert_eq!(
-        network.start,
-        managed("/opt/oxlet/oxlet-plugins", &["network-cni"])
-    );
+    let start = PluginStart::Managed {
+        command: "/opt/oxlet/oxlet-plugins".into(),
+        args: vec!["network-cni".to_owned()],
+    };
+    assert_eq!(network.start, start);
     let none = read(runtime).unwrap();
     assert!(
         none.plugins

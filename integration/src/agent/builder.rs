@@ -41,6 +41,8 @@ pub struct Builder {
     config: Value,
     fake: Value,
     plugin: Value,
+    /// The configuration of the network plugin; none: there is none.
+    network: Option<Value>,
     /// The containerd of the second declared runtime; none: it is the same as of the first one.
     other: Option<String>,
     flags: Vec<String>,
@@ -66,6 +68,7 @@ impl Default for Builder {
             config: json!({}),
             fake: json!({ "images": images }),
             plugin: json!({}),
+            network: None,
             other: None,
             flags: Vec::new(),
             environment: Vec::new(),
@@ -119,6 +122,13 @@ impl Builder {
     #[must_use]
     pub fn fake(mut self, fields: &Value) -> Self {
         merge(&mut self.fake, fields);
+        self
+    }
+
+    /// Declares the network plugin `network`, with this configuration.
+    #[must_use]
+    pub fn network(mut self, configuration: &Value) -> Self {
+        self.network = Some(configuration.clone());
         self
     }
 
@@ -316,12 +326,19 @@ impl Builder {
         if let Some(endpoint) = &self.other {
             other["configuration"]["endpoint"] = json!(endpoint);
         }
-        let plugins = [
+        let mut plugins = vec![
             declared(active),
             other,
             storage("storage-local"),
             storage("storage-csi"),
         ];
+        if let Some(configuration) = &self.network {
+            let mut network =
+                json!({ "name": "network", "kind": "network", "command": "network-cni" });
+            network["configuration"] = configuration.clone();
+            merge(&mut network, &self.plugin);
+            plugins.push(network);
+        }
         Some(json!({
             "apiVersion": "oxlet.dev/v1alpha1",
             "kind": "PluginConfiguration",

@@ -13,6 +13,11 @@ use crate::images;
 pub(super) fn write(dir: &Path, name: &str, number: u32, driver: CgroupDriver) -> Result<()> {
     let cni = dir.join("cni");
     fs::create_dir_all(&cni)?;
+    // A link, so that a test may put a folder with more programs in its place.
+    let programs = dir.join("cni-bin");
+    if !programs.exists() {
+        std::os::unix::fs::symlink("/usr/lib/cni", programs)?;
+    }
     fs::write(cni.join("10-bridge.conflist"), network(dir, name, number))?;
     fs::write(
         dir.join("config.toml"),
@@ -57,7 +62,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   netns_mounts_under_state_dir = true
 
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
+    bin_dir = "{dir}/cni-bin"
     conf_dir = "{dir}/cni"
 
   [plugins."io.containerd.grpc.v1.cri".containerd]

@@ -11,6 +11,8 @@ pub(super) const CONFIG: &str = include_str!("corpus/config.yaml");
 pub(super) const DROP_IN: &str = include_str!("corpus/drop-in.conf");
 pub(super) const PLUGINS: &str = include_str!("corpus/plugins.yaml");
 pub(super) const FLAGS: &str = include_str!("corpus/flags.txt");
+pub(super) const CONFLIST: &str = include_str!("corpus/network.conflist");
+pub(super) const CNI_RESULT: &str = include_str!("corpus/cni-result.json");
 
 /// The seeds of a target's inputs.
 #[derive(Clone, Debug, Default)]

@@ -32,7 +32,7 @@ use logic_volumes::MountedVolumes;
 use serde_json::Value;
 use state::checkpoints::PodRecord;
 
-use super::corpus::{CONFIG, DROP_IN, FLAGS, MANIFESTS, PLUGINS, SeedCorpus};
+use super::corpus::{CNI_RESULT, CONFIG, CONFLIST, DROP_IN, FLAGS, MANIFESTS, PLUGINS, SeedCorpus};
 
 const RECORDS: Schema = Schema {
     kind: 1,
@@ -92,7 +92,42 @@ pub fn all() -> Vec<FuzzTarget> {
             corpus: checkpoints,
             read: checkpoint,
         },
+        FuzzTarget {
+            name: "conflists",
+            corpus: conflists,
+            read: |_, input| conflist(input),
+        },
     ]
+}
+
+fn conflists(_: &Path) -> Result<SeedCorpus> {
+    let trees = [CONFLIST, CNI_RESULT].map(serde_json::from_str);
+    Ok(SeedCorpus {
+        texts: vec![CONFLIST.as_bytes().to_vec(), CNI_RESULT.as_bytes().to_vec()],
+        trees: trees.into_iter().collect::<Result<_, _>>()?,
+    })
+}
+
+/// A network's file, and what a CNI plugin prints: each as it is written again is read as the same.
+fn conflist(input: &[u8]) {
+    use network_cni::{CniResult, Form, Network, Version};
+    for form in [Form::List, Form::Single] {
+        if let Ok(network) = network_cni::parse(input, form)
+            && !network.plugins.is_empty()
+        {
+            let again = network_cni::parse(&network.to_json(), Form::List);
+            let only_inlined = Network {
+                only_inlined: true,
+                ..network
+            };
+            assert_eq!(again.as_ref(), Ok(&only_inlined));
+        }
+    }
+    if let Ok(result) = CniResult::parse(input, Version::NEWEST) {
+        let written = result.to_value(Version::NEWEST).to_string();
+        let again = CniResult::parse(written.as_bytes(), Version::NEWEST);
+        assert_eq!(again.as_ref(), Ok(&result));
+    }
 }
 
 fn text(text: &str) -> SeedCorpus {

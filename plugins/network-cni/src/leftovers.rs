@@ -16,7 +16,7 @@ use crate::chain::MARK;
 
 /// Rounds: a process may have started another one while it was looked for.
 const ROUNDS: usize = 8;
-const END_TIMEOUT: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Kills every process with the mark, and waits for its end. Returns how many there were.
 pub(crate) fn end(mark: &str) -> io::Result<usize> {
@@ -66,7 +66,7 @@ fn has(pid: Pid, sought: &str) -> bool {
 }
 
 fn wait(process: &OwnedFd) -> io::Result<()> {
-    let timeout = Timespec::try_from(END_TIMEOUT).expect("five seconds fit");
+    let timeout = Timespec::try_from(END_TIMEOUT).expect("three seconds fit");
     let mut ended = [PollFd::new(process, PollFlags::IN)];
     match poll(&mut ended, Some(&timeout))? {
         0 => Err(io::Error::other(

@@ -40,7 +40,8 @@ pub use crate::version::Version;
 const NAME: &str = "network-cni";
 /// Looks at files and folders at once; those that hang are given up.
 const FILE_THREADS: usize = 16;
-const LEFTOVERS_TIMEOUT: Duration = Duration::from_secs(20);
+/// The agent waits ten seconds for a plugin to start, all of what is done for it together.
+const LEFTOVERS_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Returns the plugin's answer to `Info`. Two processes would both undo what the other has begun: it is alone.
 pub fn info(version: &'static str) -> sdk::Info {
@@ -60,6 +61,8 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
         .cache_dir
         .clone()
         .unwrap_or_else(|| setup.dir.clone());
+    let cache = std::path::absolute(&cache)
+        .map_err(|error| sdk::Refusal::new(format!("cacheDir {}: {error}", cache.display())))?;
     let mark = cache.to_string_lossy().into_owned();
     let pool = BlockingPool::new(setup.health.clone(), FILE_THREADS);
     end_leftovers(&pool, mark.clone()).await;
@@ -81,7 +84,10 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
         pool,
         folder,
     )));
-    engine.show_readiness(&setup.health).await;
+    // STATUS may take its time, and the agent waits for the answer to this call.
+    setup
+        .health
+        .degraded("whether pods get a network is not known yet");
     drop(tokio::spawn(readiness::follow(
         engine.clone(),
         setup.health,

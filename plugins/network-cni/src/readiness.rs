@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sdk::Health;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::engine::Engine;
@@ -17,10 +18,13 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Keeps the health as the default network is, and takes away what was never finished. Ends with the folder's task.
 pub(crate) async fn follow(engine: Arc<Engine>, health: Health) {
     let mut networks = engine.networks.clone();
+    let mut recovery: Option<JoinHandle<()>> = None;
     loop {
+        if recovery.as_ref().is_none_or(JoinHandle::is_finished) {
+            let engine = engine.clone();
+            recovery = Some(tokio::spawn(async move { engine.recover().await }));
+        }
         engine.show_readiness(&health).await;
-        let engine = engine.clone();
-        drop(tokio::spawn(async move { engine.recover().await }));
         if let Ok(Err(_)) = timeout(INTERVAL, networks.changed()).await {
             return;
         }

@@ -229,7 +229,8 @@ mod tests {
 
     fn read(verb: &str, variables: &[(&str, &str)], conf: &str) -> Result<Input, Failure> {
         let environment = |name: &str| {
-            let mut all = variables.iter().chain([("CNI_COMMAND", verb)].iter());
+            let command = ("CNI_COMMAND", verb);
+            let mut all = variables.iter().chain([&command]);
             let found = all.find(|(known, _)| *known == name);
             found.map_or_else(String::new, |(_, value)| (*value).to_owned())
         };

@@ -24,7 +24,7 @@ const ATTACHMENTS_MAX: usize = 16_384;
 const RECORD_MAX: u64 = 4 << 20;
 /// A disk that takes longer counts as broken for this call.
 const DISK_TIMEOUT: Duration = Duration::from_secs(5);
-const LOAD_TIMEOUT: Duration = Duration::from_secs(30);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(3);
 
 const MADE: &str = "results";
 const UNFINISHED: &str = "unfinished";
@@ -34,7 +34,9 @@ const SCRATCH: &str = ".writing-";
 /// How far an attachment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Its ADD or its DEL was begun, and is not done.
+    /// Its ADD runs, for a caller that waits.
+    Adding,
+    /// Its ADD or its DEL was begun and did not end well, or was cut off.
     Unfinished,
     /// Its ADD is done.
     Made,
@@ -124,7 +126,7 @@ impl Store {
         }
         state
             .known
-            .insert(of.id.clone(), (Stage::Unfinished, of.clone()));
+            .insert(of.id.clone(), (Stage::Adding, of.clone()));
         Ok(())
     }
 

@@ -14,6 +14,7 @@ const CNI_ERROR: &str = "oxlet-cni-error-bin";
 const TRY_AGAIN: u32 = 11;
 /// A status travels in headers, which have a bound.
 const TEXT_MAX: usize = 2000;
+const DETAIL_MAX: usize = 1000;
 
 /// A plugin's own words about its failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,21 +80,50 @@ impl From<ChainError> for Status {
         let mut metadata = MetadataMap::new();
         if let Cause::Said(said) = &error.cause {
             let said = CniError {
-                msg: cut(&said.msg),
-                details: cut(&said.details),
+                msg: cut(&said.msg, DETAIL_MAX),
+                details: cut(&said.details, DETAIL_MAX),
                 code: said.code,
             };
             let text = json!(said).to_string();
             metadata.insert_bin(CNI_ERROR, MetadataValue::from_bytes(text.as_bytes()));
         }
-        Self::with_metadata(error.code(), cut(&error.to_string()), metadata)
+        Self::with_metadata(error.code(), cut(&error.to_string(), TEXT_MAX), metadata)
     }
 }
 
-fn cut(text: &str) -> String {
-    let end = text.floor_char_boundary(TEXT_MAX);
+/// Control characters would grow sixfold in JSON, and mean nothing on one line.
+fn cut(text: &str, most: usize) -> String {
+    let end = text.floor_char_boundary(most);
+    let kept = text[..end].replace(char::is_control, " ");
     match end < text.len() {
-        true => format!("{} ...", &text[..end]),
-        false => text.to_owned(),
+        true => format!("{kept} ..."),
+        false => kept,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_plugin_says_fits_into_the_headers_of_an_answer() {
+        for noise in ["\u{0}", "\"", "\u{fffd}", "\n"] {
+            let words = noise.repeat(1 << 20);
+            let error = ChainError {
+                network: "net".to_owned(),
+                plugin: "plugin".to_owned(),
+                verb: "ADD",
+                cause: Cause::Said(CniError {
+                    code: 7,
+                    msg: words.clone(),
+                    details: words,
+                }),
+            };
+            let status = Status::from(error);
+            let said = status.metadata().get_bin(CNI_ERROR).unwrap();
+            // Base64 in the one, per cent in the other; a client takes 16 KiB by default.
+            let length = said.as_encoded_bytes().len() + 3 * status.message().len();
+            assert!(length < 13_000, "{length}");
+        }
     }
 }

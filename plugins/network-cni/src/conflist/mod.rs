@@ -4,6 +4,8 @@
 //! here and not at the first pod, and sizes are bounded. A chain that would call this plugin again is refused.
 
 mod folder;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::collections::BTreeSet;

@@ -17,7 +17,7 @@ const SETTLE_MAX: Duration = Duration::from_secs(1);
 /// How often a folder that is not there, or cannot be watched, is looked at.
 const RETRY: Duration = Duration::from_secs(5);
 /// The look at a folder of a disk that hangs is given up, and repeated.
-const READ_TIMEOUT: Duration = Duration::from_secs(20);
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads `dir` into `folder` at once, and at every change. Ends with the last receiver.
 pub(crate) async fn follow(dir: PathBuf, pool: BlockingPool, folder: watch::Sender<Folder>) {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::{Engine, to_the_end};
-use crate::attachments::{Attachment, AttachmentId};
+use crate::attachments::{Attachment, AttachmentId, Stage};
 use crate::clock::Moment;
 use crate::conflist::Network;
 
@@ -65,9 +65,12 @@ impl Engine {
     }
 
     async fn collect(&self, what: &Collection, mark: &Moment, answer: &mut wire::GcResponse) {
-        let end = what.end.min(Instant::now() + DEL_TIMEOUT);
-        let all = self.store.all().into_iter().map(|(_, of)| of);
-        let stale: Vec<_> = all.filter(|of| self.is_stale(of, what, mark)).collect();
+        // What is left at `end` is the plugins' own collection's.
+        let now = Instant::now();
+        let end = now + (what.end.saturating_duration_since(now) / 2).min(DEL_TIMEOUT);
+        let all = self.store.all().into_iter();
+        let stale = all.filter(|(stage, of)| self.is_stale((*stage, of), what, mark));
+        let stale: Vec<_> = stale.map(|(_, of)| of).collect();
         let each = stale.iter().map(|of| self.collect_one(of, end));
         let done = futures_util::future::join_all(each).await;
         for (of, done) in stale.iter().zip(done) {
@@ -81,8 +84,15 @@ impl Engine {
         }
     }
 
-    fn is_stale(&self, of: &Attachment, what: &Collection, mark: &Moment) -> bool {
-        what.networks.contains(&of.id.network)
+    /// One whose ADD runs is live, whatever its caller has told the collector of it.
+    fn is_stale(
+        &self,
+        (stage, of): (Stage, &Attachment),
+        what: &Collection,
+        mark: &Moment,
+    ) -> bool {
+        stage != Stage::Adding
+            && what.networks.contains(&of.id.network)
             && of.owner == what.owner
             && !what.valid.contains(&of.id)
             && self.clock.is_before(&of.began, mark)
@@ -123,9 +133,10 @@ impl Engine {
         let of_network = |id: &AttachmentId| id.network == network.name;
         let mut valid = what.valid.clone();
         valid.retain(of_network);
-        let all = self.store.all().into_iter().map(|(_, of)| of);
-        let live = all.filter(|of| of_network(&of.id) && !self.is_stale(of, what, mark));
-        valid.extend(live.map(|of| of.id.clone()));
+        let all = self.store.all().into_iter();
+        let live = all
+            .filter(|(stage, of)| of_network(&of.id) && !self.is_stale((*stage, of), what, mark));
+        valid.extend(live.map(|(_, of)| of.id.clone()));
         let valid: Vec<_> = valid.into_iter().collect();
         let errors = self.chains.gc(network, &valid, end).await;
         drop(gate);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proto::network::StatusRequest;
 use tonic::Code;
 
-use super::rig::{Node, names, until, until_status};
+use super::rig::{Node, Process, names, until, until_status};
 
 #[tokio::test]
 async fn what_an_add_made_before_it_failed_is_taken_away() {
@@ -76,16 +76,17 @@ async fn an_attachment_whose_delete_is_half_done_is_none() {
     node.tell("fail.DEL.first", "");
     let sandbox = node.sandbox("a");
     {
-        let (_plugin, mut client) = node.plugin().await;
+        let (process, mut client) = Process::start(&node, &["env"]).await;
         client.add(sandbox.add()).await.unwrap();
         client.delete(sandbox.delete()).await.unwrap_err();
         let refusal = client.check(sandbox.check()).await.unwrap_err();
         assert_eq!(refusal.code(), Code::FailedPrecondition);
-        assert!(names(&node.path("results")).is_empty());
-        assert_eq!(names(&node.path("unfinished")).len(), 1);
+        assert!(names(&node.path("own/results")).is_empty());
+        assert_eq!(names(&node.path("own/unfinished")).len(), 1);
+        process.kill();
     }
     // So it is for a successor, which takes up the rest: the result is still handed to DEL.
-    let (_plugin, mut client) = node.plugin().await;
+    let (_process, mut client) = Process::start(&node, &["env"]).await;
     let refusal = client.check(sandbox.check()).await.unwrap_err();
     assert_eq!(refusal.code(), Code::FailedPrecondition);
     node.untell("fail.DEL.first");
@@ -257,19 +258,20 @@ async fn a_record_that_is_broken_never_hinders_delete() {
         let node = Node::with_network("1.0.0");
         let sandbox = node.sandbox("a");
         {
-            let (_plugin, mut client) = node.plugin().await;
+            let (process, mut client) = Process::start(&node, &["env"]).await;
             client.add(sandbox.add()).await.unwrap();
+            process.kill();
         }
-        fs::write(node.path("results/net-a-eth0"), text).unwrap();
-        let (_plugin, mut client) = node.plugin().await;
+        fs::write(node.path("own/results/net-a-eth0"), text).unwrap();
+        let (_process, mut client) = Process::start(&node, &["env"]).await;
         // There may be something: a failure counts.
         node.tell("fail.DEL", "");
         client.delete(sandbox.delete()).await.unwrap_err();
         node.untell("fail.DEL");
         client.delete(sandbox.delete()).await.unwrap();
         assert!(node.made().is_empty(), "{text:?}");
-        assert!(names(&node.path("results")).is_empty());
-        assert!(names(&node.path("unfinished")).is_empty());
+        assert!(names(&node.path("own/results")).is_empty());
+        assert!(names(&node.path("own/unfinished")).is_empty());
     }
 }
 

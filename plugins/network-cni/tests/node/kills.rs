@@ -69,15 +69,9 @@ async fn no_cni_plugin_of_a_killed_process_runs_beside_its_successor() {
     let node = Node::with_network("1.0.0");
     let sandbox = node.sandbox("a");
     // It would go on and add an address when its successor has taken everything away.
-    let slow = "#!/bin/sh\ncat >/dev/null\nexec tail -f ";
-    let mark = node.path("state/mark");
-    fs::write(&mark, "").unwrap();
-    let words = format!("tail -f {}", mark.display());
-    fs::write(
-        node.path("bin/first"),
-        format!("{slow}{}\n", mark.display()),
-    )
-    .unwrap();
+    let words = format!("sleep 600.{}", std::process::id());
+    let script = format!("#!/bin/sh\ncat >/dev/null\nexec {words}\n");
+    fs::write(node.path("bin/first"), script).unwrap();
     let (process, mut client) = Process::start(&node, &["env"]).await;
     let call = tokio::spawn({
         let request = sandbox.add();
