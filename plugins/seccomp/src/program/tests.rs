@@ -16,7 +16,7 @@ fn run(filter: &Filter, architecture: u32, number: u32, args: [u64; 6]) -> u32 {
         offset => {
             let at = offset - ARGUMENTS;
             let (high, low) = halves(args[usize::try_from(at / 8).unwrap()]);
-            if at % 8 == 0 { low } else { high }
+            if at.is_multiple_of(8) { low } else { high }
         }
     };
     let (mut accumulator, mut at) = (0_u32, 0);
