@@ -2,14 +2,14 @@
 
 use std::io;
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 /// Enough for every call into the kernel; walks keep their state on the heap.
 const STACK_BYTES: usize = 512 << 10;
 
 /// Does `work` on a thread of its own, which holds `permit` until it ends: who waits may go away before.
 pub(crate) async fn run<T: Send + 'static>(
-    permit: OwnedSemaphorePermit,
+    permit: impl Send + 'static,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let (sender, receiver) = oneshot::channel();

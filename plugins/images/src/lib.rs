@@ -8,19 +8,27 @@
 //! Reading order: [`Reference`] and [`Digest`] (names), `documents` (what registries serve), `store` (what is kept),
 //! `layer` (how a layer becomes a folder), `registry` and `pull` (how images come), `archive` (how they travel).
 
+mod archive;
 mod blocking;
 mod digest;
 mod disk;
 mod documents;
 mod layer;
 mod limits;
+mod pull;
 mod reference;
+mod registry;
+mod rootfs;
 mod store;
 
+pub use archive::ArchiveError;
 pub use digest::{Digest, InvalidDigest};
 pub use disk::DiskError;
 pub use documents::{DocumentError, ImageConfig, Platform, RuntimeDefaults};
 pub use layer::LayerError;
 pub use limits::Limits;
+pub use pull::{Progress, Pull, PullError};
 pub use reference::{InvalidReference, Reference};
+pub use registry::{Auth, Failure, HostsError, RegistryError};
+pub use rootfs::{MountError, Writable};
 pub use store::{Collected, Damage, Image, Lease, OpenError, Store, StoreError, Usage};

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 pub(crate) use self::archive::Archive;
-pub(crate) use self::entry::{Entry, Kind};
+pub(crate) use self::entry::Kind;
 pub(crate) use self::unpack::Unpacked;
 
 use self::bounds::Bounded;

@@ -34,6 +34,7 @@ impl Folders {
             self.scratch(),
             self.trash(),
             self.damaged(),
+            self.empty(),
         ];
         folders.iter().try_for_each(|folder| disk.create_folder(folder))
     }
@@ -96,6 +97,11 @@ impl Folders {
     /// What is no longer needed.
     pub(super) fn trash(&self) -> PathBuf {
         self.root.join("trash")
+    }
+
+    /// An empty folder: overlayfs without an upper folder wants two layers.
+    pub(crate) fn empty(&self) -> PathBuf {
+        self.root.join("empty")
     }
 
     /// What was found damaged, for a person to look at.

@@ -100,6 +100,16 @@ impl Inner {
         Ok(())
     }
 
+    /// Takes what is left of a layer in the making out of the way; one that was placed is no longer there.
+    pub(crate) fn give_up(&self, made: &Path) {
+        if made.exists() {
+            let away = self.folders.fresh(&self.folders.trash());
+            if let Err(error) = self.disk.rename(made, &away) {
+                tracing::warn!(path = ?made, %error, "a leftover stays until the store is opened again");
+            }
+        }
+    }
+
     /// Puts an image on record, whose layers and documents are in the store, and then gives it its names.
     pub(crate) fn commit(
         &self,

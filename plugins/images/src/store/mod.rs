@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 pub use self::collect::Collected;
 pub(crate) use self::folders::Folders;
 pub(crate) use self::ingest::{Hold, Turns};
-pub(crate) use self::record::{ImageRecord, LayerRecord, encode};
+pub(crate) use self::record::{ImageRecord, LayerRecord};
 
 use crate::blocking;
 use crate::digest::Digest;
