@@ -110,10 +110,6 @@ impl<R: Read> HashingReader<R> {
         }
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Returns the digest and the number of the bytes read.
     pub(crate) fn finish(self) -> (Digest, u64) {
         (self.hasher.finish(), self.bytes)

@@ -27,11 +27,7 @@ pub struct DiskError {
 }
 
 impl DiskError {
-    pub(crate) fn new(
-        step: &'static str,
-        path: &Path,
-        source: impl Into<io::Error>,
-    ) -> Self {
+    pub(crate) fn new(step: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
         Self {
             step,
             path: path.to_owned(),
@@ -49,7 +45,10 @@ pub(crate) struct Disk {
 
 impl Disk {
     /// Fails where a test cuts the power.
-    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "only tests cut the power"))]
+    #[cfg_attr(
+        not(test),
+        expect(clippy::unused_self, reason = "only tests cut the power")
+    )]
     pub(crate) fn step(&self) -> io::Result<()> {
         #[cfg(test)]
         if let Some(faults) = &self.faults {
@@ -139,7 +138,10 @@ impl Disk {
     }
 
     /// Notes for tests that a crash would tear what was written to `path`, or below it.
-    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "only tests cut the power"))]
+    #[cfg_attr(
+        not(test),
+        expect(clippy::unused_self, reason = "only tests cut the power")
+    )]
     pub(crate) fn unsynced(&self, path: &Path) {
         #[cfg(test)]
         if let Some(faults) = &self.faults {
@@ -149,7 +151,10 @@ impl Disk {
         let _: &Path = path;
     }
 
-    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "only tests cut the power"))]
+    #[cfg_attr(
+        not(test),
+        expect(clippy::unused_self, reason = "only tests cut the power")
+    )]
     fn synced(&self, path: &Path) {
         #[cfg(test)]
         if let Some(faults) = &self.faults {

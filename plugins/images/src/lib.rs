@@ -20,6 +20,8 @@ mod reference;
 mod registry;
 mod rootfs;
 mod store;
+#[cfg(test)]
+mod testing;
 
 pub use archive::ArchiveError;
 pub use digest::{Digest, InvalidDigest};

@@ -136,7 +136,9 @@ fn parse(text: &str) -> Result<Reference, &'static str> {
         return Err("the registry is no host with an optional port");
     }
     if !repository.split('/').all(is_component) {
-        return Err("the repository has other than lowercase letters, digits and single separators");
+        return Err(
+            "the repository has other than lowercase letters, digits and single separators",
+        );
     }
     Ok(Reference {
         registry,
@@ -172,7 +174,10 @@ fn is_tag(tag: &str) -> bool {
 }
 
 fn is_registry(registry: &str) -> bool {
-    let (host, port) = match registry.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+    let (host, port) = match registry
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+    {
         Some((address, rest)) => match (address.parse::<std::net::Ipv6Addr>(), rest) {
             (Ok(_), "") => return true,
             (Ok(_), rest) => ("v6", rest.strip_prefix(':')),
@@ -187,7 +192,9 @@ fn is_registry(registry: &str) -> bool {
         !label.is_empty()
             && !label.starts_with('-')
             && !label.ends_with('-')
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
     host.split('.').all(label)
         && port.is_some_and(|port| port.parse::<u16>().is_ok() && !port.starts_with('+'))
@@ -220,8 +227,14 @@ mod tests {
             ("localhost/x", "localhost/x:latest".to_owned()),
             ("127.0.0.1:5000/x/y:v1", "127.0.0.1:5000/x/y:v1".to_owned()),
             ("[::1]:5000/x:v1", "[::1]:5000/x:v1".to_owned()),
-            (&format!("r.test/x:v1@{DIGEST}"), format!("r.test/x@{DIGEST}")),
-            (&format!("x@{DIGEST}"), format!("docker.io/library/x@{DIGEST}")),
+            (
+                &format!("r.test/x:v1@{DIGEST}"),
+                format!("r.test/x@{DIGEST}"),
+            ),
+            (
+                &format!("x@{DIGEST}"),
+                format!("docker.io/library/x@{DIGEST}"),
+            ),
         ] {
             let reference: Reference = text.parse().unwrap();
             assert_eq!(reference.to_string(), expected);
@@ -232,9 +245,25 @@ mod tests {
     #[test]
     fn what_could_leave_a_path_or_a_url_is_no_reference() {
         for text in [
-            "", "/", "..", "r.test/../x", "r.test//x", "r.test/x:", "r.test/x:../y", "r.test/X",
-            "r.test/x?y", "r.test/x#y", "r.test/x y", "r.test/x@sha256:1", "r.test:99999/x",
-            "-r.test/x", "user@r.test/x", "r.test/x\n", "r.test/a..b", "r.test/a___b", "[::1/x",
+            "",
+            "/",
+            "..",
+            "r.test/../x",
+            "r.test//x",
+            "r.test/x:",
+            "r.test/x:../y",
+            "r.test/X",
+            "r.test/x?y",
+            "r.test/x#y",
+            "r.test/x y",
+            "r.test/x@sha256:1",
+            "r.test:99999/x",
+            "-r.test/x",
+            "user@r.test/x",
+            "r.test/x\n",
+            "r.test/a..b",
+            "r.test/a___b",
+            "[::1/x",
         ] {
             assert!(text.parse::<Reference>().is_err(), "{text}");
         }

@@ -33,7 +33,10 @@ pub(super) struct Located {
 
 impl Index {
     pub(super) fn read(path: &Path, limits: &Limits) -> Result<Self, ArchiveError> {
-        let failed = |source| ArchiveError::Read { path: path.to_owned(), source };
+        let failed = |source| ArchiveError::Read {
+            path: path.to_owned(),
+            source,
+        };
         let file = File::open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(failed(io::Error::other("it is no file")));
@@ -44,19 +47,29 @@ impl Index {
             files: HashMap::new(),
             links: HashMap::new(),
         };
-        let tar = |source| ArchiveError::Tar { path: path.to_owned(), source };
+        let tar = |source| ArchiveError::Tar {
+            path: path.to_owned(),
+            source,
+        };
         index.fill(limits).map_err(tar)?;
         Ok(index)
     }
 
     fn fill(&mut self, limits: &Limits) -> Result<(), LayerError> {
-        let whole = Section { file: self.file.clone(), at: 0, left: u64::MAX };
+        let whole = Section {
+            file: self.file.clone(),
+            at: 0,
+            left: u64::MAX,
+        };
         let mut archive = Archive::new(BufReader::new(whole), limits.header_bytes.min(64 << 10));
         while let Some(entry) = archive.next_entry()? {
             let name = normal("", &String::from_utf8_lossy(&entry.path));
             match entry.kind {
                 Kind::File => {
-                    let located = Located { offset: archive.position(), size: entry.size };
+                    let located = Located {
+                        offset: archive.position(),
+                        size: entry.size,
+                    };
                     self.files.insert(name, located);
                 }
                 Kind::Symlink | Kind::HardLink => {
@@ -71,7 +84,10 @@ impl Index {
             }
             if self.files.len() + self.links.len() > FILES_MAX {
                 let limit = u64::try_from(FILES_MAX).expect("it is small");
-                return Err(LayerError::TooLarge { what: "files in the archive", limit });
+                return Err(LayerError::TooLarge {
+                    what: "files in the archive",
+                    limit,
+                });
             }
         }
         Ok(())
@@ -102,7 +118,10 @@ impl Index {
             let read = self.section(located).read_to_end(&mut content);
             return match read {
                 Ok(_) => Ok(Some(content)),
-                Err(source) => Err(ArchiveError::Read { path: self.path.clone(), source }),
+                Err(source) => Err(ArchiveError::Read {
+                    path: self.path.clone(),
+                    source,
+                }),
             };
         }
         Err(self.refused(format!("{name:?} in it has more than {max} bytes")))
@@ -117,7 +136,10 @@ impl Index {
     }
 
     pub(super) fn refused(&self, reason: String) -> ArchiveError {
-        ArchiveError::Refused { path: self.path.clone(), reason }
+        ArchiveError::Refused {
+            path: self.path.clone(),
+            reason,
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use serde::Deserialize;
 use super::index::Index;
 use super::{ArchiveError, ArchivedLayer, Described};
 use crate::digest::Digest;
-use crate::documents::{Descriptor, Document, DocumentError, ImageConfig, Manifest, Platform, choose};
+use crate::documents::{
+    Descriptor, Document, DocumentError, ImageConfig, Manifest, Platform, choose,
+};
 use crate::limits::Limits;
 use crate::reference::Reference;
 
@@ -44,12 +46,18 @@ pub(super) fn describe(
     platform: &Platform,
     limits: &Limits,
 ) -> Result<Vec<Described>, ArchiveError> {
-    let describing = Describing { index, platform, limits };
+    let describing = Describing {
+        index,
+        platform,
+        limits,
+    };
     let mut images = match index.document("index.json", limits.document_bytes)? {
         Some(content) => describing.oci(&content)?,
         None => match index.document("manifest.json", limits.document_bytes)? {
             Some(content) => describing.docker(&content)?,
-            None => return Err(index.refused("it has neither index.json nor manifest.json".to_owned())),
+            None => {
+                return Err(index.refused("it has neither index.json nor manifest.json".to_owned()));
+            }
         },
     };
     if let (Some(name), [image]) = (name, images.as_mut_slice()) {
@@ -71,7 +79,10 @@ struct Describing<'a> {
 impl Describing<'_> {
     fn oci(&self, content: &[u8]) -> Result<Vec<Described>, ArchiveError> {
         let top: Top = self.json("index.json", content)?;
-        top.manifests.iter().map(|named| self.oci_image(named)).collect()
+        top.manifests
+            .iter()
+            .map(|named| self.oci_image(named))
+            .collect()
     }
 
     fn oci_image(&self, named: &Named) -> Result<Described, ArchiveError> {
@@ -81,12 +92,19 @@ impl Describing<'_> {
             Document::Manifest(parsed) => (None, (digest, content), parsed),
             Document::Index(list) => {
                 let name = digest.to_string();
-                let chosen = choose(&list, self.platform).map_err(|source| self.wrong(&name, source))?;
+                let chosen =
+                    choose(&list, self.platform).map_err(|source| self.wrong(&name, source))?;
                 let below = self.blob(chosen)?;
                 let Document::Manifest(parsed) = self.document(chosen, &below)? else {
-                    return Err(self.index.refused(format!("{} is an index within an index", chosen.digest)));
+                    return Err(self
+                        .index
+                        .refused(format!("{} is an index within an index", chosen.digest)));
                 };
-                (Some((digest, content)), (chosen.digest.clone(), below), parsed)
+                (
+                    Some((digest, content)),
+                    (chosen.digest.clone(), below),
+                    parsed,
+                )
             }
         };
         let Manifest { config, layers } = parsed;
@@ -97,10 +115,17 @@ impl Describing<'_> {
             let name = blob_name(&layer.digest);
             let located = self.index.find(&name).ok_or_else(|| self.lacks(&name))?;
             let packed = Some((layer.digest.clone(), layer.size));
-            Ok(ArchivedLayer { name, located, packed })
+            Ok(ArchivedLayer {
+                name,
+                located,
+                packed,
+            })
         });
         Ok(Described {
-            names: names(named, index.as_ref().map_or(&manifest.0, |(digest, _)| digest)),
+            names: names(
+                named,
+                index.as_ref().map_or(&manifest.0, |(digest, _)| digest),
+            ),
             layers: layers.collect::<Result<_, ArchiveError>>()?,
             index,
             manifest,
@@ -111,7 +136,10 @@ impl Describing<'_> {
 
     fn docker(&self, content: &[u8]) -> Result<Vec<Described>, ArchiveError> {
         let images: Vec<DockerImage> = self.json("manifest.json", content)?;
-        images.iter().map(|image| self.docker_image(image)).collect()
+        images
+            .iter()
+            .map(|image| self.docker_image(image))
+            .collect()
     }
 
     fn docker_image(&self, image: &DockerImage) -> Result<Described, ArchiveError> {
@@ -121,14 +149,20 @@ impl Describing<'_> {
         let parsed = self.config(&image.config, &content, image.layers.len())?;
         let layers = image.layers.iter().map(|name| {
             let located = self.index.find(name).ok_or_else(|| self.lacks(name))?;
-            Ok(ArchivedLayer { name: name.clone(), located, packed: None })
+            Ok(ArchivedLayer {
+                name: name.clone(),
+                located,
+                packed: None,
+            })
         });
         let layers = layers.collect::<Result<Vec<_>, ArchiveError>>()?;
         let config = Digest::of(&content);
         let manifest = manifest_of(&config, content.len(), &layers, &parsed);
         let mut names = Vec::new();
         for tag in image.repo_tags.iter().flatten() {
-            let name: Reference = tag.parse().map_err(|error| self.index.refused(format!("{error}")))?;
+            let name: Reference = tag
+                .parse()
+                .map_err(|error| self.index.refused(format!("{error}")))?;
             names.push(name.to_string());
         }
         Ok(Described {
@@ -141,7 +175,12 @@ impl Describing<'_> {
         })
     }
 
-    fn config(&self, name: &str, content: &[u8], layers: usize) -> Result<ImageConfig, ArchiveError> {
+    fn config(
+        &self,
+        name: &str,
+        content: &[u8],
+        layers: usize,
+    ) -> Result<ImageConfig, ArchiveError> {
         let parsed = ImageConfig::parse(content).and_then(|config| {
             config.check(layers, self.limits.layers, self.platform)?;
             Ok(config)
@@ -150,7 +189,8 @@ impl Describing<'_> {
     }
 
     fn document(&self, descriptor: &Descriptor, content: &[u8]) -> Result<Document, ArchiveError> {
-        Document::parse(content).map_err(|source| self.wrong(&descriptor.digest.to_string(), source))
+        Document::parse(content)
+            .map_err(|source| self.wrong(&descriptor.digest.to_string(), source))
     }
 
     /// Reads a document by digest, and checks digest and size.
@@ -160,12 +200,18 @@ impl Describing<'_> {
         let content = content.ok_or_else(|| self.lacks(&name))?;
         let size = u64::try_from(content.len()).expect("a length fits");
         if Digest::of(&content) != descriptor.digest || size != descriptor.size {
-            return Err(self.index.refused(format!("{name:?} in it has another digest or size")));
+            return Err(self
+                .index
+                .refused(format!("{name:?} in it has another digest or size")));
         }
         Ok(content)
     }
 
-    fn json<T: serde::de::DeserializeOwned>(&self, name: &'static str, content: &[u8]) -> Result<T, ArchiveError> {
+    fn json<T: serde::de::DeserializeOwned>(
+        &self,
+        name: &'static str,
+        content: &[u8],
+    ) -> Result<T, ArchiveError> {
         let malformed = |source| DocumentError::Malformed { what: name, source };
         serde_json::from_slice(content).map_err(|error| self.wrong(name, malformed(error)))
     }
@@ -179,7 +225,8 @@ impl Describing<'_> {
     }
 
     fn lacks(&self, name: &str) -> ArchiveError {
-        self.index.refused(format!("it has no {name:?}, which an image in it needs"))
+        self.index
+            .refused(format!("it has no {name:?}, which an image in it needs"))
     }
 }
 
@@ -191,16 +238,27 @@ fn blob_name(digest: &Digest) -> String {
 fn names(named: &Named, top: &Digest) -> Vec<String> {
     let name = named.annotations.get(CONTAINERD_NAME).or_else(|| {
         // A bare tag would become the name of another image.
-        named.annotations.get(OCI_NAME).filter(|name| name.contains(['/', ':']))
+        named
+            .annotations
+            .get(OCI_NAME)
+            .filter(|name| name.contains(['/', ':']))
     });
     let reference = name.and_then(|name| name.parse::<Reference>().ok());
     reference.map_or_else(Vec::new, |reference| {
-        vec![reference.to_string(), reference.with_digest(top.clone()).to_string()]
+        vec![
+            reference.to_string(),
+            reference.with_digest(top.clone()).to_string(),
+        ]
     })
 }
 
 /// Makes the manifest that Docker's archives lack; its layers are the unpacked ones.
-fn manifest_of(config: &Digest, size: usize, layers: &[ArchivedLayer], parsed: &ImageConfig) -> Vec<u8> {
+fn manifest_of(
+    config: &Digest,
+    size: usize,
+    layers: &[ArchivedLayer],
+    parsed: &ImageConfig,
+) -> Vec<u8> {
     let layers: Vec<_> = layers
         .iter()
         .zip(parsed.diff_ids())

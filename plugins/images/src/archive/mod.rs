@@ -114,7 +114,11 @@ impl Store {
         Ok(images)
     }
 
-    async fn import_one(&self, index: &Arc<Index>, image: Described) -> Result<Image, ArchiveError> {
+    async fn import_one(
+        &self,
+        index: &Arc<Index>,
+        image: Described,
+    ) -> Result<Image, ArchiveError> {
         let chains = image.parsed.chain_ids();
         let mut needed = chains.clone();
         needed.extend([image.manifest.0.clone(), image.config.0.clone()]);
@@ -127,7 +131,8 @@ impl Store {
                 diff: image.parsed.diff_ids()[number].clone(),
                 below: chains[..number].to_vec(),
             };
-            self.import_layer(index, layer, place, image_left.clone()).await?;
+            self.import_layer(index, layer, place, image_left.clone())
+                .await?;
         }
         let committed = self.work(move |inner| {
             let documents = image.index.iter().chain([&image.manifest, &image.config]);

@@ -75,9 +75,15 @@ struct Raw {
     #[serde(default)]
     schema_version: u64,
     config: Option<Descriptor>,
-    #[serde(default, deserialize_with = "bounded::optional_list::<_, _, DESCRIPTORS_MAX>")]
+    #[serde(
+        default,
+        deserialize_with = "bounded::optional_list::<_, _, DESCRIPTORS_MAX>"
+    )]
     layers: Option<Vec<Descriptor>>,
-    #[serde(default, deserialize_with = "bounded::optional_list::<_, _, DESCRIPTORS_MAX>")]
+    #[serde(
+        default,
+        deserialize_with = "bounded::optional_list::<_, _, DESCRIPTORS_MAX>"
+    )]
     manifests: Option<Vec<Descriptor>>,
 }
 
@@ -120,7 +126,10 @@ pub(crate) fn choose<'a>(
     // The first of equals, as in the index.
     let best = ranked.min_by_key(|(rank, _)| *rank);
     best.map(|(_, descriptor)| descriptor).ok_or_else(|| {
-        let reason = format!("none of its {} manifests is for {platform}", manifests.len());
+        let reason = format!(
+            "none of its {} manifests is for {platform}",
+            manifests.len()
+        );
         DocumentError::Refused {
             what: "the index",
             reason,

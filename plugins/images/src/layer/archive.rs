@@ -49,7 +49,9 @@ impl<R: Read> Archive<R> {
                 return Ok(None);
             };
             let kind = header.entry_type();
-            let size = header.entry_size().map_err(|_| self.malformed("a size is no number"))?;
+            let size = header
+                .entry_size()
+                .map_err(|_| self.malformed("a size is no number"))?;
             if let Some(field) = special(kind) {
                 self.begin_content(size);
                 let content = self.extended_content(size)?;
@@ -81,7 +83,9 @@ impl<R: Read> Archive<R> {
         size: u64,
         extended: Extended,
     ) -> Result<Option<Entry>, LayerError> {
-        let path = extended.path.unwrap_or_else(|| header.path_bytes().into_owned());
+        let path = extended
+            .path
+            .unwrap_or_else(|| header.path_bytes().into_owned());
         let size = extended.size.unwrap_or(size);
         if extended.sparse || header.entry_type() == EntryType::GNUSparse {
             return Err(refused(&path, "sparse entries are not supported"));
@@ -104,9 +108,14 @@ impl<R: Read> Archive<R> {
         };
         let uid = number(extended.uid.map_or_else(|| header.uid(), Ok))?;
         let gid = number(extended.gid.map_or_else(|| header.gid(), Ok))?;
-        let mode = header.mode().map_err(|_| refused(&path, "its mode is no number"))?;
+        let mode = header
+            .mode()
+            .map_err(|_| refused(&path, "its mode is no number"))?;
         let device = |field: io::Result<Option<u32>>| field.ok().flatten().unwrap_or(0);
-        let seconds = header.mtime().ok().and_then(|time| i64::try_from(time).ok());
+        let seconds = header
+            .mtime()
+            .ok()
+            .and_then(|time| i64::try_from(time).ok());
         Ok(Some(Entry {
             kind,
             size: if kind == Kind::File { size } else { 0 },
@@ -116,7 +125,9 @@ impl<R: Read> Archive<R> {
             mtime: extended.mtime.unwrap_or((seconds.unwrap_or(0), 0)),
             device: (device(header.device_major()), device(header.device_minor())),
             link: extended.link.unwrap_or_else(|| {
-                header.link_name_bytes().map_or_else(Vec::new, |link| link.into_owned())
+                header
+                    .link_name_bytes()
+                    .map_or_else(Vec::new, |link| link.into_owned())
             }),
             xattrs: extended.xattrs,
             path,
@@ -261,7 +272,10 @@ fn kind(kind: EntryType, path: &[u8]) -> Option<Kind> {
 
 /// Sums a header's bytes, those of its checksum as blanks.
 fn checksum(header: &[u8; BLOCK]) -> u32 {
-    let outside = header.iter().enumerate().filter(|(at, _)| !(148..156).contains(at));
+    let outside = header
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !(148..156).contains(at));
     let sum: u32 = outside.map(|(_, byte)| u32::from(*byte)).sum();
     sum + 8 * u32::from(b' ')
 }

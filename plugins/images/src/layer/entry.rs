@@ -1,9 +1,5 @@
 //! One entry of a tar, with its extended headers applied.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
-
 use super::LayerError;
 
 /// What an entry is.
@@ -54,7 +50,9 @@ impl Inside {
             match name {
                 b"" | b"." => continue,
                 b".." => return Err("its path has a .."),
-                _ if name.len() > NAME_BYTES_MAX => return Err("a name in it is longer than 255 bytes"),
+                _ if name.len() > NAME_BYTES_MAX => {
+                    return Err("a name in it is longer than 255 bytes");
+                }
                 _ if name.contains(&0) => return Err("its path has a NUL"),
                 _ => {}
             }
@@ -89,10 +87,6 @@ impl Inside {
         let slashes = self.0.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let whole = (!self.0.is_empty()).then_some(self.0.len());
         slashes.map(|(at, _)| at).chain(whole)
-    }
-
-    pub(crate) fn path(&self) -> PathBuf {
-        PathBuf::from(OsStr::from_bytes(&self.0))
     }
 }
 

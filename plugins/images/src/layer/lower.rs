@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Uid, fchmod, fchown, fgetxattr,
-    flistxattr, fsetxattr, fstat, ioctl_ficlone, linkat, mknodat, openat, openat2, readlinkat, seek,
-    statat, symlinkat, unlinkat,
+    flistxattr, fsetxattr, fstat, ioctl_ficlone, linkat, mknodat, openat, openat2, readlinkat,
+    seek, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -92,7 +92,10 @@ impl Finishing<'_> {
             return Err(refused(link.path.bytes(), "a hard link to a folder"));
         }
         if there.st_nlink > 1 && kind != FileType::RegularFile {
-            return Err(refused(link.path.bytes(), "hard links to a link or device of a layer below"));
+            return Err(refused(
+                link.path.bytes(),
+                "hard links to a link or device of a layer below",
+            ));
         }
         let failed = |tree: &Tree, error: Errno| tree.failed("copy", &link.path, error);
         if kind != FileType::RegularFile {
@@ -112,10 +115,17 @@ impl Finishing<'_> {
         self.copy_file(&folder, &link.path, &found)
     }
 
-    fn copy_file(&mut self, folder: &OwnedFd, path: &Inside, found: &Found) -> Result<(), LayerError> {
+    fn copy_file(
+        &mut self,
+        folder: &OwnedFd,
+        path: &Inside,
+        found: &Found,
+    ) -> Result<(), LayerError> {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let target = openat2(folder, last(path), flags, Mode::empty(), BENEATH);
-        let mut target = target.map(File::from).map_err(|error| self.tree.failed("open", path, error))?;
+        let mut target = target
+            .map(File::from)
+            .map_err(|error| self.tree.failed("open", path, error))?;
         // It was seen to be a file: opening it waits for nothing.
         let mut source = reopen(&found.handle, OFlags::RDONLY)
             .map(File::from)
@@ -139,7 +149,9 @@ impl Finishing<'_> {
     ) -> Result<u64, LayerError> {
         let failed = |tree: &Tree, error: io::Error| tree.failed("copy", path, error);
         let size = u64::try_from(found.stat.st_size).unwrap_or(0);
-        target.set_len(size).map_err(|error| failed(&self.tree, error))?;
+        target
+            .set_len(size)
+            .map_err(|error| failed(&self.tree, error))?;
         let mut buffer = vec![0; BUFFER_BYTES];
         let (mut at, mut bytes) = (0, 0);
         while at < size {
@@ -148,12 +160,14 @@ impl Finishing<'_> {
                 Err(Errno::NXIO) => break,
                 Err(error) => return Err(failed(&self.tree, error.into())),
             };
-            let end = seek(&*source, SeekFrom::Hole(start)).map_err(|e| failed(&self.tree, e.into()))?;
+            let end =
+                seek(&*source, SeekFrom::Hole(start)).map_err(|e| failed(&self.tree, e.into()))?;
             self.spend(end - start)?;
             for file in [&*source, &*target] {
                 seek(file, SeekFrom::Start(start)).map_err(|e| failed(&self.tree, e.into()))?;
             }
-            copy_range(source, target, end - start, &mut buffer).map_err(|e| failed(&self.tree, e))?;
+            copy_range(source, target, end - start, &mut buffer)
+                .map_err(|e| failed(&self.tree, e))?;
             bytes += end - start;
             at = end;
         }
@@ -180,7 +194,8 @@ impl Finishing<'_> {
                 let target = readlinkat(&found.handle, "", Vec::new()).map_err(failed)?;
                 symlinkat(&target, folder, name).map_err(failed)?;
             }
-            kind => mknodat(folder, name, kind, Mode::RUSR | Mode::WUSR, stat.st_rdev).map_err(failed)?,
+            kind => mknodat(folder, name, kind, Mode::RUSR | Mode::WUSR, stat.st_rdev)
+                .map_err(failed)?,
         }
         let owner = Owner {
             uid: stat.st_uid,
@@ -193,7 +208,9 @@ impl Finishing<'_> {
     /// Gives a folder without an entry what the folder of the layers below has.
     fn folder(&self, path: &Inside) -> Result<(), LayerError> {
         let below = match self.find_in(&self.stack[1..], path)? {
-            Some(found) if FileType::from_raw_mode(found.stat.st_mode) == FileType::Directory => found,
+            Some(found) if FileType::from_raw_mode(found.stat.st_mode) == FileType::Directory => {
+                found
+            }
             _ => return Ok(()),
         };
         let set = || {
@@ -204,7 +221,8 @@ impl Finishing<'_> {
             };
             copy_attributes(&source, &target, &below.stat)
         };
-        set().map_err(|error: Errno| self.tree.failed("set owner and attributes of", path, error))?;
+        set()
+            .map_err(|error: Errno| self.tree.failed("set owner and attributes of", path, error))?;
         match self.tree.open_folder(path) {
             Ok(target) => self.tree.set_time(target, path, mtime(&below.stat)),
             Err(_) => Ok(()),
@@ -218,7 +236,8 @@ impl Finishing<'_> {
     /// Looks for what overlayfs would show at `path` of a stack.
     fn find_in(&self, stack: &[OwnedFd], path: &Inside) -> Result<Option<Found>, LayerError> {
         for layer in stack {
-            let seen = look_in(layer, path).map_err(|error| self.tree.failed("look for", path, error))?;
+            let seen =
+                look_in(layer, path).map_err(|error| self.tree.failed("look for", path, error))?;
             match seen {
                 Seen::Here(found) => return Ok(Some(found)),
                 Seen::Hidden => return Ok(None),
@@ -283,7 +302,12 @@ fn is_opaque(folder: &OwnedFd) -> Result<bool, Errno> {
 /// Opens what is open as a handle alone; only for what was seen to be a file.
 fn reopen(handle: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    openat(CWD, path, flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+    openat(
+        CWD,
+        path,
+        flags | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 fn open_stack(own: &OwnedFd, below: &[PathBuf]) -> Result<Vec<OwnedFd>, DiskError> {
@@ -306,7 +330,11 @@ fn copy_attributes(
     target: impl std::os::fd::AsFd,
     stat: &Stat,
 ) -> Result<(), Errno> {
-    fchown(&target, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))?;
+    fchown(
+        &target,
+        Some(Uid::from_raw(stat.st_uid)),
+        Some(Gid::from_raw(stat.st_gid)),
+    )?;
     fchmod(&target, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
     let mut names = vec![0; XATTR_BYTES_MAX];
     let count = match flistxattr(&source, names.as_mut_slice()) {
@@ -314,15 +342,28 @@ fn copy_attributes(
         Err(Errno::OPNOTSUPP) => 0,
         Err(error) => return Err(error),
     };
-    for name in names[..count].split(|byte| *byte == 0).filter(|name| is_kept(name)) {
+    for name in names[..count]
+        .split(|byte| *byte == 0)
+        .filter(|name| is_kept(name))
+    {
         let mut value = vec![0; XATTR_BYTES_MAX];
         let count = fgetxattr(&source, name, value.as_mut_slice())?;
-        fsetxattr(&target, name, &value[..count], rustix::fs::XattrFlags::empty())?;
+        fsetxattr(
+            &target,
+            name,
+            &value[..count],
+            rustix::fs::XattrFlags::empty(),
+        )?;
     }
     Ok(())
 }
 
-fn copy_range(source: &mut File, target: &mut File, bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
+fn copy_range(
+    source: &mut File,
+    target: &mut File,
+    bytes: u64,
+    buffer: &mut [u8],
+) -> io::Result<()> {
     let mut source = source.take(bytes);
     loop {
         let count = source.read(buffer)?;
@@ -334,5 +375,8 @@ fn copy_range(source: &mut File, target: &mut File, bytes: u64, buffer: &mut [u8
 }
 
 fn mtime(stat: &Stat) -> (i64, u32) {
-    (stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0))
+    (
+        stat.st_mtime,
+        u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+    )
 }

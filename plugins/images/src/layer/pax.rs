@@ -21,7 +21,8 @@ impl Extended {
         while !content.is_empty() {
             let blank = content.iter().take(20).position(|byte| *byte == b' ');
             let blank = blank.ok_or("a PAX record has no length")?;
-            let length: usize = number(&content[..blank]).ok_or("a PAX record has a wrong length")?;
+            let length: usize =
+                number(&content[..blank]).ok_or("a PAX record has a wrong length")?;
             let record = content.get(blank + 1..length);
             let record = record.and_then(|record| record.strip_suffix(b"\n"));
             let record = record.ok_or("a PAX record has a wrong length")?;
@@ -117,10 +118,31 @@ mod tests {
         assert_eq!(extended.mtime, Some((-2, 750_000_000)));
         assert_eq!(extended.size, Some(12));
         assert_eq!(extended.xattrs, [(b"user.x".to_vec(), b"y=z".to_vec())]);
-        for wrong in ["", "x", "5 a=", "6 a=b\nx", "99 a=b\n", "0 a=b\n", "1 a=b\n", "-5 a=b\n", "6 size\n", "18446744073709551616 a=b\n"].iter().skip(1) {
-            assert!(Extended::default().add(wrong.as_bytes()).is_err(), "{wrong:?}");
+        for wrong in [
+            "",
+            "x",
+            "5 a=",
+            "6 a=b\nx",
+            "99 a=b\n",
+            "0 a=b\n",
+            "1 a=b\n",
+            "-5 a=b\n",
+            "6 size\n",
+            "18446744073709551616 a=b\n",
+        ]
+        .iter()
+        .skip(1)
+        {
+            assert!(
+                Extended::default().add(wrong.as_bytes()).is_err(),
+                "{wrong:?}"
+            );
         }
-        for wrong in [record("size", "-1"), record("uid", "+1"), record("path", "a\0b")] {
+        for wrong in [
+            record("size", "-1"),
+            record("uid", "+1"),
+            record("path", "a\0b"),
+        ] {
             assert!(Extended::default().add(&wrong).is_err());
         }
     }

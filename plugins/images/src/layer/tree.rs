@@ -100,9 +100,14 @@ impl Tree {
         if let Some((last, folder)) = &self.last
             && last == path
         {
-            return Ok(folder.try_clone().map_err(|e| self.failed("open", path, e))?);
+            return Ok(folder
+                .try_clone()
+                .map_err(|e| self.failed("open", path, e))?);
         }
-        let mut folder = self.root.try_clone().map_err(|e| self.failed("open", path, e))?;
+        let mut folder = self
+            .root
+            .try_clone()
+            .map_err(|e| self.failed("open", path, e))?;
         let mut start = 0;
         for end in path.ends() {
             let name = &path.bytes()[start..end];
@@ -113,7 +118,9 @@ impl Tree {
             folder = next;
             start = end + 1;
         }
-        let kept = folder.try_clone().map_err(|e| self.failed("open", path, e))?;
+        let kept = folder
+            .try_clone()
+            .map_err(|e| self.failed("open", path, e))?;
         self.last = Some((path.clone(), kept));
         Ok(folder)
     }
@@ -132,7 +139,8 @@ impl Tree {
             Err(Errno::NOTDIR | Errno::LOOP) => return self.step_over(folder, whole, name),
             Err(error) => return Err(failed("open", error)),
         }
-        self.make_folder(folder, name).map_err(|error| failed("create", error))?;
+        self.make_folder(folder, name)
+            .map_err(|error| failed("create", error))?;
         let next = openat2(folder, name, HANDLE, Mode::empty(), BENEATH);
         let next = next.map_err(|error| failed("open", error))?;
         Ok((next, Walked::Made(whole.len())))
@@ -150,8 +158,10 @@ impl Tree {
         let stat = stat.map_err(|error| failed("look at", error))?;
         if is_whiteout(&stat) {
             unlinkat(folder, name, AtFlags::empty()).map_err(|error| failed("replace", error))?;
-            self.make_folder(folder, name).map_err(|error| failed("create", error))?;
-            self.make_opaque(folder, name).map_err(|error| failed("mark", error))?;
+            self.make_folder(folder, name)
+                .map_err(|error| failed("create", error))?;
+            self.make_opaque(folder, name)
+                .map_err(|error| failed("mark", error))?;
             let next = openat2(folder, name, HANDLE, Mode::empty(), BENEATH);
             let next = next.map_err(|error| failed("open", error))?;
             return Ok((next, Walked::Made(whole.len())));
@@ -161,14 +171,24 @@ impl Tree {
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let next = openat2(&self.root, whole, flags, Mode::empty(), IN_ROOT);
-        let next = next.map_err(|_| refused(whole, "something lies below it, and it is a link to no folder of the layer"))?;
+        let next = next.map_err(|_| {
+            refused(
+                whole,
+                "something lies below it, and it is a link to no folder of the layer",
+            )
+        })?;
         Ok((next, Walked::Found))
     }
 
     fn make_folder(&self, folder: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         mkdirat(folder, name, Mode::RWXU)?;
         // The process's umask has no say.
-        chmodat(folder, name, Mode::from_raw_mode(FOLDER_MODE), AtFlags::empty())
+        chmodat(
+            folder,
+            name,
+            Mode::from_raw_mode(FOLDER_MODE),
+            AtFlags::empty(),
+        )
     }
 
     /// Hides what the layers below have in the folder `name`.
@@ -188,13 +208,23 @@ impl Tree {
     }
 
     /// Takes away what `stat` tells of, so that something else can have its name.
-    pub(super) fn clear(&mut self, folder: &OwnedFd, path: &Inside, stat: &Stat) -> Result<(), LayerError> {
+    pub(super) fn clear(
+        &mut self,
+        folder: &OwnedFd,
+        path: &Inside,
+        stat: &Stat,
+    ) -> Result<(), LayerError> {
         let name = last(path);
         self.last = None;
         let cleared = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 self.replaced_count += 1;
-                renameat(folder, name, &self.replaced, self.replaced_count.to_string())
+                renameat(
+                    folder,
+                    name,
+                    &self.replaced,
+                    self.replaced_count.to_string(),
+                )
             }
             _ => unlinkat(folder, name, AtFlags::empty()),
         };
@@ -203,15 +233,20 @@ impl Tree {
 
     /// Makes a file that isn't there yet.
     pub(super) fn create_file(&self, folder: &OwnedFd, path: &Inside) -> Result<File, LayerError> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat2(folder, last(path), flags, Mode::RUSR | Mode::WUSR, BENEATH);
-        file.map(File::from).map_err(|error| self.failed("create", path, error))
+        file.map(File::from)
+            .map_err(|error| self.failed("create", path, error))
     }
 
     /// Opens a folder of the layer to set what it has.
     pub(super) fn open_folder(&self, path: &Inside) -> Result<OwnedFd, LayerError> {
         let opened = match path.bytes() {
-            b"" => self.root.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            b"" => self
+                .root
+                .try_clone()
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)),
             bytes => openat2(&self.root, bytes, FOLDER, Mode::empty(), IN_ROOT),
         };
         opened.map_err(|error| self.failed("open", path, error))
@@ -219,9 +254,18 @@ impl Tree {
 
     /// Sets owner, mode and attributes of what is open: in this order, since a new owner takes setuid and
     /// capabilities away.
-    pub(super) fn set(&self, opened: impl AsFd, path: &Inside, entry: &Entry) -> Result<(), LayerError> {
+    pub(super) fn set(
+        &self,
+        opened: impl AsFd,
+        path: &Inside,
+        entry: &Entry,
+    ) -> Result<(), LayerError> {
         let set = || {
-            fchown(&opened, Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid)))?;
+            fchown(
+                &opened,
+                Some(Uid::from_raw(entry.uid)),
+                Some(Gid::from_raw(entry.gid)),
+            )?;
             fchmod(&opened, Mode::from_raw_mode(entry.mode))?;
             for (name, value) in &entry.xattrs {
                 if is_kept(name) {
@@ -234,7 +278,12 @@ impl Tree {
     }
 
     /// Sets the time of what is open.
-    pub(super) fn set_time(&self, opened: impl AsFd, path: &Inside, mtime: (i64, u32)) -> Result<(), LayerError> {
+    pub(super) fn set_time(
+        &self,
+        opened: impl AsFd,
+        path: &Inside,
+        mtime: (i64, u32),
+    ) -> Result<(), LayerError> {
         futimens(opened, &times(mtime)).map_err(|error| self.failed("set the time of", path, error))
     }
 
@@ -249,10 +298,21 @@ impl Tree {
         let name = last(path);
         let set = || {
             let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-            chownat(folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            chownat(
+                folder,
+                name,
+                Some(uid),
+                Some(gid),
+                AtFlags::SYMLINK_NOFOLLOW,
+            )?;
             let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
             if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
-                chmodat(folder, name, Mode::from_raw_mode(owner.mode), AtFlags::empty())?;
+                chmodat(
+                    folder,
+                    name,
+                    Mode::from_raw_mode(owner.mode),
+                    AtFlags::empty(),
+                )?;
             }
             utimensat(folder, name, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)
         };
@@ -260,11 +320,21 @@ impl Tree {
     }
 
     /// Returns the error of a step with `path`.
-    pub(super) fn failed(&self, step: &'static str, path: &Inside, error: impl Into<io::Error>) -> LayerError {
+    pub(super) fn failed(
+        &self,
+        step: &'static str,
+        path: &Inside,
+        error: impl Into<io::Error>,
+    ) -> LayerError {
         self.failed_at(step, path.bytes(), error)
     }
 
-    fn failed_at(&self, step: &'static str, path: &[u8], error: impl Into<io::Error>) -> LayerError {
+    fn failed_at(
+        &self,
+        step: &'static str,
+        path: &[u8],
+        error: impl Into<io::Error>,
+    ) -> LayerError {
         use std::os::unix::ffi::OsStrExt;
         let path = self.root_path.join(std::ffi::OsStr::from_bytes(path));
         LayerError::Disk(DiskError::new(step, &path, error))

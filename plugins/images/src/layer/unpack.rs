@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{FileType, Mode, linkat, makedev, mkdirat, mknodat, symlinkat};
 use rustix::fs::{AtFlags, Stat};
+use rustix::fs::{FileType, Mode, linkat, makedev, mkdirat, mknodat, symlinkat};
 
 use super::archive::Archive;
 use super::entry::{Entry, Inside, Kind, refused};
@@ -78,7 +78,10 @@ impl Unpacking<'_> {
         self.entries += 1;
         if self.entries > self.bench.limits.entries {
             let limit = self.bench.limits.entries;
-            return Err(LayerError::TooLarge { what: "entries", limit });
+            return Err(LayerError::TooLarge {
+                what: "entries",
+                limit,
+            });
         }
         let path = Inside::new(&entry.path).map_err(|reason| refused(&entry.path, reason))?;
         let step = self.bench.disk.step();
@@ -115,7 +118,9 @@ impl Unpacking<'_> {
     /// Opens the folder that an entry lies in.
     fn parent(&mut self, parent: &Inside) -> Result<OwnedFd, LayerError> {
         let mut made = Vec::new();
-        let folder = self.tree.folder(parent, &mut |path| made.push(path.to_vec()))?;
+        let folder = self
+            .tree
+            .folder(parent, &mut |path| made.push(path.to_vec()))?;
         for path in made {
             let path = Inside::new(&path).expect("a part of a clean path is clean");
             self.remember(path.bytes().len())?;
@@ -129,10 +134,16 @@ impl Unpacking<'_> {
     /// Counts what is kept in memory until the layer is done.
     fn remember(&mut self, bytes: usize) -> Result<(), LayerError> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.metadata = self.metadata.saturating_add(bytes).saturating_add(DEFERRED_BYTES);
+        self.metadata = self
+            .metadata
+            .saturating_add(bytes)
+            .saturating_add(DEFERRED_BYTES);
         let limit = self.bench.limits.metadata_bytes;
         match self.metadata > limit {
-            true => Err(LayerError::TooLarge { what: "bytes of names", limit }),
+            true => Err(LayerError::TooLarge {
+                what: "bytes of names",
+                limit,
+            }),
             false => Ok(()),
         }
     }
@@ -211,7 +222,8 @@ impl Unpacking<'_> {
         archive: &mut Archive<impl Read>,
     ) -> Result<(), LayerError> {
         let mut file = self.tree.create_file(folder, path)?;
-        let mut buffer = vec![0; BUFFER_BYTES.min(usize::try_from(entry.size).unwrap_or(BUFFER_BYTES))];
+        let mut buffer =
+            vec![0; BUFFER_BYTES.min(usize::try_from(entry.size).unwrap_or(BUFFER_BYTES))];
         let mut written = 0;
         loop {
             let count = match archive.content().read(&mut buffer) {
@@ -242,10 +254,20 @@ impl Unpacking<'_> {
             }
             Kind::Symlink => symlinkat(entry.link.as_slice(), folder, name),
             Kind::CharDevice if entry.device == (0, 0) => {
-                return Err(refused(&entry.path, "the character device 0/0 is overlayfs's whiteout"));
+                return Err(refused(
+                    &entry.path,
+                    "the character device 0/0 is overlayfs's whiteout",
+                ));
             }
-            Kind::CharDevice => make_node(folder, name, FileType::CharacterDevice, makedev(major, minor)),
-            Kind::BlockDevice => make_node(folder, name, FileType::BlockDevice, makedev(major, minor)),
+            Kind::CharDevice => make_node(
+                folder,
+                name,
+                FileType::CharacterDevice,
+                makedev(major, minor),
+            ),
+            Kind::BlockDevice => {
+                make_node(folder, name, FileType::BlockDevice, makedev(major, minor))
+            }
             Kind::Fifo => make_node(folder, name, FileType::Fifo, 0),
             Kind::File | Kind::HardLink | Kind::Folder => {
                 unreachable!("those are made elsewhere")
@@ -281,7 +303,10 @@ impl Unpacking<'_> {
                 return Err(refused(&entry.path, "a hard link to a folder"));
             }
             if is_whiteout(&stat) {
-                return Err(refused(&entry.path, "a hard link to what the layer removes"));
+                return Err(refused(
+                    &entry.path,
+                    "a hard link to what the layer removes",
+                ));
             }
             if there.is_some_and(|there| there.st_ino == stat.st_ino) {
                 return Ok(());
@@ -293,10 +318,16 @@ impl Unpacking<'_> {
         self.make_way(folder, path, there)?;
         let stand_in = self.tree.create_file(folder, path)?;
         let stat = rustix::fs::fstat(&stand_in);
-        let inode = stat.map_err(|error| self.tree.failed("look at", path, error))?.st_ino;
+        let inode = stat
+            .map_err(|error| self.tree.failed("look at", path, error))?
+            .st_ino;
         self.remember(path.bytes().len() + target.bytes().len())?;
         self.done.inodes += 1;
-        self.done.links.push(LowerLink { path: path.clone(), target, inode });
+        self.done.links.push(LowerLink {
+            path: path.clone(),
+            target,
+            inode,
+        });
         Ok(())
     }
 
@@ -305,8 +336,10 @@ impl Unpacking<'_> {
         match self.tree.open_folder(path) {
             Ok(folder) => Ok(Some(folder)),
             Err(LayerError::Disk(DiskError { source, .. }))
-                if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-                    || source.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) =>
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) || source.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) =>
             {
                 Ok(None)
             }

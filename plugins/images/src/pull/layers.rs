@@ -101,7 +101,11 @@ impl Layers {
     }
 
     /// Fetches a layer, unless the store has it when its turn comes.
-    async fn fetch(&self, number: usize, image_left: Arc<AtomicU64>) -> Result<Option<Made>, PullError> {
+    async fn fetch(
+        &self,
+        number: usize,
+        image_left: Arc<AtomicU64>,
+    ) -> Result<Option<Made>, PullError> {
         let inner = self.store.inner();
         let turn = inner.turns.take(&self.chains[number]).await;
         if inner.layer(&self.chains[number]).is_some() {
@@ -121,11 +125,23 @@ impl Layers {
             };
             match self.fetch_from(place, number, &bench, &slot).await {
                 Ok(unpacked) => {
-                    return Ok(Some(Made { _turn: turn, _scratch: scratch, bench, unpacked }));
+                    return Ok(Some(Made {
+                        _turn: turn,
+                        _scratch: scratch,
+                        bench,
+                        unpacked,
+                    }));
                 }
                 // The disk refuses what comes from another host as well.
-                Err(error @ (PullError::Store { .. } | PullError::Deadline { .. })) => return Err(error),
-                Err(error @ PullError::Layer { source: LayerError::Disk(_), .. }) => return Err(error),
+                Err(error @ (PullError::Store { .. } | PullError::Deadline { .. })) => {
+                    return Err(error);
+                }
+                Err(
+                    error @ PullError::Layer {
+                        source: LayerError::Disk(_),
+                        ..
+                    },
+                ) => return Err(error),
                 Err(error) => last = Some(error),
             }
         }
@@ -149,7 +165,10 @@ impl Layers {
         let (bench, slot) = (bench.clone(), slot.clone());
         let unpacking = blocking::run(slot, move || layer::unpack(reader, &expected, &bench));
         let streaming = async {
-            let streamed = self.registry.stream(place, (&source.digest, source.size), &sender).await;
+            let streamed = self
+                .registry
+                .stream(place, (&source.digest, source.size), &sender)
+                .await;
             drop(sender);
             streamed
         };
@@ -202,7 +221,8 @@ impl Layers {
     }
 
     fn panicked(&self) -> PullError {
-        let error = std::io::Error::other("a task that fetched a layer panicked, or no host serves layers");
+        let error =
+            std::io::Error::other("a task that fetched a layer panicked, or no host serves layers");
         self.store_failed(StoreError::Thread(error))
     }
 }
@@ -223,8 +243,12 @@ impl Inner {
         bench: &Bench,
         place: LayerPlace,
     ) -> Result<(), LayerErrorOrStore> {
-        let below = self.lower_folders(&place.below).map_err(LayerErrorOrStore::Store)?;
-        unpacked.finish(bench, &below).map_err(LayerErrorOrStore::Layer)?;
+        let below = self
+            .lower_folders(&place.below)
+            .map_err(LayerErrorOrStore::Store)?;
+        unpacked
+            .finish(bench, &below)
+            .map_err(LayerErrorOrStore::Layer)?;
         let record = LayerRecord {
             chain: place.chain,
             diff: place.diff,

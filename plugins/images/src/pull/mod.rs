@@ -17,7 +17,9 @@ use self::layers::{Layers, Source};
 
 use crate::digest::Digest;
 use crate::disk::DiskError;
-use crate::documents::{Descriptor, Document, DocumentError, ImageConfig, Manifest, Platform, choose};
+use crate::documents::{
+    Descriptor, Document, DocumentError, ImageConfig, Manifest, Platform, choose,
+};
 use crate::layer::LayerError;
 use crate::reference::Reference;
 use crate::registry::{Auth, Registry, RegistryError};
@@ -128,7 +130,10 @@ impl PullError {
 impl Store {
     /// Pulls an image and returns it; it has the reference's name, and that with the digest that was resolved.
     pub async fn pull(&self, pull: Pull) -> Result<Image, PullError> {
-        let pulling = Pulling { store: self, pull: &pull };
+        let pulling = Pulling {
+            store: self,
+            pull: &pull,
+        };
         match tokio::time::timeout_at(pull.deadline, pulling.run()).await {
             Ok(result) => result,
             Err(_) => Err(PullError::Deadline {
@@ -165,7 +170,11 @@ impl Pulling<'_> {
         let config_digest = &resolved.manifest.config.digest;
         let chains = resolved.config.chain_ids();
         let mut needed = chains.clone();
-        needed.extend([resolved.top.clone(), resolved.manifest_digest.clone(), config_digest.clone()]);
+        needed.extend([
+            resolved.top.clone(),
+            resolved.manifest_digest.clone(),
+            config_digest.clone(),
+        ]);
         let _hold = Hold::new(self.store.inner(), needed);
         self.layers(&registry, &resolved).fetch_all().await?;
         self.commit(resolved, chains).await
@@ -177,7 +186,8 @@ impl Pulling<'_> {
         let (index, manifest_digest, manifest_content, manifest) = match self.parse(&content)? {
             Document::Manifest(manifest) => (None, top.clone(), content, manifest),
             Document::Index(list) => {
-                let chosen = choose(&list, &self.pull.platform).map_err(|source| self.document(source))?;
+                let chosen =
+                    choose(&list, &self.pull.platform).map_err(|source| self.document(source))?;
                 let expected = (&chosen.digest, chosen.size);
                 let (digest, below) = registry.manifest(Some(expected)).await.map_err(failed)?;
                 let Document::Manifest(manifest) = self.parse(&below)? else {

@@ -85,13 +85,18 @@ pub(super) async fn answer(
     }
     match (with_scheme("basic"), auth) {
         (Some(_), Auth::Basic { username, password }) => basic(username, password),
-        (Some(_), _) => Err(Failure::Challenge("it asks for a password, and there is none for it")),
+        (Some(_), _) => Err(Failure::Challenge(
+            "it asks for a password, and there is none for it",
+        )),
         (None, _) => Err(Failure::Challenge("it is neither Bearer nor Basic")),
     }
 }
 
 fn basic(username: &str, password: &str) -> Result<HeaderValue, Failure> {
-    secret(format!("Basic {}", STANDARD.encode(format!("{username}:{password}"))))
+    secret(format!(
+        "Basic {}",
+        STANDARD.encode(format!("{username}:{password}"))
+    ))
 }
 
 fn secret(value: String) -> Result<HeaderValue, Failure> {
@@ -109,14 +114,22 @@ async fn token(
     parameters: &str,
 ) -> Result<String, Failure> {
     let realm = parameter(parameters, "realm").ok_or(Failure::Challenge("it names no realm"))?;
-    let realm: Uri = realm.parse().map_err(|_| Failure::Challenge("its realm is no URL"))?;
+    let realm: Uri = realm
+        .parse()
+        .map_err(|_| Failure::Challenge("its realm is no URL"))?;
     check_realm(host, &realm)?;
     let scope = format!("repository:{repository}:pull");
     let service = parameter(parameters, "service").unwrap_or_default();
     let ask = token_request(&realm, auth, &service, &scope)?;
     let home = format!("{}://{}/", host.scheme, host.authority);
-    let home: Uri = home.parse().map_err(|_| Failure::Challenge("its host is no URL"))?;
-    let transport = if origin(&home) == origin(&realm) { own } else { foreign };
+    let home: Uri = home
+        .parse()
+        .map_err(|_| Failure::Challenge("its host is no URL"))?;
+    let transport = if origin(&home) == origin(&realm) {
+        own
+    } else {
+        foreign
+    };
     // No redirect is followed from here: the request has the credentials.
     let answer = transport.send(&ask).await?;
     status(&answer)?;
@@ -127,13 +140,18 @@ async fn token(
     };
     let answer: TokenAnswer = serde_json::from_slice(&content).map_err(|_| malformed())?;
     let token = answer.token.filter(|token| !token.is_empty());
-    token.or(answer.access_token).filter(|token| !token.is_empty()).ok_or_else(malformed)
+    token
+        .or(answer.access_token)
+        .filter(|token| !token.is_empty())
+        .ok_or_else(malformed)
 }
 
 /// Refuses a token service that is asked in plain text, unless it is on this machine or is the registry, itself in
 /// plain text by the operator's will.
 fn check_realm(host: &Host, realm: &Uri) -> Result<(), Failure> {
-    let authority = realm.authority().ok_or(Failure::Challenge("its realm has no host"))?;
+    let authority = realm
+        .authority()
+        .ok_or(Failure::Challenge("its realm has no host"))?;
     if realm.scheme() == Some(&Scheme::HTTPS) {
         return Ok(());
     }
@@ -148,12 +166,16 @@ fn token_request(realm: &Uri, auth: &Auth, service: &str, scope: &str) -> Result
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     let mut form = form_urlencoded::Serializer::new(String::new());
-    form.append_pair("service", service).append_pair("scope", scope);
+    form.append_pair("service", service)
+        .append_pair("scope", scope);
     if let Auth::IdentityToken(refresh) = auth {
         form.append_pair("grant_type", "refresh_token")
             .append_pair("client_id", "oxlet")
             .append_pair("refresh_token", refresh);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/x-www-form-urlencoded"),
+        );
         return Ok(Ask {
             method: Method::POST,
             uri: realm.clone(),
@@ -168,7 +190,9 @@ fn token_request(realm: &Uri, auth: &Auth, service: &str, scope: &str) -> Result
     let uri = format!("{realm}{joint}{}", form.finish());
     Ok(Ask {
         method: Method::GET,
-        uri: uri.parse().map_err(|_| Failure::Challenge("its realm is no URL"))?,
+        uri: uri
+            .parse()
+            .map_err(|_| Failure::Challenge("its realm is no URL"))?,
         headers,
         body: Bytes::new(),
     })

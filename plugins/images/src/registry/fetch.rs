@@ -67,7 +67,10 @@ impl Registry {
                 };
                 Ok::<_, Failure>((host, transport))
             };
-            let hosts = hosts.into_iter().map(with_transport).collect::<Result<_, _>>()?;
+            let hosts = hosts
+                .into_iter()
+                .map(with_transport)
+                .collect::<Result<_, _>>()?;
             Ok((hosts, foreign))
         };
         let (hosts, foreign) = made().map_err(|failure| RegistryError {
@@ -90,10 +93,13 @@ impl Registry {
         &self,
         expected: Option<(&Digest, u64)>,
     ) -> Result<(Digest, Vec<u8>), RegistryError> {
-        let target = expected.map_or_else(|| self.reference.target(), |(digest, _)| digest.to_string());
+        let target =
+            expected.map_or_else(|| self.reference.target(), |(digest, _)| digest.to_string());
         self.document(&Wanted {
             path: format!("manifests/{target}"),
-            digest: expected.map(|(digest, _)| digest).or(self.reference.digest()),
+            digest: expected
+                .map(|(digest, _)| digest)
+                .or(self.reference.digest()),
             size: expected.map(|(_, size)| size),
             accept: documents::ACCEPT,
         })
@@ -101,7 +107,11 @@ impl Registry {
     }
 
     /// Fetches a blob that is a document: an image's config.
-    pub(crate) async fn config(&self, digest: &Digest, size: u64) -> Result<Vec<u8>, RegistryError> {
+    pub(crate) async fn config(
+        &self,
+        digest: &Digest,
+        size: u64,
+    ) -> Result<Vec<u8>, RegistryError> {
         let wanted = Wanted {
             path: format!("blobs/{digest}"),
             digest: Some(digest),
@@ -126,7 +136,9 @@ impl Registry {
     ) -> Result<(), RegistryError> {
         let (mut offset, mut attempt, mut progress) = (0, 0, 0);
         loop {
-            let streamed = self.stream_from(place, (digest, size), &mut offset, pieces).await;
+            let streamed = self
+                .stream_from(place, (digest, size), &mut offset, pieces)
+                .await;
             let Err(failure) = streamed else {
                 drop(pieces.send(Piece::End).await);
                 return Ok(());
@@ -170,7 +182,10 @@ impl Registry {
             drop(piece.split_to(usize::try_from(skipped).expect("it is within a piece")));
             if *offset + length(&piece) > size {
                 let found = *offset + length(&piece);
-                return Err(Failure::Length { found, expected: size });
+                return Err(Failure::Length {
+                    found,
+                    expected: size,
+                });
             }
             *offset += length(&piece);
             if !piece.is_empty() && pieces.send(Piece::Data(piece)).await.is_err() {
@@ -180,7 +195,9 @@ impl Registry {
         }
         match *offset == size {
             true => Ok(()),
-            false => Err(Failure::Connection(format!("it ended after {offset} of {size} bytes"))),
+            false => Err(Failure::Connection(format!(
+                "it ended after {offset} of {size} bytes"
+            ))),
         }
     }
 
@@ -232,13 +249,19 @@ impl Registry {
         headers.insert(ACCEPT, HeaderValue::from_static(wanted.accept));
         let answer = self.get(place, &wanted.path, headers).await?;
         let header = |name: &str| {
-            let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
+            let value = answer
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok());
             value.map(str::to_owned)
         };
         let kind = header(CONTENT_TYPE.as_str()).unwrap_or_default();
         if kind.starts_with("text/html") {
             let expected = format!("{}, a JSON document", wanted.path);
-            return Err(Failure::Content { found: kind, expected });
+            return Err(Failure::Content {
+                found: kind,
+                expected,
+            });
         }
         let told = header("docker-content-digest").and_then(|digest| digest.parse::<Digest>().ok());
         let max = self.limits.document_bytes;
@@ -258,7 +281,12 @@ impl Registry {
     }
 
     /// Asks a host for a path below the repository; its challenge is answered once.
-    async fn get(&self, place: usize, path: &str, headers: HeaderMap) -> Result<Response<Incoming>, Failure> {
+    async fn get(
+        &self,
+        place: usize,
+        path: &str,
+        headers: HeaderMap,
+    ) -> Result<Response<Incoming>, Failure> {
         let (host, transport) = &self.hosts[place];
         let mut ask = Ask {
             method: Method::GET,
@@ -279,7 +307,8 @@ impl Registry {
         }
         let transports = (transport, &self.foreign);
         let repository = self.reference.repository();
-        let token = auth::answer(transports, host, &self.auth, repository, answer.headers()).await?;
+        let token =
+            auth::answer(transports, host, &self.auth, repository, answer.headers()).await?;
         self.tokens().insert(place, token.clone());
         ask.headers.insert(AUTHORIZATION, token);
         let answer = transport.get(ask, &self.foreign).await?;
@@ -297,7 +326,8 @@ impl Registry {
             "{}://{}{}/{repository}/{path}{namespace}",
             host.scheme, host.authority, host.path
         );
-        uri.parse().map_err(|_| Failure::Challenge("its address makes no URL"))
+        uri.parse()
+            .map_err(|_| Failure::Challenge("its address makes no URL"))
     }
 
     async fn pause(&self, attempt: u32) {
@@ -306,7 +336,10 @@ impl Registry {
     }
 
     fn error(&self, place: usize, what: &str, failure: Failure) -> RegistryError {
-        let host = self.hosts.get(place).map(|(host, _)| host.authority.to_string());
+        let host = self
+            .hosts
+            .get(place)
+            .map(|(host, _)| host.authority.to_string());
         RegistryError {
             registry: host.unwrap_or_else(|| self.reference.registry().to_owned()),
             what: format!("{what} of {}", self.reference),
@@ -331,7 +364,12 @@ pub(super) fn harmless(headers: &HeaderMap) -> HeaderMap {
 
 /// Checks lengths and returns how many bytes of the answer were had before: a server may ignore a range.
 fn check_range(answer: &Response<Incoming>, offset: u64, size: u64) -> Result<u64, Failure> {
-    let header = |name| answer.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let header = |name| {
+        answer
+            .headers()
+            .get(name)
+            .and_then(|value: &HeaderValue| value.to_str().ok())
+    };
     let partial = answer.status() == StatusCode::PARTIAL_CONTENT;
     let expected = if partial { size - offset } else { size };
     let told = header(CONTENT_LENGTH).and_then(|length| length.parse().ok());
@@ -342,7 +380,10 @@ fn check_range(answer: &Response<Incoming>, offset: u64, size: u64) -> Result<u6
         return Ok(offset);
     }
     let range = header(CONTENT_RANGE).unwrap_or_default();
-    match range.strip_prefix("bytes ").and_then(|range| range.split_once('-')) {
+    match range
+        .strip_prefix("bytes ")
+        .and_then(|range| range.split_once('-'))
+    {
         Some((start, _)) if start.parse() == Ok(offset) => Ok(0),
         _ => Err(Failure::Content {
             found: format!("the range {range:?}"),

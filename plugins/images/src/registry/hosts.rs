@@ -139,7 +139,9 @@ pub(super) fn hosts(certs: Option<&Path>, reference: &Reference) -> Result<Vec<H
     let server = file.server.unwrap_or_else(|| registry.to_owned());
     hosts.push(host(&path, &server, file.own, true)?);
     // A mirror that names the registry itself is the registry.
-    let own = hosts.last().map(|host| (host.scheme.clone(), host.authority.clone()));
+    let own = hosts
+        .last()
+        .map(|host| (host.scheme.clone(), host.authority.clone()));
     for host in &mut hosts {
         host.trusted |= own == Some((host.scheme.clone(), host.authority.clone()));
     }
@@ -148,8 +150,12 @@ pub(super) fn hosts(certs: Option<&Path>, reference: &Reference) -> Result<Vec<H
 
 /// Returns the hosts.toml of a registry: of the names that containerd tries, the first that is there.
 fn find(certs: &Path, registry: &str) -> Option<PathBuf> {
-    let with_port = registry.rsplit_once(':').map(|(host, port)| format!("{host}_{port}_"));
-    let names = with_port.into_iter().chain([registry.to_owned(), "_default".to_owned()]);
+    let with_port = registry
+        .rsplit_once(':')
+        .map(|(host, port)| format!("{host}_{port}_"));
+    let names = with_port
+        .into_iter()
+        .chain([registry.to_owned(), "_default".to_owned()]);
     let mut files = names.map(|name| certs.join(name).join("hosts.toml"));
     files.find(|file| fs::symlink_metadata(file).is_ok())
 }
@@ -177,7 +183,9 @@ fn host(path: &Path, url: &str, fields: HostFields, trusted: bool) -> Result<Hos
         true => base.to_owned(),
         false => format!("{base}/v2"),
     };
-    let capabilities = fields.capabilities.unwrap_or_else(|| vec!["pull".to_owned(), "resolve".to_owned()]);
+    let capabilities = fields
+        .capabilities
+        .unwrap_or_else(|| vec!["pull".to_owned(), "resolve".to_owned()]);
     let known = |word: &&String| !["pull", "resolve", "push"].contains(&word.as_str());
     if let Some(unknown) = capabilities.iter().find(known) {
         return Err(wrong(unknown, "no capability"));
@@ -191,11 +199,17 @@ fn host(path: &Path, url: &str, fields: HostFields, trusted: bool) -> Result<Hos
         pulls: capabilities.iter().any(|word| word == "pull"),
         trusted,
         tls: TlsFiles {
-            authorities: fields.ca.map_or_else(Vec::new, OneOrMany::list).iter().map(|file| folder.join(file)).collect(),
+            authorities: fields
+                .ca
+                .map_or_else(Vec::new, OneOrMany::list)
+                .iter()
+                .map(|file| folder.join(file))
+                .collect(),
             client: client(folder, fields.client),
             skip_verify: fields.skip_verify,
         },
-        headers: headers(fields.header.unwrap_or_default()).map_err(|name| wrong(&name, "no header"))?,
+        headers: headers(fields.header.unwrap_or_default())
+            .map_err(|name| wrong(&name, "no header"))?,
     })
 }
 
@@ -230,8 +244,96 @@ pub(super) fn is_loopback(host: &str) -> bool {
         return false;
     };
     let name = authority.host().trim_matches(['[', ']']);
-    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    name == "localhost"
+        || name
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn of(file: &str) -> Result<Vec<Host>, HostsError> {
+        let certs = tempfile::tempdir().unwrap();
+        let folder = certs.path().join("registry.test_5000_");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("hosts.toml"), file).unwrap();
+        hosts(
+            Some(certs.path()),
+            &"registry.test:5000/a/b:c".parse().unwrap(),
+        )
+    }
+
+    #[test]
+    fn mirrors_are_tried_in_the_files_order_and_the_server_last() {
+        let file = r#"
+            server = "https://registry.test:5000"
+            [host."http://z.test"]
+              capabilities = ["pull"]
+            [host."https://a.test/mirror/v2"]
+              override_path = true
+              skip_verify = true
+              ca = ["ca.pem", "/etc/other.pem"]
+              client = [["c.pem", "k.pem"]]
+              [host."https://a.test/mirror/v2".header]
+                x-key = ["one", "two"]
+            [host."https://m.test/base"]
+        "#;
+        let hosts = of(file).unwrap();
+        let urls: Vec<_> = hosts
+            .iter()
+            .map(|host| format!("{}://{}{}", host.scheme, host.authority, host.path))
+            .collect();
+        let expected = [
+            "http://z.test/v2",
+            "https://a.test/mirror/v2",
+            "https://m.test/base/v2",
+            "https://registry.test:5000/v2",
+        ];
+        assert_eq!(urls, expected);
+        assert_eq!(
+            hosts.iter().map(|host| host.trusted).collect::<Vec<_>>(),
+            [false, false, false, true]
+        );
+        assert!(!hosts[0].resolves && hosts[0].pulls);
+        assert_eq!(hosts[1].headers.len(), 2);
+        assert!(
+            hosts[1].tls.skip_verify && hosts[1].tls.authorities[1] == Path::new("/etc/other.pem")
+        );
+        assert!(
+            hosts[1].tls.client[0]
+                .1
+                .ends_with("registry.test_5000_/k.pem")
+        );
+    }
+
+    #[test]
+    fn plain_http_is_for_this_machine_and_where_a_file_says_so() {
+        let plain = |name: &str| {
+            let reference = format!("{name}/x").parse().unwrap();
+            hosts(None, &reference).unwrap()[0].scheme == Scheme::HTTP
+        };
+        assert!(plain("127.0.0.1:5000") && plain("localhost:80") && plain("[::1]:5000"));
+        assert!(!plain("registry.test") && !plain("10.0.0.1:5000") && !plain("localhost.test"));
+        assert_eq!(
+            of("server = 'http://registry.test'").unwrap()[0].scheme,
+            Scheme::HTTP
+        );
+    }
+
+    #[test]
+    fn a_wrong_file_is_told_with_its_path() {
+        for file in [
+            "server = 5",
+            "[host.'ftp://x']",
+            "[host.'http://x']\ncapabilities = ['fly']",
+            "= =",
+        ] {
+            assert!(
+                of(file).unwrap_err().to_string().contains("hosts.toml"),
+                "{file}"
+            );
+        }
+    }
+}

@@ -41,7 +41,9 @@ fn roots(authorities: &[PathBuf]) -> Result<RootCertStore, HostsError> {
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     for path in authorities {
         for certificate in certificates(path)? {
-            roots.add(certificate).map_err(|error| failed(path, error))?;
+            roots
+                .add(certificate)
+                .map_err(|error| failed(path, error))?;
         }
     }
     Ok(roots)
@@ -49,7 +51,8 @@ fn roots(authorities: &[PathBuf]) -> Result<RootCertStore, HostsError> {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, HostsError> {
     let all = CertificateDer::pem_file_iter(path).map_err(|error| failed(path, error))?;
-    all.collect::<Result<_, _>>().map_err(|error| failed(path, error))
+    all.collect::<Result<_, _>>()
+        .map_err(|error| failed(path, error))
 }
 
 fn failed(path: &Path, error: impl ToString) -> HostsError {

@@ -73,7 +73,11 @@ impl Transport {
 
     /// Sends a GET and follows redirects; on another host than the first one only by `foreign`, and without what was
     /// meant for the first one.
-    pub(super) async fn get(&self, mut ask: Ask, foreign: &Self) -> Result<Response<Incoming>, Failure> {
+    pub(super) async fn get(
+        &self,
+        mut ask: Ask,
+        foreign: &Self,
+    ) -> Result<Response<Incoming>, Failure> {
         let first = origin(&ask.uri);
         for _ in 0..=REDIRECTS_MAX {
             let at_home = origin(&ask.uri) == first;
@@ -98,7 +102,11 @@ impl Transport {
     }
 
     /// Reads a body of at most `max` bytes.
-    pub(super) async fn document(&self, answer: Response<Incoming>, max: usize) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn document(
+        &self,
+        answer: Response<Incoming>,
+        max: usize,
+    ) -> Result<Vec<u8>, Failure> {
         let mut body = answer.into_body();
         let mut content = Vec::new();
         while let Some(piece) = self.piece(&mut body).await? {
@@ -132,7 +140,9 @@ pub(super) fn status(answer: &Response<Incoming>) -> Result<(), Failure> {
     match answer.status() {
         StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(()),
         StatusCode::NOT_FOUND => Err(Failure::NotFound),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Failure::Denied(answer.status().as_u16())),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            Err(Failure::Denied(answer.status().as_u16()))
+        }
         other => Err(Failure::Status(other.as_u16())),
     }
 }
@@ -144,13 +154,21 @@ pub(super) fn origin(uri: &Uri) -> (Option<Scheme>, Option<String>, Option<u16>)
         _ => 80,
     };
     let host = uri.host().map(str::to_ascii_lowercase);
-    (uri.scheme().cloned(), host, uri.port_u16().or(Some(default)))
+    (
+        uri.scheme().cloned(),
+        host,
+        uri.port_u16().or(Some(default)),
+    )
 }
 
 fn target(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
-    let location = headers.get(LOCATION).and_then(|location| location.to_str().ok());
+    let location = headers
+        .get(LOCATION)
+        .and_then(|location| location.to_str().ok());
     let location = location.ok_or(Failure::Redirect("it has no location"))?;
-    let next: Uri = location.parse().map_err(|_| Failure::Redirect("its location is no URL"))?;
+    let next: Uri = location
+        .parse()
+        .map_err(|_| Failure::Redirect("its location is no URL"))?;
     if next.scheme().is_some() && next.authority().is_some() {
         return match next.scheme_str() {
             Some("http" | "https") => Ok(next),
@@ -162,7 +180,10 @@ fn target(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
     }
     let mut parts = next.into_parts();
     parts.scheme = from.scheme().cloned();
-    parts.authority = from.authority().cloned().or_else(|| Authority::try_from("").ok());
+    parts.authority = from
+        .authority()
+        .cloned()
+        .or_else(|| Authority::try_from("").ok());
     Uri::from_parts(parts).map_err(|_| Failure::Redirect("its location is no URL"))
 }
 

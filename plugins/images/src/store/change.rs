@@ -119,7 +119,9 @@ impl Inner {
 
     pub(super) fn put_image(&self, record: ImageRecord) -> Result<(), DiskError> {
         self.put(&self.folders.image(&record.id), &record)?;
-        self.state().images.insert(record.id.clone(), Arc::new(record));
+        self.state()
+            .images
+            .insert(record.id.clone(), Arc::new(record));
         Ok(())
     }
 

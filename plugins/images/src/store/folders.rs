@@ -36,7 +36,9 @@ impl Folders {
             self.damaged(),
             self.empty(),
         ];
-        folders.iter().try_for_each(|folder| disk.create_folder(folder))
+        folders
+            .iter()
+            .try_for_each(|folder| disk.create_folder(folder))
     }
 
     pub(super) fn lock(&self) -> PathBuf {

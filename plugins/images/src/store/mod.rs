@@ -313,7 +313,10 @@ impl State {
         let (digests, tags) = names
             .map(|(name, _)| name.clone())
             .partition(|name| name.contains('@'));
-        let layers = record.chains.iter().filter_map(|chain| self.layers.get(chain));
+        let layers = record
+            .chains
+            .iter()
+            .filter_map(|chain| self.layers.get(chain));
         Image {
             id: record.id.clone(),
             manifest: record.manifest.clone(),

@@ -9,9 +9,7 @@ use rustix::fs::FlockOperation;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-use super::record::{
-    ImageRecord, LayerRecord, LeaseRecord, NameRecord, RECORD_BYTES_MAX, decode,
-};
+use super::record::{ImageRecord, LayerRecord, LeaseRecord, NameRecord, RECORD_BYTES_MAX, decode};
 use super::{Damage, Folders, Inner, OpenError, State, Store, THREADS, Turns};
 use crate::digest::Digest;
 use crate::disk::{Disk, DiskError, read};
@@ -67,7 +65,11 @@ impl Store {
 
 fn lock(path: &Path, root: &Path) -> Result<File, OpenError> {
     let failed = |error: io::Error| DiskError::new("lock", path, error);
-    let file = File::options().create(true).truncate(false).write(true).open(path);
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path);
     let file = file.map_err(failed)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
@@ -82,7 +84,10 @@ fn check_layout(disk: &Disk, folders: &Folders, root: &Path) -> Result<(), OpenE
         Ok(content) if content == LAYOUT.as_bytes() => Ok(()),
         Ok(content) => Err(OpenError::Layout {
             path,
-            found: String::from_utf8_lossy(&content).chars().take(100).collect(),
+            found: String::from_utf8_lossy(&content)
+                .chars()
+                .take(100)
+                .collect(),
             expected: LAYOUT,
         }),
         Err(error) if error.source.kind() == io::ErrorKind::NotFound => {
@@ -106,7 +111,8 @@ impl Opening<'_> {
     fn put_scratch_away(&self) -> Result<(), DiskError> {
         for name in entries(&self.folders.scratch())? {
             let away = self.folders.fresh(&self.folders.trash());
-            self.disk.rename(&self.folders.scratch().join(name), &away)?;
+            self.disk
+                .rename(&self.folders.scratch().join(name), &away)?;
         }
         Ok(())
     }
@@ -116,7 +122,8 @@ impl Opening<'_> {
         for name in entries(&folder)? {
             let path = folder.join(&name);
             let record = path.join("layer");
-            let right = |layer: &LayerRecord| layer.chain.hex() == name && path.join("files").is_dir();
+            let right =
+                |layer: &LayerRecord| layer.chain.hex() == name && path.join("files").is_dir();
             if let Some(layer) = self.record(&path, &record, right)? {
                 self.state.layers.insert(layer.chain.clone(), layer);
             }
@@ -161,7 +168,10 @@ impl Opening<'_> {
                 }
             }
         }
-        let missing = image.chains.iter().find(|chain| !self.state.layers.contains_key(*chain));
+        let missing = image
+            .chains
+            .iter()
+            .find(|chain| !self.state.layers.contains_key(*chain));
         Ok(match missing {
             None => Ok(()),
             Some(chain) if self.folders.layer(chain).exists() => Err(None),
@@ -198,7 +208,9 @@ impl Opening<'_> {
         }
         let lost = |(_, image): &(&String, &Digest)| !self.state.images.contains_key(*image);
         if let Some((owner, image)) = self.state.leases.iter().find(lost) {
-            self.suspend(format!("{owner:?} leases image {image}, which is not whole"));
+            self.suspend(format!(
+                "{owner:?} leases image {image}, which is not whole"
+            ));
         }
         Ok(())
     }
@@ -244,7 +256,10 @@ impl Opening<'_> {
             ));
         }
         self.disk.rename(path, &aside)?;
-        self.state.damage.push(Damage { path: aside, reason });
+        self.state.damage.push(Damage {
+            path: aside,
+            reason,
+        });
         Ok(())
     }
 

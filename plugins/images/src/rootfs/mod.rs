@@ -132,9 +132,11 @@ impl Mounting<'_> {
     fn mount(&self, inner: &Inner) -> Result<(), MountError> {
         match self.mount_by(Way::Append, inner) {
             // A kernel without lowerdir+ calls it an invalid option.
-            Err(MountError::Refused { step: APPENDING, source, .. })
-                if source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
-            {
+            Err(MountError::Refused {
+                step: APPENDING,
+                source,
+                ..
+            }) if source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 self.mount_by(Way::ShortNames, inner)
             }
             result => result,
@@ -155,13 +157,16 @@ impl Mounting<'_> {
 
     fn append(&self) -> Result<(), MountError> {
         let failed = |step| move |error: Errno| self.refused(step, error.into());
-        let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed("open overlay"))?;
+        let overlay =
+            fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed("open overlay"))?;
         for layer in self.layers {
             fsconfig_set_string(&overlay, "lowerdir+", layer).map_err(failed(APPENDING))?;
         }
         if let Some(writable) = self.writable {
-            fsconfig_set_string(&overlay, "upperdir", &writable.upper).map_err(failed("set the upper folder"))?;
-            fsconfig_set_string(&overlay, "workdir", &writable.work).map_err(failed("set the work folder"))?;
+            fsconfig_set_string(&overlay, "upperdir", &writable.upper)
+                .map_err(failed("set the upper folder"))?;
+            fsconfig_set_string(&overlay, "workdir", &writable.work)
+                .map_err(failed("set the work folder"))?;
         }
         for (key, value) in OPTIONS {
             fsconfig_set_string(&overlay, *key, *value).map_err(failed("set an option"))?;
@@ -173,8 +178,14 @@ impl Mounting<'_> {
         };
         let mounted = fsmount(&overlay, FsMountFlags::FSMOUNT_CLOEXEC, attributes);
         let mounted = mounted.map_err(failed("make the mount"))?;
-        move_mount(mounted, "", CWD, self.target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .map_err(failed("place the mount"))
+        move_mount(
+            mounted,
+            "",
+            CWD,
+            self.target,
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+        .map_err(failed("place the mount"))
     }
 
     /// Mounts with the layers as links `0`, `1` ... in the folder `names`.
@@ -211,7 +222,9 @@ impl Mounting<'_> {
                 let mounted = mount("overlay", self.target, "overlay", flags, options.as_c_str());
                 mounted.map_err(io::Error::from)
             });
-            there.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+            there
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
         });
         mounted.map_err(failed("mount by short names"))
     }
