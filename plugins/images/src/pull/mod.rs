@@ -199,8 +199,7 @@ impl Pulling<'_> {
                 (Some(content), digest, below, manifest)
             }
         };
-        let Descriptor { digest, size, .. } = &manifest.config;
-        let config_content = registry.config(digest, *size).await.map_err(failed)?;
+        let config_content = self.config(registry, &manifest.config).await?;
         let config = ImageConfig::parse(&config_content).map_err(|source| self.document(source))?;
         let layers = self.store.inner().limits.layers;
         let checked = config.check(manifest.layers.len(), layers, &self.pull.platform);
@@ -214,6 +213,19 @@ impl Pulling<'_> {
             config_content,
             config,
         })
+    }
+
+    /// Returns an image's config: from the store, if it has it.
+    async fn config(&self, registry: &Registry, wanted: &Descriptor) -> Result<Vec<u8>, PullError> {
+        let digest = wanted.digest.clone();
+        let kept = self.store.work(move |inner| Ok(inner.blob(&digest)?)).await;
+        match kept {
+            Ok(content) => Ok(content),
+            Err(_) => registry
+                .config(&wanted.digest, wanted.size)
+                .await
+                .map_err(|source| self.registry(source)),
+        }
     }
 
     fn parse(&self, content: &[u8]) -> Result<Document, PullError> {
