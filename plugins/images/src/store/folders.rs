@@ -1,5 +1,7 @@
 //! Where the store keeps what.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,7 +40,10 @@ impl Folders {
         ];
         folders
             .iter()
-            .try_for_each(|folder| disk.create_folder(folder))
+            .try_for_each(|folder| disk.create_folder(folder))?;
+        // Images have setuid programs that are no business of the machine's users.
+        let private = fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700));
+        private.map_err(|error| DiskError::new("close to others", &self.root, error))
     }
 
     pub(super) fn lock(&self) -> PathBuf {

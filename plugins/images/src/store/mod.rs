@@ -295,7 +295,11 @@ impl State {
         let hex = name_or_id.strip_prefix("sha256:").unwrap_or(name_or_id);
         let is_hex = hex.bytes().all(|byte| byte.is_ascii_hexdigit());
         if is_hex && (12..=64).contains(&hex.len()) {
-            let mut found = self.images.keys().filter(|id| id.hex().starts_with(hex));
+            let mut found = self
+                .images
+                .values()
+                .filter(|image| self.is_shown(image) && image.id.hex().starts_with(hex))
+                .map(|image| &image.id);
             match (found.next(), found.next()) {
                 (Some(id), None) => return Ok(id.clone()),
                 (Some(_), Some(_)) => return Err(StoreError::Ambiguous(hex.to_owned())),
@@ -306,6 +310,11 @@ impl State {
         let id = self.names.get(&name.to_string());
         let whole = id.filter(|id| self.images.contains_key(*id));
         whole.cloned().ok_or_else(none)
+    }
+
+    /// Tells whether an image is there for who asks: others wait for their collection, or for the end of a lease.
+    fn is_shown(&self, image: &ImageRecord) -> bool {
+        image.pinned || self.names.values().any(|id| *id == image.id)
     }
 
     fn show(&self, record: &ImageRecord) -> Image {
