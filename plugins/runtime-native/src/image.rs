@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use images::{Auth, Image, Platform, Progress, Pull, Reference, StoreError, Writable};
 use proto::cri::{AuthConfig, Mount};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
@@ -249,13 +251,66 @@ fn sub_path(root: &Path, below: &str) -> Result<MountSource, CallError> {
 
 /// The credentials of a pull, in CRI's forms.
 fn credentials(auth: AuthConfig) -> Result<Auth, CallError> {
-    let _ = auth;
-    Ok(Auth::Anonymous)
+    if !auth.username.is_empty() {
+        let (username, password) = (auth.username, auth.password);
+        return Ok(Auth::Basic { username, password });
+    }
+    if !auth.identity_token.is_empty() {
+        return Ok(Auth::IdentityToken(auth.identity_token));
+    }
+    if !auth.registry_token.is_empty() {
+        return Ok(Auth::RegistryToken(auth.registry_token));
+    }
+    if auth.auth.is_empty() {
+        return Ok(Auth::Anonymous);
+    }
+    let decoded = BASE64_STANDARD.decode(&auth.auth).ok();
+    let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+    let pair = decoded.as_deref().and_then(|text| text.split_once(':'));
+    let (username, password) = pair.ok_or(CallError::Invalid {
+        field: "auth",
+        // It is a secret: no word of it.
+        found: "something else".to_owned(),
+        expected: "user:password in base64",
+    })?;
+    Ok(Auth::Basic {
+        username: username.to_owned(),
+        password: password.trim_end_matches('\0').to_owned(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credentials_come_in_each_form_and_are_never_shown() {
+        let basic = |auth: AuthConfig| match credentials(auth).unwrap() {
+            Auth::Basic { username, password } => (username, password),
+            other => panic!("{other:?}"),
+        };
+        let pair = ("user".to_owned(), "pass:word".to_owned());
+        let encoded = AuthConfig {
+            auth: BASE64_STANDARD.encode("user:pass:word"),
+            ..Default::default()
+        };
+        let named = AuthConfig {
+            username: pair.0.clone(),
+            password: pair.1.clone(),
+            ..Default::default()
+        };
+        assert_eq!((basic(encoded), basic(named)), (pair.clone(), pair));
+        assert!(matches!(
+            credentials(AuthConfig::default()),
+            Ok(Auth::Anonymous)
+        ));
+        let secret = AuthConfig {
+            auth: "secret!".to_owned(),
+            ..Default::default()
+        };
+        let refusal = credentials(secret).unwrap_err().to_string();
+        assert!(!refusal.contains("secret"), "{refusal}");
+    }
 
     #[test]
     fn a_path_within_an_image_cannot_lead_out_of_it() {

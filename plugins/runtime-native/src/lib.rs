@@ -103,7 +103,7 @@ fn routes(node: &Arc<Node>) -> sdk::Routes {
 async fn import(store: &images::Store, settings: &NativeSettings, health: &sdk::Health) {
     let mut failed = Vec::new();
     for archive in &settings.import {
-        if let Err(error) = store.import(archive).await {
+        if let Err(error) = store.import(archive, None, &images::Platform::host()).await {
             let (archive, error) = (archive.display(), sdk::error_chain(&error));
             tracing::error!(%archive, error, "an archive of images cannot be imported");
             failed.push(archive.to_string());

@@ -50,11 +50,13 @@ impl Rig {
             .unwrap();
         let name = home.path().file_name().unwrap().to_str().unwrap();
         let cgroup = format!("/oxlet-test-{name}");
-        prepare_images(home.path()).await;
+        let archive = home.path().join("busybox.tar");
+        crate::images::save(&archive, IMAGE);
         let mut configuration = json!({
             "monitor": program("oxlet-monitor"),
             "handlers": { "runc": runc() },
             "defaultHandler": "runc",
+            "import": [archive],
         });
         let fields = configuration.as_object_mut().unwrap();
         fields.extend(more.as_object().cloned().unwrap());
@@ -382,5 +384,3 @@ fn runc() -> PathBuf {
         .find(|path| path.exists())
         .expect("apt's runc is in the PATH")
 }
-
-async fn prepare_images(_home: &Path) {}
