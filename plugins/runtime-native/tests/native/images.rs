@@ -14,11 +14,20 @@ const APPLETS: [&str; 10] = [
     "cat", "echo", "id", "ls", "mount", "readlink", "sh", "sleep", "stty", "touch",
 ];
 
-fn entry(tar: &mut Builder<Vec<u8>>, path: &str, kind: EntryType, (mode, bytes): (u32, &[u8])) {
+/// A header that says nothing of its own.
+fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
     header.set_mode(mode);
-    header.set_size(bytes.len() as u64);
+    header.set_size(size);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header
+}
+
+fn entry(tar: &mut Builder<Vec<u8>>, path: &str, kind: EntryType, (mode, bytes): (u32, &[u8])) {
+    let mut header = header(kind, mode, bytes.len() as u64);
     tar.append_data(&mut header, path, bytes).unwrap();
 }
 
@@ -37,9 +46,7 @@ fn layer() -> Vec<u8> {
         (0o755, &busybox),
     );
     for applet in ["grep", "true"].iter().chain(&APPLETS) {
-        let mut header = Header::new_ustar();
-        header.set_entry_type(EntryType::Symlink);
-        header.set_size(0);
+        let mut header = header(EntryType::Symlink, 0o777, 0);
         tar.append_link(&mut header, format!("bin/{applet}"), "busybox")
             .unwrap();
     }
