@@ -87,22 +87,29 @@ async fn an_add_under_way_is_told_and_one_that_comes_waits() {
     node.tell("hang.GC", "");
     let collecting = tokio::spawn({
         let mut client = client.clone();
-        async move { collect(&mut client, &[], 1500).await }
+        async move { collect(&mut client, &[], 5000).await }
     });
     until("the plugins collect", || {
         node.log().contains(&"GC first ".to_owned())
     })
     .await;
     let mut other = client.clone();
-    other.add(late.add()).await.unwrap();
-    assert!(collecting.is_finished() || !node.log().ends_with(&["GC first ".to_owned()]));
+    let mut hurried = late.add();
+    hurried.within_ms = 300;
+    let refusal = other.add(hurried).await.unwrap_err();
+    assert_eq!(
+        refusal.message(),
+        "network \"net\": its GC did not end in time"
+    );
+    assert!(!node.log().contains(&"ADD first b".to_owned()));
     let failed = collecting.await.unwrap().failed;
     assert!(
         failed[0].message.contains("failed at GC: it was killed"),
         "{}",
         failed[0].message
     );
-    // It was begun after the plugins' GC had ended, and the one under way was among the valid ones.
+    other.add(late.add()).await.unwrap();
+    // The one under way was among the valid ones.
     assert_eq!(
         node.stdin("GC.first.")["cni.dev/valid-attachments"][0]["containerID"],
         "a"
