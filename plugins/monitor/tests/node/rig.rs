@@ -43,7 +43,7 @@ pub(crate) fn sh(id: &'static str, script: &str) -> Box {
 
 /// Runs a law with every runtime.
 pub(crate) async fn with_each_runtime<F: Future<Output = ()>>(law: impl Fn(Rig) -> F) {
-    for program in [PathBuf::from("/usr/sbin/runc")] {
+    for program in [PathBuf::from("/usr/sbin/runc"), oxlet_oci()] {
         law(Rig::with(&program).await).await;
     }
 }
