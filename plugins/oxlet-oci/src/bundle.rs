@@ -46,7 +46,8 @@ pub(crate) fn is_unified() -> bool {
 pub(crate) fn prepare(bundle: &Path, to: &Path) -> Result<Payload, BundleError> {
     let mut spec = read(&bundle.join("config.json"))?;
     check_spec(&spec, is_unified())?;
-    let payload = payload(&mut spec["process"], &spec["linux"]["seccomp"].clone())?;
+    let profile = spec["linux"]["seccomp"].clone();
+    let payload = payload(&mut spec["process"], &profile)?;
     let root = bundle.join(spec["root"]["path"].as_str().unwrap_or_default());
     spec["root"]["path"] = Value::String(root.to_string_lossy().into_owned());
     fs::create_dir_all(to).map_err(|error| BundleError::Write(to.to_owned(), error))?;

@@ -19,6 +19,9 @@ use crate::arguments::Arguments;
 use crate::record::{Record, start_time};
 use crate::{bundle, exec, fields, sealed};
 
+/// The signal that cannot be caught.
+const KILL: i32 = 9;
+
 /// Any of the many errors of libcontainer and of ours: they are only ever told.
 pub(crate) type Told = Box<dyn Error>;
 
@@ -156,10 +159,16 @@ fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), Told
 /// Removes what a failed creation may have left; why it failed is what is told.
 fn clean(paths: &Paths) {
     if let Ok(mut container) = Container::load(paths.state.clone()) {
-        drop(container.kill(libcontainer::signal::Signal::SIGKILL, true));
+        drop(kill_all(&mut container));
         drop(container.delete(true));
     }
     drop(paths.remove());
+}
+
+/// Kills every process in a container's cgroup.
+fn kill_all(container: &mut Container) -> Result<(), Told> {
+    let signal = Signal::try_from(KILL).map_err(|_| CommandError::Signal(KILL.to_string()))?;
+    Ok(container.kill(signal, true)?)
 }
 
 fn state(paths: &Paths) -> Result<(), Told> {
@@ -214,7 +223,7 @@ fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), Told> {
     if let Ok(mut container) = loaded {
         if arguments.force && container.spec().is_ok() {
             // Also what an init left behind that is over, or a creation that was cut off.
-            container.kill(Signal::SIGKILL, true)?;
+            kill_all(&mut container)?;
         }
         container.delete(arguments.force)?;
     } else if !arguments.force {

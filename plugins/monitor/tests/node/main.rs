@@ -10,6 +10,7 @@
 
 mod attach;
 mod bounds;
+mod breakouts;
 mod crash;
 mod exec;
 mod life;

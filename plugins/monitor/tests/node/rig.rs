@@ -43,12 +43,12 @@ pub(crate) fn sh(id: &'static str, script: &str) -> Box {
 
 /// Runs a law with every runtime.
 pub(crate) async fn with_each_runtime<F: Future<Output = ()>>(law: impl Fn(Rig) -> F) {
-    for program in [PathBuf::from("/usr/sbin/runc")] {
+    for program in [PathBuf::from("/usr/sbin/runc"), oxlet_oci()] {
         law(Rig::with(&program).await).await;
     }
 }
 
-fn oxlet_oci() -> PathBuf {
+pub(crate) fn oxlet_oci() -> PathBuf {
     let program = Path::new(PROGRAM).with_file_name("oxlet-oci");
     assert!(
         program.exists(),
@@ -306,7 +306,7 @@ fn make_rootfs(rootfs: &Path) {
     fs::copy("/bin/busybox", rootfs.join("bin/busybox")).unwrap();
     for applet in [
         "sh", "cat", "ls", "sleep", "head", "yes", "tr", "dd", "stty", "readlink", "seq", "id",
-        "pwd", "true", "printf",
+        "pwd", "true", "printf", "mkdir", "mknod", "grep",
     ] {
         symlink("busybox", rootfs.join("bin").join(applet)).unwrap();
     }

@@ -1,9 +1,10 @@
 //! The pod: everything that the monitor has, and the loop over it.
 
 mod calls;
-mod execs;
+mod exec;
 mod lifecycle;
 mod recovery;
+mod removal;
 mod requests;
 mod tell;
 
@@ -26,7 +27,7 @@ use crate::log::OutputStream;
 use crate::process;
 use crate::streams::{Channel, Read};
 use calls::Purpose;
-use execs::Exec;
+use exec::Exec;
 
 /// The most clients at a time: each container of a big pod attached, run in, waited for, and some more.
 const MAX_CLIENTS: usize = 128;
