@@ -62,3 +62,57 @@ pub fn layer(folder: &Path, input: &[u8]) {
     assert_eq!(content, b"guarded", "the layer wrote outside of its folder");
     std::fs::remove_dir_all(&scratch).expect("what was unpacked can be removed");
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::Tar;
+
+    fn seed() -> Vec<u8> {
+        Tar::default()
+            .folder("d", 0o755)
+            .file("d/f", b"content")
+            .hard_link("d/g", "d/f")
+            .symlink("s", "../../guard")
+            .file("s/x", b"")
+            .pax(&[("path", b"p")])
+            .file("x", b"")
+            .file("d/.wh..wh..opq", b"")
+            .end()
+    }
+
+    /// Changes bytes of a tar and mends the checksums of its headers, so that the change is looked at.
+    fn changed(mut tar: Vec<u8>, changes: &[(usize, u8)]) -> Vec<u8> {
+        for (at, byte) in changes {
+            let length = tar.len();
+            tar[at % length] = *byte;
+        }
+        for block in tar
+            .chunks_exact_mut(512)
+            .filter(|block| block[257..262] == *b"ustar")
+        {
+            block[148..156].fill(b' ');
+            let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+            block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        }
+        tar
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_layer_reaches_what_is_beside_its_folder(changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..12)) {
+            let home = tempfile::tempdir_in("/dev/shm").unwrap();
+            layer(home.path(), &changed(seed(), &changes));
+        }
+
+        #[test]
+        fn any_document_is_read_or_refused(content in prop::collection::vec(any::<u8>(), 0..200), name in "[a-z0-9.:/@_-]{0,40}") {
+            document(&content);
+            document(name.as_bytes());
+        }
+    }
+}
