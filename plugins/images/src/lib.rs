@@ -13,6 +13,8 @@ mod blocking;
 mod digest;
 mod disk;
 mod documents;
+#[doc(hidden)]
+pub mod fuzzing;
 mod layer;
 mod limits;
 mod pull;

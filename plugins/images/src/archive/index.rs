@@ -73,9 +73,9 @@ impl Index {
                     self.files.insert(name, located);
                 }
                 Kind::Symlink | Kind::HardLink => {
-                    let folder = match entry.kind {
-                        Kind::Symlink => name.rsplit_once('/').map_or("", |(folder, _)| folder),
-                        _ => "",
+                    let folder = match entry.kind == Kind::Symlink {
+                        true => name.rsplit_once('/').map_or("", |(folder, _)| folder),
+                        false => "",
                     };
                     let target = normal(folder, &String::from_utf8_lossy(&entry.link));
                     self.links.insert(name, target);

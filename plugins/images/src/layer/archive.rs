@@ -257,17 +257,18 @@ fn extended_name(name: &mut Option<Vec<u8>>, mut content: Vec<u8>) -> Result<(),
 
 /// Returns the kind of an entry; before POSIX a folder was a file whose name ends in a slash.
 fn kind(kind: EntryType, path: &[u8]) -> Option<Kind> {
-    Some(match kind {
-        EntryType::Regular if path.ends_with(b"/") => Kind::Folder,
-        EntryType::Regular | EntryType::Continuous => Kind::File,
-        EntryType::Link => Kind::HardLink,
-        EntryType::Symlink => Kind::Symlink,
-        EntryType::Char => Kind::CharDevice,
-        EntryType::Block => Kind::BlockDevice,
-        EntryType::Directory => Kind::Folder,
-        EntryType::Fifo => Kind::Fifo,
-        _ => return None,
-    })
+    let is_folder = path.ends_with(b"/");
+    let kinds = [
+        (kind.is_dir() || (kind.is_file() && is_folder), Kind::Folder),
+        (kind.is_file() || kind.is_contiguous(), Kind::File),
+        (kind.is_hard_link(), Kind::HardLink),
+        (kind.is_symlink(), Kind::Symlink),
+        (kind.is_character_special(), Kind::CharDevice),
+        (kind.is_block_special(), Kind::BlockDevice),
+        (kind.is_fifo(), Kind::Fifo),
+    ];
+    let found = kinds.into_iter().find(|(is_it, _)| *is_it);
+    found.map(|(_, kind)| kind)
 }
 
 /// Sums a header's bytes, those of its checksum as blanks.

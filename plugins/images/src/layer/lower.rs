@@ -189,13 +189,13 @@ impl Finishing<'_> {
         let failed = |error: Errno| self.tree.failed("copy", path, error);
         let name = last(path);
         let stat = &found.stat;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Symlink => {
-                let target = readlinkat(&found.handle, "", Vec::new()).map_err(failed)?;
-                symlinkat(&target, folder, name).map_err(failed)?;
-            }
-            kind => mknodat(folder, name, kind, Mode::RUSR | Mode::WUSR, stat.st_rdev)
-                .map_err(failed)?,
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::Symlink {
+            let target = readlinkat(&found.handle, "", Vec::new()).map_err(failed)?;
+            symlinkat(&target, folder, name).map_err(failed)?;
+        } else {
+            let mode = Mode::RUSR | Mode::WUSR;
+            mknodat(folder, name, kind, mode, stat.st_rdev).map_err(failed)?;
         }
         let owner = Owner {
             uid: stat.st_uid,

@@ -100,9 +100,9 @@ impl Tree {
         if let Some((last, folder)) = &self.last
             && last == path
         {
-            return Ok(folder
+            return folder
                 .try_clone()
-                .map_err(|e| self.failed("open", path, e))?);
+                .map_err(|error| self.failed("open", path, error));
         }
         let mut folder = self
             .root
@@ -216,17 +216,13 @@ impl Tree {
     ) -> Result<(), LayerError> {
         let name = last(path);
         self.last = None;
-        let cleared = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
+        let cleared = match FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            true => {
                 self.replaced_count += 1;
-                renameat(
-                    folder,
-                    name,
-                    &self.replaced,
-                    self.replaced_count.to_string(),
-                )
+                let away = self.replaced_count.to_string();
+                renameat(folder, name, &self.replaced, away)
             }
-            _ => unlinkat(folder, name, AtFlags::empty()),
+            false => unlinkat(folder, name, AtFlags::empty()),
         };
         cleared.map_err(|error| self.failed("replace", path, error))
     }

@@ -104,13 +104,15 @@ impl Unpacking<'_> {
         match entry.kind {
             Kind::Folder => self.folder(entry, &folder, &path, there.as_ref()),
             Kind::HardLink => self.hard_link(entry, &folder, &path, there.as_ref()),
-            kind => {
+            Kind::File => {
                 self.make_way(&folder, &path, there.as_ref())?;
                 self.done.inodes += 1;
-                match kind {
-                    Kind::File => self.file(entry, &folder, &path, archive),
-                    _ => self.node(entry, &folder, &path),
-                }
+                self.file(entry, &folder, &path, archive)
+            }
+            Kind::Symlink | Kind::CharDevice | Kind::BlockDevice | Kind::Fifo => {
+                self.make_way(&folder, &path, there.as_ref())?;
+                self.done.inodes += 1;
+                self.node(entry, &folder, &path)
             }
         }
     }

@@ -198,7 +198,7 @@ impl Layers {
     fn failed(&self, number: usize, error: LayerErrorOrStore) -> PullError {
         match error {
             LayerErrorOrStore::Layer(source) => PullError::Layer {
-                reference: self.reference.clone(),
+                reference: Box::new(self.reference.clone()),
                 layer: self.sources[number].digest.clone(),
                 source,
             },
@@ -208,15 +208,15 @@ impl Layers {
 
     fn store_failed(&self, source: StoreError) -> PullError {
         PullError::Store {
-            reference: self.reference.clone(),
+            reference: Box::new(self.reference.clone()),
             source,
         }
     }
 
     fn not_served(&self, source: RegistryError) -> PullError {
         PullError::Registry {
-            reference: self.reference.clone(),
-            source,
+            reference: Box::new(self.reference.clone()),
+            source: Box::new(source),
         }
     }
 

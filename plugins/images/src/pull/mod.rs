@@ -76,15 +76,15 @@ pub enum PullError {
     #[error("cannot pull {reference}")]
     Registry {
         /// What was pulled.
-        reference: Reference,
+        reference: Box<Reference>,
         /// What the registry did not do.
-        source: RegistryError,
+        source: Box<RegistryError>,
     },
     /// A document is not what it should be.
     #[error("cannot pull {reference}")]
     Document {
         /// What was pulled.
-        reference: Reference,
+        reference: Box<Reference>,
         /// What is wrong with it.
         source: DocumentError,
     },
@@ -92,7 +92,7 @@ pub enum PullError {
     #[error("cannot pull {reference}: layer {layer}")]
     Layer {
         /// What was pulled.
-        reference: Reference,
+        reference: Box<Reference>,
         /// The digest of the layer's packed bytes.
         layer: Digest,
         /// Why not.
@@ -102,13 +102,13 @@ pub enum PullError {
     #[error("cannot pull {reference}: not done by its deadline")]
     Deadline {
         /// What was pulled.
-        reference: Reference,
+        reference: Box<Reference>,
     },
     /// The store refused.
     #[error("cannot pull {reference}")]
     Store {
         /// What was pulled.
-        reference: Reference,
+        reference: Box<Reference>,
         /// Why.
         source: StoreError,
     },
@@ -137,7 +137,7 @@ impl Store {
         match tokio::time::timeout_at(pull.deadline, pulling.run()).await {
             Ok(result) => result,
             Err(_) => Err(PullError::Deadline {
-                reference: pull.reference.clone(),
+                reference: Box::new(pull.reference.clone()),
             }),
         }
     }
@@ -276,21 +276,21 @@ impl Pulling<'_> {
             inner.commit(record, &names)
         });
         committed.await.map_err(|source| PullError::Store {
-            reference: reference.clone(),
+            reference: Box::new(reference.clone()),
             source,
         })
     }
 
     fn registry(&self, source: RegistryError) -> PullError {
         PullError::Registry {
-            reference: self.pull.reference.clone(),
-            source,
+            reference: Box::new(self.pull.reference.clone()),
+            source: Box::new(source),
         }
     }
 
     fn document(&self, source: DocumentError) -> PullError {
         PullError::Document {
-            reference: self.pull.reference.clone(),
+            reference: Box::new(self.pull.reference.clone()),
             source,
         }
     }

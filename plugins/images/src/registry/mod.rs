@@ -9,8 +9,6 @@ mod hosts;
 mod tls;
 mod transport;
 
-use std::io;
-
 pub use self::auth::Auth;
 pub(crate) use self::fetch::{Piece, Registry};
 pub use self::hosts::HostsError;
@@ -74,9 +72,6 @@ pub enum Failure {
     /// Its hosts.toml or certificates are of no use.
     #[error("its configuration is of no use")]
     Configuration(#[source] HostsError),
-    /// The document is not what it should be.
-    #[error("the document is of no use")]
-    Document(#[source] crate::documents::DocumentError),
 }
 
 impl RegistryError {
@@ -92,14 +87,7 @@ impl RegistryError {
             | Failure::Content { .. }
             | Failure::Redirect(_)
             | Failure::Challenge(_)
-            | Failure::Configuration(_)
-            | Failure::Document(_) => false,
+            | Failure::Configuration(_) => false,
         }
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Connection(error.to_string())
     }
 }

@@ -131,9 +131,9 @@ struct Mounting<'a> {
 impl Mounting<'_> {
     fn mount(&self, inner: &Inner) -> Result<(), MountError> {
         match self.mount_by(Way::Append, inner) {
-            // A kernel without lowerdir+ calls it an invalid option.
+            // A kernel without lowerdir+ calls it an invalid option, before 6.5 only when all options are there.
             Err(MountError::Refused {
-                step: APPENDING,
+                step: APPENDING | CREATING,
                 source,
                 ..
             }) if source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
@@ -171,7 +171,7 @@ impl Mounting<'_> {
         for (key, value) in OPTIONS {
             fsconfig_set_string(&overlay, *key, *value).map_err(failed("set an option"))?;
         }
-        fsconfig_create(&overlay).map_err(failed("create"))?;
+        fsconfig_create(&overlay).map_err(failed(CREATING))?;
         let attributes = match self.writable {
             Some(_) => MountAttrFlags::empty(),
             None => MountAttrFlags::MOUNT_ATTR_RDONLY,
@@ -239,8 +239,9 @@ impl Mounting<'_> {
     }
 }
 
-/// The first step that an older kernel refuses.
+/// The steps that an older kernel may refuse.
 const APPENDING: &str = "append a layer";
+const CREATING: &str = "create the file system";
 
 /// No option of the kernel's own configuration has a say: layers are shared by containers, which index would refuse,
 /// and metadata in an image's files is never overlayfs's.

@@ -228,12 +228,9 @@ impl Opening<'_> {
                 Ok(_) => "it is the record of something else".to_owned(),
                 Err(reason) => reason,
             },
-            Err(error) => match error.source.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                    "it has no record".to_owned()
-                }
-                io::ErrorKind::FileTooLarge => "its record is too long".to_owned(),
-                _ => {
+            Err(error) => match wrong(error.source.kind()) {
+                Some(reason) => reason.to_owned(),
+                None => {
                     self.unreadable(whose, &error.source);
                     return Ok(None);
                 }
@@ -273,6 +270,14 @@ impl Opening<'_> {
     fn suspend(&mut self, reason: String) {
         self.state.suspended.get_or_insert(reason);
     }
+}
+
+/// Returns what is wrong with a record where a reading error says that; none where it may be right and is unreadable.
+fn wrong(kind: io::ErrorKind) -> Option<&'static str> {
+    if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+        return Some("it has no record");
+    }
+    (kind == io::ErrorKind::FileTooLarge).then_some("its record is too long")
 }
 
 /// Returns the names in a folder, in order.

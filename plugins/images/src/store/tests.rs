@@ -337,10 +337,8 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        drop(rustix::mount::unmount(
-            &self.0,
-            rustix::mount::UnmountFlags::DETACH,
-        ));
+        let flags = rustix::mount::UnmountFlags::DETACH;
+        rustix::mount::unmount(&self.0, flags).unwrap();
     }
 }
 

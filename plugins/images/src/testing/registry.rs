@@ -25,6 +25,7 @@ pub(crate) struct Request {
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) headers: HeaderMap,
+    pub(crate) version: http::Version,
 }
 
 /// An answer; headers as they are written, and a body that may stop early or never.
@@ -32,7 +33,7 @@ pub(crate) struct Request {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Bytes,
     /// After the body nothing more comes, and no end either.
     pub(crate) hangs: bool,
     /// After the body the connection breaks.
@@ -43,7 +44,7 @@ impl Answer {
     pub(crate) fn ok(body: &[u8]) -> Self {
         Self {
             status: 200,
-            body: body.to_vec(),
+            body: Bytes::copy_from_slice(body),
             ..Self::default()
         }
     }
@@ -61,10 +62,12 @@ impl Answer {
     }
 }
 
+const PIECE_BYTES: usize = 16 << 10;
+
 type Script = Box<dyn FnMut(&Request) -> Option<Answer> + Send>;
 
 struct Shared {
-    content: Mutex<HashMap<String, Vec<u8>>>,
+    content: Mutex<HashMap<String, Bytes>>,
     requests: Mutex<Vec<Request>>,
     /// Asked first; none leaves the request to the content.
     script: Mutex<Script>,
@@ -78,6 +81,11 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// Starts one that speaks TLS, if it has a configuration for it.
+    pub(crate) async fn start_with(tls: Option<Arc<rustls::ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let shared = Arc::new(Shared {
@@ -86,7 +94,7 @@ impl Registry {
             script: Mutex::new(Box::new(|_| None)),
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(serve(listener, shared.clone()));
+        tasks.spawn(serve(listener, tls, shared.clone()));
         Self {
             shared,
             address,
@@ -104,12 +112,12 @@ impl Registry {
         let mut content = self.shared.content.lock().unwrap();
         for blob in image.packed.iter().chain([&image.config]) {
             let path = format!("/v2/{repository}/blobs/{}", Digest::of(blob));
-            content.insert(path, blob.clone());
+            content.insert(path, Bytes::copy_from_slice(blob));
         }
         for target in [tag.to_owned(), Digest::of(&image.manifest).to_string()] {
             content.insert(
                 format!("/v2/{repository}/manifests/{target}"),
-                image.manifest.clone(),
+                Bytes::copy_from_slice(&image.manifest),
             );
         }
         drop(content);
@@ -121,7 +129,7 @@ impl Registry {
             .content
             .lock()
             .unwrap()
-            .insert(path.to_owned(), body.to_vec());
+            .insert(path.to_owned(), Bytes::copy_from_slice(body));
     }
 
     pub(crate) fn requests(&self) -> Vec<Request> {
@@ -138,21 +146,35 @@ impl Registry {
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+async fn serve(listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let shared = shared.clone();
+        let (shared, tls) = (shared.clone(), tls.clone());
         connections.spawn(async move {
-            let service = service_fn(|request| {
-                let shared = shared.clone();
-                async move { Ok::<_, Infallible>(answer(&shared, request)) }
-            });
-            let served = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service);
-            drop(served.await);
+            match tls {
+                None => speak(stream, &shared).await,
+                Some(tls) => {
+                    if let Ok(stream) = tokio_rustls::TlsAcceptor::from(tls).accept(stream).await {
+                        speak(stream, &shared).await;
+                    }
+                }
+            }
         });
     }
+}
+
+async fn speak(
+    stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    shared: &Arc<Shared>,
+) {
+    let service = service_fn(|request| {
+        let shared = shared.clone();
+        async move { Ok::<_, Infallible>(answer(&shared, request)) }
+    });
+    let server = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+    let served = server.serve_connection(TokioIo::new(stream), service).await;
+    drop(served);
 }
 
 fn answer(
@@ -163,6 +185,7 @@ fn answer(
         path: request.uri().path().to_owned(),
         query: request.uri().query().unwrap_or_default().to_owned(),
         headers: request.headers().clone(),
+        version: request.version(),
     };
     shared.requests.lock().unwrap().push(request.clone());
     let scripted = (shared.script.lock().unwrap())(&request);
@@ -175,11 +198,13 @@ fn answer(
     for (name, value) in &answer.headers {
         response = response.header(name, value);
     }
-    let pieces: Vec<_> = answer
-        .body
-        .chunks(16 << 10)
-        .map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece))))
-        .collect();
+    let content = answer.body;
+    // Cut as it is sent: the tests measure memory.
+    let starts = (0..content.len()).step_by(PIECE_BYTES);
+    let pieces = starts.map(move |start| {
+        let end = content.len().min(start + PIECE_BYTES);
+        Ok(Frame::data(content.slice(start..end)))
+    });
     let mut body = futures_util::stream::iter(pieces).boxed();
     if answer.breaks {
         let broken = futures_util::stream::iter([Err(std::io::Error::other("broken"))]);
@@ -195,13 +220,18 @@ fn answer(
         .unwrap()
 }
 
-fn partial(content: &[u8], request: &Request) -> Answer {
+fn partial(content: &Bytes, request: &Request) -> Answer {
     let range = request
         .headers
         .get("range")
         .map(|range| range.to_str().unwrap().to_owned());
     let Some(range) = range else {
-        return Answer::ok(content).with("content-length", &content.len().to_string());
+        let whole = Answer {
+            status: 200,
+            body: content.clone(),
+            ..Answer::default()
+        };
+        return whole.with("content-length", &content.len().to_string());
     };
     let start: usize = range
         .strip_prefix("bytes=")
@@ -212,7 +242,7 @@ fn partial(content: &[u8], request: &Request) -> Answer {
     let told = format!("bytes {start}-{}/{}", content.len() - 1, content.len());
     Answer {
         status: 206,
-        body: content[start..].to_vec(),
+        body: content.slice(start..),
         ..Answer::default()
     }
     .with("content-range", &told)
