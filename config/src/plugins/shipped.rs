@@ -7,10 +7,11 @@ use super::PluginStart;
 const PROGRAM: &str = "oxlet-plugins";
 
 /// The commands of the plugin file that mean a shipped plugin; a path means any other program.
-pub(super) const NAMES: [&str; 5] = [
+pub(super) const NAMES: [&str; 6] = [
     "network-cni",
     "runtime-containerd",
     "runtime-crio",
+    "runtime-native",
     "storage-csi",
     "storage-local",
 ];

@@ -315,7 +315,14 @@ fn the_shipped_plugin_file_is_sound() {
         (file.runtime.as_str(), names),
         (
             "containerd",
-            vec!["containerd", "crio", "fake", "storage-local", "storage-csi"]
+            vec![
+                "containerd",
+                "crio",
+                "native",
+                "fake",
+                "storage-local",
+                "storage-csi"
+            ]
         )
     );
 }

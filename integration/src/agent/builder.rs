@@ -19,6 +19,8 @@ pub enum Runtime {
     Fake,
     /// `runtime-containerd`, managed, before the containerd of this endpoint.
     Containerd(String),
+    /// `runtime-native`, managed, with this configuration.
+    Native(Value),
     /// This endpoint itself, declared as an external plugin.
     External(String),
     /// No plugin is declared: `containerRuntimeEndpoint` alone says what to do, as on a kubelet's node.
@@ -296,6 +298,10 @@ impl Builder {
             Runtime::Fake => (
                 "fake",
                 json!({ "command": "runtime-fake", "configuration": self.fake }),
+            ),
+            Runtime::Native(configuration) => (
+                "native",
+                json!({ "command": "runtime-native", "configuration": configuration }),
             ),
             Runtime::Containerd(endpoint) => {
                 let configuration = json!({ "endpoint": endpoint });

@@ -39,6 +39,9 @@ const RECORDS: Schema = Schema {
     version: 1,
 };
 
+const IMAGE_NAME: &str = "127.0.0.1:5000/a/b:c";
+const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
 /// A parser to be fuzzed.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzTarget {
@@ -96,6 +99,14 @@ pub fn all() -> Vec<FuzzTarget> {
             name: "conflists",
             corpus: conflists,
             read: |_, input| conflist(input),
+            name: "image-documents",
+            corpus: |_| Ok(image_documents()),
+            read: |_, input| images::fuzzing::document(input),
+        },
+        FuzzTarget {
+            name: "layers",
+            corpus: |_| layers(),
+            read: images::fuzzing::layer,
         },
     ]
 }
@@ -128,6 +139,48 @@ fn conflist(input: &[u8]) {
         let again = CniResult::parse(written.as_bytes(), Version::NEWEST);
         assert_eq!(again.as_ref(), Ok(&result));
     }
+}
+
+fn image_documents() -> SeedCorpus {
+    SeedCorpus {
+        texts: vec![IMAGE_NAME.as_bytes().to_vec()],
+        trees: vec![
+            serde_json::json!({"schemaVersion": 2, "manifests": [{"digest": DIGEST, "size": 1,
+                "platform": {"os": "linux", "architecture": "arm", "variant": "v7"}}]}),
+            serde_json::json!({"schemaVersion": 2, "config": {"digest": DIGEST, "size": 1},
+                "layers": [{"mediaType": "x", "digest": DIGEST, "size": 1}]}),
+            serde_json::json!({"os": "linux", "architecture": "amd64", "rootfs": {"type": "layers",
+                "diff_ids": [DIGEST]}, "config": {"User": "0", "Env": ["A=b"], "Cmd": null, "Volumes": {"/v": {}}}}),
+        ],
+    }
+}
+
+fn layers() -> Result<SeedCorpus> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (kind, name, link) in [
+        (tar::EntryType::Directory, "d/", ""),
+        (tar::EntryType::Regular, "d/f", ""),
+        (tar::EntryType::Link, "d/g", "d/f"),
+        (tar::EntryType::Symlink, "s", "../../guard"),
+        (tar::EntryType::Regular, "s/x", ""),
+        (tar::EntryType::Fifo, "p", ""),
+        (tar::EntryType::Regular, "d/.wh..wh..opq", ""),
+    ] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(0);
+        header.set_mode(0o644);
+        header.set_path(name)?;
+        if !link.is_empty() {
+            header.set_link_name(link)?;
+        }
+        header.set_cksum();
+        tar.append(&header, std::io::empty())?;
+    }
+    Ok(SeedCorpus {
+        texts: vec![tar.into_inner()?],
+        trees: Vec::new(),
+    })
 }
 
 fn text(text: &str) -> SeedCorpus {

@@ -7,19 +7,23 @@ use std::time::Duration;
 use config::{NodeConfig, PluginKind, PluginStart};
 use kernel::Intensity;
 use plugin_host::{Declaration, LaunchMethod, ServiceKind};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{RUNTIME, log_level};
 
 const LOCAL: &str = "storage-local";
 const CSI: &str = "storage-csi";
+const NATIVE: &str = "runtime-native";
 
 /// The runtimes by name, each with the host's name of their kind: one is active at a time.
 pub(super) fn runtimes(config: &NodeConfig) -> BTreeMap<String, Declaration> {
     let runtimes = of(config, PluginKind::Runtime);
     runtimes
         .map(|plugin| {
-            let hosted = declaration(plugin, RUNTIME, ServiceKind::Runtime, config);
+            let hosted = Declaration {
+                configuration: runtime_configuration(plugin, config),
+                ..declaration(plugin, RUNTIME, ServiceKind::Runtime, config)
+            };
             (plugin.name.clone(), hosted)
         })
         .collect()
@@ -65,6 +69,28 @@ pub(super) fn network(config: &NodeConfig) -> BTreeMap<String, Declaration> {
 fn of(config: &NodeConfig, kind: PluginKind) -> impl Iterator<Item = &config::PluginConfig> {
     let plugins = config.plugins.plugins.iter();
     plugins.filter(move |plugin| plugin.kind == kind)
+}
+
+/// A runtime's section of the plugin file. The one that has no daemon is told where the network plugin is.
+fn runtime_configuration(plugin: &config::PluginConfig, config: &NodeConfig) -> Value {
+    let PluginStart::Managed { args, .. } = &plugin.start else {
+        return plugin.configuration.clone();
+    };
+    let network = of(config, PluginKind::Network).next();
+    let Some(network) = network.filter(|_| args.first().is_some_and(|name| name == NATIVE)) else {
+        return plugin.configuration.clone();
+    };
+    let socket = match &network.start {
+        // Where the host of a managed plugin keeps its socket.
+        PluginStart::Managed { .. } => Path::new(&config.flags.root_dir)
+            .join("oxlet/plugins")
+            .join(format!("{}.sock", network.name)),
+        PluginStart::External { endpoint } => endpoint.clone(),
+    };
+    let mut fields = Map::from_iter([("network".to_owned(), json!({ "socket": socket }))]);
+    let said = plugin.configuration.as_object().cloned();
+    fields.extend(said.unwrap_or_default());
+    Value::Object(fields)
 }
 
 /// A storage plugin's section of the plugin file, with defaults from the node's configuration.
@@ -117,8 +143,6 @@ fn declaration(
 #[cfg(test)]
 mod tests {
     use std::fs;
-
-    use serde_json::json;
 
     use super::*;
     use crate::settings::testing::load;
@@ -174,6 +198,31 @@ mod tests {
         assert_eq!((hosted.kind, &hosted.start), (ServiceKind::Network, &start));
         assert_eq!(hosted.configuration, json!({ "confDir": "/etc/net" }));
         assert_eq!(hosted.check(), Ok(()));
+    }
+
+    #[test]
+    fn the_runtime_without_a_daemon_is_told_where_the_network_plugin_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plugins.yaml");
+        let configured = |native: &str, network: &str| {
+            let text = format!(
+                "apiVersion: oxlet.dev/v1alpha1\nkind: PluginConfiguration\nruntime: native\nplugins:\n\
+                - {{name: native, kind: runtime, command: runtime-native{native}}}\n\
+                - {{name: fake, kind: runtime, command: runtime-fake}}\n{network}"
+            );
+            fs::write(&file, text).unwrap();
+            let flags = format!("--plugins={} --root-dir=/r", file.display());
+            let runtimes = runtimes(&load(&flags));
+            assert_eq!(runtimes["fake"].configuration, Value::Null);
+            runtimes["native"].configuration.clone()
+        };
+        let network = "- {name: pods, kind: network, command: network-cni}\n";
+        assert_eq!(configured("", ""), Value::Null);
+        let socket = json!({ "network": { "socket": "/r/oxlet/plugins/pods.sock" } });
+        assert_eq!(configured("", network), socket);
+        let own = ", configuration: {network: {socket: /own.sock}}";
+        let said = json!({ "network": { "socket": "/own.sock" } });
+        assert_eq!(configured(own, network), said);
     }
 
     #[test]

@@ -3,4 +3,5 @@
 mod contract;
 mod events;
 mod handover;
+mod native;
 mod rig;

@@ -1,0 +1,149 @@
+//! A node without a daemon: the agent on `runtime-native`, with real containers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use integration::agent::{Node, Runtime, program};
+use integration::images::{BUSYBOX_IMAGE, Image};
+use integration::wait_until;
+use proto::cri::ExecSyncRequest;
+use serde_json::json;
+
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
+
+const POD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: localhost/oxlet/busybox:1
+    imagePullPolicy: Never
+    command: [sh, -c, "echo begun; trap 'exit 0' TERM; while true; do sleep 0.1; done"]
+"#;
+
+/// Returns runc; none, with a sentence, where it is not installed; with `CI=true` that panics.
+fn runc() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .map(|folder| folder.join("runc"))
+        .find(|program| program.exists());
+    if found.is_none() {
+        assert!(
+            std::env::var("CI").as_deref() != Ok("true"),
+            "runc is missing"
+        );
+        eprintln!("skipped: runc is missing: apt-get install runc");
+    }
+    found
+}
+
+async fn start(dir: &Path) -> Option<Node> {
+    let runc = runc()?;
+    let archive = dir.join("busybox.tar");
+    let image = Image::busybox(BUSYBOX_IMAGE).build().unwrap();
+    image.save(&archive).unwrap();
+    let configuration = json!({
+        "monitor": program("oxlet-monitor").unwrap(),
+        "handlers": { "runc": runc },
+        "defaultHandler": "runc",
+        "import": [archive],
+    });
+    let node = Node::builder()
+        .runtime(Runtime::Native(configuration))
+        .with_patience()
+        .manifest("web.yaml", POD);
+    Some(node.start().await.unwrap())
+}
+
+/// The id of the pod's container that runs.
+async fn running(node: &Node) -> Option<String> {
+    let cri = node.cri().await.ok()?;
+    let containers = cri.containers().await.ok()?;
+    let mut running = containers
+        .into_iter()
+        .filter(|container| container.state() == proto::cri::ContainerState::ContainerRunning);
+    running.next().map(|container| container.id)
+}
+
+/// Mounts, folders, cgroups and processes of the runtime that are left.
+fn left(node: &Node) -> Vec<String> {
+    let root = node.root().display().to_string();
+    let native = node.root().join("oxlet/plugins/runtime/native");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mut left: Vec<_> = mounts
+        .lines()
+        .filter(|line| line.contains(&root))
+        .map(str::to_owned)
+        .collect();
+    for folder in ["sandboxes", "containers", "m"] {
+        let entries = fs::read_dir(native.join(folder)).unwrap();
+        left.extend(entries.map(|entry| entry.unwrap().path().display().to_string()));
+    }
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.contains("oxlet-monitor") && line.contains(&root) {
+            left.push(line);
+        }
+    }
+    left
+}
+
+#[tokio::test]
+async fn a_static_pod_runs_without_a_daemon_and_outlives_agent_and_plugin() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mut node) = start(dir.path()).await else {
+        return;
+    };
+    let runs = async |node: &Node| running(node).await.is_some();
+    wait_until(CONVERGENCE_TIMEOUT, "the pod runs", async || {
+        runs(&node).await
+    })
+    .await
+    .unwrap();
+    let container = running(&node).await.unwrap();
+    let mut logs = walk(&node.pod_logs());
+    logs.retain(|path| path.extension().is_some_and(|kind| kind == "log"));
+    let log = fs::read_to_string(&logs[0]).unwrap();
+    assert!(log.ends_with("stdout F begun\n"), "{log}");
+
+    node.kill9().unwrap();
+    node.kill_plugin();
+    node.begin().await.unwrap();
+    node.until_plugin_ready(CONVERGENCE_TIMEOUT).await.unwrap();
+    assert_eq!(running(&node).await.as_ref(), Some(&container));
+    let request = ExecSyncRequest {
+        container_id: container.clone(),
+        cmd: ["cat", "/etc/image"].map(str::to_owned).into(),
+        timeout: 10,
+    };
+    let cri = node.cri().await.unwrap();
+    let output = cri.runtime().exec_sync(request).await.unwrap().into_inner();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), BUSYBOX_IMAGE);
+
+    node.remove_manifest("web.yaml").unwrap();
+    node.until_gone("web", CONVERGENCE_TIMEOUT).await.unwrap();
+    wait_until(
+        CONVERGENCE_TIMEOUT,
+        "nothing of the pod is left",
+        async || left(&node).is_empty(),
+    )
+    .await
+    .unwrap_or_else(|error| panic!("{error}: {:#?}", left(&node)));
+}
+
+/// Every file below a folder.
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .flat_map(|entry| match entry.path().is_dir() {
+            true => walk(&entry.path()),
+            false => vec![entry.path()],
+        })
+        .collect()
+}

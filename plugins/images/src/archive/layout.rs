@@ -1,0 +1,279 @@
+//! What is in an archive: an OCI layout (image-spec `image-layout.md`), or Docker's `manifest.json`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::index::Index;
+use super::{ArchiveError, ArchivedLayer, Described};
+use crate::digest::Digest;
+use crate::documents::{
+    Descriptor, Document, DocumentError, ImageConfig, Manifest, Platform, choose,
+};
+use crate::limits::Limits;
+use crate::reference::Reference;
+
+/// Where containerd puts a name as it is; the OCI's own place often has the tag alone.
+const CONTAINERD_NAME: &str = "io.containerd.image.name";
+const OCI_NAME: &str = "org.opencontainers.image.ref.name";
+
+#[derive(Deserialize)]
+struct Top {
+    manifests: Vec<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    #[serde(flatten)]
+    descriptor: Descriptor,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DockerImage {
+    config: String,
+    #[serde(default)]
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+/// Reads and checks the documents of all images of an archive.
+pub(super) fn describe(
+    index: &Index,
+    name: Option<&Reference>,
+    platform: &Platform,
+    limits: &Limits,
+) -> Result<Vec<Described>, ArchiveError> {
+    let describing = Describing {
+        index,
+        platform,
+        limits,
+    };
+    let mut images = match index.document("index.json", limits.document_bytes)? {
+        Some(content) => describing.oci(&content)?,
+        None => match index.document("manifest.json", limits.document_bytes)? {
+            Some(content) => describing.docker(&content)?,
+            None => {
+                return Err(index.refused("it has neither index.json nor manifest.json".to_owned()));
+            }
+        },
+    };
+    if let (Some(name), [image]) = (name, images.as_mut_slice()) {
+        image.names = vec![name.to_string()];
+    }
+    images.retain(|image| !image.names.is_empty());
+    match images.is_empty() {
+        true => Err(index.refused("it gives no image a name".to_owned())),
+        false => Ok(images),
+    }
+}
+
+struct Describing<'a> {
+    index: &'a Index,
+    platform: &'a Platform,
+    limits: &'a Limits,
+}
+
+impl Describing<'_> {
+    fn oci(&self, content: &[u8]) -> Result<Vec<Described>, ArchiveError> {
+        let top: Top = self.json("index.json", content)?;
+        top.manifests
+            .iter()
+            .map(|named| self.oci_image(named))
+            .collect()
+    }
+
+    fn oci_image(&self, named: &Named) -> Result<Described, ArchiveError> {
+        let content = self.blob(&named.descriptor)?;
+        let digest = named.descriptor.digest.clone();
+        let (index, manifest, parsed) = match self.document(&named.descriptor, &content)? {
+            Document::Manifest(parsed) => (None, (digest, content), parsed),
+            Document::Index(list) => {
+                let name = digest.to_string();
+                let chosen =
+                    choose(&list, self.platform).map_err(|source| self.wrong(&name, source))?;
+                let below = self.blob(chosen)?;
+                let Document::Manifest(parsed) = self.document(chosen, &below)? else {
+                    return Err(self
+                        .index
+                        .refused(format!("{} is an index within an index", chosen.digest)));
+                };
+                (
+                    Some((digest, content)),
+                    (chosen.digest.clone(), below),
+                    parsed,
+                )
+            }
+        };
+        let Manifest { config, layers } = parsed;
+        let config_content = self.blob(&config)?;
+        let config_name = config.digest.to_string();
+        let parsed = self.config(&config_name, &config_content, layers.len())?;
+        let layers = layers.iter().map(|layer| {
+            let name = blob_name(&layer.digest);
+            let located = self.index.find(&name).ok_or_else(|| self.lacks(&name))?;
+            let packed = Some((layer.digest.clone(), layer.size));
+            Ok(ArchivedLayer {
+                name,
+                located,
+                packed,
+            })
+        });
+        Ok(Described {
+            names: names(
+                named,
+                index.as_ref().map_or(&manifest.0, |(digest, _)| digest),
+            ),
+            layers: layers.collect::<Result<_, ArchiveError>>()?,
+            index,
+            manifest,
+            config: (config.digest, config_content),
+            parsed,
+        })
+    }
+
+    fn docker(&self, content: &[u8]) -> Result<Vec<Described>, ArchiveError> {
+        let images: Vec<DockerImage> = self.json("manifest.json", content)?;
+        images
+            .iter()
+            .map(|image| self.docker_image(image))
+            .collect()
+    }
+
+    fn docker_image(&self, image: &DockerImage) -> Result<Described, ArchiveError> {
+        let max = self.limits.document_bytes;
+        let content = self.index.document(&image.config, max)?;
+        let content = content.ok_or_else(|| self.lacks(&image.config))?;
+        let parsed = self.config(&image.config, &content, image.layers.len())?;
+        let layers = image.layers.iter().map(|name| {
+            let located = self.index.find(name).ok_or_else(|| self.lacks(name))?;
+            Ok(ArchivedLayer {
+                name: name.clone(),
+                located,
+                packed: None,
+            })
+        });
+        let layers = layers.collect::<Result<Vec<_>, ArchiveError>>()?;
+        let config = Digest::of(&content);
+        let manifest = manifest_of(&config, content.len(), &layers, &parsed);
+        let mut names = Vec::new();
+        for tag in image.repo_tags.iter().flatten() {
+            let name: Reference = tag
+                .parse()
+                .map_err(|error| self.index.refused(format!("{error}")))?;
+            names.push(name.to_string());
+        }
+        Ok(Described {
+            names,
+            index: None,
+            manifest: (Digest::of(&manifest), manifest),
+            config: (config, content),
+            parsed,
+            layers,
+        })
+    }
+
+    fn config(
+        &self,
+        name: &str,
+        content: &[u8],
+        layers: usize,
+    ) -> Result<ImageConfig, ArchiveError> {
+        let parsed = ImageConfig::parse(content).and_then(|config| {
+            config.check(layers, self.limits.layers, self.platform)?;
+            Ok(config)
+        });
+        parsed.map_err(|source| self.wrong(name, source))
+    }
+
+    fn document(&self, descriptor: &Descriptor, content: &[u8]) -> Result<Document, ArchiveError> {
+        Document::parse(content)
+            .map_err(|source| self.wrong(&descriptor.digest.to_string(), source))
+    }
+
+    /// Reads a document by digest, and checks digest and size.
+    fn blob(&self, descriptor: &Descriptor) -> Result<Vec<u8>, ArchiveError> {
+        let name = blob_name(&descriptor.digest);
+        let content = self.index.document(&name, self.limits.document_bytes)?;
+        let content = content.ok_or_else(|| self.lacks(&name))?;
+        let size = u64::try_from(content.len()).expect("a length fits");
+        if Digest::of(&content) != descriptor.digest || size != descriptor.size {
+            return Err(self
+                .index
+                .refused(format!("{name:?} in it has another digest or size")));
+        }
+        Ok(content)
+    }
+
+    fn json<T: serde::de::DeserializeOwned>(
+        &self,
+        name: &'static str,
+        content: &[u8],
+    ) -> Result<T, ArchiveError> {
+        let malformed = |source| DocumentError::Malformed { what: name, source };
+        serde_json::from_slice(content).map_err(|error| self.wrong(name, malformed(error)))
+    }
+
+    fn wrong(&self, name: &str, source: DocumentError) -> ArchiveError {
+        ArchiveError::Document {
+            path: self.index.path().to_owned(),
+            name: name.to_owned(),
+            source,
+        }
+    }
+
+    fn lacks(&self, name: &str) -> ArchiveError {
+        self.index
+            .refused(format!("it has no {name:?}, which an image in it needs"))
+    }
+}
+
+fn blob_name(digest: &Digest) -> String {
+    format!("blobs/sha256/{}", digest.hex())
+}
+
+/// Returns the names that a layout gives an image: one with a tag, and that with the digest.
+fn names(named: &Named, top: &Digest) -> Vec<String> {
+    let name = named.annotations.get(CONTAINERD_NAME).or_else(|| {
+        // A bare tag would become the name of another image.
+        named
+            .annotations
+            .get(OCI_NAME)
+            .filter(|name| name.contains(['/', ':']))
+    });
+    let reference = name.and_then(|name| name.parse::<Reference>().ok());
+    reference.map_or_else(Vec::new, |reference| {
+        vec![
+            reference.to_string(),
+            reference.with_digest(top.clone()).to_string(),
+        ]
+    })
+}
+
+/// Makes the manifest that Docker's archives lack; its layers are the unpacked ones.
+fn manifest_of(
+    config: &Digest,
+    size: usize,
+    layers: &[ArchivedLayer],
+    parsed: &ImageConfig,
+) -> Vec<u8> {
+    let layers: Vec<_> = layers
+        .iter()
+        .zip(parsed.diff_ids())
+        .map(|(layer, diff)| {
+            serde_json::json!({
+                "mediaType": "application/vnd.oci.image.layer.v1.tar",
+                "digest": diff, "size": layer.located.size,
+            })
+        })
+        .collect();
+    let manifest = serde_json::json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": config, "size": size},
+        "layers": layers,
+    });
+    serde_json::to_vec(&manifest).expect("its keys are texts")
+}

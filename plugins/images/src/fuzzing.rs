@@ -1,0 +1,118 @@
+//! What the fuzz targets call: hostile bytes where registries and archives have theirs. Not for anybody else.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::digest::Digest;
+use crate::disk::Disk;
+use crate::documents::{Document, ImageConfig, Platform, choose};
+use crate::layer::{self, Bench, Expected};
+use crate::limits::Limits;
+use crate::reference::Reference;
+
+/// Reads `input` as a manifest, an index, a config and a reference.
+pub fn document(input: &[u8]) {
+    if let Ok(Document::Index(manifests)) = Document::parse(input) {
+        drop(choose(&manifests, &Platform::host()));
+    }
+    if let Ok(config) = ImageConfig::parse(input) {
+        assert_eq!(config.chain_ids().len(), config.diff_ids().len());
+        drop(config.check(1, 500, &Platform::host()));
+    }
+    if let Ok(text) = str::from_utf8(input)
+        && let Ok(reference) = text.parse::<Reference>()
+    {
+        let again = reference.to_string().parse::<Reference>();
+        assert_eq!(
+            again.ok(),
+            Some(reference),
+            "a name is written as it is read"
+        );
+    }
+}
+
+/// Unpacks `input` as a layer into `folder/layer`, upon nothing, and removes it again; panics if it reached the file
+/// `folder/guard`, or if the files can't be made.
+pub fn layer(folder: &Path, input: &[u8]) {
+    let (guard, scratch) = (folder.join("guard"), folder.join("layer"));
+    std::fs::write(&guard, "guarded").expect("the folder is ours");
+    std::fs::create_dir(&scratch).expect("the folder is ours");
+    let limits = Limits {
+        layer_bytes: 1 << 20,
+        entries: 1000,
+        header_bytes: 64 << 10,
+        metadata_bytes: 1 << 20,
+        ..Limits::default()
+    };
+    let bench = Bench {
+        scratch: scratch.clone(),
+        disk: Disk::default(),
+        image_left: Arc::new(AtomicU64::new(limits.image_bytes)),
+        limits,
+    };
+    let expected = Expected {
+        packed: None,
+        diff: Digest::of(input),
+    };
+    if let Ok(mut unpacked) = layer::unpack(input, &expected, &bench) {
+        drop(unpacked.finish(&bench, &[]));
+    }
+    let content = std::fs::read(&guard).expect("nothing removed the guard");
+    assert_eq!(content, b"guarded", "the layer wrote outside of its folder");
+    std::fs::remove_dir_all(&scratch).expect("what was unpacked can be removed");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::Tar;
+
+    fn seed() -> Vec<u8> {
+        Tar::default()
+            .folder("d", 0o755)
+            .file("d/f", b"content")
+            .hard_link("d/g", "d/f")
+            .symlink("s", "../../guard")
+            .file("s/x", b"")
+            .pax(&[("path", b"p")])
+            .file("x", b"")
+            .file("d/.wh..wh..opq", b"")
+            .end()
+    }
+
+    /// Changes bytes of a tar and mends the checksums of its headers, so that the change is looked at.
+    fn changed(mut tar: Vec<u8>, changes: &[(usize, u8)]) -> Vec<u8> {
+        for (at, byte) in changes {
+            let length = tar.len();
+            tar[at % length] = *byte;
+        }
+        for block in tar
+            .chunks_exact_mut(512)
+            .filter(|block| block[257..262] == *b"ustar")
+        {
+            block[148..156].fill(b' ');
+            let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+            block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        }
+        tar
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_layer_reaches_what_is_beside_its_folder(changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..12)) {
+            let home = tempfile::tempdir_in("/dev/shm").unwrap();
+            layer(home.path(), &changed(seed(), &changes));
+        }
+
+        #[test]
+        fn any_document_is_read_or_refused(content in prop::collection::vec(any::<u8>(), 0..200), name in "[a-z0-9.:/@_-]{0,40}") {
+            document(&content);
+            document(name.as_bytes());
+        }
+    }
+}

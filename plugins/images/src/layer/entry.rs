@@ -1,0 +1,97 @@
+//! One entry of a tar, with its extended headers applied.
+
+use super::LayerError;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    HardLink,
+    Symlink,
+    CharDevice,
+    BlockDevice,
+    Folder,
+    Fifo,
+}
+
+/// An entry; names are bytes as they stand in the tar.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) kind: Kind,
+    pub(crate) path: Vec<u8>,
+    /// Where a link leads.
+    pub(crate) link: Vec<u8>,
+    /// Bytes of its content.
+    pub(crate) size: u64,
+    /// Permissions, setuid, setgid and sticky.
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Seconds since 1970 and nanoseconds.
+    pub(crate) mtime: (i64, u32),
+    /// Major and minor.
+    pub(crate) device: (u32, u32),
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// The components of a path below the root of a layer; none for the root itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Inside(Vec<u8>);
+
+/// The longest path that the kernel resolves in one go, and the longest name.
+const PATH_BYTES_MAX: usize = 4095;
+const NAME_BYTES_MAX: usize = 255;
+
+impl Inside {
+    /// Cleans a path: slashes and dots that say nothing are dropped, `..` is refused.
+    pub(crate) fn new(path: &[u8]) -> Result<Self, &'static str> {
+        let mut clean = Vec::with_capacity(path.len());
+        for name in path.split(|byte| *byte == b'/') {
+            match name {
+                b"" | b"." => continue,
+                b".." => return Err("its path has a .."),
+                _ if name.len() > NAME_BYTES_MAX => {
+                    return Err("a name in it is longer than 255 bytes");
+                }
+                _ if name.contains(&0) => return Err("its path has a NUL"),
+                _ => {}
+            }
+            if !clean.is_empty() {
+                clean.push(b'/');
+            }
+            clean.extend_from_slice(name);
+        }
+        match clean.len() > PATH_BYTES_MAX {
+            true => Err("its path is longer than 4095 bytes"),
+            false => Ok(Self(clean)),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Splits off the last name; none for the root.
+    pub(crate) fn split(&self) -> Option<(Self, &[u8])> {
+        if self.0.is_empty() {
+            return None;
+        }
+        Some(match self.0.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (Self(self.0[..at].to_vec()), &self.0[at + 1..]),
+            None => (Self(Vec::new()), &self.0),
+        })
+    }
+
+    /// Returns where each leading part of the path ends.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = usize> {
+        let slashes = self.0.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let whole = (!self.0.is_empty()).then_some(self.0.len());
+        slashes.map(|(at, _)| at).chain(whole)
+    }
+}
+
+/// Returns the refusal of the entry at `path`.
+pub(super) fn refused(path: &[u8], reason: &'static str) -> LayerError {
+    let entry = String::from_utf8_lossy(path).chars().take(300).collect();
+    LayerError::Refused { entry, reason }
+}

@@ -1,0 +1,216 @@
+//! Credentials: how a registry asks for them, and how they are given (distribution's "Token Authentication", RFC 7235).
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::uri::Scheme;
+use http::{HeaderMap, HeaderValue, Method, Uri};
+use hyper::body::Bytes;
+use serde::Deserialize;
+
+use super::Failure;
+use super::hosts::{Host, is_loopback};
+use super::transport::{Ask, Transport, origin, status};
+
+const TOKEN_BYTES_MAX: usize = 64 << 10;
+const CHALLENGE_BYTES_MAX: usize = 16 << 10;
+
+/// The credentials of a pull, as CRI's AuthConfig has them. They are not printed.
+#[derive(Clone, Default)]
+pub enum Auth {
+    /// None.
+    #[default]
+    Anonymous,
+    /// A user's name and password.
+    Basic {
+        /// The name.
+        username: String,
+        /// The password.
+        password: String,
+    },
+    /// A refresh token for the registry's token service.
+    IdentityToken(String),
+    /// A bearer token for the registry itself.
+    RegistryToken(String),
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Anonymous => "Anonymous",
+            Self::Basic { .. } => "Basic",
+            Self::IdentityToken(_) => "IdentityToken",
+            Self::RegistryToken(_) => "RegistryToken",
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct TokenAnswer {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+/// Returns the Authorization header that answers the challenge of `host` for pulls from `repository`.
+pub(super) async fn answer(
+    transports: (&Transport, &Transport),
+    host: &Host,
+    auth: &Auth,
+    repository: &str,
+    headers: &HeaderMap,
+) -> Result<HeaderValue, Failure> {
+    // What a mirror asks for is answered as by a stranger.
+    let auth = if host.trusted { auth } else { &Auth::Anonymous };
+    if let Auth::RegistryToken(token) = auth {
+        return secret(format!("Bearer {token}"));
+    }
+    let challenges: Vec<_> = headers
+        .get_all(WWW_AUTHENTICATE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .filter(|value| value.len() <= CHALLENGE_BYTES_MAX)
+        .collect();
+    let with_scheme = |scheme: &str| {
+        let rest = |value: &&str| {
+            let (first, rest) = value.split_once(' ').unwrap_or((value, ""));
+            first.eq_ignore_ascii_case(scheme).then(|| rest.to_owned())
+        };
+        challenges.iter().find_map(rest)
+    };
+    if let Some(parameters) = with_scheme("bearer") {
+        let token = token(transports, host, auth, repository, &parameters).await?;
+        return secret(format!("Bearer {token}"));
+    }
+    match (with_scheme("basic"), auth) {
+        (Some(_), Auth::Basic { username, password }) => basic(username, password),
+        (Some(_), _) => Err(Failure::Challenge(
+            "it asks for a password, and there is none for it",
+        )),
+        (None, _) => Err(Failure::Challenge("it is neither Bearer nor Basic")),
+    }
+}
+
+fn basic(username: &str, password: &str) -> Result<HeaderValue, Failure> {
+    secret(format!(
+        "Basic {}",
+        STANDARD.encode(format!("{username}:{password}"))
+    ))
+}
+
+fn secret(value: String) -> Result<HeaderValue, Failure> {
+    let mut value = HeaderValue::try_from(value)
+        .map_err(|_| Failure::Challenge("the credentials fit into no header"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+async fn token(
+    (own, foreign): (&Transport, &Transport),
+    host: &Host,
+    auth: &Auth,
+    repository: &str,
+    parameters: &str,
+) -> Result<String, Failure> {
+    let realm = parameter(parameters, "realm").ok_or(Failure::Challenge("it names no realm"))?;
+    let realm: Uri = realm
+        .parse()
+        .map_err(|_| Failure::Challenge("its realm is no URL"))?;
+    check_realm(host, &realm)?;
+    let scope = format!("repository:{repository}:pull");
+    let service = parameter(parameters, "service").unwrap_or_default();
+    let ask = token_request(&realm, auth, &service, &scope)?;
+    let home = format!("{}://{}/", host.scheme, host.authority);
+    let home: Uri = home
+        .parse()
+        .map_err(|_| Failure::Challenge("its host is no URL"))?;
+    let transport = if origin(&home) == origin(&realm) {
+        own
+    } else {
+        foreign
+    };
+    // No redirect is followed from here: the request has the credentials.
+    let answer = transport.send(&ask).await?;
+    status(&answer)?;
+    let content = transport.document(answer, TOKEN_BYTES_MAX).await?;
+    let malformed = || Failure::Content {
+        found: "something else".to_owned(),
+        expected: "a JSON document with a token".to_owned(),
+    };
+    let answer: TokenAnswer = serde_json::from_slice(&content).map_err(|_| malformed())?;
+    let token = answer.token.filter(|token| !token.is_empty());
+    token
+        .or(answer.access_token)
+        .filter(|token| !token.is_empty())
+        .ok_or_else(malformed)
+}
+
+/// Refuses a token service that is asked in plain text, unless it is on this machine or is the registry, itself in
+/// plain text by the operator's will.
+fn check_realm(host: &Host, realm: &Uri) -> Result<(), Failure> {
+    let authority = realm
+        .authority()
+        .ok_or(Failure::Challenge("its realm has no host"))?;
+    if realm.scheme() == Some(&Scheme::HTTPS) {
+        return Ok(());
+    }
+    let plain = realm.scheme() == Some(&Scheme::HTTP) && host.scheme == Scheme::HTTP;
+    match plain && (*authority == host.authority || is_loopback(authority.as_str())) {
+        true => Ok(()),
+        false => Err(Failure::Challenge("its realm is not reached by https")),
+    }
+}
+
+fn token_request(realm: &Uri, auth: &Auth, service: &str, scope: &str) -> Result<Ask, Failure> {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    let mut form = form_urlencoded::Serializer::new(String::new());
+    form.append_pair("service", service)
+        .append_pair("scope", scope);
+    if let Auth::IdentityToken(refresh) = auth {
+        form.append_pair("grant_type", "refresh_token")
+            .append_pair("client_id", "oxlet")
+            .append_pair("refresh_token", refresh);
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/x-www-form-urlencoded"),
+        );
+        return Ok(Ask {
+            method: Method::POST,
+            uri: realm.clone(),
+            headers,
+            body: Bytes::from(form.finish()),
+        });
+    }
+    if let Auth::Basic { username, password } = auth {
+        headers.insert(AUTHORIZATION, basic(username, password)?);
+    }
+    let joint = if realm.query().is_some() { '&' } else { '?' };
+    let uri = format!("{realm}{joint}{}", form.finish());
+    Ok(Ask {
+        method: Method::GET,
+        uri: uri
+            .parse()
+            .map_err(|_| Failure::Challenge("its realm is no URL"))?,
+        headers,
+        body: Bytes::new(),
+    })
+}
+
+/// Returns a parameter of a challenge: `name="value"` or `name=value`, separated by commas.
+fn parameter(parameters: &str, wanted: &str) -> Option<String> {
+    let mut rest = parameters;
+    while let Some((name, after)) = rest.split_once('=') {
+        let name = name.trim_matches([' ', ',', '\t']);
+        let (value, next) = match after.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"')?,
+            None => after.split_once(',').unwrap_or((after, "")),
+        };
+        if name.eq_ignore_ascii_case(wanted) {
+            return Some(value.trim().to_owned());
+        }
+        rest = next;
+    }
+    None
+}

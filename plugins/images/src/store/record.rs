@@ -1,0 +1,75 @@
+//! What the store writes down, a file a record: a line with the digest of the rest, and JSON.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+
+/// Bytes of a record; the longest is an image's of 500 layers, 40 KiB.
+pub(super) const RECORD_BYTES_MAX: usize = 1 << 20;
+
+/// An image that is whole: its documents are in `blobs`, its layers in `layers`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ImageRecord {
+    /// The digest of its config.
+    pub(crate) id: Digest,
+    pub(crate) manifest: Digest,
+    pub(crate) index: Option<Digest>,
+    /// Its layers' chain ids, from the lowest.
+    pub(crate) chains: Vec<Digest>,
+    pub(crate) user: String,
+    pub(crate) pinned: bool,
+}
+
+impl ImageRecord {
+    pub(super) fn blobs(&self) -> impl Iterator<Item = &Digest> {
+        [&self.id, &self.manifest].into_iter().chain(&self.index)
+    }
+}
+
+/// A name of an image: with a tag, or with the digest of its manifest or index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NameRecord {
+    pub(super) name: String,
+    pub(super) image: Digest,
+}
+
+/// An image that `owner` needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LeaseRecord {
+    pub(super) owner: String,
+    pub(super) image: Digest,
+}
+
+/// A layer that is whole, beside its files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LayerRecord {
+    pub(crate) chain: Digest,
+    pub(crate) diff: Digest,
+    /// Bytes on disk, about: each file rounded up to 4 KiB.
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
+    /// Nothing of the layers below is seen through it: they are left out of the stack.
+    pub(crate) opaque: bool,
+}
+
+/// Returns a record as it is written.
+pub(crate) fn encode(record: &impl Serialize) -> Vec<u8> {
+    let body = serde_json::to_vec(record).expect("records have text keys alone");
+    let mut content = format!("{}\n", Digest::of(&body)).into_bytes();
+    content.extend_from_slice(&body);
+    content
+}
+
+/// Reads a record back; the error says what is wrong with it.
+pub(super) fn decode<T: DeserializeOwned>(content: &[u8]) -> Result<T, String> {
+    let end = content
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .ok_or("it has no first line")?;
+    let (line, body) = (&content[..end], &content[end + 1..]);
+    if Digest::of(body).to_string().as_bytes() != line {
+        return Err("its first line is not the digest of the rest".to_owned());
+    }
+    serde_json::from_slice(body).map_err(|error| error.to_string())
+}

@@ -1,0 +1,125 @@
+//! Cgroups of both versions: the monitor moves into one, and reads what was killed for memory in another.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// One mounted hierarchy.
+#[derive(Debug)]
+struct Hierarchy {
+    mount: PathBuf,
+    /// The controllers of a v1 hierarchy as mount options have them; none is v2.
+    controllers: Option<Vec<String>>,
+}
+
+/// Moves this process into a cgroup in every hierarchy; makes it where it is not there.
+pub(crate) fn enter(cgroup: &Path) -> io::Result<()> {
+    let cgroup = cgroup.strip_prefix("/").unwrap_or(cgroup);
+    for hierarchy in hierarchies()? {
+        let folder = hierarchy.mount.join(cgroup);
+        let enter = || {
+            make(&hierarchy, cgroup)?;
+            fs::write(folder.join("cgroup.procs"), std::process::id().to_string())
+        };
+        enter().map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", folder.display()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes a cgroup and its parents. A v1 cpuset takes no process before it has its parent's CPUs and memory nodes.
+fn make(hierarchy: &Hierarchy, cgroup: &Path) -> io::Result<()> {
+    let cpuset = hierarchy
+        .controllers
+        .as_ref()
+        .is_some_and(|names| names.iter().any(|name| name == "cpuset"));
+    let mut folder = hierarchy.mount.clone();
+    for part in cgroup.components() {
+        let parent = folder.clone();
+        folder.push(part);
+        match fs::create_dir(&folder) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        for file in ["cpuset.cpus", "cpuset.mems"]
+            .into_iter()
+            .filter(|_| cpuset)
+        {
+            if fs::read_to_string(folder.join(file))?.trim().is_empty() {
+                fs::write(folder.join(file), fs::read(parent.join(file))?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the file that counts the kernel's memory kills in a process's cgroup; none where memory isn't counted.
+pub(crate) fn oom_counter(pid: i32) -> Option<PathBuf> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let hierarchies = hierarchies().ok()?;
+    let v1 = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        controllers
+            .split(',')
+            .any(|name| name == "memory")
+            .then(|| path.to_owned())
+    };
+    let (path, mount, file) = match groups.lines().find_map(v1) {
+        Some(path) => {
+            let has_memory = |names: &Vec<String>| names.iter().any(|name| name == "memory");
+            let found = hierarchies
+                .iter()
+                .find(|one| one.controllers.as_ref().is_some_and(has_memory));
+            (path, &found?.mount, "memory.oom_control")
+        }
+        None => {
+            let path = groups
+                .lines()
+                .find_map(|line| line.strip_prefix("0::"))?
+                .to_owned();
+            let found = hierarchies.iter().find(|one| one.controllers.is_none());
+            (path, &found?.mount, "memory.events")
+        }
+    };
+    Some(mount.join(path.trim_start_matches('/')).join(file))
+}
+
+/// Whether the kernel has killed a process for memory, by `memory.oom_control` or `memory.events`.
+pub(crate) fn oom_killed(counter: &Path) -> bool {
+    let text = fs::read_to_string(counter).unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.is_some_and(|count| count.trim() != "0")
+}
+
+/// Every cgroup hierarchy that is mounted, each once.
+fn hierarchies() -> io::Result<Vec<Hierarchy>> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let mut found: Vec<Hierarchy> = Vec::new();
+    let mut seen: Vec<String> = Vec::new();
+    for line in mounts.lines() {
+        let Some((left, right)) = line.split_once(" - ") else {
+            continue;
+        };
+        let (left, right): (Vec<_>, Vec<_>) =
+            (left.split(' ').collect(), right.split(' ').collect());
+        let ([_, _, device, root, mount, ..], [kind, _, options, ..]) =
+            (left.as_slice(), right.as_slice())
+        else {
+            continue;
+        };
+        let controllers = match *kind {
+            "cgroup" => Some(options.split(',').map(str::to_owned).collect()),
+            "cgroup2" => None,
+            _ => continue,
+        };
+        if *root == "/" && !seen.iter().any(|one| one == device) {
+            seen.push((*device).to_owned());
+            let mount = PathBuf::from(mount);
+            found.push(Hierarchy { mount, controllers });
+        }
+    }
+    Ok(found)
+}

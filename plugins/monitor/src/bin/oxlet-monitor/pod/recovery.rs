@@ -1,0 +1,125 @@
+//! What a predecessor left: every record is read, and what it was about is found out, not guessed.
+
+use std::fs;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use monitor::{Exit, Phase};
+
+use super::Pod;
+use crate::call::remove_quietly;
+use crate::container::{Container, Part, read_pid};
+use crate::process;
+use crate::record::Record;
+
+/// Why an exit code is not known.
+const UNSEEN: &str = "it ended while no monitor ran";
+
+impl Pod {
+    /// Takes over what is in a monitor's folder. An error says why it cannot be, and names the record.
+    pub(crate) fn recover(
+        folder: PathBuf,
+        listener: UnixListener,
+        children: UnixStream,
+    ) -> Result<Pod, String> {
+        let mut pod = Pod::empty(folder.clone(), listener, children);
+        pod.remove_consoles();
+        let containers = folder.join("containers");
+        crate::record::make_folder(&containers)
+            .map_err(|error| format!("{}: {error}", containers.display()))?;
+        let entries = fs::read_dir(&containers)
+            .map_err(|error| format!("{}: {error}", containers.display()))?;
+        let mut folders: Vec<PathBuf> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect();
+        folders.sort();
+        for folder in folders {
+            match Record::read(&folder) {
+                Ok(Some(record)) => pod.take_over(Container::of(folder, record)),
+                // Its predecessor died before it meant anything.
+                Ok(None) => fs::remove_dir_all(&folder)
+                    .map_err(|error| format!("{}: {error}", folder.display()))?,
+                Err(error) => {
+                    return Err(format!(
+                        "cannot read the record in {}: {error}",
+                        folder.display()
+                    ));
+                }
+            }
+        }
+        Ok(pod)
+    }
+
+    fn take_over(&mut self, mut container: Container) {
+        container.adopted = container.record.process.and_then(process::open);
+        clear(&container.folder, container.pid());
+        let phase = container.phase();
+        if matches!(phase, Phase::Created | Phase::Starting | Phase::Running) {
+            container.reopen_streams();
+            if let Err(error) = container.open_log() {
+                let what = format!("log cannot be opened again, output is lost: {error}");
+                // Whoever asks for the status reads it.
+                let _new = container.trouble(Part::Log, &what);
+            }
+        }
+        let is_alive = container.adopted.is_some();
+        let number = self.number();
+        self.containers.insert(number, container);
+        match phase {
+            Phase::Creating => self.discard(number, None),
+            Phase::Deleting => self.remove(number, None),
+            Phase::Starting if is_alive => self.look(number, None),
+            Phase::Created | Phase::Running if is_alive => {}
+            Phase::Created | Phase::Starting | Phase::Running => {
+                self.init_ended(number, Exit::Unknown(UNSEEN.to_owned()));
+            }
+            Phase::Exited => {
+                if let Some(container) = self.containers.get_mut(&number) {
+                    container.adopted = None;
+                }
+            }
+        }
+    }
+
+    /// Removes the sockets for terminals that a predecessor left.
+    fn remove_consoles(&self) {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let is_console = |name: &str| {
+            name.strip_prefix('c')
+                .is_some_and(|rest| rest.parse::<u64>().is_ok())
+        };
+        for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_console)) {
+            remove_quietly(&entry.path());
+        }
+    }
+}
+
+/// Removes what calls of a predecessor left in a container's folder, and kills the processes that it had just
+/// started to run: their clients and streams died with it.
+fn clear(folder: &Path, init: Option<i32>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("exec-pid-")
+            && let (Ok(pid), Some(init)) = (read_pid(&entry.path()), init)
+        {
+            kill_if_beside(pid, init);
+        }
+        if name.contains('-') {
+            remove_quietly(&entry.path());
+        }
+    }
+}
+
+/// Kills a process if it is in the same cgroups as a container's init.
+fn kill_if_beside(pid: i32, init: i32) {
+    let groups = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok();
+    let opened = process::identify(pid).and_then(process::open);
+    if let (Some(pidfd), Some(groups_of_it)) = (opened, groups(pid))
+        && pid != init
+        && Some(groups_of_it) == groups(init)
+    {
+        // One that ends at this moment needs no signal.
+        let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
+    }
+}

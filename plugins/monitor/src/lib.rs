@@ -1,0 +1,18 @@
+//! The monitor: parent of one pod's containers (decision 27).
+//!
+//! `protocol` is what is spoken on a monitor's socket, `client` speaks it for a runtime plugin, and the program
+//! `oxlet-monitor` (`src/bin/oxlet-monitor`) serves it: one small process a pod, which outlives the plugin and the
+//! agent. Containers are run by an OCI runtime's command line, whichever the caller names.
+
+mod client;
+mod protocol;
+
+pub use client::{
+    Events, ExecOutput, Launch, LaunchError, Monitor, MonitorError, Output, Session, SessionReader,
+    SessionWriter,
+};
+pub use protocol::{
+    Attach, Call, ContainerStatus, Create, End, Event, Exec, ExecEnd, Exit, Fact, Frame,
+    FrameError, Handler, Input, MAX_FRAME_BYTES, Phase, PodStatus, Refusal, RefusalKind, Reply,
+    Request, SOCKET_NAME, Size, StreamControl, VERSION,
+};

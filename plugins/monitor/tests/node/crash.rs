@@ -1,0 +1,268 @@
+//! Monitors that are killed at any moment, and their successors.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use monitor::{Exit, Input, Phase};
+use serde_json::json;
+
+use crate::rig::{Rig, sh, wait_until, with_each_runtime, within};
+
+#[tokio::test]
+async fn a_containers_life_and_log_go_on_without_its_monitor() {
+    with_each_runtime(|rig| async move {
+        let go = rig.dir.path().join("rootfs/data/go");
+        rig.run(&sh("box", "echo before; while [ ! -e /data/go ]; do sleep 0.02; done; seq 1000; while :; do sleep 0.05; done")).await;
+        wait_until(|| rig.log("box").contains("before")).await;
+        let pid = within(rig.monitor.status()).await.unwrap().containers[0].pid;
+        rig.kill_monitor().await;
+        fs::write(go, "").unwrap();
+        rig.succeed().await;
+        let status = within(rig.monitor.status()).await.unwrap().containers.remove(0);
+        assert_eq!((status.phase, status.pid), (Phase::Running, pid));
+        wait_until(|| rig.log("box").ends_with("stdout F 1000\n")).await;
+        assert_eq!(rig.log("box").lines().count(), 1001);
+        assert_eq!(rig.ask("box", "echo still").await, "still\n");
+        within(rig.monitor.kill("box", 9)).await.unwrap();
+        let end = within(rig.monitor.wait("box")).await.unwrap().end.unwrap();
+        assert!(matches!(&end.exit, Exit::Unknown(why) if !why.is_empty()), "{end:?}");
+        assert_eq!(end.exit.code(), None);
+        rig.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_end_that_nobody_saw_is_unknown_and_one_that_was_told_stays() {
+    let rig = Rig::new().await;
+    let told = rig.exit(&sh("told", "exit 3")).await.end;
+    let pid = rig.run(&sh("unseen", "sleep 1000")).await.pid.unwrap();
+    rig.kill_monitor().await;
+    crate::rig::kill(pid.try_into().unwrap());
+    rig.succeed().await;
+    let status = within(rig.monitor.status()).await.unwrap();
+    assert_eq!(status.containers[0].end, told);
+    let unseen = within(rig.monitor.wait("unseen"))
+        .await
+        .unwrap()
+        .end
+        .unwrap();
+    assert!(matches!(unseen.exit, Exit::Unknown(_)));
+    rig.end().await;
+}
+
+/// A runtime that stops in the middle of one of its commands until a file is there.
+fn stopping_at(rig: &Rig, command: &str, when: &str) -> PathBuf {
+    let dir = rig.dir.path().display();
+    let stop = format!("touch {dir}/reached; while [ ! -e {dir}/go ]; do sleep 0.01; done");
+    let real = rig.handler.program.display();
+    let (before, after) = if when == "before" {
+        (stop.as_str(), ":")
+    } else {
+        (":", stop.as_str())
+    };
+    let path = rig.dir.path().join("stopping");
+    let script = format!(
+        "#!/bin/sh\nfor arg; do if [ \"$arg\" = {command} ]; then {before}; {real} \"$@\"; code=$?; {after}; exit $code; fi; done\n\
+         exec {real} \"$@\"\n"
+    );
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// Kills the monitor while its runtime is stopped in a command, and starts the successor.
+async fn kill_in_the_middle(rig: &Rig, asked: impl Future<Output = bool>) {
+    let reached = rig.dir.path().join("reached");
+    let kill = async {
+        wait_until(|| reached.exists()).await;
+        let pid = fs::read_to_string(rig.dir.path().join("monitor-pid"))
+            .unwrap()
+            .parse()
+            .unwrap();
+        crate::rig::kill(pid);
+    };
+    let (answered, ()) = tokio::join!(within(asked), kill);
+    assert!(
+        !answered,
+        "the call was answered though the monitor is dead"
+    );
+    fs::write(rig.dir.path().join("go"), "").unwrap();
+    rig.succeed().await;
+}
+
+async fn note_monitor(rig: &Rig) {
+    let pid = within(rig.monitor.status()).await.unwrap().pid;
+    fs::write(rig.dir.path().join("monitor-pid"), pid.to_string()).unwrap();
+}
+
+#[tokio::test]
+async fn a_container_half_created_is_removed_and_can_be_created_again() {
+    for when in ["before", "after"] {
+        let rig = Rig::new().await;
+        note_monitor(&rig).await;
+        let mut create = rig.bundle(&sh("half", "exit 2"));
+        create.handler.program = stopping_at(&rig, "create", when);
+        kill_in_the_middle(&rig, async { rig.monitor.create(create).await.is_ok() }).await;
+        let folder = rig.folder().join("containers/half");
+        wait_until(|| !folder.exists()).await;
+        assert!(
+            !rig.handler.root.join("half").exists(),
+            "{when}: the runtime's state is left"
+        );
+        assert_eq!(
+            rig.exit(&sh("half", "exit 2")).await.end.unwrap().exit,
+            Exit::Code(2)
+        );
+        rig.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_start_whose_outcome_nobody_recorded_is_looked_up_and_never_done_twice() {
+    for (when, expected) in [("before", Phase::Created), ("after", Phase::Running)] {
+        let rig = Rig::new().await;
+        note_monitor(&rig).await;
+        let mut create = rig.bundle(&sh("half", "echo started >> /data/starts; sleep 1000"));
+        create.handler.program = stopping_at(&rig, "start", when);
+        within(rig.monitor.create(create)).await.unwrap();
+        kill_in_the_middle(&rig, async { rig.monitor.start("half").await.is_ok() }).await;
+        let mut phase = Phase::Starting;
+        while phase == Phase::Starting {
+            phase = within(rig.monitor.status()).await.unwrap().containers[0].phase;
+        }
+        assert_eq!(phase, expected, "{when}");
+        if phase == Phase::Created {
+            within(rig.monitor.start("half")).await.unwrap();
+        }
+        let starts = rig.dir.path().join("rootfs/data/starts");
+        wait_until(|| starts.exists()).await;
+        assert_eq!(rig.ask("half", "cat /data/starts").await, "started\n");
+        rig.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_was_run_for_a_dead_monitor_ends_and_exec_goes_on() {
+    let rig = Rig::new().await;
+    note_monitor(&rig).await;
+    let mut create = rig.bundle(&sh("box", "sleep 1000"));
+    create.handler.program = stopping_at(&rig, "exec", "after");
+    within(rig.monitor.create(create)).await.unwrap();
+    within(rig.monitor.start("box")).await.unwrap();
+    let exec = rig.exec("box", "exec sleep 997");
+    kill_in_the_middle(&rig, async {
+        rig.monitor.exec_sync(exec, 10).await.is_ok()
+    })
+    .await;
+    let left = async || {
+        rig.ask("box", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+            .await
+            .contains("sleep 997")
+    };
+    within(async { while left().await {} }).await;
+    rig.end().await;
+}
+
+/// Kills at 40 moments from the creation to the end of a container that counts its starts.
+#[tokio::test]
+async fn nothing_is_lost_or_done_twice_whenever_the_monitor_is_killed() {
+    let rig = Rig::new().await;
+    let starts = rig.dir.path().join("rootfs/data/starts");
+    for moment in 0..40_u64 {
+        note_monitor(&rig).await;
+        let pid = fs::read_to_string(rig.dir.path().join("monitor-pid"))
+            .unwrap()
+            .parse()
+            .unwrap();
+        let mut once = sh("once", "echo x >> /data/starts; exit 3");
+        once.stdin = Input::Closed;
+        let create = rig.bundle(&once);
+        let life = async {
+            rig.monitor.create(create).await?;
+            rig.monitor.start("once").await?;
+            rig.monitor.wait("once").await
+        };
+        let killer = async {
+            tokio::time::sleep(Duration::from_millis(moment * 4)).await;
+            crate::rig::kill(pid);
+        };
+        let (seen, ()) = tokio::join!(within(life), killer);
+        rig.succeed().await;
+        let settled = settle(&rig).await;
+        match (seen, settled) {
+            (Ok(told), Some(kept)) => assert_eq!(told.end, kept.end, "at {moment}"),
+            (Ok(told), None) => panic!("at {moment}: {told:?} was told and is lost"),
+            (Err(_), Some(kept)) => {
+                let exit = &kept.end.as_ref().unwrap().exit;
+                assert!(
+                    matches!(exit, Exit::Code(3) | Exit::Unknown(_)),
+                    "at {moment}: {kept:?}"
+                );
+            }
+            (Err(_), None) => {}
+        }
+        let count = fs::read_to_string(&starts).unwrap_or_default().len() / 2;
+        assert!(count <= 1, "at {moment}: started {count} times");
+        within(rig.monitor.delete("once")).await.unwrap();
+        assert!(
+            !rig.handler.root.join("once").exists(),
+            "at {moment}: the runtime's state is left"
+        );
+        if starts.exists() {
+            fs::remove_file(&starts).unwrap();
+        }
+    }
+    rig.end().await;
+}
+
+/// Waits until nothing is on its way, starts what waits for it, and returns the ended container if it is there.
+async fn settle(rig: &Rig) -> Option<monitor::ContainerStatus> {
+    loop {
+        let container = within(rig.monitor.status())
+            .await
+            .unwrap()
+            .containers
+            .pop()?;
+        match container.phase {
+            Phase::Created => drop(within(rig.monitor.start("once")).await.unwrap()),
+            Phase::Exited => return Some(container),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_record_of_a_newer_format_is_not_guessed_at() {
+    let rig = Rig::new().await;
+    rig.create(&sh("box", "true")).await;
+    rig.kill_monitor().await;
+    let record = rig.folder().join("containers/box/record.json");
+    let good = fs::read_to_string(&record).unwrap();
+    let mut newer: serde_json::Value = serde_json::from_str(&good).unwrap();
+    newer["format"] = json!(99);
+    fs::write(&record, newer.to_string()).unwrap();
+    let error = within(rig.launch().start()).await.unwrap_err();
+    assert!(error.to_string().contains("format 99"), "{error}");
+    fs::write(&record, good).unwrap();
+    rig.succeed().await;
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_second_monitor_of_a_folder_refuses_to_start() {
+    let rig = Rig::new().await;
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_oxlet-monitor"))
+        .arg("--folder")
+        .arg(rig.folder())
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("another monitor"),
+        "{output:?}"
+    );
+    rig.end().await;
+}

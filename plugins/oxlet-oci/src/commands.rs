@@ -1,0 +1,258 @@
+//! The commands.
+
+use std::error::Error;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use libcgroups::common::{
+    AnyCgroupManager, CgroupConfig, CgroupManager, ControllerOpt, create_cgroup_manager,
+};
+use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::container::{Container, ContainerStatus};
+use libcontainer::oci_spec::runtime::LinuxResources;
+use libcontainer::signal::Signal;
+use libcontainer::syscall::syscall::SyscallType;
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::record::{Record, start_time};
+use crate::{bundle, exec, fields, sealed};
+
+/// The signal that cannot be caught.
+const KILL: i32 = 9;
+
+/// Any of the many errors of libcontainer and of ours: they are only ever told.
+pub(crate) type Told = Box<dyn Error>;
+
+/// Why a command is not carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    #[error("container {0} does not exist")]
+    Absent(String),
+    #[error("container {0} exists already")]
+    Exists(String),
+    #[error("container {0} is not running")]
+    NotRunning(String),
+    #[error("{0} is no command of this runtime")]
+    Unknown(String),
+    #[error("{0} needs {1}")]
+    Missing(&'static str, &'static str),
+    #[error("{0:?} is no signal")]
+    Signal(String),
+    #[error("init {0} of the container ended at once")]
+    Ended(i32),
+}
+
+/// Carries out a command.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Told> {
+    let paths = Paths::of(arguments);
+    match arguments.command.as_str() {
+        "create" => create(arguments, &paths),
+        "exec" => exec::exec(arguments, &paths),
+        "start" => Ok(paths.load()?.start()?),
+        "state" => state(&paths),
+        "kill" => kill(arguments, &paths),
+        "delete" => delete(arguments, &paths),
+        "update" => update(arguments, &paths),
+        "ps" => processes(&paths),
+        other => Err(CommandError::Unknown(other.to_owned()).into()),
+    }
+}
+
+/// Where a container's things are.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    id: String,
+    pub(crate) root: PathBuf,
+    /// libcontainer's state and our record.
+    pub(crate) state: PathBuf,
+    /// The spec as libcontainer reads it; it outlives the caller's bundle.
+    pub(crate) bundle: PathBuf,
+}
+
+impl Paths {
+    fn of(arguments: &Arguments) -> Paths {
+        Paths {
+            id: arguments.id.clone(),
+            root: arguments.root.clone(),
+            state: arguments.root.join(&arguments.id),
+            bundle: arguments.root.join(".bundles").join(&arguments.id),
+        }
+    }
+
+    pub(crate) fn load(&self) -> Result<Container, Told> {
+        self.record()?;
+        Ok(Container::load(self.state.clone())?)
+    }
+
+    /// The record, which is written last: a container without one was never created.
+    pub(crate) fn record(&self) -> Result<Record, Told> {
+        match Record::read(&self.state) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(CommandError::Absent(self.id.clone()).into())
+            }
+            read => Ok(read?),
+        }
+    }
+
+    fn cgroup(&self, container: &Container) -> Result<AnyCgroupManager, Told> {
+        Ok(create_cgroup_manager(CgroupConfig {
+            cgroup_path: container.spec()?.cgroup_path,
+            systemd_cgroup: false,
+            container_name: self.id.clone(),
+        })?)
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        for folder in [&self.state, &self.bundle] {
+            match fs::remove_dir_all(folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        // It goes with the last container; until then it isn't empty.
+        drop(self.bundle.parent().map(fs::remove_dir));
+        Ok(())
+    }
+}
+
+fn create(arguments: &Arguments, paths: &Paths) -> Result<(), Told> {
+    if paths.state.exists() {
+        return Err(CommandError::Exists(arguments.id.clone()).into());
+    }
+    sealed::become_sealed()?;
+    let bundle = arguments
+        .bundle
+        .as_ref()
+        .ok_or(CommandError::Missing("create", "--bundle"))?;
+    let bundle = bundle.canonicalize()?;
+    fs::create_dir_all(&paths.root)?;
+    let created = build(arguments, paths, &bundle);
+    if created.is_err() {
+        clean(paths);
+    }
+    created
+}
+
+fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), Told> {
+    let payload = bundle::prepare(bundle, &paths.bundle)?;
+    let container = ContainerBuilder::new(arguments.id.clone(), SyscallType::default())
+        .with_executor(payload)
+        .with_root_path(&paths.root)?
+        .with_pid_file(arguments.pid_file.clone())?
+        .with_console_socket(arguments.console_socket.clone())
+        .validate_id()?
+        .as_init(&paths.bundle)
+        .with_systemd(false)
+        .with_detach(true)
+        .build()?;
+    let pid = container.pid().map_or(0, |pid| pid.as_raw());
+    let record = Record {
+        bundle: bundle.to_string_lossy().into_owned(),
+        pid,
+        start_time: start_time(pid).ok_or(CommandError::Ended(pid))?,
+    };
+    Ok(record.write(&paths.state)?)
+}
+
+/// Removes what a failed creation may have left; why it failed is what is told.
+fn clean(paths: &Paths) {
+    if let Ok(mut container) = Container::load(paths.state.clone()) {
+        drop(kill_all(&mut container));
+        drop(container.delete(true));
+    }
+    drop(paths.remove());
+}
+
+/// Kills every process in a container's cgroup.
+fn kill_all(container: &mut Container) -> Result<(), Told> {
+    let signal = Signal::try_from(KILL).map_err(|_| CommandError::Signal(KILL.to_string()))?;
+    Ok(container.kill(signal, true)?)
+}
+
+fn state(paths: &Paths) -> Result<(), Told> {
+    let (container, record) = (paths.load()?, paths.record()?);
+    let status = if record.is_alive() {
+        container.status()
+    } else {
+        ContainerStatus::Stopped
+    };
+    let state = json!({
+        "ociVersion": "1.2.0",
+        "id": paths.id,
+        "status": status,
+        "pid": if status == ContainerStatus::Stopped { 0 } else { record.pid },
+        "bundle": record.bundle,
+    });
+    Ok(writeln!(io::stdout(), "{state}")?)
+}
+
+fn kill(arguments: &Arguments, paths: &Paths) -> Result<(), Told> {
+    let name = arguments.rest.first().map_or("SIGTERM", String::as_str);
+    let signal = parse(name).ok_or_else(|| CommandError::Signal(name.to_owned()))?;
+    let (mut container, record) = (paths.load()?, paths.record()?);
+    let status = container.status();
+    if !record.is_alive() || !container.can_kill() {
+        return Err(CommandError::NotRunning(arguments.id.clone()).into());
+    }
+    container.kill(signal, false)?;
+    // libcontainer writes that it is stopped, which the signal may be far from.
+    Ok(container.set_status(status).save()?)
+}
+
+/// A signal by its number or its name.
+fn parse(name: &str) -> Option<Signal> {
+    match name.parse::<i32>() {
+        Ok(number) => Signal::try_from(number).ok(),
+        Err(_) => Signal::try_from(name).ok(),
+    }
+}
+
+fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), Told> {
+    if !paths.state.exists() {
+        paths.remove()?;
+        let absent = CommandError::Absent(arguments.id.clone());
+        return if arguments.force {
+            Ok(())
+        } else {
+            Err(absent.into())
+        };
+    }
+    let loaded = Container::load(paths.state.clone());
+    if let Ok(mut container) = loaded {
+        if arguments.force && container.spec().is_ok() {
+            // Also what an init left behind that is over, or a creation that was cut off.
+            kill_all(&mut container)?;
+        }
+        container.delete(arguments.force)?;
+    } else if !arguments.force {
+        loaded?;
+    }
+    Ok(paths.remove()?)
+}
+
+fn update(arguments: &Arguments, paths: &Paths) -> Result<(), Told> {
+    let container = paths.load()?;
+    let file = arguments
+        .resources
+        .as_ref()
+        .ok_or(CommandError::Missing("update", "--resources"))?;
+    let resources = bundle::read(file)?;
+    fields::check_resources(&resources, bundle::is_unified())?;
+    let resources: LinuxResources = serde_json::from_value(resources)?;
+    let options = ControllerOpt {
+        resources: &resources,
+        disable_oom_killer: false,
+        oom_score_adj: None,
+        freezer_state: None,
+    };
+    Ok(paths.cgroup(&container)?.apply(&options)?)
+}
+
+fn processes(paths: &Paths) -> Result<(), Told> {
+    let container = paths.load()?;
+    let pids = paths.cgroup(&container)?.get_all_pids()?;
+    let pids: Vec<i32> = pids.into_iter().map(|pid| pid.as_raw()).collect();
+    Ok(writeln!(io::stdout(), "{}", json!(pids))?)
+}

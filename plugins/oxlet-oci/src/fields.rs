@@ -1,0 +1,299 @@
+//! Which fields of a spec are enforced. One that is not is refused by its name: a container that runs without what
+//! was asked for is worse than one that does not run.
+
+use serde_json::Value;
+
+/// What is in a spec and is not enforced here.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FieldError {
+    #[error("{0} is not supported by this runtime")]
+    Unsupported(String),
+    #[error("{0}: {1}")]
+    Wrong(String, String),
+}
+
+const SPEC: &[&str] = &[
+    "ociVersion",
+    "process",
+    "root",
+    "hostname",
+    "domainname",
+    "mounts",
+    "annotations",
+    "linux",
+];
+const PROCESS: &[&str] = &[
+    "terminal",
+    "user",
+    "args",
+    "env",
+    "cwd",
+    "capabilities",
+    "rlimits",
+    "noNewPrivileges",
+    "apparmorProfile",
+    "oomScoreAdj",
+    "ioPriority",
+    "scheduler",
+];
+const LINUX: &[&str] = &[
+    "namespaces",
+    "devices",
+    "cgroupsPath",
+    "resources",
+    "rootfsPropagation",
+    "maskedPaths",
+    "readonlyPaths",
+    "seccomp",
+    "sysctl",
+    "personality",
+    "timeOffsets",
+];
+const RESOURCES: &[&str] = &[
+    "devices",
+    "memory",
+    "cpu",
+    "pids",
+    "blockIO",
+    "hugepageLimits",
+    "network",
+    "unified",
+];
+const MOUNT: &[&str] = &["destination", "type", "source", "options"];
+/// Options of bind mounts that have an effect; the kernel ignores every other one there.
+const BIND_OPTIONS: &[&str] = &[
+    "bind",
+    "rbind",
+    "defaults",
+    "ro",
+    "rw",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "atime",
+    "noatime",
+    "diratime",
+    "nodiratime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "sync",
+    "async",
+    "dirsync",
+    "remount",
+    "private",
+    "rprivate",
+    "shared",
+    "rshared",
+    "slave",
+    "rslave",
+    "unbindable",
+    "runbindable",
+    "rro",
+    "rrw",
+    "rnosuid",
+    "rsuid",
+    "rnodev",
+    "rdev",
+    "rnoexec",
+    "rexec",
+    "rnodiratime",
+    "rdiratime",
+    "rrelatime",
+    "rnorelatime",
+    "rnoatime",
+    "ratime",
+    "rstrictatime",
+    "rnostrictatime",
+];
+
+/// Checks a whole spec; `unified` tells whether cgroups are v2.
+pub(crate) fn check_spec(spec: &Value, unified: bool) -> Result<(), FieldError> {
+    only(spec, "", SPEC)?;
+    check_process(&spec["process"])?;
+    for (at, mount) in list(&spec["mounts"]) {
+        let name = format!("mounts[{at}].");
+        only(mount, &name, MOUNT)?;
+        let options: Vec<&str> = list(&mount["options"])
+            .filter_map(|(_, option)| option.as_str())
+            .collect();
+        let is_bind = options
+            .iter()
+            .any(|option| matches!(*option, "bind" | "rbind"))
+            || mount["type"] == "bind";
+        if let Some(option) = options
+            .iter()
+            .find(|option| is_bind && !BIND_OPTIONS.contains(option))
+        {
+            return Err(FieldError::Unsupported(format!("{name}options: {option}")));
+        }
+    }
+    let linux = &spec["linux"];
+    only(linux, "linux.", LINUX)?;
+    if list(&linux["namespaces"]).any(|(_, namespace)| namespace["type"] == "user") {
+        return Err(FieldError::Unsupported("linux.namespaces: user".to_owned()));
+    }
+    check_resources(&linux["resources"], unified)
+}
+
+/// Checks a process, of a spec or one that is run in a container.
+pub(crate) fn check_process(process: &Value) -> Result<(), FieldError> {
+    only(process, "process.", PROCESS)?;
+    let cwd = process["cwd"].as_str().unwrap_or_default();
+    if !cwd.starts_with('/') {
+        return Err(FieldError::Wrong(
+            "process.cwd".to_owned(),
+            format!("{cwd:?} is no absolute path"),
+        ));
+    }
+    let profile = process["apparmorProfile"].as_str().unwrap_or_default();
+    if !profile.is_empty() && !libcontainer::apparmor::is_enabled().unwrap_or(false) {
+        let why = format!("{profile:?} cannot be applied, the kernel has no AppArmor");
+        return Err(FieldError::Wrong("process.apparmorProfile".to_owned(), why));
+    }
+    Ok(())
+}
+
+/// Checks limits.
+pub(crate) fn check_resources(resources: &Value, unified: bool) -> Result<(), FieldError> {
+    only(resources, "linux.resources.", RESOURCES)?;
+    let all_devices = |rule: &Value| {
+        let any = |name: &str| rule[name].is_null() || rule[name] == -1;
+        let kind = rule["type"].as_str().is_none_or(|kind| kind == "a");
+        let access = rule["access"]
+            .as_str()
+            .is_none_or(|access| access.len() == 3);
+        kind && access && any("major") && any("minor")
+    };
+    // The last rule that is about everything decides what the rest can only narrow or widen.
+    let rules: Vec<&Value> = list(&resources["devices"]).map(|(_, rule)| rule).collect();
+    let open = rules
+        .iter()
+        .all(|rule| all_devices(rule) && rule["allow"] == true);
+    if unified && !open {
+        return Err(FieldError::Unsupported(
+            "linux.resources.devices on cgroup v2, but all allowed,".to_owned(),
+        ));
+    }
+    if !unified && !is_empty(&resources["unified"]) {
+        return Err(FieldError::Unsupported(
+            "linux.resources.unified on cgroup v1".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses every field that is set and not among the known ones.
+fn only(object: &Value, prefix: &str, known: &[&str]) -> Result<(), FieldError> {
+    let fields = object.as_object().into_iter().flatten();
+    let unknown =
+        |(name, value): &(&String, &Value)| !known.contains(&name.as_str()) && !is_empty(value);
+    match fields.into_iter().find(unknown) {
+        Some((name, _)) => Err(FieldError::Unsupported(format!("{prefix}{name}"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether a field says nothing.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(set) => !set,
+        Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
+    }
+}
+
+fn list(value: &Value) -> impl Iterator<Item = (usize, &Value)> {
+    value.as_array().into_iter().flatten().enumerate()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(change: impl Fn(&mut Value), unified: bool) -> String {
+        let mut spec = json!({
+            "ociVersion": "1.2.0",
+            "process": {"args": ["true"], "cwd": "/", "user": {"uid": 0, "gid": 0}},
+            "root": {"path": "rootfs"},
+            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid"]}],
+            "linux": {"namespaces": [{"type": "mount"}]},
+        });
+        check_spec(&spec, unified).unwrap();
+        change(&mut spec);
+        check_spec(&spec, unified).map_or_else(|error| error.to_string(), |()| "nothing".to_owned())
+    }
+
+    #[test]
+    fn what_is_not_enforced_is_refused_by_its_name() {
+        type Change = fn(&mut Value);
+        let changes: [(&str, Change); 9] = [
+            ("hooks", |spec| {
+                spec["hooks"] = json!({"prestart": [{"path": "/bin/true"}]})
+            }),
+            ("process.selinuxLabel", |spec| {
+                spec["process"]["selinuxLabel"] = json!("system_u:x")
+            }),
+            ("linux.mountLabel", |spec| {
+                spec["linux"]["mountLabel"] = json!("system_u:x")
+            }),
+            ("user", |spec| {
+                spec["linux"]["namespaces"] = json!([{"type": "user"}])
+            }),
+            ("linux.uidMappings", |spec| {
+                spec["linux"]["uidMappings"] = json!([{"size": 1}])
+            }),
+            ("mounts[0].uidMappings", |spec| {
+                spec["mounts"][0]["uidMappings"] = json!([{"size": 1}])
+            }),
+            ("ridmap", |spec| {
+                spec["mounts"][0]["options"] = json!(["bind", "ridmap"])
+            }),
+            ("linux.intelRdt", |spec| {
+                spec["linux"]["intelRdt"] = json!({"closID": "x"})
+            }),
+            ("linux.resources.rdma", |spec| {
+                spec["linux"]["resources"] = json!({"rdma": {"x": {"hcaHandles": 1}}})
+            }),
+        ];
+        for (name, change) in changes {
+            assert!(
+                refused(change, false).contains(name),
+                "{name}: {}",
+                refused(change, false)
+            );
+        }
+    }
+
+    #[test]
+    fn device_rules_of_v2_are_refused_unless_they_allow_everything() {
+        let deny = |spec: &mut Value| {
+            spec["linux"]["resources"] = json!({"devices": [{"allow": false, "access": "rwm"}]})
+        };
+        let allow = |spec: &mut Value| {
+            spec["linux"]["resources"] = json!({"devices": [{"allow": true, "access": "rwm"}]})
+        };
+        assert!(refused(deny, true).contains("linux.resources.devices"));
+        assert_eq!(refused(allow, true), "nothing");
+        assert_eq!(refused(deny, false), "nothing");
+    }
+
+    #[test]
+    fn fields_that_say_nothing_are_no_reason() {
+        let empty = |spec: &mut Value| {
+            spec["hooks"] = json!({});
+            spec["process"]["selinuxLabel"] = json!("");
+            spec["linux"]["uidMappings"] = json!([]);
+        };
+        assert_eq!(refused(empty, false), "nothing");
+    }
+}

@@ -1,0 +1,391 @@
+//! CreateContainer.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use monitor::{Create, Input};
+use proto::cri::security_profile::ProfileType;
+use proto::cri::{
+    ContainerConfig, ContainerEventType, CreateContainerRequest, NamespaceMode, PodSandboxState,
+};
+
+use super::user::{self, UserFiles};
+use super::{devices, security, sources};
+use crate::clock;
+use crate::convert;
+use crate::error::CallError;
+use crate::image::ContainerImage;
+use crate::layout::private_dir;
+use crate::node::{ContainerEntry, Node};
+use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord, Wire, new_id};
+use crate::sandbox::own_namespaces;
+use crate::spec::{self, MountSource, NamespacePaths, ProcessUser, SandboxMounts, SpecInput};
+
+/// The images that a container mounts, by the mount's place in its configuration.
+type MountedImages = BTreeMap<usize, MountSource>;
+
+/// The longest seccomp profile of the node.
+const PROFILE_BYTES: u64 = 4 << 20;
+const SIGTERM: i32 = 15;
+
+impl Node {
+    /// Makes a container and returns its id. What fails leaves nothing behind.
+    pub(crate) async fn create_container(
+        self: &Arc<Node>,
+        request: CreateContainerRequest,
+    ) -> Result<String, CallError> {
+        let config = request
+            .config
+            .ok_or(CallError::Missing("the container's config"))?;
+        let sandbox = self.sandbox(&request.pod_sandbox_id)?;
+        let _alone = self.lock(&sandbox.id).await?;
+        let sandbox = self.ready_sandbox(&sandbox.id)?;
+        let named = config.image.as_ref().map(|image| image.image.as_str());
+        let image = self.container_image(named.unwrap_or_default()).await?;
+        let record = self.reserve_container(config, &sandbox, &image).await?;
+        let id = record.id.clone();
+        let made = async {
+            self.write_container(record.clone()).await?;
+            self.make_container(record, &sandbox, &image).await
+        };
+        let made = made.await;
+        if let Some(entry) = self.state().container_mut(&id) {
+            entry.in_making = false;
+        }
+        match made {
+            Ok(()) => {
+                self.tell(&sandbox.id, &id, ContainerEventType::ContainerCreatedEvent);
+                Ok(id)
+            }
+            Err(error) => {
+                self.undo_container(&id).await;
+                Err(error)
+            }
+        }
+    }
+
+    fn ready_sandbox(&self, id: &str) -> Result<SandboxRecord, CallError> {
+        let sandbox = self.sandbox(id)?;
+        if sandbox.state() == Some(PodSandboxState::SandboxReady) {
+            return Ok(sandbox);
+        }
+        Err(CallError::WrongState {
+            what: "sandbox",
+            id: id.to_owned(),
+            state: "not ready",
+            expected: "ready",
+        })
+    }
+
+    /// Takes a name and an id for the container. What an earlier call of this name left unfinished is taken apart first.
+    async fn reserve_container(
+        self: &Arc<Node>,
+        config: ContainerConfig,
+        sandbox: &SandboxRecord,
+        image: &ContainerImage,
+    ) -> Result<ContainerRecord, CallError> {
+        let record = self.new_container(config, sandbox, image)?;
+        let left = {
+            let state = self.state();
+            let other = state.container_named(&record.name);
+            let left = |entry: &&ContainerEntry| {
+                entry.record.phase == ContainerPhase::Making && !entry.in_making
+            };
+            other.filter(left).map(|entry| entry.record.id.clone())
+        };
+        if let Some(left) = left {
+            self.undo_container(&left).await;
+        }
+        let mut state = self.state();
+        if let Some(other) = state.container_named(&record.name) {
+            let by = other.record.id.clone();
+            let name = record.name;
+            return Err(CallError::NameTaken { name, by });
+        }
+        let mut entry = ContainerEntry::new(record.clone());
+        entry.in_making = true;
+        state.put_container(entry);
+        Ok(record)
+    }
+
+    fn new_container(
+        &self,
+        config: ContainerConfig,
+        sandbox: &SandboxRecord,
+        image: &ContainerImage,
+    ) -> Result<ContainerRecord, CallError> {
+        let meta = config
+            .metadata
+            .clone()
+            .ok_or(CallError::Missing("the container's metadata"))?;
+        let pod = sandbox.config.0.metadata.clone().unwrap_or_default();
+        let log = match (
+            sandbox.config.0.log_directory.as_str(),
+            config.log_path.as_str(),
+        ) {
+            ("", _) | (_, "") => String::new(),
+            (folder, path) => format!("{}/{path}", folder.trim_end_matches('/')),
+        };
+        let stop_signal = convert::signal_number(config.stop_signal())
+            .or_else(|| convert::signal_named(&image.stop_signal))
+            .unwrap_or(SIGTERM);
+        let name = [
+            meta.name.as_str(),
+            &pod.name,
+            &pod.namespace,
+            &pod.uid,
+            &meta.attempt.to_string(),
+        ]
+        .join("_");
+        Ok(ContainerRecord {
+            id: new_id().map_err(CallError::Random)?,
+            sandbox: sandbox.id.clone(),
+            name,
+            phase: ContainerPhase::Making,
+            config: Wire(config),
+            image: image.id.clone(),
+            image_ref: image.reference.clone(),
+            log,
+            created: clock::now(),
+            started: 0,
+            boot: self.parts.boot.clone(),
+            user: ProcessUser::default(),
+            stop_signal,
+        })
+    }
+
+    async fn make_container(
+        self: &Arc<Node>,
+        mut record: ContainerRecord,
+        sandbox: &SandboxRecord,
+        image: &ContainerImage,
+    ) -> Result<(), CallError> {
+        let namespaces = self.namespaces_of(&record.config.0, sandbox).await?;
+        let rootfs = self.mount_root(&record.id, image).await?;
+        let images = self.mount_images(&record).await?;
+        record.user = self
+            .write_bundle(&record, sandbox, image, (namespaces, images, &rootfs))
+            .await?;
+        let config = &record.config.0;
+        let create = Create {
+            container: record.id.clone(),
+            handler: self.handler(&sandbox.handler)?,
+            bundle: self.parts.layout.bundle(&record.id),
+            log: Some(record.log.clone().into()).filter(|_| !record.log.is_empty()),
+            stdin: match (config.stdin, config.stdin_once) {
+                (false, _) => Input::Closed,
+                (true, false) => Input::Open,
+                (true, true) => Input::Once,
+            },
+            terminal: config.tty,
+        };
+        let monitor = self.launch(sandbox).await?;
+        monitor.create(create).await?;
+        record.phase = ContainerPhase::Made;
+        record.created = clock::now();
+        self.write_container(record.clone()).await?;
+        if let Some(entry) = self.state().container_mut(&record.id) {
+            entry.record = record;
+        }
+        self.follow(&sandbox.id);
+        Ok(())
+    }
+
+    /// Mounts the images that a container mounts.
+    async fn mount_images(&self, record: &ContainerRecord) -> Result<MountedImages, CallError> {
+        let mut images = MountedImages::new();
+        for (number, mount) in record.config.0.mounts.iter().enumerate() {
+            if mount.image.is_some() {
+                let source = self.mount_image(&record.id, number, mount).await?;
+                images.insert(number, source);
+            }
+        }
+        Ok(images)
+    }
+
+    /// Writes `config.json`; returns the user that the container's process will be.
+    async fn write_bundle(
+        &self,
+        record: &ContainerRecord,
+        sandbox: &SandboxRecord,
+        image: &ContainerImage,
+        (namespaces, images, rootfs): (NamespacePaths, MountedImages, &Path),
+    ) -> Result<ProcessUser, CallError> {
+        let work = BundleWork {
+            record: record.clone(),
+            sandbox: sandbox.clone(),
+            image: image.clone(),
+            namespaces,
+            images,
+            rootfs: rootfs.to_owned(),
+            files: self.sandbox_mounts(sandbox),
+            host: self.parts.host.clone(),
+            driver: self.parts.driver,
+            recursive_read_only: *self
+                .parts
+                .recursive_read_only
+                .get(&sandbox.handler)
+                .unwrap_or(&false),
+            bundle: self.parts.layout.bundle(&record.id),
+        };
+        self.blocking("writing a container's bundle", move || work.write())
+            .await
+    }
+
+    fn sandbox_mounts(&self, sandbox: &SandboxRecord) -> SandboxMounts {
+        let folder = self.parts.layout.sandbox(&sandbox.id);
+        let file = |name: &str| folder.join(name).display().to_string();
+        SandboxMounts {
+            hosts: file("hosts"),
+            hostname: file("hostname"),
+            resolv_conf: file("resolv.conf"),
+            shm: match own_namespaces(&sandbox.config.0).ipc {
+                true => file("shm"),
+                false => "/dev/shm".to_owned(),
+            },
+        }
+    }
+
+    async fn namespaces_of(
+        &self,
+        config: &ContainerConfig,
+        sandbox: &SandboxRecord,
+    ) -> Result<NamespacePaths, CallError> {
+        let own = own_namespaces(&sandbox.config.0);
+        let pins = self.parts.layout.sandbox(&sandbox.id).join("ns");
+        let pin = |own: bool, name: &str| own.then(|| pins.join(name).display().to_string());
+        // A configuration without a word of namespaces has PIDs of its own.
+        let options = security(config).namespace_options;
+        let (mode, target) = match &options {
+            Some(options) => (options.pid(), options.target_id.as_str()),
+            None => (NamespaceMode::Container, ""),
+        };
+        let pid = match mode {
+            NamespaceMode::Target => Some(self.target(target, sandbox)?),
+            NamespaceMode::Pod => Some(self.shared_pids(sandbox).await?),
+            NamespaceMode::Container | NamespaceMode::Node => None,
+        };
+        Ok(NamespacePaths {
+            network: pin(own.network, "net"),
+            ipc: pin(own.ipc, "ipc"),
+            uts: pin(own.uts, "uts"),
+            pid,
+            own_pid: mode != NamespaceMode::Node,
+        })
+    }
+
+    /// Returns the PID namespace of another container of the pod.
+    fn target(&self, id: &str, sandbox: &SandboxRecord) -> Result<String, CallError> {
+        let state = self.state();
+        let entry = state
+            .container(id)
+            .filter(|entry| entry.record.sandbox == sandbox.id);
+        let pid = entry.and_then(|entry| entry.pid);
+        let pid = pid.ok_or_else(|| CallError::Invalid {
+            field: "namespace_options.target_id",
+            found: id.to_owned(),
+            expected: "a running container of the same sandbox",
+        })?;
+        Ok(format!("/proc/{pid}/ns/pid"))
+    }
+}
+
+/// Everything that a bundle is written from; all of it may block.
+struct BundleWork {
+    record: ContainerRecord,
+    sandbox: SandboxRecord,
+    image: ContainerImage,
+    namespaces: NamespacePaths,
+    images: MountedImages,
+    rootfs: std::path::PathBuf,
+    files: SandboxMounts,
+    host: spec::HostFacts,
+    driver: spec::CgroupDriver,
+    recursive_read_only: bool,
+    bundle: std::path::PathBuf,
+}
+
+impl BundleWork {
+    fn write(self) -> Result<ProcessUser, CallError> {
+        let config = &self.record.config.0;
+        let context = security(config);
+        let user = user::resolve(&context, &self.image.user, &UserFiles::read(&self.rootfs)?)?;
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo")
+            .map_err(CallError::file("read", "/proc/self/mountinfo"))?;
+        let mut mounted = Vec::new();
+        for (number, mount) in config.mounts.iter().enumerate() {
+            mounted.push(match self.images.get(&number) {
+                Some(image) => image.clone(),
+                None => sources::of_node(mount, &mountinfo)?,
+            });
+        }
+        let mut nodes = devices::asked(&config.devices)?;
+        if context.privileged {
+            nodes.extend(devices::all()?);
+        }
+        let profile = localhost_profile(config)?;
+        let rootfs = self.rootfs.display().to_string();
+        let input = SpecInput {
+            id: &self.record.id,
+            sandbox_id: &self.sandbox.id,
+            sandbox: &self.sandbox.config.0,
+            config,
+            image: &self.image.settings,
+            user: &user,
+            namespaces: &self.namespaces,
+            sandbox_mounts: &self.files,
+            sources: &mounted,
+            devices: &nodes,
+            seccomp_profile: profile.as_deref(),
+            rootfs: &rootfs,
+            driver: self.driver,
+            recursive_read_only: self.recursive_read_only,
+            host: &self.host,
+        };
+        let document = spec::container_spec(input)?;
+        warn_of_adjustment(input);
+        private_dir(&self.bundle).map_err(CallError::file("make", &self.bundle))?;
+        let path = self.bundle.join("config.json");
+        fs::write(&path, document.to_string()).map_err(CallError::file("write", path))?;
+        Ok(user)
+    }
+}
+
+fn warn_of_adjustment(input: SpecInput<'_>) {
+    let resources = input
+        .config
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.resources.as_ref());
+    let asked = resources.map(|resources| resources.oom_score_adj);
+    let set = spec::oom_score_adj(input);
+    if asked != set {
+        let container = input.id;
+        tracing::warn!(
+            container,
+            ?asked,
+            ?set,
+            "this machine refuses a lower oom_score_adj"
+        );
+    }
+}
+
+/// Reads the profile of the node that the container names, if it names one.
+fn localhost_profile(config: &ContainerConfig) -> Result<Option<String>, CallError> {
+    let Some(profile) = security(config).seccomp else {
+        return Ok(None);
+    };
+    if profile.profile_type() != ProfileType::Localhost {
+        return Ok(None);
+    }
+    let path = profile.localhost_ref;
+    let mut text = String::new();
+    let file = fs::File::open(&path).map_err(CallError::file("open seccomp profile", &path))?;
+    file.take(PROFILE_BYTES)
+        .read_to_string(&mut text)
+        .map_err(CallError::file("read seccomp profile", &path))?;
+    Ok(Some(text))
+}

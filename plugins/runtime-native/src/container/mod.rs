@@ -1,0 +1,22 @@
+//! Containers: made from a configuration and an image, run by the pod's monitor.
+
+pub(crate) mod create;
+pub(crate) mod devices;
+pub(crate) mod exec;
+mod remove;
+pub(crate) mod sources;
+mod start;
+mod stop;
+mod update;
+pub(crate) mod user;
+
+use proto::cri::{ContainerConfig, LinuxContainerSecurityContext};
+
+/// Returns the security context of a container; an absent one is empty.
+pub(crate) fn security(config: &ContainerConfig) -> LinuxContainerSecurityContext {
+    config
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.security_context.clone())
+        .unwrap_or_default()
+}

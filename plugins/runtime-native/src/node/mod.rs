@@ -1,0 +1,191 @@
+//! The node: its sandboxes and containers, and everything that calls about them share.
+//!
+//! **Invariant:** the lock of the state is never held over an await, and nothing waits on a disk or a process under it.
+//! Calls about one object follow each other by a keyed lock; objects are independent of each other.
+
+mod follow;
+mod recover;
+mod state;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use blocking_pool::{BlockingPool, KeyedGuard, KeyedLock};
+use monitor::{Handler, Launch, Monitor};
+use proto::cri::{ContainerEventResponse, ContainerEventType};
+use tokio::sync::broadcast;
+
+pub(crate) use state::{ContainerEntry, NodeState};
+
+use crate::clock;
+use crate::convert;
+use crate::error::CallError;
+use crate::layout::Layout;
+use crate::record::{ContainerRecord, RecordStore, SandboxRecord};
+use crate::sandbox::network::Network;
+use crate::settings::Programs;
+use crate::spec::{CgroupDriver, HostFacts};
+
+/// The longest that files and mounts of this node may take.
+const FILES_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest that one OCI runtime's call may take.
+const OCI_TIMEOUT_MS: u64 = 120_000;
+/// How long a call waits for another one about the same object: longer than any grace of a stop within a lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(300);
+/// Events that a reader may be behind.
+const EVENTS: usize = 4096;
+
+/// What a node is opened with.
+#[derive(Debug)]
+pub(crate) struct NodeParts {
+    pub(crate) layout: Layout,
+    pub(crate) host: HostFacts,
+    pub(crate) driver: CgroupDriver,
+    pub(crate) programs: Programs,
+    pub(crate) images: images::Store,
+    pub(crate) registries: Option<PathBuf>,
+    pub(crate) network: Option<Network>,
+    pub(crate) pool: BlockingPool,
+    pub(crate) boot: String,
+    /// Which handlers can make mounts read-only with everything below them.
+    pub(crate) recursive_read_only: BTreeMap<String, bool>,
+}
+
+/// The node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) parts: NodeParts,
+    pub(crate) sandbox_records: RecordStore,
+    pub(crate) container_records: RecordStore,
+    state: Mutex<NodeState>,
+    locks: KeyedLock,
+    events: broadcast::Sender<Arc<ContainerEventResponse>>,
+}
+
+impl Node {
+    fn new(parts: NodeParts) -> Arc<Node> {
+        let damaged = parts.layout.damaged();
+        Arc::new(Node {
+            sandbox_records: RecordStore::new(parts.layout.sandboxes(), damaged.clone()),
+            container_records: RecordStore::new(parts.layout.containers(), damaged),
+            state: Mutex::default(),
+            locks: KeyedLock::new(),
+            events: broadcast::Sender::new(EVENTS),
+            parts,
+        })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, NodeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a copy of a sandbox's record; its id may be shortened.
+    pub(crate) fn sandbox(&self, id: &str) -> Result<SandboxRecord, CallError> {
+        let state = self.state();
+        let found = state.sandbox(id).map(|entry| entry.record.clone());
+        found.ok_or_else(|| CallError::NotFound {
+            what: "sandbox",
+            id: id.to_owned(),
+        })
+    }
+
+    /// Returns a copy of a container's record; its id may be shortened.
+    pub(crate) fn container(&self, id: &str) -> Result<ContainerRecord, CallError> {
+        let state = self.state();
+        let found = state.container(id).map(|entry| entry.record.clone());
+        found.ok_or_else(|| CallError::NotFound {
+            what: "container",
+            id: id.to_owned(),
+        })
+    }
+
+    /// Waits until no other call works on this object.
+    pub(crate) async fn lock(&self, id: &str) -> Result<KeyedGuard, CallError> {
+        let locked = self.locks.lock(id, LOCK_TIMEOUT).await;
+        locked.map_err(CallError::Other)
+    }
+
+    /// Does work on files and mounts on a thread.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        what: &str,
+        work: impl FnOnce() -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let done = self
+            .parts
+            .pool
+            .run(what, FILES_TIMEOUT, move || Ok(work()))
+            .await;
+        done.map_err(CallError::Other)?
+    }
+
+    /// Writes a sandbox's record, and takes it over in memory.
+    pub(crate) async fn keep_sandbox(&self, record: SandboxRecord) -> Result<(), CallError> {
+        let (store, written) = (self.sandbox_records.clone(), record.clone());
+        self.blocking("writing a sandbox's record", move || {
+            Ok(store.write(&written.id, &written)?)
+        })
+        .await?;
+        self.state().put_sandbox(record);
+        Ok(())
+    }
+
+    /// Writes a container's record; the caller takes it over in memory.
+    pub(crate) async fn write_container(&self, record: ContainerRecord) -> Result<(), CallError> {
+        let store = self.container_records.clone();
+        self.blocking("writing a container's record", move || {
+            Ok(store.write(&record.id, &record)?)
+        })
+        .await
+    }
+
+    /// Returns how a monitor runs containers of this handler.
+    pub(crate) fn handler(&self, name: &str) -> Result<Handler, CallError> {
+        let program = self.parts.programs.handler(name);
+        let program = program.ok_or_else(|| CallError::NoHandler(name.to_owned()))?;
+        let folder = if name.is_empty() { "default" } else { name };
+        Ok(Handler {
+            program: program.to_owned(),
+            root: self.parts.layout.oci(folder),
+            systemd_cgroup: self.parts.driver == CgroupDriver::Systemd,
+            deadline_ms: OCI_TIMEOUT_MS,
+        })
+    }
+
+    /// Returns the sandbox's monitor: the one that runs, or a new one that takes over what its predecessor left.
+    pub(crate) async fn launch(&self, sandbox: &SandboxRecord) -> Result<Monitor, CallError> {
+        let _one_at_a_time = self.lock(&format!("monitor of {}", sandbox.id)).await?;
+        let launch = Launch {
+            program: self.parts.programs.monitor.clone(),
+            folder: self.parts.layout.monitor(&sandbox.id),
+            cgroup: crate::sandbox::cgroup::of_monitor(sandbox, self.parts.driver),
+        };
+        Ok(launch.start().await?)
+    }
+
+    /// Subscribes to container events from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<ContainerEventResponse>> {
+        self.events.subscribe()
+    }
+
+    /// Tells of a container, or of a sandbox as the kubelet's runtimes do, with the state of its pod.
+    pub(crate) fn tell(&self, sandbox: &str, subject: &str, kind: ContainerEventType) {
+        let event = {
+            let state = self.state();
+            let status = state
+                .sandbox(sandbox)
+                .map(|entry| convert::sandbox_status(&entry.record));
+            ContainerEventResponse {
+                container_id: subject.to_owned(),
+                container_event_type: kind.into(),
+                created_at: clock::now(),
+                pod_sandbox_status: status,
+                containers_statuses: convert::pod_statuses(&state, sandbox),
+            }
+        };
+        // Nobody listens: that is no failure.
+        drop(self.events.send(Arc::new(event)));
+    }
+}

@@ -1,0 +1,9 @@
+//! CRI's services. One short method a call.
+
+mod image;
+mod list;
+mod runtime;
+mod status;
+
+pub use image::ImageCalls;
+pub use runtime::RuntimeCalls;

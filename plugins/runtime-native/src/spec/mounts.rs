@@ -1,0 +1,200 @@
+//! The `mounts` section: what every container has, the sandbox's files, and the configuration's own.
+
+use proto::cri::{Mount, MountPropagation};
+use serde_json::{Value, json};
+
+use super::{SpecError, SpecInput};
+
+/// How mounts of the node's folder that is mounted spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HostPropagation {
+    #[default]
+    Private,
+    Slave,
+    Shared,
+}
+
+/// The source of one mount of the configuration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MountSource {
+    /// On the node, without links.
+    pub(crate) path: String,
+    pub(crate) propagation: HostPropagation,
+}
+
+/// Returns the mounts, and the propagation of the container's root if a mount needs one.
+pub(super) fn section(
+    input: SpecInput<'_>,
+) -> Result<(Vec<Value>, Option<&'static str>), SpecError> {
+    let own = |path: &str| {
+        let mut mounts = input.config.mounts.iter();
+        mounts.any(|mount| normal(&mount.container_path) == path)
+    };
+    let mut mounts: Vec<_> = defaults(input)
+        .into_iter()
+        .chain(of_sandbox(input))
+        .filter(|mount| !mount["destination"].as_str().is_some_and(own))
+        .collect();
+    let mut propagation = None;
+    let mut asked = Vec::new();
+    if input.sources.len() != input.config.mounts.len() {
+        return Err(SpecError::Invalid {
+            field: "mounts",
+            found: input.config.mounts.len().to_string(),
+            expected: "a source for each",
+        });
+    }
+    for (mount, source) in input.config.mounts.iter().zip(input.sources) {
+        asked.push(bind(mount, source, input, &mut propagation)?);
+    }
+    // A mount below another one comes after it.
+    asked.sort_by_key(|mount| {
+        let path = mount["destination"].as_str().unwrap_or_default();
+        path.split('/').filter(|part| !part.is_empty()).count()
+    });
+    mounts.extend(asked);
+    Ok((mounts, propagation))
+}
+
+fn normal(path: &str) -> String {
+    let parts = path
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".");
+    format!("/{}", parts.collect::<Vec<_>>().join("/"))
+}
+
+fn defaults(input: SpecInput<'_>) -> Vec<Value> {
+    let access = if input.privileged() { "rw" } else { "ro" };
+    let made = |destination: &str, kind: &str, options: &[&str]| json!({ "destination": destination, "type": kind, "source": kind, "options": options });
+    let safe = ["nosuid", "noexec", "nodev"];
+    let with = |more: &[&'static str]| [&safe[..], more].concat();
+    vec![
+        made("/proc", "proc", &safe),
+        made(
+            "/dev",
+            "tmpfs",
+            &["nosuid", "strictatime", "mode=755", "size=65536k"],
+        ),
+        made(
+            "/dev/pts",
+            "devpts",
+            &[
+                "nosuid",
+                "noexec",
+                "newinstance",
+                "ptmxmode=0666",
+                "mode=0620",
+                "gid=5",
+            ],
+        ),
+        made("/dev/mqueue", "mqueue", &safe),
+        made("/sys", "sysfs", &with(&[access])),
+        made("/sys/fs/cgroup", "cgroup", &with(&["relatime", access])),
+    ]
+}
+
+/// `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` are read-only where the root is.
+fn of_sandbox(input: SpecInput<'_>) -> Vec<Value> {
+    let files = input.sandbox_mounts;
+    let readonly = input
+        .security()
+        .is_some_and(|context| context.readonly_rootfs);
+    let access = if readonly { "ro" } else { "rw" };
+    let bound = |destination: &str, source: &str, access: &str| {
+        (!source.is_empty()).then(|| {
+            let options = ["rbind", "rprivate", access];
+            json!({ "destination": destination, "type": "bind", "source": source, "options": options })
+        })
+    };
+    let mounts = [
+        bound("/etc/hosts", &files.hosts, access),
+        bound("/etc/hostname", &files.hostname, access),
+        bound("/etc/resolv.conf", &files.resolv_conf, access),
+        bound("/dev/shm", &files.shm, "rw"),
+    ];
+    mounts.into_iter().flatten().collect()
+}
+
+fn bind(
+    mount: &Mount,
+    source: &MountSource,
+    input: SpecInput<'_>,
+    root: &mut Option<&'static str>,
+) -> Result<Value, SpecError> {
+    refuse_unsupported(mount)?;
+    let mut options = vec!["rbind"];
+    options.push(spread(mount, source, root)?);
+    options.push(access(mount, input)?);
+    let destination = normal(&mount.container_path);
+    Ok(
+        json!({ "destination": destination, "type": "bind", "source": source.path, "options": options }),
+    )
+}
+
+fn refuse_unsupported(mount: &Mount) -> Result<(), SpecError> {
+    if !mount.container_path.starts_with('/') || mount.container_path.contains("/../") {
+        return Err(SpecError::Invalid {
+            field: "mount.container_path",
+            found: mount.container_path.clone(),
+            expected: "an absolute path without ..",
+        });
+    }
+    if !(mount.uid_mappings.is_empty() && mount.gid_mappings.is_empty()) {
+        return Err(SpecError::Unsupported("id-mapped mounts"));
+    }
+    if !mount.mount_options.is_empty() {
+        return Err(SpecError::Unsupported("mount options"));
+    }
+    Ok(())
+}
+
+/// The mount's propagation, which the node's own mount must have for it to work.
+fn spread(
+    mount: &Mount,
+    source: &MountSource,
+    root: &mut Option<&'static str>,
+) -> Result<&'static str, SpecError> {
+    let not = |expected| SpecError::Invalid {
+        field: "mount propagation",
+        found: source.path.clone(),
+        expected,
+    };
+    match mount.propagation() {
+        MountPropagation::PropagationPrivate => Ok("rprivate"),
+        MountPropagation::PropagationHostToContainer => {
+            if source.propagation == HostPropagation::Private {
+                return Err(not("a path on a shared or slave mount of the node"));
+            }
+            root.get_or_insert("rslave");
+            Ok("rslave")
+        }
+        MountPropagation::PropagationBidirectional => {
+            if source.propagation != HostPropagation::Shared {
+                return Err(not("a path on a shared mount of the node"));
+            }
+            *root = Some("rshared");
+            Ok("rshared")
+        }
+    }
+}
+
+fn access(mount: &Mount, input: SpecInput<'_>) -> Result<&'static str, SpecError> {
+    if !mount.recursive_read_only {
+        return Ok(if mount.readonly { "ro" } else { "rw" });
+    }
+    if !mount.readonly || mount.propagation() != MountPropagation::PropagationPrivate {
+        return Err(SpecError::Invalid {
+            field: "mount.recursive_read_only",
+            found: "true".to_owned(),
+            expected: "a mount that is readonly and private as well",
+        });
+    }
+    if !input.recursive_read_only {
+        return Err(SpecError::Unenforceable {
+            field: "mount.recursive_read_only",
+            value: mount.container_path.clone(),
+            why: "the runtime handler has no such mounts",
+        });
+    }
+    Ok("rro")
+}

@@ -1,0 +1,58 @@
+//! AppArmor profiles and SELinux labels: set where the node has them, refused by name where it hasn't.
+
+use proto::cri::security_profile::ProfileType;
+use serde_json::Value;
+
+use super::{SpecError, SpecInput};
+
+/// The profile that the node is expected to have loaded for RuntimeDefault; containerd's name.
+const DEFAULT_APPARMOR: &str = "cri-containerd.apparmor.d";
+
+pub(super) fn label(input: SpecInput<'_>, process: &mut Value) -> Result<(), SpecError> {
+    if let Some(profile) = apparmor(input)? {
+        process["apparmorProfile"] = profile.into();
+    }
+    if let Some(label) = selinux(input)? {
+        process["selinuxLabel"] = label.into();
+    }
+    Ok(())
+}
+
+fn apparmor(input: SpecInput<'_>) -> Result<Option<String>, SpecError> {
+    let asked = input
+        .security()
+        .and_then(|context| context.apparmor.as_ref())
+        .filter(|_| !input.privileged());
+    let Some(asked) = asked else { return Ok(None) };
+    match (asked.profile_type(), input.host.apparmor) {
+        // As containerd: without AppArmor on the node there is no default to apply.
+        (ProfileType::Unconfined, _) | (ProfileType::RuntimeDefault, false) => Ok(None),
+        (ProfileType::RuntimeDefault, true) => Ok(Some(DEFAULT_APPARMOR.to_owned())),
+        (ProfileType::Localhost, true) => Ok(Some(asked.localhost_ref.clone())),
+        (ProfileType::Localhost, false) => Err(SpecError::Unenforceable {
+            field: "AppArmor profile",
+            value: asked.localhost_ref.clone(),
+            why: "this node has no AppArmor",
+        }),
+    }
+}
+
+/// Where the node has no SELinux a label means nothing, as with containerd. Where it has, a whole label is passed on.
+fn selinux(input: SpecInput<'_>) -> Result<Option<String>, SpecError> {
+    let asked = input
+        .security()
+        .and_then(|context| context.selinux_options.as_ref());
+    let Some(asked) = asked.filter(|_| input.host.selinux) else {
+        return Ok(None);
+    };
+    let parts = [&asked.user, &asked.role, &asked.r#type, &asked.level];
+    let label = parts.map(String::as_str).join(":");
+    if parts.iter().any(|part| part.is_empty()) {
+        return Err(SpecError::Unenforceable {
+            field: "SELinux label",
+            value: label,
+            why: "this runtime passes on whole labels only: user, role, type and level",
+        });
+    }
+    Ok(Some(label))
+}

@@ -1,0 +1,171 @@
+//! What a cgroup uses, read from its files on both versions.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A cgroup file is one page; a memory.stat a few.
+const ROOT: &str = "/sys/fs/cgroup";
+/// What cgroup v1 says where there is no limit: the largest number of whole pages.
+const UNLIMITED: u64 = 1 << 62;
+
+/// The usage of one cgroup. What cannot be read is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CgroupUsage {
+    pub(crate) cpu_nanos: Option<u64>,
+    pub(crate) memory_bytes: Option<u64>,
+    /// Without files that nobody has used for a while.
+    pub(crate) working_set_bytes: Option<u64>,
+    pub(crate) rss_bytes: Option<u64>,
+    pub(crate) page_faults: Option<u64>,
+    pub(crate) major_page_faults: Option<u64>,
+    pub(crate) limit_bytes: Option<u64>,
+    pub(crate) processes: Option<u64>,
+}
+
+/// Reads what the cgroup of a process uses. Blocks.
+pub(crate) fn of_process(pid: i32) -> CgroupUsage {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let groups = Groups::read(&text);
+    if groups.memory.is_none() && groups.unified.is_some() {
+        groups
+            .unified
+            .map(|path| unified(&path))
+            .unwrap_or_default()
+    } else {
+        split(&groups)
+    }
+}
+
+/// The folders of a process's groups.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Groups {
+    memory: Option<PathBuf>,
+    cpu: Option<PathBuf>,
+    pids: Option<PathBuf>,
+    unified: Option<PathBuf>,
+}
+
+impl Groups {
+    /// Reads `/proc/PID/cgroup`: `hierarchy:controllers:path` a line.
+    fn read(text: &str) -> Groups {
+        let mut groups = Groups::default();
+        for line in text.lines() {
+            let mut fields = line.splitn(3, ':');
+            let (Some(_), Some(controllers), Some(path)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            let relative = path.trim_start_matches('/');
+            if controllers.is_empty() {
+                groups.unified = Some(Path::new(ROOT).join(relative));
+            }
+            for controller in controllers.split(',') {
+                let folder = || Some(Path::new(ROOT).join(controller).join(relative));
+                match controller {
+                    "memory" => groups.memory = folder(),
+                    "cpuacct" => groups.cpu = folder(),
+                    "pids" => groups.pids = folder(),
+                    _ => {}
+                }
+            }
+        }
+        groups
+    }
+}
+
+fn number(folder: Option<&PathBuf>, file: &str) -> Option<u64> {
+    let text = fs::read_to_string(folder?.join(file)).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Returns a value of a file with `key value` a line.
+fn keyed(text: &str, key: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    lines.find_map(|line| {
+        line.strip_prefix(key)?
+            .strip_prefix(' ')?
+            .trim()
+            .parse()
+            .ok()
+    })
+}
+
+fn split(groups: &Groups) -> CgroupUsage {
+    let memory = groups.memory.as_ref();
+    let stat = memory
+        .and_then(|folder| fs::read_to_string(folder.join("memory.stat")).ok())
+        .unwrap_or_default();
+    let used = number(memory, "memory.usage_in_bytes");
+    let inactive = keyed(&stat, "total_inactive_file").unwrap_or(0);
+    CgroupUsage {
+        cpu_nanos: number(groups.cpu.as_ref(), "cpuacct.usage"),
+        memory_bytes: used,
+        working_set_bytes: used.map(|used| used.saturating_sub(inactive)),
+        rss_bytes: keyed(&stat, "total_rss"),
+        page_faults: keyed(&stat, "total_pgfault"),
+        major_page_faults: keyed(&stat, "total_pgmajfault"),
+        limit_bytes: number(memory, "memory.limit_in_bytes").filter(|limit| *limit < UNLIMITED),
+        processes: number(groups.pids.as_ref(), "pids.current"),
+    }
+}
+
+fn unified(folder: &PathBuf) -> CgroupUsage {
+    let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap_or_default();
+    let stat = read("memory.stat");
+    let used = number(Some(folder), "memory.current");
+    let inactive = keyed(&stat, "inactive_file").unwrap_or(0);
+    CgroupUsage {
+        cpu_nanos: keyed(&read("cpu.stat"), "usage_usec").map(|usec| usec.saturating_mul(1000)),
+        memory_bytes: used,
+        working_set_bytes: used.map(|used| used.saturating_sub(inactive)),
+        rss_bytes: keyed(&stat, "anon"),
+        page_faults: keyed(&stat, "pgfault"),
+        major_page_faults: keyed(&stat, "pgmajfault"),
+        limit_bytes: number(Some(folder), "memory.max"),
+        processes: number(Some(folder), "pids.current"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_both_versions_are_told_apart() {
+        let v1 = "5:cpu,cpuacct:/a\n4:memory:/a/b\n3:pids:/\n0::/\n";
+        let groups = Groups::read(v1);
+        assert_eq!(
+            groups.memory,
+            Some(PathBuf::from("/sys/fs/cgroup/memory/a/b"))
+        );
+        assert_eq!(groups.cpu, Some(PathBuf::from("/sys/fs/cgroup/cpuacct/a")));
+        let v2 = Groups::read("0::/kubepods/pod1/c\n");
+        assert_eq!(v2.memory, None);
+        assert_eq!(
+            v2.unified,
+            Some(PathBuf::from("/sys/fs/cgroup/kubepods/pod1/c"))
+        );
+    }
+
+    #[test]
+    fn a_value_is_found_by_its_whole_key() {
+        let text = "rss_huge 7\nrss 5\ntotal_rss 6\n";
+        assert_eq!(keyed(text, "rss"), Some(5));
+        assert_eq!(keyed(text, "total"), None);
+    }
+
+    #[test]
+    fn a_unified_group_is_read_from_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| fs::write(folder.path().join(file), text).unwrap();
+        write("memory.current", "1000\n");
+        write("memory.max", "max\n");
+        write("memory.stat", "anon 300\ninactive_file 400\npgfault 2\n");
+        write("cpu.stat", "usage_usec 5\n");
+        let usage = unified(&folder.path().to_owned());
+        assert_eq!(usage.working_set_bytes, Some(600));
+        assert_eq!((usage.limit_bytes, usage.cpu_nanos), (None, Some(5000)));
+        assert_eq!((usage.page_faults, usage.processes), (Some(2), None));
+    }
+}

@@ -1,0 +1,12 @@
+//! The plugin as a process, over real gRPC, with real containers.
+
+#![allow(clippy::unwrap_used, reason = "all of a test binary is test")]
+
+mod contract;
+mod images;
+mod isolation;
+mod kills;
+mod network;
+mod refusals;
+mod rig;
+mod streams;

@@ -1,0 +1,129 @@
+//! What this runtime hasn't is refused by its name, and leaves nothing behind.
+
+use proto::cri::*;
+use tonic::Code;
+
+use crate::rig::Rig;
+
+async fn refused_pod(rig: &Rig, config: PodSandboxConfig, handler: &str) -> tonic::Status {
+    let request = RunPodSandboxRequest {
+        config: Some(config),
+        runtime_handler: handler.to_owned(),
+    };
+    rig.runtime().run_pod_sandbox(request).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn sandboxes_that_cannot_be_made_as_asked_are_refused_by_name() {
+    let rig = Rig::start().await;
+    let mut networked = rig.pod("a");
+    let options = |config: &mut PodSandboxConfig, edit: fn(&mut NamespaceOption)| {
+        let linux = config.linux.as_mut().unwrap();
+        let context = linux.security_context.as_mut().unwrap();
+        edit(context.namespace_options.as_mut().unwrap());
+    };
+    options(&mut networked, |options| {
+        options.set_network(NamespaceMode::Pod);
+    });
+    let mut sysctl = rig.pod("a");
+    let linux = sysctl.linux.as_mut().unwrap();
+    linux.sysctls = [("kernel.panic".to_owned(), "1".to_owned())].into();
+    let mut shared = rig.pod("a");
+    shared.linux.as_mut().unwrap().sysctls =
+        [("net.ipv4.ip_forward".to_owned(), "1".to_owned())].into();
+    let mut userns = rig.pod("a");
+    options(&mut userns, |options| {
+        options.userns_options = Some(UserNamespace::default());
+    });
+    let panic = || std::fs::read_to_string("/proc/sys/kernel/panic").unwrap();
+    let before = panic();
+    for (config, handler, word) in [
+        (networked, "", "NetworkPluginNotReady"),
+        (sysctl, "", "kernel.panic"),
+        (shared, "", "network namespace"),
+        (userns, "", "user namespaces"),
+        (rig.pod("a"), "gvisor", "\"gvisor\""),
+    ] {
+        let refusal = refused_pod(&rig, config, handler).await;
+        assert!(refusal.message().contains(word), "{refusal:?}");
+    }
+    assert_eq!(panic(), before);
+    rig.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_name_is_reserved_until_its_sandbox_is_removed() {
+    let rig = Rig::start().await;
+    let pod = rig.pod("a");
+    let id = rig.run_pod(&pod).await;
+    let refusal = refused_pod(&rig, pod.clone(), "").await;
+    assert_eq!(refusal.code(), Code::AlreadyExists);
+    let expected = format!("name \"a_test_uid-a_0\" is reserved for {id:?}");
+    assert_eq!(refusal.message(), expected);
+    rig.remove_pod(&id).await;
+    let again = rig.run_pod(&pod).await;
+    rig.remove_pod(&again).await;
+    rig.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_container_that_cannot_be_made_leaves_nothing_and_its_name_is_free() {
+    let rig = Rig::start().await;
+    let pod = rig.pod("a");
+    let id = rig.run_pod(&pod).await;
+    let mut bad = rig.container("main", "true");
+    bad.working_dir = "relative".to_owned();
+    let refusal = rig.create((&id, &pod), bad).await.unwrap_err();
+    assert!(refusal.message().contains("working_dir"), "{refusal:?}");
+    let mut absent = rig.container("main", "true");
+    absent.image = Some(ImageSpec {
+        image: "localhost/absent:1".to_owned(),
+        ..Default::default()
+    });
+    let refusal = rig.create((&id, &pod), absent).await.unwrap_err();
+    assert_eq!(refusal.code(), Code::NotFound);
+    let made = rig.run((&id, &pod), rig.container("main", "true")).await;
+    assert_eq!(rig.ended(&made).await.exit_code, 0);
+    rig.remove_pod(&id).await;
+    rig.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_command_that_is_not_there_is_a_start_error() {
+    let rig = Rig::start().await;
+    let pod = rig.pod("a");
+    let id = rig.run_pod(&pod).await;
+    let mut config = rig.container("main", "");
+    config.command = vec!["/no/such/program".to_owned()];
+    let container = rig.create((&id, &pod), config).await;
+    // Some OCI runtimes look for the command when the container is made, others when it is started.
+    match container {
+        Err(refusal) => assert!(
+            refusal.message().contains("/no/such/program"),
+            "{refusal:?}"
+        ),
+        Ok(container_id) => {
+            let request = StartContainerRequest {
+                container_id: container_id.clone(),
+            };
+            rig.runtime().start_container(request).await.unwrap_err();
+            let status = rig.status(&container_id).await;
+            assert_eq!(
+                (status.exit_code, status.reason.as_str()),
+                (128, "StartError")
+            );
+        }
+    }
+    rig.remove_pod(&id).await;
+    rig.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn checkpoints_say_why_there_are_none() {
+    let rig = Rig::start().await;
+    let request = CheckpointContainerRequest::default();
+    let refusal = rig.runtime().checkpoint_container(request).await;
+    let refusal = refusal.unwrap_err();
+    assert_eq!(refusal.code(), Code::Unimplemented);
+    assert!(refusal.message().contains("CRIU"));
+}

@@ -1,0 +1,386 @@
+//! A node of the test's own: the plugin's process with its folder, its monitors and its cgroup.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use proto::cri::image_service_client::ImageServiceClient;
+use proto::cri::runtime_service_client::RuntimeServiceClient;
+use proto::cri::*;
+use serde_json::json;
+use tempfile::TempDir;
+use tonic::transport::Channel;
+
+/// The image of all tests: a static busybox.
+pub(crate) const IMAGE: &str = "localhost/busybox:latest";
+/// The longest that a real process may take to get where it is going, on a machine that others keep busy.
+const FACT_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(crate) struct Rig {
+    pub(crate) home: TempDir,
+    pub(crate) cgroup: String,
+    process: Child,
+}
+
+/// Returns a program of the workspace that the build has put beside this test's own.
+fn program(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let folder = own.parent().unwrap().parent().unwrap();
+    let program = folder.join(name);
+    assert!(
+        program.exists(),
+        "{} is missing: cargo build --bins makes it",
+        program.display()
+    );
+    program
+}
+
+impl Rig {
+    /// Starts a plugin with a new folder and the image imported.
+    pub(crate) async fn start() -> Rig {
+        Rig::start_with(json!({})).await
+    }
+
+    /// Starts a plugin with further fields of its configuration.
+    pub(crate) async fn start_with(more: serde_json::Value) -> Rig {
+        let home = tempfile::Builder::new()
+            .prefix("native-")
+            .tempdir_in("/tmp")
+            .unwrap();
+        let name = home.path().file_name().unwrap().to_str().unwrap();
+        let cgroup = format!("/oxlet-test-{name}");
+        let archive = home.path().join("busybox.tar");
+        crate::images::save(&archive, IMAGE);
+        let mut configuration = json!({
+            "monitor": program("oxlet-monitor"),
+            "handlers": { "runc": runc() },
+            "defaultHandler": "runc",
+            "import": [archive],
+        });
+        let fields = configuration.as_object_mut().unwrap();
+        fields.extend(more.as_object().cloned().unwrap());
+        fs::write(
+            home.path().join("configuration.json"),
+            configuration.to_string(),
+        )
+        .unwrap();
+        let process = spawn(home.path());
+        let rig = Rig {
+            home,
+            cgroup,
+            process,
+        };
+        rig.wait_for_socket().await;
+        rig
+    }
+
+    pub(crate) fn channel(&self) -> Channel {
+        sdk::testing::connect(&self.home.path().join("s"))
+    }
+
+    pub(crate) fn runtime(&self) -> RuntimeServiceClient<Channel> {
+        RuntimeServiceClient::new(self.channel())
+    }
+
+    pub(crate) fn images(&self) -> ImageServiceClient<Channel> {
+        ImageServiceClient::new(self.channel())
+    }
+
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.home.path().join("logs")
+    }
+
+    /// The plugin's folder.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.home.path().join("d/native")
+    }
+
+    /// Kills the plugin as nothing but SIGKILL does, and starts its successor.
+    pub(crate) async fn kill_and_restart(&mut self) {
+        self.kill();
+        self.restart().await;
+    }
+
+    /// Starts a successor of the plugin that was killed.
+    pub(crate) async fn restart(&mut self) {
+        self.process = spawn(self.home.path());
+        self.wait_for_socket().await;
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        fs::remove_file(self.home.path().join("s")).unwrap();
+    }
+
+    async fn wait_for_socket(&self) {
+        let socket = self.home.path().join("s");
+        wait_until("the plugin's socket", || socket.exists()).await;
+    }
+
+    pub(crate) fn pod(&self, name: &str) -> PodSandboxConfig {
+        let options = NamespaceOption {
+            network: NamespaceMode::Node.into(),
+            pid: NamespaceMode::Container.into(),
+            ipc: NamespaceMode::Pod.into(),
+            ..NamespaceOption::default()
+        };
+        PodSandboxConfig {
+            metadata: Some(PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: format!("uid-{name}"),
+                namespace: "test".to_owned(),
+                attempt: 0,
+            }),
+            log_directory: self.logs().join(name).display().to_string(),
+            linux: Some(LinuxPodSandboxConfig {
+                cgroup_parent: self.cgroup.clone(),
+                security_context: Some(LinuxSandboxSecurityContext {
+                    namespace_options: Some(options),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    pub(crate) async fn run_pod(&self, config: &PodSandboxConfig) -> String {
+        let request = RunPodSandboxRequest {
+            config: Some(config.clone()),
+            runtime_handler: String::new(),
+        };
+        let answer = self.runtime().run_pod_sandbox(request).await.unwrap();
+        answer.into_inner().pod_sandbox_id
+    }
+
+    pub(crate) fn container(&self, name: &str, script: &str) -> ContainerConfig {
+        ContainerConfig {
+            metadata: Some(ContainerMetadata {
+                name: name.to_owned(),
+                attempt: 0,
+            }),
+            image: Some(ImageSpec {
+                image: IMAGE.to_owned(),
+                ..Default::default()
+            }),
+            command: ["sh", "-c", script].map(str::to_owned).into(),
+            log_path: format!("{name}.log"),
+            ..Default::default()
+        }
+    }
+
+    pub(crate) async fn create(
+        &self,
+        pod: (&str, &PodSandboxConfig),
+        config: ContainerConfig,
+    ) -> Result<String, tonic::Status> {
+        fs::create_dir_all(&pod.1.log_directory).unwrap();
+        let request = CreateContainerRequest {
+            pod_sandbox_id: pod.0.to_owned(),
+            config: Some(config),
+            sandbox_config: Some(pod.1.clone()),
+        };
+        let answer = self.runtime().create_container(request).await?;
+        Ok(answer.into_inner().container_id)
+    }
+
+    /// Makes and starts a container.
+    pub(crate) async fn run(
+        &self,
+        pod: (&str, &PodSandboxConfig),
+        config: ContainerConfig,
+    ) -> String {
+        let container_id = self.create(pod, config).await.unwrap();
+        let request = StartContainerRequest {
+            container_id: container_id.clone(),
+        };
+        self.runtime().start_container(request).await.unwrap();
+        container_id
+    }
+
+    pub(crate) async fn status(&self, id: &str) -> ContainerStatus {
+        let request = ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose: false,
+        };
+        let answer = self.runtime().container_status(request).await.unwrap();
+        answer.into_inner().status.unwrap()
+    }
+
+    /// Waits for a container's end.
+    pub(crate) async fn ended(&self, id: &str) -> ContainerStatus {
+        let waiting = async {
+            loop {
+                let status = self.status(id).await;
+                if status.state() == ContainerState::ContainerExited {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let ended = tokio::time::timeout(FACT_TIMEOUT, waiting).await;
+        ended.expect("the container ends in time")
+    }
+
+    /// Runs a script in a container; returns its output and its code.
+    pub(crate) async fn exec(&self, id: &str, script: &str) -> (String, i32) {
+        let request = ExecSyncRequest {
+            container_id: id.to_owned(),
+            cmd: ["sh", "-c", script].map(str::to_owned).into(),
+            timeout: 20,
+        };
+        let answer = self
+            .runtime()
+            .exec_sync(request)
+            .await
+            .unwrap()
+            .into_inner();
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        (text, answer.exit_code)
+    }
+
+    pub(crate) async fn remove_pod(&self, id: &str) {
+        let request = RemovePodSandboxRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        self.runtime().remove_pod_sandbox(request).await.unwrap();
+    }
+
+    /// Returns the text of a log without times and tags.
+    pub(crate) fn log(&self, pod: &str, container: &str) -> Vec<String> {
+        let path = self.logs().join(pod).join(format!("{container}.log"));
+        let text = fs::read_to_string(path).unwrap();
+        let line = |line: &str| line.splitn(4, ' ').nth(3).unwrap_or_default().to_owned();
+        text.lines().map(line).collect()
+    }
+
+    /// Checks that nothing of any pod is left: no mount, process, cgroup, folder.
+    pub(crate) async fn assert_nothing_left(&self) {
+        let root = self.root().display().to_string();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let left: Vec<_> = mounts.lines().filter(|line| line.contains(&root)).collect();
+        assert!(left.is_empty(), "mounts are left: {left:#?}");
+        for folder in ["sandboxes", "containers", "m", "damaged"] {
+            let entries = fs::read_dir(self.root().join(folder)).unwrap();
+            let left: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+            assert!(left.is_empty(), "folders are left: {left:?}");
+        }
+        let monitors = || processes_with(&root).is_empty();
+        wait_until("the end of the monitors", monitors).await;
+        let left = self.cgroups();
+        assert!(left.is_empty(), "cgroups are left: {left:?}");
+    }
+
+    /// Returns the cgroups below the pod's own.
+    fn cgroups(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
+            let folder = hierarchy.path().join(self.cgroup.trim_start_matches('/'));
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            found.extend(
+                entries
+                    .map(|entry| entry.path())
+                    .filter(|path| path.is_dir()),
+            );
+        }
+        found
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+        // Where a test failed, what it has left.
+        let root = self.root().display().to_string();
+        for pid in processes_with(&root) {
+            drop(Command::new("kill").args(["-9", &pid.to_string()]).status());
+        }
+        let left = self.cgroups();
+        for cgroup in &left {
+            let pids = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+            for pid in pids.lines() {
+                drop(Command::new("kill").args(["-9", pid]).status());
+            }
+        }
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let points = mounts
+            .lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .filter(|point| point.starts_with(&root));
+        let mut points: Vec<_> = points.collect();
+        points.reverse();
+        for point in points {
+            drop(Command::new("umount").args(["-l", point]).status());
+        }
+        for cgroup in left.iter().chain(&self.own_cgroups()) {
+            drop(fs::remove_dir(cgroup));
+        }
+    }
+}
+
+impl Rig {
+    fn own_cgroups(&self) -> Vec<PathBuf> {
+        let hierarchies = fs::read_dir("/sys/fs/cgroup")
+            .into_iter()
+            .flatten()
+            .flatten();
+        let own = self.cgroup.trim_start_matches('/');
+        hierarchies.map(|entry| entry.path().join(own)).collect()
+    }
+}
+
+/// Returns the processes, this one apart, whose command line has this text.
+pub(crate) fn processes_with(text: &str) -> Vec<u32> {
+    let own = std::process::id();
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != own)
+        .filter(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            line.contains(text) && !line.contains("--socket")
+        })
+        .collect()
+}
+
+/// Waits for a fact of real processes.
+pub(crate) async fn wait_until(what: &str, mut fact: impl FnMut() -> bool) {
+    let waiting = async {
+        while !fact() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    if tokio::time::timeout(FACT_TIMEOUT, waiting).await.is_err() {
+        panic!("{what} did not come within {FACT_TIMEOUT:?}");
+    }
+}
+
+fn spawn(home: &Path) -> Child {
+    let log = fs::File::options()
+        .create(true)
+        .append(true)
+        .open(home.join("log"))
+        .unwrap();
+    Command::new(env!("CARGO_BIN_EXE_runtime-native"))
+        .arg("--socket")
+        .arg(home.join("s"))
+        .arg("--configuration")
+        .arg(home.join("configuration.json"))
+        .arg("--dir")
+        .arg(home.join("d"))
+        .stdin(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
+
+fn runc() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join("runc"))
+        .find(|path| path.exists())
+        .expect("apt's runc is in the PATH")
+}
