@@ -1,3 +1,5 @@
+//! Records that are read, refused and replaced.
+
 use std::fs;
 
 use proto::cri::{PodSandboxConfig, PodSandboxMetadata};

@@ -1,3 +1,5 @@
+//! CRI configurations and the OCI documents that they become.
+
 use proto::cri::security_profile::ProfileType;
 use proto::cri::{
     Capability, HugepageLimit, KeyValue, LinuxContainerConfig, LinuxContainerResources,
