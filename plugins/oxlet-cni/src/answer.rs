@@ -40,7 +40,7 @@ impl Failure {
     pub(crate) fn refused(status: &Status) -> Self {
         let said = status.metadata().get_bin(CNI_ERROR);
         let said = said.and_then(|said| serde_json::from_slice(&said.to_bytes().ok()?).ok());
-        let said: Said = said.unwrap_or_default();
+        let said: ChainError = said.unwrap_or_default();
         let code = match (said.code, status.code()) {
             (code @ 1.., _) => code,
             (0, Code::Aborted | Code::Unavailable) => TRY_AGAIN,
@@ -68,7 +68,7 @@ impl Failure {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Said {
+struct ChainError {
     code: u32,
     details: String,
 }
