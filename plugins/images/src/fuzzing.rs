@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use crate::digest::Digest;
 use crate::disk::Disk;
 use crate::documents::{Document, ImageConfig, Platform, choose};
-use crate::layer::{self, Bench, Expected};
+use crate::layer::{self, Expected, UnpackContext};
 use crate::limits::Limits;
 use crate::reference::Reference;
 
@@ -45,7 +45,7 @@ pub fn layer(folder: &Path, input: &[u8]) {
         metadata_bytes: 1 << 20,
         ..Limits::default()
     };
-    let bench = Bench {
+    let context = UnpackContext {
         scratch: scratch.clone(),
         disk: Disk::default(),
         image_left: Arc::new(AtomicU64::new(limits.image_bytes)),
@@ -55,8 +55,8 @@ pub fn layer(folder: &Path, input: &[u8]) {
         packed: None,
         diff: Digest::of(input),
     };
-    if let Ok(mut unpacked) = layer::unpack(input, &expected, &bench) {
-        drop(unpacked.finish(&bench, &[]));
+    if let Ok(mut unpacked) = layer::unpack(input, &expected, &context) {
+        drop(unpacked.finish(&context, &[]));
     }
     let content = std::fs::read(&guard).expect("nothing removed the guard");
     assert_eq!(content, b"guarded", "the layer wrote outside of its folder");

@@ -14,7 +14,7 @@ use self::index::{Index, Located};
 use crate::blocking;
 use crate::digest::Digest;
 use crate::documents::{DocumentError, ImageConfig, Platform};
-use crate::layer::{self, Bench, Expected, LayerError};
+use crate::layer::{self, Expected, LayerError, UnpackContext};
 use crate::pull::{LayerErrorOrStore, LayerPlace, scratch};
 use crate::reference::Reference;
 use crate::store::{Hold, Image, ImageRecord, Store, StoreError};
@@ -160,7 +160,7 @@ impl Store {
         image_left: Arc<AtomicU64>,
     ) -> Result<(), ArchiveError> {
         let inner = self.inner().clone();
-        let _turn = inner.turns.take(&place.chain).await;
+        let _turn = inner.layer_locks.take(&place.chain).await;
         if inner.layer(&place.chain).is_some() {
             return Ok(());
         }
@@ -173,15 +173,15 @@ impl Store {
         let section = index.section(layer.located);
         let unpacked = blocking::run(slot, move || {
             let scratch = scratch(&inner)?;
-            let bench = Bench {
+            let context = UnpackContext {
                 scratch: scratch.path.clone(),
                 disk: inner.disk.clone(),
                 limits: inner.limits.clone(),
                 image_left,
             };
-            let unpacked = layer::unpack(section, &expected, &bench);
+            let unpacked = layer::unpack(section, &expected, &context);
             let mut unpacked = unpacked.map_err(LayerErrorOrStore::Layer)?;
-            inner.finish_layer(&mut unpacked, &bench, place)
+            inner.finish_layer(&mut unpacked, &context, place)
         });
         let unpacked = unpacked.await.map_err(StoreError::Thread)?;
         unpacked.map_err(|error| match error {

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::entry::{Inside, refused};
 use super::tree::{BENEATH, FOLDER, HANDLE, Owner, Tree, is_kept, is_whiteout, last};
 use super::unpack::{LowerLink, Unpacked, on_disk};
-use super::{Bench, LayerError, bounds};
+use super::{LayerError, UnpackContext, bounds};
 use crate::disk::DiskError;
 
 const BUFFER_BYTES: usize = 64 << 10;
@@ -24,16 +24,20 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 
 impl Unpacked {
     /// Does what is still to be done, with the layers `below`, the topmost first.
-    pub(crate) fn finish(&mut self, bench: &Bench, below: &[PathBuf]) -> Result<(), LayerError> {
-        let tree = Tree::reopen(&bench.scratch)?;
+    pub(crate) fn finish(
+        &mut self,
+        context: &UnpackContext,
+        below: &[PathBuf],
+    ) -> Result<(), LayerError> {
+        let tree = Tree::reopen(&context.scratch)?;
         if !self.links.is_empty() || !self.implied.is_empty() {
             let below = if self.opaque { &[] } else { below };
             let mut finishing = Finishing {
                 stack: open_stack(tree.root(), below)?,
                 tree,
-                bench,
+                context,
                 copied: HashMap::new(),
-                left: bench.limits.layer_bytes,
+                left: context.limits.layer_bytes,
                 bytes: 0,
             };
             for link in std::mem::take(&mut self.links) {
@@ -60,7 +64,7 @@ struct Finishing<'a> {
     tree: Tree,
     /// The layer's own root, and those below it, down to one that hides the rest.
     stack: Vec<OwnedFd>,
-    bench: &'a Bench,
+    context: &'a UnpackContext,
     /// Files of layers below that were copied, by device and inode: further links to them are links to the copy.
     copied: HashMap<(u64, u64), Inside>,
     /// Bytes that may still be copied.
@@ -180,8 +184,8 @@ impl Finishing<'_> {
             limit,
         };
         let left = self.left.checked_sub(bytes);
-        self.left = left.ok_or_else(|| exceeded(self.bench.limits.layer_bytes))?;
-        bounds::take(&self.bench.image_left, bytes).map_err(exceeded)
+        self.left = left.ok_or_else(|| exceeded(self.context.limits.layer_bytes))?;
+        bounds::take(&self.context.image_left, bytes).map_err(exceeded)
     }
 
     /// Makes a second one of a link, device or FIFO, which has no content.

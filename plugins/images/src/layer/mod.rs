@@ -95,7 +95,7 @@ pub(crate) struct Expected {
 
 /// What a layer's unpacking needs beside its bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Bench {
+pub(crate) struct UnpackContext {
     /// The scratch folder of this layer; the files go to `files` in it.
     pub(crate) scratch: PathBuf,
     pub(crate) disk: Disk,
@@ -108,10 +108,10 @@ pub(crate) struct Bench {
 pub(crate) fn unpack(
     reader: impl Read,
     expected: &Expected,
-    bench: &Bench,
+    context: &UnpackContext,
 ) -> Result<Unpacked, LayerError> {
     let mut packed = HashingReader::new(reader);
-    let (unpacked, diff) = unpack_tar(&mut packed, bench)?;
+    let (unpacked, diff) = unpack_tar(&mut packed, context)?;
     drain(&mut packed)?;
     let (digest, size) = packed.finish();
     if let Some((expected_digest, expected_size)) = &expected.packed {
@@ -122,11 +122,18 @@ pub(crate) fn unpack(
     Ok(unpacked)
 }
 
-fn unpack_tar(packed: &mut impl Read, bench: &Bench) -> Result<(Unpacked, Digest), LayerError> {
-    let plain = decompress::reader(packed, bench.limits.zstd_window_log)?;
-    let bounded = Bounded::new(plain, bench.limits.layer_bytes, bench.image_left.clone());
+fn unpack_tar(
+    packed: &mut impl Read,
+    context: &UnpackContext,
+) -> Result<(Unpacked, Digest), LayerError> {
+    let plain = decompress::reader(packed, context.limits.zstd_window_log)?;
+    let bounded = Bounded::new(
+        plain,
+        context.limits.layer_bytes,
+        context.image_left.clone(),
+    );
     let mut tar = HashingReader::new(bounded);
-    let unpacked = unpack::unpack(&mut tar, bench)?;
+    let unpacked = unpack::unpack(&mut tar, context)?;
     drain(&mut tar)?;
     Ok((unpacked, tar.finish().0))
 }

@@ -21,10 +21,10 @@ impl Unpacking {
         }
     }
 
-    fn bench(&self, name: &str) -> Bench {
+    fn context(&self, name: &str) -> UnpackContext {
         let scratch = self.home.path().join(name);
         fs::create_dir(&scratch).unwrap();
-        Bench {
+        UnpackContext {
             scratch,
             disk: Disk::default(),
             limits: self.limits.clone(),
@@ -34,13 +34,13 @@ impl Unpacking {
 
     /// Unpacks a layer upon others, the topmost first, and returns where its files are.
     fn unpack(&self, name: &str, tar: Vec<u8>, below: &[PathBuf]) -> Result<PathBuf, LayerError> {
-        let bench = self.bench(name);
+        let context = self.context(name);
         let expected = Expected {
             packed: None,
             diff: Digest::of(&tar),
         };
-        unpack(tar.as_slice(), &expected, &bench)?.finish(&bench, below)?;
-        Ok(bench.scratch.join("files"))
+        unpack(tar.as_slice(), &expected, &context)?.finish(&context, below)?;
+        Ok(context.scratch.join("files"))
     }
 
     fn refusal(&self, name: &str, tar: Tar) -> String {
@@ -364,25 +364,25 @@ fn a_zip_bomb_ends_at_the_limit() {
         ),
     ] {
         assert!(packed[0].len() < 100_000);
-        let bench = unpacking.bench(name);
+        let context = unpacking.context(name);
         let expected = Expected {
             packed: None,
             diff: Digest::of(&bomb),
         };
-        let error = unpack(packed[0].as_slice(), &expected, &bench).unwrap_err();
+        let error = unpack(packed[0].as_slice(), &expected, &context).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the layer has more than 1048576 unpacked bytes"
         );
         assert!(
-            fs::metadata(bench.scratch.join("files/zeros"))
+            fs::metadata(context.scratch.join("files/zeros"))
                 .unwrap()
                 .len()
                 <= 1 << 20
         );
     }
-    let bench = unpacking.bench("image");
-    bench
+    let context = unpacking.context("image");
+    context
         .image_left
         .store(1000, std::sync::atomic::Ordering::Relaxed);
     let tar = Tar::default().file("x", &[0; 2000]).end();
@@ -390,7 +390,7 @@ fn a_zip_bomb_ends_at_the_limit() {
         packed: None,
         diff: Digest::of(&tar),
     };
-    let error = unpack(tar.as_slice(), &expected, &bench).unwrap_err();
+    let error = unpack(tar.as_slice(), &expected, &context).unwrap_err();
     assert!(error.to_string().contains("left to the image"), "{error}");
 }
 
@@ -428,7 +428,7 @@ fn another_digest_or_size_than_announced_is_an_error() {
             packed: Some(packed),
             diff,
         };
-        let error = unpack(tar.as_slice(), &expected, &unpacking.bench(name)).unwrap_err();
+        let error = unpack(tar.as_slice(), &expected, &unpacking.context(name)).unwrap_err();
         assert!(
             error
                 .to_string()

@@ -11,7 +11,7 @@ use super::archive::Archive;
 use super::entry::{Entry, Inside, Kind, refused};
 use super::tree::{Owner, Tree, is_whiteout, last};
 use super::whiteout::{Meaning, meaning};
-use super::{Bench, LayerError};
+use super::{LayerError, UnpackContext};
 use crate::disk::DiskError;
 
 const BUFFER_BYTES: usize = 64 << 10;
@@ -43,12 +43,12 @@ pub(super) struct LowerLink {
     pub(super) inode: u64,
 }
 
-/// Unpacks the tar in `reader` into the scratch folder of `bench`, up to the tar's end.
-pub(super) fn unpack(reader: impl Read, bench: &Bench) -> Result<Unpacked, LayerError> {
-    let mut archive = Archive::new(reader, bench.limits.header_bytes);
+/// Unpacks the tar in `reader` into the scratch folder of `context`, up to the tar's end.
+pub(super) fn unpack(reader: impl Read, context: &UnpackContext) -> Result<Unpacked, LayerError> {
+    let mut archive = Archive::new(reader, context.limits.header_bytes);
     let mut unpacking = Unpacking {
-        tree: Tree::create(&bench.scratch)?,
-        bench,
+        tree: Tree::create(&context.scratch)?,
+        context,
         done: Unpacked {
             inodes: 1,
             bytes: DISK_BLOCK,
@@ -57,7 +57,7 @@ pub(super) fn unpack(reader: impl Read, bench: &Bench) -> Result<Unpacked, Layer
         metadata: 0,
         entries: 0,
     };
-    bench.disk.unsynced(&bench.scratch.join("files"));
+    context.disk.unsynced(&context.scratch.join("files"));
     while let Some(entry) = archive.next_entry()? {
         unpacking.entry(&entry, &mut archive)?;
     }
@@ -66,7 +66,7 @@ pub(super) fn unpack(reader: impl Read, bench: &Bench) -> Result<Unpacked, Layer
 
 struct Unpacking<'a> {
     tree: Tree,
-    bench: &'a Bench,
+    context: &'a UnpackContext,
     done: Unpacked,
     /// Bytes that `done` has in memory, about.
     metadata: u64,
@@ -76,15 +76,15 @@ struct Unpacking<'a> {
 impl Unpacking<'_> {
     fn entry(&mut self, entry: &Entry, archive: &mut Archive<impl Read>) -> Result<(), LayerError> {
         self.entries += 1;
-        if self.entries > self.bench.limits.entries {
-            let limit = self.bench.limits.entries;
+        if self.entries > self.context.limits.entries {
+            let limit = self.context.limits.entries;
             return Err(LayerError::TooLarge {
                 what: "entries",
                 limit,
             });
         }
         let path = Inside::new(&entry.path).map_err(|reason| refused(&entry.path, reason))?;
-        let step = self.bench.disk.step();
+        let step = self.context.disk.step();
         step.map_err(|error| self.tree.failed("unpack", &path, error))?;
         let Some((parent, name)) = path.split() else {
             return self.root(entry, &path);
@@ -140,7 +140,7 @@ impl Unpacking<'_> {
             .metadata
             .saturating_add(bytes)
             .saturating_add(DEFERRED_BYTES);
-        let limit = self.bench.limits.metadata_bytes;
+        let limit = self.context.limits.metadata_bytes;
         match self.metadata > limit {
             true => Err(LayerError::TooLarge {
                 what: "bytes of names",

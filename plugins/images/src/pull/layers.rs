@@ -14,7 +14,7 @@ use super::{LayerErrorOrStore, Progress, PullError};
 use crate::blocking;
 use crate::digest::Digest;
 use crate::disk::DiskError;
-use crate::layer::{self, Bench, Expected, LayerError, Unpacked};
+use crate::layer::{self, Expected, LayerError, UnpackContext, Unpacked};
 use crate::reference::Reference;
 use crate::registry::{Registry, RegistryError};
 use crate::store::{Inner, LayerRecord, Store, StoreError};
@@ -47,7 +47,7 @@ pub(super) struct Layers {
 struct Made {
     _turn: OwnedMutexGuard<()>,
     _scratch: Scratch,
-    bench: Bench,
+    context: UnpackContext,
     unpacked: Unpacked,
 }
 
@@ -107,7 +107,7 @@ impl Layers {
         image_left: Arc<AtomicU64>,
     ) -> Result<Option<Made>, PullError> {
         let inner = self.store.inner();
-        let turn = inner.turns.take(&self.chains[number]).await;
+        let turn = inner.layer_locks.take(&self.chains[number]).await;
         if inner.layer(&self.chains[number]).is_some() {
             return Ok(None);
         }
@@ -117,18 +117,18 @@ impl Layers {
         let mut last = None;
         for place in self.registry.sources() {
             let scratch = scratch(inner).map_err(|error| self.failed(number, error.into()))?;
-            let bench = Bench {
+            let context = UnpackContext {
                 scratch: scratch.path.clone(),
                 disk: inner.disk.clone(),
                 limits: inner.limits.clone(),
                 image_left: image_left.clone(),
             };
-            match self.fetch_from(place, number, &bench, &slot).await {
+            match self.fetch_from(place, number, &context, &slot).await {
                 Ok(unpacked) => {
                     return Ok(Some(Made {
                         _turn: turn,
                         _scratch: scratch,
-                        bench,
+                        context,
                         unpacked,
                     }));
                 }
@@ -152,7 +152,7 @@ impl Layers {
         &self,
         place: usize,
         number: usize,
-        bench: &Bench,
+        context: &UnpackContext,
         slot: &Arc<tokio::sync::OwnedSemaphorePermit>,
     ) -> Result<Unpacked, PullError> {
         let source = &self.sources[number];
@@ -162,8 +162,8 @@ impl Layers {
         };
         let (sender, receiver) = mpsc::channel(PIECES);
         let reader = Pieces::new(receiver, self.progress.clone());
-        let (bench, slot) = (bench.clone(), slot.clone());
-        let unpacking = blocking::run(slot, move || layer::unpack(reader, &expected, &bench));
+        let (context, slot) = (context.clone(), slot.clone());
+        let unpacking = blocking::run(slot, move || layer::unpack(reader, &expected, &context));
         let streaming = async {
             let streamed = self
                 .registry
@@ -187,7 +187,7 @@ impl Layers {
         let diff = self.sources[number].diff.clone();
         let placed = self.store.work(move |inner| {
             let place = LayerPlace { chain, diff, below };
-            let placed = inner.finish_layer(&mut made.unpacked, &made.bench, place);
+            let placed = inner.finish_layer(&mut made.unpacked, &made.context, place);
             drop(made);
             Ok(placed)
         });
@@ -240,14 +240,14 @@ impl Inner {
     pub(crate) fn finish_layer(
         &self,
         unpacked: &mut Unpacked,
-        bench: &Bench,
+        context: &UnpackContext,
         place: LayerPlace,
     ) -> Result<(), LayerErrorOrStore> {
         let below = self
             .lower_folders(&place.below)
             .map_err(LayerErrorOrStore::Store)?;
         unpacked
-            .finish(bench, &below)
+            .finish(context, &below)
             .map_err(LayerErrorOrStore::Layer)?;
         let record = LayerRecord {
             chain: place.chain,
@@ -256,6 +256,6 @@ impl Inner {
             inodes: unpacked.inodes,
             opaque: unpacked.opaque,
         };
-        Ok(self.place_layer(&bench.scratch, record)?)
+        Ok(self.place_layer(&context.scratch, record)?)
     }
 }

@@ -51,7 +51,7 @@ pub enum MountError {
 
 /// How layers are told to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum MountMethod {
     Append,
     ShortNames,
 }
@@ -130,23 +130,23 @@ struct Mounting<'a> {
 
 impl Mounting<'_> {
     fn mount(&self, inner: &Inner) -> Result<(), MountError> {
-        match self.mount_by(Way::Append, inner) {
+        match self.mount_by(MountMethod::Append, inner) {
             // A kernel without lowerdir+ calls it an invalid option, before 6.5 only when all options are there.
             Err(MountError::Refused {
                 step: APPENDING | CREATING,
                 source,
                 ..
             }) if source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
-                self.mount_by(Way::ShortNames, inner)
+                self.mount_by(MountMethod::ShortNames, inner)
             }
             result => result,
         }
     }
 
-    fn mount_by(&self, way: Way, inner: &Inner) -> Result<(), MountError> {
-        match way {
-            Way::Append => self.append(),
-            Way::ShortNames => {
+    fn mount_by(&self, method: MountMethod, inner: &Inner) -> Result<(), MountError> {
+        match method {
+            MountMethod::Append => self.append(),
+            MountMethod::ShortNames => {
                 let names = inner.folders.fresh(&inner.folders.scratch());
                 let mounted = self.short_names(&names);
                 drop(fs::remove_dir_all(&names));

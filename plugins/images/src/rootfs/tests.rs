@@ -44,8 +44,8 @@ impl Mounted {
         self.home.path().join("target")
     }
 
-    /// Mounts by `way`, lets `look` look, and unmounts.
-    async fn by(&self, way: Way, look: impl FnOnce(&Path)) {
+    /// Mounts by `method`, lets `look` look, and unmounts.
+    async fn by(&self, method: MountMethod, look: impl FnOnce(&Path)) {
         let layers = self.store.rootfs(&self.image).unwrap();
         let (target, writable) = (self.target(), self.writable());
         let mounting = Mounting {
@@ -53,7 +53,7 @@ impl Mounted {
             target: &target,
             writable: Some(&writable),
         };
-        mounting.mount_by(way, self.store.inner()).unwrap();
+        mounting.mount_by(method, self.store.inner()).unwrap();
         look(&target);
         self.store.unmount_rootfs(&target).await.unwrap();
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
@@ -82,9 +82,9 @@ fn layers(count: usize) -> Vec<Vec<u8>> {
 async fn images_of_1_to_500_layers_are_mounted_in_both_ways() {
     for count in [1, 2, 120, 500] {
         let mounted = Mounted::import(layers(count)).await;
-        for way in [Way::Append, Way::ShortNames] {
+        for method in [MountMethod::Append, MountMethod::ShortNames] {
             mounted
-                .by(way, |target| {
+                .by(method, |target| {
                     let last = count - 1;
                     assert_eq!(
                         fs::read_to_string(target.join("last")).unwrap(),
@@ -95,7 +95,7 @@ async fn images_of_1_to_500_layers_are_mounted_in_both_ways() {
                         assert_eq!(
                             content.unwrap(),
                             number.to_string(),
-                            "{count} layers by {way:?}"
+                            "{count} layers by {method:?}"
                         );
                     }
                     fs::write(target.join("f0"), "written").unwrap();
@@ -140,7 +140,7 @@ async fn whiteouts_and_opaque_folders_and_roots_hide_what_is_below() {
         .end();
     let mounted = Mounted::import(vec![bottom.clone(), top]).await;
     mounted
-        .by(Way::Append, |target| {
+        .by(MountMethod::Append, |target| {
             assert!(!target.join("a").exists());
             assert!(!target.join("d/x").exists() && target.join("d/y").exists());
             assert!(target.join("e/x").exists());
@@ -152,7 +152,7 @@ async fn whiteouts_and_opaque_folders_and_roots_hide_what_is_below() {
         .end();
     let mounted = Mounted::import(vec![bottom, opaque]).await;
     mounted
-        .by(Way::Append, |target| {
+        .by(MountMethod::Append, |target| {
             let names: Vec<_> = fs::read_dir(target)
                 .unwrap()
                 .map(|entry| entry.unwrap().file_name())

@@ -13,9 +13,9 @@ use crate::disk::DiskError;
 
 /// One worker a layer: the others wait, and find it in the store.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<HashMap<Digest, Weak<AsyncMutex<()>>>>);
+pub(crate) struct LayerLocks(Mutex<HashMap<Digest, Weak<AsyncMutex<()>>>>);
 
-impl Turns {
+impl LayerLocks {
     /// Waits for the turn at `chain`.
     pub(crate) async fn take(&self, chain: &Digest) -> OwnedMutexGuard<()> {
         let turn = {

@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 
 pub use self::collect::Collected;
 pub(crate) use self::folders::Folders;
-pub(crate) use self::ingest::{Hold, Turns};
+pub(crate) use self::ingest::{Hold, LayerLocks};
 pub(crate) use self::record::{ImageRecord, LayerRecord};
 
 use crate::blocking;
@@ -47,7 +47,7 @@ pub(crate) struct Inner {
     /// Places for layers that are downloaded and unpacked.
     pub(crate) slots: Arc<Semaphore>,
     /// One worker a layer.
-    pub(crate) turns: Turns,
+    pub(crate) layer_locks: LayerLocks,
     threads: Arc<Semaphore>,
     state: Mutex<State>,
     /// Held while records are changed: what is in memory follows what is on disk.

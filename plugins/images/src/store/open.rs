@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use super::record::{ImageRecord, LayerRecord, LeaseRecord, NameRecord, RECORD_BYTES_MAX, decode};
-use super::{Damage, Folders, Inner, OpenError, State, Store, THREADS, Turns};
+use super::{Damage, Folders, Inner, LayerLocks, OpenError, State, Store, THREADS};
 use crate::digest::Digest;
 use crate::disk::{Disk, DiskError, read};
 use crate::limits::Limits;
@@ -53,7 +53,7 @@ impl Store {
             disk,
             limits,
             slots,
-            turns: Turns::default(),
+            layer_locks: LayerLocks::default(),
             threads: Arc::new(Semaphore::new(THREADS)),
             state: Mutex::new(state),
             writing: Mutex::default(),
