@@ -285,9 +285,11 @@ mod tests {
 
     #[test]
     fn credentials_come_in_each_form_and_are_never_shown() {
-        let basic = |auth: AuthConfig| match credentials(auth).unwrap() {
-            Auth::Basic { username, password } => (username, password),
-            other => panic!("{other:?}"),
+        let basic = |auth: AuthConfig| {
+            let Auth::Basic { username, password } = credentials(auth).unwrap() else {
+                panic!("expected a name and a password")
+            };
+            (username, password)
         };
         let pair = ("user".to_owned(), "pass:word".to_owned());
         let encoded = AuthConfig {
