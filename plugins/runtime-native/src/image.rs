@@ -163,8 +163,8 @@ impl Node {
         Ok(())
     }
 
-    /// Pulls an image and returns its digest reference, by which its containers are known to have it. The registry is
-    /// asked each time: it says whether these credentials may have the image.
+    /// Pulls an image and returns its id, as containerd does. The registry is asked each time: it says whether these
+    /// credentials may have the image.
     pub(crate) async fn pull_image(
         &self,
         name: &str,

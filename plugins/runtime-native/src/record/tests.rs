@@ -1,3 +1,5 @@
+//! Records on a real disk.
+
 use std::fs;
 
 use proto::cri::{PodSandboxConfig, PodSandboxMetadata};

@@ -1,3 +1,5 @@
+//! What each field of a configuration becomes.
+
 use proto::cri::security_profile::ProfileType;
 use proto::cri::{
     Capability, HugepageLimit, KeyValue, LinuxContainerConfig, LinuxContainerResources,
