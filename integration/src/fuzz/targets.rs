@@ -99,6 +99,8 @@ pub fn all() -> Vec<FuzzTarget> {
             name: "conflists",
             corpus: conflists,
             read: |_, input| conflist(input),
+        },
+        FuzzTarget {
             name: "image-documents",
             corpus: |_| Ok(image_documents()),
             read: |_, input| images::fuzzing::document(input),
