@@ -163,12 +163,13 @@ pub(crate) fn signal_number(asked: Signal) -> Option<i32> {
     if realtime.contains(&place) {
         return Some(place - i32::from(Signal::Sigrtmin) + RTMIN);
     }
-    let asked = match asked {
-        Signal::Sigcld => Signal::Sigchld,
-        Signal::Sigpoll => Signal::Sigio,
-        Signal::Sigiot => Signal::Sigabrt,
-        other => other,
-    };
+    let twins = [
+        (Signal::Sigcld, Signal::Sigchld),
+        (Signal::Sigpoll, Signal::Sigio),
+        (Signal::Sigiot, Signal::Sigabrt),
+    ];
+    let twin = twins.iter().find(|(twin, _)| *twin == asked);
+    let asked = twin.map_or(asked, |(_, own)| *own);
     let found = SIGNALS.iter().find(|(signal, ..)| *signal == asked);
     found.map(|(.., number)| *number)
 }

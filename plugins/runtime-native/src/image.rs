@@ -163,8 +163,8 @@ impl Node {
         Ok(())
     }
 
-    /// Pulls an image and returns its digest reference, by which its containers are known to have it. The registry is
-    /// asked each time: it says whether these credentials may have the image.
+    /// Pulls an image and returns its id, as containerd does. The registry is asked each time: it says whether these
+    /// credentials may have the image.
     pub(crate) async fn pull_image(
         &self,
         name: &str,
@@ -285,9 +285,11 @@ mod tests {
 
     #[test]
     fn credentials_come_in_each_form_and_are_never_shown() {
-        let basic = |auth: AuthConfig| match credentials(auth).unwrap() {
-            Auth::Basic { username, password } => (username, password),
-            other => panic!("{other:?}"),
+        let basic = |auth: AuthConfig| {
+            let Auth::Basic { username, password } = credentials(auth).unwrap() else {
+                panic!("expected a name and a password")
+            };
+            (username, password)
         };
         let pair = ("user".to_owned(), "pass:word".to_owned());
         let encoded = AuthConfig {

@@ -26,7 +26,6 @@ mod clock;
 mod container;
 mod convert;
 mod error;
-mod host;
 mod image;
 mod layout;
 mod node;
@@ -36,7 +35,6 @@ mod service;
 mod settings;
 mod spec;
 mod stats;
-mod streams;
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -72,7 +70,7 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
         tracing::error!(path = %damage.path.display(), reason = damage.reason, "a part of the image store is damaged");
     }
     let parts = NodeParts {
-        host: host::facts(&settings),
+        host: settings::host::facts(&settings),
         driver: settings.cgroup_driver,
         recursive_read_only: features(&programs).await,
         programs,

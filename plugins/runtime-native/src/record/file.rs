@@ -119,17 +119,19 @@ impl RecordStore {
     }
 
     fn set_aside(&self, folder: &Path, why: &io::Error) -> io::Result<()> {
-        match why.kind() {
-            // A folder that was made, and killed before its record: it holds nothing. A full one is kept.
-            io::ErrorKind::NotFound => match fs::remove_dir(folder) {
-                Ok(()) => Ok(()),
-                Err(_) if fs::remove_file(folder.join(NEW_NAME)).is_ok() => fs::remove_dir(folder),
-                Err(_) => self.keep_damaged(folder, why),
-            },
-            io::ErrorKind::InvalidData => self.keep_damaged(folder, why),
-            // The disk does not answer: that is no reason to believe that the record is bad.
-            _ => Err(io::Error::new(why.kind(), why.to_string())),
+        if why.kind() == io::ErrorKind::InvalidData {
+            return self.keep_damaged(folder, why);
         }
+        if why.kind() != io::ErrorKind::NotFound {
+            // The disk does not answer: that is no reason to believe that the record is bad.
+            return Err(io::Error::new(why.kind(), why.to_string()));
+        }
+        // A folder that was made, and killed before its record: it holds nothing. A full one is kept.
+        let emptied = fs::remove_dir(folder).or_else(|_| {
+            fs::remove_file(folder.join(NEW_NAME))?;
+            fs::remove_dir(folder)
+        });
+        emptied.or_else(|_| self.keep_damaged(folder, why))
     }
 
     fn keep_damaged(&self, folder: &Path, why: &io::Error) -> io::Result<()> {

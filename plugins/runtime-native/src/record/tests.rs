@@ -1,4 +1,4 @@
-//! Records that are read, refused and replaced.
+//! Records on a real disk.
 
 use std::fs;
 

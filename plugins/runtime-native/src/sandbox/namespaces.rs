@@ -93,7 +93,7 @@ pub(crate) fn pinned(folder: &Path, own: OwnNamespaces) -> bool {
 }
 
 fn is_namespace(path: &Path) -> bool {
-    statfs(path).is_ok_and(|found| i64::from(found.f_type) == NSFS_MAGIC)
+    statfs(path).is_ok_and(|found| found.f_type == NSFS_MAGIC)
 }
 
 /// Takes pins away; those that are gone already are no error.

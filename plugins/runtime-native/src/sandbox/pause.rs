@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use monitor::{Create, Input, Phase};
 use proto::cri::{NamespaceMode, PodSandboxConfig};
@@ -164,7 +164,7 @@ impl Node {
     }
 }
 
-fn write(bundle: &PathBuf, program: &[u8], document: &serde_json::Value) -> std::io::Result<()> {
+fn write(bundle: &Path, program: &[u8], document: &serde_json::Value) -> std::io::Result<()> {
     let root = bundle.join("rootfs");
     private_dir(bundle)?;
     fs::create_dir_all(root.join("proc"))?;

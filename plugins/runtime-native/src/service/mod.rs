@@ -4,6 +4,7 @@ mod image;
 mod list;
 mod runtime;
 mod status;
+mod streams;
 
 pub use image::ImageCalls;
 pub use runtime::RuntimeCalls;

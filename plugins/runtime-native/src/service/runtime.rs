@@ -16,12 +16,12 @@ use tokio::sync::OnceCell;
 use tokio::sync::broadcast::error::RecvError;
 use tonic::{Request, Response, Status};
 
+use super::streams::{self, NativeStreams};
 use super::{list, status};
 use crate::convert;
 use crate::error::CallError;
 use crate::node::Node;
 use crate::stats;
-use crate::streams::{self, NativeStreams};
 
 /// Serves CRI's RuntimeService.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! CRI configurations and the OCI documents that they become.
+//! What each field of a configuration becomes.
 
 use proto::cri::security_profile::ProfileType;
 use proto::cri::{

@@ -1,5 +1,7 @@
 //! The plugin's configuration: its section of the plugin file.
 
+pub(crate) mod host;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
