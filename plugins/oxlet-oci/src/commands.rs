@@ -23,7 +23,7 @@ use crate::{bundle, exec, fields, sealed};
 const KILL: i32 = 9;
 
 /// Any of the many errors of libcontainer and of ours: they are only ever told.
-pub(crate) type BoxedError = Box<dyn Error>;
+pub(crate) type AnyError = Box<dyn Error>;
 
 /// Why a command is not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ pub(crate) enum CommandError {
 }
 
 /// Carries out a command.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), BoxedError> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), AnyError> {
     let paths = Paths::of(arguments);
     match arguments.command.as_str() {
         "create" => create(arguments, &paths),
@@ -81,13 +81,13 @@ impl Paths {
         }
     }
 
-    pub(crate) fn load(&self) -> Result<Container, BoxedError> {
+    pub(crate) fn load(&self) -> Result<Container, AnyError> {
         self.record()?;
         Ok(Container::load(self.state.clone())?)
     }
 
     /// The record, which is written last: a container without one was never created.
-    pub(crate) fn record(&self) -> Result<Record, BoxedError> {
+    pub(crate) fn record(&self) -> Result<Record, AnyError> {
         match Record::read(&self.state) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(CommandError::Absent(self.id.clone()).into())
@@ -96,7 +96,7 @@ impl Paths {
         }
     }
 
-    fn cgroup(&self, container: &Container) -> Result<AnyCgroupManager, BoxedError> {
+    fn cgroup(&self, container: &Container) -> Result<AnyCgroupManager, AnyError> {
         Ok(create_cgroup_manager(CgroupConfig {
             cgroup_path: container.spec()?.cgroup_path,
             systemd_cgroup: false,
@@ -117,7 +117,7 @@ impl Paths {
     }
 }
 
-fn create(arguments: &Arguments, paths: &Paths) -> Result<(), BoxedError> {
+fn create(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     if paths.state.exists() {
         return Err(CommandError::Exists(arguments.id.clone()).into());
     }
@@ -135,7 +135,7 @@ fn create(arguments: &Arguments, paths: &Paths) -> Result<(), BoxedError> {
     created
 }
 
-fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), BoxedError> {
+fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyError> {
     let payload = bundle::prepare(bundle, &paths.bundle)?;
     let container = ContainerBuilder::new(arguments.id.clone(), SyscallType::default())
         .with_executor(payload)
@@ -166,12 +166,12 @@ fn clean(paths: &Paths) {
 }
 
 /// Kills every process in a container's cgroup.
-fn kill_all(container: &mut Container) -> Result<(), BoxedError> {
+fn kill_all(container: &mut Container) -> Result<(), AnyError> {
     let signal = Signal::try_from(KILL).map_err(|_| CommandError::Signal(KILL.to_string()))?;
     Ok(container.kill(signal, true)?)
 }
 
-fn state(paths: &Paths) -> Result<(), BoxedError> {
+fn state(paths: &Paths) -> Result<(), AnyError> {
     let (container, record) = (paths.load()?, paths.record()?);
     let status = if record.is_alive() {
         container.status()
@@ -188,7 +188,7 @@ fn state(paths: &Paths) -> Result<(), BoxedError> {
     Ok(writeln!(io::stdout(), "{state}")?)
 }
 
-fn kill(arguments: &Arguments, paths: &Paths) -> Result<(), BoxedError> {
+fn kill(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     let name = arguments.rest.first().map_or("SIGTERM", String::as_str);
     let signal = parse(name).ok_or_else(|| CommandError::Signal(name.to_owned()))?;
     let (mut container, record) = (paths.load()?, paths.record()?);
@@ -209,7 +209,7 @@ fn parse(name: &str) -> Option<Signal> {
     }
 }
 
-fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), BoxedError> {
+fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     if !paths.state.exists() {
         paths.remove()?;
         let absent = CommandError::Absent(arguments.id.clone());
@@ -232,7 +232,7 @@ fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), BoxedError> {
     Ok(paths.remove()?)
 }
 
-fn update(arguments: &Arguments, paths: &Paths) -> Result<(), BoxedError> {
+fn update(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     let container = paths.load()?;
     let file = arguments
         .resources
@@ -250,7 +250,7 @@ fn update(arguments: &Arguments, paths: &Paths) -> Result<(), BoxedError> {
     Ok(paths.cgroup(&container)?.apply(&options)?)
 }
 
-fn processes(paths: &Paths) -> Result<(), BoxedError> {
+fn processes(paths: &Paths) -> Result<(), AnyError> {
     let container = paths.load()?;
     let pids = paths.cgroup(&container)?.get_all_pids()?;
     let pids: Vec<i32> = pids.into_iter().map(|pid| pid.as_raw()).collect();

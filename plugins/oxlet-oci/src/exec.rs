@@ -6,10 +6,10 @@ use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
 
 use crate::arguments::Arguments;
-use crate::commands::{BoxedError, CommandError, Paths};
+use crate::commands::{AnyError, CommandError, Paths};
 use crate::{bundle, sealed};
 
-pub(crate) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), BoxedError> {
+pub(crate) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     let record = paths.record()?;
     if !record.is_alive() {
         return Err(CommandError::NotRunning(arguments.id.clone()).into());
@@ -36,7 +36,7 @@ fn run(
     paths: &Paths,
     asked: &std::path::Path,
     process: &std::path::Path,
-) -> Result<(), BoxedError> {
+) -> Result<(), AnyError> {
     let payload = bundle::prepare_process(asked, &paths.bundle, process)?;
     ContainerBuilder::new(arguments.id.clone(), SyscallType::default())
         .with_executor(payload)
