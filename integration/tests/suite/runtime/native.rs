@@ -77,7 +77,8 @@ fn left(node: &Node) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mut left: Vec<_> = mounts
         .lines()
-        .filter(|line| line.contains(&root))
+        // The root folder itself is a mount of the storage plugin's.
+        .filter(|line| line.contains(&native.display().to_string()))
         .map(str::to_owned)
         .collect();
     for folder in ["sandboxes", "containers", "m"] {
