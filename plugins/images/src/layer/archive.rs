@@ -106,11 +106,24 @@ impl<R: Read> Archive<R> {
             let number = field.ok().and_then(|number| u32::try_from(number).ok());
             number.ok_or_else(|| refused(&path, "an owner of it is no 32-bit number"))
         };
-        let uid = number(extended.uid.map_or_else(|| header.uid(), Ok))?;
-        let gid = number(extended.gid.map_or_else(|| header.gid(), Ok))?;
-        let mode = header
-            .mode()
-            .map_err(|_| refused(&path, "its mode is no number"))?;
+        let fields = header.as_old();
+        let own = |field, value| if is_blank(field) { Ok(0) } else { value };
+        let uid = number(
+            extended
+                .uid
+                .map_or_else(|| own(&fields.uid, header.uid()), Ok),
+        )?;
+        let gid = number(
+            extended
+                .gid
+                .map_or_else(|| own(&fields.gid, header.gid()), Ok),
+        )?;
+        let mode = match is_blank(&fields.mode) {
+            true => 0,
+            false => header
+                .mode()
+                .map_err(|_| refused(&path, "its mode is no number"))?,
+        };
         let device = |field: io::Result<Option<u32>>| field.ok().flatten().unwrap_or(0);
         let seconds = header
             .mtime()
@@ -279,4 +292,9 @@ fn checksum(header: &[u8; BLOCK]) -> u32 {
         .filter(|(at, _)| !(148..156).contains(at));
     let sum: u32 = outside.map(|(_, byte)| u32::from(*byte)).sum();
     sum + 8 * u32::from(b' ')
+}
+
+/// Whether nothing is written in a number's field: zero, as Go's archive/tar and GNU tar read it.
+fn is_blank(field: &[u8; 8]) -> bool {
+    field.iter().all(|byte| matches!(byte, 0 | b' '))
 }

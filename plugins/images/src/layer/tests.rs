@@ -58,6 +58,16 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// As by Go's archive/tar, which other builders of images use.
+#[test]
+fn an_owner_and_a_mode_that_are_not_written_are_zero() {
+    let unpacking = Unpacking::new();
+    let files = unpacking.unpack("a", Tar::default().blank("x").end(), &[]);
+    let found = fs::metadata(files.unwrap().join("x")).unwrap();
+    let (uid, gid, mode) = (found.uid(), found.gid(), found.mode());
+    assert_eq!((uid, gid, mode & 0o7777), (0, 0, 0));
+}
+
 #[test]
 fn no_path_leads_out_of_the_layer() {
     let unpacking = Unpacking::new();

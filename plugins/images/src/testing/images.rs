@@ -36,6 +36,16 @@ impl Tar {
         self
     }
 
+    /// A file whose owner and mode are not written.
+    pub(crate) fn blank(mut self, path: &str) -> Self {
+        let mut header = header(b'0', path.as_bytes(), "", 0, 0);
+        let fields = header.as_old_mut();
+        (fields.uid, fields.gid, fields.mode) = ([0; 8], [b' '; 8], [0; 8]);
+        header.set_cksum();
+        self.0.extend_from_slice(header.as_bytes());
+        self
+    }
+
     pub(crate) fn pax(self, records: &[(&str, &[u8])]) -> Self {
         let mut content = Vec::new();
         for (key, value) in records {
