@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use integration::agent::{Node, Runtime, program};
+use integration::agent::{Node, Runtime};
 use integration::images::{BUSYBOX_IMAGE, Image};
 use integration::wait_until;
 use proto::cri::ExecSyncRequest;
@@ -26,38 +26,18 @@ spec:
     command: [sh, -c, "echo begun; trap 'exit 0' TERM; while true; do sleep 0.1; done"]
 "#;
 
-/// Returns runc; none, with a sentence, where it is not installed; with `CI=true` that panics.
-fn runc() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .map(|folder| folder.join("runc"))
-        .find(|program| program.exists());
-    if found.is_none() {
-        assert!(
-            std::env::var("CI").as_deref() != Ok("true"),
-            "runc is missing"
-        );
-        eprintln!("skipped: runc is missing: apt-get install runc");
-    }
-    found
-}
-
-async fn start(dir: &Path) -> Option<Node> {
-    let runc = runc()?;
+async fn start(dir: &Path) -> Node {
     let archive = dir.join("busybox.tar");
     let image = Image::busybox(BUSYBOX_IMAGE).build().unwrap();
     image.save(&archive).unwrap();
     let configuration = json!({
-        "monitor": program("oxlet-monitor").unwrap(),
-        "handlers": { "runc": runc },
-        "defaultHandler": "runc",
         "import": [archive],
     });
     let node = Node::builder()
         .runtime(Runtime::Native(configuration))
         .with_patience()
         .manifest("web.yaml", POD);
-    Some(node.start().await.unwrap())
+    node.start().await.unwrap()
 }
 
 /// The id of the pod's container that runs.
@@ -98,9 +78,7 @@ fn left(node: &Node) -> Vec<String> {
 #[tokio::test]
 async fn a_static_pod_runs_without_a_daemon_and_outlives_agent_and_plugin() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(mut node) = start(dir.path()).await else {
-        return;
-    };
+    let mut node = start(dir.path()).await;
     let runs = async |node: &Node| running(node).await.is_some();
     wait_until(CONVERGENCE_TIMEOUT, "the pod runs", async || {
         runs(&node).await
