@@ -1,5 +1,7 @@
 //! One entry of a tar, with its extended headers applied.
 
+use std::ops::Range;
+
 use super::LayerError;
 
 /// What an entry is.
@@ -80,6 +82,12 @@ impl Inside {
             Some(at) => (Self(self.0[..at].to_vec()), &self.0[at + 1..]),
             None => (Self(Vec::new()), &self.0),
         })
+    }
+
+    /// Returns the range of the paths below this one, in the order of paths; this one is no root.
+    pub(crate) fn below(&self) -> Range<Self> {
+        let followed_by = |byte| Self([self.0.as_slice(), &[byte]].concat());
+        followed_by(b'/')..followed_by(b'/' + 1)
     }
 
     /// Returns where each leading part of the path ends.

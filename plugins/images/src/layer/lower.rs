@@ -40,8 +40,8 @@ impl Unpacked {
                 left: context.limits.layer_bytes,
                 bytes: 0,
             };
-            for link in std::mem::take(&mut self.links) {
-                finishing.link(&link)?;
+            for (path, link) in std::mem::take(&mut self.links) {
+                finishing.link(&path, &link)?;
             }
             for path in std::mem::take(&mut self.implied) {
                 finishing.folder(&path)?;
@@ -80,31 +80,31 @@ struct Found {
 
 impl Finishing<'_> {
     /// Puts a copy of the link's target in place of the file that stands in for it.
-    fn link(&mut self, link: &LowerLink) -> Result<(), LayerError> {
-        let Some((parent, name)) = link.path.split() else {
+    fn link(&mut self, path: &Inside, link: &LowerLink) -> Result<(), LayerError> {
+        let Some((parent, name)) = path.split() else {
             return Ok(());
         };
         let folder = self.tree.open_folder(&parent)?;
-        let there = self.tree.look(&folder, &link.path)?;
+        let there = self.tree.look(&folder, path)?;
         let Some(there) = there.filter(|stat| stat.st_ino == link.inode) else {
             return Ok(());
         };
-        let missing = || refused(link.path.bytes(), "a hard link to what no layer has");
+        let missing = || refused(path.bytes(), "a hard link to what no layer has");
         let found = self.find(&link.target)?.ok_or_else(missing)?;
         let kind = FileType::from_raw_mode(found.stat.st_mode);
         if kind == FileType::Directory {
-            return Err(refused(link.path.bytes(), "a hard link to a folder"));
+            return Err(refused(path.bytes(), "a hard link to a folder"));
         }
         if there.st_nlink > 1 && kind != FileType::RegularFile {
             return Err(refused(
-                link.path.bytes(),
+                path.bytes(),
                 "hard links to a link or device of a layer below",
             ));
         }
-        let failed = |tree: &Tree, error: Errno| tree.failed("copy", &link.path, error);
+        let failed = |tree: &Tree, error: Errno| tree.failed("copy", path, error);
         if kind != FileType::RegularFile {
             unlinkat(&folder, name, AtFlags::empty()).map_err(|error| failed(&self.tree, error))?;
-            return self.copy_node(&folder, &link.path, &found);
+            return self.copy_node(&folder, path, &found);
         }
         let source = (found.stat.st_dev, found.stat.st_ino);
         if there.st_nlink == 1
@@ -115,8 +115,8 @@ impl Finishing<'_> {
             let linked = linkat(root, copy.bytes(), &folder, name, AtFlags::empty());
             return linked.map_err(|error| failed(&self.tree, error));
         }
-        self.copied.insert(source, link.path.clone());
-        self.copy_file(&folder, &link.path, &found)
+        self.copied.insert(source, path.clone());
+        self.copy_file(&folder, path, &found)
     }
 
     fn copy_file(

@@ -68,6 +68,25 @@ fn an_owner_and_a_mode_that_are_not_written_are_zero() {
     assert_eq!((uid, gid, mode & 0o7777), (0, 0, 0));
 }
 
+/// What a folder had is forgotten with it, and what only has its name as a beginning is not.
+#[test]
+fn a_folder_that_a_file_replaces_takes_what_was_below_with_it() {
+    let unpacking = Unpacking::new();
+    let lower = Tar::default().file("lower", b"lower").end();
+    let lower = unpacking.unpack("lower", lower, &[]).unwrap();
+    let tar = Tar::default()
+        .folder("a", 0o700)
+        .file("a/implied/x", b"x")
+        .hard_link("a/link", "lower")
+        .folder("a-b", 0o700)
+        .hard_link("a-b/link", "lower")
+        .file("a", b"file");
+    let files = unpacking.unpack("upper", tar.end(), &[lower]).unwrap();
+    assert_eq!(fs::read(files.join("a")).unwrap(), b"file");
+    assert_eq!(fs::read(files.join("a-b/link")).unwrap(), b"lower");
+    assert_eq!(fs::metadata(files.join("a-b")).unwrap().mtime(), 1_000_000);
+}
+
 #[test]
 fn no_path_leads_out_of_the_layer() {
     let unpacking = Unpacking::new();

@@ -25,8 +25,8 @@ pub(super) const DISK_BLOCK: u64 = 4096;
 pub(crate) struct Unpacked {
     /// Folders that have no entry: they are as the layers below have them.
     pub(super) implied: BTreeSet<Inside>,
-    /// Hard links to files of the layers below.
-    pub(super) links: Vec<LowerLink>,
+    /// Hard links to files of the layers below, by their paths.
+    pub(super) links: BTreeMap<Inside, LowerLink>,
     /// Times of folders, which change as long as something is put into them.
     pub(super) times: BTreeMap<Inside, (i64, u32)>,
     pub(crate) bytes: u64,
@@ -37,10 +37,25 @@ pub(crate) struct Unpacked {
 /// A hard link to a file of a layer below, for which an empty file stands in.
 #[derive(Debug)]
 pub(super) struct LowerLink {
-    pub(super) path: Inside,
     pub(super) target: Inside,
     /// The inode of the file that stands in: another one was put there by a later entry.
     pub(super) inode: u64,
+}
+
+impl Unpacked {
+    /// Forgets a folder that has been taken away, and what was below it: in as many steps as there are of those.
+    fn forget(&mut self, path: &Inside) {
+        let implied = self.implied.range(path.below()).cloned();
+        let times = self.times.range(path.below()).map(|(path, _)| path.clone());
+        let links = self.links.range(path.below()).map(|(path, _)| path.clone());
+        let mut gone: Vec<Inside> = implied.chain(times).chain(links).collect();
+        gone.push(path.clone());
+        for path in &gone {
+            self.implied.remove(path);
+            self.times.remove(path);
+            self.links.remove(path);
+        }
+    }
 }
 
 /// Unpacks the tar in `reader` into the scratch folder of `context`, up to the tar's end.
@@ -172,14 +187,7 @@ impl Unpacking<'_> {
     ) -> Result<(), LayerError> {
         let Some(stat) = there else { return Ok(()) };
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            // What was below is no longer there.
-            let below = |inside: &Inside| {
-                let rest = inside.bytes().strip_prefix(path.bytes());
-                !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-            };
-            self.done.implied.retain(below);
-            self.done.times.retain(|inside, _| below(inside));
-            self.done.links.retain(|link| below(&link.path));
+            self.done.forget(path);
         }
         self.tree.clear(folder, path, stat)
     }
@@ -325,11 +333,8 @@ impl Unpacking<'_> {
             .st_ino;
         self.remember(path.bytes().len() + target.bytes().len())?;
         self.done.inodes += 1;
-        self.done.links.push(LowerLink {
-            path: path.clone(),
-            target,
-            inode,
-        });
+        let link = LowerLink { target, inode };
+        self.done.links.insert(path.clone(), link);
         Ok(())
     }
 
