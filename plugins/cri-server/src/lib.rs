@@ -12,5 +12,5 @@ pub mod testing;
 pub use container_log::{LogWriter, OutputStream};
 pub use streaming::{
     ClientGone, CommandResult, RemoteStreams, StreamReader, StreamWriter, StreamingBackend,
-    StreamingRequest, StreamingServer, TerminalSize, TerminalSizeReader,
+    StreamingRequest, StreamingServer, TerminalSize, TerminalSizeReader, relay,
 };

@@ -10,6 +10,7 @@
 
 mod connection;
 mod port_forward;
+mod relay;
 mod remote_command;
 mod request_cache;
 #[cfg_attr(
@@ -34,6 +35,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::cri::{AttachRequest, ExecRequest, PortForwardRequest};
+pub use relay::relay;
 pub use remote_command::{CommandResult, RemoteStreams};
 pub use terminal_size::{TerminalSize, TerminalSizeReader};
 use tokio::net::{TcpListener, TcpStream};

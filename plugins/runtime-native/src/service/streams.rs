@@ -4,11 +4,10 @@ use std::sync::{Arc, Weak};
 
 use cri_server::{
     CommandResult, RemoteStreams, StreamReader, StreamWriter, StreamingBackend, StreamingRequest,
-    TerminalSizeReader,
+    TerminalSizeReader, relay,
 };
 use monitor::{Attach, Output, Session, Size};
 use proto::cri::{AttachRequest, ExecRequest};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::container::exec::Command;
@@ -196,36 +195,4 @@ async fn connect(node: Arc<Node>, sandbox: &str, port: u16) -> Result<TcpStream,
         .set_nonblocking(true)
         .and_then(|()| TcpStream::from_std(stream));
     converted.map_err(CallError::file("use a connection to the port of", sandbox))
-}
-
-/// Carries bytes both ways until the server ends its half.
-async fn relay(
-    stream: TcpStream,
-    from_client: &mut StreamReader,
-    to_client: &StreamWriter,
-) -> std::io::Result<()> {
-    let (mut read, mut write) = stream.into_split();
-    let inwards = async {
-        while let Some(bytes) = from_client.recv().await {
-            if write.write_all(&bytes).await.is_err() {
-                break;
-            }
-        }
-        // A client that has sent everything may still wait for the answer.
-        drop(write.shutdown().await);
-        std::future::pending().await
-    };
-    let outwards = async {
-        let mut bytes = vec![0; 32 << 10];
-        while let count @ 1.. = read.read(&mut bytes).await? {
-            if to_client.write(bytes[..count].to_vec()).await.is_err() {
-                break;
-            }
-        }
-        Ok(())
-    };
-    tokio::select! {
-        () = inwards => Ok(()),
-        done = outwards => done,
-    }
 }
