@@ -1,18 +1,21 @@
 //! A log's file: read in pieces beside the actors' thread.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use logic_pods::logs;
 use rustix::fs::OFlags;
 
 /// Bytes read at a time.
 pub(crate) const PIECE: usize = 16 * 1024;
 /// The deadline of one read: a disk that does not answer ends this reading only.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// A folder with more names than this is not the agent's.
+const MAX_NAMES: usize = 10_000;
 
 /// An open log.
 #[derive(Debug, Clone)]
@@ -23,36 +26,39 @@ pub(super) struct LogFile {
 }
 
 /// What the log's path leads to now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Leads {
+    /// To the same file; or to an empty one, which the runtime has opened and need not write to yet.
     Here,
     /// To the same file, which was truncated.
     HereEmptied,
-    Elsewhere,
+    /// To another file; the next one of the log, which may have been rotated itself meanwhile.
+    Elsewhere(LogFile),
     Nowhere,
 }
 
 impl LogFile {
     /// Opens what the path leads to, if it is a file.
     pub(super) async fn open(path: PathBuf) -> io::Result<LogFile> {
-        beside(move || {
-            let mut options = File::options();
-            // Opening a FIFO must not block.
-            let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-            let file = options.read(true).custom_flags(flags).open(path)?;
-            let meta = file.metadata()?;
-            if !meta.is_file() {
-                return Err(io::Error::new(
-                    ErrorKind::InvalidInput,
-                    "not a regular file",
-                ));
-            }
-            Ok(LogFile {
-                file: Arc::new(file),
-                identity: (meta.dev(), meta.ino()),
-            })
+        beside(move || LogFile::open_now(&path)).await
+    }
+
+    fn open_now(path: &Path) -> io::Result<LogFile> {
+        let mut options = File::options();
+        // Opening a FIFO must not block.
+        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+        let file = options.read(true).custom_flags(flags).open(path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                "not a regular file",
+            ));
+        }
+        Ok(LogFile {
+            file: Arc::new(file),
+            identity: identity(&meta),
         })
-        .await
     }
 
     /// Returns a piece of the file; nothing at its end.
@@ -75,16 +81,49 @@ impl LogFile {
 
     /// Returns what the path leads to now, for a reader that has come to this offset.
     pub(super) async fn led_to_by(&self, path: PathBuf, read: u64) -> io::Result<Leads> {
-        let identity = self.identity;
-        beside(move || match std::fs::metadata(path) {
-            Ok(meta) if (meta.dev(), meta.ino()) != identity => Ok(Leads::Elsewhere),
-            Ok(meta) if meta.len() < read => Ok(Leads::HereEmptied),
-            Ok(_) => Ok(Leads::Here),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Leads::Nowhere),
-            Err(error) => Err(error),
+        let ours = self.identity;
+        beside(move || {
+            let leads = match std::fs::metadata(&path) {
+                Ok(meta) if identity(&meta) != ours => next_file(&path, &meta, ours),
+                Ok(meta) if meta.len() < read => Ok(Leads::HereEmptied),
+                Ok(_) => Ok(Leads::Here),
+                Err(error) => Err(error),
+            };
+            match leads {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(Leads::Nowhere),
+                leads => leads,
+            }
         })
         .await
     }
+}
+
+/// Opens the file that follows the one of this identity. A runtime opens the new file before it ends writing to the old one:
+/// only with its first line is the old one complete.
+fn next_file(path: &Path, live: &Metadata, ours: (u64, u64)) -> io::Result<Leads> {
+    match rotated_after(path, ours) {
+        Some(path) => LogFile::open_now(&path).map(Leads::Elsewhere),
+        None if live.len() == 0 => Ok(Leads::Here),
+        None => LogFile::open_now(path).map(Leads::Elsewhere),
+    }
+}
+
+/// Returns the file that was rotated after the one of this identity, where both are still there and not compressed.
+fn rotated_after(path: &Path, ours: (u64, u64)) -> Option<PathBuf> {
+    let log = path.file_name()?.to_str()?;
+    let entries = std::fs::read_dir(folder(path)).ok()?.take(MAX_NAMES);
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names: Vec<String> = names.collect();
+    let files = logs::find(log, &names).into_iter();
+    let mut rotated = files
+        .filter(|name| name != log && !name.ends_with(logs::COMPRESSED))
+        .map(|name| path.with_file_name(name));
+    rotated.find(|file| std::fs::metadata(file).is_ok_and(|meta| identity(&meta) == ours))?;
+    rotated.next()
+}
+
+fn identity(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
 }
 
 /// Returns the path without links, as upstream watches it.
@@ -133,6 +172,41 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    #[test]
+    fn file_is_followed_by_the_next_one_once_that_is_written_to() {
+        let run = kernel::system::run(async {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("0.log");
+            let rotate = |stamp: &str| {
+                let rotated = path.with_file_name(format!("0.log.{stamp}"));
+                std::fs::rename(&path, rotated).unwrap();
+            };
+            std::fs::write(&path, "first\n").unwrap();
+            let file = LogFile::open(path.clone()).await.unwrap();
+            let leads = async || file.led_to_by(path.clone(), 6).await.unwrap();
+            assert!(matches!(leads().await, Leads::Here));
+            rotate("20260101-000000");
+            assert!(matches!(leads().await, Leads::Nowhere));
+            std::fs::write(&path, "").unwrap();
+            assert!(matches!(leads().await, Leads::Here), "still written to");
+            std::fs::write(&path, "second\n").unwrap();
+            let next = async || match leads().await {
+                Leads::Elsewhere(next) => next.read(0).await.unwrap(),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(next().await, b"second\n");
+            rotate("20260101-000000_001");
+            std::fs::write(&path, "").unwrap();
+            assert_eq!(next().await, b"second\n", "it is not skipped");
+            // What is compressed cannot be read any more.
+            let second = path.with_file_name("0.log.20260101-000000_001");
+            std::fs::rename(&second, second.with_extension("log.20260101-000000_001.gz")).unwrap();
+            std::fs::write(&path, "third\n").unwrap();
+            assert_eq!(next().await, b"third\n");
+        });
+        run.unwrap();
+    }
 
     /// Upstream's TestTailLines (tail_test.go).
     #[test]

@@ -214,18 +214,9 @@ impl LogFollower {
                 self.begin_again();
                 Ok(true)
             }
-            Leads::Elsewhere => {
+            Leads::Elsewhere(next) => {
                 self.read_on(to).await?;
-                match open(&self.path).await {
-                    Ok(file) => self.file = file,
-                    // Moved away again meanwhile.
-                    Err(ReadError::Open { source, .. })
-                        if source.kind() == io::ErrorKind::NotFound =>
-                    {
-                        return Ok(false);
-                    }
-                    Err(error) => return Err(error.into()),
-                }
+                self.file = next;
                 self.begin_again();
                 Ok(true)
             }

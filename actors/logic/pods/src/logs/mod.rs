@@ -18,7 +18,8 @@ use logic_api::quantity::Quantity;
 const STAMP: &str = "%Y%m%d-%H%M%S";
 /// The length of a time in [`STAMP`]'s form.
 const STAMP_LENGTH: usize = 15;
-const COMPRESSED: &str = ".gz";
+/// Ends the name of a rotated file that is compressed.
+pub const COMPRESSED: &str = ".gz";
 const TEMPORARY: &str = ".tmp";
 /// Further rotations within one second are `_001`, `_002`: that sorts behind the first one and its `.gz`.
 const MAX_ROTATIONS_PER_SECOND: u16 = 999;

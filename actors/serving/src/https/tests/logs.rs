@@ -192,7 +192,7 @@ fn missing_log_says_so_where_the_log_would_be() {
 
 /// Upstream's TestReadRotatedLog, over the wire and with many readers.
 #[test]
-fn ten_readers_follow_ten_thousand_lines_over_a_rotation() {
+fn ten_readers_follow_ten_thousand_lines_over_two_rotations() {
     run(open, async |rig: Rig| {
         let path = log(&rig, &lines(0..10));
         let mut readers = Vec::new();
@@ -219,7 +219,9 @@ fn ten_readers_follow_ten_thousand_lines_over_a_rotation() {
         }
         fs::rename(&path, path.with_extension("log.20260101-000000")).unwrap();
         fs::write(&path, lines(5000..5100)).unwrap();
-        append(&lines(5100..10_000));
+        fs::rename(&path, path.with_extension("log.20260101-000001")).unwrap();
+        fs::write(&path, lines(5100..5200)).unwrap();
+        append(&lines(5200..10_000));
         rig.node.stopped.set(true);
         let expected: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
         for (mut reader, mut bytes) in readers {
