@@ -14,7 +14,7 @@ struct BenchArguments {
     #[arg(long)]
     quick: bool,
     /// Measures only this section: memory, latency, probes, volumes, burst, kernel, containerd, cluster,
-    /// cluster-containerd, scrapes or eviction.
+    /// cluster-containerd, scrapes, eviction or runtimes.
     #[arg(long)]
     section: Option<String>,
     /// How the figures are shown.

@@ -17,6 +17,7 @@ async fn the_bench_measures_every_figure() {
         "cluster-containerd",
         "scrapes",
         "eviction",
+        "runtimes",
     ];
     for section in sections {
         let plan = BenchPlan {

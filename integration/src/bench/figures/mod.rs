@@ -4,6 +4,7 @@ mod cluster;
 mod containerd;
 mod many_pods;
 mod node;
+mod runtimes;
 mod scrapes;
 
 use std::sync::LazyLock;
@@ -33,9 +34,11 @@ pub const CLUSTER_REAL: &str = "cluster-containerd";
 pub const SCRAPES: &str = "scrapes";
 /// Section: eviction against the kernel's OOM killer, on a real containerd.
 pub const EVICTION: &str = "eviction";
+/// Section: the same node on containerd and on the native runtime.
+pub const RUNTIMES: &str = "runtimes";
 
 /// The sections, in the order in which they are measured.
-pub const SECTIONS: [&str; 11] = [
+pub const SECTIONS: [&str; 12] = [
     MEMORY,
     LATENCY,
     PROBES,
@@ -47,6 +50,7 @@ pub const SECTIONS: [&str; 11] = [
     CLUSTER_REAL,
     SCRAPES,
     EVICTION,
+    RUNTIMES,
 ];
 
 /// The goal of a figure, in the figure's unit.
@@ -122,6 +126,7 @@ pub static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| {
         containerd::FIGURES,
         cluster::FIGURES,
         scrapes::FIGURES,
+        runtimes::FIGURES,
     ]
     .concat()
 });

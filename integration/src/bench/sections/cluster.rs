@@ -95,7 +95,7 @@ pub(super) async fn real(plan: &BenchPlan, report: &mut BenchReport) -> Result<(
     Ok(())
 }
 
-async fn started(builder: crate::agent::Builder) -> Result<Cluster> {
+pub(super) async fn started(builder: crate::agent::Builder) -> Result<Cluster> {
     let cluster = Cluster::start(builder).await?;
     cluster.until_ready(CONVERGENCE_TIMEOUT).await?;
     Ok(cluster)
@@ -157,7 +157,7 @@ async fn one_by_one(cluster: &Cluster, pods: usize) -> Result<Samples> {
 }
 
 /// Makes a pod and waits until it is Running.
-async fn start(cluster: &Cluster, name: &str) -> Result<Duration> {
+pub(super) async fn start(cluster: &Cluster, name: &str) -> Result<Duration> {
     let before = Instant::now();
     cluster.apply(&pod(name))?;
     cluster
@@ -167,7 +167,7 @@ async fn start(cluster: &Cluster, name: &str) -> Result<Duration> {
 }
 
 /// Makes so many pods, then waits for all; milliseconds.
-async fn at_once(cluster: &Cluster, prefix: &str, pods: usize) -> Result<f64> {
+pub(super) async fn at_once(cluster: &Cluster, prefix: &str, pods: usize) -> Result<f64> {
     let mut took = Samples::default();
     let before = Instant::now();
     let name = |nth| format!("{prefix}-{nth}");

@@ -8,6 +8,7 @@ mod kernel;
 mod latency;
 mod memory;
 mod probes;
+mod runtimes;
 mod scrapes;
 mod volumes;
 
@@ -44,6 +45,7 @@ pub(super) async fn measure(
         figures::CLUSTER_REAL => cluster::real(plan, report).await?,
         figures::SCRAPES => scrapes::measure(plan, report).await?,
         figures::EVICTION => eviction::measure(plan, report).await?,
+        figures::RUNTIMES => runtimes::measure(plan, report).await?,
         other => anyhow::bail!("no section {other}"),
     }
     Ok(())

@@ -1,0 +1,118 @@
+//! The same node on containerd and on the native runtime.
+
+use super::{BenchGoal, Figure, RUNTIMES, figure};
+
+pub(super) const FIGURES: &[Figure] = &[
+    figure(
+        "containerd-pss-none",
+        RUNTIMES,
+        "whole node on containerd: memory, 0 pods",
+        "MiB",
+        BenchGoal::None,
+    ),
+    figure(
+        "native-pss-none",
+        RUNTIMES,
+        "whole node on the native runtime: memory, 0 pods",
+        "MiB",
+        BenchGoal::Under(30.0),
+    ),
+    figure(
+        "containerd-pss-many",
+        RUNTIMES,
+        "whole node on containerd: memory, {many} pods",
+        "MiB",
+        BenchGoal::None,
+    ),
+    figure(
+        "native-pss-many",
+        RUNTIMES,
+        "whole node on the native runtime: memory, {many} pods",
+        "MiB",
+        BenchGoal::Under(100.0),
+    ),
+    figure(
+        "containerd-cpu-many",
+        RUNTIMES,
+        "whole node on containerd: processor time, {many} idle pods",
+        "% of a core",
+        BenchGoal::None,
+    ),
+    figure(
+        "native-cpu-many",
+        RUNTIMES,
+        "whole node on the native runtime: processor time, {many} idle pods",
+        "% of a core",
+        BenchGoal::Under(0.3),
+    ),
+    figure(
+        "containerd-start",
+        RUNTIMES,
+        "on containerd: pod made in the API to Running in the API, median",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
+        "native-start",
+        RUNTIMES,
+        "on the native runtime: pod made in the API to Running in the API, median",
+        "ms",
+        BenchGoal::Under(90.0),
+    ),
+    figure(
+        "containerd-crowd",
+        RUNTIMES,
+        "on containerd: {crowd} pods made in the API at once to all Running",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
+        "native-crowd",
+        RUNTIMES,
+        "on the native runtime: {crowd} pods made in the API at once to all Running",
+        "ms",
+        BenchGoal::Under(2_000.0),
+    ),
+    figure(
+        "containerd-deletion",
+        RUNTIMES,
+        "on containerd: {crowd} pods deleted at once to all gone",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
+        "native-deletion",
+        RUNTIMES,
+        "on the native runtime: {crowd} pods deleted at once to all gone",
+        "ms",
+        BenchGoal::Under(2_500.0),
+    ),
+    figure(
+        "containerd-restart",
+        RUNTIMES,
+        "on containerd: container killed to its successor running, median",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
+        "native-restart",
+        RUNTIMES,
+        "on the native runtime: container killed to its successor running, median",
+        "ms",
+        BenchGoal::Under(60.0),
+    ),
+    figure(
+        "containerd-exec",
+        RUNTIMES,
+        "on containerd: exec of true, median",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
+        "native-exec",
+        RUNTIMES,
+        "on the native runtime: exec of true, median",
+        "ms",
+        BenchGoal::None,
+    ),
+];

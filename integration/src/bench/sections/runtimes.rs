@@ -1,0 +1,230 @@
+//! The same node of a cluster on containerd and on the native runtime, in one run: what a whole node costs, and how soon
+//! things happen.
+//!
+//! Whole means the agent, its plugins, and the runtime's processes: containerd and its shims, or the monitors. Pods
+//! have an address by the same chain of the standard plugins.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use proto::cri::{Container, ContainerState, ExecSyncRequest};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::cluster::{at_once, start, started};
+use super::memory;
+use crate::agent::{Cri, Node, Runtime};
+use crate::bench::samples::Samples;
+use crate::bench::{AgentColumn, BenchPlan, BenchReport, process};
+use crate::cluster::Cluster;
+use crate::containerd::{Containerd, missing};
+use crate::images::{BUSYBOX_IMAGE, Image};
+use crate::pods;
+
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The keys of one runtime's figures.
+struct FigureKeys {
+    pss_none: &'static str,
+    start: &'static str,
+    exec: &'static str,
+    restart: &'static str,
+    crowd: &'static str,
+    deletion: &'static str,
+    pss_many: &'static str,
+    cpu_many: &'static str,
+}
+
+const CONTAINERD: FigureKeys = FigureKeys {
+    pss_none: "containerd-pss-none",
+    start: "containerd-start",
+    exec: "containerd-exec",
+    restart: "containerd-restart",
+    crowd: "containerd-crowd",
+    deletion: "containerd-deletion",
+    pss_many: "containerd-pss-many",
+    cpu_many: "containerd-cpu-many",
+};
+
+const NATIVE: FigureKeys = FigureKeys {
+    pss_none: "native-pss-none",
+    start: "native-start",
+    exec: "native-exec",
+    restart: "native-restart",
+    crowd: "native-crowd",
+    deletion: "native-deletion",
+    pss_many: "native-pss-many",
+    cpu_many: "native-cpu-many",
+};
+
+pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
+    if let Some(why) = missing() {
+        report.note(&format!("runtimes are not compared: {why}"));
+        return Ok(());
+    }
+    let dir = tempfile::tempdir()?;
+    let rig = Containerd::start(dir.path()).await?;
+    let root = json!({ "cgroupRoot": rig.cgroup() });
+    let node = Node::builder().runtime(&rig).config(&root);
+    let cluster = started(node).await?;
+    let of_containerd = [dir.path().to_owned()];
+    on(plan, &cluster, (&CONTAINERD, &of_containerd), report).await?;
+    drop(cluster);
+    // Its bridge stays, and its addresses are free again.
+    let conf_dir = dir.path().join("cni");
+    let archive = dir.path().join("busybox.tar");
+    Image::busybox(BUSYBOX_IMAGE).build()?.save(&archive)?;
+    let node = Node::builder()
+        .runtime(Runtime::Native(json!({ "import": [archive] })))
+        .network(&json!({ "confDir": conf_dir, "binDirs": ["/usr/lib/cni"] }));
+    let cluster = started(node).await?;
+    let of_native = [cluster.node.root()];
+    on(plan, &cluster, (&NATIVE, &of_native), report).await
+}
+
+/// Measures a node whose processes name one of these folders in their command lines, as do the runtime's.
+async fn on(
+    plan: &BenchPlan,
+    cluster: &Cluster,
+    (keys, folders): (&FigureKeys, &[std::path::PathBuf]),
+    report: &mut BenchReport,
+) -> Result<()> {
+    let mut put = |key, value| report.put(AgentColumn::Oxlet, key, value);
+    let node = || processes(cluster, folders);
+    put(keys.pss_none, memory::at_rest(plan, &node()?).await?.0);
+    let mut took = Samples::default();
+    for nth in 0..plan.real_pods {
+        took.add(start(cluster, &format!("one-{nth}")).await?);
+    }
+    put(keys.start, took.median());
+    let cri = cluster.node.cri().await?;
+    put(keys.exec, execs(&cri, plan.real_pods).await?.median());
+    put(keys.restart, restarts(&cri, plan.real_pods).await?.median());
+    put(keys.crowd, at_once(cluster, "crowd", plan.api_crowd).await?);
+    put(keys.deletion, deletion(cluster, plan.api_crowd).await?);
+    let left = plan.many.saturating_sub(plan.real_pods);
+    at_once(cluster, "more", left).await?;
+    let (pss, processor) = memory::at_rest(plan, &node()?).await?;
+    put(keys.pss_many, pss);
+    put(keys.cpu_many, processor);
+    Ok(())
+}
+
+/// The agent, its plugins, and every other process of the runtime; no container's.
+fn processes(cluster: &Cluster, folders: &[std::path::PathBuf]) -> Result<Vec<u32>> {
+    let agent = cluster.node.pid().context("the agent does not run")?;
+    let mut pids = vec![agent];
+    pids.extend(process::children(agent)?.into_iter().map(|(pid, _)| pid));
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        // A process that ended meanwhile does not count.
+        let Ok(program) = fs::read_link(entry.path().join("exe")) else {
+            continue;
+        };
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        let names = |folder: &Path| line.contains(&*folder.to_string_lossy());
+        if is_runtimes(&program)
+            && folders.iter().any(|folder| names(folder))
+            && !pids.contains(&pid)
+        {
+            pids.push(pid);
+        }
+    }
+    Ok(pids)
+}
+
+fn is_runtimes(program: &Path) -> bool {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    ["containerd", "oxlet-monitor"]
+        .iter()
+        .any(|start| name.starts_with(start))
+}
+
+/// How long `true` takes in a running container, so many times.
+async fn execs(cri: &Cri, times: usize) -> Result<Samples> {
+    let running = cri.running().await?;
+    let container_id = running.values().next().context("nothing runs")?;
+    let mut took = Samples::default();
+    for _ in 0..times {
+        let request = ExecSyncRequest {
+            container_id: container_id.clone(),
+            cmd: vec!["true".to_owned()],
+            timeout: 10,
+        };
+        let before = Instant::now();
+        let answer = cri.runtime().exec_sync(request).await?.into_inner();
+        took.add(before.elapsed());
+        anyhow::ensure!(
+            answer.exit_code == 0,
+            "true ended with {}",
+            answer.exit_code
+        );
+    }
+    Ok(took)
+}
+
+/// From SIGKILL of a container's process until its successor runs, each of so many pods once.
+async fn restarts(cri: &Cri, pods: usize) -> Result<Samples> {
+    let mut took = Samples::default();
+    for nth in 0..pods {
+        let pod = format!("one-{nth}");
+        let running = instance(cri, &pod, 0).await?.context("it does not run")?;
+        let pid = pods::pid_of(&cri.runtime(), &running.id).await?;
+        let before = Instant::now();
+        kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+        let again = async {
+            while !instance(cri, &pod, 1)
+                .await?
+                .is_some_and(|one| one.state() == ContainerState::ContainerRunning)
+            {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+            anyhow::Ok(before.elapsed())
+        };
+        let again = tokio::time::timeout(CONVERGENCE_TIMEOUT, again).await;
+        took.add(again.with_context(|| format!("{pod} is not started again"))??);
+    }
+    Ok(took)
+}
+
+async fn instance(cri: &Cri, pod: &str, attempt: u32) -> Result<Option<Container>> {
+    let is_it = |one: &Container| {
+        one.labels
+            .get("io.kubernetes.pod.name")
+            .is_some_and(|name| name == pod)
+            && one
+                .metadata
+                .as_ref()
+                .is_some_and(|metadata| metadata.attempt == attempt)
+    };
+    Ok(cri.containers().await?.into_iter().find(is_it))
+}
+
+/// Deletes the pods of the crowd at once, and waits until the API has none of them; milliseconds.
+async fn deletion(cluster: &Cluster, pods: usize) -> Result<f64> {
+    let name = |nth| format!("crowd-{nth}");
+    let mut took = Samples::default();
+    let before = Instant::now();
+    for nth in 0..pods {
+        let path = format!("/api/v1/namespaces/default/pods/{}", name(nth));
+        let deleted: Result<Value, _> = cluster.server.delete(&path);
+        deleted.map_err(|failure| anyhow::anyhow!("{failure:?}"))?;
+    }
+    let gone = async || (0..pods).all(|nth| cluster.pod(&name(nth)).is_none());
+    cluster.wait("the crowd is gone", gone).await?;
+    took.add(before.elapsed());
+    Ok(took.most())
+}
