@@ -10,9 +10,8 @@ build: ## oxlet, oxctl and the plugins, as they ship (target/release)
 	cargo build --release --workspace --bins
 
 run: ## start the agent with the best runtime here, run config/sample-pod.yaml, show it
-	.ci/install run
 	cargo build --workspace --bins
-	cargo run --quiet --package integration --bin try-oxlet -- $(if $(UNTIL),--until $(UNTIL))
+	cargo run --quiet --package integration --bin try-oxlet -- $(if $(UNTIL),--until $(UNTIL)) $(if $(RUNTIME),--runtime $(RUNTIME))
 
 test: ## everything: logic, actors, real processes, real containerd
 	.ci/install test

@@ -4,9 +4,11 @@
 //! every image's content distinct) and a config. It goes to a runtime as a docker archive, or to the
 //! [registry double](crate::doubles::registry) as manifest and blobs.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -25,6 +27,15 @@ pub const PAUSE: &str = "localhost/oxlet/pause:1";
 /// The image that test pods run: a shell and its tools.
 pub const BUSYBOX_IMAGE: &str = "localhost/oxlet/busybox:1";
 
+/// Where an image has its shell and tools from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageTools {
+    /// The machine's static busybox.
+    Busybox,
+    /// The machine's own `sh` and `sleep`, with the libraries that they are linked to.
+    Machine,
+}
+
 /// An image to be built.
 #[derive(Clone, Debug)]
 pub struct Image {
@@ -40,6 +51,7 @@ pub struct Image {
     pub user: String,
     /// Further files, path without the leading slash and content.
     pub files: Vec<(String, Vec<u8>)>,
+    pub tools: ImageTools,
 }
 
 impl Image {
@@ -52,6 +64,19 @@ impl Image {
             environment: vec!["PATH=/bin".to_owned()],
             user: String::new(),
             files: Vec::new(),
+            tools: ImageTools::Busybox,
+        }
+    }
+
+    /// Returns an image with a shell: busybox, or what a machine without it has.
+    pub fn shell(name: &str) -> Self {
+        let tools = match Path::new(BUSYBOX).exists() {
+            true => ImageTools::Busybox,
+            false => ImageTools::Machine,
+        };
+        Self {
+            tools,
+            ..Self::busybox(name)
         }
     }
 
@@ -103,13 +128,9 @@ impl Image {
             tar.folder(folder, 0o755)?;
         }
         tar.folder("tmp", 0o1777)?;
-        tar.file(
-            "bin/busybox",
-            0o755,
-            &std::fs::read(BUSYBOX).with_context(|| format!("cannot read {BUSYBOX}"))?,
-        )?;
-        for applet in APPLETS {
-            tar.link(&format!("bin/{applet}"), "busybox")?;
+        match self.tools {
+            ImageTools::Busybox => add_busybox(&mut tar)?,
+            ImageTools::Machine => add_own_tools(&mut tar)?,
         }
         tar.file(
             "etc/passwd",
@@ -123,6 +144,49 @@ impl Image {
         }
         tar.finish()
     }
+}
+
+fn add_busybox(tar: &mut LayerBuilder) -> Result<()> {
+    tar.file("bin/busybox", 0o755, &read(Path::new(BUSYBOX))?)?;
+    APPLETS
+        .iter()
+        .try_for_each(|applet| tar.link(&format!("bin/{applet}"), "busybox"))
+}
+
+fn add_own_tools(tar: &mut LayerBuilder) -> Result<()> {
+    let mut needed = BTreeSet::new();
+    for tool in ["sh", "sleep"] {
+        let path = ["/bin", "/usr/bin"]
+            .iter()
+            .map(|folder| Path::new(folder).join(tool))
+            .find(|path| path.exists())
+            .with_context(|| format!("no {tool} in /bin or /usr/bin"))?;
+        tar.file(&format!("bin/{tool}"), 0o755, &read(&path)?)?;
+        needed.extend(libraries(&path)?);
+    }
+    for library in needed {
+        let name = library.strip_prefix("/").unwrap_or(&library);
+        tar.file(&name.display().to_string(), 0o755, &read(&library)?)?;
+    }
+    Ok(())
+}
+
+/// The libraries that a program is linked to, its loader among them, where it looks for them; none of a static one.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("ldd").arg(program).output();
+    let output = output.context("cannot run ldd")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success() || text.contains("not a dynamic executable"),
+        "ldd {}: {text}",
+        program.display()
+    );
+    let paths = text.split_whitespace().filter(|word| word.starts_with('/'));
+    Ok(paths.map(PathBuf::from).collect())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The media type of the manifests that [`Image::build`] makes.

@@ -1,7 +1,9 @@
 //! The plugin file: which plugins there are, how each is reached, which is the active runtime. It is
 //! ours, not upstream's; without one, the kubelet's own `containerRuntimeEndpoint` decides. The storage
-//! plugins are there whether the file names them or not, a network plugin only if it does.
+//! plugins are there whether the file names them or not, a network plugin only if it does; but `runtime: native`
+//! alone declares both that runtime and its network.
 
+mod native;
 mod network;
 mod shipped;
 mod storage;
@@ -171,6 +173,7 @@ pub(crate) fn parse(text: &str, folders: PluginFolders<'_>) -> Result<PluginFile
             ));
         }
     }
+    let plugins = native::with_defaults(plugins, &raw.runtime, folders.program);
     check_runtime(&raw.runtime, &plugins)?;
     network::check(&plugins)?;
     Ok(PluginFile {

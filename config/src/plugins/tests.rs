@@ -191,6 +191,46 @@ fn mistakes_about_storage_plugins_are_named() {
 }
 
 #[test]
+fn native_runtime_needs_no_declaration_and_brings_a_network() {
+    let names = |body: &str| {
+        let file = read(body).unwrap();
+        let native = |plugin: &PluginConfig| !plugin.name.starts_with("storage-");
+        let named = |plugin: &PluginConfig| {
+            let PluginStart::Managed { command, args } = &plugin.start else {
+                panic!("{plugin:?}")
+            };
+            assert_eq!(command, Path::new("/opt/oxlet/oxlet-plugins"));
+            format!("{}={}", plugin.name, args.join(" "))
+        };
+        let plugins = file.plugins.iter().filter(|plugin| native(plugin));
+        plugins.map(named).collect::<Vec<_>>()
+    };
+    let runtime = "native=runtime-native";
+    assert_eq!(
+        names("runtime: native\n"),
+        [runtime, "network=network-native"]
+    );
+    let declared = [
+        (
+            "- {name: pods, kind: network, command: network-cni}",
+            vec!["pods=network-cni", runtime],
+        ),
+        (
+            "- {name: native, kind: runtime, command: runtime-native}",
+            vec![runtime],
+        ),
+    ];
+    for (line, expected) in declared {
+        assert_eq!(
+            names(&format!("runtime: native\nplugins:\n{line}\n")),
+            expected
+        );
+    }
+    let other = read("runtime: natives\n").unwrap_err();
+    assert!(error_chain(&other).contains("no runtime plugin is named"));
+}
+
+#[test]
 fn there_is_one_network_plugin_at_most() {
     let runtime = "runtime: a\nplugins:\n- {name: a, kind: runtime, command: a}\n";
     let file = read(&format!(

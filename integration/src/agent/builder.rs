@@ -41,8 +41,8 @@ pub struct Builder {
     config: Value,
     fake: Value,
     plugin: Value,
-    /// The configuration of the network plugin; none: there is none.
-    network: Option<Value>,
+    /// Command and configuration of the network plugin; none: there is none.
+    network: Option<(&'static str, Value)>,
     /// The containerd of the second declared runtime; none: it is the same as of the first one.
     other: Option<String>,
     flags: Vec<String>,
@@ -125,10 +125,16 @@ impl Builder {
         self
     }
 
-    /// Declares the network plugin `network`, with this configuration.
+    /// Declares the network plugin `network`: `network-cni` with this configuration.
     #[must_use]
-    pub fn network(mut self, configuration: &Value) -> Self {
-        self.network = Some(configuration.clone());
+    pub fn network(self, configuration: &Value) -> Self {
+        self.network_by("network-cni", configuration)
+    }
+
+    /// Declares the network plugin `network`: this command with this configuration.
+    #[must_use]
+    pub fn network_by(mut self, command: &'static str, configuration: &Value) -> Self {
+        self.network = Some((command, configuration.clone()));
         self
     }
 
@@ -332,9 +338,8 @@ impl Builder {
             storage("storage-local"),
             storage("storage-csi"),
         ];
-        if let Some(configuration) = &self.network {
-            let mut network =
-                json!({ "name": "network", "kind": "network", "command": "network-cni" });
+        if let Some((command, configuration)) = &self.network {
+            let mut network = json!({ "name": "network", "kind": "network", "command": command });
             network["configuration"] = configuration.clone();
             merge(&mut network, &self.plugin);
             plugins.push(network);

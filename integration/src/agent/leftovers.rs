@@ -5,6 +5,7 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use logic_resources::cgroups::Hierarchy;
 use nix::mount::{MntFlags, umount2};
@@ -13,6 +14,9 @@ use nix::unistd::Pid;
 
 /// Where the links for log collectors are; upstream has no setting for it.
 const LINKS: &str = "/var/log/containers";
+/// The folder of the native runtime below the agent's root folder.
+const NATIVE: &str = "oxlet/plugins/runtime/native";
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Ends the plugins of the agent with this root folder, and removes the links to its logs.
 pub(super) fn remove(root: &Path, logs: &Path) {
@@ -50,6 +54,60 @@ pub(super) fn remove_cgroups(dir: &Path) {
     for top in hierarchy.tops() {
         remove_group(&top.join(cgroup(dir).trim_start_matches('/')));
     }
+}
+
+/// Ends the monitors and containers of a node in this folder that was on the native runtime: nothing else does.
+pub(super) fn end_native(root: &Path, dir: &Path) {
+    if !root.join(NATIVE).exists() {
+        return;
+    }
+    let root = root.as_os_str().as_bytes();
+    let is_monitor = |pid: &i32| {
+        let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        program.ends_with("oxlet-monitor") && line.windows(root.len()).any(|part| part == root)
+    };
+    for pid in processes().into_iter().filter(is_monitor) {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).ok();
+    }
+    let began = Instant::now();
+    while began.elapsed() < END_TIMEOUT {
+        let left = members(dir);
+        if left.is_empty() {
+            return;
+        }
+        for pid in left {
+            kill(pid, Signal::SIGKILL).ok();
+        }
+        std::thread::yield_now();
+    }
+    eprintln!("agent rig: processes of {} do not end", cgroup(dir));
+}
+
+/// The processes in the groups of a node in this folder.
+fn members(dir: &Path) -> Vec<Pid> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let Some(hierarchy) = Hierarchy::parse(&mounts) else {
+        return Vec::new();
+    };
+    let name = cgroup(dir);
+    let mut groups: Vec<_> = hierarchy
+        .tops()
+        .into_iter()
+        .map(|top| top.join(name.trim_start_matches('/')))
+        .collect();
+    let mut found = Vec::new();
+    while let Some(group) = groups.pop() {
+        let pids = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        found.extend(
+            pids.lines()
+                .filter_map(|pid| pid.parse().ok())
+                .map(Pid::from_raw),
+        );
+        let inner = fs::read_dir(&group).into_iter().flatten().flatten();
+        groups.extend(inner.map(|entry| entry.path()).filter(|path| path.is_dir()));
+    }
+    found
 }
 
 /// Unmounts what is still mounted below this folder, the last mount first: the folder's removal must not walk into it.

@@ -219,6 +219,7 @@ impl Node {
             return Ok(());
         };
         leftovers::remove(&dir.join("root"), &dir.join("logs"));
+        leftovers::end_native(&dir.join("root"), &dir);
         leftovers::remove_cgroups(&dir);
         leftovers::unmount(&dir);
         fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))
@@ -441,6 +442,7 @@ impl Drop for Node {
         let log = self.log();
         let broken = log.lines().find(|line| line.contains(ASKS_DOWNWARDS));
         leftovers::remove(&self.root(), &self.pod_logs());
+        leftovers::end_native(&self.root(), &self.dir);
         leftovers::remove_cgroups(&self.dir);
         leftovers::unmount(&self.dir);
         if let Some(dir) = self.temporary.take()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use integration::try_node::{self, StopAfter};
+use integration::try_node::{self, RuntimeChoice, StopAfter};
 
 /// Runs the agent with the sample pod on the best runtime of this machine, and shows it.
 #[derive(Debug, Parser)]
@@ -15,6 +15,15 @@ struct TryArguments {
     /// Where the node lives; target/try unless named. It is removed at the end.
     #[arg(long)]
     folder: Option<PathBuf>,
+    /// The runtime; the best one of this machine unless named.
+    #[arg(long, value_enum)]
+    runtime: Option<NamedRuntime>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum NamedRuntime {
+    /// Ours, without a daemon.
+    Native,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -30,7 +39,11 @@ async fn main() -> ExitCode {
         Some(StopPoint::Shown) => StopAfter::Shown,
         None => StopAfter::Interrupted,
     };
-    match try_node::run(until, arguments.folder).await {
+    let choice = match arguments.runtime {
+        Some(NamedRuntime::Native) => RuntimeChoice::Native,
+        None => RuntimeChoice::Best,
+    };
+    match try_node::run(until, arguments.folder, choice).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("try-oxlet: {error:#}");

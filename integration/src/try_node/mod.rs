@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
-use crate::agent::{NODE_NAME, Node, Runtime, program};
+use crate::agent::{Builder, NODE_NAME, Node, Runtime, program};
 use crate::containerd::{self, CgroupPlacement, Containerd};
 use crate::images::Image;
 
@@ -20,6 +21,8 @@ const IMAGE: &str = "localhost/busybox:latest";
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/sample-pod.yaml");
 /// The sample pod's name in its manifest.
 const POD: &str = "hello";
+/// Addresses of the sample pod on the native runtime.
+const SUBNET: &str = "10.88.77.0/24";
 const RUNNING_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// When the node ends by itself.
@@ -31,9 +34,18 @@ pub enum StopAfter {
     Interrupted,
 }
 
+/// The runtime to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuntimeChoice {
+    /// containerd where it is installed, otherwise the native one; the fake one where neither can run.
+    Best,
+    /// Ours, without a daemon, though there be a containerd.
+    Native,
+}
+
 /// Starts a node in this folder (`target/try` where none is named), runs the sample pod, shows it, and takes
 /// everything away at the end.
-pub async fn run(until: StopAfter, folder: Option<PathBuf>) -> Result<()> {
+pub async fn run(until: StopAfter, folder: Option<PathBuf>, choice: RuntimeChoice) -> Result<()> {
     // Signals are handled from the first moment on: whatever is under way is taken away.
     let (mut interrupt, mut terminate) = (
         signal(SignalKind::interrupt())?,
@@ -54,7 +66,7 @@ pub async fn run(until: StopAfter, folder: Option<PathBuf>) -> Result<()> {
         Err(TryLockError::Error(error)) => return Err(error.into()),
     }
     let done = tokio::select! {
-        done = shown(&folder, until) => done,
+        done = shown(&folder, until, choice) => done,
         () = ended => say("\nending the agent, its pods and its runtime"),
     };
     if let Err(error) = fs::remove_dir_all(&folder) {
@@ -63,17 +75,13 @@ pub async fn run(until: StopAfter, folder: Option<PathBuf>) -> Result<()> {
     done
 }
 
-async fn shown(folder: &Path, until: StopAfter) -> Result<()> {
+async fn shown(folder: &Path, until: StopAfter, choice: RuntimeChoice) -> Result<()> {
     // In this order: a containerd that finds pods makes the folders of their logs again.
     Node::end_stray(&folder.join("node"));
     Containerd::clear(&folder.join("containerd")).await?;
     Node::clear(&folder.join("node"))?;
-    let rig = runtime(&folder.join("containerd")).await?;
-    let runtime = rig.as_ref().map_or(Runtime::Fake, Runtime::from);
-    let mut builder = Node::builder().runtime(runtime).at(&folder.join("node"));
-    if let Some(rig) = &rig {
-        builder = builder.config(&serde_json::json!({ "cgroupRoot": rig.cgroup() }));
-    }
+    let (rig, builder) = node(folder, choice).await?;
+    let builder = builder.at(&folder.join("node"));
     let mut node = builder.group(CgroupPlacement::Own).prepare()?;
     let took = node.begin().await?;
     say(&format!(
@@ -106,28 +114,66 @@ async fn shown(folder: &Path, until: StopAfter) -> Result<()> {
     Ok(())
 }
 
-/// Starts a containerd of our own, or says why the runtime is the fake one.
-async fn runtime(dir: &Path) -> Result<Option<Containerd>> {
-    let why = match containerd::missing() {
-        Some(why) => why,
-        None => {
-            fs::create_dir_all(dir)?;
-            match with_images(dir).await {
+/// Chooses the node's runtime and says which and why; a containerd of our own is started.
+async fn node(folder: &Path, choice: RuntimeChoice) -> Result<(Option<Containerd>, Builder)> {
+    let no_containerd = match (choice, containerd::missing()) {
+        (RuntimeChoice::Native, _) => "it was asked for".to_owned(),
+        (RuntimeChoice::Best, Some(_)) => "containerd is not installed here".to_owned(),
+        (RuntimeChoice::Best, None) => {
+            let dir = folder.join("containerd");
+            fs::create_dir_all(&dir)?;
+            match with_images(&dir).await {
                 Ok(rig) => {
-                    let at = shortened(dir);
+                    let at = shortened(&dir);
                     say(&format!(
                         "Runtime: containerd, because it is installed here. This is a private one, in {at}."
                     ))?;
-                    return Ok(Some(rig));
+                    let root = json!({ "cgroupRoot": rig.cgroup() });
+                    let builder = Node::builder().runtime(&rig).config(&root);
+                    return Ok((Some(rig), builder));
                 }
-                Err(error) => format!("containerd does not start here: {error:#}"),
+                Err(error) => format!("containerd does not start here ({error:#})"),
             }
         }
     };
+    if !nix::unistd::geteuid().is_root() {
+        say(&format!(
+            "Runtime: runtime-fake, whose containers are simulated, because {no_containerd} and the native one needs root."
+        ))?;
+        return Ok((None, Node::builder()));
+    }
     say(&format!(
-        "Runtime: runtime-fake, whose containers are simulated, because {why}."
+        "Runtime: native, which needs no daemon, because {no_containerd}."
     ))?;
-    Ok(None)
+    Ok((None, native(folder)?))
+}
+
+/// A node on the native runtime, with the sample pod's image and a network of its own.
+fn native(folder: &Path) -> Result<Builder> {
+    let dir = folder.join("native");
+    let networks = dir.join("networks");
+    fs::create_dir_all(&networks)?;
+    let archive = dir.join("image.tar");
+    Image::shell(IMAGE).build()?.save(&archive)?;
+    // No bridge, which would outlive the pods.
+    let network = json!({
+        "cniVersion": "1.0.0",
+        "name": "oxlet-try",
+        "plugins": [{
+            "type": "ptp",
+            "ipam": {
+                "type": "host-local",
+                "dataDir": dir.join("addresses"),
+                "ranges": [[{ "subnet": SUBNET }]],
+                "routes": [{ "dst": "0.0.0.0/0" }],
+            },
+        }],
+    });
+    fs::write(networks.join("10-try.conflist"), network.to_string())?;
+    let configuration = json!({ "confDir": networks, "binDirs": ["/usr/lib/cni", "/opt/cni/bin"] });
+    Ok(Node::builder()
+        .runtime(Runtime::Native(json!({ "import": [archive] })))
+        .network_by("network-native", &configuration))
 }
 
 async fn with_images(dir: &Path) -> Result<Containerd> {

@@ -14,9 +14,15 @@ use tokio::process::Command;
 
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(90);
 
-fn command(folder: &Path) -> Command {
+/// More arguments than the folder: which runtime.
+type Choice = &'static [&'static str];
+const BEST: Choice = &[];
+const NATIVE: Choice = &["--runtime", "native"];
+
+fn command(folder: &Path, choice: Choice) -> Command {
     let mut command = Command::new(program("try-oxlet").unwrap());
-    command.arg("--folder").arg(folder).stdin(Stdio::null());
+    command.arg("--folder").arg(folder).args(choice);
+    command.stdin(Stdio::null());
     command
 }
 
@@ -41,8 +47,8 @@ fn assert_nothing_left(folder: &Path) {
     assert!(!mounts.contains(&folder.display().to_string()), "{mounts}");
 }
 
-async fn shown(folder: &Path) -> String {
-    let run = command(folder).args(["--until", "shown"]).output();
+async fn shown(folder: &Path, choice: Choice) -> String {
+    let run = command(folder, choice).args(["--until", "shown"]).output();
     let output = tokio::time::timeout(CONVERGENCE_TIMEOUT, run)
         .await
         .unwrap()
@@ -53,12 +59,11 @@ async fn shown(folder: &Path) -> String {
     said
 }
 
-#[tokio::test]
-async fn it_shows_the_sample_pod_and_leaves_nothing_even_after_one_that_was_killed() {
+async fn shows_the_sample_pod(choice: Choice, runtime: &str) {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("try");
     let log = dir.path().join("log");
-    let first = command(&folder)
+    let first = command(&folder, choice)
         .stdout(fs::File::create(&log).unwrap())
         .spawn();
     let mut first = first.unwrap();
@@ -68,17 +73,13 @@ async fn it_shows_the_sample_pod_and_leaves_nothing_even_after_one_that_was_kill
     .await
     .unwrap();
     // A second instance is refused the folder; the first is then killed without a chance to tidy up.
-    let second = command(&folder).output().await.unwrap();
+    let second = command(&folder, choice).output().await.unwrap();
     let refusal = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(refusal.contains("another one runs"), "{refusal}");
     first.kill().await.unwrap();
     assert!(!left(&folder).is_empty());
 
-    let said = shown(&folder).await;
-    let runtime = match missing() {
-        None => "Runtime: containerd",
-        Some(_) => "Runtime: runtime-fake",
-    };
+    let said = shown(&folder, choice).await;
     for words in [
         runtime,
         "hello-node",
@@ -92,11 +93,25 @@ async fn it_shows_the_sample_pod_and_leaves_nothing_even_after_one_that_was_kill
 }
 
 #[tokio::test]
+async fn it_shows_the_sample_pod_and_leaves_nothing_even_after_one_that_was_killed() {
+    let best = match missing() {
+        None => "Runtime: containerd",
+        Some(_) => "Runtime: native",
+    };
+    shows_the_sample_pod(BEST, best).await;
+}
+
+#[tokio::test]
+async fn it_does_so_without_a_daemon() {
+    shows_the_sample_pod(NATIVE, "Runtime: native").await;
+}
+
+#[tokio::test]
 async fn ctrl_c_takes_everything_away() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("try");
     let log = dir.path().join("log");
-    let run = command(&folder)
+    let run = command(&folder, BEST)
         .stdout(fs::File::create(&log).unwrap())
         .spawn();
     let mut run = run.unwrap();
