@@ -30,7 +30,7 @@ use tokio::sync::watch;
 
 use crate::attachments::Store;
 use crate::chain::{Chains, Doers};
-pub use crate::chain::{Call, CniError, Programs, Step, Steps, Work};
+pub use crate::chain::{Call, CniError, Programs, Step, Steps, Sweep, Work};
 use crate::clock::Clock;
 pub use crate::conflist::{ConfError, Form, Network, PluginConf, parse};
 use crate::engine::Engine;

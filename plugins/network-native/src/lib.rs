@@ -24,7 +24,7 @@ mod veth;
 
 use std::sync::Arc;
 
-use network_cni::{Call, CniResult, Step, Steps, Work};
+use network_cni::{Call, Step, Steps, Sweep, Work};
 
 use crate::conf::NotBuiltIn;
 
@@ -89,17 +89,20 @@ fn plan(call: Call) -> Result<Work, (NotBuiltIn, Call)> {
 }
 
 /// What is left to do after a program's DEL.
-fn sweep(call: Call) -> Option<Work> {
+fn sweep(call: Call) -> Option<Sweep> {
     if call.verb != "DEL" {
         return None;
     }
     match call.plugin.as_str() {
         "bridge" | "ptp" => Some(Box::new(move || {
-            bridge::masquerade(&call).clear().map(|()| CniResult::default())
+            let was_there = bridge::masquerade(&call).clear()?;
+            if was_there && let Ok(work) = plan(call) {
+                // The program may have given up before it was through.
+                work()?;
+            }
+            Ok(was_there)
         })),
-        "portmap" => Some(Box::new(move || {
-            portmap::sweep(&call).map(|()| CniResult::default())
-        })),
+        "portmap" => Some(Box::new(move || portmap::sweep(&call))),
         _ => None,
     }
 }

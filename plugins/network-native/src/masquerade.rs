@@ -67,26 +67,30 @@ impl Masquerade<'_> {
         set().or_fail("failed to masquerade")
     }
 
-    fn drop_rules(&self, tables: &mut Tables, batch: &mut Batch) -> io::Result<()> {
+    /// Tells whether there are any.
+    fn drop_rules(&self, tables: &mut Tables, batch: &mut Batch) -> io::Result<bool> {
+        let mut was_there = false;
         let mark = self.mark();
         for rule in tables.rules(Family::Both, TABLE, CHAIN)? {
             let comment = rule.comment.as_deref().unwrap_or_default();
             if comment.starts_with(&mark) {
+                was_there = true;
                 batch.delete_rule(CHAIN, rule.handle);
             }
         }
-        Ok(())
+        Ok(was_there)
     }
 
-    /// Ends it, whoever made it by nftables.
-    pub(crate) fn clear(&self) -> Result<(), CniError> {
-        let clear = || -> io::Result<()> {
-            let mut tables = Tables::open()?;
-            tables.change(|tables| {
+    /// Ends it, whoever made it by nftables. Tells whether there was any.
+    pub(crate) fn clear(&self) -> Result<bool, CniError> {
+        let clear = || -> io::Result<bool> {
+            let mut was_there = false;
+            Tables::open()?.change(|tables| {
                 let mut batch = Batch::new(Family::Both, TABLE);
-                self.drop_rules(tables, &mut batch)?;
+                was_there |= self.drop_rules(tables, &mut batch)?;
                 Ok(batch)
-            })
+            })?;
+            Ok(was_there)
         };
         clear().or_fail("failed to end masquerading")
     }

@@ -19,7 +19,7 @@ use self::error::Cause;
 pub(crate) use self::error::ChainError;
 pub use self::error::CniError;
 use self::process::{Invocation, Output};
-pub use self::step::{Call, Programs, Step, Steps, Work};
+pub use self::step::{Call, Programs, Step, Steps, Sweep, Work};
 use crate::attachments::{Attachment, AttachmentId};
 use crate::conflist::{Network, PluginConf};
 use crate::result::{CniResult, ResultError};
@@ -169,23 +169,32 @@ impl Chains {
         result: Option<&CniResult>,
     ) -> Result<Answer, ChainError> {
         match self.steps.step(Call::new(verb, plugin, result)) {
-            Step::BuiltIn(work) => self.work(verb, plugin, work).await.map(Answer::Result),
+            Step::BuiltIn(work) => {
+                let done = self.on_thread(verb, plugin, work).await;
+                done.map(Answer::Result)
+            }
             Step::Program { why, then } => {
-                let output = self.program(verb, plugin, (result, &why)).await?;
-                if let Some(work) = then {
-                    self.work(verb, plugin, work).await?;
+                let said = self.program(verb, plugin, (result, &why)).await;
+                let Some(sweep) = then else {
+                    return said.map(Answer::Output);
+                };
+                match (self.on_thread(verb, plugin, sweep).await?, said) {
+                    (true, Err(error)) => {
+                        tracing::info!("what was made without programs is taken away: {error}");
+                        Ok(Answer::Result(CniResult::default()))
+                    }
+                    (_, said) => said.map(Answer::Output),
                 }
-                Ok(Answer::Output(output))
             }
         }
     }
 
-    async fn work(
+    async fn on_thread<T: Send + 'static>(
         &self,
         verb: Verb<'_>,
         plugin: &PluginConf,
-        work: Work,
-    ) -> Result<CniResult, ChainError> {
+        work: impl FnOnce() -> Result<T, CniError> + Send + 'static,
+    ) -> Result<T, ChainError> {
         let what = format!("{} of plugin {}", verb.name, plugin.plugin_type);
         let within = verb.end.saturating_duration_since(Instant::now());
         let done = self.threads.run(&what, within, move || Ok(work()));

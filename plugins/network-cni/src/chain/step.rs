@@ -34,6 +34,10 @@ pub struct Call {
 /// Work that may block: it is done on a thread for such work, and asks `blocking_pool::Cancel` where it waits.
 pub type Work = Box<dyn FnOnce() -> Result<CniResult, CniError> + Send>;
 
+/// Work after a program's DEL, which takes away what this process made. Tells whether there was anything: then the
+/// attachment was never the program's, and what it says of it does not count.
+pub type Sweep = Box<dyn FnOnce() -> Result<bool, CniError> + Send>;
+
 /// Who does a call.
 #[expect(missing_debug_implementations, reason = "work is a closure")]
 pub enum Step {
@@ -43,8 +47,8 @@ pub enum Step {
     Program {
         /// Why it is not built in; empty where nothing is.
         why: String,
-        /// What is done after the program has ended well.
-        then: Option<Work>,
+        /// What is done after the program has ended.
+        then: Option<Sweep>,
     },
 }
 

@@ -72,8 +72,8 @@ pub(crate) fn delete(call: &Call) -> Result<(), CniError> {
     rules.clear_iptables(&call.network)
 }
 
-/// Ends a container's mappings that were made here.
-pub(crate) fn sweep(call: &Call) -> Result<(), CniError> {
+/// Ends a container's mappings that were made here. Tells whether there were any.
+pub(crate) fn sweep(call: &Call) -> Result<bool, CniError> {
     PortRules::of(&call.container_id).clear()
 }
 

@@ -82,14 +82,16 @@ impl<'a> PortRules<'a> {
         Ok(())
     }
 
-    /// Deletes them, whoever made them by nftables.
-    pub(super) fn clear(&self) -> Result<(), CniError> {
-        let clear = |family| -> io::Result<()> {
+    /// Deletes them, whoever made them by nftables. Tells whether there were any.
+    pub(super) fn clear(&self) -> Result<bool, CniError> {
+        let mut was_there = false;
+        let mut clear = |family| -> io::Result<()> {
             Tables::open()?.change(|tables| {
                 let mut batch = Batch::new(family, TABLE);
                 for chain in [PORTS, OLD, MASQUERADING] {
                     for rule in tables.rules(family, TABLE, chain)? {
                         if rule.comment.as_deref() == Some(self.container) {
+                            was_there = true;
                             batch.delete_rule(chain, rule.handle);
                         }
                     }
@@ -99,7 +101,8 @@ impl<'a> PortRules<'a> {
         };
         Family::EACH
             .into_iter()
-            .try_for_each(|family| clear(family).or_fail("error deleting nftables rules"))
+            .try_for_each(|family| clear(family).or_fail("error deleting nftables rules"))?;
+        Ok(was_there)
     }
 
     /// Deletes what a program made by iptables.

@@ -1,6 +1,7 @@
 //! The same conflist through the programs and built in: the same links, addresses, routes, parameters, files, result.
 
-use proto::network::DeleteRequest;
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::rig::{Doer, Node, Sandbox, merge, programs};
@@ -19,7 +20,10 @@ async fn made(doer: Doer, plugins: impl Fn(&Node) -> Value) -> Made {
     let sandbox = node.sandbox("pod");
     let (process, mut client) = node.start(doer).await;
     let answer = client.add(sandbox.add()).await.unwrap().into_inner();
-    client.check(sandbox.check()).await.unwrap();
+    // The program's CHECK asks for an address management where there is none to ask, and misses routes of version 6.
+    if doer == Doer::BuiltIn {
+        client.check(sandbox.check()).await.unwrap();
+    }
     let result = answer.result.unwrap();
     let text = String::from_utf8(result.json).unwrap();
     let mut files = Vec::new();
@@ -30,25 +34,34 @@ async fn made(doer: Doer, plugins: impl Fn(&Node) -> Value) -> Made {
         "node": view::of(&node.name),
         "pod": view::of(&sandbox.name),
         "files": files,
-        "result": told(&text, &sandbox),
+        "result": told(&text),
     });
     let view = serde_json::from_str(&view.to_string().replace(&sandbox.name, "SANDBOX")).unwrap();
     client.delete(sandbox.delete()).await.unwrap();
-    client.delete(DeleteRequest::clone(&sandbox.delete())).await.unwrap();
+    client.delete(sandbox.delete()).await.unwrap();
     drop(process);
     Made { node, _sandbox: sandbox, view }
 }
 
 /// A result without what differs by chance.
-fn told(text: &str, sandbox: &Sandbox) -> Value {
+fn told(text: &str) -> Value {
     let mut result: Value = serde_json::from_str(text).unwrap();
     for interface in result["interfaces"].as_array_mut().unwrap() {
         let name = view::plain(interface["name"].as_str().unwrap());
         let has_mac = interface["mac"].as_str().unwrap().len() == 17;
         merge(interface, json!({ "name": name, "mac": has_mac }));
     }
-    let _ = sandbox;
     result
+}
+
+/// Line by line, so that what differs is seen.
+fn assert_same(one: &Value, other: &Value) {
+    let text = |view: &Value| serde_json::to_string_pretty(view).unwrap();
+    let (one, other) = (text(one), text(other));
+    let (has, wants): (BTreeSet<_>, BTreeSet<_>) = (one.lines().collect(), other.lines().collect());
+    let more: Vec<_> = has.difference(&wants).collect();
+    let less: Vec<_> = wants.difference(&has).collect();
+    assert!(one == other, "only built in: {more:#?}\nonly by programs: {less:#?}");
 }
 
 async fn same(plugins: impl Fn(&Node) -> Value + Copy) {
@@ -57,8 +70,7 @@ async fn same(plugins: impl Fn(&Node) -> Value + Copy) {
     }
     let by_programs = made(Doer::Programs, plugins).await;
     let built_in = made(Doer::BuiltIn, plugins).await;
-    let lines = |view: &Value| serde_json::to_string_pretty(view).unwrap();
-    assert_eq!(lines(&built_in.view), lines(&by_programs.view));
+    assert_same(&built_in.view, &by_programs.view);
     built_in.node.assert_nothing_left();
 }
 
@@ -75,6 +87,7 @@ async fn a_bridge_with_every_setting_is_the_same() {
             "forceAddress": true,
             "hairpinMode": true,
             "mtu": 1400,
+            "ipam": { "type": "host-local", "dataDir": node.path("addresses"), "subnet": "10.78.0.0/24" },
             "dns": { "nameservers": ["10.0.0.9"], "search": ["example"] },
         }));
         json!([bridge])

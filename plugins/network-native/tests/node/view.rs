@@ -7,13 +7,12 @@ use serde_json::{Value, json};
 
 use super::rig::output;
 
-const SYSCTLS: [&str; 10] = [
+const SYSCTLS: [&str; 9] = [
     "net.ipv4.ip_forward",
     "net.ipv6.conf.all.forwarding",
     "net.ipv6.conf.{}.accept_ra",
     "net.ipv6.conf.{}.accept_dad",
     "net.ipv6.conf.{}.disable_ipv6",
-    "net.ipv6.conf.{}.keep_addr_on_down",
     "net.ipv6.conf.{}.enhanced_dad",
     "net.ipv4.conf.{}.arp_notify",
     "net.ipv4.conf.{}.route_localnet",
@@ -28,7 +27,9 @@ pub(crate) fn plain(text: &str) -> String {
     }
 }
 
-/// Links with their settings, addresses, routes and parameters.
+/// Links with their settings, addresses, routes and parameters. Left out: the queue's length and keep_addr_on_down, which the programs leave alone since
+/// version 1.2 and set since 1.6, and Debian's 1.1 does otherwise.
+
 pub(crate) fn of(namespace: &str) -> Value {
     let links: Vec<Value> = parsed(namespace, &["ip", "-d", "-j", "address"]);
     let links: BTreeMap<_, _> = links.iter().map(|link| {
@@ -48,7 +49,7 @@ fn parsed(namespace: &str, words: &[&str]) -> Vec<Value> {
 fn seen(namespace: &str, name: &str, link: &Value) -> Value {
     let addresses = link["addr_info"].as_array().unwrap().iter();
     let addresses: Vec<_> = addresses.filter(|of| of["scope"] != "link").map(|of| {
-        let kept = ["local", "prefixlen", "broadcast", "scope", "label", "tentative"];
+        let kept = ["local", "prefixlen", "broadcast", "scope", "label"];
         Value::from_iter(kept.map(|key| (key, of[key].clone()))).to_string().replace(name, &plain(name))
     }).collect();
     let mut flags: Vec<_> = link["flags"].as_array().unwrap().iter().map(Value::to_string).collect();
@@ -67,7 +68,6 @@ fn seen(namespace: &str, name: &str, link: &Value) -> Value {
         "master": link["master"],
         "promiscuity": link["promiscuity"],
         "allmulti": link["allmulti"],
-        "queue": link["txqlen"],
         "queueing": link["qdisc"],
         "group": link["group"],
         "sysctls": sysctls(namespace, name),
