@@ -48,7 +48,7 @@ pub(crate) fn configure(links: &mut Links, name: &str, result: &CniResult) -> Re
     let gateways = result.ips.iter().map(|ip| gateway(&ip.gateway));
     let gateways: Vec<_> = gateways.collect::<Result<_, _>>()?;
     let gateways: Vec<_> = gateways.into_iter().flatten().collect();
-    if gateways.iter().any(IpAddr::is_ipv6) || all.iter().any(|of| of.address.is_ipv6()) {
+    if gateways.iter().any(IpAddr::is_ipv6) {
         settle(links, &link)?;
     }
     for route in &result.routes {

@@ -6,6 +6,7 @@
 //! addresses, [`links`] and [`nftables`] are the kernel's side, on [`netlink`].
 
 mod address;
+mod bandwidth;
 mod bridge;
 mod conf;
 mod failure;
@@ -19,7 +20,9 @@ mod names;
 mod netlink;
 mod nftables;
 mod portmap;
+mod ptp;
 mod sysctl;
+mod tuning;
 mod veth;
 
 use std::sync::Arc;
@@ -81,8 +84,11 @@ impl Steps for Swept {
 fn plan(call: Call) -> Result<Work, (NotBuiltIn, Call)> {
     let planned = match call.plugin.as_str() {
         "bridge" => bridge::plan(&call),
+        "ptp" => ptp::plan(&call),
         "loopback" => loopback::plan(&call),
         "portmap" => portmap::plan(&call),
+        "bandwidth" => bandwidth::plan(&call),
+        "tuning" => tuning::plan(&call),
         _ => Err(NotBuiltIn("a plugin of another type".to_owned())),
     };
     planned.map_err(|why| (why, call))

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::rig::{Doer, Node, addresses, programs};
 
-const NEEDED: [&str; 3] = ["bridge", "host-local", "portmap"];
+const NEEDED: [&str; 5] = ["bridge", "host-local", "portmap", "tuning", "bandwidth"];
 
 async fn change_over(first: Doer, second: Doer) {
     if !programs(&NEEDED) {
@@ -12,7 +12,12 @@ async fn change_over(first: Doer, second: Doer) {
     }
     let node = Node::new();
     let bridge = node.bridge(json!({ "ipMasq": true }));
-    node.network(json!([bridge, { "type": "portmap", "capabilities": { "portMappings": true } }]));
+    node.network(json!([
+        bridge,
+        { "type": "tuning", "dataDir": node.path("tuning"), "mtu": 1400 },
+        { "type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 800_000 },
+        { "type": "portmap", "capabilities": { "portMappings": true } },
+    ]));
     let (process, mut client) = node.start(first).await;
     let ports = [(8078, 80, "TCP", ""), (8079, 81, "UDP", "")];
     let (stays, goes, homeless) = (node.sandbox("stays"), node.sandbox("goes"), node.sandbox("less"));

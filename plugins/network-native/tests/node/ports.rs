@@ -144,6 +144,11 @@ async fn ports_of_the_node_lead_to_the_pod_on_a_bridge() {
 }
 
 #[tokio::test]
+async fn ports_of_the_node_lead_to_the_pod_on_a_point_to_point_link() {
+    ports_lead_to_the_pod(json!({ "type": "ptp", "ipMasq": true })).await;
+}
+
+#[tokio::test]
 async fn packets_of_the_pod_leave_under_the_node_s_address_only_with_masquerading() {
     for (masquerade, v4, v6) in [
         (true, "192.0.2.1", "2001:db8::1"),

@@ -1,6 +1,7 @@
 //! The same conflist through the programs and built in: the same links, addresses, routes, parameters, files, result.
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use serde_json::{Value, json};
 
@@ -30,7 +31,14 @@ async fn made(doer: Doer, plugins: impl Fn(&Node) -> Value) -> Made {
     for (name, text) in node.addresses() {
         files.push(format!("{name}: {text:?}"));
     }
+    let backup = fs::read(node.path("tuning/pod_eth0.json")).unwrap_or(b"null".to_vec());
+    let mut backup: Value = serde_json::from_slice(&backup).unwrap();
+    if backup["mac"].is_string() {
+        backup["mac"] = "drawn".into();
+    }
     let view = json!({
+        "backup": backup,
+        "queueing": view::queueing(&node.name),
         "node": view::of(&node.name),
         "pod": view::of(&sandbox.name),
         "files": files,
@@ -39,6 +47,7 @@ async fn made(doer: Doer, plugins: impl Fn(&Node) -> Value) -> Made {
     let view = serde_json::from_str(&view.to_string().replace(&sandbox.name, "SANDBOX")).unwrap();
     client.delete(sandbox.delete()).await.unwrap();
     client.delete(sandbox.delete()).await.unwrap();
+    assert!(!node.path("tuning/pod_eth0.json").exists());
     drop(process);
     Made { node, _sandbox: sandbox, view }
 }
@@ -103,6 +112,41 @@ async fn a_promiscuous_bridge_without_gateway_is_the_same() {
 #[tokio::test]
 async fn a_bridge_without_addresses_is_the_same() {
     same(|node| json!([node.bridge(json!({ "isGateway": false, "ipam": {} }))])).await;
+}
+
+#[tokio::test]
+async fn a_point_to_point_link_is_the_same() {
+    same(|node| json!([{ "type": "ptp", "mtu": 1300, "ipam": node.host_local() }])).await;
+}
+
+#[tokio::test]
+async fn a_tuned_interface_is_the_same_and_so_is_what_is_kept_of_it() {
+    same(|node| {
+        let tuning = json!({
+            "type": "tuning",
+            "dataDir": node.path("tuning"),
+            "sysctl": { "net.core.somaxconn": "500", "net.ipv4.conf.eth0.arp_filter": "1" },
+            "mac": "c2:11:22:33:44:55",
+            "promisc": true,
+            "mtu": 1350,
+            "allmulti": true,
+        });
+        json!([node.bridge(json!({})), tuning])
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bandwidth_of_both_directions_is_the_same() {
+    same(|node| {
+        let bandwidth = json!({
+            "type": "bandwidth",
+            "ingressRate": 8_000_000, "ingressBurst": 2_000_000,
+            "egressRate": 4_000_000, "egressBurst": 1_600_000,
+        });
+        json!([node.bridge(json!({})), bandwidth])
+    })
+    .await;
 }
 
 #[tokio::test]

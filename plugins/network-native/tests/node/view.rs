@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::rig::output;
 
-const SYSCTLS: [&str; 9] = [
+const SYSCTLS: [&str; 11] = [
     "net.ipv4.ip_forward",
     "net.ipv6.conf.all.forwarding",
     "net.ipv6.conf.{}.accept_ra",
@@ -17,6 +17,8 @@ const SYSCTLS: [&str; 9] = [
     "net.ipv4.conf.{}.arp_notify",
     "net.ipv4.conf.{}.route_localnet",
     "net.ipv4.conf.{}.rp_filter",
+    "net.ipv4.conf.{}.arp_filter",
+    "net.core.somaxconn",
 ];
 
 /// A veth's name on the node is drawn at random.
@@ -100,6 +102,23 @@ fn routes(namespace: &str) -> Vec<String> {
     }
     all.sort();
     all
+}
+
+/// The queueing disciplines, and where packets are turned to another link.
+pub(crate) fn queueing(namespace: &str) -> Vec<String> {
+    let all = output(namespace, &["tc", "qdisc", "show"]);
+    let mut shown = Vec::new();
+    for line in all.lines() {
+        let name = line.split_whitespace().skip_while(|word| *word != "dev").nth(1).unwrap();
+        shown.push(line.replace(name, &plain(name)));
+        if line.contains("ingress") {
+            let filters = output(namespace, &["tc", "filter", "show", "dev", name, "ingress"]);
+            // The library of the programs adds the same action again, which no packet reaches.
+            let turned = filters.lines().map(str::trim).find(|line| line.contains("mirred"));
+            shown.push(turned.unwrap_or("none").to_owned());
+        }
+    }
+    shown
 }
 
 /// The rules of pods in the tables of nf_tables that are the plugins' own: what nft(8) shows, one line each.
