@@ -7,8 +7,9 @@ use super::PluginStart;
 const PROGRAM: &str = "oxlet-plugins";
 
 /// The commands of the plugin file that mean a shipped plugin; a path means any other program.
-pub(super) const NAMES: [&str; 6] = [
+pub(super) const NAMES: [&str; 7] = [
     "network-cni",
+    "network-native",
     "runtime-containerd",
     "runtime-crio",
     "runtime-native",

@@ -21,6 +21,7 @@ mod service;
 mod settings;
 mod version;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use blocking_pool::BlockingPool;
@@ -28,10 +29,12 @@ use proto::network::network_server::NetworkServer;
 use tokio::sync::watch;
 
 use crate::attachments::Store;
-use crate::chain::Chains;
+use crate::chain::{Chains, Doers};
+pub use crate::chain::{Call, CniError, Programs, Step, Steps, Sweep, Work};
 use crate::clock::Clock;
 pub use crate::conflist::{ConfError, Form, Network, PluginConf, parse};
 use crate::engine::Engine;
+pub use crate::netns::{NetnsError, open as open_netns};
 pub use crate::result::{CniResult, Dns, Interface, IpConfig, ResultError, Route};
 use crate::service::Service;
 use crate::settings::Settings;
@@ -40,6 +43,8 @@ pub use crate::version::Version;
 const NAME: &str = "network-cni";
 /// Looks at files and folders at once; those that hang are given up.
 const FILE_THREADS: usize = 16;
+/// Steps of chains that are done in this process, at once: the kernel takes one change of links at a time anyway.
+const STEP_THREADS: usize = 16;
 /// The agent waits ten seconds for a plugin to start, all of what is done for it together.
 const LEFTOVERS_TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -53,8 +58,16 @@ pub fn info(version: &'static str) -> sdk::Info {
     }
 }
 
-/// Makes the service. Refuses wrong settings; a folder of networks that is empty or broken shows in its health.
+/// Makes the service, with every step of a chain done by its program.
 pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
+    build_with(setup, Arc::new(Programs)).await
+}
+
+/// Makes the service. Refuses wrong settings; a folder of networks that is empty or broken shows in its health.
+pub async fn build_with(
+    setup: sdk::Setup,
+    steps: Arc<dyn Steps>,
+) -> Result<sdk::Routes, sdk::Refusal> {
     let settings: Settings = setup.parse()?;
     settings.check().map_err(sdk::Refusal::new)?;
     let cache = settings
@@ -71,7 +84,13 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     let engine = Engine {
         conf_dir: settings.conf_dir.clone(),
         networks,
-        chains: Chains::new(settings.bin_dirs, mark, pool.clone()),
+        chains: Chains::new(Doers {
+            bin_dirs: settings.bin_dirs,
+            mark,
+            pool: pool.clone(),
+            steps,
+            threads: BlockingPool::new(setup.health.clone(), STEP_THREADS),
+        }),
         store: Store::load(&cache, pool.clone()).await,
         clock: Clock::start(),
         pool: pool.clone(),

@@ -26,19 +26,36 @@ const HEADER: usize = 16;
 
 /// Why a path cannot be taken for a sandbox's namespace.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NetnsError {
+pub enum NetnsError {
+    /// It cannot be opened.
     #[error("netns {path}: {source}")]
-    Open { path: String, source: io::Error },
+    Open {
+        /// Its path.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something else is at the path.
     #[error("netns {0}: no network namespace")]
     NotOne(String),
+    /// It is the namespace in which this process runs.
     #[error("netns {0}: the node's own network namespace, expected a sandbox's")]
     Host(String),
+    /// Its first interface stays down.
     #[error("netns {path}: its loopback interface cannot be brought up: {source}")]
-    Loopback { path: String, source: io::Error },
+    Loopback {
+        /// Its path.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
 }
 
 /// Opens the namespace at a path, which must not be the node's own.
-pub(crate) fn open(path: &str) -> Result<File, NetnsError> {
+///
+/// # Errors
+/// [`NetnsError`] says what is there instead.
+pub fn open(path: &str) -> Result<File, NetnsError> {
     let cannot = |source| NetnsError::Open {
         path: path.to_owned(),
         source,

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use runtime_adapter::{Flavour, KeeperProgram};
 
-const NAMES: &str =
-    "network-cni, runtime-containerd, runtime-crio, runtime-native, storage-csi, storage-local";
+const NAMES: &str = "network-cni, network-native, runtime-containerd, runtime-crio, runtime-native, storage-csi, \
+                     storage-local";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
@@ -37,7 +37,8 @@ fn serve(name: &str) -> Option<ExitCode> {
     Some(match name {
         "runtime-containerd" => adapter(Flavour::Containerd),
         "runtime-crio" => adapter(Flavour::Crio),
-        "network-cni" => sdk::serve(network_cni::info(version), network_cni::build),
+        "network-cni" => sdk::serve(network_cni::info(version), network_native::build_programs),
+        "network-native" => sdk::serve(network_native::info(version), network_native::build),
         "runtime-native" => sdk::serve(runtime_native::info(version), runtime_native::build),
         "storage-csi" => sdk::serve(storage_csi::info(version), storage_csi::build),
         "storage-local" => sdk::serve(storage_local::info(version), storage_local::build),

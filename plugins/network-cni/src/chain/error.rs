@@ -19,11 +19,14 @@ const DETAIL_MAX: usize = 1000;
 /// A plugin's own words about its failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct CniError {
-    pub(crate) code: u32,
-    pub(crate) msg: String,
+pub struct CniError {
+    /// One of the specification's codes, or of the plugin's own from 100 on.
+    pub code: u32,
+    /// What went wrong.
+    pub msg: String,
+    /// More about it.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) details: String,
+    pub details: String,
 }
 
 /// A verb failed at one plugin of a chain.
@@ -39,8 +42,13 @@ pub(crate) struct ChainError {
 /// What went wrong at a plugin.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Cause {
-    #[error("failed to find plugin {plugin:?} in path [{path}]")]
-    Missing { plugin: String, path: String },
+    #[error("failed to find plugin {plugin:?} in path [{path}]{}", reason(.why))]
+    Missing {
+        plugin: String,
+        path: String,
+        /// Why it is not done without its program.
+        why: String,
+    },
     #[error("it {0}")]
     Process(ProcessError),
     #[error("{}", said(.0))]
@@ -51,6 +59,13 @@ pub(crate) enum Cause {
     Busy,
     #[error("{}", .0.message())]
     Files(Status),
+}
+
+fn reason(why: &str) -> String {
+    match why {
+        "" => String::new(),
+        why => format!("; not built in: {why}"),
+    }
 }
 
 fn said(error: &CniError) -> String {

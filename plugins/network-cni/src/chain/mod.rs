@@ -3,6 +3,7 @@
 mod error;
 mod process;
 mod stdin;
+mod step;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,12 +15,15 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
+use self::error::Cause;
 pub(crate) use self::error::ChainError;
-use self::error::{Cause, CniError};
+pub use self::error::CniError;
 use self::process::{Invocation, Output};
+pub use self::step::{Call, Programs, Step, Steps, Sweep, Work};
 use crate::attachments::{Attachment, AttachmentId};
 use crate::conflist::{Network, PluginConf};
-use crate::result::CniResult;
+use crate::result::{CniResult, ResultError};
+use crate::version::Version;
 
 /// Marks the processes of a plugin with its folder: a successor finds those that outlived it, and `oxlet-cni` refuses
 /// to call the plugin from within.
@@ -36,7 +40,20 @@ pub(crate) struct Chains {
     bin_dirs: Arc<[PathBuf]>,
     mark: Arc<str>,
     pool: BlockingPool,
+    steps: Arc<dyn Steps>,
+    /// Where steps that are built in are done: one that waits for a lock keeps no look at a file waiting.
+    threads: BlockingPool,
     processes: Arc<Semaphore>,
+}
+
+/// Where the steps of chains are done.
+#[derive(Debug)]
+pub(crate) struct Doers {
+    pub(crate) bin_dirs: Vec<PathBuf>,
+    pub(crate) mark: String,
+    pub(crate) pool: BlockingPool,
+    pub(crate) steps: Arc<dyn Steps>,
+    pub(crate) threads: BlockingPool,
 }
 
 /// A verb of CNI about one attachment, or about a network.
@@ -51,11 +68,13 @@ struct Verb<'a> {
 }
 
 impl Chains {
-    pub(crate) fn new(bin_dirs: Vec<PathBuf>, mark: String, pool: BlockingPool) -> Self {
+    pub(crate) fn new(doers: Doers) -> Self {
         Self {
-            bin_dirs: bin_dirs.into(),
-            mark: mark.into(),
-            pool,
+            bin_dirs: doers.bin_dirs.into(),
+            mark: doers.mark.into(),
+            pool: doers.pool,
+            steps: doers.steps,
+            threads: doers.threads,
             processes: Arc::new(Semaphore::new(PROCESSES_MAX)),
         }
     }
@@ -65,9 +84,9 @@ impl Chains {
         let verb = Verb::about("ADD", of, end);
         let mut result = None;
         for plugin in &of.network.plugins {
-            let output = self.call(verb, plugin, result.as_ref()).await?;
-            let parsed = CniResult::parse(&output.stdout, of.network.version);
-            result = Some(parsed.map_err(|error| verb.failed(plugin, Cause::Result(error)))?);
+            let answer = self.call(verb, plugin, result.as_ref()).await?;
+            let read = answer.read(of.network.version);
+            result = Some(read.map_err(|error| verb.failed(plugin, Cause::Result(error)))?);
         }
         Ok(result.unwrap_or_default())
     }
@@ -106,7 +125,9 @@ impl Chains {
             end,
         };
         for plugin in &network.plugins {
-            self.find(verb, plugin).await?;
+            if let Step::Program { why, .. } = self.steps.step(Call::new(verb, plugin, None)) {
+                self.find(verb, plugin, &why).await?;
+            }
         }
         if network.version.has_gc_and_status() {
             for plugin in &network.plugins {
@@ -146,14 +167,57 @@ impl Chains {
         verb: Verb<'_>,
         plugin: &PluginConf,
         result: Option<&CniResult>,
+    ) -> Result<Answer, ChainError> {
+        match self.steps.step(Call::new(verb, plugin, result)) {
+            Step::BuiltIn(work) => {
+                let done = self.on_thread(verb, plugin, work).await;
+                done.map(Answer::Result)
+            }
+            Step::Program { why, then } => {
+                let said = self.program(verb, plugin, (result, &why)).await;
+                let Some(sweep) = then else {
+                    return said.map(Answer::Output);
+                };
+                match (self.on_thread(verb, plugin, sweep).await?, said) {
+                    (true, Err(error)) => {
+                        tracing::info!("what was made without programs is taken away: {error}");
+                        Ok(Answer::Result(CniResult::default()))
+                    }
+                    (_, said) => said.map(Answer::Output),
+                }
+            }
+        }
+    }
+
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        verb: Verb<'_>,
+        plugin: &PluginConf,
+        work: impl FnOnce() -> Result<T, CniError> + Send + 'static,
+    ) -> Result<T, ChainError> {
+        let what = format!("{} of plugin {}", verb.name, plugin.plugin_type);
+        let within = verb.end.saturating_duration_since(Instant::now());
+        let done = self.threads.run(&what, within, move || Ok(work()));
+        let done = done.await;
+        let done = done.map_err(|status| verb.failed(plugin, Cause::Files(status)))?;
+        done.map_err(|error| verb.failed(plugin, Cause::Said(error)))
+    }
+
+    async fn program(
+        &self,
+        verb: Verb<'_>,
+        plugin: &PluginConf,
+        (result, why): (Option<&CniResult>, &str),
     ) -> Result<Output, ChainError> {
-        let program = self.find(verb, plugin).await?;
+        let program = self.find(verb, plugin, why).await?;
         let place = timeout_at(verb.end, self.processes.acquire()).await;
         let place = place.map_err(|_| verb.failed(plugin, Cause::Busy))?;
         let invocation = Invocation {
             program,
             environment: self.environment(verb),
-            input: stdin::configuration(verb, plugin, result),
+            input: Value::Object(stdin::configuration(verb, plugin, result))
+                .to_string()
+                .into_bytes(),
         };
         let output = process::run(invocation, verb.end).await;
         drop(place);
@@ -165,7 +229,12 @@ impl Chains {
     }
 
     /// Finds a plugin's program as libcni does: the first folder that has it.
-    async fn find(&self, verb: Verb<'_>, plugin: &PluginConf) -> Result<PathBuf, ChainError> {
+    async fn find(
+        &self,
+        verb: Verb<'_>,
+        plugin: &PluginConf,
+        why: &str,
+    ) -> Result<PathBuf, ChainError> {
         let (dirs, name) = (self.bin_dirs.clone(), plugin.plugin_type.clone());
         let what = format!("looking for plugin {name}");
         let within = FIND_TIMEOUT.min(verb.end.saturating_duration_since(Instant::now()));
@@ -180,6 +249,7 @@ impl Chains {
                 Cause::Missing {
                     plugin: plugin.plugin_type.clone(),
                     path: self.path(" "),
+                    why: why.to_owned(),
                 },
             )),
             Err(status) => Err(verb.failed(plugin, Cause::Files(status))),
@@ -231,6 +301,22 @@ impl<'a> Verb<'a> {
             plugin: plugin.plugin_type.clone(),
             verb: self.name,
             cause,
+        }
+    }
+}
+
+/// What a step of a chain came to.
+#[derive(Debug)]
+enum Answer {
+    Result(CniResult),
+    Output(Output),
+}
+
+impl Answer {
+    fn read(self, version: Version) -> Result<CniResult, ResultError> {
+        match self {
+            Self::Result(result) => Ok(result),
+            Self::Output(output) => CniResult::parse(&output.stdout, version),
         }
     }
 }

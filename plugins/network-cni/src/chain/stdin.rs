@@ -13,7 +13,7 @@ pub(super) fn configuration(
     verb: Verb<'_>,
     plugin: &PluginConf,
     result: Option<&CniResult>,
-) -> Vec<u8> {
+) -> Map<String, Value> {
     let mut fields = plugin.fields.clone();
     let version = verb.network.version;
     fields.insert("name".to_owned(), verb.network.name.as_str().into());
@@ -34,7 +34,7 @@ pub(super) fn configuration(
         }
         None => fields.extend(verb.more.clone()),
     }
-    Value::Object(fields).to_string().into_bytes()
+    fields
 }
 
 /// What GC is told, under the specification's word and under the one that it had by mistake at first.
