@@ -68,14 +68,10 @@ impl Image {
         }
     }
 
-    /// Returns an image with a shell: busybox, or what a machine without it has.
+    /// Returns an image with the machine's own shell, for a machine that has no busybox.
     pub fn shell(name: &str) -> Self {
-        let tools = match Path::new(BUSYBOX).exists() {
-            true => ImageTools::Busybox,
-            false => ImageTools::Machine,
-        };
         Self {
-            tools,
+            tools: ImageTools::Machine,
             ..Self::busybox(name)
         }
     }
@@ -303,6 +299,26 @@ mod tests {
         let digest = |name: &str| Image::busybox(name).build().unwrap().manifest.digest;
         assert_eq!(digest("localhost/a:1"), digest("localhost/a:1"));
         assert_ne!(digest("localhost/a:1"), digest("localhost/b:1"));
+    }
+
+    #[test]
+    fn image_of_the_machines_own_tools_has_their_libraries_once() {
+        let image = Image::shell("localhost/a:1");
+        let layer = image.build().unwrap().layer.content;
+        let mut archive = tar::Archive::new(&*layer);
+        let entries = archive.entries().unwrap();
+        let mut paths: Vec<_> = entries
+            .map(|entry| entry.unwrap().path().unwrap().display().to_string())
+            .collect();
+        let has = |end: &str| paths.iter().any(|path| path.contains(end));
+        assert!(
+            has("bin/sh") && has("bin/sleep") && has("ld-linux"),
+            "{paths:?}"
+        );
+        let all = paths.len();
+        paths.sort();
+        paths.dedup();
+        assert_eq!(paths.len(), all, "{paths:?}");
     }
 
     #[test]

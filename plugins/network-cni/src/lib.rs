@@ -29,8 +29,8 @@ use proto::network::network_server::NetworkServer;
 use tokio::sync::watch;
 
 use crate::attachments::Store;
-use crate::chain::{Chains, Doers};
 pub use crate::chain::{Call, CniError, Programs, Step, Steps, Sweep, Work};
+use crate::chain::{Chains, Doers};
 use crate::clock::Clock;
 pub use crate::conflist::{ConfError, Form, Network, PluginConf, parse};
 use crate::engine::Engine;

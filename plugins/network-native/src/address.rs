@@ -97,7 +97,9 @@ pub(crate) fn number(address: IpAddr) -> u128 {
 /// Returns the address of a number, in the version of `like`.
 pub(crate) fn from(number: u128, like: IpAddr) -> IpAddr {
     match like {
-        IpAddr::V4(_) => Ipv4Addr::from(u32::try_from(number & u128::from(u32::MAX)).unwrap_or(0)).into(),
+        IpAddr::V4(_) => {
+            Ipv4Addr::from(u32::try_from(number & u128::from(u32::MAX)).unwrap_or(0)).into()
+        }
         IpAddr::V6(_) => Ipv6Addr::from(number).into(),
     }
 }
@@ -121,7 +123,10 @@ mod tests {
         let all = Prefixed::parse("::/0").unwrap();
         assert!(all.contains(parse("ff02::1").unwrap()));
         assert_eq!(net.mask_bytes(), [255, 255, 0, 0]);
-        assert_eq!(next(parse("10.0.0.255").unwrap()), parse("10.0.1.0").unwrap());
+        assert_eq!(
+            next(parse("10.0.0.255").unwrap()),
+            parse("10.0.1.0").unwrap()
+        );
         for wrong in ["10.0.0.1", "10.0.0.1/33", "::/129", "a/1", "10.0.0.1/-1"] {
             assert_eq!(Prefixed::parse(wrong), None, "{wrong}");
         }

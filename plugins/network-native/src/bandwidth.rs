@@ -89,7 +89,12 @@ pub(crate) fn plan(call: &Call) -> Result<Work, NotBuiltIn> {
 impl Conf {
     /// Those of the configuration itself count before those of the pod.
     fn limits(&self) -> Limits {
-        let own = [self.ingress_rate, self.ingress_burst, self.egress_rate, self.egress_burst];
+        let own = [
+            self.ingress_rate,
+            self.ingress_burst,
+            self.egress_rate,
+            self.egress_burst,
+        ];
         match own.iter().any(Option::is_some) {
             false => self.runtime_config.bandwidth.unwrap_or_default(),
             true => Limits {
@@ -121,7 +126,9 @@ impl Bucket {
             (0, _) => return Err(fail("if burst is set, rate must also be set")),
             _ => {}
         }
-        let burst = u32::try_from(burst / 8).ok().filter(|burst| *burst < u32::MAX);
+        let burst = u32::try_from(burst / 8)
+            .ok()
+            .filter(|burst| *burst < u32::MAX);
         let burst = burst.ok_or_else(|| fail("burst cannot be more than 4GB"))?;
         let rate = rate / 8;
         if rate == 0 {
@@ -149,7 +156,10 @@ impl Bucket {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a rate of more than 2^53 bytes a second")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a rate of more than 2^53 bytes a second"
+)]
 fn float(number: u64) -> f64 {
     number as f64
 }
@@ -166,8 +176,12 @@ fn whole(number: f64) -> u32 {
 /// The kernel's clock of traffic control: psched of proc(5).
 fn ticks_of_micro() -> io::Result<f64> {
     let text = fs::read_to_string("/proc/net/psched")?;
-    let numbers = text.split_whitespace().map(|word| u32::from_str_radix(word, 16));
-    let numbers: Vec<_> = numbers.collect::<Result<_, _>>().map_err(io::Error::other)?;
+    let numbers = text
+        .split_whitespace()
+        .map(|word| u32::from_str_radix(word, 16));
+    let numbers: Vec<_> = numbers
+        .collect::<Result<_, _>>()
+        .map_err(io::Error::other)?;
     match numbers[..] {
         [nanos, ticks, resolution, ..] if ticks > 0 => {
             Ok(f64::from(nanos) / f64::from(ticks) * (f64::from(resolution) / MICROS))
@@ -177,7 +191,11 @@ fn ticks_of_micro() -> io::Result<f64> {
 }
 
 fn ifb(call: &Call) -> String {
-    hashed(PREFIX, &format!("{}{}", call.network, call.container_id), NAME)
+    hashed(
+        PREFIX,
+        &format!("{}{}", call.network, call.container_id),
+        NAME,
+    )
 }
 
 fn add(limits: Limits, call: &Call) -> Result<CniResult, CniError> {
@@ -197,8 +215,12 @@ fn add(limits: Limits, call: &Call) -> Result<CniResult, CniError> {
         let name = ifb(call);
         let with = mtu(outside.mtu).u32(QUEUE, 0);
         links.make("ifb", &name, &with).or_fail("adding link")?;
-        let link = links.named(&name).or_fail(format!("get ifb device {name:?}"))?;
-        links.set_up(link.index).or_fail(format!("failed to set {name:?} up"))?;
+        let link = links
+            .named(&name)
+            .or_fail(format!("get ifb device {name:?}"))?;
+        links
+            .set_up(link.index)
+            .or_fail(format!("failed to set {name:?} up"))?;
         turn(links, outside.index, link.index).or_fail("add filter")?;
         put(links, link.index, bucket).or_fail("create ifb qdisc")?;
         result.interfaces.push(Interface {
@@ -213,9 +235,13 @@ fn add(limits: Limits, call: &Call) -> Result<CniResult, CniError> {
 fn delete(call: &Call) -> Result<CniResult, CniError> {
     let links = &mut Links::open().or_fail("failed to open a netlink socket")?;
     let name = ifb(call);
-    let found = links.find(&name).or_fail(format!("failed to lookup {name:?}"))?;
+    let found = links
+        .find(&name)
+        .or_fail(format!("failed to lookup {name:?}"))?;
     if let Some(link) = found {
-        links.delete(link.index).or_fail(format!("failed to delete {name:?}"))?;
+        links
+            .delete(link.index)
+            .or_fail(format!("failed to delete {name:?}"))?;
     }
     Ok(CniResult::default())
 }
@@ -241,12 +267,18 @@ fn node_end(links: &mut Links, call: &Call, result: &CniResult) -> Result<Link, 
     let interface = &call.interface;
     let sandbox = inside::open(&call.netns)?;
     let inside = inside::within(&sandbox, |links| {
-        links.named(interface).or_fail(format!("failed to lookup {interface:?}"))
+        links
+            .named(interface)
+            .or_fail(format!("failed to lookup {interface:?}"))
     })?;
     let no_peer = || fail(format!("container interface {interface} has no veth peer"));
-    let index = inside.peer.filter(|_| inside.kind == "veth").ok_or_else(no_peer)?;
+    let index = inside
+        .peer
+        .filter(|_| inside.kind == "veth")
+        .ok_or_else(no_peer)?;
     let link = links.at(index).or_fail("failed to look at links")?;
-    let link = link.ok_or_else(|| fail(format!("veth peer with index {index} is not in host ns")))?;
+    let link =
+        link.ok_or_else(|| fail(format!("veth peer with index {index} is not in host ns")))?;
     let mut told = result.interfaces.iter();
     match told.any(|told| told.sandbox.is_empty() && told.name == link.name) {
         true => Ok(link),
@@ -309,7 +341,10 @@ fn check_bucket(links: &mut Links, link: &Link, bucket: Bucket) -> Result<(), Cn
         head: head(link.index, 0, 0, 0),
         attributes: Attributes::new(),
     };
-    let all = links.socket().list(&message).or_fail("could not list qdiscs")?;
+    let all = links
+        .socket()
+        .list(&message)
+        .or_fail("could not list qdiscs")?;
     let parameters = bucket.parameters();
     let has = all.iter().any(|answer| {
         let (head, attributes) = answer.body.split_at(20.min(answer.body.len()));

@@ -29,7 +29,9 @@ pub(crate) fn open_if_there(path: &str) -> Result<Option<File>, CniError> {
     match open_netns(path) {
         Ok(namespace) => Ok(Some(namespace)),
         Err(NetnsError::NotOne(_)) => Ok(None),
-        Err(NetnsError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(NetnsError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(None)
+        }
         Err(error) => Err(fail(error.to_string())),
     }
 }

@@ -17,7 +17,8 @@ const SETTLE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The addresses of a result.
 pub(crate) fn addresses(result: &CniResult) -> Result<Vec<Prefixed>, CniError> {
-    let read = |text: &str| Prefixed::parse(text).ok_or_else(|| fail(format!("invalid address {text:?}")));
+    let read =
+        |text: &str| Prefixed::parse(text).ok_or_else(|| fail(format!("invalid address {text:?}")));
     result.ips.iter().map(|ip| read(&ip.address)).collect()
 }
 
@@ -32,8 +33,14 @@ pub(crate) fn gateway(text: &str) -> Result<Option<IpAddr>, CniError> {
 }
 
 /// Gives the link its addresses, sets it up and gives it its routes. Returns it as it is then.
-pub(crate) fn configure(links: &mut Links, name: &str, result: &CniResult) -> Result<Link, CniError> {
-    let link = links.named(name).or_fail(format!("failed to lookup {name:?}"))?;
+pub(crate) fn configure(
+    links: &mut Links,
+    name: &str,
+    result: &CniResult,
+) -> Result<Link, CniError> {
+    let link = links
+        .named(name)
+        .or_fail(format!("failed to lookup {name:?}"))?;
     let all = addresses(result)?;
     if all.iter().any(|of| of.address.is_ipv6()) {
         enable_ipv6(name)?;
@@ -59,15 +66,13 @@ pub(crate) fn configure(links: &mut Links, name: &str, result: &CniResult) -> Re
             route.destination
         ))?;
     }
-    links.named(name).or_fail(format!("failed to lookup {name:?}"))
+    links
+        .named(name)
+        .or_fail(format!("failed to lookup {name:?}"))
 }
 
 /// A route without a gateway goes by the first one of its version.
-fn planned(
-    of: &network_cni::Route,
-    link: u32,
-    gateways: &[IpAddr],
-) -> Result<Route, CniError> {
+fn planned(of: &network_cni::Route, link: u32, gateways: &[IpAddr]) -> Result<Route, CniError> {
     let destination = Prefixed::parse(&of.dst)
         .ok_or_else(|| fail(format!("invalid CIDR address: {}", of.dst)))?;
     let is_v4 = destination.address.is_ipv4();
@@ -78,7 +83,8 @@ fn planned(
         table: of.table,
         scope: match of.scope {
             None => 0,
-            Some(scope) => u8::try_from(scope).map_err(|_| fail(format!("route scope {scope}; expected at most {NOWHERE}")))?,
+            Some(scope) => u8::try_from(scope)
+                .map_err(|_| fail(format!("route scope {scope}; expected at most {NOWHERE}")))?,
         },
         ..Route::to(destination, link)
     })
@@ -104,20 +110,28 @@ fn enable_ipv6(name: &str) -> Result<(), CniError> {
 fn settle(links: &mut Links, link: &Link) -> Result<(), CniError> {
     let mut waited = Duration::ZERO;
     loop {
-        let all = links.addresses(link.index).or_fail("could not list addresses")?;
+        let all = links
+            .addresses(link.index)
+            .or_fail("could not list addresses")?;
         if let Some(double) = all.iter().find(|one| one.is_duplicate()) {
             let (name, address) = (&link.name, double.prefixed.address);
             return Err(fail(format!(
                 "link {name} has address {address} in DADFAILED state"
             )));
         }
-        if !all.iter().any(|one| one.prefixed.address.is_ipv6() && one.is_tentative()) {
+        if !all
+            .iter()
+            .any(|one| one.prefixed.address.is_ipv6() && one.is_tentative())
+        {
             return Ok(());
         }
         if waited >= SETTLE_TIMEOUT {
             let now = links.named(&link.name).or_fail("failed to retrieve link")?;
             return match now.state == OPERATING {
-                true => Err(fail(format!("link {} still has tentative addresses", link.name))),
+                true => Err(fail(format!(
+                    "link {} still has tentative addresses",
+                    link.name
+                ))),
                 false => Ok(()),
             };
         }
@@ -129,9 +143,13 @@ fn settle(links: &mut Links, link: &Link) -> Result<(), CniError> {
 
 /// Checks that an interface has the addresses and the routes of a result.
 pub(crate) fn check(links: &mut Links, name: &str, result: &CniResult) -> Result<Link, CniError> {
-    let found = links.find(name).or_fail(format!("failed to lookup {name:?}"))?;
+    let found = links
+        .find(name)
+        .or_fail(format!("failed to lookup {name:?}"))?;
     let link = found.ok_or_else(|| fail(format!("Interface name {name} not found")))?;
-    let has = links.addresses(link.index).or_fail("could not list addresses")?;
+    let has = links
+        .addresses(link.index)
+        .or_fail("could not list addresses")?;
     for of in addresses(result)? {
         if !has.iter().any(|one| one.prefixed == of) {
             return Err(fail(format!(
@@ -143,7 +161,8 @@ pub(crate) fn check(links: &mut Links, name: &str, result: &CniResult) -> Result
     for route in &result.routes {
         let wanted = planned(route, link.index, &[])?;
         let is_it = |(to, by): &(Prefixed, Option<IpAddr>)| {
-            *to == wanted.destination.network() && wanted.gateway.is_none_or(|gateway| *by == Some(gateway))
+            *to == wanted.destination.network()
+                && wanted.gateway.is_none_or(|gateway| *by == Some(gateway))
         };
         if !routes.iter().any(is_it) {
             return Err(fail(format!(

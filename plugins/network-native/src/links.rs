@@ -101,7 +101,9 @@ impl Link {
             mtu: find_u32(attributes, MTU).unwrap_or_default(),
             peer: find_u32(attributes, LINK),
             master: find_u32(attributes, MASTER),
-            state: value(STATE).and_then(|bytes| bytes.first().copied()).unwrap_or_default(),
+            state: value(STATE)
+                .and_then(|bytes| bytes.first().copied())
+                .unwrap_or_default(),
             kind: find(info, INFO_KIND).map(text).unwrap_or_default(),
             promiscuity: find_u32(attributes, PROMISCUITY).unwrap_or_default(),
             queue: find_u32(attributes, QUEUE).unwrap_or_default(),
@@ -203,7 +205,10 @@ impl Links {
         let info = Attributes::new().text(INFO_KIND, kind);
         let message = link_message(NEWLINK, CREATE | EXCLUSIVE, (UNSPECIFIED, 0, 0, 0));
         self.socket.change(&Message {
-            attributes: Attributes::new().text(NAME, name).and(with).nested(INFO, info),
+            attributes: Attributes::new()
+                .text(NAME, name)
+                .and(with)
+                .nested(INFO, info),
             ..message
         })
     }
@@ -228,7 +233,9 @@ impl Links {
         let mut inner = vec![0; 16];
         inner.extend(end.as_bytes());
         let data = Attributes::new().bytes(VETH_PEER, &inner);
-        let info = Attributes::new().text(INFO_KIND, "veth").nested(INFO_DATA, data);
+        let info = Attributes::new()
+            .text(INFO_KIND, "veth")
+            .nested(INFO_DATA, data);
         let message = link_message(NEWLINK, CREATE | EXCLUSIVE, (UNSPECIFIED, 0, 0, 0));
         self.socket.change(&Message {
             attributes: sized(Attributes::new().text(NAME, name)).nested(INFO, info),
@@ -238,8 +245,11 @@ impl Links {
 
     /// Sets flags of a link: those of `change` to what they are in `flags`.
     pub(crate) fn set_flags(&mut self, index: u32, flags: u32, change: u32) -> io::Result<()> {
-        self.socket
-            .change(&link_message(NEWLINK, 0, (UNSPECIFIED, index, flags, change)))
+        self.socket.change(&link_message(
+            NEWLINK,
+            0,
+            (UNSPECIFIED, index, flags, change),
+        ))
     }
 
     pub(crate) fn set_up(&mut self, index: u32) -> io::Result<()> {
@@ -276,7 +286,11 @@ impl Links {
     }
 
     /// Sets how a bridge treats one of its ports.
-    pub(crate) fn set_port(&mut self, index: u32, (hairpin, isolated): (bool, bool)) -> io::Result<()> {
+    pub(crate) fn set_port(
+        &mut self,
+        index: u32,
+        (hairpin, isolated): (bool, bool),
+    ) -> io::Result<()> {
         let port = Attributes::new()
             .u8(PORT_HAIRPIN, hairpin.into())
             .u8(PORT_ISOLATED, isolated.into());
@@ -356,7 +370,10 @@ impl Links {
             attributes: Attributes::new(),
         };
         let all = self.socket.list(&message)?;
-        Ok(all.iter().filter_map(|answer| read_route(&answer.body)).collect())
+        Ok(all
+            .iter()
+            .filter_map(|answer| read_route(&answer.body))
+            .collect())
     }
 
     /// Returns the index of the link by which an address is reached; none where it is not.
@@ -389,7 +406,11 @@ fn family(address: IpAddr) -> u8 {
     }
 }
 
-fn link_message(kind: u16, flags: u16, (family, index, up, change): (u8, u32, u32, u32)) -> Message {
+fn link_message(
+    kind: u16,
+    flags: u16,
+    (family, index, up, change): (u8, u32, u32, u32),
+) -> Message {
     let mut head = vec![family, 0, 0, 0];
     head.extend(index.to_ne_bytes());
     head.extend(up.to_ne_bytes());
@@ -423,7 +444,16 @@ fn read_address(body: &[u8]) -> Option<LinkAddress> {
 }
 
 fn route_head(to: Prefixed, table: u8, (protocol, scope): (u8, u8), kind: u8) -> Vec<u8> {
-    let mut head = vec![family(to.address), to.length, 0, 0, table, protocol, scope, kind];
+    let mut head = vec![
+        family(to.address),
+        to.length,
+        0,
+        0,
+        table,
+        protocol,
+        scope,
+        kind,
+    ];
     head.extend(0_u32.to_ne_bytes());
     head
 }
@@ -476,5 +506,8 @@ fn read_route(body: &[u8]) -> Option<(Prefixed, Option<IpAddr>)> {
         address: destination.unwrap_or(zero),
         length: head[1],
     };
-    Some((destination, find(attributes, 5).and_then(address::from_bytes)))
+    Some((
+        destination,
+        find(attributes, 5).and_then(address::from_bytes),
+    ))
 }

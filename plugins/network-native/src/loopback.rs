@@ -29,13 +29,20 @@ fn add(call: &Call) -> Result<CniResult, CniError> {
     let sandbox = inside::open(&call.netns)?;
     let all = inside::within(&sandbox, |links| {
         let link = links.named(NAME).or_fail("failed to lookup \"lo\"")?;
-        links.set_up(link.index).or_fail("failed to set \"lo\" UP")?;
-        links.addresses(link.index).or_fail("could not list addresses")
+        links
+            .set_up(link.index)
+            .or_fail("failed to set \"lo\" UP")?;
+        links
+            .addresses(link.index)
+            .or_fail("could not list addresses")
     })?;
     if let Some(previous) = &call.previous {
         return Ok(previous.clone());
     }
-    let of = |v4: bool| all.iter().find(move |one| one.prefixed.address.is_ipv4() == v4);
+    let of = |v4: bool| {
+        all.iter()
+            .find(move |one| one.prefixed.address.is_ipv4() == v4)
+    };
     let ips = [of(true), of(false)].into_iter().flatten();
     if let Some(other) = all.iter().find(|one| !one.prefixed.address.is_loopback()) {
         let address = other.prefixed.address;
@@ -65,7 +72,9 @@ fn delete(call: &Call) -> Result<CniResult, CniError> {
     if let Some(sandbox) = inside::open_if_there(&call.netns)? {
         inside::within(&sandbox, |links| {
             let link = links.named(NAME).or_fail("failed to lookup \"lo\"")?;
-            links.set_flags(link.index, 0, UP).or_fail("failed to set \"lo\" down")
+            links
+                .set_flags(link.index, 0, UP)
+                .or_fail("failed to set \"lo\" down")
         })?;
     }
     Ok(CniResult::default())
@@ -73,7 +82,9 @@ fn delete(call: &Call) -> Result<CniResult, CniError> {
 
 fn check(call: &Call) -> Result<CniResult, CniError> {
     let sandbox = inside::open(&call.netns)?;
-    let link = inside::within(&sandbox, |links| links.named(NAME).or_fail("failed to lookup \"lo\""))?;
+    let link = inside::within(&sandbox, |links| {
+        links.named(NAME).or_fail("failed to lookup \"lo\"")
+    })?;
     match link.flags & UP {
         0 => Err(fail("loopback interface is down")),
         _ => Ok(CniResult::default()),

@@ -14,5 +14,9 @@ pub(crate) fn hashed(prefix: &str, text: &str, length: usize) -> String {
 
 /// A chain of iptables, as long as it takes them.
 pub(crate) fn chain(prefix: &str, network: &str, container: &str) -> String {
-    hashed(&format!("CNI-{prefix}"), &format!("{network}{container}"), 28)
+    hashed(
+        &format!("CNI-{prefix}"),
+        &format!("{network}{container}"),
+        28,
+    )
 }

@@ -95,7 +95,11 @@ fn read(call: &Call) -> Result<Conf, NotBuiltIn> {
     }
     let asked = Asked::of(call)?;
     let args = std::mem::take(&mut conf.args.cni);
-    let macs = [Some(asked.mac), Some(conf.runtime_config.mac.clone()), args.mac];
+    let macs = [
+        Some(asked.mac),
+        Some(conf.runtime_config.mac.clone()),
+        args.mac,
+    ];
     for mac in macs.into_iter().flatten().filter(|mac| !mac.is_empty()) {
         conf.mac = mac;
     }
@@ -154,7 +158,9 @@ impl Conf {
 
     fn change_link(&self, links: &mut Links, call: &Call) -> Result<(), CniError> {
         let name = &call.interface;
-        let link = links.named(name).or_fail(format!("failed to get {name:?}"))?;
+        let link = links
+            .named(name)
+            .or_fail(format!("failed to get {name:?}"))?;
         let path = self.backup_path(call);
         self.backup(&link)
             .write(&path)
@@ -192,7 +198,10 @@ impl Conf {
             && let Ok(backup) = serde_json::from_slice::<Backup>(&text)
         {
             let restored = inside::within(&sandbox, |links| {
-                match links.find(&call.interface).or_fail("failed to look at links")? {
+                match links
+                    .find(&call.interface)
+                    .or_fail("failed to look at links")?
+                {
                     Some(link) => backup.apply(links, &link),
                     None => Ok(()),
                 }
@@ -232,11 +241,21 @@ impl Conf {
 
     fn check_link(&self, link: &Link) -> Result<(), CniError> {
         let facts = [
-            ("Ethernet", self.mac.is_empty() || self.mac == link.mac_text()),
+            (
+                "Ethernet",
+                self.mac.is_empty() || self.mac == link.mac_text(),
+            ),
             ("promisc", self.promisc == (link.promiscuity != 0)),
             ("MTU", self.mtu == 0 || self.mtu == link.mtu),
-            ("all-multicast mode", self.allmulti.is_none_or(|wanted| wanted == (link.flags & ALL_MULTICAST != 0))),
-            ("Transmit Queue Length", self.queue.is_none_or(|wanted| wanted == link.queue)),
+            (
+                "all-multicast mode",
+                self.allmulti
+                    .is_none_or(|wanted| wanted == (link.flags & ALL_MULTICAST != 0)),
+            ),
+            (
+                "Transmit Queue Length",
+                self.queue.is_none_or(|wanted| wanted == link.queue),
+            ),
         ];
         match facts.iter().find(|(_, holds)| !holds) {
             Some((what, _)) => Err(fail(format!(
@@ -256,21 +275,31 @@ impl Backup {
         if !self.mac.is_empty() {
             let mac = conf::mac(&self.mac)
                 .ok_or_else(|| fail(format!("invalid args {} for MAC addr", self.mac)))?;
-            links.set_mac(index, &mac).or_fail(format!("hardware address of {name:?}"))?;
+            links
+                .set_mac(index, &mac)
+                .or_fail(format!("hardware address of {name:?}"))?;
         }
         if let Some(on) = self.promisc {
             let (flags, change) = flag(on, PROMISCUOUS);
-            links.set_flags(index, flags, change).or_fail(format!("promiscuous mode of {name:?}"))?;
+            links
+                .set_flags(index, flags, change)
+                .or_fail(format!("promiscuous mode of {name:?}"))?;
         }
         if self.mtu != 0 {
-            links.set_mtu(index, self.mtu).or_fail(format!("MTU of {name:?}"))?;
+            links
+                .set_mtu(index, self.mtu)
+                .or_fail(format!("MTU of {name:?}"))?;
         }
         if let Some(on) = self.allmulti {
             let (flags, change) = flag(on, ALL_MULTICAST);
-            links.set_flags(index, flags, change).or_fail(format!("all-multicast mode of {name:?}"))?;
+            links
+                .set_flags(index, flags, change)
+                .or_fail(format!("all-multicast mode of {name:?}"))?;
         }
         if let Some(length) = self.queue {
-            links.set_queue(index, length).or_fail(format!("transmit queue of {name:?}"))?;
+            links
+                .set_queue(index, length)
+                .or_fail(format!("transmit queue of {name:?}"))?;
         }
         Ok(())
     }
@@ -309,12 +338,21 @@ mod tests {
     #[test]
     fn parameters_are_those_of_the_network() {
         let name = |key| parameter(key, "eth0").ok();
-        assert_eq!(name("net.core.somaxconn").as_deref(), Some("net/core/somaxconn"));
+        assert_eq!(
+            name("net.core.somaxconn").as_deref(),
+            Some("net/core/somaxconn")
+        );
         assert_eq!(
             name("net/ipv4/conf/IFNAME/arp_filter").as_deref(),
             Some("net/ipv4/conf/eth0/arp_filter")
         );
-        for wrong in ["kernel.hostname", "net/../kernel/hostname", "/net/core", "", "netx.core"] {
+        for wrong in [
+            "kernel.hostname",
+            "net/../kernel/hostname",
+            "/net/core",
+            "",
+            "netx.core",
+        ] {
             assert_eq!(name(wrong), None, "{wrong}");
         }
     }

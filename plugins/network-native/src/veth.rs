@@ -29,7 +29,9 @@ pub(crate) struct Ends<'a> {
 pub(crate) fn make(links: &mut Links, sandbox: &File, ends: Ends<'_>) -> Result<Link, CniError> {
     let mac = match ends.mac {
         "" => None,
-        text => Some(conf::mac(text).ok_or_else(|| fail(format!("address {text}: invalid MAC address")))?),
+        text => Some(
+            conf::mac(text).ok_or_else(|| fail(format!("address {text}: invalid MAC address")))?,
+        ),
     };
     let mtu = (ends.mtu > 0).then_some(ends.mtu);
     for _ in 0..NAMES_MAX {
@@ -40,7 +42,10 @@ pub(crate) fn make(links: &mut Links, sandbox: &File, ends: Ends<'_>) -> Result<
                 let link = links.named(&name);
                 let link = link.or_fail(format!("failed to lookup {name:?}"))?;
                 // Its routes are the node's own. A kernel without IPv6 has no such parameter.
-                drop(sysctl::write(&format!("net/ipv6/conf/{name}/accept_ra"), "0"));
+                drop(sysctl::write(
+                    &format!("net/ipv6/conf/{name}/accept_ra"),
+                    "0",
+                ));
                 return Ok(link);
             }
             Err(error) if is(&error, Errno::EXIST) => {
@@ -71,7 +76,9 @@ pub(crate) fn delete(call: &Call) -> Result<(), CniError> {
     };
     let name = call.interface.as_str();
     crate::inside::within(&sandbox, |links| {
-        let found = links.find(name).or_fail(format!("failed to lookup {name:?}"))?;
+        let found = links
+            .find(name)
+            .or_fail(format!("failed to lookup {name:?}"))?;
         match found {
             Some(link) => links
                 .delete(link.index)

@@ -33,7 +33,11 @@ pub(super) fn ensure(
     bytes: u32,
     promiscuous: bool,
 ) -> Result<Link, CniError> {
-    if links.find(name).or_fail(format!("could not lookup {name:?}"))?.is_none() {
+    if links
+        .find(name)
+        .or_fail(format!("could not lookup {name:?}"))?
+        .is_none()
+    {
         let with = match bytes {
             0 => Attributes::new(),
             bytes => mtu(bytes),
@@ -51,7 +55,10 @@ pub(super) fn ensure(
             .or_fail(format!("could not set promiscuous mode on {name:?}"))?;
     }
     // Its routes are the node's own. A kernel without IPv6 has no such parameter.
-    drop(sysctl::write(&format!("net/ipv6/conf/{name}/accept_ra"), "0"));
+    drop(sysctl::write(
+        &format!("net/ipv6/conf/{name}/accept_ra"),
+        "0",
+    ));
     links
         .set_up(bridge.index)
         .or_fail(format!("failed to set {name:?} up"))?;
@@ -100,7 +107,9 @@ pub(super) fn ensure_address(
 pub(super) fn await_port(links: &mut Links, name: &str) -> Result<Link, CniError> {
     let mut waited = Duration::ZERO;
     loop {
-        let port = links.named(name).or_fail(format!("failed to lookup {name:?}"))?;
+        let port = links
+            .named(name)
+            .or_fail(format!("failed to lookup {name:?}"))?;
         if port.state == OPERATING {
             return Ok(port);
         }
@@ -121,7 +130,9 @@ pub(super) fn check_pair(
 ) -> Result<(), CniError> {
     if inside.kind != "veth" {
         let name = &inside.name;
-        return Err(fail(format!("Error: Container interface {name} not of type veth")));
+        return Err(fail(format!(
+            "Error: Container interface {name} not of type veth"
+        )));
     }
     for told in &previous.interfaces {
         let mac = match (told.name.as_str(), told.sandbox.as_str()) {
@@ -131,14 +142,17 @@ pub(super) fn check_pair(
         };
         if !told.mac.is_empty() && told.mac != mac {
             let (name, was) = (&told.name, &told.mac);
-            return Err(fail(format!("Interface {name} Mac {was} doesn't match: {mac}")));
+            return Err(fail(format!(
+                "Interface {name} Mac {was} doesn't match: {mac}"
+            )));
         }
     }
     let outside = match inside.peer {
         Some(index) => links.at(index).or_fail("failed to look at links")?,
         None => None,
     };
-    let is_port = |link: &Link| link.master == Some(bridge.index) && link.peer == Some(inside.index);
+    let is_port =
+        |link: &Link| link.master == Some(bridge.index) && link.peer == Some(inside.index);
     match outside.is_some_and(|link| is_port(&link)) {
         true => Ok(()),
         false => Err(fail(format!(

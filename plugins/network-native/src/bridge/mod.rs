@@ -73,7 +73,10 @@ impl Bridge {
         let refused = [
             ("vlan", conf.vlan != 0),
             ("macspoofchk", conf.macspoofchk),
-            ("disableContainerInterface", conf.disable_container_interface),
+            (
+                "disableContainerInterface",
+                conf.disable_container_interface,
+            ),
         ];
         if let Some((field, _)) = refused.iter().find(|(_, is_set)| *is_set) {
             return Err(NotBuiltIn(format!("field {field}")));
@@ -95,11 +98,18 @@ impl Bridge {
 
     fn add(&self, call: &Call) -> Result<CniResult, CniError> {
         if self.conf.hairpin_mode && self.conf.promisc_mode {
-            return Err(fail("cannot set hairpin mode and promiscuous mode at the same time"));
+            return Err(fail(
+                "cannot set hairpin mode and promiscuous mode at the same time",
+            ));
         }
         let sandbox = inside::open(&call.netns)?;
         let links = &mut Links::open().or_fail("failed to open a netlink socket")?;
-        let bridge = device::ensure(links, &self.conf.bridge, self.conf.mtu, self.conf.promisc_mode)?;
+        let bridge = device::ensure(
+            links,
+            &self.conf.bridge,
+            self.conf.mtu,
+            self.conf.promisc_mode,
+        )?;
         let ends = Ends {
             interface: &call.interface,
             mtu: self.conf.mtu,
@@ -107,10 +117,12 @@ impl Bridge {
         };
         let outside = veth::make(links, &sandbox, ends)?;
         let name = outside.name.as_str();
-        links.set_master(outside.index, bridge.index).or_fail(format!(
-            "failed to connect {name:?} to bridge {}",
-            bridge.name
-        ))?;
+        links
+            .set_master(outside.index, bridge.index)
+            .or_fail(format!(
+                "failed to connect {name:?} to bridge {}",
+                bridge.name
+            ))?;
         let port = (self.conf.hairpin_mode, self.conf.port_isolation);
         if port != (false, false) {
             links
@@ -144,7 +156,11 @@ impl Bridge {
             sandbox: sandbox.to_owned(),
             ..Interface::default()
         };
-        result.interfaces = vec![told(&bridge, ""), told(&outside, ""), told(&inside, &call.netns)];
+        result.interfaces = vec![
+            told(&bridge, ""),
+            told(&outside, ""),
+            told(&inside, &call.netns),
+        ];
         if conf::says(&self.conf.dns) {
             result.dns.clone_from(&self.conf.dns);
         }
@@ -168,7 +184,8 @@ impl Bridge {
                 IpAddr::V4(_) => "0.0.0.0/0",
                 IpAddr::V6(_) => "::/0",
             };
-            let is_there = |route: &network_cni::Route| route.dst == default && !route.gw.is_empty();
+            let is_there =
+                |route: &network_cni::Route| route.dst == default && !route.gw.is_empty();
             let known = result.routes.iter().chain(&defaults).any(is_there);
             if self.conf.is_default_gateway && !known {
                 defaults.push(network_cni::Route {
@@ -252,7 +269,11 @@ pub(crate) fn masquerade(call: &Call) -> Masquerade<'_> {
 /// Ends the masquerading of an attachment, made here or by a program of any version.
 pub(crate) fn end_masquerade(call: &Call) -> Result<(), CniError> {
     masquerade(call).clear()?;
-    let addresses = call.previous.as_ref().map(interface::addresses).transpose()?;
+    let addresses = call
+        .previous
+        .as_ref()
+        .map(interface::addresses)
+        .transpose()?;
     let addresses: Option<Vec<_>> =
         addresses.map(|all| all.into_iter().map(|of| of.address).collect());
     masquerade(call).clear_iptables(addresses.as_deref())
@@ -281,5 +302,8 @@ fn prepare(interface: &str, looks_for_duplicates: bool) {
     } else {
         drop(sysctl::write(&v6("accept_dad"), "0"));
     }
-    drop(sysctl::write(&format!("net/ipv4/conf/{interface}/arp_notify"), "1"));
+    drop(sysctl::write(
+        &format!("net/ipv4/conf/{interface}/arp_notify"),
+        "1",
+    ));
 }

@@ -114,7 +114,12 @@ impl Ipam {
         let read = |(index, set): (usize, &Vec<RangeConf>)| {
             RangeSet::read(set).or_fail(format!("invalid range set {index}"))
         };
-        let sets: Vec<_> = self.ranges.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+        let sets: Vec<_> = self
+            .ranges
+            .iter()
+            .enumerate()
+            .map(read)
+            .collect::<Result<_, _>>()?;
         match overlap(&sets) {
             Some((one, other)) => Err(fail(format!("range set {one} overlaps with {other}"))),
             None => Ok(sets),
@@ -154,14 +159,19 @@ impl Ipam {
     ) -> Result<(), CniError> {
         let mut asked = self.asked.clone();
         for (index, set) in sets.iter().enumerate() {
-            let at = asked.iter().position(|address| set.range_of(*address).is_some());
+            let at = asked
+                .iter()
+                .position(|address| set.range_of(*address).is_some());
             let wanted = at.map(|at| asked.remove(at));
             let one = match wanted {
                 Some(address) => set.give(store, index, of, address),
                 None => set.give_any(store, index, of),
             };
             given.push(one.map_err(|error| {
-                fail(format!("failed to allocate for range {index}: {}", error.msg))
+                fail(format!(
+                    "failed to allocate for range {index}: {}",
+                    error.msg
+                ))
             })?);
         }
         if asked.is_empty() {

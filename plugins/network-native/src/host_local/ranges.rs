@@ -66,7 +66,10 @@ impl Range {
             gateway: of(&conf.gateway, first)?,
         };
         if !subnet.contains(range.start) {
-            return Err(format!("RangeStart {} not in network {subnet}", range.start));
+            return Err(format!(
+                "RangeStart {} not in network {subnet}",
+                range.start
+            ));
         }
         if !subnet.contains(range.end) || range.end < range.start {
             return Err(format!("RangeEnd {} not in network {subnet}", range.end));
@@ -206,7 +209,8 @@ fn text(range: &Range) -> String {
 
 /// Returns two sets that have an address in common.
 pub(super) fn overlap(sets: &[RangeSet]) -> Option<(usize, usize)> {
-    let pairs = (0..sets.len()).flat_map(|one| (one + 1..sets.len()).map(move |other| (one, other)));
+    let pairs =
+        (0..sets.len()).flat_map(|one| (one + 1..sets.len()).map(move |other| (one, other)));
     pairs.into_iter().find(|(one, other)| {
         let ranges = sets[*one].0.iter();
         ranges

@@ -38,7 +38,12 @@ impl Store {
         let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
         made.or_fail(what())?;
         let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false).mode(0o750);
+        let options = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o750);
         let lock = options.open(dir.join(LOCK)).or_fail(what())?;
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {

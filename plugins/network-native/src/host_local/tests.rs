@@ -30,7 +30,10 @@ fn addresses_go_round_without_gateway_and_broadcast_and_end_with_the_program_s_w
     let dir = tempfile::tempdir().unwrap();
     let ipam = ipam(dir.path(), json!({ "subnet": "10.1.0.0/29" }));
     for last in 2..=6 {
-        assert_eq!(add(&ipam, &format!("c{last}")).unwrap(), [format!("10.1.0.{last}/29")]);
+        assert_eq!(
+            add(&ipam, &format!("c{last}")).unwrap(),
+            [format!("10.1.0.{last}/29")]
+        );
     }
     assert_eq!(
         add(&ipam, "more").unwrap_err(),
@@ -62,11 +65,19 @@ fn each_range_set_gives_an_address_and_a_set_that_has_none_takes_all_back() {
         ] }),
     );
     assert_eq!(add(&ipam, "a").unwrap(), ["10.1.0.9/24", "fd00::2/64"]);
-    assert!(add(&ipam, "a").unwrap_err().contains("duplicate allocation is not allowed"));
+    assert!(
+        add(&ipam, "a")
+            .unwrap_err()
+            .contains("duplicate allocation is not allowed")
+    );
     let result = ipam.add(holder("b")).unwrap();
     assert_eq!(result.ips[0].gateway, "10.2.0.254");
     let before = names(dir.path());
-    assert!(add(&ipam, "c").unwrap_err().contains("10.1.0.9-10.1.0.9,10.2.0.5-10.2.0.5"));
+    assert!(
+        add(&ipam, "c")
+            .unwrap_err()
+            .contains("10.1.0.9-10.1.0.9,10.2.0.5-10.2.0.5")
+    );
     ipam.delete(holder("a")).unwrap();
     ipam.check(holder("a")).unwrap_err();
     ipam.check(holder("b")).unwrap();
@@ -88,8 +99,16 @@ fn an_address_that_is_asked_for_is_given_or_refused_by_name() {
         ipam.asked(vec![address.parse().unwrap()])
     };
     assert_eq!(add(&of("10.1.0.77"), "a").unwrap(), ["10.1.0.77/24"]);
-    assert!(add(&of("10.1.0.77"), "b").unwrap_err().contains("10.1.0.77 is not available"));
-    assert!(add(&of("10.1.0.1"), "b").unwrap_err().contains("is subnet's gateway"));
+    assert!(
+        add(&of("10.1.0.77"), "b")
+            .unwrap_err()
+            .contains("10.1.0.77 is not available")
+    );
+    assert!(
+        add(&of("10.1.0.1"), "b")
+            .unwrap_err()
+            .contains("is subnet's gateway")
+    );
     assert_eq!(
         add(&of("10.9.0.1"), "b").unwrap_err(),
         "failed to allocate all requested IPs: 10.9.0.1"
@@ -102,12 +121,30 @@ fn ranges_that_cannot_be_are_refused_with_the_program_s_words() {
     let dir = tempfile::tempdir().unwrap();
     for (conf, words) in [
         (json!({}), "no IP ranges specified"),
-        (json!({ "subnet": "10.1.0.0/31" }), "too small to allocate from"),
-        (json!({ "subnet": "10.1.0.5/24" }), "Network has host bits set"),
-        (json!({ "subnet": "10.1.0.0/24", "rangeStart": "10.2.0.1" }), "RangeStart 10.2.0.1 not in network"),
-        (json!({ "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.9", "rangeEnd": "10.1.0.8" }), "RangeEnd 10.1.0.8 not in"),
-        (json!({ "ranges": [[{ "subnet": "10.1.0.0/24" }], [{ "subnet": "10.1.0.0/16" }]] }), "range set 0 overlaps with 1"),
-        (json!({ "ranges": [[{ "subnet": "10.1.0.0/24" }, { "subnet": "fd00::/64" }]] }), "mixed address families"),
+        (
+            json!({ "subnet": "10.1.0.0/31" }),
+            "too small to allocate from",
+        ),
+        (
+            json!({ "subnet": "10.1.0.5/24" }),
+            "Network has host bits set",
+        ),
+        (
+            json!({ "subnet": "10.1.0.0/24", "rangeStart": "10.2.0.1" }),
+            "RangeStart 10.2.0.1 not in network",
+        ),
+        (
+            json!({ "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.9", "rangeEnd": "10.1.0.8" }),
+            "RangeEnd 10.1.0.8 not in",
+        ),
+        (
+            json!({ "ranges": [[{ "subnet": "10.1.0.0/24" }], [{ "subnet": "10.1.0.0/16" }]] }),
+            "range set 0 overlaps with 1",
+        ),
+        (
+            json!({ "ranges": [[{ "subnet": "10.1.0.0/24" }, { "subnet": "fd00::/64" }]] }),
+            "mixed address families",
+        ),
     ] {
         let error = add(&ipam(dir.path(), conf), "a").unwrap_err();
         assert!(error.contains(words), "{error}");
@@ -128,7 +165,8 @@ fn a_holder_of_an_old_version_without_an_interface_is_found() {
 
 #[test]
 fn the_resolver_s_file_is_read() {
-    let dns = resolver("# no\nnameserver 10.0.0.1\nsearch a b\noptions ndots:5\ndomain c\nnameserver\n");
+    let dns =
+        resolver("# no\nnameserver 10.0.0.1\nsearch a b\noptions ndots:5\ndomain c\nnameserver\n");
     assert_eq!(dns.nameservers, ["10.0.0.1"]);
     assert_eq!(dns.search, ["a", "b"]);
     assert_eq!(dns.options, ["ndots:5"]);

@@ -87,7 +87,9 @@ pub(crate) fn each(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 
 /// Returns the value of the first attribute of a kind.
 pub(crate) fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
-    each(bytes).find(|(at, _)| *at == kind).map(|(_, value)| value)
+    each(bytes)
+        .find(|(at, _)| *at == kind)
+        .map(|(_, value)| value)
 }
 
 /// Returns the number of the first attribute of a kind.

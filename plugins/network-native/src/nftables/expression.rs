@@ -111,7 +111,10 @@ impl Expressions {
     fn mask(self, mask: &[u8]) -> Self {
         let length = u32::try_from(mask.len()).expect("an address is short");
         let value = |bytes: &[u8]| Attributes::new().bytes(VALUE, bytes);
-        let mask_only = Attributes::new().be32(1, FIRST).be32(2, FIRST).be32(3, length);
+        let mask_only = Attributes::new()
+            .be32(1, FIRST)
+            .be32(2, FIRST)
+            .be32(3, length);
         let none = vec![0; mask.len()];
         self.with(
             "bitwise",

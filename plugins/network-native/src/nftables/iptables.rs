@@ -33,9 +33,8 @@ pub(crate) fn clear(
             let jumps = jumps.filter(|rule| rule.target().as_deref() == Some(of.chain));
             let is_about = |bytes: Vec<u8>, rule: &super::Rule| rule.compares_with(&bytes);
             let (gone, kept): (Vec<_>, Vec<_>) = jumps.partition(|rule| {
-                addresses.is_none_or(|all| {
-                    all.iter().any(|one| is_about(address::bytes(*one), rule))
-                })
+                addresses
+                    .is_none_or(|all| all.iter().any(|one| is_about(address::bytes(*one), rule)))
             });
             for rule in &gone {
                 batch.delete_rule(of.from, rule.handle);

@@ -212,7 +212,11 @@ impl Batch {
     /// Adds a rule at the end of a chain.
     pub(crate) fn rule(&mut self, chain: &str, rule: Expressions, words: Option<&str>) {
         let rule = self.rule_attributes(chain).nested(RULE_EXPRESSIONS, rule.0);
-        self.push(NEW_RULE, CREATE | APPEND, commented(rule, RULE_USERDATA, words));
+        self.push(
+            NEW_RULE,
+            CREATE | APPEND,
+            commented(rule, RULE_USERDATA, words),
+        );
     }
 
     /// Adds a rule at the beginning of a chain.
@@ -276,11 +280,18 @@ impl Tables {
             answers => answers?,
         };
         let rules = answers.iter().filter(|answer| answer.kind == NEW_RULE);
-        Ok(rules.filter_map(|answer| read_rule(answer.body.get(4..)?, chain)).collect())
+        Ok(rules
+            .filter_map(|answer| read_rule(answer.body.get(4..)?, chain))
+            .collect())
     }
 
     /// Tells whether there is a chain.
-    pub(crate) fn has_chain(&mut self, family: Family, table: &str, chain: &str) -> io::Result<bool> {
+    pub(crate) fn has_chain(
+        &mut self,
+        family: Family,
+        table: &str,
+        chain: &str,
+    ) -> io::Result<bool> {
         let message = Message {
             kind: GET_CHAIN,
             flags: 0,

@@ -36,7 +36,11 @@ pub(super) fn forget(address: IpAddr, forwards: &[Forward]) -> io::Result<()> {
     };
     let mut socket = Socket::netfilter()?;
     for entry in socket.list(&message(GET, Attributes::new()))? {
-        let Some((tuple, attributes)) = entry.body.get(4..).and_then(|body| Some((find(body, ORIGINAL)?, body))) else {
+        let Some((tuple, attributes)) = entry
+            .body
+            .get(4..)
+            .and_then(|body| Some((find(body, ORIGINAL)?, body)))
+        else {
             continue;
         };
         if !is_udp_to(tuple, &ports) {

@@ -84,12 +84,17 @@ impl Portmap {
             None | Some("nftables") => {}
             Some(other) => return Err(NotBuiltIn(format!("backend {other:?}"))),
         }
-        let has = |conditions: &Option<Vec<String>>| conditions.as_ref().is_some_and(|all| !all.is_empty());
+        let has = |conditions: &Option<Vec<String>>| {
+            conditions.as_ref().is_some_and(|all| !all.is_empty())
+        };
         let others = [
             ("conditionsV4", has(&conf.conditions_v4)),
             ("conditionsV6", has(&conf.conditions_v6)),
             ("masqAll", conf.masq_all),
-            ("externalSetMarkChain", conf.external_set_mark_chain.is_some()),
+            (
+                "externalSetMarkChain",
+                conf.external_set_mark_chain.is_some(),
+            ),
         ];
         if let Some((field, _)) = others.iter().find(|(_, is_set)| *is_set) {
             return Err(NotBuiltIn(format!("field {field}")));

@@ -9,7 +9,9 @@ use crate::address::Prefixed;
 use crate::failure::{OrFail, fail};
 use crate::names::chain;
 use crate::nftables::iptables::{self, Private};
-use crate::nftables::{Batch, Expressions, Family, OUTPUT, POSTROUTING, PREROUTING, Side, Tables, Verdict};
+use crate::nftables::{
+    Batch, Expressions, Family, OUTPUT, POSTROUTING, PREROUTING, Side, Tables, Verdict,
+};
 
 const TABLE: &str = "cni_hostport";
 const TABLE_WORDS: &str = "CNI portmap plugin";
@@ -33,7 +35,8 @@ pub(super) struct Forward {
 impl Forward {
     /// An address of the other version has no part in it.
     fn is_for(&self, address: IpAddr) -> bool {
-        self.host.is_none_or(|host| host.is_ipv4() == address.is_ipv4())
+        self.host
+            .is_none_or(|host| host.is_ipv4() == address.is_ipv4())
     }
 }
 
@@ -49,7 +52,12 @@ impl<'a> PortRules<'a> {
     }
 
     /// Makes them for one of the pod's addresses.
-    pub(super) fn set(&self, address: IpAddr, forwards: &[Forward], snat: bool) -> Result<(), CniError> {
+    pub(super) fn set(
+        &self,
+        address: IpAddr,
+        forwards: &[Forward],
+        snat: bool,
+    ) -> Result<(), CniError> {
         let family = Family::of(address);
         let mine = Some(self.container);
         let set = || -> io::Result<()> {
@@ -68,13 +76,20 @@ impl<'a> PortRules<'a> {
         set().or_fail("unable to set up nftables rules for port mappings")
     }
 
-    pub(super) fn check(&self, address: IpAddr, forwards: &[Forward], snat: bool) -> Result<(), CniError> {
+    pub(super) fn check(
+        &self,
+        address: IpAddr,
+        forwards: &[Forward],
+        snat: bool,
+    ) -> Result<(), CniError> {
         let wanted = forwards.iter().filter(|one| one.is_for(address)).count();
         let hairpins = if snat { hairpins(address).len() } else { 0 };
         for (chain, wanted) in [(PORTS, wanted), (MASQUERADING, hairpins)] {
             let rules = || Tables::open()?.rules(Family::of(address), TABLE, chain);
             let rules = rules().or_fail("could not list rules")?;
-            let mine = rules.iter().filter(|rule| rule.comment.as_deref() == Some(self.container));
+            let mine = rules
+                .iter()
+                .filter(|rule| rule.comment.as_deref() == Some(self.container));
             if mine.count() < wanted {
                 return Err(fail(format!("missing hostport rules in {chain:?} chain")));
             }
@@ -156,7 +171,9 @@ fn structure(batch: &mut Batch, snat: bool) {
     for (chain, hook) in [("prerouting", PREROUTING), ("output", OUTPUT)] {
         batch.base_chain(chain, hook);
         batch.flush(chain);
-        let rule = Expressions::new().to_this_node().verdict(Verdict::Jump(ALL));
+        let rule = Expressions::new()
+            .to_this_node()
+            .verdict(Verdict::Jump(ALL));
         batch.rule(chain, rule, None);
     }
     if snat {

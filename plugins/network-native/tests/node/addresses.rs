@@ -22,12 +22,28 @@ fn by_program(configuration: &Value, id: &str) -> Vec<String> {
         .spawn()
         .unwrap();
     let input = configuration.to_string();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let ips = result["ips"].as_array().unwrap_or_else(|| panic!("{result}")).iter();
-    ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().to_owned())
-        .collect()
+    let ips = result["ips"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{result}"))
+        .iter();
+    ips.map(|ip| {
+        ip["address"]
+            .as_str()
+            .unwrap()
+            .split('/')
+            .next()
+            .unwrap()
+            .to_owned()
+    })
+    .collect()
 }
 
 #[tokio::test]
@@ -41,10 +57,13 @@ async fn no_address_is_given_twice_beside_the_program() {
     let configuration = json!({ "cniVersion": "1.0.0", "name": "net", "type": "bridge", "ipam": node.host_local() });
     let (_process, client) = node.start(Doer::BuiltIn).await;
     let others = std::thread::spawn(move || {
-        let each = (0..MANY).flat_map(|number| by_program(&configuration, &format!("other{number}")));
+        let each =
+            (0..MANY).flat_map(|number| by_program(&configuration, &format!("other{number}")));
         each.collect::<Vec<_>>()
     });
-    let sandboxes: Vec<_> = (0..MANY).map(|number| node.sandbox(&format!("p{number}"))).collect();
+    let sandboxes: Vec<_> = (0..MANY)
+        .map(|number| node.sandbox(&format!("p{number}")))
+        .collect();
     let calls = sandboxes.iter().map(|sandbox| {
         let (mut client, request) = (client.clone(), sandbox.add());
         tokio::spawn(async move { client.add(request).await.unwrap().into_inner() })
@@ -56,7 +75,11 @@ async fn no_address_is_given_twice_beside_the_program() {
     }
     all.extend(others.join().unwrap());
     assert_eq!(all.len(), 4 * MANY);
-    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 4 * MANY, "{all:?}");
+    assert_eq!(
+        all.iter().collect::<BTreeSet<_>>().len(),
+        4 * MANY,
+        "{all:?}"
+    );
 }
 
 #[tokio::test]

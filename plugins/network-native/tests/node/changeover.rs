@@ -20,7 +20,11 @@ async fn change_over(first: Doer, second: Doer) {
     ]));
     let (process, mut client) = node.start(first).await;
     let ports = [(8078, 80, "TCP", ""), (8079, 81, "UDP", "")];
-    let (stays, goes, homeless) = (node.sandbox("stays"), node.sandbox("goes"), node.sandbox("less"));
+    let (stays, goes, homeless) = (
+        node.sandbox("stays"),
+        node.sandbox("goes"),
+        node.sandbox("less"),
+    );
     for sandbox in [&stays, &goes, &homeless] {
         client.add(sandbox.add_with(&ports)).await.unwrap();
     }
@@ -28,18 +32,31 @@ async fn change_over(first: Doer, second: Doer) {
 
     let (process, mut client) = node.start(second).await;
     // Known: told again and not made again.
-    let again = client.add(stays.add_with(&ports)).await.unwrap().into_inner();
-    assert_eq!(addresses(&again.result.unwrap()), ["10.78.0.2", "fd00:78::2"]);
+    let again = client
+        .add(stays.add_with(&ports))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        addresses(&again.result.unwrap()),
+        ["10.78.0.2", "fd00:78::2"]
+    );
     client.delete(goes.delete()).await.unwrap();
     homeless.end();
     client.delete(homeless.delete()).await.unwrap();
     let held: Vec<_> = node.addresses().into_iter().collect();
     let held = held.iter().filter(|(name, _)| !name.starts_with("last_"));
-    assert!(held.clone().all(|(_, text)| text == "stays\r\neth0"), "{held:?}");
+    assert!(
+        held.clone().all(|(_, text)| text == "stays\r\neth0"),
+        "{held:?}"
+    );
     assert_eq!(held.count(), 2);
     // A new one beside it, by the other's hands.
     let new = node.sandbox("new");
-    let made = client.add(new.add_with(&[(8080, 80, "TCP", "")])).await.unwrap();
+    let made = client
+        .add(new.add_with(&[(8080, 80, "TCP", "")]))
+        .await
+        .unwrap();
     let made = addresses(&made.into_inner().result.unwrap());
     assert_eq!(made, ["10.78.0.5", "fd00:78::5"]);
     process.kill();

@@ -41,14 +41,23 @@ async fn a_field_that_is_not_known_a_type_and_an_ipam_are_the_program_s() {
         ("bridge", json!({ "fieldOfTheFuture": 1 })),
         ("bridge", json!({ "ipam": { "type": "dhcp" } })),
         ("bridge", json!({ "vlan": 7 })),
-        ("bridge", json!({ "ipMasq": true, "ipMasqBackend": "iptables" })),
-        ("bridge", json!({ "ipam": { "type": "host-local", "subnet": "10.78.0.0/24", "future": true } })),
+        (
+            "bridge",
+            json!({ "ipMasq": true, "ipMasqBackend": "iptables" }),
+        ),
+        (
+            "bridge",
+            json!({ "ipam": { "type": "host-local", "subnet": "10.78.0.0/24", "future": true } }),
+        ),
     ] {
         let node = node_with_script(name);
         node.network(json!([node.bridge(more.clone())]));
         let (_process, mut client) = node.start(Doer::BuiltIn).await;
         let sandbox = node.sandbox("a");
-        client.add(sandbox.add()).await.unwrap_or_else(|error| panic!("{more}: {error}"));
+        client
+            .add(sandbox.add())
+            .await
+            .unwrap_or_else(|error| panic!("{more}: {error}"));
         client.delete(sandbox.delete()).await.unwrap();
         assert_eq!(log(&node), "ADD\nDEL\n", "{more}");
         assert!(node.addresses().is_empty());
@@ -72,10 +81,16 @@ async fn one_step_of_a_chain_is_the_program_s_and_the_others_are_built_in() {
 async fn a_program_that_is_missing_is_told_with_the_reason_why_it_is_needed() {
     let node = Node::with(json!([{ "type": "bridge", "fieldOfTheFuture": 1 }]));
     let (_process, mut client) = node.start(Doer::BuiltIn).await;
-    let status = client.status(proto::network::StatusRequest::default()).await;
+    let status = client
+        .status(proto::network::StatusRequest::default())
+        .await;
     let first = status.unwrap().into_inner().networks.remove(0);
     assert!(!first.ready);
-    for words in ["failed to find plugin \"bridge\"", "not built in", "fieldOfTheFuture"] {
+    for words in [
+        "failed to find plugin \"bridge\"",
+        "not built in",
+        "fieldOfTheFuture",
+    ] {
         assert!(first.message.contains(words), "{}", first.message);
     }
     let refused = client.add(node.sandbox("a").add()).await.unwrap_err();

@@ -18,7 +18,9 @@ impl Neighbour {
     fn of(node: &Node) -> Self {
         let sandbox = node.sandbox("nb");
         let (name, there) = (node.name.as_str(), sandbox.name.as_str());
-        ip(&["-n", name, "link", "add", "up0", "type", "veth", "peer", "name", "up0", "netns", there]);
+        ip(&[
+            "-n", name, "link", "add", "up0", "type", "veth", "peer", "name", "up0", "netns", there,
+        ]);
         for (namespace, v4, v6) in [
             (name, "192.0.2.1/24", "2001:db8::1/64"),
             (there, "192.0.2.2/24", "2001:db8::2/64"),
@@ -91,7 +93,15 @@ fn address(text: &str) -> Option<IpAddr> {
     Some(text.parse().unwrap())
 }
 
-async fn node_with_pod(first: serde_json::Value) -> (Node, super::rig::Process, super::rig::Client, Sandbox, Neighbour) {
+async fn node_with_pod(
+    first: serde_json::Value,
+) -> (
+    Node,
+    super::rig::Process,
+    super::rig::Client,
+    Sandbox,
+    Neighbour,
+) {
     let node = Node::new();
     let mut plugin = first;
     plugin["ipam"] = node.host_local();
@@ -122,7 +132,10 @@ async fn ports_lead_to_the_pod(first: serde_json::Value) {
     assert_eq!(by_tcp(neighbour, "192.0.2.9", 8079), address("192.0.2.2"));
     assert_eq!(by_tcp(neighbour, "192.0.2.1", 8079), None);
     // An unspecified one is every one of its version.
-    assert_eq!(by_tcp(neighbour, "2001:db8::1", 8080), address("2001:db8::2"));
+    assert_eq!(
+        by_tcp(neighbour, "2001:db8::1", 8080),
+        address("2001:db8::2")
+    );
     assert_eq!(by_tcp(neighbour, "192.0.2.1", 8080), None);
     // The node itself, by its loopback interface and by its address; and the pod itself.
     assert!(by_tcp(&node.name, "127.0.0.1", 8078).is_some());
@@ -157,8 +170,24 @@ async fn packets_of_the_pod_leave_under_the_node_s_address_only_with_masqueradin
         let first = json!({ "type": "bridge", "bridge": "testbridge", "isGateway": true, "ipMasq": masquerade });
         let (node, _process, mut client, sandbox, neighbour) = node_with_pod(first).await;
         let there = neighbour.0.name.as_str();
-        ip(&["-n", there, "route", "add", "10.78.0.0/24", "via", "192.0.2.1"]);
-        ip(&["-n", there, "route", "add", "fd00:78::/64", "via", "2001:db8::1"]);
+        ip(&[
+            "-n",
+            there,
+            "route",
+            "add",
+            "10.78.0.0/24",
+            "via",
+            "192.0.2.1",
+        ]);
+        ip(&[
+            "-n",
+            there,
+            "route",
+            "add",
+            "fd00:78::/64",
+            "via",
+            "2001:db8::1",
+        ]);
         serve_tcp(there, 90);
         assert_eq!(by_tcp(&sandbox.name, "192.0.2.2", 90), address(v4));
         assert_eq!(by_tcp(&sandbox.name, "2001:db8::2", 90), address(v6));
@@ -191,7 +220,10 @@ async fn a_udp_caller_reaches_the_new_pod_although_the_old_one_s_connection_is_r
     // Kept alive by the caller, who gets no answer.
     ask();
     let next = node.sandbox("next");
-    client.add(next.add_with(&[(8078, 81, "UDP", "")])).await.unwrap();
+    client
+        .add(next.add_with(&[(8078, 81, "UDP", "")]))
+        .await
+        .unwrap();
     serve_udp(&next.name, 81);
     ask();
     let (length, _) = socket.recv_from(&mut buffer).unwrap();

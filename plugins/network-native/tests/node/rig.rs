@@ -40,9 +40,12 @@ pub(crate) struct Node {
 /// Tells whether the programs are installed. Without them a test that compares has nothing to compare with; with
 /// `CI=true` that panics.
 pub(crate) fn programs(names: &[&str]) -> bool {
-    let absent = names.iter().find(|name| !Path::new(PROGRAMS).join(name).exists());
+    let absent = names
+        .iter()
+        .find(|name| !Path::new(PROGRAMS).join(name).exists());
     let Some(absent) = absent else { return true };
-    let why = format!("{PROGRAMS}/{absent} is missing: apt-get install containernetworking-plugins");
+    let why =
+        format!("{PROGRAMS}/{absent} is missing: apt-get install containernetworking-plugins");
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
     eprintln!("skipped: {why}");
     false
@@ -145,8 +148,14 @@ impl Node {
     }
 
     pub(crate) fn assert_nothing_left(&self) {
-        assert_eq!(self.output(&["ip", "-o", "link", "show", "type", "veth"]), "");
-        assert_eq!(self.output(&["ip", "-o", "link", "show", "type", "ifb"]), "");
+        assert_eq!(
+            self.output(&["ip", "-o", "link", "show", "type", "veth"]),
+            ""
+        );
+        assert_eq!(
+            self.output(&["ip", "-o", "link", "show", "type", "ifb"]),
+            ""
+        );
         let addresses = self.addresses();
         let held = addresses.keys().filter(|name| !name.starts_with("last_"));
         assert_eq!(held.count(), 0, "{addresses:?}");
@@ -202,12 +211,14 @@ impl Sandbox {
 
     /// With ports: of the node, of the pod, the protocol, the node's address.
     pub(crate) fn add_with(&self, ports: &[(u32, u32, &str, &str)]) -> AddRequest {
-        let mappings = ports.iter().map(|(host, container, protocol, address)| PortMapping {
-            host_port: *host,
-            container_port: *container,
-            protocol: (*protocol).to_owned(),
-            host_ip: (*address).to_owned(),
-        });
+        let mappings = ports
+            .iter()
+            .map(|(host, container, protocol, address)| PortMapping {
+                host_port: *host,
+                container_port: *container,
+                protocol: (*protocol).to_owned(),
+                host_ip: (*address).to_owned(),
+            });
         AddRequest {
             capabilities: Some(Capabilities {
                 port_mappings: mappings.collect(),
@@ -331,7 +342,9 @@ impl Process {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), up).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(60), up)
+            .await
+            .unwrap();
         (process, client)
     }
 

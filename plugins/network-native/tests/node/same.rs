@@ -49,7 +49,11 @@ async fn made(doer: Doer, plugins: impl Fn(&Node) -> Value) -> Made {
     client.delete(sandbox.delete()).await.unwrap();
     assert!(!node.path("tuning/pod_eth0.json").exists());
     drop(process);
-    Made { node, _sandbox: sandbox, view }
+    Made {
+        node,
+        _sandbox: sandbox,
+        view,
+    }
 }
 
 /// A result without what differs by chance.
@@ -70,11 +74,22 @@ fn assert_same(one: &Value, other: &Value) {
     let (has, wants): (BTreeSet<_>, BTreeSet<_>) = (one.lines().collect(), other.lines().collect());
     let more: Vec<_> = has.difference(&wants).collect();
     let less: Vec<_> = wants.difference(&has).collect();
-    assert!(one == other, "only built in: {more:#?}\nonly by programs: {less:#?}");
+    assert!(
+        one == other,
+        "only built in: {more:#?}\nonly by programs: {less:#?}"
+    );
 }
 
 async fn same(plugins: impl Fn(&Node) -> Value + Copy) {
-    if !programs(&["bridge", "host-local", "ptp", "tuning", "bandwidth", "portmap", "loopback"]) {
+    if !programs(&[
+        "bridge",
+        "host-local",
+        "ptp",
+        "tuning",
+        "bandwidth",
+        "portmap",
+        "loopback",
+    ]) {
         return;
     }
     let by_programs = made(Doer::Programs, plugins).await;

@@ -34,10 +34,13 @@ pub(crate) fn plain(text: &str) -> String {
 
 pub(crate) fn of(namespace: &str) -> Value {
     let links: Vec<Value> = parsed(namespace, &["ip", "-d", "-j", "address"]);
-    let links: BTreeMap<_, _> = links.iter().map(|link| {
-        let name = link["ifname"].as_str().unwrap();
-        (plain(name), seen(namespace, name, link))
-    }).collect();
+    let links: BTreeMap<_, _> = links
+        .iter()
+        .map(|link| {
+            let name = link["ifname"].as_str().unwrap();
+            (plain(name), seen(namespace, name, link))
+        })
+        .collect();
     json!({ "links": links, "routes": routes(namespace) })
 }
 
@@ -50,15 +53,33 @@ fn parsed(namespace: &str, words: &[&str]) -> Vec<Value> {
 
 fn seen(namespace: &str, name: &str, link: &Value) -> Value {
     let addresses = link["addr_info"].as_array().unwrap().iter();
-    let addresses: Vec<_> = addresses.filter(|of| of["scope"] != "link").map(|of| {
-        let kept = ["local", "prefixlen", "broadcast", "scope", "label"];
-        Value::from_iter(kept.map(|key| (key, of[key].clone()))).to_string().replace(name, &plain(name))
-    }).collect();
-    let mut flags: Vec<_> = link["flags"].as_array().unwrap().iter().map(Value::to_string).collect();
+    let addresses: Vec<_> = addresses
+        .filter(|of| of["scope"] != "link")
+        .map(|of| {
+            let kept = ["local", "prefixlen", "broadcast", "scope", "label"];
+            Value::from_iter(kept.map(|key| (key, of[key].clone())))
+                .to_string()
+                .replace(name, &plain(name))
+        })
+        .collect();
+    let mut flags: Vec<_> = link["flags"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(Value::to_string)
+        .collect();
     flags.sort();
     let info = &link["linkinfo"];
     let port = &info["info_slave_data"];
-    let ports = ["hairpin", "isolated", "learning", "flood", "fastleave", "guard", "root_block"];
+    let ports = [
+        "hairpin",
+        "isolated",
+        "learning",
+        "flood",
+        "fastleave",
+        "guard",
+        "root_block",
+    ];
     json!({
         "flags": flags,
         "addresses": addresses,
@@ -79,7 +100,10 @@ fn seen(namespace: &str, name: &str, link: &Value) -> Value {
 fn sysctls(namespace: &str, link: &str) -> Vec<String> {
     let each = SYSCTLS.iter().map(|name| {
         let path = format!("/proc/sys/{}", name.replace('.', "/").replace("{}", link));
-        let value = output(namespace, &["sh", "-c", &format!("cat {path} 2>/dev/null || echo none")]);
+        let value = output(
+            namespace,
+            &["sh", "-c", &format!("cat {path} 2>/dev/null || echo none")],
+        );
         format!("{name} {}", value.trim())
     });
     each.collect()
@@ -88,14 +112,19 @@ fn sysctls(namespace: &str, link: &str) -> Vec<String> {
 fn routes(namespace: &str) -> Vec<String> {
     let mut all = Vec::new();
     for version in ["-4", "-6"] {
-        for route in parsed(namespace, &["ip", version, "-j", "route", "show", "table", "all"]) {
+        for route in parsed(
+            namespace,
+            &["ip", version, "-j", "route", "show", "table", "all"],
+        ) {
             let text = |key: &str| route[key].as_str().unwrap_or_default().to_owned();
             let (to, link) = (text("dst"), plain(&text("dev")));
             // Of addresses that are made of hardware addresses, drawn at random.
             if to.starts_with("fe80:") {
                 continue;
             }
-            let kept = ["type", "gateway", "prefsrc", "protocol", "scope", "metric", "table", "flags"];
+            let kept = [
+                "type", "gateway", "prefsrc", "protocol", "scope", "metric", "table", "flags",
+            ];
             let kept = kept.map(|key| format!("{key}={}", route[key]));
             all.push(format!("{to} {link} {}", kept.join(" ")));
         }
@@ -109,12 +138,19 @@ pub(crate) fn queueing(namespace: &str) -> Vec<String> {
     let all = output(namespace, &["tc", "qdisc", "show"]);
     let mut shown = Vec::new();
     for line in all.lines() {
-        let name = line.split_whitespace().skip_while(|word| *word != "dev").nth(1).unwrap();
+        let name = line
+            .split_whitespace()
+            .skip_while(|word| *word != "dev")
+            .nth(1)
+            .unwrap();
         shown.push(line.replace(name, &plain(name)));
         if line.contains("ingress") {
             let filters = output(namespace, &["tc", "filter", "show", "dev", name, "ingress"]);
             // The library of the programs adds the same action again, which no packet reaches.
-            let turned = filters.lines().map(str::trim).find(|line| line.contains("mirred"));
+            let turned = filters
+                .lines()
+                .map(str::trim)
+                .find(|line| line.contains("mirred"));
             shown.push(turned.unwrap_or("none").to_owned());
         }
     }
