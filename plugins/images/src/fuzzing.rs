@@ -57,6 +57,8 @@ pub fn layer(folder: &Path, input: &[u8]) {
     };
     if let Ok(mut unpacked) = layer::unpack(input, &expected, &context) {
         drop(unpacked.finish(&context, &[]));
+        let (split, files) = (scratch.join(layer::SPLIT), scratch.join("files"));
+        drop(layer::assemble(&split, &files, &mut std::io::sink()));
     }
     let content = std::fs::read(&guard).expect("nothing removed the guard");
     assert_eq!(content, b"guarded", "the layer wrote outside of its folder");
@@ -80,6 +82,21 @@ mod tests {
             .pax(&[("path", b"p")])
             .file("x", b"")
             .file("d/.wh..wh..opq", b"")
+            .pax(&[
+                ("GNU.sparse.numblocks", b"2"),
+                ("GNU.sparse.size", b"999"),
+                ("GNU.sparse.map", b"1,2,9,1"),
+            ])
+            .file("holes", b"123")
+            .pax(&[
+                ("GNU.sparse.major", b"1"),
+                ("GNU.sparse.minor", b"0"),
+                ("GNU.sparse.realsize", b"99"),
+            ])
+            .file(
+                "more",
+                &[b"1\n7\n3\n".as_slice(), &[0; 506], b"123"].concat(),
+            )
             .end()
     }
 

@@ -25,10 +25,10 @@ mod store;
 #[cfg(test)]
 mod testing;
 
-pub use archive::ArchiveError;
+pub use archive::{ArchiveError, ExportError, Import};
 pub use digest::{Digest, InvalidDigest};
 pub use disk::DiskError;
-pub use documents::{DocumentError, ImageConfig, Platform, RuntimeDefaults};
+pub use documents::{DocumentError, ImageConfig, InvalidPlatform, Platform, RuntimeDefaults};
 pub use layer::LayerError;
 pub use limits::Limits;
 pub use pull::{Progress, Pull, PullError};

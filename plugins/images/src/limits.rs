@@ -13,6 +13,8 @@ pub struct Limits {
     pub layer_bytes: u64,
     /// Unpacked bytes of all layers of one image that are unpacked for it.
     pub image_bytes: u64,
+    /// Unpacked bytes of an archive of images that comes as a stream.
+    pub archive_bytes: u64,
     /// Entries of one layer's tar.
     pub entries: u64,
     /// Bytes of one extended header: a PAX header, or a GNU long name.
@@ -38,6 +40,7 @@ impl Default for Limits {
             layers: 500,
             layer_bytes: 64 << 30,
             image_bytes: 256 << 30,
+            archive_bytes: 256 << 30,
             entries: 4_000_000,
             header_bytes: 1 << 20,
             metadata_bytes: 64 << 20,

@@ -33,11 +33,20 @@ pub(super) struct Located {
 
 impl Index {
     pub(super) fn read(path: &Path, limits: &Limits) -> Result<Self, ArchiveError> {
+        let opened = File::open(path);
+        let file = opened.map_err(|source| ArchiveError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::of(path, file, limits)
+    }
+
+    /// Reads what is in `file`; `path` is its name in errors.
+    pub(super) fn of(path: &Path, file: File, limits: &Limits) -> Result<Self, ArchiveError> {
         let failed = |source| ArchiveError::Read {
             path: path.to_owned(),
             source,
         };
-        let file = File::open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(failed(io::Error::other("it is no file")));
         }
@@ -65,6 +74,12 @@ impl Index {
         while let Some(entry) = archive.next_entry()? {
             let name = normal("", &String::from_utf8_lossy(&entry.path));
             match entry.kind {
+                Kind::File if entry.sparse.is_some() => {
+                    return Err(LayerError::Refused {
+                        entry: name,
+                        reason: "a file with holes, which archives of images don't have",
+                    });
+                }
                 Kind::File => {
                     let located = Located {
                         offset: archive.position(),

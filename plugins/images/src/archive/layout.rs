@@ -14,8 +14,8 @@ use crate::limits::Limits;
 use crate::reference::Reference;
 
 /// Where containerd puts a name as it is; the OCI's own place often has the tag alone.
-const CONTAINERD_NAME: &str = "io.containerd.image.name";
-const OCI_NAME: &str = "org.opencontainers.image.ref.name";
+pub(super) const CONTAINERD_NAME: &str = "io.containerd.image.name";
+pub(super) const OCI_NAME: &str = "org.opencontainers.image.ref.name";
 
 #[derive(Deserialize)]
 struct Top {
@@ -157,7 +157,9 @@ impl Describing<'_> {
         });
         let layers = layers.collect::<Result<Vec<_>, ArchiveError>>()?;
         let config = Digest::of(&content);
-        let manifest = manifest_of(&config, content.len(), &layers, &parsed);
+        let sizes = layers.iter().map(|layer| layer.located.size);
+        let sized: Vec<_> = parsed.diff_ids().iter().cloned().zip(sizes).collect();
+        let manifest = manifest_of((&config, content.len()), &sized, &BTreeMap::new());
         let mut names = Vec::new();
         for tag in image.repo_tags.iter().flatten() {
             let name: Reference = tag
@@ -252,28 +254,28 @@ fn names(named: &Named, top: &Digest) -> Vec<String> {
     })
 }
 
-/// Makes the manifest that Docker's archives lack; its layers are the unpacked ones.
-fn manifest_of(
-    config: &Digest,
-    size: usize,
-    layers: &[ArchivedLayer],
-    parsed: &ImageConfig,
+/// Makes the manifest of an image whose layers are unpacked tars of these digests and sizes.
+pub(super) fn manifest_of(
+    (config, size): (&Digest, usize),
+    layers: &[(Digest, u64)],
+    annotations: &BTreeMap<String, String>,
 ) -> Vec<u8> {
     let layers: Vec<_> = layers
         .iter()
-        .zip(parsed.diff_ids())
-        .map(|(layer, diff)| {
+        .map(|(diff, size)| {
             serde_json::json!({
-                "mediaType": "application/vnd.oci.image.layer.v1.tar",
-                "digest": diff, "size": layer.located.size,
+                "mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": diff, "size": size,
             })
         })
         .collect();
-    let manifest = serde_json::json!({
+    let mut manifest = serde_json::json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": config, "size": size},
         "layers": layers,
     });
+    if !annotations.is_empty() {
+        manifest["annotations"] = serde_json::json!(annotations);
+    }
     serde_json::to_vec(&manifest).expect("its keys are texts")
 }

@@ -1,15 +1,16 @@
-//! Images from archives: what `docker save` and `ctr image export` write, as a plain tar.
-//!
-//! Export is not there: layers are kept unpacked, and packing them again would give them other digests.
+//! Images from archives and into them: what `docker save` and `ctr image export` write.
 
+mod export;
 mod index;
 mod layout;
+mod spool;
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+pub use self::export::ExportError;
 use self::index::{Index, Located};
 use crate::blocking;
 use crate::digest::Digest;
@@ -88,7 +89,38 @@ struct ArchivedLayer {
     packed: Option<(Digest, u64)>,
 }
 
+/// What is taken from an archive.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// The archive's name in errors.
+    pub origin: PathBuf,
+    /// The name of the one image of an archive, whatever name it has there.
+    pub name: Option<Reference>,
+    /// Which images are taken, where there is a choice.
+    pub platform: Platform,
+}
+
 impl Store {
+    /// Imports the images of an archive that is read from its beginning, packed by gzip or zstd or not at all. It needs
+    /// its space on the disk twice while it lasts.
+    pub async fn import_stream(
+        &self,
+        reader: impl Read + Send + 'static,
+        import: Import,
+    ) -> Result<Vec<Image>, ArchiveError> {
+        let inner = self.inner().clone();
+        let described = blocking::run((), move || {
+            let limits = &inner.limits;
+            let file = spool::keep(&inner, reader, &import.origin)?;
+            let index = Index::of(&import.origin, file, limits)?;
+            let (name, platform) = (import.name.as_ref(), &import.platform);
+            let described = layout::describe(&index, name, platform, limits)?;
+            Ok::<_, ArchiveError>((Arc::new(index), described))
+        });
+        let described = described.await.map_err(StoreError::Thread)?;
+        self.import_all(described?).await
+    }
+
     /// Imports the images of an archive, those for `platform` where there is a choice, and returns them with the names
     /// that the archive gives; `name` is that of the one image of an archive without names.
     pub async fn import(
@@ -106,7 +138,13 @@ impl Store {
             });
             Ok(described)
         });
-        let (index, described) = described.await??;
+        self.import_all(described.await??).await
+    }
+
+    async fn import_all(
+        &self,
+        (index, described): (Arc<Index>, Vec<Described>),
+    ) -> Result<Vec<Image>, ArchiveError> {
         let mut images = Vec::with_capacity(described.len());
         for one in described {
             images.push(self.import_one(&index, one).await?);

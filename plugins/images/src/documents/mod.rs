@@ -10,7 +10,7 @@ mod platform;
 use serde::Deserialize;
 
 pub use self::config::{ImageConfig, RuntimeDefaults};
-pub use self::platform::Platform;
+pub use self::platform::{InvalidPlatform, Platform};
 
 use crate::digest::Digest;
 

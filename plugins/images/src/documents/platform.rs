@@ -1,6 +1,7 @@
 //! Platforms of images: operating system, architecture, variant.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +66,34 @@ impl Platform {
             (_, "") => Some(0),
             _ => None,
         }
+    }
+}
+
+/// A text that is no platform.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0:?} is no platform: expected OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT, such as linux/arm64"
+)]
+pub struct InvalidPlatform(String);
+
+impl FromStr for Platform {
+    type Err = InvalidPlatform;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPlatform> {
+        let parts: Vec<&str> = text.split('/').collect();
+        let wrong = |part: &&str| {
+            part.is_empty()
+                || !part
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        match parts.as_slice() {
+            _ if parts.iter().any(wrong) => {}
+            [os, architecture] => return Ok(Self::new(os, architecture, "")),
+            [os, architecture, variant] => return Ok(Self::new(os, architecture, variant)),
+            _ => {}
+        }
+        Err(InvalidPlatform(text.chars().take(100).collect()))
     }
 }
 

@@ -122,3 +122,23 @@ fn nulls_of_a_config_are_what_is_empty() {
         .check(2, 500, &Platform::new("linux", "amd64", ""))
         .unwrap();
 }
+
+#[test]
+fn a_platform_is_read_as_it_is_written() {
+    for text in ["linux/amd64", "linux/arm/v7", "windows/386"] {
+        assert_eq!(text.parse::<Platform>().unwrap().to_string(), text);
+    }
+    let translated: Platform = "linux/aarch64".parse().unwrap();
+    assert_eq!(translated.to_string(), "linux/arm64");
+    for wrong in [
+        "",
+        "linux",
+        "linux/",
+        "/amd64",
+        "a/b/c/d",
+        "linux/a b",
+        "all",
+    ] {
+        assert!(wrong.parse::<Platform>().is_err(), "{wrong:?}");
+    }
+}

@@ -5,11 +5,12 @@
 
 use std::io::{self, Read};
 
-use tar::{EntryType, Header};
+use tar::{EntryType, GnuExtSparseHeader, Header};
 
 use super::LayerError;
 use super::entry::{Entry, Kind, refused};
 use super::pax::Extended;
+use super::sparse::{self, ContentMap, Form, PaxSparse, SparseMap};
 
 const BLOCK: usize = 512;
 
@@ -83,14 +84,23 @@ impl<R: Read> Archive<R> {
         size: u64,
         extended: Extended,
     ) -> Result<Option<Entry>, LayerError> {
-        let path = extended
+        let mut path = extended
             .path
             .unwrap_or_else(|| header.path_bytes().into_owned());
-        let size = extended.size.unwrap_or(size);
-        if extended.sparse || header.entry_type() == EntryType::GNUSparse {
-            return Err(refused(&path, "sparse entries are not supported"));
+        let mut size = extended.size.unwrap_or(size);
+        let sparse = self.sparse(header, &path, size, &extended.sparse)?;
+        if sparse.is_some() && !extended.sparse.name.is_empty() {
+            path = extended.sparse.name;
         }
         let kind = match kind(header.entry_type(), &path) {
+            // Its map has been read already, and the content behind it is what is left.
+            Some(Kind::File) if sparse.is_some() => {
+                size = self.content_left;
+                Kind::File
+            }
+            Some(_) | None if sparse.is_some() => {
+                return Err(refused(&path, "holes in something that is no file"));
+            }
             Some(Kind::File) => {
                 self.begin_content(size);
                 Kind::File
@@ -132,6 +142,7 @@ impl<R: Read> Archive<R> {
         Ok(Some(Entry {
             kind,
             size: if kind == Kind::File { size } else { 0 },
+            sparse,
             mode: mode & 0o7777,
             uid,
             gid,
@@ -147,14 +158,95 @@ impl<R: Read> Archive<R> {
         }))
     }
 
+    /// Reads where the content of a file lies, if the file has holes; what comes next is then the content.
+    fn sparse(
+        &mut self,
+        header: &Header,
+        path: &[u8],
+        size: u64,
+        pax: &PaxSparse,
+    ) -> Result<Option<SparseMap>, LayerError> {
+        let wrong = |reason| refused(path, reason);
+        if header.entry_type() == EntryType::GNUSparse {
+            let (real_size, numbers) = self.old_sparse(header, path)?;
+            self.begin_content(size);
+            let map = SparseMap::new(real_size, &numbers, size);
+            return map.map(Some).map_err(wrong);
+        }
+        let map = match pax.form().map_err(wrong)? {
+            Form::Plain => return Ok(None),
+            Form::Header => {
+                self.begin_content(size);
+                let numbers = pax.in_header().map_err(wrong)?;
+                SparseMap::new(pax.size(size), numbers, size)
+            }
+            Form::Content => {
+                self.begin_content(size);
+                let map = self.content_map(path)?;
+                SparseMap::new(pax.size(size), map.numbers(), self.content_left)
+            }
+        };
+        map.map(Some).map_err(wrong)
+    }
+
+    /// Reads the map of GNU's old header, which goes on in blocks behind it.
+    fn old_sparse(&mut self, header: &Header, path: &[u8]) -> Result<(u64, Vec<u64>), LayerError> {
+        let wrong = |reason| refused(path, reason);
+        let gnu = header
+            .as_gnu()
+            .ok_or_else(|| wrong("a sparse entry without GNU's header"))?;
+        let real_size = gnu
+            .real_size()
+            .map_err(|_| wrong("a sparse file's size is no number"))?;
+        let mut numbers = Vec::new();
+        sparse::add_old(&gnu.sparse, &mut numbers).map_err(wrong)?;
+        let mut more = gnu.is_extended();
+        let mut left = self.header_bytes / 512;
+        while more {
+            left = left.checked_sub(1).ok_or_else(|| self.long_map())?;
+            let mut further = GnuExtSparseHeader::new();
+            if !self.block(further.as_mut_bytes())? {
+                return Err(self.malformed("it ends within a sparse map"));
+            }
+            sparse::add_old(further.sparse(), &mut numbers).map_err(wrong)?;
+            more = further.is_extended();
+        }
+        Ok((real_size, numbers))
+    }
+
+    /// Reads the map at the beginning of the content: whole blocks.
+    fn content_map(&mut self, path: &[u8]) -> Result<ContentMap, LayerError> {
+        let mut map = ContentMap::default();
+        let mut left = self.header_bytes / 512;
+        loop {
+            left = left.checked_sub(1).ok_or_else(|| self.long_map())?;
+            let mut block = [0; BLOCK];
+            let read = self.content().read_exact(&mut block);
+            read.map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => self.malformed("it ends within a sparse map"),
+                _ => error.into(),
+            })?;
+            if map.add(&block).map_err(|reason| refused(path, reason))? {
+                return Ok(map);
+            }
+        }
+    }
+
+    fn long_map(&self) -> LayerError {
+        let limit = self.header_bytes;
+        let what = "bytes in a sparse map";
+        LayerError::TooLarge { what, limit }
+    }
+
     /// Reads a header; none at the end, which is two blocks of zeros, or the end of the bytes.
     fn header(&mut self) -> Result<Option<Header>, LayerError> {
         let mut header = Header::new_old();
-        if !self.block(&mut header)? {
+        if !self.block(header.as_mut_bytes())? {
             return Ok(None);
         }
         if header.as_bytes().iter().all(|byte| *byte == 0) {
-            let ends = !self.block(&mut header)? || header.as_bytes().iter().all(|byte| *byte == 0);
+            let ends = !self.block(header.as_mut_bytes())?
+                || header.as_bytes().iter().all(|byte| *byte == 0);
             return match ends {
                 true => Ok(None),
                 false => Err(self.malformed("a block of zeros is followed by something")),
@@ -168,8 +260,7 @@ impl<R: Read> Archive<R> {
     }
 
     /// Reads a block; false at the end of the bytes.
-    fn block(&mut self, header: &mut Header) -> Result<bool, LayerError> {
-        let block = header.as_mut_bytes();
+    fn block(&mut self, block: &mut [u8; BLOCK]) -> Result<bool, LayerError> {
         let mut filled = 0;
         while filled < BLOCK {
             match self.reader.read(&mut block[filled..]) {
@@ -273,7 +364,10 @@ fn kind(kind: EntryType, path: &[u8]) -> Option<Kind> {
     let is_folder = path.ends_with(b"/");
     let kinds = [
         (kind.is_dir() || (kind.is_file() && is_folder), Kind::Folder),
-        (kind.is_file() || kind.is_contiguous(), Kind::File),
+        (
+            kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse(),
+            Kind::File,
+        ),
         (kind.is_hard_link(), Kind::HardLink),
         (kind.is_symlink(), Kind::Symlink),
         (kind.is_character_special(), Kind::CharDevice),

@@ -21,7 +21,7 @@ impl fmt::Display for Exceeded {
 impl std::error::Error for Exceeded {}
 
 /// A reader of at most so many bytes for itself, and so many for all that share `image_left`.
-pub(super) struct Bounded<R> {
+pub(crate) struct Bounded<R> {
     inner: R,
     limit: u64,
     left: u64,
@@ -29,7 +29,7 @@ pub(super) struct Bounded<R> {
 }
 
 impl<R> Bounded<R> {
-    pub(super) fn new(inner: R, limit: u64, image_left: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(inner: R, limit: u64, image_left: Arc<AtomicU64>) -> Self {
         Self {
             inner,
             limit,

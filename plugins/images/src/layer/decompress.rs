@@ -9,7 +9,7 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Returns a reader of what is packed in `packed`; zstd frames with a window above 2^`window_log` end in an error.
-pub(super) fn reader<'a>(
+pub(crate) fn reader<'a>(
     packed: &'a mut impl Read,
     window_log: u32,
 ) -> io::Result<Box<dyn Read + 'a>> {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::LayerError;
+use super::sparse::{Part, SparseMap};
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +24,10 @@ pub(crate) struct Entry {
     pub(crate) path: Vec<u8>,
     /// Where a link leads.
     pub(crate) link: Vec<u8>,
-    /// Bytes of its content.
+    /// Bytes of its content in the tar.
     pub(crate) size: u64,
+    /// Where the content lies, if the file has holes.
+    pub(crate) sparse: Option<SparseMap>,
     /// Permissions, setuid, setgid and sticky.
     pub(crate) mode: u32,
     pub(crate) uid: u32,
@@ -34,6 +37,24 @@ pub(crate) struct Entry {
     /// Major and minor.
     pub(crate) device: (u32, u32),
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Entry {
+    /// Returns the size of the file, with its holes.
+    pub(super) fn logical_size(&self) -> u64 {
+        self.sparse.as_ref().map_or(self.size, SparseMap::size)
+    }
+
+    /// Returns where the content of the tar lies in the file, in order.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        let whole = Part {
+            offset: 0,
+            length: self.size,
+        };
+        self.sparse
+            .as_ref()
+            .map_or_else(|| vec![whole], |map| map.parts().to_vec())
+    }
 }
 
 /// The components of a path below the root of a layer; none for the root itself.

@@ -5,27 +5,36 @@
 
 mod archive;
 mod bounds;
-mod decompress;
+pub(crate) mod decompress;
 mod entry;
 mod lower;
 mod pax;
+mod sparse;
+mod tar_split;
 mod tree;
 mod unpack;
 mod whiteout;
 
+use std::cell::RefCell;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 pub(crate) use self::archive::Archive;
+pub(crate) use self::bounds::Bounded;
 pub(crate) use self::entry::Kind;
+pub(crate) use self::tar_split::assemble;
 pub(crate) use self::unpack::Unpacked;
 
-use self::bounds::Bounded;
+use self::tar_split::{Recorded, TarSplit};
+use self::unpack::on_disk;
 use crate::digest::{Digest, HashingReader};
 use crate::disk::{Disk, DiskError};
 use crate::limits::Limits;
+
+/// What remains of a layer's tar beside its files, in the layer's folder.
+pub(crate) const SPLIT: &str = "tar-split";
 
 /// A layer that is not unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -132,10 +141,18 @@ fn unpack_tar(
         context.limits.layer_bytes,
         context.image_left.clone(),
     );
-    let mut tar = HashingReader::new(bounded);
-    let unpacked = unpack::unpack(&mut tar, context)?;
+    let path = context.scratch.join(SPLIT);
+    context.disk.unsynced(&path);
+    let split = RefCell::new(TarSplit::create(path)?);
+    let mut tar = Recorded::new(HashingReader::new(bounded), &split);
+    let mut unpacked = unpack::unpack(&mut tar, context, &split)?;
     drain(&mut tar)?;
-    Ok((unpacked, tar.finish().0))
+    let diff = tar.into_inner().finish().0;
+    let (tar_bytes, split_bytes) = split.into_inner().finish()?;
+    unpacked.tar_bytes = tar_bytes;
+    unpacked.inodes += 1;
+    unpacked.bytes = unpacked.bytes.saturating_add(on_disk(split_bytes));
+    Ok((unpacked, diff))
 }
 
 fn drain(reader: &mut impl Read) -> io::Result<()> {
@@ -157,5 +174,7 @@ fn same<T: PartialEq + ToString>(
     }
 }
 
+#[cfg(test)]
+mod sparse_tests;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! PAX extended headers (POSIX `pax`, "Extended Header"), as far as layers need them.
 
+use super::sparse::PaxSparse;
+
 /// What an extended header says about the entry after it.
 #[derive(Debug, Default)]
 pub(super) struct Extended {
@@ -10,10 +12,11 @@ pub(super) struct Extended {
     pub(super) gid: Option<u64>,
     pub(super) mtime: Option<(i64, u32)>,
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    pub(super) sparse: bool,
+    pub(super) sparse: PaxSparse,
 }
 
 const XATTR: &[u8] = b"SCHILY.xattr.";
+const SPARSE: &[u8] = b"GNU.sparse.";
 
 impl Extended {
     /// Adds the records in `content`: each is its length in decimal, a blank, `key=value` and a newline.
@@ -42,8 +45,10 @@ impl Extended {
             b"uid" => self.uid = optional(value, "a PAX uid is no number")?,
             b"gid" => self.gid = optional(value, "a PAX gid is no number")?,
             b"mtime" => self.mtime = time(value),
-            _ if key.starts_with(b"GNU.sparse.") => self.sparse = true,
             _ => {
+                if let Some(name) = key.strip_prefix(SPARSE) {
+                    self.sparse.set(name, value)?;
+                }
                 if let Some(name) = key.strip_prefix(XATTR) {
                     self.xattrs.push((name.to_vec(), value.to_vec()));
                 }

@@ -424,25 +424,6 @@ fn a_zip_bomb_ends_at_the_limit() {
 }
 
 #[test]
-fn sparse_entries_are_refused_by_name() {
-    let unpacking = Unpacking::new();
-    let old = Tar::default().entry(b'S', b"old", "", 0o644, b"");
-    assert!(
-        unpacking
-            .refusal("a", old)
-            .contains("\"old\" of the layer is refused: sparse")
-    );
-    for (name, key) in [
-        ("b", "GNU.sparse.major"),
-        ("c", "GNU.sparse.map"),
-        ("d", "GNU.sparse.size"),
-    ] {
-        let pax = Tar::default().pax(&[(key, b"1")]).file("new", b"");
-        assert!(unpacking.refusal(name, pax).contains("sparse"));
-    }
-}
-
-#[test]
 fn another_digest_or_size_than_announced_is_an_error() {
     let unpacking = Unpacking::new();
     let tar = Tar::default().file("x", b"1").end();

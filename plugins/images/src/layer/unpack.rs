@@ -1,7 +1,9 @@
 //! The entries of a layer put into its folder, one after the other.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Stat};
@@ -9,6 +11,7 @@ use rustix::fs::{FileType, Mode, linkat, makedev, mkdirat, mknodat, symlinkat};
 
 use super::archive::Archive;
 use super::entry::{Entry, Inside, Kind, refused};
+use super::tar_split::TarSplit;
 use super::tree::{Owner, Tree, is_whiteout, last};
 use super::whiteout::{Meaning, meaning};
 use super::{LayerError, UnpackContext};
@@ -32,6 +35,8 @@ pub(crate) struct Unpacked {
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
     pub(crate) opaque: bool,
+    /// Of the tar.
+    pub(crate) tar_bytes: u64,
 }
 
 /// A hard link to a file of a layer below, for which an empty file stands in.
@@ -58,12 +63,18 @@ impl Unpacked {
     }
 }
 
-/// Unpacks the tar in `reader` into the scratch folder of `context`, up to the tar's end.
-pub(super) fn unpack(reader: impl Read, context: &UnpackContext) -> Result<Unpacked, LayerError> {
+/// Unpacks the tar in `reader` into the scratch folder of `context`, up to the tar's end. `split` sees all that is read,
+/// and is told which of it is content of files.
+pub(super) fn unpack(
+    reader: impl Read,
+    context: &UnpackContext,
+    split: &RefCell<TarSplit>,
+) -> Result<Unpacked, LayerError> {
     let mut archive = Archive::new(reader, context.limits.header_bytes);
     let mut unpacking = Unpacking {
         tree: Tree::create(&context.scratch)?,
         context,
+        split,
         done: Unpacked {
             inodes: 1,
             bytes: DISK_BLOCK,
@@ -75,6 +86,7 @@ pub(super) fn unpack(reader: impl Read, context: &UnpackContext) -> Result<Unpac
     context.disk.unsynced(&context.scratch.join("files"));
     while let Some(entry) = archive.next_entry()? {
         unpacking.entry(&entry, &mut archive)?;
+        split.borrow_mut().check()?;
     }
     Ok(unpacking.done)
 }
@@ -82,6 +94,7 @@ pub(super) fn unpack(reader: impl Read, context: &UnpackContext) -> Result<Unpac
 struct Unpacking<'a> {
     tree: Tree,
     context: &'a UnpackContext,
+    split: &'a RefCell<TarSplit>,
     done: Unpacked,
     /// Bytes that `done` has in memory, about.
     metadata: u64,
@@ -232,11 +245,44 @@ impl Unpacking<'_> {
         archive: &mut Archive<impl Read>,
     ) -> Result<(), LayerError> {
         let mut file = self.tree.create_file(folder, path)?;
+        let limit = self.context.limits.layer_bytes;
+        if entry.sparse.is_some() && entry.logical_size() > limit {
+            let what = "bytes in a sparse file";
+            return Err(LayerError::TooLarge { what, limit });
+        }
         let mut buffer =
             vec![0; BUFFER_BYTES.min(usize::try_from(entry.size).unwrap_or(BUFFER_BYTES))];
+        for part in entry.parts() {
+            if part.offset > 0 {
+                let sought = file.seek(SeekFrom::Start(part.offset));
+                sought.map_err(|error| self.tree.failed("write", path, error))?;
+            }
+            self.split.borrow_mut().begin_content();
+            self.content((&mut file, path), part.length, archive, &mut buffer)?;
+            self.split.borrow_mut().end_content(path, part.offset);
+            let bytes = on_disk(part.length);
+            self.done.bytes = self.done.bytes.saturating_add(bytes);
+        }
+        if entry.sparse.is_some() {
+            let sized = file.set_len(entry.logical_size());
+            sized.map_err(|error| self.tree.failed("write", path, error))?;
+        }
+        self.tree.set(&file, path, entry)?;
+        self.tree.set_time(&file, path, entry.mtime)
+    }
+
+    /// Writes the next `length` bytes of an entry's content.
+    fn content(
+        &self,
+        (file, path): (&mut File, &Inside),
+        length: u64,
+        archive: &mut Archive<impl Read>,
+        buffer: &mut [u8],
+    ) -> Result<(), LayerError> {
+        let mut content = archive.content().take(length);
         let mut written = 0;
         loop {
-            let count = match archive.content().read(&mut buffer) {
+            let count = match content.read(buffer) {
                 Ok(0) => break,
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -246,12 +292,10 @@ impl Unpacking<'_> {
             wrote.map_err(|error| self.tree.failed("write", path, error))?;
             written += u64::try_from(count).expect("a buffer's length fits");
         }
-        if written != entry.size {
-            return Err(archive.malformed("it ends within a file"));
+        match written == length {
+            true => Ok(()),
+            false => Err(archive.malformed("it ends within a file")),
         }
-        self.done.bytes = self.done.bytes.saturating_add(on_disk(entry.size));
-        self.tree.set(&file, path, entry)?;
-        self.tree.set_time(&file, path, entry.mtime)
     }
 
     /// Makes what is never opened: links, devices, FIFOs.

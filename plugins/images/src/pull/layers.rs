@@ -255,6 +255,7 @@ impl Inner {
             bytes: unpacked.bytes,
             inodes: unpacked.inodes,
             opaque: unpacked.opaque,
+            tar_bytes: Some(unpacked.tar_bytes),
         };
         Ok(self.place_layer(&context.scratch, record)?)
     }

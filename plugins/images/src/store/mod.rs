@@ -197,9 +197,7 @@ impl Store {
 
     /// Returns the image with this name, id (with or without `sha256:`), or beginning of an id of 12 digits or more.
     pub fn image(&self, name_or_id: &str) -> Result<Image, StoreError> {
-        let state = self.0.state();
-        let id = state.resolve(name_or_id)?;
-        Ok(state.show(&state.images[&id]))
+        self.0.image(name_or_id)
     }
 
     /// Returns all images that have a name or are pinned, by id.
@@ -256,6 +254,13 @@ impl Store {
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the image with this name, id, or beginning of an id.
+    pub(crate) fn image(&self, name_or_id: &str) -> Result<Image, StoreError> {
+        let state = self.state();
+        let id = state.resolve(name_or_id)?;
+        Ok(state.show(&state.images[&id]))
     }
 
     /// Returns the image's record.

@@ -51,6 +51,9 @@ pub(crate) struct LayerRecord {
     pub(crate) inodes: u64,
     /// Nothing of the layers below is seen through it: they are left out of the stack.
     pub(crate) opaque: bool,
+    /// Bytes of its tar, which can be made again; none where an earlier version unpacked it.
+    #[serde(default)]
+    pub(crate) tar_bytes: Option<u64>,
 }
 
 /// Returns a record as it is written.
