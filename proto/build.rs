@@ -5,6 +5,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "plugin/v1/base.proto",
         "storage/v1/storage.proto",
         "network/v1/network.proto",
+        "images/v1/images.proto",
         "cri/v1/api.proto",
         "containerd/events.proto",
         "containerd/tasks.proto",

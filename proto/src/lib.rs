@@ -1,4 +1,4 @@
-//! The wire contracts: [`plugin`], [`storage`] and [`network`] are ours; [`cri`], [`containerd`], [`csi`], [`registration`],
+//! The wire contracts: [`plugin`], [`storage`], [`network`] and [`images`] are ours; [`cri`], [`containerd`], [`csi`], [`registration`],
 //! [`pod_resources`] and [`pod_resources_v1alpha1`] are kept by others.
 //!
 //! Generated from the `.proto` files of this crate; they are the documentation.
@@ -26,6 +26,11 @@ pub mod storage {
 /// `oxlet.network.v1`: what a network plugin serves beside that.
 pub mod network {
     tonic::include_proto!("oxlet.network.v1");
+}
+
+/// `oxlet.images.v1`: what a runtime that keeps its images itself serves beside CRI.
+pub mod images {
+    tonic::include_proto!("oxlet.images.v1");
 }
 
 /// `runtime.v1`: the Container Runtime Interface.

@@ -44,10 +44,12 @@ use std::time::Duration;
 use blocking_pool::BlockingPool;
 use proto::cri::image_service_server::ImageServiceServer;
 use proto::cri::runtime_service_server::RuntimeServiceServer;
+use proto::images::images_server::ImagesServer;
 
 use crate::layout::Layout;
 use crate::node::{Node, NodeParts};
 use crate::sandbox::network::Network;
+use crate::service::ArchiveCalls;
 pub use crate::service::{ImageCalls, RuntimeCalls};
 use crate::settings::{NativeSettings, Programs};
 
@@ -94,7 +96,11 @@ fn routes(node: &Arc<Node>) -> sdk::Routes {
         .max_decoding_message_size(sdk::MESSAGE_LIMIT);
     let images = ImageServiceServer::new(ImageCalls::new(node.clone()))
         .max_decoding_message_size(sdk::MESSAGE_LIMIT);
-    sdk::Routes::new(runtime).add_service(images)
+    let archives = ImagesServer::new(ArchiveCalls::new(node.clone()))
+        .max_decoding_message_size(sdk::MESSAGE_LIMIT);
+    sdk::Routes::new(runtime)
+        .add_service(images)
+        .add_service(archives)
 }
 
 /// Takes the configured archives into the store. One that cannot be used is told of, and hides no other.

@@ -60,8 +60,18 @@ pub(super) fn describe(
             }
         },
     };
-    if let (Some(name), [image]) = (name, images.as_mut_slice()) {
-        image.names = vec![name.to_string()];
+    match (name, images.as_mut_slice()) {
+        (None, _) => {}
+        (Some(name), [image]) => image.names = vec![name.to_string()],
+        (Some(name), several) => {
+            let count = several.len();
+            let reason = format!("it has {count} images, and the name {name} is for one");
+            return Err(index.refused(reason));
+        }
+    }
+    for nameless in images.iter().filter(|image| image.names.is_empty()) {
+        let (archive, manifest) = (index.path().display(), &nameless.manifest.0);
+        tracing::warn!(%archive, %manifest, "an image without a name is left out");
     }
     images.retain(|image| !image.names.is_empty());
     match images.is_empty() {

@@ -14,6 +14,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::net::UnixStream;
 
+use crate::image::ImageError;
+
 /// Seconds longer than the agent's own timeout for a plugin.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
 
@@ -34,6 +36,8 @@ pub(crate) enum AgentError {
     Unreadable(#[from] serde_json::Error),
     #[error("cannot write: {0}")]
     Output(io::Error),
+    #[error("{}", kernel::error_chain(.0))]
+    Image(#[from] ImageError),
 }
 
 #[derive(Debug)]

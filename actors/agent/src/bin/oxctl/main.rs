@@ -1,6 +1,7 @@
 //! `oxctl`: what the operator asks the agent, over its admin socket.
 
 mod agent;
+mod image;
 mod show;
 mod table;
 
@@ -51,6 +52,8 @@ enum OxctlCommand {
     Pods,
     /// Shows the images that are pulled, wait, or back off
     Images,
+    /// Lists, pulls, removes, imports and exports images of the runtime
+    Image(image::ImageArguments),
     /// Shows the volumes of this node's pods, and what hangs
     Volumes,
     /// Shows what happened
@@ -138,6 +141,9 @@ async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
     if let OxctlCommand::Events { follow: true } = command {
         return show::follow(&agent, output).await;
     }
+    if let OxctlCommand::Image(image) = command {
+        return image::run(&agent, image, output).await;
+    }
     let (method, path) = request(command);
     if let OxctlCommand::Plugin(PluginCommand::Swap { .. }) = command
         && output == OutputFormat::Table
@@ -166,6 +172,8 @@ fn request(command: &OxctlCommand) -> (Method, String) {
         OxctlCommand::Plugins => get("/plugins"),
         OxctlCommand::Pods => get("/pods"),
         OxctlCommand::Images => get("/images"),
+        // Its runtime is found there.
+        OxctlCommand::Image(_) => get("/plugins"),
         OxctlCommand::Volumes => get("/volumes"),
         OxctlCommand::Version => get("/version"),
         OxctlCommand::Why { pod } => get(&format!("/why/{}", agent::encoded(pod))),
@@ -211,6 +219,7 @@ fn timeout(command: &OxctlCommand) -> Option<Duration> {
         | OxctlCommand::Plugins
         | OxctlCommand::Pods
         | OxctlCommand::Images
+        | OxctlCommand::Image(_)
         | OxctlCommand::Volumes
         | OxctlCommand::Events { .. }
         | OxctlCommand::Why { .. }
@@ -229,7 +238,7 @@ fn shown(command: &OxctlCommand, answer: &[u8]) -> Result<String, AgentError> {
     let now = show::now();
     match command {
         OxctlCommand::Tree => show::tree(answer),
-        OxctlCommand::Plugins => show::plugins(answer, now),
+        OxctlCommand::Plugins | OxctlCommand::Image(_) => show::plugins(answer, now),
         OxctlCommand::Plugin(_) => show::generation(answer),
         OxctlCommand::Checkpoint { .. } => show::archives(answer),
         OxctlCommand::Pods => show::pods(answer, now),
