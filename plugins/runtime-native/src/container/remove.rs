@@ -67,6 +67,7 @@ impl Node {
             self.kill_at(&monitor, id).await?;
             monitor.delete(id).await?;
         }
+        self.usage.forget(id);
         self.release_image(id).await?;
         let (store, id) = (self.container_records.clone(), id.clone());
         self.blocking("removing a container", move || Ok(store.remove(&id)?))

@@ -27,6 +27,7 @@ use crate::record::{ContainerRecord, RecordStore, SandboxRecord};
 use crate::sandbox::network::Network;
 use crate::settings::Programs;
 use crate::spec::{CgroupDriver, HostFacts};
+use crate::stats::UsageCache;
 
 /// The longest that files and mounts of this node may take.
 const FILES_TIMEOUT: Duration = Duration::from_secs(60);
@@ -59,6 +60,7 @@ pub(crate) struct Node {
     pub(crate) parts: NodeParts,
     pub(crate) sandbox_records: RecordStore,
     pub(crate) container_records: RecordStore,
+    pub(crate) usage: UsageCache,
     state: Mutex<NodeState>,
     locks: KeyedLock,
     events: broadcast::Sender<Arc<ContainerEventResponse>>,
@@ -70,6 +72,7 @@ impl Node {
         Arc::new(Node {
             sandbox_records: RecordStore::new(parts.layout.sandboxes(), damaged.clone()),
             container_records: RecordStore::new(parts.layout.containers(), damaged),
+            usage: UsageCache::new(),
             state: Mutex::default(),
             locks: KeyedLock::new(),
             events: broadcast::Sender::new(EVENTS),

@@ -1,21 +1,22 @@
-//! Stats and metrics of containers and pods, from their cgroups and their network devices.
-//!
-//! The size of a container's writable layer isn't measured: its field stays empty.
+//! Stats and metrics of containers and pods, from their cgroups, their network devices and their writable layers.
 
 mod cgroup;
 mod metrics;
 mod network;
+mod usage;
 
 use std::sync::Arc;
 
 use proto::cri::{
-    ContainerAttributes, ContainerStats, CpuUsage, LinuxPodSandboxStats, MemoryUsage, NetworkUsage,
-    PodSandboxAttributes, PodSandboxStats, ProcessUsage, UInt64Value,
+    ContainerAttributes, ContainerStats, CpuUsage, FilesystemIdentifier, FilesystemUsage,
+    LinuxPodSandboxStats, MemoryUsage, NetworkUsage, PodSandboxAttributes, PodSandboxStats, ProcessUsage, UInt64Value,
 };
 
 pub(crate) use metrics::{descriptors, of_pod};
+pub(crate) use usage::UsageCache;
 
 use self::cgroup::CgroupUsage;
+use self::usage::LayerUsage;
 use crate::clock;
 use crate::error::CallError;
 use crate::node::Node;
@@ -31,6 +32,9 @@ fn wire(value: Option<u64>) -> Option<UInt64Value> {
 pub(crate) struct Measured {
     record: ContainerRecord,
     usage: CgroupUsage,
+    /// Nanoseconds of CPU a second.
+    nano_cores: Option<u64>,
+    layer: Option<LayerUsage>,
 }
 
 impl Node {
@@ -47,17 +51,33 @@ impl Node {
                 .filter_map(|record| Some((pid(&record.id)?, record)));
             with.collect()
         };
-        self.blocking("reading cgroups", move || {
+        let node = self.clone();
+        let read = self.blocking("reading cgroups", move || {
             let network = with_pids
                 .last()
                 .and_then(|(pid, _)| network::of_process(*pid));
-            let measured = with_pids.into_iter().map(|(pid, record)| Measured {
-                record,
-                usage: cgroup::of_process(pid),
+            let measured = with_pids.into_iter().map(|(pid, record)| {
+                let usage = cgroup::of_process(pid);
+                let nano_cores = node.usage.rate(&record.id, usage.cpu_nanos);
+                Measured {
+                    record,
+                    usage,
+                    nano_cores,
+                    layer: None,
+                }
             });
-            Ok((measured.collect(), network))
-        })
-        .await
+            Ok((measured.collect::<Vec<_>>(), network))
+        });
+        let (mut measured, network) = read.await?;
+        for one in &mut measured {
+            one.layer = self.writable_layer(&one.record.id);
+        }
+        Ok((measured, network))
+    }
+
+    fn container_stats_of(&self, measured: &Measured) -> ContainerStats {
+        let images = self.parts.layout.images();
+        container(measured, &images.display().to_string())
     }
 
     /// Returns the stats of running containers.
@@ -66,7 +86,8 @@ impl Node {
         records: Vec<ContainerRecord>,
     ) -> Result<Vec<ContainerStats>, CallError> {
         let (measured, _) = self.measure(records).await?;
-        Ok(measured.iter().map(container).collect())
+        let stats = measured.iter().map(|one| self.container_stats_of(one));
+        Ok(stats.collect())
     }
 
     /// Returns the stats of a pod: the sum of its running containers, and its network.
@@ -76,7 +97,9 @@ impl Node {
     ) -> Result<PodSandboxStats, CallError> {
         let (measured, network) = self.measure_pod(sandbox).await?;
         let own = own_namespaces(&sandbox.config.0).network;
-        Ok(pod(sandbox, &measured, network.filter(|_| own)))
+        let containers = measured.iter().map(|one| self.container_stats_of(one));
+        let containers = containers.collect();
+        Ok(pod(sandbox, &measured, (containers, network.filter(|_| own))))
     }
 
     async fn measure_pod(
@@ -98,11 +121,11 @@ impl Node {
     }
 }
 
-fn cpu(usage: &CgroupUsage, timestamp: i64) -> CpuUsage {
+fn cpu(usage: &CgroupUsage, nano_cores: Option<u64>, timestamp: i64) -> CpuUsage {
     CpuUsage {
         timestamp,
         usage_core_nano_seconds: wire(usage.cpu_nanos),
-        usage_nano_cores: None,
+        usage_nano_cores: wire(nano_cores),
         psi: None,
     }
 }
@@ -124,7 +147,8 @@ fn memory(usage: &CgroupUsage, timestamp: i64) -> MemoryUsage {
     }
 }
 
-fn container(measured: &Measured) -> ContainerStats {
+/// Returns the stats of a container; `file_system` is where the node's images and writable layers lie.
+fn container(measured: &Measured, file_system: &str) -> ContainerStats {
     let now = clock::now();
     let config = measured.record.config.0.clone();
     ContainerStats {
@@ -134,9 +158,16 @@ fn container(measured: &Measured) -> ContainerStats {
             labels: config.labels,
             annotations: config.annotations,
         }),
-        cpu: Some(cpu(&measured.usage, now)),
+        cpu: Some(cpu(&measured.usage, measured.nano_cores, now)),
         memory: Some(memory(&measured.usage, now)),
-        writable_layer: None,
+        writable_layer: measured.layer.map(|layer| FilesystemUsage {
+            timestamp: layer.taken,
+            fs_id: Some(FilesystemIdentifier {
+                mountpoint: file_system.to_owned(),
+            }),
+            used_bytes: wire(Some(layer.bytes)),
+            inodes_used: wire(Some(layer.inodes)),
+        }),
         swap: None,
         io: None,
     }
@@ -163,9 +194,11 @@ fn total(measured: &[Measured]) -> CgroupUsage {
 fn pod(
     sandbox: &SandboxRecord,
     measured: &[Measured],
-    network: Option<NetworkUsage>,
+    (containers, network): (Vec<ContainerStats>, Option<NetworkUsage>),
 ) -> PodSandboxStats {
     let (now, total) = (clock::now(), total(measured));
+    let rates = measured.iter().filter_map(|one| one.nano_cores);
+    let nano_cores = rates.reduce(u64::saturating_add);
     let config = sandbox.config.0.clone();
     PodSandboxStats {
         attributes: Some(PodSandboxAttributes {
@@ -175,14 +208,14 @@ fn pod(
             annotations: config.annotations,
         }),
         linux: Some(LinuxPodSandboxStats {
-            cpu: Some(cpu(&total, now)),
+            cpu: Some(cpu(&total, nano_cores, now)),
             memory: Some(memory(&total, now)),
             network,
             process: Some(ProcessUsage {
                 timestamp: now,
                 process_count: wire(total.processes),
             }),
-            containers: measured.iter().map(container).collect(),
+            containers,
             io: None,
         }),
         windows: None,
