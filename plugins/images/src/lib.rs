@@ -22,8 +22,9 @@ mod reference;
 mod registry;
 mod rootfs;
 mod store;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;
 
 pub use archive::{ArchiveError, ExportError, Import};
 pub use digest::{Digest, InvalidDigest};

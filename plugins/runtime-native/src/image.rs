@@ -32,6 +32,8 @@ pub(crate) struct ContainerImage {
     pub(crate) user: String,
     pub(crate) stop_signal: String,
     pub(crate) settings: ImageSettings,
+    /// The paths of its volumes.
+    pub(crate) volumes: Vec<String>,
     image: Image,
 }
 
@@ -63,6 +65,7 @@ impl Node {
                 env: defaults.env,
                 working_dir: defaults.working_dir,
             },
+            volumes: defaults.volumes.into_keys().collect(),
             image,
         })
     }

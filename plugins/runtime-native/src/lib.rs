@@ -19,8 +19,7 @@
 //!
 //! # What differs from containerd
 //!
-//! An image's `VOLUME` paths stay on the container's writable layer. The size of that layer isn't measured. The
-//! annotations of pods aren't passed to OCI runtimes, beside containerd's own of a pod's name.
+//! The annotations of pods aren't passed to OCI runtimes, beside containerd's own of a pod's name.
 
 mod clock;
 mod container;
@@ -78,6 +77,7 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
         programs,
         images,
         registries: settings.registries.clone(),
+        ignore_image_volumes: settings.ignore_image_defined_volumes,
         network: settings.network.socket.clone().map(Network::at),
         pool: BlockingPool::new(setup.health.clone(), PLACES),
         boot: record::boot_id()?,

@@ -8,26 +8,26 @@ use crate::digest::Digest;
 
 /// A tar in the making; names are written as they are, however hostile.
 #[derive(Clone, Default)]
-pub(crate) struct Tar(Vec<u8>);
+pub struct Tar(Vec<u8>);
 
 impl Tar {
-    pub(crate) fn file(self, path: &str, content: &[u8]) -> Self {
+    pub fn file(self, path: &str, content: &[u8]) -> Self {
         self.entry(b'0', path.as_bytes(), "", 0o644, content)
     }
 
-    pub(crate) fn folder(self, path: &str, mode: u32) -> Self {
+    pub fn folder(self, path: &str, mode: u32) -> Self {
         self.entry(b'5', path.as_bytes(), "", mode, b"")
     }
 
-    pub(crate) fn hard_link(self, path: &str, target: &str) -> Self {
+    pub fn hard_link(self, path: &str, target: &str) -> Self {
         self.entry(b'1', path.as_bytes(), target, 0o644, b"")
     }
 
-    pub(crate) fn symlink(self, path: &str, target: &str) -> Self {
+    pub fn symlink(self, path: &str, target: &str) -> Self {
         self.entry(b'2', path.as_bytes(), target, 0o777, b"")
     }
 
-    pub(crate) fn device(mut self, kind: u8, path: &str, major: u32, minor: u32) -> Self {
+    pub fn device(mut self, kind: u8, path: &str, major: u32, minor: u32) -> Self {
         let mut header = header(kind, path.as_bytes(), "", 0o600, 0);
         header.set_device_major(major).unwrap();
         header.set_device_minor(minor).unwrap();
@@ -37,7 +37,7 @@ impl Tar {
     }
 
     /// A file whose owner and mode are not written.
-    pub(crate) fn blank(mut self, path: &str) -> Self {
+    pub fn blank(mut self, path: &str) -> Self {
         let mut header = header(b'0', path.as_bytes(), "", 0, 0);
         let fields = header.as_old_mut();
         (fields.uid, fields.gid, fields.mode) = ([0; 8], [b' '; 8], [0; 8]);
@@ -46,7 +46,7 @@ impl Tar {
         self
     }
 
-    pub(crate) fn pax(self, records: &[(&str, &[u8])]) -> Self {
+    pub fn pax(self, records: &[(&str, &[u8])]) -> Self {
         let mut content = Vec::new();
         for (key, value) in records {
             let body = [b" ", key.as_bytes(), b"=", value, b"\n"].concat();
@@ -61,20 +61,13 @@ impl Tar {
     }
 
     /// A path of any length, by a GNU header of its own.
-    pub(crate) fn long(self, kind: u8, path: &[u8], content: &[u8]) -> Self {
+    pub fn long(self, kind: u8, path: &[u8], content: &[u8]) -> Self {
         let name = [path, b"\0"].concat();
         self.entry(b'L', b"long", "", 0o644, &name)
             .entry(kind, b"short", "", 0o755, content)
     }
 
-    pub(crate) fn entry(
-        mut self,
-        kind: u8,
-        path: &[u8],
-        link: &str,
-        mode: u32,
-        content: &[u8],
-    ) -> Self {
+    pub fn entry(mut self, kind: u8, path: &[u8], link: &str, mode: u32, content: &[u8]) -> Self {
         let header = header(kind, path, link, mode, content.len());
         self.0.extend_from_slice(header.as_bytes());
         self.0.extend_from_slice(content);
@@ -82,12 +75,12 @@ impl Tar {
         self
     }
 
-    pub(crate) fn raw(mut self, bytes: &[u8]) -> Self {
+    pub fn raw(mut self, bytes: &[u8]) -> Self {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    pub(crate) fn end(mut self) -> Vec<u8> {
+    pub fn end(mut self) -> Vec<u8> {
         self.0.resize(self.0.len() + 1024, 0);
         self.0
     }
@@ -109,34 +102,34 @@ fn header(kind: u8, path: &[u8], link: &str, mode: u32, size: usize) -> tar::Hea
 }
 
 /// A layer with one file.
-pub(crate) fn file_layer(path: &str, content: &[u8]) -> Vec<u8> {
+pub fn file_layer(path: &str, content: &[u8]) -> Vec<u8> {
     Tar::default().file(path, content).end()
 }
 
 /// An image's documents, with its layers packed as they are or by gzip or zstd.
 #[derive(Clone)]
-pub(crate) struct ImageBuilder {
-    pub(crate) layers: Vec<Vec<u8>>,
-    pub(crate) packed: Vec<Vec<u8>>,
-    pub(crate) config: Vec<u8>,
-    pub(crate) manifest: Vec<u8>,
+pub struct ImageBuilder {
+    pub layers: Vec<Vec<u8>>,
+    pub packed: Vec<Vec<u8>>,
+    pub config: Vec<u8>,
+    pub manifest: Vec<u8>,
 }
 
 impl ImageBuilder {
-    pub(crate) fn plain(layers: Vec<Vec<u8>>) -> Self {
+    pub fn plain(layers: Vec<Vec<u8>>) -> Self {
         Self::packed(layers, |layer| layer.to_vec())
     }
 
-    pub(crate) fn gzip(layers: Vec<Vec<u8>>) -> Self {
+    pub fn gzip(layers: Vec<Vec<u8>>) -> Self {
         Self::packed(layers, |layer| gzip(layer, Compression::fast()))
     }
 
     /// As gzip that packs nothing: fast also in a build for tests.
-    pub(crate) fn stored(layers: Vec<Vec<u8>>) -> Self {
+    pub fn stored(layers: Vec<Vec<u8>>) -> Self {
         Self::packed(layers, |layer| gzip(layer, Compression::none()))
     }
 
-    pub(crate) fn zstd(layers: Vec<Vec<u8>>) -> Self {
+    pub fn zstd(layers: Vec<Vec<u8>>) -> Self {
         Self::packed(layers, |layer| zstd::encode_all(layer, 1).unwrap())
     }
 
@@ -168,7 +161,7 @@ impl ImageBuilder {
         }
     }
 
-    pub(crate) fn id(&self) -> Digest {
+    pub fn id(&self) -> Digest {
         Digest::of(&self.config)
     }
 }
@@ -180,7 +173,7 @@ fn gzip(content: &[u8], level: Compression) -> Vec<u8> {
 }
 
 /// The archive that `docker save` makes of an image.
-pub(crate) fn docker_archive(image: &ImageBuilder, name: &str) -> Vec<u8> {
+pub fn docker_archive(image: &ImageBuilder, name: &str) -> Vec<u8> {
     let mut tar = Tar::default().file("config.json", &image.config);
     let mut names = Vec::new();
     for (number, layer) in image.layers.iter().enumerate() {

@@ -21,27 +21,27 @@ use crate::reference::Reference;
 
 /// A request as it came.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) path: String,
-    pub(crate) query: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) version: http::Version,
+pub struct Request {
+    pub path: String,
+    pub query: String,
+    pub headers: HeaderMap,
+    pub version: http::Version,
 }
 
 /// An answer; headers as they are written, and a body that may stop early or never.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Bytes,
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Bytes,
     /// After the body nothing more comes, and no end either.
-    pub(crate) hangs: bool,
+    pub hangs: bool,
     /// After the body the connection breaks.
-    pub(crate) breaks: bool,
+    pub breaks: bool,
 }
 
 impl Answer {
-    pub(crate) fn ok(body: &[u8]) -> Self {
+    pub fn ok(body: &[u8]) -> Self {
         Self {
             status: 200,
             body: Bytes::copy_from_slice(body),
@@ -49,14 +49,14 @@ impl Answer {
         }
     }
 
-    pub(crate) fn status(status: u16) -> Self {
+    pub fn status(status: u16) -> Self {
         Self {
             status,
             ..Self::default()
         }
     }
 
-    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+    pub fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
@@ -73,19 +73,19 @@ struct Shared {
     script: Mutex<Script>,
 }
 
-pub(crate) struct Registry {
+pub struct Registry {
     shared: Arc<Shared>,
-    pub(crate) address: String,
+    pub address: String,
     _tasks: JoinSet<()>,
 }
 
 impl Registry {
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         Self::start_with(None).await
     }
 
     /// Starts one that speaks TLS, if it has a configuration for it.
-    pub(crate) async fn start_with(tls: Option<Arc<rustls::ServerConfig>>) -> Self {
+    pub async fn start_with(tls: Option<Arc<rustls::ServerConfig>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let shared = Arc::new(Shared {
@@ -102,12 +102,12 @@ impl Registry {
         }
     }
 
-    pub(crate) fn script(&self, script: impl FnMut(&Request) -> Option<Answer> + Send + 'static) {
+    pub fn script(&self, script: impl FnMut(&Request) -> Option<Answer> + Send + 'static) {
         *self.shared.script.lock().unwrap() = Box::new(script);
     }
 
     /// Serves an image as `REPOSITORY:TAG`, and returns its reference.
-    pub(crate) fn serve(&self, image: &ImageBuilder, name: &str) -> Reference {
+    pub fn serve(&self, image: &ImageBuilder, name: &str) -> Reference {
         let (repository, tag) = name.split_once(':').unwrap();
         let mut content = self.shared.content.lock().unwrap();
         for blob in image.packed.iter().chain([&image.config]) {
@@ -124,7 +124,7 @@ impl Registry {
         format!("{}/{name}", self.address).parse().unwrap()
     }
 
-    pub(crate) fn put(&self, path: &str, body: &[u8]) {
+    pub fn put(&self, path: &str, body: &[u8]) {
         self.shared
             .content
             .lock()
@@ -132,12 +132,12 @@ impl Registry {
             .insert(path.to_owned(), Bytes::copy_from_slice(body));
     }
 
-    pub(crate) fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap().clone()
     }
 
     /// Returns how many requests there were for a path with `part` in it.
-    pub(crate) fn count(&self, part: &str) -> usize {
+    pub fn count(&self, part: &str) -> usize {
         let requests = self.requests();
         requests
             .iter()

@@ -13,6 +13,7 @@ use proto::cri::{
 };
 
 use super::user::{self, UserFiles};
+use super::volumes::VolumeMount;
 use super::{devices, security, sources};
 use crate::clock;
 use crate::convert;
@@ -166,8 +167,10 @@ impl Node {
         let namespaces = self.namespaces_of(&record.config.0, sandbox).await?;
         let rootfs = self.mount_root(&record.id, image).await?;
         let images = self.mount_images(&record).await?;
+        let volumes = self.make_volumes(&record, image, &rootfs).await?;
+        let mounts = (images, volumes);
         record.user = self
-            .write_bundle(&record, sandbox, image, (namespaces, images, &rootfs))
+            .write_bundle(&record, sandbox, image, (namespaces, mounts, &rootfs))
             .await?;
         let config = &record.config.0;
         let create = Create {
@@ -212,7 +215,11 @@ impl Node {
         record: &ContainerRecord,
         sandbox: &SandboxRecord,
         image: &ContainerImage,
-        (namespaces, images, rootfs): (NamespacePaths, MountedImages, &Path),
+        (namespaces, (images, volumes), rootfs): (
+            NamespacePaths,
+            (MountedImages, Vec<VolumeMount>),
+            &Path,
+        ),
     ) -> Result<ProcessUser, CallError> {
         let work = BundleWork {
             record: record.clone(),
@@ -220,6 +227,7 @@ impl Node {
             image: image.clone(),
             namespaces,
             images,
+            volumes,
             rootfs: rootfs.to_owned(),
             files: self.sandbox_mounts(sandbox),
             host: self.parts.host.clone(),
@@ -300,6 +308,7 @@ struct BundleWork {
     image: ContainerImage,
     namespaces: NamespacePaths,
     images: MountedImages,
+    volumes: Vec<VolumeMount>,
     rootfs: std::path::PathBuf,
     files: SandboxMounts,
     host: spec::HostFacts,
@@ -322,6 +331,13 @@ impl BundleWork {
                 None => sources::of_node(mount, &mountinfo)?,
             });
         }
+        // As containerd has them: mounts that the configuration doesn't name.
+        let mut config = config.clone();
+        for (mount, source) in self.volumes {
+            config.mounts.push(mount);
+            mounted.push(source);
+        }
+        let config = &config;
         let mut nodes = devices::asked(&config.devices)?;
         if context.privileged {
             nodes.extend(devices::all()?);

@@ -1,6 +1,7 @@
 //! Containers: made from a configuration and an image, run by the pod's monitor.
 
-pub(crate) mod create;
+mod copy_tree;
+mod create;
 pub(crate) mod devices;
 pub(crate) mod exec;
 mod remove;
@@ -9,6 +10,7 @@ mod start;
 mod stop;
 mod update;
 pub(crate) mod user;
+mod volumes;
 
 use proto::cri::{ContainerConfig, LinuxContainerSecurityContext};
 

@@ -47,6 +47,8 @@ pub(crate) struct NodeParts {
     pub(crate) programs: Programs,
     pub(crate) images: images::Store,
     pub(crate) registries: Option<PathBuf>,
+    /// Whether images' volumes stay on writable layers.
+    pub(crate) ignore_image_volumes: bool,
     pub(crate) network: Option<Network>,
     pub(crate) pool: BlockingPool,
     pub(crate) boot: String,

@@ -22,6 +22,7 @@ use crate::spec::CgroupDriver;
 ///   "network": {"socket": "/run/oxlet/plugins/network.sock"},
 ///   "rlimits": {"RLIMIT_NOFILE": [1024, 1048576]},
 ///   "import": ["/var/lib/oxlet/images/sample.tar"],
+///   "ignoreImageDefinedVolumes": false,
 ///   "registries": "/etc/containerd/certs.d"
 /// }
 /// ```
@@ -43,6 +44,8 @@ pub(crate) struct NativeSettings {
     /// Archives of images (`docker save`, OCI layouts) that are taken into the store at the start, for nodes without a
     /// registry.
     pub(crate) import: Vec<PathBuf>,
+    /// An image's volumes are left on the writable layer; by default each is a folder of the container's own.
+    pub(crate) ignore_image_defined_volumes: bool,
     /// The folder with a folder of `hosts.toml` a registry.
     pub(crate) registries: Option<PathBuf>,
 }

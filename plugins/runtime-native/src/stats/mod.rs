@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use proto::cri::{
     ContainerAttributes, ContainerStats, CpuUsage, FilesystemIdentifier, FilesystemUsage,
-    LinuxPodSandboxStats, MemoryUsage, NetworkUsage, PodSandboxAttributes, PodSandboxStats, ProcessUsage, UInt64Value,
+    LinuxPodSandboxStats, MemoryUsage, NetworkUsage, PodSandboxAttributes, PodSandboxStats,
+    ProcessUsage, UInt64Value,
 };
 
 pub(crate) use metrics::{descriptors, of_pod};
@@ -99,7 +100,11 @@ impl Node {
         let own = own_namespaces(&sandbox.config.0).network;
         let containers = measured.iter().map(|one| self.container_stats_of(one));
         let containers = containers.collect();
-        Ok(pod(sandbox, &measured, (containers, network.filter(|_| own))))
+        Ok(pod(
+            sandbox,
+            &measured,
+            (containers, network.filter(|_| own)),
+        ))
     }
 
     async fn measure_pod(

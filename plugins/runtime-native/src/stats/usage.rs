@@ -181,10 +181,7 @@ mod tests {
         // Less than before: it is another cgroup.
         let third = second.sampled(start + SECOND * 4, 7);
         assert_eq!(third.nano_cores, None);
-        assert_eq!(
-            third.sampled(start + SECOND * 5, 17).nano_cores,
-            Some(10)
-        );
+        assert_eq!(third.sampled(start + SECOND * 5, 17).nano_cores, Some(10));
     }
 
     #[tokio::test(start_paused = true)]

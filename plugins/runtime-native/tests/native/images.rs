@@ -15,7 +15,7 @@ const APPLETS: [&str; 10] = [
 ];
 
 /// A header that says nothing of its own.
-fn header(kind: EntryType, mode: u32, size: u64) -> Header {
+pub(crate) fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
     header.set_mode(mode);
@@ -26,13 +26,23 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
-fn entry(tar: &mut Builder<Vec<u8>>, path: &str, kind: EntryType, (mode, bytes): (u32, &[u8])) {
+pub(crate) fn entry(
+    tar: &mut Builder<Vec<u8>>,
+    path: &str,
+    kind: EntryType,
+    (mode, bytes): (u32, &[u8]),
+) {
     let mut header = header(kind, mode, bytes.len() as u64);
     tar.append_data(&mut header, path, bytes).unwrap();
 }
 
 /// The machine's static busybox, with the applets that tests call.
 fn layer() -> Vec<u8> {
+    layer_with(|_| {})
+}
+
+/// As [`layer`], and what `more` adds.
+pub(crate) fn layer_with(more: impl FnOnce(&mut Builder<Vec<u8>>)) -> Vec<u8> {
     let mut tar = Builder::new(Vec::new());
     for folder in ["bin", "etc", "dev", "proc", "sys"] {
         entry(&mut tar, folder, EntryType::Directory, (0o755, &[]));
@@ -50,22 +60,29 @@ fn layer() -> Vec<u8> {
         tar.append_link(&mut header, format!("bin/{applet}"), "busybox")
             .unwrap();
     }
+    more(&mut tar);
     tar.into_inner().unwrap()
 }
 
 /// Writes a docker archive of a busybox image.
 pub(crate) fn save(path: &Path, name: &str) {
-    let layer = layer();
-    let digest: String = Sha256::digest(&layer)
+    save_with(path, name, (&layer(), json!({})));
+}
+
+/// Writes a docker archive of an image with this layer, and further fields of its config.
+pub(crate) fn save_with(path: &Path, name: &str, (layer, more): (&[u8], serde_json::Value)) {
+    let digest: String = Sha256::digest(layer)
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    let config = json!({
+    let mut config = json!({
         "architecture": match std::env::consts::ARCH { "x86_64" => "amd64", "aarch64" => "arm64", other => other },
         "os": "linux",
         "config": { "Cmd": ["sh"], "Env": ["PATH=/bin"], "StopSignal": "SIGTERM" },
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
     });
+    let fields = config["config"].as_object_mut().unwrap();
+    fields.extend(more.as_object().cloned().unwrap());
     let index = json!([{ "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"] }]);
     let mut tar = Builder::new(Vec::new());
     let text = |value: &serde_json::Value| value.to_string().into_bytes();
@@ -81,12 +98,12 @@ pub(crate) fn save(path: &Path, name: &str) {
         EntryType::Regular,
         (0o644, &text(&config)),
     );
-    entry(&mut tar, "layer.tar", EntryType::Regular, (0o644, &layer));
+    entry(&mut tar, "layer.tar", EntryType::Regular, (0o644, layer));
     let bytes = tar.into_inner().unwrap();
     std::io::copy(&mut bytes.as_slice(), &mut File::create(path).unwrap()).unwrap();
 }
 
-fn spec(name: &str) -> Option<ImageSpec> {
+pub(crate) fn spec(name: &str) -> Option<ImageSpec> {
     Some(ImageSpec {
         image: name.to_owned(),
         ..Default::default()

@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "all of a test binary is test")]
 
+mod archives;
 mod contract;
 mod images;
 mod isolation;
 mod kills;
 mod network;
+mod pulls;
 mod refusals;
 mod rig;
+mod stats;
 mod streams;
+mod volumes;

@@ -108,6 +108,22 @@ impl Rig {
         self.wait_for_socket().await;
     }
 
+    /// Starts a successor with other fields in its configuration.
+    pub(crate) async fn reconfigure(&mut self, more: serde_json::Value) {
+        self.kill();
+        let path = self.home.path().join("configuration.json");
+        let text = fs::read(&path).unwrap();
+        let mut configuration: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let fields = configuration.as_object_mut().unwrap();
+        fields.extend(more.as_object().cloned().unwrap());
+        fs::write(&path, configuration.to_string()).unwrap();
+        self.restart().await;
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();

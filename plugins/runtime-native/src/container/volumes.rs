@@ -1,0 +1,188 @@
+//! The volumes of an image: folders of each container of its own, filled with what the image has at their paths.
+//!
+//! As containerd's CRI has them (`internal/cri/server/container_create.go`, `internal/cri/opts/container.go`): a path at
+//! which the container mounts something is left out, the copy keeps owners, modes and attributes, and all of it goes with
+//! the container.
+
+use std::fs::{self, DirBuilder};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::cri::Mount;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
+use super::copy_tree;
+use crate::error::CallError;
+use crate::image::ContainerImage;
+use crate::node::Node;
+use crate::record::ContainerRecord;
+use crate::spec::{HostPropagation, MountSource};
+
+/// Volumes of one image; none comes near.
+const MAX_VOLUMES: usize = 256;
+/// The longest that the content of an image's volumes may be copied: a call of CRI has no more.
+const COPY_TIMEOUT: Duration = Duration::from_secs(120);
+/// What a volume is to its container where the image has nothing at its path.
+const FOLDER_MODE: u32 = 0o755;
+
+/// A mount of an image's volume, as the configuration would have it.
+pub(super) type VolumeMount = (Mount, MountSource);
+
+impl Node {
+    /// Makes the volumes of a container's image, whose root is mounted at `rootfs`.
+    pub(super) async fn make_volumes(
+        self: &Arc<Node>,
+        record: &ContainerRecord,
+        image: &ContainerImage,
+        rootfs: &Path,
+    ) -> Result<Vec<VolumeMount>, CallError> {
+        let paths = left(&image.volumes, &record.config.0.mounts)?;
+        if paths.is_empty() || self.parts.ignore_image_volumes {
+            return Ok(Vec::new());
+        }
+        let folder = self.parts.layout.container(&record.id).join("volumes");
+        let rootfs = rootfs.to_owned();
+        let what = "copying the volumes of an image";
+        let pool = &self.parts.pool;
+        let made = pool.run(what, COPY_TIMEOUT, move || {
+            Ok(make_all(&folder, &rootfs, paths))
+        });
+        made.await.map_err(CallError::Other)?
+    }
+}
+
+/// Returns the paths of volumes where the container mounts nothing, each once.
+fn left(volumes: &[String], mounts: &[Mount]) -> Result<Vec<PathBuf>, CallError> {
+    if volumes.len() > MAX_VOLUMES {
+        return Err(CallError::Invalid {
+            field: "the image's volumes",
+            found: volumes.len().to_string(),
+            expected: "at most 256",
+        });
+    }
+    // A mount that is wrong is refused where mounts are read.
+    let taken = mounts
+        .iter()
+        .filter_map(|mount| clean(&mount.container_path).ok());
+    let mut taken: Vec<_> = taken.collect();
+    let mut paths = Vec::new();
+    for volume in volumes {
+        let path = clean(volume)?;
+        if !taken.contains(&path) {
+            taken.push(path.clone());
+            paths.push(path);
+        }
+    }
+    Ok(paths)
+}
+
+/// Returns an absolute path without dots, as Go's `filepath.Clean` would below `/`.
+fn clean(path: &str) -> Result<PathBuf, CallError> {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    match parts.is_empty() || path.contains('\0') {
+        true => Err(CallError::Invalid {
+            field: "the image's volumes",
+            found: path.to_owned(),
+            expected: "paths below the root",
+        }),
+        false => Ok(Path::new("/").join(parts.join("/"))),
+    }
+}
+
+fn make_all(
+    folder: &Path,
+    rootfs: &Path,
+    paths: Vec<PathBuf>,
+) -> Result<Vec<VolumeMount>, CallError> {
+    fs::create_dir(folder).map_err(CallError::file("make", folder))?;
+    let mut mounts = Vec::with_capacity(paths.len());
+    for (number, path) in paths.into_iter().enumerate() {
+        let volume = folder.join(number.to_string());
+        let made = DirBuilder::new().mode(FOLDER_MODE).create(&volume);
+        made.map_err(CallError::file("make", &volume))?;
+        if let Some(content) = in_image(rootfs, &path)? {
+            copy_tree::copy(&content, &volume)
+                .map_err(CallError::file("copy an image's volume to", &volume))?;
+        }
+        let source = volume.to_str().map(str::to_owned);
+        let source = source.ok_or_else(|| CallError::Invalid {
+            field: "root",
+            found: volume.display().to_string(),
+            expected: "UTF-8",
+        })?;
+        let mount = Mount {
+            container_path: path.display().to_string(),
+            host_path: source.clone(),
+            ..Mount::default()
+        };
+        let source = MountSource {
+            path: source,
+            propagation: HostPropagation::Private,
+        };
+        mounts.push((mount, source));
+    }
+    Ok(mounts)
+}
+
+/// Opens the folder of an image at a path, with links resolved as its processes would; none if the image has none.
+fn in_image(rootfs: &Path, path: &Path) -> Result<Option<OwnedFd>, CallError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let failed = |error: Errno| CallError::file("open the image's volume", path)(error.into());
+    let root = openat2(CWD, rootfs, flags, Mode::empty(), ResolveFlags::empty());
+    let root = root.map_err(failed)?;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    match openat2(&root, path, flags, Mode::empty(), resolve) {
+        Ok(folder) => Ok(Some(folder)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(path: &str) -> Mount {
+        Mount {
+            container_path: path.to_owned(),
+            ..Mount::default()
+        }
+    }
+
+    #[test]
+    fn a_volume_where_the_container_mounts_something_is_left_out() {
+        let volumes = ["/data", "/data/", "log", "/a/../b/.", "/c"].map(str::to_owned);
+        let paths = left(&volumes, &[mount("/b/"), mount("//c")]).unwrap();
+        assert_eq!(paths, [Path::new("/data"), Path::new("/log")]);
+        for bad in ["/", "..", ""] {
+            assert!(left(&[bad.to_owned()], &[]).is_err(), "{bad:?}");
+        }
+        assert!(left(&vec!["/a".to_owned(); MAX_VOLUMES + 1], &[]).is_err());
+    }
+
+    #[test]
+    fn a_link_in_an_image_leads_nowhere_but_into_the_image() {
+        let home = tempfile::tempdir().unwrap();
+        let image = home.path().join("image");
+        fs::create_dir_all(image.join("etc/own")).unwrap();
+        for (name, target) in [("a", "/etc"), ("b", "../../etc")] {
+            std::os::unix::fs::symlink(target, image.join(name)).unwrap();
+        }
+        let found = |path: &str| in_image(&image, Path::new(path)).unwrap().is_some();
+        assert!(found("/a/own") && found("/b/own"));
+        assert!(!found("/a/ssl") && !found("/none"));
+        fs::write(image.join("file"), "").unwrap();
+        assert!(in_image(&image, Path::new("/file")).is_err());
+    }
+}
