@@ -363,3 +363,79 @@ fn messages<R: AsyncRead + Unpin + Send + 'static>(
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use kernel::testing::run_paused;
+    use runtime_fake::{Clock, Fake, FakeSettings};
+
+    use super::*;
+    use crate::runtime::fake::serve;
+
+    #[test]
+    fn every_runtime_lists_pulls_and_removes_and_one_without_archives_is_named() {
+        run_paused(|| async {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("fake");
+            let fake = Fake::open_at(path, FakeSettings::default(), Clock::start()).unwrap();
+            let client = ImageClient {
+                socket: folder.path().join("s"),
+                channel: serve(&fake),
+            };
+            client.pull("localhost/pulled:1", None).await.unwrap();
+            let names = async || {
+                let rows = client.list().await.unwrap();
+                let tags = rows.into_iter().flat_map(|row| row.tags);
+                tags.collect::<Vec<_>>()
+            };
+            let pulled = "localhost/pulled:1".to_owned();
+            assert!(names().await.contains(&pulled));
+            client.remove("localhost/pulled:1").await.unwrap();
+            assert!(!names().await.contains(&pulled));
+            let absent = client.remove("localhost/pulled:1").await.unwrap_err();
+            assert!(
+                matches!(absent, ImageClientError::NoSuchImage(_)),
+                "{absent}"
+            );
+            let archive = std::io::Cursor::new(b"archive".to_vec());
+            let refused = client.import(Import::default(), archive).await.unwrap_err();
+            let text = refused.to_string();
+            assert!(text.contains("does not import archives"), "{text}");
+            let mut out = Vec::new();
+            let refused = client.export(vec![pulled], &mut out).await.unwrap_err();
+            let text = refused.to_string();
+            assert!(text.contains("does not export archives"), "{text}");
+        });
+    }
+
+    /// A read that fails must not look like the end of the archive.
+    #[tokio::test]
+    async fn an_archive_that_cannot_be_read_to_its_end_has_none() {
+        use futures_util::StreamExt;
+        let (failed, mut failure) = oneshot::channel();
+        let archive = AsyncReadExt::chain(&b"some"[..], Broken);
+        let messages: Vec<_> = messages(Import::default(), archive, failed).collect().await;
+        let [options, data, last] = messages.as_slice() else {
+            panic!("{messages:?}");
+        };
+        assert!(matches!(
+            options.part,
+            Some(import_request::Part::Options(_))
+        ));
+        assert!(matches!(&data.part, Some(import_request::Part::Data(data)) if data == b"some"));
+        assert_eq!(last.part, None);
+        assert_eq!(failure.try_recv().unwrap().kind(), io::ErrorKind::TimedOut);
+    }
+
+    struct Broken;
+
+    impl AsyncRead for Broken {
+        fn poll_read(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            _: &mut tokio::io::ReadBuf<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            std::task::Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        }
+    }
+}

@@ -126,3 +126,52 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
         })
         .collect()
 }
+
+/// By `oxctl`, which finds the runtime's socket at the agent, or is given it where there is no agent.
+#[tokio::test]
+async fn oxctl_carries_an_image_by_a_file_and_needs_no_agent_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = start(dir.path()).await;
+    node.until_plugin_ready(CONVERGENCE_TIMEOUT).await.unwrap();
+    let file = dir.path().join("image.tar");
+    let file = file.to_str().unwrap();
+    let export = ["image", "export", BUSYBOX_IMAGE, "-f", file];
+    let told = node.oxctl(&export).await.unwrap();
+    let bytes = fs::metadata(file).unwrap().len();
+    assert_eq!(told, format!("{file} ({bytes} bytes)\n"));
+    let import = ["image", "import", file, "--name", "localhost/carried:1"];
+    let told = node.oxctl(&import).await.unwrap();
+    assert!(told.contains("localhost/carried:1"), "{told}");
+    let listed = node.oxctl(&["image", "ls"]).await.unwrap();
+    let ids: Vec<_> = listed
+        .lines()
+        .filter(|line| line.starts_with("localhost/"))
+        .map(|line| line.split_whitespace().nth(1).unwrap())
+        .collect();
+    assert!(ids.len() == 2 && ids[0] == ids[1], "{listed}");
+    let absent = node.oxctl(&["image", "rm", "localhost/absent:1"]).await;
+    let absent = absent.unwrap_err().to_string();
+    assert!(absent.contains("there is no image"), "{absent}");
+    let none = node.oxctl(&["image", "export", "localhost/absent:1", "-f", file]);
+    assert!(none.await.unwrap_err().to_string().contains("absent"));
+    let names = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let names: Vec<_> = names.collect();
+    assert_eq!(names.len(), 2, "what failed leaves no file: {names:?}");
+
+    let socket = node.root().join("oxlet/plugins/runtime.sock");
+    node.kill9().unwrap();
+    let asked = node.oxctl(&["image", "ls"]).await.unwrap_err().to_string();
+    assert!(asked.contains("--runtime SOCKET"), "{asked}");
+    let socket = socket.to_str().unwrap();
+    let listed = node
+        .oxctl(&["image", "--runtime", socket, "ls"])
+        .await
+        .unwrap();
+    assert!(listed.contains("localhost/carried:1"), "{listed}");
+    node.begin().await.unwrap();
+    node.until_plugin_ready(CONVERGENCE_TIMEOUT).await.unwrap();
+    node.remove_manifest("web.yaml").unwrap();
+    node.until_gone("web", CONVERGENCE_TIMEOUT).await.unwrap();
+}

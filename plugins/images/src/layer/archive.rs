@@ -222,9 +222,9 @@ impl<R: Read> Archive<R> {
             left = left.checked_sub(1).ok_or_else(|| self.long_map())?;
             let mut block = [0; BLOCK];
             let read = self.content().read_exact(&mut block);
-            read.map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => self.malformed("it ends within a sparse map"),
-                _ => error.into(),
+            read.map_err(|error| match error.kind() == io::ErrorKind::UnexpectedEof {
+                true => self.malformed("it ends within a sparse map"),
+                false => error.into(),
             })?;
             if map.add(&block).map_err(|reason| refused(path, reason))? {
                 return Ok(map);

@@ -96,12 +96,19 @@ impl Copying<'_> {
                     symlinkat(target.as_c_str(), &to, name)?;
                     node(&to, name, &stat)?;
                 }
-                kind => {
+                kind @ (FileType::Fifo
+                | FileType::Socket
+                | FileType::CharacterDevice
+                | FileType::BlockDevice) => {
                     let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
                     mknodat(&to, name, kind, mode, stat.st_rdev)?;
                     node(&to, name, &stat)?;
                     // The process's umask took its part.
                     rustix::fs::chmodat(&to, name, mode, AtFlags::empty())?;
+                }
+                FileType::Unknown => {
+                    let why = format!("{below:?} is of an unknown kind");
+                    return Err(io::Error::other(why));
                 }
             }
         }

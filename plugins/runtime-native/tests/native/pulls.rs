@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use images::testing::{Answer, ImageBuilder, Registry, file_layer};
 use images::{Digest, Reference};
@@ -213,6 +214,7 @@ fn kib(pid: u32, field: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// Its memory of its own: the code of a build for tests is many times that of one that ships.
 #[tokio::test]
 async fn the_plugin_takes_less_than_8_mib_more_while_it_pulls_a_layer_of_64_mib() {
     let rig = Rig::start_with(json!({ "import": [] })).await;
@@ -234,10 +236,19 @@ async fn the_plugin_takes_less_than_8_mib_more_while_it_pulls_a_layer_of_64_mib(
     // Which no compression makes shorter.
     let image = ImageBuilder::stored(vec![big("a")]);
     let name = registry.serve(&image, "big:1").to_string();
-    let idle = kib(rig.pid(), "VmRSS:");
-    fs::write(format!("/proc/{}/clear_refs", rig.pid()), "5").unwrap();
-    pull(&rig, &name, None).await.unwrap();
-    let taken = kib(rig.pid(), "VmHWM:").saturating_sub(idle);
-    println!("{taken} KiB over {idle}");
+    let idle = kib(rig.pid(), "RssAnon:");
+    let mut peak = idle;
+    let mut samples = tokio::time::interval(Duration::from_millis(5));
+    let pulling = pull(&rig, &name, None);
+    tokio::pin!(pulling);
+    let pulled = loop {
+        tokio::select! {
+            pulled = &mut pulling => break pulled,
+            _ = samples.tick() => peak = peak.max(kib(rig.pid(), "RssAnon:")),
+        }
+    };
+    pulled.unwrap();
+    let taken = peak - idle;
+    println!("{taken} KiB over {idle} KiB");
     assert!(taken < 8 << 10, "{taken} KiB");
 }
