@@ -284,15 +284,13 @@ impl ImageClient {
         what: &'static str,
         error: ImageClientError,
     ) -> ImageClientError {
-        match error {
-            ImageClientError::Refused {
-                code: Code::Unimplemented,
-                ..
-            } => ImageClientError::NoArchives {
-                runtime: self.runtime().await,
-                what,
-            },
-            error => error,
+        let unknown = Code::Unimplemented;
+        if !matches!(&error, ImageClientError::Refused { code, .. } if *code == unknown) {
+            return error;
+        }
+        ImageClientError::NoArchives {
+            runtime: self.runtime().await,
+            what,
         }
     }
 

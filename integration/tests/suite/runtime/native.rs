@@ -152,8 +152,9 @@ async fn oxctl_carries_an_image_by_a_file_and_needs_no_agent_for_it() {
     let absent = node.oxctl(&["image", "rm", "localhost/absent:1"]).await;
     let absent = absent.unwrap_err().to_string();
     assert!(absent.contains("there is no image"), "{absent}");
-    let none = node.oxctl(&["image", "export", "localhost/absent:1", "-f", file]);
-    assert!(none.await.unwrap_err().to_string().contains("absent"));
+    let export = ["image", "export", "localhost/absent:1", "-f", file];
+    let none = node.oxctl(&export).await.unwrap_err().to_string();
+    assert!(none.contains("absent"), "{none}");
     let names = fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name());

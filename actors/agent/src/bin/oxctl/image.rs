@@ -126,7 +126,7 @@ async fn carry_out(
     match command {
         ImageCommand::Ls => {
             let rows = client.list().await?;
-            Ok(shown(output, &rows, table))
+            Ok(shown(output, &rows, |rows| table(rows)))
         }
         ImageCommand::Pull { image, username } => {
             let credentials = username.as_deref().map(credentials).transpose()?;
@@ -153,7 +153,7 @@ async fn carry_out(
             let opened = opened(file).map_err(ImageError::file("open", file))?;
             let archive = tokio::fs::File::from_std(opened);
             let rows = client.import(import, archive).await?;
-            Ok(shown(output, &rows, imported))
+            Ok(shown(output, &rows, |rows| imported(rows)))
         }
         ImageCommand::Export { images, file } => {
             let bytes = export(client, images, file).await?;
@@ -175,7 +175,7 @@ fn shown<T: Serialize>(output: OutputFormat, value: &T, text: impl Fn(&T) -> Str
     }
 }
 
-fn table(rows: &Vec<ImageRow>) -> String {
+fn table(rows: &[ImageRow]) -> String {
     let mut table = TextTable::new(&["IMAGE", "ID", "SIZE", "PINNED", "DIGEST"]);
     for row in rows {
         let digest = row.digests.first().and_then(|name| name.rsplit('@').next());
@@ -197,7 +197,7 @@ fn table(rows: &Vec<ImageRow>) -> String {
     table.take()
 }
 
-fn imported(rows: &Vec<ImportedRow>) -> String {
+fn imported(rows: &[ImportedRow]) -> String {
     let line = |row: &ImportedRow| format!("{} {}\n", row.id, row.tags.join(" "));
     rows.iter().map(line).collect()
 }
@@ -293,7 +293,7 @@ mod tests {
             bytes,
             pinned: false,
         };
-        let text = table(&vec![row(&["a:1", "b:2"], 1536), row(&[], 12)]);
+        let text = table(&[row(&["a:1", "b:2"], 1536), row(&[], 12)]);
         let rows: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split_whitespace().collect())
