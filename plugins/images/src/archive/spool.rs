@@ -1,14 +1,17 @@
 //! An archive that comes as a stream: kept in a file without a name, because what describes it may come last.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::ArchiveError;
-use crate::layer::{Bounded, decompress};
+use crate::disk::DiskError;
+use crate::layer::{Bounded, LayerError, decompress};
 use crate::store::Inner;
+
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// Keeps all of `reader`, unpacked where gzip or zstd packed it. `origin` is its name in errors.
 pub(super) fn keep(
@@ -16,21 +19,36 @@ pub(super) fn keep(
     mut reader: impl Read,
     origin: &Path,
 ) -> Result<File, ArchiveError> {
-    let failed = |source: io::Error| ArchiveError::Read {
-        path: origin.to_owned(),
-        source,
+    let unreadable = |error: io::Error| match LayerError::from(error) {
+        LayerError::Read(source) => ArchiveError::Read {
+            path: origin.to_owned(),
+            source,
+        },
+        source => ArchiveError::Tar {
+            path: origin.to_owned(),
+            source,
+        },
     };
-    let mut file = unnamed(inner).map_err(failed)?;
+    let scratch = inner.folders.scratch();
+    let unkept = |error: io::Error| {
+        let source = DiskError::new("keep an archive in", &scratch, error);
+        ArchiveError::Store(source.into())
+    };
+    let mut file = unnamed(inner).map_err(unkept)?;
     let limits = &inner.limits;
-    let plain = decompress::reader(&mut reader, limits.zstd_window_log).map_err(failed)?;
+    let plain = decompress::reader(&mut reader, limits.zstd_window_log).map_err(unreadable)?;
     let none_shared = Arc::new(AtomicU64::new(u64::MAX));
     let mut bounded = Bounded::new(plain, limits.archive_bytes, none_shared);
-    let mut out = BufWriter::new(&file);
-    io::copy(&mut bounded, &mut out)
-        .and_then(|_| out.flush())
-        .map_err(failed)?;
-    drop(out);
-    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match bounded.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => file.write_all(&buffer[..count]).map_err(unkept)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(error)),
+        }
+    }
+    file.seek(SeekFrom::Start(0)).map_err(unkept)?;
     Ok(file)
 }
 
