@@ -132,7 +132,9 @@ impl Rig {
 
     async fn wait_for_socket(&self) {
         let socket = self.home.path().join("s");
-        wait_until("the plugin's socket", || socket.exists()).await;
+        // It is there before anybody listens at it.
+        let answers = || std::os::unix::net::UnixStream::connect(&socket).is_ok();
+        wait_until("the plugin's socket", answers).await;
     }
 
     pub(crate) fn pod(&self, name: &str) -> PodSandboxConfig {
