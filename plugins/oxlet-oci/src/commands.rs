@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::arguments::Arguments;
 use crate::record::{Record, start_time};
-use crate::{bundle, exec, fields, sealed};
+use crate::{bundle, cgroup, exec, fields, sealed};
 
 /// The signal that cannot be caught.
 const KILL: i32 = 9;
@@ -136,9 +136,9 @@ fn create(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
 }
 
 fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyError> {
-    let payload = bundle::prepare(bundle, &paths.bundle)?;
+    let prepared = bundle::prepare(bundle, &paths.bundle)?;
     let container = ContainerBuilder::new(arguments.id.clone(), SyscallType::default())
-        .with_executor(payload)
+        .with_executor(prepared.payload)
         .with_root_path(&paths.root)?
         .with_pid_file(arguments.pid_file.clone())?
         .with_console_socket(arguments.console_socket.clone())
@@ -147,6 +147,10 @@ fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyE
         .with_systemd(false)
         .with_detach(true)
         .build()?;
+    if let Some(devices) = &prepared.devices {
+        // Its init waits for `start`: nothing of the container's own has run.
+        cgroup::attach(&container, devices)?;
+    }
     let pid = container.pid().map_or(0, |pid| pid.as_raw());
     let record = Record {
         bundle: bundle.to_string_lossy().into_owned(),
@@ -238,8 +242,12 @@ fn update(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
         .resources
         .as_ref()
         .ok_or(CommandError::Missing("update", "--resources"))?;
-    let resources = bundle::read(file)?;
-    fields::check_resources(&resources, bundle::is_unified())?;
+    let mut resources = bundle::read(file)?;
+    fields::check_resources(&resources, cgroup::is_unified())?;
+    let devices = cgroup::device_filter(&resources["devices"])?;
+    if cgroup::is_unified() {
+        cgroup::complete(&mut resources);
+    }
     let resources: LinuxResources = serde_json::from_value(resources)?;
     let options = ControllerOpt {
         resources: &resources,
@@ -247,7 +255,11 @@ fn update(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
         oom_score_adj: None,
         freezer_state: None,
     };
-    Ok(paths.cgroup(&container)?.apply(&options)?)
+    paths.cgroup(&container)?.apply(&options)?;
+    if let Some(devices) = &devices {
+        cgroup::attach(&container, devices)?;
+    }
+    Ok(())
 }
 
 fn processes(paths: &Paths) -> Result<(), AnyError> {

@@ -276,8 +276,7 @@ impl Rig {
     /// Returns the cgroups below the pod's own.
     fn cgroups(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
-            let folder = hierarchy.path().join(self.cgroup.trim_start_matches('/'));
+        for folder in self.own_cgroups() {
             let entries = fs::read_dir(folder).into_iter().flatten().flatten();
             found.extend(
                 entries
@@ -322,13 +321,15 @@ impl Drop for Rig {
 }
 
 impl Rig {
+    /// The pod's own cgroup in each hierarchy: on v1 a folder below the root is one, on v2 the root is.
     fn own_cgroups(&self) -> Vec<PathBuf> {
-        let hierarchies = fs::read_dir("/sys/fs/cgroup")
-            .into_iter()
-            .flatten()
-            .flatten();
+        let root = Path::new("/sys/fs/cgroup");
+        let hierarchies = fs::read_dir(root).into_iter().flatten().flatten();
         let own = self.cgroup.trim_start_matches('/');
-        hierarchies.map(|entry| entry.path().join(own)).collect()
+        let all = hierarchies
+            .map(|entry| entry.path())
+            .chain([root.to_owned()]);
+        all.map(|hierarchy| hierarchy.join(own)).collect()
     }
 }
 
