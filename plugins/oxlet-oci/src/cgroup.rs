@@ -1,13 +1,21 @@
-//! What libcgroups leaves out on cgroup v2: device rules, and a limit of no swap at all.
+//! What libcgroups leaves out on cgroup v2: device rules, a limit of no swap at all, and with systemd's driver the files
+//! that systemd has no property for.
 
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use kernel_filters::{DeviceFilter, DeviceRule};
-use libcgroups::common::{CgroupSetup, DEFAULT_CGROUP_ROOT, get_cgroup_setup};
-use libcontainer::container::Container;
+use libcgroups::common::{
+    AnyCgroupManager, AnyManagerError, CgroupManager, CgroupSetup, ControllerOpt,
+    DEFAULT_CGROUP_ROOT, get_cgroup_setup,
+};
+use libcgroups::systemd::manager::SystemdManagerError;
+use libcgroups::v2::manager::Manager;
+use libcontainer::oci_spec::runtime::LinuxResources;
 use serde_json::{Value, json};
 
 use crate::commands::AnyError;
+use crate::record::Record;
 
 /// The swap that a group of version 2 may use, in bytes; memory is not in it.
 const SWAP_MAX: &str = "memory.swap.max";
@@ -17,6 +25,10 @@ const SWAP_MAX: &str = "memory.swap.max";
 pub(crate) enum CgroupError {
     #[error("linux.resources.devices")]
     Rules(#[source] serde_json::Error),
+    #[error("linux.resources")]
+    Resources(#[source] serde_json::Error),
+    #[error("--systemd-cgroup on cgroup v1 is not supported by this runtime")]
+    Systemd,
 }
 
 /// Whether this machine's cgroups are v2.
@@ -49,11 +61,111 @@ pub(crate) fn device_filter(rules: &Value) -> Result<Option<DeviceFilter>, AnyEr
     Ok(Some(DeviceFilter::compile(&rules)?))
 }
 
-/// Attaches a filter to a container's group.
-pub(crate) fn attach(container: &Container, filter: &DeviceFilter) -> Result<(), AnyError> {
-    raise_memory_lock();
-    let group = folder(&container.spec()?.cgroup_path);
-    Ok(kernel_filters::attach(filter, &group)?)
+/// Refuses systemd's driver where libcgroups has none.
+pub(crate) fn check_driver(systemd: bool) -> Result<(), CgroupError> {
+    if systemd && !is_unified() {
+        return Err(CgroupError::Systemd);
+    }
+    Ok(())
+}
+
+/// Returns all limits, to be written to files, and leaves those that become properties of a systemd unit: libcgroups
+/// reads `cpu.weight` as shares and knows numbers alone.
+pub(crate) fn take_files(
+    resources: &mut Value,
+    systemd: bool,
+) -> Result<Option<LinuxResources>, CgroupError> {
+    if !systemd || resources.is_null() {
+        return Ok(None);
+    }
+    let all = serde_json::from_value(resources.clone()).map_err(CgroupError::Resources)?;
+    if let Some(unified) = resources["unified"].as_object_mut() {
+        unified.retain(|name, value| {
+            let is_number = value
+                .as_str()
+                .is_some_and(|text| text.parse::<u64>().is_ok());
+            is_number && (name.starts_with("memory.") || name == "pids.max")
+        });
+    }
+    Ok(Some(all))
+}
+
+/// Says the quota that a group has, where an update is about its CPU and doesn't: libcgroups would lift it.
+pub(crate) fn keep_quota(record: &Record, resources: &mut Value) {
+    let cpu = &resources["cpu"];
+    let Some(group) = record.cgroup.as_ref().filter(|_| !cpu.is_null()) else {
+        return;
+    };
+    let text = fs::read_to_string(folder(group).join("cpu.max")).unwrap_or_default();
+    let mut now = text.split_whitespace().map(str::parse::<u64>);
+    if let (true, Some(Ok(quota)), Some(Ok(period))) =
+        (cpu["quota"].is_null(), now.next(), now.next())
+    {
+        resources["cpu"]["quota"] = json!(quota);
+        resources["cpu"]["period"] = json!(period);
+    }
+}
+
+/// Returns the cgroup of version 2 of a process, below the root.
+pub(crate) fn of_process(pid: i32) -> Option<PathBuf> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
+    is_unified().then(|| PathBuf::from(path))
+}
+
+/// Does to a container's group what libcgroups has left: files, then devices.
+pub(crate) fn finish(
+    record: &Record,
+    devices: Option<&DeviceFilter>,
+    files: Option<&LinuxResources>,
+) -> Result<(), AnyError> {
+    let Some(group) = &record.cgroup else {
+        return Ok(());
+    };
+    if let Some(resources) = files {
+        enable_controllers(group);
+        let root = PathBuf::from(DEFAULT_CGROUP_ROOT);
+        Manager::new(root, group.clone())?.apply(&options(resources))?;
+    }
+    if let Some(devices) = devices {
+        raise_memory_lock();
+        kernel_filters::attach(devices, &folder(group))?;
+    }
+    Ok(())
+}
+
+/// Whether systemd has taken a group away, as it does with the last process of a scope.
+pub(crate) fn is_gone(manager: &AnyCgroupManager) -> bool {
+    match manager.get_all_pids() {
+        Err(AnyManagerError::Systemd(SystemdManagerError::WrappedIo(error))) => {
+            error.inner().kind() == io::ErrorKind::NotFound
+        }
+        Ok(_) | Err(_) => false,
+    }
+}
+
+/// What is applied to a group.
+pub(crate) fn options(resources: &LinuxResources) -> ControllerOpt<'_> {
+    ControllerOpt {
+        resources,
+        disable_oom_killer: false,
+        oom_score_adj: None,
+        freezer_state: None,
+    }
+}
+
+/// Hands the controllers that systemd leaves alone (hugetlb) down to a group. One that cannot be had is told when a
+/// limit of it is written.
+fn enable_controllers(group: &Path) {
+    let root = Path::new(DEFAULT_CGROUP_ROOT);
+    let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+    let above: Vec<&Path> = group.ancestors().skip(1).collect();
+    for parent in above.into_iter().rev() {
+        for controller in controllers.split_whitespace() {
+            let file = folder(parent).join("cgroup.subtree_control");
+            drop(fs::write(file, format!("+{controller}")));
+        }
+    }
 }
 
 fn folder(path: &Path) -> PathBuf {
@@ -89,6 +201,16 @@ mod tests {
         let mut said = json!({"memory": {"limit": 5, "swap": 5}, "unified": {SWAP_MAX: "7"}});
         complete(&mut said);
         assert_eq!(said["unified"][SWAP_MAX], "7");
+    }
+
+    #[test]
+    fn properties_are_numbers_and_files_are_everything() {
+        let unified = json!({"memory.high": "7", "memory.max": "max", "cpu.weight": "5"});
+        let mut resources = json!({ "unified": unified });
+        assert!(take_files(&mut resources.clone(), false).unwrap().is_none());
+        let files = take_files(&mut resources, true).unwrap().unwrap();
+        assert_eq!(files.unified().as_ref().unwrap().len(), 3);
+        assert_eq!(resources["unified"], json!({"memory.high": "7"}));
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::rig::{Box, Rig, oxlet_oci, sh, with_each_runtime, within};
 
 /// The files of a group that say a limit, of both versions.
-const LIMITS: [&str; 15] = [
+const LIMITS: [&str; 16] = [
     "cpu.max",
     "cpu.weight",
     "cpu.cfs_quota_us",
@@ -17,6 +18,7 @@ const LIMITS: [&str; 15] = [
     "cpuset.cpus",
     "hugetlb.2MB.max",
     "hugetlb.2MB.limit_in_bytes",
+    "memory.high",
     "memory.low",
     "memory.max",
     "memory.limit_in_bytes",
@@ -26,8 +28,7 @@ const LIMITS: [&str; 15] = [
     "pids.max",
 ];
 
-fn limits(rig: &Rig, id: &str) -> BTreeMap<&'static str, String> {
-    let folders = rig.cgroups(id);
+fn limits(folders: &[PathBuf]) -> BTreeMap<&'static str, String> {
     let read = |name: &&'static str| {
         let mut texts = folders
             .iter()
@@ -116,14 +117,14 @@ async fn each_runtime_writes_the_same_limits() {
             resources["pids"] = json!({"limit": 40});
         };
         rig.run(&container).await;
-        let made = limits(&rig, "box");
+        let made = limits(&rig.cgroups("box"));
         let more = json!({
             "cpu": {"shares": 2, "quota": -1},
             "memory": {"limit": 96 << 20, "swap": 128 << 20},
             "pids": {"limit": 60},
         });
         within(rig.monitor.update("box", more)).await.unwrap();
-        found.push((made, limits(&rig, "box")));
+        found.push((made, limits(&rig.cgroups("box"))));
         rig.end().await;
     }
     let [runc, own] = found.try_into().unwrap();
@@ -139,4 +140,68 @@ async fn each_runtime_writes_the_same_limits() {
             ("100663296", "33554432")
         );
     }
+}
+
+/// The same containers as scopes of systemd, where that is the first process and cgroups are v2; elsewhere there is
+/// nothing that could be asked for them, and oxlet-oci refuses it (below).
+#[tokio::test]
+async fn each_runtime_has_scopes_of_systemd_with_the_same_limits() {
+    if !Path::new("/run/systemd/system").exists() || !is_unified() {
+        return;
+    }
+    let mut found = Vec::new();
+    for program in ["/usr/sbin/runc".into(), oxlet_oci()] {
+        let mut rig = Rig::with(&program).await;
+        rig.handler.systemd_cgroup = true;
+        let mut container = sh("box", "sleep 1000");
+        container.spec = |spec| {
+            (with_devices("box").spec)(spec);
+            spec["linux"]["cgroupsPath"] = json!("system.slice:oxlet-test:box");
+            let resources = &mut spec["linux"]["resources"];
+            resources["memory"] = json!({"limit": 64 << 20, "swap": 64 << 20});
+            resources["cpu"] = json!({"shares": 2, "quota": 50_000, "period": 100_000});
+            resources["pids"] = json!({"limit": 40});
+            resources["unified"] = json!({"memory.high": "62914560"});
+            resources["hugepageLimits"] = json!([{"pageSize": "2MB", "limit": 4 << 20}]);
+        };
+        rig.run(&container).await;
+        assert_eq!(opened(&rig, "null").await, "rw");
+        assert_eq!(opened(&rig, "c60").await, "r");
+        assert_eq!(opened(&rig, "c61").await, "");
+        let group = "/sys/fs/cgroup/system.slice/oxlet-test-box.scope";
+        let made = limits(&[group.into()]);
+        let more =
+            json!({"cpu": {"shares": 262_144}, "memory": {"limit": 96 << 20, "swap": 128 << 20}});
+        within(rig.monitor.update("box", more)).await.unwrap();
+        found.push((made, limits(&[group.into()])));
+        rig.end().await;
+        crate::rig::wait_until(|| !Path::new(group).exists()).await;
+    }
+    let [runc, own] = found.try_into().unwrap();
+    assert_eq!(own, runc);
+    assert_eq!(
+        (&*own.0["memory.max"], &*own.0["memory.swap.max"]),
+        ("67108864", "0")
+    );
+    assert_eq!(
+        (&*own.1["cpu.max"], &*own.1["cpu.weight"]),
+        ("50000 100000", "10000")
+    );
+}
+
+#[tokio::test]
+async fn scopes_of_systemd_are_refused_on_cgroup_v1() {
+    if is_unified() {
+        return;
+    }
+    let mut rig = Rig::with(&oxlet_oci()).await;
+    rig.handler.systemd_cgroup = true;
+    let created = within(rig.monitor.create(rig.bundle(&sh("box", "true")))).await;
+    let error = created.unwrap_err().to_string();
+    assert!(error.contains("--systemd-cgroup on cgroup v1"), "{error}");
+    rig.end().await;
+}
+
+fn is_unified() -> bool {
+    Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }

@@ -10,3 +10,4 @@ mod network;
 mod refusals;
 mod rig;
 mod streams;
+mod systemd;

@@ -24,7 +24,7 @@ pub(crate) struct Rig {
 }
 
 /// Returns a program of the workspace that the build has put beside this test's own.
-fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let folder = own.parent().unwrap().parent().unwrap();
     let program = folder.join(name);
@@ -40,6 +40,17 @@ impl Rig {
     /// Starts a plugin with a new folder and the image imported.
     pub(crate) async fn start() -> Rig {
         Rig::start_with(json!({})).await
+    }
+
+    /// Starts a plugin whose containers are run by the OCI runtime that we bring.
+    pub(crate) async fn start_own(more: serde_json::Value) -> Rig {
+        let mut fields = json!({
+            "handlers": { "oxlet-oci": program("oxlet-oci") },
+            "defaultHandler": "oxlet-oci",
+        });
+        let all = fields.as_object_mut().unwrap();
+        all.extend(more.as_object().cloned().unwrap());
+        Rig::start_with(fields).await
     }
 
     /// Starts a plugin with further fields of its configuration.
@@ -271,6 +282,20 @@ impl Rig {
         wait_until("the end of the monitors", monitors).await;
         let left = self.cgroups();
         assert!(left.is_empty(), "cgroups are left: {left:?}");
+    }
+
+    /// Reads a number of a container's cgroup: `CONTROLLER/FILE` on v1, a file on v2.
+    pub(crate) fn cgroup_number(&self, container: &str, v1: &str, v2: &str) -> i64 {
+        let (controller, name) = v1.split_once('/').unwrap();
+        let root = Path::new("/sys/fs/cgroup");
+        let within = format!("{}/{container}", self.cgroup.trim_start_matches('/'));
+        let (v1, v2) = (
+            root.join(controller).join(&within).join(name),
+            root.join(&within).join(v2),
+        );
+        let path = if v1.exists() { v1 } else { v2 };
+        let text = fs::read_to_string(&path).unwrap();
+        text.trim().parse().unwrap()
     }
 
     /// Returns the cgroups below the pod's own.
