@@ -57,7 +57,7 @@ impl Rig {
     pub(crate) async fn start_with(more: serde_json::Value) -> Rig {
         let home = tempfile::Builder::new()
             .prefix("native-")
-            .tempdir_in("/tmp")
+            .tempdir()
             .unwrap();
         let name = home.path().file_name().unwrap().to_str().unwrap();
         let cgroup = format!("/oxlet-test-{name}");
