@@ -27,6 +27,8 @@ pub(crate) enum CgroupError {
     Rules(#[source] serde_json::Error),
     #[error("linux.resources")]
     Resources(#[source] serde_json::Error),
+    #[error("init {0} of the container is in no cgroup of its own")]
+    Group(i32),
     #[error("--systemd-cgroup on cgroup v1 is not supported by this runtime")]
     Systemd,
 }
@@ -119,19 +121,28 @@ pub(crate) fn finish(
     devices: Option<&DeviceFilter>,
     files: Option<&LinuxResources>,
 ) -> Result<(), AnyError> {
-    let Some(group) = &record.cgroup else {
+    if devices.is_none() && files.is_none() {
         return Ok(());
-    };
+    }
+    let group = own_group(record)?;
     if let Some(resources) = files {
         enable_controllers(group);
         let root = PathBuf::from(DEFAULT_CGROUP_ROOT);
-        Manager::new(root, group.clone())?.apply(&options(resources))?;
+        Manager::new(root, group.to_owned())?.apply(&options(resources))?;
     }
     if let Some(devices) = devices {
         raise_memory_lock();
         kernel_filters::attach(devices, &folder(group))?;
     }
     Ok(())
+}
+
+/// Returns a container's group. The root is none: a filter there would be the whole machine's.
+fn own_group(record: &Record) -> Result<&Path, CgroupError> {
+    let group = record.cgroup.as_deref();
+    group
+        .filter(|group| *group != Path::new("/"))
+        .ok_or(CgroupError::Group(record.pid))
 }
 
 /// Whether systemd has taken a group away, as it does with the last process of a scope.
@@ -211,6 +222,22 @@ mod tests {
         let files = take_files(&mut resources, true).unwrap().unwrap();
         assert_eq!(files.unified().as_ref().unwrap().len(), 3);
         assert_eq!(resources["unified"], json!({"memory.high": "7"}));
+    }
+
+    #[test]
+    fn the_root_is_no_containers_group() {
+        let group = |cgroup: Option<&str>| {
+            let record = Record {
+                bundle: String::new(),
+                pid: 7,
+                start_time: 0,
+                cgroup: cgroup.map(PathBuf::from),
+            };
+            own_group(&record).map(Path::to_owned)
+        };
+        assert!(matches!(group(None), Err(CgroupError::Group(7))));
+        assert!(matches!(group(Some("/")), Err(CgroupError::Group(7))));
+        assert_eq!(group(Some("/pods/a")).unwrap(), Path::new("/pods/a"));
     }
 
     #[test]
