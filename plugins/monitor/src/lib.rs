@@ -8,8 +8,8 @@ mod client;
 mod protocol;
 
 pub use client::{
-    Events, ExecOutput, Launch, LaunchError, Monitor, MonitorError, Output, Session, SessionReader,
-    SessionWriter,
+    Events, ExecOutput, Launch, LaunchError, Monitor, MonitorError, Output, Place, Session,
+    SessionReader, SessionWriter,
 };
 pub use protocol::{
     Attach, Call, ContainerStatus, Create, End, Event, Exec, ExecEnd, Exit, Fact, Frame,

@@ -18,6 +18,8 @@ pub(crate) struct Arguments {
     pub(crate) console_socket: Option<PathBuf>,
     pub(crate) process: Option<PathBuf>,
     pub(crate) resources: Option<PathBuf>,
+    /// Whether `linux.cgroupsPath` is `SLICE:PREFIX:NAME`, a scope that systemd makes.
+    pub(crate) systemd_cgroup: bool,
     pub(crate) force: bool,
     pub(crate) detach: bool,
 }
@@ -33,8 +35,6 @@ pub(crate) enum ArgumentsError {
     Usage,
     #[error("container id {0:?} is none")]
     Id(String),
-    #[error("--systemd-cgroup: this runtime makes cgroups by cgroupfs only")]
-    Systemd,
 }
 
 impl Arguments {
@@ -87,7 +87,7 @@ impl Arguments {
             "--resources" | "-r" => self.resources = Some(value()?),
             "--force" => self.force = true,
             "--detach" | "-d" => self.detach = true,
-            "--systemd-cgroup" => return Err(ArgumentsError::Systemd),
+            "--systemd-cgroup" => self.systemd_cgroup = true,
             other => return Err(ArgumentsError::Unknown(other.to_owned())),
         }
         Ok(())
@@ -104,8 +104,9 @@ mod tests {
 
     #[test]
     fn options_stand_before_and_after_the_command() {
-        let line = "--root /r --log /l --log-format json kill box 9";
+        let line = "--root /r --log /l --log-format json --systemd-cgroup kill box 9";
         let read = read(line).unwrap();
+        assert!(read.systemd_cgroup);
         assert_eq!(
             (read.command.as_str(), read.id.as_str(), read.rest),
             ("kill", "box", vec!["9".to_owned()])
@@ -127,10 +128,6 @@ mod tests {
                 .to_string()
                 .contains("--no-pivot")
         );
-        assert!(matches!(
-            read("--systemd-cgroup create box"),
-            Err(ArgumentsError::Systemd)
-        ));
         assert!(matches!(read("create ../box"), Err(ArgumentsError::Id(_))));
     }
 }

@@ -5,11 +5,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use libcgroups::common::{CgroupSetup, get_cgroup_setup};
-use libcontainer::oci_spec::runtime::LinuxCapabilities;
-use seccomp::{Filter, Profile};
+use kernel_filters::{DeviceFilter, Filter, Profile, SeccompError};
+use libcontainer::oci_spec::runtime::{LinuxCapabilities, LinuxResources};
 use serde_json::Value;
 
+use crate::cgroup::{self, is_unified};
+use crate::commands::AnyError;
 use crate::fields::{FieldError, check_process, check_spec};
 use crate::payload::Payload;
 
@@ -28,7 +29,7 @@ pub(crate) enum BundleError {
     #[error(transparent)]
     Field(#[from] FieldError),
     #[error(transparent)]
-    Seccomp(#[from] seccomp::SeccompError),
+    Seccomp(#[from] SeccompError),
     #[error("linux.seccomp")]
     Profile(#[source] serde_json::Error),
     #[error("process.capabilities")]
@@ -37,22 +38,40 @@ pub(crate) enum BundleError {
     OomScore(i64, #[source] io::Error),
 }
 
-/// Whether this machine's cgroups are v2.
-pub(crate) fn is_unified() -> bool {
-    matches!(get_cgroup_setup(), Ok(CgroupSetup::Unified))
+/// What a container is confined by beside what libcontainer does.
+pub(crate) struct Prepared {
+    pub(crate) payload: Payload,
+    /// On cgroup v2.
+    pub(crate) devices: Option<DeviceFilter>,
+    /// With systemd: what is written to the group's files beside its properties.
+    pub(crate) files: Option<LinuxResources>,
 }
 
 /// Checks the bundle of a new container and writes what libcontainer shall read into `to`.
-pub(crate) fn prepare(bundle: &Path, to: &Path) -> Result<Payload, BundleError> {
+pub(crate) fn prepare(bundle: &Path, to: &Path, systemd: bool) -> Result<Prepared, AnyError> {
     let mut spec = read(&bundle.join("config.json"))?;
     check_spec(&spec, is_unified())?;
+    cgroup::check_driver(systemd)?;
     let profile = spec["linux"]["seccomp"].clone();
     let payload = payload(&mut spec["process"], &profile)?;
+    // Also where the spec has no rule: a group of version 2 without a program would have every device.
+    let rules = &spec["linux"]["resources"]["devices"];
+    let none = Value::Array(Vec::new());
+    let devices = cgroup::device_filter(if rules.is_null() { &none } else { rules })?;
+    let resources = &mut spec["linux"]["resources"];
+    if is_unified() && !resources.is_null() {
+        cgroup::complete(resources);
+    }
+    let files = cgroup::take_files(resources, systemd)?;
     let root = bundle.join(spec["root"]["path"].as_str().unwrap_or_default());
     spec["root"]["path"] = Value::String(root.to_string_lossy().into_owned());
     fs::create_dir_all(to).map_err(|error| BundleError::Write(to.to_owned(), error))?;
     write(&to.join("config.json"), &spec)?;
-    Ok(payload)
+    Ok(Prepared {
+        payload,
+        devices,
+        files,
+    })
 }
 
 /// Checks a process that shall be run in the container whose prepared bundle is `bundle`, and writes what libcontainer

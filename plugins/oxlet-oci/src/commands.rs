@@ -5,9 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use libcgroups::common::{
-    AnyCgroupManager, CgroupConfig, CgroupManager, ControllerOpt, create_cgroup_manager,
-};
+use libcgroups::common::{AnyCgroupManager, CgroupConfig, CgroupManager, create_cgroup_manager};
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::container::{Container, ContainerStatus};
 use libcontainer::oci_spec::runtime::LinuxResources;
@@ -17,7 +15,7 @@ use serde_json::json;
 
 use crate::arguments::Arguments;
 use crate::record::{Record, start_time};
-use crate::{bundle, exec, fields, sealed};
+use crate::{bundle, cgroup, exec, fields, sealed};
 
 /// The signal that cannot be caught.
 const KILL: i32 = 9;
@@ -99,7 +97,7 @@ impl Paths {
     fn cgroup(&self, container: &Container) -> Result<AnyCgroupManager, AnyError> {
         Ok(create_cgroup_manager(CgroupConfig {
             cgroup_path: container.spec()?.cgroup_path,
-            systemd_cgroup: false,
+            systemd_cgroup: container.systemd(),
             container_name: self.id.clone(),
         })?)
     }
@@ -136,15 +134,15 @@ fn create(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
 }
 
 fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyError> {
-    let payload = bundle::prepare(bundle, &paths.bundle)?;
+    let prepared = bundle::prepare(bundle, &paths.bundle, arguments.systemd_cgroup)?;
     let container = ContainerBuilder::new(arguments.id.clone(), SyscallType::default())
-        .with_executor(payload)
+        .with_executor(prepared.payload)
         .with_root_path(&paths.root)?
         .with_pid_file(arguments.pid_file.clone())?
         .with_console_socket(arguments.console_socket.clone())
         .validate_id()?
         .as_init(&paths.bundle)
-        .with_systemd(false)
+        .with_systemd(arguments.systemd_cgroup)
         .with_detach(true)
         .build()?;
     let pid = container.pid().map_or(0, |pid| pid.as_raw());
@@ -152,7 +150,10 @@ fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyE
         bundle: bundle.to_string_lossy().into_owned(),
         pid,
         start_time: start_time(pid).ok_or(CommandError::Ended(pid))?,
+        cgroup: cgroup::of_process(pid),
     };
+    // Its init waits for `start`: nothing of the container's own has run.
+    cgroup::finish(&record, prepared.devices.as_ref(), prepared.files.as_ref())?;
     Ok(record.write(&paths.state)?)
 }
 
@@ -221,7 +222,8 @@ fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     }
     let loaded = Container::load(paths.state.clone());
     if let Ok(mut container) = loaded {
-        if arguments.force && container.spec().is_ok() {
+        let known = arguments.force && container.spec().is_ok();
+        if known && !cgroup::is_gone(&paths.cgroup(&container)?) {
             // Also what an init left behind that is over, or a creation that was cut off.
             kill_all(&mut container)?;
         }
@@ -238,16 +240,22 @@ fn update(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
         .resources
         .as_ref()
         .ok_or(CommandError::Missing("update", "--resources"))?;
-    let resources = bundle::read(file)?;
-    fields::check_resources(&resources, bundle::is_unified())?;
+    let mut resources = bundle::read(file)?;
+    fields::check_resources(&resources, cgroup::is_unified())?;
+    let (record, systemd) = (paths.record()?, container.systemd());
+    let devices = cgroup::device_filter(&resources["devices"])?;
+    if cgroup::is_unified() {
+        cgroup::complete(&mut resources);
+    }
+    if systemd {
+        cgroup::keep_quota(&record, &mut resources);
+    }
+    let files = cgroup::take_files(&mut resources, systemd)?;
     let resources: LinuxResources = serde_json::from_value(resources)?;
-    let options = ControllerOpt {
-        resources: &resources,
-        disable_oom_killer: false,
-        oom_score_adj: None,
-        freezer_state: None,
-    };
-    Ok(paths.cgroup(&container)?.apply(&options)?)
+    paths
+        .cgroup(&container)?
+        .apply(&cgroup::options(&resources))?;
+    cgroup::finish(&record, devices.as_ref(), files.as_ref())
 }
 
 fn processes(paths: &Paths) -> Result<(), AnyError> {

@@ -161,24 +161,6 @@ pub(crate) fn check_process(process: &Value) -> Result<(), FieldError> {
 /// Checks limits.
 pub(crate) fn check_resources(resources: &Value, unified: bool) -> Result<(), FieldError> {
     only(resources, "linux.resources.", RESOURCES)?;
-    let all_devices = |rule: &Value| {
-        let any = |name: &str| rule[name].is_null() || rule[name] == -1;
-        let kind = rule["type"].as_str().is_none_or(|kind| kind == "a");
-        let access = rule["access"]
-            .as_str()
-            .is_none_or(|access| access.len() == 3);
-        kind && access && any("major") && any("minor")
-    };
-    // The last rule that is about everything decides what the rest can only narrow or widen.
-    let rules: Vec<&Value> = list(&resources["devices"]).map(|(_, rule)| rule).collect();
-    let open = rules
-        .iter()
-        .all(|rule| all_devices(rule) && rule["allow"] == true);
-    if unified && !open {
-        return Err(FieldError::Unsupported(
-            "linux.resources.devices on cgroup v2, but all allowed,".to_owned(),
-        ));
-    }
     if !unified && !is_empty(&resources["unified"]) {
         return Err(FieldError::Unsupported(
             "linux.resources.unified on cgroup v1".to_owned(),
@@ -272,19 +254,6 @@ mod tests {
                 refused(change, false)
             );
         }
-    }
-
-    #[test]
-    fn device_rules_of_v2_are_refused_unless_they_allow_everything() {
-        let deny = |spec: &mut Value| {
-            spec["linux"]["resources"] = json!({"devices": [{"allow": false, "access": "rwm"}]})
-        };
-        let allow = |spec: &mut Value| {
-            spec["linux"]["resources"] = json!({"devices": [{"allow": true, "access": "rwm"}]})
-        };
-        assert!(refused(deny, true).contains("linux.resources.devices"));
-        assert_eq!(refused(allow, true), "nothing");
-        assert_eq!(refused(deny, false), "nothing");
     }
 
     #[test]

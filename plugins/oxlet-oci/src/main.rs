@@ -3,10 +3,11 @@
 //! One thread, one command, no daemon: it makes what a bundle says, or refuses and names the field. What
 //! libcontainer would drop is refused in `bundle.rs`; what it lacks is added: the program is a sealed copy of itself
 //! while it enters containers (`sealed.rs`), seccomp without a C library and capabilities after it (`payload.rs`),
-//! signals that cannot reach another process (`record.rs`).
+//! signals that cannot reach another process (`record.rs`), device rules of cgroup v2 (`cgroup.rs`).
 
 mod arguments;
 mod bundle;
+mod cgroup;
 mod commands;
 mod exec;
 mod fields;

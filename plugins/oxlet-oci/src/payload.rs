@@ -4,6 +4,7 @@
 //! without no-new-privileges needs CAP_SYS_ADMIN, so the capabilities are taken out of the spec that libcontainer sees,
 //! and set here: after the filter where privileges may be gained, before it where not, as runc does.
 
+use kernel_filters::Filter;
 use libcontainer::capabilities::drop_privileges;
 use libcontainer::oci_spec::runtime::{LinuxCapabilities, Spec};
 use libcontainer::syscall::syscall::create_syscall;
@@ -11,7 +12,6 @@ use libcontainer::workload::default::DefaultExecutor;
 use libcontainer::workload::{
     Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError,
 };
-use seccomp::Filter;
 
 /// What a container's program is confined by.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ impl Payload {
     }
 
     fn install_filter(&self) -> Result<(), ExecutorError> {
-        let installed = self.filter.as_ref().map_or(Ok(()), seccomp::install);
+        let installed = self.filter.as_ref().map_or(Ok(()), kernel_filters::install);
         installed.map_err(|error| ExecutorError::Execution(Box::new(error)))
     }
 }

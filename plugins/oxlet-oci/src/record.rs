@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,9 @@ pub(crate) struct Record {
     pub(crate) pid: i32,
     /// Clock ticks since boot: a process id alone may be another's by now.
     pub(crate) start_time: u64,
+    /// Its cgroup of version 2, below the root.
+    #[serde(default)]
+    pub(crate) cgroup: Option<PathBuf>,
 }
 
 impl Record {

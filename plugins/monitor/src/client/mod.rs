@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-pub use launch::{Launch, LaunchError};
+pub use launch::{Launch, LaunchError, Place};
 pub use session::{ExecOutput, Output, Session, SessionReader, SessionWriter};
 
 use crate::protocol::{

@@ -226,22 +226,19 @@ async fn limits_change_while_it_runs() {
     with_each_runtime(|rig| async move {
         let mut small = sh("small", "sleep 1000");
         small.spec = |spec| spec["linux"]["resources"]["memory"] = json!({"limit": 64 << 20});
-        let pid = rig.run(&small).await.pid.unwrap();
+        rig.run(&small).await;
         within(
             rig.monitor
                 .update("small", json!({"memory": {"limit": 128 << 20}})),
         )
         .await
         .unwrap();
-        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-        let path = groups
-            .lines()
-            .find_map(|line| line.split_once(":memory:"))
-            .unwrap()
-            .1;
-        let limit =
-            fs::read_to_string(format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes"))
-                .unwrap();
+        let mut files = rig.cgroups("small").into_iter().flat_map(|folder| {
+            ["memory.limit_in_bytes", "memory.max"].map(|name| folder.join(name))
+        });
+        let limit = files
+            .find_map(|file| fs::read_to_string(file).ok())
+            .unwrap();
         assert_eq!(limit.trim(), (128 << 20).to_string());
         rig.end().await;
     })

@@ -15,4 +15,5 @@ mod crash;
 mod exec;
 mod life;
 mod log;
+mod resources;
 mod rig;

@@ -218,12 +218,22 @@ impl Rig {
 
     /// Fails when a container's cgroup is still there.
     fn remove_cgroups(&self) {
-        for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
-            let cgroup = hierarchy.path().join(self.cgroup().trim_start_matches('/'));
-            if cgroup.exists() {
-                fs::remove_dir(&cgroup).unwrap();
-            }
+        for cgroup in self.cgroups("") {
+            fs::remove_dir(&cgroup).unwrap();
         }
+    }
+
+    /// The folders of a container's cgroup, one a hierarchy that it is in; those above it without an id.
+    pub(crate) fn cgroups(&self, id: &str) -> Vec<PathBuf> {
+        let root = Path::new("/sys/fs/cgroup");
+        let entries = fs::read_dir(root).unwrap().flatten();
+        // On v1 a hierarchy is a folder below the root, on v2 it is the root.
+        let all = entries.map(|entry| entry.path()).chain([root.to_owned()]);
+        let own = self.cgroup();
+        let own = Path::new(own.trim_start_matches('/')).join(id);
+        all.map(|hierarchy| hierarchy.join(&own))
+            .filter(|folder| folder.is_dir())
+            .collect()
     }
 }
 

@@ -165,7 +165,10 @@ impl Node {
         let launch = Launch {
             program: self.parts.programs.monitor.clone(),
             folder: self.parts.layout.monitor(&sandbox.id),
-            cgroup: crate::sandbox::cgroup::of_monitor(sandbox, self.parts.driver),
+            cgroup: Some(
+                crate::sandbox::cgroup::of_monitor(sandbox, self.parts.driver)
+                    .map_err(CallError::Random)?,
+            ),
         };
         Ok(launch.start().await?)
     }

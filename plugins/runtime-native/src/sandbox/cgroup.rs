@@ -1,31 +1,58 @@
-//! The cgroup of a pod's monitor: a leaf in the pod's.
+//! The cgroup of a pod's monitor: a leaf in the pod's, or a scope in its slice.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use crate::record::SandboxRecord;
+use monitor::Place;
+
+use crate::record::{SandboxRecord, new_id};
 use crate::spec::CgroupDriver;
 
 const LEAF: &str = "oxlet-monitor";
+/// Where a pod without a parent has its scopes, as with runc.
+const NO_SLICE: &str = "system.slice";
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Returns the monitor's cgroup. Systemd's slices are systemd's to fill: there it stays in the plugin's.
-pub(crate) fn of_monitor(sandbox: &SandboxRecord, driver: CgroupDriver) -> Option<PathBuf> {
-    if driver == CgroupDriver::Systemd {
-        return None;
+/// Returns where the monitor is put. Its scope's name is a new one each time: that of a monitor that was killed may not
+/// be gone yet.
+pub(crate) fn of_monitor(sandbox: &SandboxRecord, driver: CgroupDriver) -> io::Result<Place> {
+    match driver {
+        CgroupDriver::Cgroupfs => Ok(Place::Cgroup(leaf(sandbox))),
+        CgroupDriver::Systemd => {
+            let slice = parent(sandbox).rsplit('/').next().unwrap_or_default();
+            let suffix = new_id()?;
+            Ok(Place::Scope {
+                slice: if slice.is_empty() { NO_SLICE } else { slice }.to_owned(),
+                unit: format!("{LEAF}-{}-{}.scope", &sandbox.id[..13], &suffix[..13]),
+            })
+        }
     }
-    let linux = sandbox.config.0.linux.as_ref();
-    let parent = linux
-        .map(|linux| linux.cgroup_parent.trim_end_matches('/'))
-        .unwrap_or_default();
-    Some(match parent {
+}
+
+/// Removes the monitor's cgroup, after its end; a scope is systemd's to remove. Blocks.
+pub(crate) fn remove(sandbox: &SandboxRecord, driver: CgroupDriver) {
+    match driver {
+        CgroupDriver::Cgroupfs => remove_leaf(&leaf(sandbox)),
+        CgroupDriver::Systemd => {}
+    }
+}
+
+fn leaf(sandbox: &SandboxRecord) -> PathBuf {
+    match parent(sandbox) {
         "" => PathBuf::from(format!("/oxlet/monitor-{}", &sandbox.id)),
         parent => PathBuf::from(parent).join(LEAF),
-    })
+    }
+}
+
+fn parent(sandbox: &SandboxRecord) -> &str {
+    let linux = sandbox.config.0.linux.as_ref();
+    linux
+        .map(|linux| linux.cgroup_parent.trim_end_matches('/'))
+        .unwrap_or_default()
 }
 
 /// Removes the monitor's cgroup from every hierarchy, and the runtime's own parent when it is empty. Blocks.
-pub(crate) fn remove(path: &Path) {
+fn remove_leaf(path: &Path) {
     let relative = path.strip_prefix("/").unwrap_or(path);
     let mut hierarchies = vec![PathBuf::from(ROOT)];
     let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();

@@ -121,12 +121,10 @@ impl Node {
         {
             return Err(error.into());
         }
-        let leaf = cgroup::of_monitor(record, self.parts.driver);
+        let (record, driver) = (record.clone(), self.parts.driver);
         self.blocking("removing a monitor's folder", move || {
             wait_for_end(ending.as_ref());
-            if let Some(leaf) = leaf {
-                cgroup::remove(&leaf);
-            }
+            cgroup::remove(&record, driver);
             std::fs::remove_dir_all(&folder).map_err(CallError::file("remove", folder))
         })
         .await

@@ -6,7 +6,15 @@ use crate::rig::{IMAGE, Rig};
 
 #[tokio::test]
 async fn it_keeps_the_contract_of_runtimes() {
-    let rig = Rig::start().await;
+    keeps_the_contract(Rig::start().await).await;
+}
+
+#[tokio::test]
+async fn it_keeps_the_contract_with_its_own_oci_runtime() {
+    keeps_the_contract(Rig::start_own(serde_json::json!({})).await).await;
+}
+
+async fn keeps_the_contract(rig: Rig) {
     let report = run(Target {
         channel: rig.channel(),
         image: IMAGE.to_owned(),

@@ -13,4 +13,5 @@ mod refusals;
 mod rig;
 mod stats;
 mod streams;
+mod systemd;
 mod volumes;

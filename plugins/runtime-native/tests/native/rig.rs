@@ -24,7 +24,7 @@ pub(crate) struct Rig {
 }
 
 /// Returns a program of the workspace that the build has put beside this test's own.
-fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let folder = own.parent().unwrap().parent().unwrap();
     let program = folder.join(name);
@@ -42,11 +42,22 @@ impl Rig {
         Rig::start_with(json!({})).await
     }
 
+    /// Starts a plugin whose containers are run by the OCI runtime that we bring.
+    pub(crate) async fn start_own(more: serde_json::Value) -> Rig {
+        let mut fields = json!({
+            "handlers": { "oxlet-oci": program("oxlet-oci") },
+            "defaultHandler": "oxlet-oci",
+        });
+        let all = fields.as_object_mut().unwrap();
+        all.extend(more.as_object().cloned().unwrap());
+        Rig::start_with(fields).await
+    }
+
     /// Starts a plugin with further fields of its configuration.
     pub(crate) async fn start_with(more: serde_json::Value) -> Rig {
         let home = tempfile::Builder::new()
             .prefix("native-")
-            .tempdir_in("/tmp")
+            .tempdir()
             .unwrap();
         let name = home.path().file_name().unwrap().to_str().unwrap();
         let cgroup = format!("/oxlet-test-{name}");
@@ -291,11 +302,24 @@ impl Rig {
         assert!(left.is_empty(), "cgroups are left: {left:?}");
     }
 
+    /// Reads a number of a container's cgroup: `CONTROLLER/FILE` on v1, a file on v2.
+    pub(crate) fn cgroup_number(&self, container: &str, v1: &str, v2: &str) -> i64 {
+        let (controller, name) = v1.split_once('/').unwrap();
+        let root = Path::new("/sys/fs/cgroup");
+        let within = format!("{}/{container}", self.cgroup.trim_start_matches('/'));
+        let (v1, v2) = (
+            root.join(controller).join(&within).join(name),
+            root.join(&within).join(v2),
+        );
+        let path = if v1.exists() { v1 } else { v2 };
+        let text = fs::read_to_string(&path).unwrap();
+        text.trim().parse().unwrap()
+    }
+
     /// Returns the cgroups below the pod's own.
     fn cgroups(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
-            let folder = hierarchy.path().join(self.cgroup.trim_start_matches('/'));
+        for folder in self.own_cgroups() {
             let entries = fs::read_dir(folder).into_iter().flatten().flatten();
             found.extend(
                 entries
@@ -340,13 +364,15 @@ impl Drop for Rig {
 }
 
 impl Rig {
+    /// The pod's own cgroup in each hierarchy: on v1 a folder below the root is one, on v2 the root is.
     fn own_cgroups(&self) -> Vec<PathBuf> {
-        let hierarchies = fs::read_dir("/sys/fs/cgroup")
-            .into_iter()
-            .flatten()
-            .flatten();
+        let root = Path::new("/sys/fs/cgroup");
+        let hierarchies = fs::read_dir(root).into_iter().flatten().flatten();
         let own = self.cgroup.trim_start_matches('/');
-        hierarchies.map(|entry| entry.path().join(own)).collect()
+        let all = hierarchies
+            .map(|entry| entry.path())
+            .chain([root.to_owned()]);
+        all.map(|hierarchy| hierarchy.join(own)).collect()
     }
 }
 

@@ -6,10 +6,6 @@
 //! System calls of another architecture never pass: `ENOSYS` where the profile lists that architecture, death
 //! otherwise.
 
-mod install;
-mod profile;
-mod program;
-
-pub use install::install;
-pub use profile::{Action, Argument, Operator, Profile, Rule};
-pub use program::{Filter, SeccompError};
+pub(crate) mod install;
+pub(crate) mod profile;
+pub(crate) mod program;

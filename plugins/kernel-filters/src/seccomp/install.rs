@@ -1,6 +1,6 @@
 //! A filter is installed for this thread and all that it becomes.
 
-use crate::program::{Filter, SeccompError};
+use crate::seccomp::program::{Filter, SeccompError};
 
 /// Installs a filter for good. Needs no-new-privileges or CAP_SYS_ADMIN; it changes neither.
 pub fn install(filter: &Filter) -> Result<(), SeccompError> {

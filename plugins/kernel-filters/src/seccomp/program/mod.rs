@@ -6,7 +6,7 @@ use std::str::FromStr;
 use libc::sock_filter;
 use syscalls::Sysno;
 
-use crate::profile::{Action, Argument, Operator, Profile, Rule};
+use crate::seccomp::profile::{Action, Argument, Operator, Profile, Rule};
 
 /// The kernel's bound on a program (`BPF_MAXINSNS`).
 const MAX_INSTRUCTIONS: usize = 4096;

@@ -1,0 +1,13 @@
+//! What the kernel filters a container by, as programs of its two machines: system calls by seccomp (classic BPF),
+//! devices by a cgroup of version 2 (eBPF). Both are compiled from sections of an OCI spec by plain functions; this is
+//! the one crate of the runtime that says `unsafe`, for the calls that hand them over (decisions 27 and 34).
+
+mod devices;
+mod seccomp;
+
+pub use devices::attach::{AttachError, attach};
+pub use devices::program::{DeviceError, DeviceFilter};
+pub use devices::rule::DeviceRule;
+pub use seccomp::install::install;
+pub use seccomp::profile::{Action, Argument, Operator, Profile, Rule};
+pub use seccomp::program::{Filter, SeccompError};
