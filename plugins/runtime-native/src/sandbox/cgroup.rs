@@ -9,10 +9,14 @@ use crate::spec::CgroupDriver;
 const LEAF: &str = "oxlet-monitor";
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Returns the monitor's cgroup. Systemd's slices are systemd's to fill: there it stays in the plugin's.
+/// Where the agent wants what outlives a confined plugin: beside the plugin's own cgroup, without its limits.
+const CHILDREN: &str = "OXLET_CHILDREN_CGROUP";
+
+/// Returns the monitor's cgroup. Systemd's slices are systemd's to fill: there it is the one that the agent names for it, and
+/// without one the plugin's.
 pub(crate) fn of_monitor(sandbox: &SandboxRecord, driver: CgroupDriver) -> Option<PathBuf> {
     if driver == CgroupDriver::Systemd {
-        return None;
+        return std::env::var_os(CHILDREN).map(PathBuf::from);
     }
     let linux = sandbox.config.0.linux.as_ref();
     let parent = linux
