@@ -24,7 +24,11 @@ pub(super) fn keep(
             path: origin.to_owned(),
             source,
         },
-        source => ArchiveError::Tar {
+        source @ (LayerError::TooLarge { .. }
+        | LayerError::Malformed { .. }
+        | LayerError::Refused { .. }
+        | LayerError::Mismatch { .. }
+        | LayerError::Disk(_)) => ArchiveError::Tar {
             path: origin.to_owned(),
             source,
         },
