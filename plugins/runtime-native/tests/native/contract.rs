@@ -24,10 +24,7 @@ async fn keeps_the_contract(rig: Rig) {
         cgroup_parent: rig.cgroup.clone(),
     })
     .await;
-    println!(
-        "{report}\n{}",
-        std::fs::read_to_string(rig.home.path().join("log")).unwrap()
-    );
+    let log = std::fs::read_to_string(rig.home.path().join("log")).unwrap();
     let broken: Vec<_> = report
         .broken()
         .map(|law| (law.words, format!("{:?}", law.outcome)))
@@ -38,7 +35,7 @@ async fn keeps_the_contract(rig: Rig) {
         broken
             .iter()
             .all(|(words, why)| *words == allowed && why.contains("NetworkPluginNotReady")),
-        "{report}"
+        "{report}\n{log}"
     );
     rig.assert_nothing_left().await;
 }
