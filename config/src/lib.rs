@@ -30,7 +30,10 @@ pub use feature_gates::{FeatureGates, GateError};
 pub use flags::{FlagError, KubeletFlags};
 pub use kubelet_configuration::*;
 pub use load::{HostFacts, Invocation, NodeConfig, load, parse_configuration};
-pub use plugins::{PluginConfig, PluginError, PluginFile, PluginKind, PluginStart, from_endpoint};
+pub use plugins::{
+    PluginConfig, PluginConfinement, PluginError, PluginFile, PluginKind, PluginRole, PluginStart,
+    from_endpoint,
+};
 pub use unsupported_fields::{Compared, Honour, not_honoured};
 pub use validation::{CgroupVersion, Violation, Violations, validate};
 pub use version::KUBERNETES as KUBERNETES_VERSION;

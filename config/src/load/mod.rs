@@ -73,6 +73,8 @@ pub struct NodeConfig {
     pub warnings: Vec<String>,
     /// Sentences about unknown and repeated fields of the configuration, each with its file.
     pub unknown_fields: Vec<String>,
+    /// The directory of the agent's own program and its plugins.
+    pub program_folder: PathBuf,
 }
 
 /// What a command line asks for: to run the agent, or to print an answer.
@@ -147,6 +149,7 @@ pub fn load(
         version,
         warnings,
         unknown_fields,
+        program_folder: host.program_folder.clone(),
     };
     Ok(Invocation::Run(Box::new(config)))
 }

@@ -3,6 +3,7 @@
 //! plugins are there whether the file names them or not, a network plugin only if it does; but `runtime: native`
 //! alone declares both that runtime and its network.
 
+mod confinement;
 mod native;
 mod network;
 mod shipped;
@@ -15,6 +16,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use self::confinement::RawConfinement;
+pub use self::confinement::{PluginConfinement, PluginRole};
 use crate::document::source::{self, FileError};
 use crate::document::{self, DocumentError};
 use crate::kubelet_configuration::GoDuration;
@@ -55,6 +58,8 @@ pub struct PluginConfig {
     pub restarts: u32,
     /// and within which time they are counted.
     pub restarts_within: Duration,
+    /// What its processes may do and use; of no meaning for an external one.
+    pub confinement: PluginConfinement,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +75,7 @@ impl PluginConfig {
         PluginConfig {
             name: name.into(),
             kind,
+            confinement: PluginConfinement::of(kind, &start),
             start,
             configuration: Value::Null,
             health_interval: HEALTH_INTERVAL.as_std(),
@@ -129,6 +135,11 @@ struct RawPlugin {
     start_within: Option<GoDuration>,
     restarts: Option<u32>,
     restarts_within: Option<GoDuration>,
+    capabilities: Option<Vec<String>>,
+    no_new_privileges: Option<bool>,
+    seccomp: Option<bool>,
+    memory_limit: Option<Value>,
+    pids_limit: Option<Value>,
 }
 
 /// Where commands of plugins are looked for.
@@ -226,6 +237,23 @@ fn check(
         Ok(start) => start,
         Err((field, why)) => return refuse(field, why),
     };
+    let said = RawConfinement {
+        capabilities: raw.capabilities,
+        no_new_privileges: raw.no_new_privileges,
+        seccomp: raw.seccomp,
+        memory_limit: raw.memory_limit,
+        pids_limit: raw.pids_limit,
+    };
+    if let (PluginStart::External { .. }, Some(field)) = (&start, said.field()) {
+        return refuse(
+            field,
+            "an endpoint's process is not the agent's to confine".to_owned(),
+        );
+    }
+    let confinement = match PluginConfinement::of(kind, &start).with(said) {
+        Ok(confinement) => confinement,
+        Err((field, why)) => return refuse(field, why),
+    };
     if !(raw.configuration.is_null() || raw.configuration.is_object()) {
         return refuse("configuration", "expected a mapping".to_owned());
     }
@@ -250,6 +278,7 @@ fn check(
         start_within: start_within.as_std(),
         restarts: raw.restarts.unwrap_or(RESTARTS),
         restarts_within: restarts_within.as_std(),
+        confinement,
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::PluginStart;
 
-const PROGRAM: &str = "oxlet-plugins";
+pub(super) const PROGRAM: &str = "oxlet-plugins";
 
 /// The commands of the plugin file that mean a shipped plugin; a path means any other program.
 pub(super) const NAMES: [&str; 7] = [

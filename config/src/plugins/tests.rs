@@ -153,6 +153,14 @@ fn each_mistake_is_named_with_its_field() {
             "field plugins[0].comand: unknown field `comand`",
         ),
         (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, command: a, memoryLimit: 1Ti, pidsLimit: -1}\n",
+            "field plugins[0].pidsLimit: -1 is no limit",
+        ),
+        (
+            "runtime: a\nplugins:\n- {name: a, kind: runtime, endpoint: /a, memoryLimit: 64Mi}\n",
+            "field plugins[0].memoryLimit: an endpoint's process is not the agent's to confine",
+        ),
+        (
             "runtime: a\nplugin: []\n",
             "field plugin: unknown field `plugin`",
         ),

@@ -49,7 +49,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn fail(told: &mut impl Write, error: &ConfineError) -> ExitCode {
-    let cause = std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));
+    let cause =
+        std::error::Error::source(error).map_or(String::new(), |cause| format!(": {cause}"));
     tell(told, &Word::Failed(format!("{error}{cause}")));
     ExitCode::from(NOT_EXECUTED)
 }

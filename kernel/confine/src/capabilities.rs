@@ -37,7 +37,10 @@ impl Capabilities {
     /// The names, without `CAP_`, in the kernel's order.
     pub fn names(self) -> Vec<String> {
         let known = CapabilitySet::from_bits_truncate(self.0);
-        known.iter_names().map(|(name, _)| name.to_owned()).collect()
+        known
+            .iter_names()
+            .map(|(name, _)| name.to_owned())
+            .collect()
     }
 
     pub(crate) fn bits(self) -> CapabilitySet {

@@ -85,7 +85,9 @@ impl SystemCalls {
             default_action: Action::Allow,
             default_errno_ret: None,
             // A program of 32 bits gets ENOSYS rather than a signal.
-            architectures: ["SCMP_ARCH_X86", "SCMP_ARCH_ARM"].map(str::to_owned).to_vec(),
+            architectures: ["SCMP_ARCH_X86", "SCMP_ARCH_ARM"]
+                .map(str::to_owned)
+                .to_vec(),
             flags: Vec::new(),
             listener_path: String::new(),
             listener_metadata: String::new(),

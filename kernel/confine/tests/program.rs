@@ -31,7 +31,9 @@ fn shell(order: &Order, script: &str) -> (Vec<Word>, String) {
 
 fn words(output: &Output) -> Vec<Word> {
     let lines = std::str::from_utf8(&output.stdout).unwrap().lines();
-    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
@@ -71,7 +73,10 @@ fn an_order_of_everything_changes_nothing() {
 #[test]
 fn root_without_the_capability_is_refused() {
     let mount = "mount -t tmpfs none /mnt 2>/dev/null || echo refused";
-    assert_eq!(shell(&order(&["NET_ADMIN"]), mount), (vec![], "refused\n".to_owned()));
+    assert_eq!(
+        shell(&order(&["NET_ADMIN"]), mount),
+        (vec![], "refused\n".to_owned())
+    );
     let others = "setpriv --reuid=65534 true 2>/dev/null || echo refused";
     assert_eq!(shell(&order(&[]), others), (vec![], "refused\n".to_owned()));
 }
@@ -84,7 +89,10 @@ fn filter_refuses_what_capabilities_would_allow() {
         ..order(&[])
     };
     let script = "grep Seccomp: /proc/self/status; unshare -n true 2>/dev/null || echo refused";
-    assert_eq!(shell(&client, script), (vec![], "Seccomp:\t2\nrefused\n".to_owned()));
+    assert_eq!(
+        shell(&client, script),
+        (vec![], "Seccomp:\t2\nrefused\n".to_owned())
+    );
     let network = Order {
         system_calls: SystemCalls::Network,
         ..client
@@ -113,7 +121,10 @@ fn program_that_is_not_there_is_named_by_its_error() {
     assert_eq!(output.status.code(), Some(126));
     let garbage = Command::new(PROGRAM).args(["{", "true"]).output().unwrap();
     let said = words(&garbage);
-    assert!(matches!(said.as_slice(), [Word::Failed(why)] if why.starts_with("order: ")), "{said:?}");
+    assert!(
+        matches!(said.as_slice(), [Word::Failed(why)] if why.starts_with("order: ")),
+        "{said:?}"
+    );
 }
 
 /// Below a root that is shared, as systemd makes it: mounts of the machine reach the plugin, and its `/tmp` goes nowhere.

@@ -1,11 +1,11 @@
 //! Connections to Unix sockets that make themselves, at the first call and again when one is lost.
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
+use std::{io, process};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
@@ -22,6 +22,34 @@ pub(super) enum SocketRoute {
     Kept(PathBuf),
     /// An external plugin's socket: it may have no listener.
     Foreign(PathBuf),
+}
+
+/// A connection to a socket that this process listens on, whoever accepts there.
+pub(super) fn own(path: &Path) -> Channel {
+    let path = path.to_owned();
+    connect_with(move || {
+        let path = path.clone();
+        async move {
+            let stream = UnixStream::connect(&path).await?;
+            check_listener(&stream, &path)?;
+            Ok(TokioIo::new(stream))
+        }
+    })
+}
+
+/// Refuses a socket of a managed plugin that another process has put in its place: the kernel says whose `listen` it
+/// was (SO_PEERCRED), and every one of ours is this process's own.
+fn check_listener(stream: &UnixStream, path: &Path) -> io::Result<()> {
+    let pid = stream.peer_cred()?.pid();
+    if pid.and_then(|pid| u32::try_from(pid).ok()) == Some(process::id()) {
+        return Ok(());
+    }
+    let pid = pid.map_or("unknown".to_owned(), |pid| pid.to_string());
+    let why = format!(
+        "socket {} is process {pid}'s, expected this agent's own",
+        path.display()
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 /// A connection to one socket.
@@ -64,9 +92,7 @@ impl ClientConnection {
                     .await
                     .map(|route| route.clone());
                 match known {
-                    Ok(Some(SocketRoute::Kept(path) | SocketRoute::Foreign(path))) => {
-                        CuttableStream::open(&path, &open).await
-                    }
+                    Ok(Some(route)) => CuttableStream::open(&route, &open).await,
                     Ok(None) | Err(_) => Err(io::ErrorKind::NotConnected.into()),
                 }
             }
@@ -108,8 +134,15 @@ struct CuttableStream {
 }
 
 impl CuttableStream {
-    async fn open(path: &Path, open: &Mutex<Vec<Weak<OwnedFd>>>) -> io::Result<Self> {
-        let stream = UnixStream::connect(path).await?;
+    async fn open(route: &SocketRoute, open: &Mutex<Vec<Weak<OwnedFd>>>) -> io::Result<Self> {
+        let stream = match route {
+            SocketRoute::Kept(path) => {
+                let stream = UnixStream::connect(path).await?;
+                check_listener(&stream, path)?;
+                stream
+            }
+            SocketRoute::Foreign(path) => UnixStream::connect(path).await?,
+        };
         let twin = Arc::new(stream.as_fd().try_clone_to_owned()?);
         let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|other| other.strong_count() > 0);
@@ -174,4 +207,59 @@ where
     // Servers in Go refuse a socket's path as authority; any valid name will do.
     Endpoint::from_static("http://localhost")
         .connect_with_connector_lazy(service_fn(move |_: Uri| connect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    const ROGUE: &str = "OXLET_TEST_ROGUE_SOCKET";
+
+    /// Not a law: the other process of the test below.
+    #[test]
+    fn listens_in_another_process() {
+        let Some(path) = std::env::var_os(ROGUE) else {
+            return;
+        };
+        let _listener = UnixListener::bind(path).unwrap();
+        println!("listening");
+        drop(io::read_to_string(io::stdin()));
+    }
+
+    #[tokio::test]
+    async fn socket_of_another_process_is_refused_by_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let mut rogue = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "connection::tests::listens_in_another_process",
+                "--exact",
+                "--nocapture",
+            ])
+            .env(ROGUE, &path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(rogue.stdout.take().unwrap());
+        assert!(
+            said.lines()
+                .any(|line| line.unwrap().ends_with("listening"))
+        );
+        let stream = UnixStream::connect(&path).await.unwrap();
+        let refused = check_listener(&stream, &path).unwrap_err().to_string();
+        let expected = format!("is process {}'s, expected this agent's own", rogue.id());
+        assert!(refused.ends_with(&expected), "{refused}");
+        drop(rogue.stdin.take());
+        rogue.wait().unwrap();
+
+        let own = folder.path().join("own.sock");
+        let _listener = UnixListener::bind(&own).unwrap();
+        let stream = UnixStream::connect(&own).await.unwrap();
+        check_listener(&stream, &own).unwrap();
+    }
 }

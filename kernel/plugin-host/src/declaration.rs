@@ -8,6 +8,8 @@ use kernel::Intensity;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::confinement::Confinement;
+
 /// A plugin as it was declared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declaration {
@@ -42,6 +44,8 @@ pub struct Declaration {
     pub abandon_within: Option<Duration>,
     /// How many restarts are taken before it counts as failed.
     pub intensity: Intensity,
+    /// What its processes may do and use, where the host has a [`Confiner`](crate::Confiner).
+    pub confinement: Confinement,
 }
 
 /// The service that a plugin serves beside the base one.
@@ -93,6 +97,7 @@ impl Declaration {
                 restarts: 5,
                 within: Duration::from_secs(60),
             },
+            confinement: Confinement::default(),
         }
     }
 

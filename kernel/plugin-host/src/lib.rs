@@ -3,7 +3,7 @@
 //! [`PluginHost`] is that actor. It starts a plugin from its [`Declaration`], checks that it is what it was declared
 //! to be, watches its health, and replaces it when it dies, hangs, or is to be swapped. [`PluginClient`] is the
 //! caller's end: it follows the plugin from generation to generation, so that a caller of an idempotent call never
-//! sees one go. The contract between the two sides is `proto/plugin/v1/base.proto`; `plugins/sdk` is the other side of
+//! sees one go. A [`Confiner`] has each process confine itself before it becomes the plugin. The contract between the two sides is `proto/plugin/v1/base.proto`; `plugins/sdk` is the other side of
 //! it.
 //!
 //! **Invariants.** The listening socket is bound here and outlives every process that serves it,
@@ -12,6 +12,7 @@
 //! kernel, from where it cannot come back. Nothing is made twice: a call that creates is sent once.
 
 mod client;
+mod confinement;
 mod connection;
 mod declaration;
 mod error;
@@ -25,9 +26,11 @@ mod process;
 pub mod testing;
 
 pub use client::{MESSAGE_LIMIT, PluginClient, PluginState, PluginStatus};
+pub use confine::{Capabilities, SystemCalls};
+pub use confinement::{Confined, Confinement, Confiner, GroupUsage, Reach, group_usage};
 pub use declaration::{Declaration, DeclarationError, LaunchMethod, ServiceKind};
 pub use error::CallError;
 pub use generation::update::GenerationUpdate;
-pub use host::{PluginHost, Snapshot};
+pub use host::{FailureListener, PluginHost, Snapshot};
 pub use message::{GenerationReply, HostError, Msg};
 pub use persistent::Abandoned;

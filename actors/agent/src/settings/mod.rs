@@ -27,7 +27,7 @@ use logic_pods::images::verification;
 use logic_resources::node::NodeFacts;
 use logic_resources::node_policy::NodePolicy;
 use logic_volumes::resolve::SeLinuxMountPolicy;
-use plugin_host::Declaration;
+use plugin_host::{Confiner, Declaration};
 use pods::area::{PodSettings, PullSettings};
 use pods::images::{self, credentials};
 use pods::pod_manager::PodSource;
@@ -58,6 +58,8 @@ pub struct AgentSettings {
     pub storage: BTreeMap<String, Declaration>,
     /// The declared network plugin by name, under which it is hosted; empty without one.
     pub network: BTreeMap<String, Declaration>,
+    /// What each plugin confines itself by.
+    pub confiner: Arc<Confiner>,
     pub pulls: PullSettings,
     pub sources: BTreeSet<PodSource>,
     pub containers: ContainerManagerConfig,
@@ -113,6 +115,7 @@ impl AgentSettings {
             runtime_within: kubelet.runtime_request_timeout.into(),
             storage: plugins::storage(&config),
             network: plugins::network(&config),
+            confiner: Arc::new(plugins::confiner(&config)),
             pulls: pulls(&config),
             sources,
             eviction: eviction::policy(&config),

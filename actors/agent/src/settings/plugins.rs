@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use config::{NodeConfig, PluginKind, PluginStart};
+use config::{NodeConfig, PluginConfinement, PluginKind, PluginRole, PluginStart};
 use kernel::Intensity;
-use plugin_host::{Declaration, LaunchMethod, ServiceKind};
+use plugin_host::{
+    Capabilities, Confinement, Confiner, Declaration, LaunchMethod, Reach, ServiceKind, SystemCalls,
+};
 use serde_json::{Map, Value, json};
 
 use super::{RUNTIME, log_level};
@@ -14,6 +16,7 @@ use super::{RUNTIME, log_level};
 const LOCAL: &str = "storage-local";
 const CSI: &str = "storage-csi";
 const NATIVE: &str = "runtime-native";
+const CONFINE: &str = "oxlet-confine";
 
 /// The runtimes by name, each with the host's name of their kind: one is active at a time.
 pub(super) fn runtimes(config: &NodeConfig) -> BTreeMap<String, Declaration> {
@@ -136,7 +139,56 @@ fn declaration(
             within: plugin.restarts_within,
         },
         log: log_level(config.kubelet.logging.verbosity).to_owned(),
+        confinement: confinement(&plugin.confinement),
         ..Declaration::new(name, kind, start)
+    }
+}
+
+/// How the node's plugins are confined: by the program beside the agent's own, in cgroups that are this node's alone.
+pub(super) fn confiner(config: &NodeConfig) -> Confiner {
+    let root = config
+        .flags
+        .root_dir
+        .split('/')
+        .filter(|part| !part.is_empty());
+    let node: Vec<_> = root.collect();
+    Confiner {
+        program: config.program_folder.join(CONFINE),
+        group: format!(
+            "/oxlet/{}",
+            if node.is_empty() {
+                "root".to_owned()
+            } else {
+                node.join("-")
+            }
+        ),
+    }
+}
+
+fn confinement(declared: &PluginConfinement) -> Confinement {
+    let (system_calls, reach) = match declared.role {
+        PluginRole::Client => (SystemCalls::Client, Reach::Client),
+        PluginRole::Network => (SystemCalls::Network, Reach::Mounts),
+        PluginRole::Storage => (SystemCalls::Storage, Reach::Mounts),
+        PluginRole::Containers => (SystemCalls::All, Reach::Processes),
+    };
+    let named = |names: &Vec<&str>| {
+        let set = Capabilities::named(names.iter().copied());
+        set.expect("the configuration knows the kernel's names alone")
+    };
+    Confinement {
+        capabilities: declared
+            .capabilities
+            .as_ref()
+            .map_or(Capabilities::ALL, named),
+        no_new_privileges: declared.no_new_privileges,
+        system_calls: match declared.seccomp {
+            true => system_calls,
+            false => SystemCalls::All,
+        },
+        reach,
+        memory_limit: declared.memory_limit,
+        pids_limit: declared.pids_limit,
     }
 }
 
@@ -239,5 +291,55 @@ mod tests {
         assert_eq!(csi.configuration["nodeName"], "node");
         assert_eq!(csi.intensity.restarts, 1);
         assert_eq!(runtimes(&config).len(), 1);
+    }
+
+    #[test]
+    fn plugins_are_confined_by_what_they_do_or_as_the_file_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plugins.yaml");
+        let every: Vec<String> = (0..41)
+            .map(|bit| Capabilities::from_mask(1 << bit).to_string())
+            .collect();
+        let text = format!(
+            "apiVersion: oxlet.dev/v1alpha1\nkind: PluginConfiguration\nruntime: crio\nplugins:\n\
+            - {{name: crio, kind: runtime, command: runtime-crio}}\n\
+            - {{name: native, kind: runtime, command: runtime-native}}\n\
+            - {{name: network, kind: network, command: ./vendor, capabilities: [{}], memoryLimit: 64Mi}}\n",
+            every.join(", ")
+        );
+        fs::write(&file, text).unwrap();
+        let config = load(&format!("--plugins={}", file.display()));
+        let runtimes = runtimes(&config);
+        let client = &runtimes["crio"].confinement;
+        assert_eq!(client.capabilities, Capabilities::NONE);
+        assert!(client.no_new_privileges);
+        assert_eq!(
+            (client.system_calls, client.reach),
+            (SystemCalls::Client, Reach::Client)
+        );
+        // What it starts may be allowed everything, and must outlive it.
+        assert_eq!(runtimes["native"].confinement, Confinement::default());
+        let network = network(&config)["network"].confinement.clone();
+        assert_eq!(network.capabilities, Capabilities::from_mask((1 << 41) - 1));
+        assert_eq!(
+            (network.memory_limit, network.reach),
+            (Some(64 << 20), Reach::Mounts)
+        );
+        let storage = storage(&config)["storage-csi"].confinement.clone();
+        let mounts = Capabilities::named(["SYS_ADMIN"]).unwrap();
+        assert!(storage.capabilities.contains(mounts));
+        assert!(
+            !storage
+                .capabilities
+                .contains(Capabilities::named(["NET_ADMIN"]).unwrap())
+        );
+    }
+
+    #[test]
+    fn nodes_of_one_machine_have_groups_of_their_own() {
+        let group = |flags: &str| confiner(&load(flags));
+        assert_eq!(group("").group, "/oxlet/var-lib-kubelet");
+        assert_eq!(group("--root-dir=/srv/node").group, "/oxlet/srv-node");
+        assert_eq!(group("").program, Path::new("/opt/oxlet/oxlet-confine"));
     }
 }

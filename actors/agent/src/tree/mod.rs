@@ -64,14 +64,17 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     let root = Supervisor::root("oxlet", Intensity::MANAGERS);
     let cluster = ClusterWiring::find(&settings)?;
     let in_use = RuntimeState::load(&settings)?;
-    let (lines, hosts) = plugins::spawn(&root, &settings, &in_use);
+    let recorder = plugins::LateRecorder::default();
+    let (lines, hosts) = plugins::spawn(&root, &settings, (&in_use, recorder.clone()));
     let backends = Backends {
         runtime: RuntimeClient::new(lines.runtime, settings.runtime_within),
         gate: in_use.gate.clone(),
         storage: Storage::new(lines.local, lines.csi),
         storage_hosts: hosts.hosts.clone(),
     };
-    spawn(&root, &settings, backends, (cluster, Some((hosts, in_use)))).await?;
+    let node = spawn(&root, &settings, backends, (cluster, Some((hosts, in_use)))).await?;
+    // Set once: this is the only place.
+    drop(recorder.set(node.recorder));
 
     let (mut terminate, mut interrupt) = (
         signal(SignalKind::terminate())?,

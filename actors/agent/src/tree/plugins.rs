@@ -1,6 +1,6 @@
 //! The plugins' hosts: one for each plugin; and which of the runtimes it is.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -9,13 +9,15 @@ use clients::runtime::RuntimeClient;
 use clients::storage::StoragePlugin;
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox, watch};
 use logic_resources::cgroups::CgroupPolicy;
-use plugin_host::{Declaration, PluginClient, PluginHost};
+use plugin_host::{Declaration, FailureListener, PluginClient, PluginHost};
 use pods::cgroups::CgroupManager;
 use pods::pod_cgroups::PodCgroups;
 use pods::runtime::handover::{
     self, FoundRecord, HandoverConfig, HandoverStep, RecordFile, RuntimeChoice, RuntimeGate,
     RuntimeHandover, RuntimeInUse, RuntimeRecord,
 };
+
+use state::events::{EventType, InvolvedObject, Recorder};
 
 use super::NodeHandle;
 use crate::endpoints::admin::Plugins;
@@ -109,22 +111,45 @@ impl RuntimeState {
     }
 }
 
+/// Where failures of plugins are recorded, once the recorder is there: the plugins are started before it.
+pub(super) type LateRecorder = Rc<OnceCell<Recorder>>;
+
+fn listener(recorder: LateRecorder, node: String) -> FailureListener {
+    FailureListener::new(move |why| {
+        let Some(recorder) = recorder.get() else {
+            return;
+        };
+        let (now, object) = (kernel::timestamp(), InvolvedObject::node(&node));
+        recorder.record(
+            now,
+            EventType::Warning,
+            object,
+            "PluginFailed",
+            why.to_owned(),
+        );
+    })
+}
+
 /// Spawns the hosts.
 pub(super) fn spawn(
     root: &Supervisor,
     settings: &AgentSettings,
-    runtime: &RuntimeState,
+    (runtime, recorder): (&RuntimeState, LateRecorder),
 ) -> (PluginClients, Plugins) {
     let group = root.supervisor("plugins", Strategy::OneForOne, Intensity::MANAGERS);
     let folder = settings.folder.join("plugins");
+    let listener = listener(recorder, settings.node.node_name.clone());
     let mut hosts = BTreeMap::new();
     let mut host = |name: &str, declaration: Declaration| {
         let line = PluginClient::new(name);
         // Room for its own tasks' results and an operator's requests, one at a time.
         let (host, port) = mailbox(64);
         let (folder, hosted) = (folder.clone(), line.clone());
+        let (confiner, listener) = (settings.confiner.clone(), listener.clone());
         group.spawn(ChildSpec::permanent(name), port, move || {
             PluginHost::new(declaration.clone(), folder.clone(), hosted.clone())
+                .confined_by(confiner.clone())
+                .heard_by(listener.clone())
         });
         hosts.insert(name.to_owned(), host);
         line

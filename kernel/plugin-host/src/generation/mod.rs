@@ -17,7 +17,8 @@ use tonic::transport::Channel;
 
 use self::update::{GenerationCommand, GenerationEvent, GenerationExit, GenerationUpdate};
 use crate::client::PluginClient;
-use crate::connection::direct;
+use crate::confinement::{Birth, Confiner};
+use crate::connection::own;
 use crate::declaration::{Declaration, LaunchMethod};
 use crate::message::Msg;
 use crate::process::pid_file::{PidFile, is_stuck};
@@ -34,6 +35,7 @@ pub(super) struct GenerationTask {
     pub(super) declaration: Arc<Declaration>,
     pub(super) line: PluginClient,
     pub(super) folder: Arc<Path>,
+    pub(super) confiner: Option<Arc<Confiner>>,
     /// The socket to serve, for a process of ours; or why there is none.
     pub(super) socket: Result<Option<Arc<PluginSocket>>, String>,
     /// A process that an earlier incarnation of the host has started.
@@ -60,7 +62,7 @@ impl GenerationTask {
     }
 
     async fn managed(&self, program: &Path, socket: Arc<PluginSocket>) -> GenerationExit {
-        let control = direct(&socket.path());
+        let control = own(&socket.path());
         let process = match self.process(program, socket).await {
             Ok(process) => process,
             Err(why) => return failed(why),
@@ -102,16 +104,27 @@ impl GenerationTask {
             ended
                 .map_err(|error| format!("cannot end the predecessor of plugin {name}: {error}"))?;
         }
-        let birth = SpawnSpec {
+        let mut birth = SpawnSpec {
             declaration: self.declaration.clone(),
             generation: self.generation,
             socket,
             dir,
+            confined: None,
         };
         let line = self.line.clone();
+        let (confiner, folder) = (self.confiner.clone(), self.folder.clone());
         let spawning = self.line.spawning().await;
         let spawned = kernel::spawn_blocking(move || {
             private_folder(&birth.dir)?;
+            let others: Vec<u64> = line.persistent().processes.keys().copied().collect();
+            birth.confined = confiner.map(|confiner| {
+                confiner.prepare(&Birth {
+                    declaration: &birth.declaration,
+                    generation: birth.generation,
+                    folder: &folder,
+                    others: &others,
+                })
+            });
             let process = PluginProcess::spawn(&birth)?;
             record.write(process.pid());
             // Here and not by the waiting task, which may be aborted: no process goes unnoticed.
@@ -122,8 +135,25 @@ impl GenerationTask {
             Ok::<_, std::io::Error>(process)
         });
         let process = spawned.await.map_err(std::io::Error::other).flatten();
-        process
-            .map_err(|error| format!("cannot start plugin {name}: {}: {error}", program.display()))
+        let cannot =
+            |why: String| format!("cannot start plugin {name}: {}: {why}", program.display());
+        let process = process.map_err(|error| cannot(error.to_string()))?;
+        match self.executed(&process).await {
+            Ok(()) => Ok(process),
+            Err(why) => {
+                self.terminate(&process).await;
+                Err(cannot(why))
+            }
+        }
+    }
+
+    /// Waits until the process has confined itself and runs its program.
+    async fn executed(&self, process: &PluginProcess) -> Result<(), String> {
+        let within = self.declaration.start_within;
+        match timeout(within, process.executed()).await {
+            Ok(executed) => executed,
+            Err(_) => Err(format!("it has not confined itself within {within:?}")),
+        }
     }
 
     /// Ends the processes of earlier agents. Those of this agent that are abandoned were ended before.

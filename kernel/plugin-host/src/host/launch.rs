@@ -78,6 +78,9 @@ impl PluginHost {
             ?pause,
             "restarting a plugin that failed"
         );
+        if let Some(listener) = &self.listener {
+            (listener.0)(&why);
+        }
         self.show(state, why, ctx);
         if pause.is_zero() {
             self.launch(None, ctx);
@@ -126,6 +129,7 @@ impl PluginHost {
             declaration: declaration.clone(),
             line: self.line.clone(),
             folder: self.folder.clone(),
+            confiner: self.confiner.clone(),
             socket: socket.clone(),
             inherited,
             orders: ordered,

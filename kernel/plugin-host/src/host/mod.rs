@@ -14,7 +14,9 @@ mod launch;
 mod replace;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -25,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use self::admin_request::AdminRequest;
 use crate::client::{PluginClient, PluginState, PluginStatus};
+use crate::confinement::{Confined, Confiner};
 use crate::declaration::{Declaration, LaunchMethod, ServiceKind};
 use crate::generation::update::{
     GenerationCommand, GenerationEvent, GenerationExit, GenerationUpdate, PluginIdentity,
@@ -65,8 +68,28 @@ pub struct Snapshot {
     /// A warning for the operator although the plugin is ready. Empty when there is none.
     #[serde(default)]
     pub warning: String,
+    /// What its process is confined to; none for an external plugin, and until its program runs.
+    #[serde(default)]
+    pub confined: Option<Confined>,
     /// The attributes of its last health report.
     pub attributes: BTreeMap<String, String>,
+}
+
+/// Is told of each end of a plugin that nobody ordered, with the reason in words, before it is started again.
+#[derive(Clone)]
+pub struct FailureListener(Rc<dyn Fn(&str)>);
+
+impl FailureListener {
+    /// Calls `hear` on the actors' thread; it must not wait.
+    pub fn new(hear: impl Fn(&str) + 'static) -> Self {
+        Self(Rc::new(hear))
+    }
+}
+
+impl fmt::Debug for FailureListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FailureListener")
+    }
 }
 
 /// The actor of one plugin.
@@ -75,6 +98,9 @@ pub struct PluginHost {
     declaration: Arc<Declaration>,
     folder: Arc<Path>,
     line: PluginClient,
+    /// None where processes are started as they are.
+    confiner: Option<Arc<Confiner>>,
+    listener: Option<FailureListener>,
 
     history: RestartHistory,
     /// The generation that callers reach, or will.
@@ -125,6 +151,8 @@ impl PluginHost {
             declaration: swapped.unwrap_or_else(|| Arc::new(declaration)),
             folder: folder.into().into(),
             line,
+            confiner: None,
+            listener: None,
             history: RestartHistory::default(),
             current: None,
             next: None,
@@ -135,6 +163,18 @@ impl PluginHost {
             due: None,
             since: wall(),
         }
+    }
+
+    /// Has each process confine itself as its declaration says.
+    pub fn confined_by(mut self, confiner: Arc<Confiner>) -> Self {
+        self.confiner = Some(confiner);
+        self
+    }
+
+    /// Has each failure of the plugin told.
+    pub fn heard_by(mut self, listener: FailureListener) -> Self {
+        self.listener = Some(listener);
+        self
     }
 }
 
@@ -212,6 +252,10 @@ impl Actor for PluginHost {
             last_exit: persistent.last_exit.clone(),
             abandoned: self.line.abandonments().borrow().clone(),
             warning: self.warning(),
+            confined: alive.and_then(|alive| {
+                let process = persistent.processes.get(&alive.generation)?;
+                process.confined()
+            }),
             attributes: report
                 .map(|report| report.attributes.clone())
                 .unwrap_or_default(),

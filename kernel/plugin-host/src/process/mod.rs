@@ -1,6 +1,7 @@
-//! A plugin's process: started with its socket and a clean environment, signalled without mistake,
+//! A plugin's process: started with its socket, a clean environment and its confinement, signalled without mistake,
 //! reaped whatever becomes of the actor that started it.
 
+mod execution;
 mod log;
 pub(crate) mod pid_file;
 pub(crate) mod socket;
@@ -22,7 +23,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::process::Child;
 use tokio::time::timeout;
 
+use crate::confinement::{Confined, Preparation};
 use crate::declaration::{Declaration, LaunchMethod};
+use crate::process::execution::Execution;
 use crate::process::socket::PluginSocket;
 
 /// Where a plugin finds its socket: systemd's first descriptor.
@@ -39,6 +42,7 @@ pub(super) struct PluginProcess {
     pid: u32,
     pidfd: Arc<OwnedFd>,
     exit: watch::Receiver<Option<String>>,
+    execution: watch::Receiver<Execution>,
 }
 
 /// What a generation's process is spawned with.
@@ -49,13 +53,20 @@ pub(super) struct SpawnSpec {
     pub(super) socket: Arc<PluginSocket>,
     /// The plugin's own directory.
     pub(super) dir: PathBuf,
+    /// None if the process is started as it is.
+    pub(super) confined: Option<Preparation>,
 }
 
 impl PluginProcess {
     /// Starts a process. Called on a thread that may block, inside the runtime.
     pub(super) fn spawn(birth: &SpawnSpec) -> io::Result<Self> {
         let child = tokio::process::Command::from(command(birth)?).spawn()?;
-        Self::own(child, &birth.declaration.name, open_pidfd)
+        Self::own(
+            child,
+            &birth.declaration.name,
+            birth.confined.clone(),
+            open_pidfd,
+        )
     }
 
     /// Adopts a child. A child whose pidfd cannot be opened is killed and reaped: the host could neither signal it nor
@@ -63,6 +74,7 @@ impl PluginProcess {
     fn own(
         mut child: Child,
         name: &str,
+        confined: Option<Preparation>,
         open: impl Fn(Pid) -> io::Result<OwnedFd>,
     ) -> io::Result<Self> {
         let pid = child
@@ -88,18 +100,22 @@ impl PluginProcess {
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(log::carry(name.to_owned(), stderr));
         }
+        let pid = pid.as_raw_nonzero().get().unsigned_abs();
+        let expected = confined.as_ref().map(|confined| confined.expected.clone());
+        let execution = Execution::follow(pid, child.stdout.take(), confined);
         let (exited, exit) = watch::channel(None);
         tokio::spawn(async move {
             let words = match child.wait().await {
                 Ok(status) => status.to_string(),
                 Err(error) => error.to_string(),
             };
-            exited.send_replace(Some(words));
+            exited.send_replace(Some(end(words, expected).await));
         });
         Ok(Self {
-            pid: pid.as_raw_nonzero().get().unsigned_abs(),
+            pid,
             pidfd,
             exit,
+            execution,
         })
     }
 
@@ -124,11 +140,38 @@ impl PluginProcess {
                 };
                 exited.send_replace(Some(words));
             })?;
-        Ok(Self { pid, pidfd, exit })
+        let execution = Execution::follow(pid, None, None);
+        Ok(Self {
+            pid,
+            pidfd,
+            exit,
+            execution,
+        })
     }
 
     pub(super) fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Resolves when the process runs its program; or with why it does not.
+    pub(super) async fn executed(&self) -> Result<(), String> {
+        let mut execution = self.execution.clone();
+        let told = execution
+            .wait_for(|now| !matches!(now, Execution::Pending))
+            .await;
+        match told.as_deref() {
+            Ok(Execution::Failed(why)) => Err(why.clone()),
+            // Whoever follows it ends before it has told only with the whole runtime.
+            Ok(Execution::Pending | Execution::Running(_)) | Err(_) => Ok(()),
+        }
+    }
+
+    /// What holds of the process, once it runs its program; none if it was started as it is.
+    pub(super) fn confined(&self) -> Option<Confined> {
+        match &*self.execution.borrow() {
+            Execution::Running(confined) => confined.as_deref().cloned(),
+            Execution::Pending | Execution::Failed(_) => None,
+        }
     }
 
     pub(super) fn alive(&self) -> bool {
@@ -170,6 +213,17 @@ impl PluginProcess {
     }
 }
 
+/// Adds to how a process ended which limits it came to, and takes its cgroup away.
+async fn end(words: String, confined: Option<Confined>) -> String {
+    let Some(confined) = confined else {
+        return words;
+    };
+    match kernel::spawn_blocking(move || confined.end()).await {
+        Ok(Some(limits)) => format!("{limits} ({words})"),
+        Ok(None) | Err(_) => words,
+    }
+}
+
 pub(crate) fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
@@ -182,7 +236,19 @@ fn command(birth: &SpawnSpec) -> io::Result<process::Command> {
     else {
         return Err(io::Error::other("an external plugin has no command"));
     };
-    let mut command = process::Command::new(program);
+    let mut command = match &birth.confined {
+        Some(confined) => {
+            let order = serde_json::to_string(&confined.order)?;
+            let mut command = process::Command::new(&confined.program);
+            command.arg(order).arg(program);
+            command
+        }
+        None => process::Command::new(program),
+    };
+    let confined = birth
+        .confined
+        .iter()
+        .flat_map(|confined| &confined.environment);
     command
         .args(args)
         .current_dir(&birth.dir)
@@ -194,8 +260,13 @@ fn command(birth: &SpawnSpec) -> io::Result<process::Command> {
         .env("OXLET_PLUGIN_DIR", &birth.dir)
         .env("OXLET_AGENT_PID", process::id().to_string())
         .env("OXLET_LOG", &birth.declaration.log)
+        .envs(confined.map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        // Where a process says how it has confined itself; the plugin does not get it.
+        .stdout(match &birth.confined {
+            Some(_) => Stdio::piped(),
+            None => Stdio::null(),
+        })
         .stderr(Stdio::piped())
         // Out of the agent's group: what a terminal sends to the agent is the agent's to pass on.
         .process_group(0);
@@ -225,7 +296,7 @@ mod tests {
             *seen.lock().unwrap() = Some(open_pidfd(pid)?);
             Err(Errno::MFILE.into())
         };
-        let refused = PluginProcess::own(child.unwrap(), "a", refuse).unwrap_err();
+        let refused = PluginProcess::own(child.unwrap(), "a", None, refuse).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(Errno::MFILE.raw_os_error()));
         let process = seen.into_inner().unwrap().expect("it was opened");
         let mut end = [PollFd::new(&process, PollFlags::IN)];

@@ -1,7 +1,7 @@
 //! The listening socket of a plugin: bound here, kept here, handed to each generation.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::{fs, io};
@@ -10,14 +10,16 @@ use interprocess::local_socket::{GenericFilePath, Listener, ListenerOptions, ToF
 
 /// A bound, listening socket. Connections to it wait in its backlog until a process accepts them.
 ///
-/// There is no SO_PEERCRED check on our end, because it would prove nothing: the kernel takes a listener's credentials
-/// when `listen` is called, so a connecting client sees those of the agent itself, whichever process accepts. Instead,
-/// the directory is ours alone (0700), the descriptor is handed to the process that we started and to no other, and
-/// `Info` names the plugin that answers.
+/// SO_PEERCRED tells a client who called `listen`, whichever process accepts: so each of our connections is checked to
+/// be to a socket of this very process, and not to one that somebody has put in its place. That the right process
+/// accepts follows from the rest: the directory is ours alone (0700), the descriptor is handed to the process that we
+/// started and to no other, and `Info` names the plugin that answers. The plugin checks the uid of each caller.
 #[derive(Debug)]
 pub(crate) struct PluginSocket {
     listener: OwnedFd,
     path: Mutex<PathBuf>,
+    /// Device and number of its file.
+    file: (u64, u64),
 }
 
 impl PluginSocket {
@@ -32,6 +34,7 @@ impl PluginSocket {
         Ok(Self {
             listener: listener.into(),
             path: Mutex::new(path.to_owned()),
+            file: file(path)?,
         })
     }
 
@@ -50,15 +53,20 @@ impl PluginSocket {
         Ok(())
     }
 
-    /// Whether the name still leads somewhere: a cleaner of old files may have removed it.
+    /// Whether the name still leads here: a cleaner of old files may have removed it, or another process taken it.
     pub(crate) fn reachable(&self) -> bool {
-        self.path().exists()
+        file(&self.path()).is_ok_and(|file| file == self.file)
     }
 
     /// Makes another descriptor of the same socket, for a plugin to inherit.
     pub(super) fn hand_over(&self) -> io::Result<OwnedFd> {
         self.listener.as_fd().try_clone_to_owned()
     }
+}
+
+fn file(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// Makes a directory of mode 0700; one that exists gets that mode.

@@ -32,6 +32,19 @@ fn plugin_that_crashes_again_and_again_is_started_ever_more_slowly_then_given_up
 }
 
 #[test]
+fn socket_that_another_process_has_taken_is_taken_back_at_the_next_start() {
+    run(async {
+        let rig = Rig::ready(&plugin("a", Manner::Well)).await;
+        let path = rig.folder.path().join("test.sock");
+        std::fs::remove_file(&path).unwrap();
+        let _rogue = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert_eq!(rig.restart().await, Ok(2));
+        assert_eq!(rig.version().await.unwrap().version, "a");
+        rig.end().await;
+    });
+}
+
+#[test]
 fn plugin_that_was_given_up_can_be_restarted_by_the_operator() {
     run(async {
         let mut declaration = plugin("a", Manner::Crash);

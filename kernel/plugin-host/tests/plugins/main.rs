@@ -5,6 +5,7 @@
 
 mod abandoned;
 mod calls;
+mod confined;
 mod external;
 mod handshake;
 mod life;

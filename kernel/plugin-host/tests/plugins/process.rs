@@ -119,6 +119,7 @@ async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     }
     Ok(sdk::Routes::new(Echo {
         label: word("label").unwrap_or_default(),
+        greed: word("greed"),
         dir: setup.dir,
     }))
 }
@@ -146,6 +147,8 @@ fn note_overlap(dir: &Path) {
 #[derive(Clone)]
 struct Echo {
     label: String,
+    /// What RunPodSandbox takes without end: memory or processes.
+    greed: Option<String>,
     dir: PathBuf,
 }
 
@@ -184,8 +187,12 @@ impl UnaryService<VersionRequest> for Method {
     type Future = BoxFuture<'static, Result<tonic::Response<VersionResponse>, Status>>;
 
     fn call(&mut self, _: tonic::Request<VersionRequest>) -> Self::Future {
-        let (Echo { label, dir }, creates) = (self.echo.clone(), self.creates);
+        let (Echo { label, greed, dir }, creates) = (self.echo.clone(), self.creates);
         Box::pin(async move {
+            if let Some(greed) = greed.filter(|_| creates) {
+                let refused = take(&greed);
+                return Err(Status::resource_exhausted(refused));
+            }
             if creates {
                 let mut made = fs::OpenOptions::new()
                     .create(true)
@@ -208,6 +215,29 @@ impl UnaryService<VersionRequest> for Method {
                 runtime_api_version: std::env::var("OXLET_PLUGIN_GENERATION").unwrap(),
             }))
         })
+    }
+}
+
+/// Takes until it is refused; returns how.
+fn take(what: &str) -> String {
+    let mut memory = Vec::new();
+    let mut children = Vec::new();
+    loop {
+        match what {
+            // Written to: memory that nobody touches is not there.
+            "memory" => memory.push(vec![1_u8; 1 << 20]),
+            "processes" => match std::process::Command::new("sleep").arg("3600").spawn() {
+                Ok(child) => children.push(child),
+                Err(error) => {
+                    for child in &mut children {
+                        child.kill().unwrap();
+                        child.wait().unwrap();
+                    }
+                    return format!("{} processes: {:?}", children.len(), error.kind());
+                }
+            },
+            other => panic!("unknown greed {other}"),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::{Addr, ChildSpec, Intensity, Supervisor, mailbox};
@@ -9,8 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use plugin_host::{
-    CallError, Declaration, HostError, Msg, PluginClient, PluginHost, PluginState, PluginStatus,
-    Snapshot,
+    CallError, Confiner, Declaration, HostError, Msg, PluginClient, PluginHost, PluginState,
+    PluginStatus, Snapshot,
 };
 use proto::cri::runtime_service_client::RuntimeServiceClient;
 use proto::cri::{RunPodSandboxRequest, VersionRequest, VersionResponse};
@@ -40,6 +41,19 @@ impl Rig {
 
     /// As `start`, in a directory that an earlier agent has left.
     pub(crate) fn start_in(folder: TempDir, declaration: &Declaration) -> Self {
+        Self::host(folder, declaration, None)
+    }
+
+    /// As `start`, with processes that confine themselves.
+    pub(crate) fn confined(declaration: &Declaration, confiner: Confiner) -> Self {
+        Self::host(
+            tempfile::tempdir().unwrap(),
+            declaration,
+            Some(confiner.into()),
+        )
+    }
+
+    fn host(folder: TempDir, declaration: &Declaration, confiner: Option<Arc<Confiner>>) -> Self {
         let supervisor = Supervisor::root(
             "root",
             Intensity {
@@ -52,7 +66,13 @@ impl Rig {
         let make = {
             let (declaration, path, line) =
                 (declaration.clone(), folder.path().to_owned(), line.clone());
-            move || PluginHost::new(declaration.clone(), path.clone(), line.clone())
+            move || {
+                let host = PluginHost::new(declaration.clone(), path.clone(), line.clone());
+                match &confiner {
+                    Some(confiner) => host.confined_by(confiner.clone()),
+                    None => host,
+                }
+            }
         };
         supervisor.spawn(ChildSpec::permanent("test"), port, make);
         Self {

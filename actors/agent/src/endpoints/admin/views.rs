@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kernel::{Addr, AskError};
 use logic_api::pod::PodView;
 use logic_api::types::PodUid;
+use plugin_host::{Confined, group_usage};
 use pods::pod_manager;
 use pods::runtime::handover;
 use pods::worker::{self, Explanation};
@@ -90,7 +91,18 @@ pub(super) async fn plugins(peers: &AdminPeers) -> Vec<Value> {
         }
         row
     });
-    shown.collect()
+    let shown: Vec<Value> = shown.collect();
+    let measured = kernel::spawn_blocking(move || shown.into_iter().map(measured).collect());
+    measured.await.unwrap_or_default()
+}
+
+/// Adds what the cgroup of a confined plugin holds now. Blocks.
+fn measured(mut row: Value) -> Value {
+    let confined = &mut row["confined"];
+    if let Ok(known) = Confined::deserialize(&*confined) {
+        confined["usage"] = json!(group_usage(&known.groups));
+    }
+    row
 }
 
 pub(super) async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, AdminError> {

@@ -1,5 +1,6 @@
 //! The agent's answers as tables for people and JSON for programs.
 
+mod confinement;
 pub(crate) mod images;
 pub(crate) mod volumes;
 
@@ -168,10 +169,12 @@ pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, AgentErro
         "PROGRAM",
         "REASON",
     ]);
+    let mut shown = Vec::new();
     for plugin in plugins {
         let handover = plugin.get("handover").map(handover);
         let row = match Snapshot::deserialize(&plugin) {
             Ok(plugin) => {
+                shown.extend(confinement::row(&plugin));
                 let since = Timestamp::try_from(plugin.since).unwrap_or(now);
                 let pid = plugin.pid.map(|pid| pid.to_string()).unwrap_or_default();
                 let numbers = [
@@ -205,7 +208,7 @@ pub(crate) fn plugins(answer: &[u8], now: Timestamp) -> Result<String, AgentErro
         };
         table.row(row);
     }
-    Ok(table.take())
+    Ok(format!("{}{}", table.take(), confinement::table(&shown)))
 }
 
 pub(crate) fn pods(answer: &[u8], now: Timestamp) -> Result<String, AgentError> {

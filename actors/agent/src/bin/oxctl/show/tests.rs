@@ -85,6 +85,41 @@ fn plugin_whose_host_is_silent_is_still_listed() {
 }
 
 #[test]
+fn plugin_is_shown_with_what_it_is_confined_to_and_what_is_not_enforced() {
+    let confined = json!({
+        "capabilities": ["CHOWN", "SYS_ADMIN"], "no_new_privileges": true, "seccomp": true, "tmp": "/p/a.tmp",
+        "groups": ["/g"], "memory_limit": 67_108_864, "pids_limit": null, "not_enforced": ["pids limit: no"],
+        "usage": { "memory": 1, "pids": 3, "oom_kills": 0, "refused_forks": 0 },
+    });
+    let plugin = json!({
+        "name": "a", "kind": "storage", "socket": "/a", "state": "ready", "reason": "", "generation": 2, "pid": 7,
+        "since": { "secs_since_epoch": 0, "nanos_since_epoch": 0 }, "program": "p 1", "restarts": 1,
+        "last_exit": "out of memory, limit 64 MiB (signal: 9 (SIGKILL))", "attributes": {}, "confined": confined,
+    });
+    let text = plugins(&bytes(&json!([plugin])), at(0)).unwrap();
+    let row = text.lines().last().unwrap();
+    let cells: Vec<&str> = row
+        .split("   ")
+        .map(str::trim)
+        .filter(|cell| !cell.is_empty())
+        .collect();
+    assert_eq!(
+        cells,
+        [
+            "a",
+            "1Mi of 64Mi",
+            "3 no limit",
+            "refused",
+            "filtered",
+            "/p/a.tmp",
+            "chown sys_admin",
+            "out of memory, limit 64 MiB (signal: 9 (SIGKILL))",
+            "pids limit: no",
+        ]
+    );
+}
+
+#[test]
 fn event_names_its_object_and_container() {
     let event = json!({
         "firstSeen": at(0), "lastSeen": at(60), "count": 2, "type": "Warning", "reason": "BackOff", "message": "restarting",
