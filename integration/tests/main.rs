@@ -11,6 +11,7 @@ mod suite {
     mod cgroup_values;
     mod cgroups;
     mod cluster;
+    mod confinement;
     mod containerd_proofs;
     mod csi_driver;
     mod eviction;

@@ -11,6 +11,8 @@ use logic_resources::cgroups::Hierarchy;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
 
 /// Where the links for log collectors are; upstream has no setting for it.
 const LINKS: &str = "/var/log/containers";
@@ -18,11 +20,31 @@ const LINKS: &str = "/var/log/containers";
 const NATIVE: &str = "oxlet/plugins/runtime/native";
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Above the cgroups of the plugins of every node.
+const PLUGINS: &str = "oxlet";
+
 /// Ends the plugins of the agent with this root folder, and removes the links to its logs.
 pub(super) fn remove(root: &Path, logs: &Path) {
-    for pid in plugins(root) {
+    let plugins = plugins(root);
+    let process = |pid: &Pid| {
+        pidfd_open(
+            rustix::process::Pid::from_raw(pid.as_raw())?,
+            PidfdFlags::empty(),
+        )
+        .ok()
+    };
+    let processes: Vec<_> = plugins.iter().filter_map(process).collect();
+    for pid in plugins {
         // Ended by itself meanwhile, perhaps: a plugin does not outlive its agent.
         kill(pid, Signal::SIGKILL).ok();
+    }
+    let within = Timespec {
+        tv_sec: 2,
+        tv_nsec: 0,
+    };
+    for process in &processes {
+        // Until then its cgroup cannot be removed. One that is stuck keeps its cgroup.
+        poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&within)).ok();
     }
     let Ok(links) = fs::read_dir(LINKS) else {
         return;
@@ -53,6 +75,9 @@ pub(super) fn remove_cgroups(dir: &Path) {
     };
     for top in hierarchy.tops() {
         remove_group(&top.join(cgroup(dir).trim_start_matches('/')));
+        remove_group(&top.join(plugins_cgroup(dir)));
+        // The last node of the machine takes the parent away.
+        fs::remove_dir(top.join(PLUGINS)).ok();
     }
 }
 
@@ -108,6 +133,17 @@ fn members(dir: &Path) -> Vec<Pid> {
         groups.extend(inner.map(|entry| entry.path()).filter(|path| path.is_dir()));
     }
     found
+}
+
+/// Returns the cgroup of the plugins of a node in this folder: its root folder's path in one word.
+fn plugins_cgroup(dir: &Path) -> String {
+    let root = dir.join("root");
+    let parts: Vec<_> = root
+        .iter()
+        .skip(1)
+        .map(|part| part.to_string_lossy())
+        .collect();
+    format!("{PLUGINS}/{}", parts.join("-"))
 }
 
 /// Unmounts what is still mounted below this folder, the last mount first: the folder's removal must not walk into it.

@@ -77,6 +77,25 @@ fn root_without_the_capability_is_refused() {
         shell(&order(&["NET_ADMIN"]), mount),
         (vec![], "refused\n".to_owned())
     );
+    let mut other = Command::new("setpriv")
+        .args(["--reuid=65534", "sleep", "3600"])
+        .spawn()
+        .unwrap();
+    // It has its user when it is no longer setpriv.
+    let exe = format!("/proc/{}/exe", other.id());
+    let begun = std::iter::repeat_with(|| std::fs::read_link(&exe));
+    assert!(
+        begun
+            .take(1_000_000)
+            .any(|exe| exe.is_ok_and(|exe| !exe.ends_with("setpriv")))
+    );
+    let end = format!("kill -KILL {} 2>/dev/null || echo refused", other.id());
+    assert_eq!(
+        shell(&order(&["NET_ADMIN"]), &end),
+        (vec![], "refused\n".to_owned())
+    );
+    assert_eq!(shell(&order(&["KILL"]), &end), (vec![], String::new()));
+    other.wait().unwrap();
     let others = "setpriv --reuid=65534 true 2>/dev/null || echo refused";
     assert_eq!(shell(&order(&[]), others), (vec![], "refused\n".to_owned()));
 }

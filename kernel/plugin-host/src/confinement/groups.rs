@@ -108,7 +108,8 @@ impl Trees {
                 fs::write(&file, limit.to_string()).map_err(|error| told(&file, error))
             });
             if let Err(error) = made {
-                refused.push(format!("{name} limit: {error}"));
+                let what = if limit.is_some() { "limit" } else { "cgroup" };
+                refused.push(format!("{name} {what}: {error}"));
             }
         }
         (folders, refused)

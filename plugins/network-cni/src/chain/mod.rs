@@ -272,6 +272,12 @@ impl Chains {
             ("CNI_COMMAND", verb.name.to_owned()),
             ("CNI_PATH", self.path(":")),
         ];
+        // The folder that is this plugin's alone is its CNI plugins' as well.
+        environment.extend(
+            std::env::var("TMPDIR")
+                .ok()
+                .map(|folder| ("TMPDIR", folder)),
+        );
         if let Some(of) = verb.attachment {
             environment.extend([
                 ("CNI_CONTAINERID", of.id.sandbox.clone()),
