@@ -230,7 +230,7 @@ fn memory(limit: &Value) -> Result<Option<u64>, String> {
         Value::String(text) if text == NONE => return Ok(None),
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
-        _ => String::new(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => String::new(),
     };
     let bytes = text.parse::<Quantity>().ok();
     let bytes = bytes.and_then(|bytes| u64::try_from(bytes.value()).ok());

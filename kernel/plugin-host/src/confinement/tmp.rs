@@ -30,10 +30,9 @@ fn all_shared(mountinfo: &str) -> bool {
     let told = |line: &str| {
         let fields = line.split_once(" - ").map_or(line, |(fields, _)| fields);
         let mut fields = fields.split(' ');
-        let is_kernels = fields.nth(4).is_some_and(|mount| {
-            let below = |top: &&str| Path::new(mount).starts_with(top);
-            KERNELS.iter().any(|top| below(&top))
-        });
+        let is_kernels = fields
+            .nth(4)
+            .is_some_and(|mount| KERNELS.iter().any(|top| Path::new(mount).starts_with(top)));
         is_kernels || fields.any(|field| field.starts_with("shared:"))
     };
     lines.peek().is_some() && lines.all(told)
