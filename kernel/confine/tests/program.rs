@@ -156,7 +156,7 @@ fn private_tmp_is_seen_by_nobody_else() {
     let private = serde_json::to_string(&private).unwrap();
     let script = format!(
         "set -e; exec >&2; F=/tmp/$(basename $(mktemp -u)); touch $F
-        {PROGRAM} '{private}' sh -c 'ls -A /tmp; touch /tmp/inside; stat -c %a /tmp' >&2 2>&1 || true
+        {PROGRAM} '{private}' sh -c 'exec >&2; ls -A /tmp; touch /tmp/inside; stat -c %a /tmp'
         test -e $F && test ! -e /tmp/inside && echo apart
         grep -c \" /tmp \" /proc/self/mountinfo || echo unmounted; rm $F"
     );
