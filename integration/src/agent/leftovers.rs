@@ -5,7 +5,7 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use logic_resources::cgroups::Hierarchy;
 use nix::mount::{MntFlags, umount2};
@@ -95,8 +95,8 @@ pub(super) fn end_native(root: &Path, dir: &Path) {
     for pid in processes().into_iter().filter(is_monitor) {
         kill(Pid::from_raw(pid), Signal::SIGKILL).ok();
     }
-    let began = Instant::now();
-    while began.elapsed() < END_TIMEOUT {
+    let deadline = kernel::now() + END_TIMEOUT;
+    while kernel::now() < deadline {
         let left = members(dir);
         if left.is_empty() {
             return;

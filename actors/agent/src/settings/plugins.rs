@@ -170,7 +170,7 @@ fn confinement(declared: &PluginConfinement) -> Confinement {
         PluginRole::Client => (SystemCalls::Client, Reach::Client),
         PluginRole::Network => (SystemCalls::Network, Reach::Mounts),
         PluginRole::Storage => (SystemCalls::Storage, Reach::Mounts),
-        PluginRole::Containers => (SystemCalls::All, Reach::Processes),
+        PluginRole::Containers => (SystemCalls::All, Reach::Mounts),
     };
     let named = |names: &Vec<&str>| {
         let set = Capabilities::named(names.iter().copied());

@@ -186,13 +186,14 @@ async fn restarts(cri: &Cri, pods: usize) -> Result<Samples> {
         let before = Instant::now();
         kill(Pid::from_raw(pid), Signal::SIGKILL)?;
         let again = async {
-            while !instance(cri, &pod, 1)
-                .await?
-                .is_some_and(|one| one.state() == ContainerState::ContainerRunning)
-            {
+            loop {
+                let successor = instance(cri, &pod, 1).await?;
+                let state = successor.map(|container| container.state());
+                if state == Some(ContainerState::ContainerRunning) {
+                    return anyhow::Ok(before.elapsed());
+                }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
-            anyhow::Ok(before.elapsed())
         };
         let again = tokio::time::timeout(CONVERGENCE_TIMEOUT, again).await;
         took.add(again.with_context(|| format!("{pod} is not started again"))??);

@@ -42,8 +42,6 @@ pub enum Reach {
     Client,
     /// Mounts, which must show everywhere.
     Mounts,
-    /// Mounts, and processes that outlive it: they get a cgroup beside the plugin's, without limits.
-    Processes,
 }
 
 impl Default for Confinement {
@@ -52,7 +50,7 @@ impl Default for Confinement {
             capabilities: Capabilities::ALL,
             no_new_privileges: false,
             system_calls: SystemCalls::All,
-            reach: Reach::Processes,
+            reach: Reach::Mounts,
             memory_limit: None,
             pids_limit: None,
         }
