@@ -10,6 +10,7 @@ mod bandwidth;
 mod bridge;
 mod conf;
 mod failure;
+mod firewall;
 mod host_local;
 mod inside;
 mod interface;
@@ -89,6 +90,7 @@ fn plan(call: Call) -> Result<Work, (NotBuiltIn, Call)> {
         "portmap" => portmap::plan(&call),
         "bandwidth" => bandwidth::plan(&call),
         "tuning" => tuning::plan(&call),
+        "firewall" => firewall::plan(&call),
         _ => Err(NotBuiltIn("a plugin of another type".to_owned())),
     };
     planned.map_err(|why| (why, call))
@@ -109,6 +111,8 @@ fn sweep(call: Call) -> Option<Sweep> {
             Ok(was_there)
         })),
         "portmap" => Some(Box::new(move || portmap::sweep(&call))),
+        // The same as the program's, who may have looked for them in the other variant of iptables.
+        "firewall" => Some(Box::new(move || firewall::delete(&call).map(|()| false))),
         _ => None,
     }
 }

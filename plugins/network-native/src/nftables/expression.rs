@@ -28,6 +28,12 @@ const OF_DESTINATION: u32 = 2;
 /// `RTN_LOCAL`.
 const LOCAL: u32 = 2;
 
+const COMMENT_INFO: usize = 256;
+/// At a multiple of eight bytes.
+const CONNTRACK_INFO: usize = 168;
+const BY_STATE: u16 = 1;
+const ESTABLISHED_OR_RELATED: u16 = 2 | 4;
+
 const INET: u8 = 2;
 const INET6: u8 = 10;
 
@@ -35,7 +41,6 @@ const INET6: u8 = 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verdict<'a> {
     Accept,
-    Drop,
     Return,
     Jump(&'a str),
     Goto(&'a str),
@@ -144,7 +149,6 @@ impl Expressions {
 
     pub(crate) fn verdict(self, verdict: Verdict<'_>) -> Self {
         let (code, chain) = match verdict {
-            Verdict::Drop => (0, None),
             Verdict::Accept => (1, None),
             Verdict::Jump(chain) => (-3, Some(chain)),
             Verdict::Goto(chain) => (-4, Some(chain)),
@@ -170,6 +174,27 @@ impl Expressions {
         self.immediate(FIRST, value(&address::bytes(address)))
             .immediate(SECOND, value(&port.to_be_bytes()))
             .with("nat", nat.be32(3, FIRST).be32(5, SECOND))
+    }
+
+    /// An extension of iptables, with the structure that it reads.
+    fn iptables_match(self, name: &str, revision: u32, info: &[u8]) -> Self {
+        let extension = Attributes::new().text(1, name).be32(2, revision);
+        self.with("match", extension.bytes(3, info))
+    }
+
+    /// A comment as iptables has it, `struct xt_comment_info`.
+    pub(crate) fn iptables_comment(self, words: &str) -> Self {
+        let mut info = words.as_bytes().to_vec();
+        info.resize(COMMENT_INFO, 0);
+        self.iptables_match("comment", 0, &info)
+    }
+
+    /// Packets of connections that are established, or related to one: `struct xt_conntrack_mtinfo3`.
+    pub(crate) fn iptables_answers(self) -> Self {
+        let mut info = vec![0; CONNTRACK_INFO];
+        info[146..148].copy_from_slice(&BY_STATE.to_ne_bytes());
+        info[150..152].copy_from_slice(&ESTABLISHED_OR_RELATED.to_ne_bytes());
+        self.iptables_match("conntrack", 3, &info)
     }
 
     /// Counts packets, as each rule of iptables does.
