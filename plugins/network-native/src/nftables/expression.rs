@@ -128,7 +128,7 @@ impl Expressions {
     }
 
     /// Packets to a port of a transport protocol, by its number.
-    pub(crate) fn to_port(self, protocol: u8, port: u16) -> Self {
+    pub(crate) fn destined_to(self, protocol: u8, port: u16) -> Self {
         self.meta(META_TRANSPORT)
             .compare(0, &[protocol])
             .load(TRANSPORT_HEADER, DESTINATION_PORT, 2)
@@ -136,7 +136,7 @@ impl Expressions {
     }
 
     /// Packets to an address of this node.
-    pub(crate) fn to_this_node(self) -> Self {
+    pub(crate) fn destined_here(self) -> Self {
         let look = Attributes::new().be32(1, FIRST).be32(2, ADDRESS_TYPE);
         self.with("fib", look.be32(3, OF_DESTINATION))
             .compare(0, &LOCAL.to_ne_bytes())

@@ -139,7 +139,7 @@ fn rule(forward: &Forward, address: IpAddr) -> Expressions {
         }
         Some(_) | None => Expressions::new(),
     };
-    rule.to_port(forward.protocol, forward.port)
+    rule.destined_to(forward.protocol, forward.port)
         .destination(address, forward.to)
 }
 
@@ -172,7 +172,7 @@ fn structure(batch: &mut Batch, snat: bool) {
         batch.base_chain(chain, hook);
         batch.flush(chain);
         let rule = Expressions::new()
-            .to_this_node()
+            .destined_here()
             .verdict(Verdict::Jump(ALL));
         batch.rule(chain, rule, None);
     }
