@@ -14,7 +14,7 @@ use crate::address::{self, Prefixed};
 use crate::conf::{self, NotBuiltIn};
 use crate::failure::{OrFail, fail};
 use crate::interface;
-use crate::nftables::{Batch, Expressions, FORWARD, Family, Rule, Side, Tables, Verdict};
+use crate::nftables::{Batch, Expressions, FORWARD, Family, Rule, Side, Tables, Target};
 
 const TABLE: &str = "filter";
 const BASE: &str = "FORWARD";
@@ -115,7 +115,7 @@ fn planned(
             .any(|rule| rule.target().as_deref() == Some(to))
         {
             let jump = Expressions::new().iptables_comment(words).counter();
-            batch.first_rule(from, jump.verdict(Verdict::Jump(to)));
+            batch.first_rule(from, jump.verdict(Target::Jump(to)));
         }
     }
     drop_rules(tables, &mut batch, (family, addresses))?;
@@ -123,9 +123,9 @@ fn planned(
         let of = Prefixed::host(*address);
         let to = Expressions::new().within(Side::Destination, of);
         let to = to.iptables_answers().counter();
-        batch.rule(PODS, to.verdict(Verdict::Accept), None);
+        batch.rule(PODS, to.verdict(Target::Accept), None);
         let from = Expressions::new().within(Side::Source, of).counter();
-        batch.rule(PODS, from.verdict(Verdict::Accept), None);
+        batch.rule(PODS, from.verdict(Target::Accept), None);
     }
     Ok(batch)
 }

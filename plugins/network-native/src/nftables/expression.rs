@@ -39,7 +39,7 @@ const INET6: u8 = 10;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Verdict<'a> {
+pub(crate) enum Target<'a> {
     Accept,
     Return,
     Jump(&'a str),
@@ -147,12 +147,12 @@ impl Expressions {
         self.with("immediate", data)
     }
 
-    pub(crate) fn verdict(self, verdict: Verdict<'_>) -> Self {
+    pub(crate) fn verdict(self, verdict: Target<'_>) -> Self {
         let (code, chain) = match verdict {
-            Verdict::Accept => (1, None),
-            Verdict::Jump(chain) => (-3, Some(chain)),
-            Verdict::Goto(chain) => (-4, Some(chain)),
-            Verdict::Return => (-5_i32, None),
+            Target::Accept => (1, None),
+            Target::Jump(chain) => (-3, Some(chain)),
+            Target::Goto(chain) => (-4, Some(chain)),
+            Target::Return => (-5_i32, None),
         };
         let mut inner = Attributes::new().be32(1, code.cast_unsigned());
         if let Some(chain) = chain {

@@ -7,7 +7,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-pub(crate) use self::expression::{Expressions, Side, Verdict};
+pub(crate) use self::expression::{Expressions, Side, Target};
 use crate::links::is;
 use crate::netlink::attributes::{Attributes, each, find, text};
 use crate::netlink::{Message, Socket};
