@@ -10,6 +10,7 @@ mod bandwidth;
 mod bridge;
 mod conf;
 mod failure;
+mod firewall;
 mod host_local;
 mod inside;
 mod interface;
@@ -57,9 +58,9 @@ pub struct BuiltIn;
 
 impl Steps for BuiltIn {
     fn step(&self, call: Call) -> Step {
-        match plan(call) {
+        match plan(&call) {
             Ok(work) => Step::BuiltIn(work),
-            Err((NotBuiltIn(why), call)) => Step::Program {
+            Err(NotBuiltIn(why)) => Step::Program {
                 why,
                 then: sweep(call),
             },
@@ -81,17 +82,17 @@ impl Steps for Swept {
     }
 }
 
-fn plan(call: Call) -> Result<Work, (NotBuiltIn, Call)> {
-    let planned = match call.plugin.as_str() {
-        "bridge" => bridge::plan(&call),
-        "ptp" => ptp::plan(&call),
-        "loopback" => loopback::plan(&call),
-        "portmap" => portmap::plan(&call),
-        "bandwidth" => bandwidth::plan(&call),
-        "tuning" => tuning::plan(&call),
+fn plan(call: &Call) -> Result<Work, NotBuiltIn> {
+    match call.plugin.as_str() {
+        "bridge" => bridge::plan(call),
+        "ptp" => ptp::plan(call),
+        "loopback" => loopback::plan(call),
+        "portmap" => portmap::plan(call),
+        "bandwidth" => bandwidth::plan(call),
+        "tuning" => tuning::plan(call),
+        "firewall" => firewall::plan(call),
         _ => Err(NotBuiltIn("a plugin of another type".to_owned())),
-    };
-    planned.map_err(|why| (why, call))
+    }
 }
 
 /// What is left to do after a program's DEL.
@@ -102,13 +103,15 @@ fn sweep(call: Call) -> Option<Sweep> {
     match call.plugin.as_str() {
         "bridge" | "ptp" => Some(Box::new(move || {
             let was_there = bridge::masquerade(&call).clear()?;
-            if was_there && let Ok(work) = plan(call) {
+            if was_there && let Ok(work) = plan(&call) {
                 // The program may have given up before it was through.
                 work()?;
             }
             Ok(was_there)
         })),
         "portmap" => Some(Box::new(move || portmap::sweep(&call))),
+        // The same as the program's, who may have looked for them in the other variant of iptables.
+        "firewall" => Some(Box::new(move || firewall::delete(&call).map(|()| false))),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ use crate::address::Prefixed;
 use crate::failure::OrFail;
 use crate::names::{chain, hashed};
 use crate::nftables::iptables::{self, Private};
-use crate::nftables::{Batch, Expressions, Family, POSTROUTING, Side, Tables, Verdict, cut};
+use crate::nftables::{Batch, Expressions, Family, POSTROUTING, Side, Tables, Target, cut};
 
 const TABLE: &str = "cni_plugins_masquerade";
 const CHAIN: &str = "masq_checks";
@@ -118,8 +118,8 @@ fn structure(batch: &mut Batch) {
         let rule = Expressions::new()
             .version_of(multicast.address)
             .within(Side::Destination, multicast)
-            .verdict(Verdict::Return);
+            .verdict(Target::Return);
         batch.rule(BASE, rule, None);
     }
-    batch.rule(BASE, Expressions::new().verdict(Verdict::Goto(CHAIN)), None);
+    batch.rule(BASE, Expressions::new().verdict(Target::Goto(CHAIN)), None);
 }

@@ -1,3 +1,5 @@
+//! Laws of the store and of the order of addresses.
+
 use std::collections::BTreeSet;
 
 use serde_json::json;

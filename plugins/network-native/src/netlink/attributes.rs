@@ -42,10 +42,6 @@ impl Attributes {
         self.bytes(kind, &[value])
     }
 
-    pub(crate) fn u16(self, kind: u16, value: u16) -> Self {
-        self.bytes(kind, &value.to_ne_bytes())
-    }
-
     pub(crate) fn u32(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_ne_bytes())
     }

@@ -28,14 +28,19 @@ const OF_DESTINATION: u32 = 2;
 /// `RTN_LOCAL`.
 const LOCAL: u32 = 2;
 
+const COMMENT_INFO: usize = 256;
+/// At a multiple of eight bytes.
+const CONNTRACK_INFO: usize = 168;
+const BY_STATE: u16 = 1;
+const ESTABLISHED_OR_RELATED: u16 = 2 | 4;
+
 const INET: u8 = 2;
 const INET6: u8 = 10;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Verdict<'a> {
+pub(crate) enum Target<'a> {
     Accept,
-    Drop,
     Return,
     Jump(&'a str),
     Goto(&'a str),
@@ -123,7 +128,7 @@ impl Expressions {
     }
 
     /// Packets to a port of a transport protocol, by its number.
-    pub(crate) fn to_port(self, protocol: u8, port: u16) -> Self {
+    pub(crate) fn destined_to(self, protocol: u8, port: u16) -> Self {
         self.meta(META_TRANSPORT)
             .compare(0, &[protocol])
             .load(TRANSPORT_HEADER, DESTINATION_PORT, 2)
@@ -131,7 +136,7 @@ impl Expressions {
     }
 
     /// Packets to an address of this node.
-    pub(crate) fn to_this_node(self) -> Self {
+    pub(crate) fn destined_here(self) -> Self {
         let look = Attributes::new().be32(1, FIRST).be32(2, ADDRESS_TYPE);
         self.with("fib", look.be32(3, OF_DESTINATION))
             .compare(0, &LOCAL.to_ne_bytes())
@@ -142,13 +147,12 @@ impl Expressions {
         self.with("immediate", data)
     }
 
-    pub(crate) fn verdict(self, verdict: Verdict<'_>) -> Self {
+    pub(crate) fn verdict(self, verdict: Target<'_>) -> Self {
         let (code, chain) = match verdict {
-            Verdict::Drop => (0, None),
-            Verdict::Accept => (1, None),
-            Verdict::Jump(chain) => (-3, Some(chain)),
-            Verdict::Goto(chain) => (-4, Some(chain)),
-            Verdict::Return => (-5_i32, None),
+            Target::Accept => (1, None),
+            Target::Jump(chain) => (-3, Some(chain)),
+            Target::Goto(chain) => (-4, Some(chain)),
+            Target::Return => (-5_i32, None),
         };
         let mut inner = Attributes::new().be32(1, code.cast_unsigned());
         if let Some(chain) = chain {
@@ -170,6 +174,27 @@ impl Expressions {
         self.immediate(FIRST, value(&address::bytes(address)))
             .immediate(SECOND, value(&port.to_be_bytes()))
             .with("nat", nat.be32(3, FIRST).be32(5, SECOND))
+    }
+
+    /// An extension of iptables, with the structure that it reads.
+    fn iptables_match(self, name: &str, revision: u32, info: &[u8]) -> Self {
+        let extension = Attributes::new().text(1, name).be32(2, revision);
+        self.with("match", extension.bytes(3, info))
+    }
+
+    /// A comment as iptables has it, `struct xt_comment_info`.
+    pub(crate) fn iptables_comment(self, words: &str) -> Self {
+        let mut info = words.as_bytes().to_vec();
+        info.resize(COMMENT_INFO, 0);
+        self.iptables_match("comment", 0, &info)
+    }
+
+    /// Packets of connections that are established, or related to one: `struct xt_conntrack_mtinfo3`.
+    pub(crate) fn iptables_answers(self) -> Self {
+        let mut info = vec![0; CONNTRACK_INFO];
+        info[146..148].copy_from_slice(&BY_STATE.to_ne_bytes());
+        info[150..152].copy_from_slice(&ESTABLISHED_OR_RELATED.to_ne_bytes());
+        self.iptables_match("conntrack", 3, &info)
     }
 
     /// Counts packets, as each rule of iptables does.

@@ -7,7 +7,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-pub(crate) use self::expression::{Expressions, Side, Verdict};
+pub(crate) use self::expression::{Expressions, Side, Target};
 use crate::links::is;
 use crate::netlink::attributes::{Attributes, each, find, text};
 use crate::netlink::{Message, Socket};
@@ -100,6 +100,13 @@ pub(crate) const POSTROUTING: Hook = Hook {
     kind: "nat",
 };
 
+/// Packets that are passed on are accepted or dropped.
+pub(crate) const FORWARD: Hook = Hook {
+    number: 2,
+    priority: 0,
+    kind: "filter",
+};
+
 /// A rule that is there.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
@@ -123,6 +130,11 @@ impl Rule {
             let value = find(data, 3).and_then(|value| find(value, 1));
             name == "cmp" && value == Some(bytes)
         })
+    }
+
+    /// The names of its expressions, in their order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.each().map(|(name, _)| name).collect()
     }
 
     /// The names and data of its expressions.

@@ -10,7 +10,7 @@ use crate::failure::{OrFail, fail};
 use crate::names::chain;
 use crate::nftables::iptables::{self, Private};
 use crate::nftables::{
-    Batch, Expressions, Family, OUTPUT, POSTROUTING, PREROUTING, Side, Tables, Verdict,
+    Batch, Expressions, Family, OUTPUT, POSTROUTING, PREROUTING, Side, Tables, Target,
 };
 
 const TABLE: &str = "cni_hostport";
@@ -139,7 +139,7 @@ fn rule(forward: &Forward, address: IpAddr) -> Expressions {
         }
         Some(_) | None => Expressions::new(),
     };
-    rule.to_port(forward.protocol, forward.port)
+    rule.destined_to(forward.protocol, forward.port)
         .destination(address, forward.to)
 }
 
@@ -166,14 +166,14 @@ fn structure(batch: &mut Batch, snat: bool) {
     }
     batch.flush(ALL);
     for chain in [OLD, PORTS] {
-        batch.rule(ALL, Expressions::new().verdict(Verdict::Jump(chain)), None);
+        batch.rule(ALL, Expressions::new().verdict(Target::Jump(chain)), None);
     }
     for (chain, hook) in [("prerouting", PREROUTING), ("output", OUTPUT)] {
         batch.base_chain(chain, hook);
         batch.flush(chain);
         let rule = Expressions::new()
-            .to_this_node()
-            .verdict(Verdict::Jump(ALL));
+            .destined_here()
+            .verdict(Target::Jump(ALL));
         batch.rule(chain, rule, None);
     }
     if snat {

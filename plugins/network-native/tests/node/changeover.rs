@@ -4,7 +4,14 @@ use serde_json::json;
 
 use super::rig::{Doer, Node, addresses, programs};
 
-const NEEDED: [&str; 5] = ["bridge", "host-local", "portmap", "tuning", "bandwidth"];
+const NEEDED: [&str; 6] = [
+    "bridge",
+    "host-local",
+    "portmap",
+    "tuning",
+    "bandwidth",
+    "firewall",
+];
 
 async fn change_over(first: Doer, second: Doer) {
     if !programs(&NEEDED) {
@@ -16,6 +23,7 @@ async fn change_over(first: Doer, second: Doer) {
         bridge,
         { "type": "tuning", "dataDir": node.path("tuning"), "mtu": 1400 },
         { "type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 800_000 },
+        { "type": "firewall", "backend": "iptables" },
         { "type": "portmap", "capabilities": { "portMappings": true } },
     ]));
     let (process, mut client) = node.start(first).await;

@@ -9,6 +9,7 @@
 mod addresses;
 mod changeover;
 mod contract;
+mod cost;
 mod fallback;
 mod ports;
 mod rig;

@@ -162,6 +162,28 @@ async fn ports_of_the_node_lead_to_the_pod_on_a_point_to_point_link() {
 }
 
 #[tokio::test]
+async fn a_node_that_forwards_nothing_else_forwards_for_pods_behind_the_firewall_plugin() {
+    for (firewall, reached) in [(true, address("192.0.2.1")), (false, None)] {
+        let node = Node::new();
+        node.output(&["iptables", "-P", "FORWARD", "DROP"]);
+        let mut chain = vec![node.bridge(json!({ "ipMasq": true }))];
+        if firewall {
+            chain.push(json!({ "type": "firewall", "backend": "iptables" }));
+        }
+        node.network(json!(chain));
+        let neighbour = Neighbour::of(&node);
+        let (_process, mut client) = node.start(Doer::BuiltIn).await;
+        let sandbox = node.sandbox("pod");
+        client.add(sandbox.add()).await.unwrap();
+        serve_tcp(&neighbour.0.name, 90);
+        assert_eq!(by_tcp(&sandbox.name, "192.0.2.2", 90), reached);
+        client.delete(sandbox.delete()).await.unwrap();
+        ip(&["-n", &node.name, "link", "delete", "up0"]);
+        node.assert_nothing_left();
+    }
+}
+
+#[tokio::test]
 async fn packets_of_the_pod_leave_under_the_node_s_address_only_with_masquerading() {
     for (masquerade, v4, v6) in [
         (true, "192.0.2.1", "2001:db8::1"),

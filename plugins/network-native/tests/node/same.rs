@@ -38,6 +38,8 @@ async fn made(doer: Doer, plugins: impl Fn(&Node) -> Value) -> Made {
     }
     let view = json!({
         "backup": backup,
+        "iptables": node.output(&["iptables-save", "-t", "filter"]).lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>(),
+        "ip6tables": node.output(&["ip6tables-save", "-t", "filter"]).lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>(),
         "queueing": view::queueing(&node.name),
         "node": view::of(&node.name),
         "pod": view::of(&sandbox.name),
@@ -89,6 +91,7 @@ async fn same(plugins: impl Fn(&Node) -> Value + Copy) {
         "bandwidth",
         "portmap",
         "loopback",
+        "firewall",
     ]) {
         return;
     }
@@ -132,6 +135,17 @@ async fn a_bridge_without_addresses_is_the_same() {
 #[tokio::test]
 async fn a_point_to_point_link_is_the_same() {
     same(|node| json!([{ "type": "ptp", "mtu": 1300, "ipam": node.host_local() }])).await;
+}
+
+#[tokio::test]
+async fn rules_of_the_firewall_are_the_same_to_iptables() {
+    same(|node| json!([node.bridge(json!({})), { "type": "firewall", "backend": "iptables" }]))
+        .await;
+}
+
+#[tokio::test]
+async fn loopback_is_the_same() {
+    same(|_| json!([{ "type": "loopback" }])).await;
 }
 
 #[tokio::test]

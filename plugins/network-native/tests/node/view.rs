@@ -31,7 +31,6 @@ pub(crate) fn plain(text: &str) -> String {
 
 /// Links with their settings, addresses, routes and parameters. Left out: the queue's length and keep_addr_on_down, which the programs leave alone since
 /// version 1.2 and set since 1.6, and Debian's 1.1 does otherwise.
-
 pub(crate) fn of(namespace: &str) -> Value {
     let links: Vec<Value> = parsed(namespace, &["ip", "-d", "-j", "address"]);
     let links: BTreeMap<_, _> = links
