@@ -27,7 +27,7 @@ pub mod testing;
 
 pub use client::{MESSAGE_LIMIT, PluginClient, PluginState, PluginStatus};
 pub use confine::{Capabilities, SystemCalls};
-pub use confinement::{Confined, Confinement, Confiner, GroupUsage, Reach, group_usage};
+pub use confinement::{Confined, Confinement, Confiner, GroupUsage, MountVisibility, group_usage};
 pub use declaration::{Declaration, DeclarationError, LaunchMethod, ServiceKind};
 pub use error::CallError;
 pub use generation::update::GenerationUpdate;

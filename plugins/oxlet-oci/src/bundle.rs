@@ -10,7 +10,7 @@ use libcontainer::oci_spec::runtime::{LinuxCapabilities, LinuxResources};
 use serde_json::Value;
 
 use crate::cgroup::{self, is_unified};
-use crate::commands::AnyError;
+use crate::error::AnyError;
 use crate::fields::{FieldError, check_process, check_spec};
 use crate::payload::Payload;
 

@@ -14,7 +14,7 @@ use libcgroups::v2::manager::Manager;
 use libcontainer::oci_spec::runtime::LinuxResources;
 use serde_json::{Value, json};
 
-use crate::commands::AnyError;
+use crate::error::AnyError;
 use crate::record::Record;
 
 /// The swap that a group of version 2 may use, in bytes; memory is not in it.

@@ -6,7 +6,8 @@ use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
 
 use crate::arguments::Arguments;
-use crate::commands::{AnyError, CommandError, Paths};
+use crate::commands::Paths;
+use crate::error::{AnyError, CommandError};
 use crate::{bundle, sealed};
 
 pub(crate) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {

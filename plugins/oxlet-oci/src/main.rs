@@ -9,6 +9,7 @@ mod arguments;
 mod bundle;
 mod cgroup;
 mod commands;
+mod error;
 mod exec;
 mod fields;
 mod payload;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use config::{NodeConfig, PluginConfinement, PluginKind, PluginRole, PluginStart};
 use kernel::Intensity;
 use plugin_host::{
-    Capabilities, Confinement, Confiner, Declaration, LaunchMethod, Reach, ServiceKind, SystemCalls,
+    Capabilities, Confinement, Confiner, Declaration, LaunchMethod, MountVisibility, ServiceKind,
+    SystemCalls,
 };
 use serde_json::{Map, Value, json};
 
@@ -166,11 +167,11 @@ pub(super) fn confiner(config: &NodeConfig) -> Confiner {
 }
 
 fn confinement(declared: &PluginConfinement) -> Confinement {
-    let (system_calls, reach) = match declared.role {
-        PluginRole::Client => (SystemCalls::Client, Reach::Client),
-        PluginRole::Network => (SystemCalls::Network, Reach::Mounts),
-        PluginRole::Storage => (SystemCalls::Storage, Reach::Mounts),
-        PluginRole::Containers => (SystemCalls::All, Reach::Mounts),
+    let (system_calls, mounts) = match declared.role {
+        PluginRole::Client => (SystemCalls::Client, MountVisibility::Own),
+        PluginRole::Network => (SystemCalls::Network, MountVisibility::Machine),
+        PluginRole::Storage => (SystemCalls::Storage, MountVisibility::Machine),
+        PluginRole::Containers => (SystemCalls::All, MountVisibility::Machine),
     };
     let named = |names: &Vec<&str>| {
         let set = Capabilities::named(names.iter().copied());
@@ -186,7 +187,7 @@ fn confinement(declared: &PluginConfinement) -> Confinement {
             true => system_calls,
             false => SystemCalls::All,
         },
-        reach,
+        mounts,
         memory_limit: declared.memory_limit,
         pids_limit: declared.pids_limit,
     }
@@ -314,16 +315,16 @@ mod tests {
         assert_eq!(client.capabilities, Capabilities::NONE);
         assert!(client.no_new_privileges);
         assert_eq!(
-            (client.system_calls, client.reach),
-            (SystemCalls::Client, Reach::Client)
+            (client.system_calls, client.mounts),
+            (SystemCalls::Client, MountVisibility::Own)
         );
         // What it starts may be allowed everything, and must outlive it.
         assert_eq!(runtimes["native"].confinement, Confinement::default());
         let network = network(&config)["network"].confinement.clone();
         assert_eq!(network.capabilities, Capabilities::from_mask((1 << 41) - 1));
         assert_eq!(
-            (network.memory_limit, network.reach),
-            (Some(64 << 20), Reach::Mounts)
+            (network.memory_limit, network.mounts),
+            (Some(64 << 20), MountVisibility::Machine)
         );
         let storage = storage(&config)["storage-csi"].confinement.clone();
         let mounts = Capabilities::named(["SYS_ADMIN"]).unwrap();

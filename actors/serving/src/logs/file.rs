@@ -191,9 +191,11 @@ mod tests {
             std::fs::write(&path, "").unwrap();
             assert!(matches!(leads().await, Leads::Here), "still written to");
             std::fs::write(&path, "second\n").unwrap();
-            let next = async || match leads().await {
-                Leads::Elsewhere(next) => next.read(0).await.unwrap(),
-                other => panic!("{other:?}"),
+            let next = async || {
+                let Leads::Elsewhere(next) = leads().await else {
+                    panic!("to no other file")
+                };
+                next.read(0).await.unwrap()
             };
             assert_eq!(next().await, b"second\n");
             rotate("20260101-000000_001");

@@ -103,8 +103,11 @@ async fn on(
     }
     put(keys.start, took.median());
     let cri = cluster.node.cri().await?;
-    put(keys.exec, execs(&cri, plan.real_pods).await?.median());
-    put(keys.restart, restarts(&cri, plan.real_pods).await?.median());
+    put(keys.exec, exec_times(&cri, plan.real_pods).await?.median());
+    put(
+        keys.restart,
+        restart_times(&cri, plan.real_pods).await?.median(),
+    );
     put(keys.crowd, at_once(cluster, "crowd", plan.api_crowd).await?);
     put(keys.deletion, deletion(cluster, plan.api_crowd).await?);
     let left = plan.many.saturating_sub(plan.real_pods);
@@ -154,7 +157,7 @@ fn is_runtimes(program: &Path) -> bool {
 }
 
 /// How long `true` takes in a running container, so many times.
-async fn execs(cri: &Cri, times: usize) -> Result<Samples> {
+async fn exec_times(cri: &Cri, times: usize) -> Result<Samples> {
     let running = cri.running().await?;
     let container_id = running.values().next().context("nothing runs")?;
     let mut took = Samples::default();
@@ -177,7 +180,7 @@ async fn execs(cri: &Cri, times: usize) -> Result<Samples> {
 }
 
 /// From SIGKILL of a container's process until its successor runs, each of so many pods once.
-async fn restarts(cri: &Cri, pods: usize) -> Result<Samples> {
+async fn restart_times(cri: &Cri, pods: usize) -> Result<Samples> {
     let mut took = Samples::default();
     for nth in 0..pods {
         let pod = format!("one-{nth}");

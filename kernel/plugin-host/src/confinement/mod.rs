@@ -27,21 +27,21 @@ pub struct Confinement {
     pub no_new_privileges: bool,
     /// The system calls that its processes may make.
     pub system_calls: SystemCalls,
-    /// What its processes make for others of the machine.
-    pub reach: Reach,
+    /// Where its mounts show.
+    pub mounts: MountVisibility,
     /// In bytes; none is no limit.
     pub memory_limit: Option<u64>,
     /// Processes and threads; none is no limit.
     pub pids_limit: Option<u64>,
 }
 
-/// What a plugin makes that others of the machine need.
+/// Where the mounts that a plugin makes have to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Nothing: it may have a mount namespace of its own.
-    Client,
-    /// Mounts, which must show everywhere.
-    Mounts,
+pub enum MountVisibility {
+    /// It makes none: it may have a mount namespace of its own.
+    Own,
+    /// Everywhere.
+    Machine,
 }
 
 impl Default for Confinement {
@@ -50,7 +50,7 @@ impl Default for Confinement {
             capabilities: Capabilities::ALL,
             no_new_privileges: false,
             system_calls: SystemCalls::All,
-            reach: Reach::Mounts,
+            mounts: MountVisibility::Machine,
             memory_limit: None,
             pids_limit: None,
         }
@@ -101,9 +101,9 @@ pub(crate) struct Preparation {
     pub(crate) expected: Confined,
 }
 
-/// Where and as what a process is started.
+/// Where and as what a process is started, for its confinement.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Birth<'a> {
+pub(crate) struct LaunchSpec<'a> {
     pub(crate) declaration: &'a Declaration,
     pub(crate) generation: u64,
     /// The folder of the node's plugins.
@@ -114,25 +114,27 @@ pub(crate) struct Birth<'a> {
 
 impl Confiner {
     /// Makes the group and the folder for temporary files of a process that is about to start. Blocks.
-    pub(crate) fn prepare(&self, birth: &Birth<'_>) -> Preparation {
+    pub(crate) fn prepare(&self, launch: &LaunchSpec<'_>) -> Preparation {
         let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let trees = Trees::parse(&mountinfo);
-        let confinement = &birth.declaration.confinement;
-        let group = format!("{}/{}", self.group, birth.declaration.name);
-        sweep(&trees, &group, birth.others);
+        let confinement = &launch.declaration.confinement;
+        let group = format!("{}/{}", self.group, launch.declaration.name);
+        sweep(&trees, &group, launch.others);
         let limits = Limits {
             memory: confinement.memory_limit,
             pids: confinement.pids_limit,
         };
-        let own = format!("{group}/{}-{}", process::id(), birth.generation);
+        let own = format!("{group}/{}-{}", process::id(), launch.generation);
         let (groups, mut not_enforced) = trees.make(&own, limits);
-        let private_tmp = tmp::may_be_private(birth, &mountinfo);
+        let private_tmp = tmp::may_be_private(launch, &mountinfo);
         let mut environment = Vec::new();
         let tmp = if private_tmp {
             PathBuf::from("/tmp")
         } else {
-            let folder = birth.folder.join(format!("{}.tmp", birth.declaration.name));
-            match tmp::make_folder(&folder, birth.others.is_empty()) {
+            let folder = launch
+                .folder
+                .join(format!("{}.tmp", launch.declaration.name));
+            match tmp::make_folder(&folder, launch.others.is_empty()) {
                 Ok(()) => environment.push(("TMPDIR", folder.clone().into())),
                 Err(error) => not_enforced.push(format!("{}: {error}", folder.display())),
             }

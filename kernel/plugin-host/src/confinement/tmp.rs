@@ -8,20 +8,20 @@ use std::io;
 use std::path::Path;
 use std::{fs, io::ErrorKind};
 
-use super::{Birth, Reach};
+use super::{LaunchSpec, MountVisibility};
 use crate::process::socket::private_folder;
 
 /// What lives below these is the kernel's own, and no device is behind it.
 const KERNELS: [&str; 4] = ["/proc", "/sys", "/dev", "/run/credentials"];
 const TMP: &str = "/tmp";
 
-pub(super) fn may_be_private(birth: &Birth<'_>, mountinfo: &str) -> bool {
-    let declaration = birth.declaration;
+pub(super) fn may_be_private(launch: &LaunchSpec<'_>, mountinfo: &str) -> bool {
+    let declaration = launch.declaration;
     let used = |path: &Path| path.starts_with(TMP);
-    let is_client = declaration.confinement.reach == Reach::Client;
+    let is_client = declaration.confinement.mounts == MountVisibility::Own;
     // A path of its own section is the plugin's to understand: one that names the node's /tmp keeps it.
     let named = declaration.configuration.to_string().contains("/tmp/");
-    is_client && !named && !used(birth.folder) && all_shared(mountinfo)
+    is_client && !named && !used(launch.folder) && all_shared(mountinfo)
 }
 
 /// Whether each mount tells other namespaces of its end: `shared:N` among its optional fields.
@@ -70,18 +70,18 @@ mod tests {
         };
         let mut declaration = Declaration::new("a", ServiceKind::Runtime, start);
         declaration.confinement = Confinement {
-            reach: Reach::Client,
+            mounts: MountVisibility::Own,
             system_calls: SystemCalls::Client,
             ..Confinement::default()
         };
         let may = |declaration: &Declaration, folder: &str, mountinfo: &str| {
-            let birth = Birth {
+            let launch = LaunchSpec {
                 declaration,
                 generation: 1,
                 folder: Path::new(folder),
                 others: &[],
             };
-            may_be_private(&birth, mountinfo)
+            may_be_private(&launch, mountinfo)
         };
         let shared = [ROOT, PROC].concat();
         assert!(may(&declaration, "/var/lib/plugins", &shared));
@@ -95,7 +95,7 @@ mod tests {
         declaration.configuration = json!({ "endpoint": "unix:///tmp/c.sock" });
         assert!(!may(&declaration, "/var/lib/plugins", &shared));
         declaration.configuration = json!({});
-        declaration.confinement.reach = Reach::Mounts;
+        declaration.confinement.mounts = MountVisibility::Machine;
         assert!(!may(&declaration, "/var/lib/plugins", &shared));
     }
 

@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 
 use self::update::{GenerationCommand, GenerationEvent, GenerationExit, GenerationUpdate};
 use crate::client::PluginClient;
-use crate::confinement::{Birth, Confiner};
+use crate::confinement::{Confiner, LaunchSpec};
 use crate::connection::own;
 use crate::declaration::{Declaration, LaunchMethod};
 use crate::message::Msg;
@@ -118,7 +118,7 @@ impl GenerationTask {
             private_folder(&birth.dir)?;
             let others: Vec<u64> = line.persistent().processes.keys().copied().collect();
             birth.confined = confiner.map(|confiner| {
-                confiner.prepare(&Birth {
+                confiner.prepare(&LaunchSpec {
                     declaration: &birth.declaration,
                     generation: birth.generation,
                     folder: &folder,

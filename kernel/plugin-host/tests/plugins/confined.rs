@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Pid;
 use plugin_host::{
-    Capabilities, Confinement, Confiner, Declaration, PluginState, Reach, SystemCalls, group_usage,
+    Capabilities, Confinement, Confiner, Declaration, MountVisibility, PluginState, SystemCalls,
+    group_usage,
 };
 use serde_json::json;
 
@@ -66,7 +67,7 @@ fn plugin_is_confined_as_declared_and_shown_as_it_is() {
             capabilities: Capabilities::named(["CHOWN", "NET_ADMIN"]).unwrap(),
             no_new_privileges: true,
             system_calls: SystemCalls::Client,
-            reach: Reach::Client,
+            mounts: MountVisibility::Own,
             ..limited()
         });
         let rig = Rig::confined(&declaration, confiner("declared"));
