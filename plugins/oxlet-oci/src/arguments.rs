@@ -3,6 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// The one command that is about no container.
+pub(crate) const FEATURES: &str = "features";
+
 /// What is to be done.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
@@ -56,6 +59,9 @@ impl Arguments {
         }
         let mut words = words.into_iter();
         read.command = words.next().ok_or(ArgumentsError::Usage)?;
+        if read.command == FEATURES {
+            return Ok(read);
+        }
         read.id = words.next().ok_or(ArgumentsError::Usage)?;
         read.rest = words.collect();
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.+".contains(c);
@@ -129,5 +135,7 @@ mod tests {
                 .contains("--no-pivot")
         );
         assert!(matches!(read("create ../box"), Err(ArgumentsError::Id(_))));
+        assert!(matches!(read("create"), Err(ArgumentsError::Usage)));
+        assert_eq!(read("features").unwrap().command, FEATURES);
     }
 }

@@ -13,6 +13,7 @@ use crate::cgroup::{self, is_unified};
 use crate::error::AnyError;
 use crate::fields::{FieldError, check_process, check_spec};
 use crate::payload::Payload;
+use crate::propagation::{self, Wanted};
 
 /// The largest spec that is read, in bytes.
 const MAX_BYTES: u64 = 8 << 20;
@@ -45,6 +46,7 @@ pub(crate) struct Prepared {
     pub(crate) devices: Option<DeviceFilter>,
     /// With systemd: what is written to the group's files beside its properties.
     pub(crate) files: Option<LinuxResources>,
+    pub(crate) propagation: Vec<Wanted>,
 }
 
 /// Checks the bundle of a new container and writes what libcontainer shall read into `to`.
@@ -65,13 +67,29 @@ pub(crate) fn prepare(bundle: &Path, to: &Path, systemd: bool) -> Result<Prepare
     let files = cgroup::take_files(resources, systemd)?;
     let root = bundle.join(spec["root"]["path"].as_str().unwrap_or_default());
     spec["root"]["path"] = Value::String(root.to_string_lossy().into_owned());
+    name_propagation(&mut spec["linux"]);
     fs::create_dir_all(to).map_err(|error| BundleError::Write(to.to_owned(), error))?;
     write(&to.join("config.json"), &spec)?;
     Ok(Prepared {
         payload,
         devices,
         files,
+        propagation: propagation::of_spec(&spec),
     })
+}
+
+/// Gives the root's propagation the name that libcontainer has for it. It knows the specification's words only and
+/// takes each for the whole tree of mounts; runc and containerd say that by an `r` in front.
+fn name_propagation(linux: &mut Value) {
+    let word = linux["rootfsPropagation"].as_str().unwrap_or_default();
+    let known = match word {
+        "rshared" => "shared",
+        "rslave" => "slave",
+        "rprivate" => "private",
+        "runbindable" => "unbindable",
+        _ => return,
+    };
+    linux["rootfsPropagation"] = Value::String(known.to_owned());
 }
 
 /// Checks a process that shall be run in the container whose prepared bundle is `bundle`, and writes what libcontainer

@@ -12,10 +12,10 @@ use libcontainer::signal::Signal;
 use libcontainer::syscall::syscall::SyscallType;
 use serde_json::json;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, FEATURES};
 use crate::error::{AnyError, CommandError};
 use crate::record::{Record, start_time};
-use crate::{bundle, cgroup, exec, fields, sealed};
+use crate::{bundle, cgroup, exec, fields, propagation, sealed};
 
 /// The signal that cannot be caught.
 const KILL: i32 = 9;
@@ -32,6 +32,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), AnyError> {
         "delete" => delete(arguments, &paths),
         "update" => update(arguments, &paths),
         "ps" => processes(&paths),
+        FEATURES => features(),
         other => Err(CommandError::Unknown(other.to_owned()).into()),
     }
 }
@@ -131,6 +132,7 @@ fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyE
         cgroup: cgroup::of_process(pid),
     };
     // Its init waits for `start`: nothing of the container's own has run.
+    propagation::set(pid, prepared.propagation)?;
     cgroup::finish(&record, prepared.devices.as_ref(), prepared.files.as_ref())?;
     Ok(record.write(&paths.state)?)
 }
@@ -241,4 +243,14 @@ fn processes(paths: &Paths) -> Result<(), AnyError> {
     let pids = paths.cgroup(&container)?.get_all_pids()?;
     let pids: Vec<i32> = pids.into_iter().map(|pid| pid.as_raw()).collect();
     Ok(writeln!(io::stdout(), "{}", json!(pids))?)
+}
+
+/// Tells what there is, in the document of the OCI specification.
+fn features() -> Result<(), AnyError> {
+    let document = json!({
+        "ociVersionMin": "1.0.0",
+        "ociVersionMax": "1.2.0",
+        "mountOptions": fields::BIND_OPTIONS,
+    });
+    Ok(writeln!(io::stdout(), "{document}")?)
 }

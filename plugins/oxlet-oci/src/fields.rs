@@ -61,7 +61,7 @@ const RESOURCES: &[&str] = &[
 ];
 const MOUNT: &[&str] = &["destination", "type", "source", "options"];
 /// Options of bind mounts that have an effect; the kernel ignores every other one there.
-const BIND_OPTIONS: &[&str] = &[
+pub(crate) const BIND_OPTIONS: &[&str] = &[
     "bind",
     "rbind",
     "defaults",

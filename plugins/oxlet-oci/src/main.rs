@@ -13,6 +13,7 @@ mod error;
 mod exec;
 mod fields;
 mod payload;
+mod propagation;
 mod record;
 mod sealed;
 

@@ -117,8 +117,15 @@ impl Node {
         container: &str,
         number: usize,
         mount: &Mount,
-    ) -> Result<MountSource, CallError> {
+    ) -> Result<(String, MountSource), CallError> {
         let name = mount.image.clone().unwrap_or_default().image;
+        if !mount.readonly {
+            return Err(CallError::Invalid {
+                field: "mount.readonly",
+                found: "false".to_owned(),
+                expected: "true: an image that is mounted is never written to",
+            });
+        }
         if number >= MOUNTS_MAX {
             return Err(CallError::Invalid {
                 field: "mounts",
@@ -137,8 +144,10 @@ impl Node {
         self.mount_leased(&lease_of_mount(container, number), &image, &target, None)
             .await?;
         let below = mount.image_sub_path.clone();
-        self.blocking("looking into an image", move || sub_path(&target, &below))
-            .await
+        let source = self
+            .blocking("looking into an image", move || sub_path(&target, &below))
+            .await?;
+        Ok((image.id.to_string(), source))
     }
 
     /// Unmounts what a container has of images and gives its leases back; all of it may be gone already.

@@ -166,7 +166,7 @@ impl Node {
     ) -> Result<(), CallError> {
         let namespaces = self.namespaces_of(&record.config.0, sandbox).await?;
         let rootfs = self.mount_root(&record.id, image).await?;
-        let images = self.mount_images(&record).await?;
+        let images = self.mount_images(&mut record).await?;
         let volumes = self.make_volumes(&record, image, &rootfs).await?;
         let mounts = (images, volumes);
         record.user = self
@@ -197,12 +197,15 @@ impl Node {
         Ok(())
     }
 
-    /// Mounts the images that a container mounts.
-    async fn mount_images(&self, record: &ContainerRecord) -> Result<MountedImages, CallError> {
+    /// Mounts the images that a container mounts, and notes which they are: its status tells it.
+    async fn mount_images(&self, record: &mut ContainerRecord) -> Result<MountedImages, CallError> {
         let mut images = MountedImages::new();
-        for (number, mount) in record.config.0.mounts.iter().enumerate() {
+        for (number, mount) in record.config.0.mounts.iter_mut().enumerate() {
             if mount.image.is_some() {
-                let source = self.mount_image(&record.id, number, mount).await?;
+                let (id, source) = self.mount_image(&record.id, number, mount).await?;
+                if let Some(image) = &mut mount.image {
+                    image.image_ref = id;
+                }
                 images.insert(number, source);
             }
         }

@@ -28,7 +28,11 @@ impl Node {
         let Some(record) = self.state().any_container(&record.id) else {
             return Ok(());
         };
-        self.take_apart(&record).await?;
+        self.mark_removal(&record.id, true);
+        if let Err(error) = self.take_apart(&record).await {
+            self.mark_removal(&record.id, false);
+            return Err(error);
+        }
         let told = record.phase != ContainerPhase::Making;
         self.state().remove_container(&record.id);
         if told {
@@ -36,6 +40,12 @@ impl Node {
             self.tell(&record.sandbox, &record.id, kind);
         }
         Ok(())
+    }
+
+    fn mark_removal(&self, id: &str, in_removal: bool) {
+        if let Some(entry) = self.state().container_mut(id) {
+            entry.in_removal = in_removal;
+        }
     }
 
     /// Takes apart what a call made that failed, or was killed. What cannot be taken apart now stays on record: the next

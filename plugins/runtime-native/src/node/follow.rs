@@ -7,7 +7,7 @@ use std::time::Duration;
 use monitor::{ContainerStatus, End, Event, Exit, Fact, Monitor, PodStatus};
 use proto::cri::ContainerEventType;
 
-use super::Node;
+use super::{ContainerEntry, Node};
 use crate::clock;
 use crate::record::{ContainerPhase, ContainerRecord, ExitRecord, SandboxPhase};
 
@@ -127,7 +127,11 @@ impl Node {
             entry.map(|entry| ended(&entry.record, started, exit))
         };
         let Some(record) = record else { return };
-        if let Err(error) = self.write_container(record.clone()).await {
+        let written = self.write_container(record.clone()).await;
+        let stays = |entry: &ContainerEntry| !entry.in_removal;
+        if let Err(error) = written
+            && self.state().container(id).is_some_and(stays)
+        {
             tracing::error!(container = id, error = %sdk::error_chain(&error), "an exit cannot be recorded");
         }
         let sandbox = record.sandbox.clone();

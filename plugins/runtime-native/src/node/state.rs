@@ -26,6 +26,8 @@ pub(crate) struct ContainerEntry {
     pub(crate) ended: watch::Sender<bool>,
     /// Whether a call is making it right now.
     pub(crate) in_making: bool,
+    /// Whether a call is removing it right now: its record may be gone from the disk already.
+    pub(crate) in_removal: bool,
 }
 
 impl ContainerEntry {
@@ -36,6 +38,7 @@ impl ContainerEntry {
             pid: None,
             ended: watch::Sender::new(ended),
             in_making: false,
+            in_removal: false,
         }
     }
 }

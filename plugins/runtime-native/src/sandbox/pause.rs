@@ -134,7 +134,11 @@ impl Node {
                 "noNewPrivileges": true,
             },
             "root": { "path": folder.join("pause/rootfs"), "readonly": true },
-            "mounts": [{ "destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"] }],
+            // An OCI runtime makes the devices that every container has, which are not to be left in the folder.
+            "mounts": [
+                { "destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"] },
+                { "destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "strictatime", "mode=755", "size=65536k"] },
+            ],
             "linux": {
                 "namespaces": namespaces,
                 "cgroupsPath": cgroup,
@@ -168,6 +172,7 @@ fn write(bundle: &Path, program: &[u8], document: &serde_json::Value) -> std::io
     let root = bundle.join("rootfs");
     private_dir(bundle)?;
     fs::create_dir_all(root.join("proc"))?;
+    fs::create_dir_all(root.join("dev"))?;
     // The process is no root: it must reach and read its own program.
     fs::set_permissions(&root, fs::Permissions::from_mode(0o755))?;
     let path = root.join("pause");

@@ -146,8 +146,15 @@ async fn a_container_mounts_an_image_and_cannot_write_it() {
             ..Default::default()
         });
     }
+    let mut writable = config.clone();
+    writable.mounts[0].readonly = false;
+    let refusal = rig.create((&id, &pod), writable).await.unwrap_err();
+    assert!(refusal.message().contains("readonly"), "{refusal}");
     let container = rig.run((&id, &pod), config).await;
-    rig.ended(&container).await;
+    let ended = rig.ended(&container).await;
+    for mount in &ended.mounts {
+        assert_eq!(mount.image.as_ref().unwrap().image_ref, ended.image_id);
+    }
     let log = rig.log("a", "main");
     for line in ["/image/bin/busybox", "sleep", "end"] {
         assert!(log.iter().any(|logged| logged == line), "{log:?}");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of a test binary is test")]
 
 mod archives;
+mod built_in;
 mod contract;
 mod images;
 mod isolation;
