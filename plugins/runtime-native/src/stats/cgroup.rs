@@ -24,28 +24,45 @@ pub(crate) struct CgroupUsage {
 
 /// Reads what the cgroup of a process uses. Blocks.
 pub(crate) fn of_process(pid: i32) -> CgroupUsage {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let groups = Groups::read(&text);
-    if groups.memory.is_none() && groups.unified.is_some() {
-        groups
-            .unified
-            .map(|path| unified(&path))
-            .unwrap_or_default()
-    } else {
-        split(&groups)
+    let groups = Groups::of_process(pid);
+    match groups.only_unified() {
+        Some(folder) => unified(folder),
+        None => split(&groups),
     }
 }
 
 /// The folders of a process's groups.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Groups {
-    memory: Option<PathBuf>,
-    cpu: Option<PathBuf>,
-    pids: Option<PathBuf>,
-    unified: Option<PathBuf>,
+pub(super) struct Groups {
+    pub(super) memory: Option<PathBuf>,
+    /// Where CPU is counted.
+    pub(super) cpu: Option<PathBuf>,
+    /// Where CPU is limited.
+    pub(super) quota: Option<PathBuf>,
+    pub(super) pids: Option<PathBuf>,
+    pub(super) io: Option<PathBuf>,
+    pub(super) unified: Option<PathBuf>,
 }
 
 impl Groups {
+    /// Reads the groups of a process; of one that is gone there are none.
+    pub(super) fn of_process(pid: i32) -> Groups {
+        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        Groups::read(&text)
+    }
+
+    /// Returns the group of version 2 where that is all there is.
+    pub(super) fn only_unified(&self) -> Option<&PathBuf> {
+        let unified = self.unified.as_ref();
+        unified.filter(|_| self.memory.is_none())
+    }
+
+    /// Returns a folder that lists the container's processes.
+    pub(super) fn processes(&self) -> Option<&PathBuf> {
+        let version_one = self.pids.as_ref().or(self.memory.as_ref());
+        version_one.or(self.unified.as_ref())
+    }
+
     /// Reads `/proc/PID/cgroup`: `hierarchy:controllers:path` a line.
     fn read(text: &str) -> Groups {
         let mut groups = Groups::default();
@@ -65,6 +82,8 @@ impl Groups {
                 match controller {
                     "memory" => groups.memory = folder(),
                     "cpuacct" => groups.cpu = folder(),
+                    "cpu" => groups.quota = folder(),
+                    "blkio" => groups.io = folder(),
                     "pids" => groups.pids = folder(),
                     _ => {}
                 }
@@ -74,13 +93,13 @@ impl Groups {
     }
 }
 
-fn number(folder: Option<&PathBuf>, file: &str) -> Option<u64> {
+pub(super) fn number(folder: Option<&PathBuf>, file: &str) -> Option<u64> {
     let text = fs::read_to_string(folder?.join(file)).ok()?;
     text.trim().parse().ok()
 }
 
 /// Returns a value of a file with `key value` a line.
-fn keyed(text: &str, key: &str) -> Option<u64> {
+pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
     let mut lines = text.lines();
     lines.find_map(|line| {
         line.strip_prefix(key)?
@@ -140,6 +159,12 @@ mod tests {
             Some(PathBuf::from("/sys/fs/cgroup/memory/a/b"))
         );
         assert_eq!(groups.cpu, Some(PathBuf::from("/sys/fs/cgroup/cpuacct/a")));
+        assert_eq!(groups.quota, Some(PathBuf::from("/sys/fs/cgroup/cpu/a")));
+        assert_eq!(
+            groups.processes(),
+            Some(&PathBuf::from("/sys/fs/cgroup/pids"))
+        );
+        assert_eq!(groups.only_unified(), None);
         let v2 = Groups::read("0::/kubepods/pod1/c\n");
         assert_eq!(v2.memory, None);
         assert_eq!(

@@ -13,7 +13,7 @@ use proto::cri::{
     ProcessUsage, UInt64Value,
 };
 
-pub(crate) use metrics::{descriptors, of_pod};
+pub(crate) use metrics::descriptors;
 pub(crate) use usage::UsageCache;
 
 use self::cgroup::CgroupUsage;
@@ -114,15 +114,6 @@ impl Node {
         let records = self.state().records_of(&sandbox.id).into_iter();
         let running = records.filter(ContainerRecord::running);
         self.measure(running.collect()).await
-    }
-
-    /// Returns the metrics of a pod's running containers.
-    pub(crate) async fn pod_metrics(
-        self: &Arc<Node>,
-        sandbox: &SandboxRecord,
-    ) -> Result<proto::cri::PodSandboxMetrics, CallError> {
-        let (measured, _) = self.measure_pod(sandbox).await?;
-        Ok(of_pod(sandbox, &measured))
     }
 }
 

@@ -14,9 +14,8 @@ pub(super) fn of_process(pid: i32) -> Option<NetworkUsage> {
     parse(&fs::read_to_string(format!("/proc/{pid}/net/dev")).ok()?)
 }
 
-/// Two lines of heads, then `NAME: ` with eight counters of what came in and eight of what went out.
 fn parse(text: &str) -> Option<NetworkUsage> {
-    let interfaces: Vec<_> = text.lines().skip(2).filter_map(interface).collect();
+    let interfaces: Vec<_> = read(text).into_iter().map(usage).collect();
     let default = interfaces.iter().find(|one| one.name == POD_INTERFACE);
     let default = default.or(interfaces.first())?.clone();
     Some(NetworkUsage {
@@ -26,21 +25,48 @@ fn parse(text: &str) -> Option<NetworkUsage> {
     })
 }
 
-fn interface(line: &str) -> Option<NetworkInterfaceUsage> {
-    let (name, counters) = line.split_once(':')?;
-    let counters: Vec<u64> = counters
-        .split_whitespace()
-        .filter_map(|word| word.parse().ok())
-        .collect();
-    let counter = |place: usize| counters.get(place).map(|&value| UInt64Value { value });
-    let name = name.trim();
-    (name != LOOPBACK).then(|| NetworkInterfaceUsage {
-        name: name.to_owned(),
+fn usage(interface: Interface) -> NetworkInterfaceUsage {
+    let counter = |place| interface.counter(place).map(|value| UInt64Value { value });
+    NetworkInterfaceUsage {
         rx_bytes: counter(0),
         rx_errors: counter(2),
         tx_bytes: counter(8),
         tx_errors: counter(10),
-    })
+        name: interface.name,
+    }
+}
+
+/// A network device with its counters, as `/proc/net/dev` has them: eight of what came in, eight of what went out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    counters: Vec<u64>,
+}
+
+impl Interface {
+    pub(super) fn counter(&self, place: usize) -> Option<u64> {
+        self.counters.get(place).copied()
+    }
+}
+
+/// Reads the devices of the network namespace that a process is in, without the loopback. Blocks.
+pub(super) fn interfaces(pid: i32) -> Vec<Interface> {
+    let text = fs::read_to_string(format!("/proc/{pid}/net/dev")).unwrap_or_default();
+    read(&text)
+}
+
+/// Two lines of heads, then `NAME: ` with the counters.
+fn read(text: &str) -> Vec<Interface> {
+    let interface = |line: &str| {
+        let (name, counters) = line.split_once(':')?;
+        let counters = counters.split_whitespace();
+        Some(Interface {
+            name: name.trim().to_owned(),
+            counters: counters.filter_map(|word| word.parse().ok()).collect(),
+        })
+    };
+    let all = text.lines().skip(2).filter_map(interface);
+    all.filter(|one| one.name != LOOPBACK).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! What is measured ahead of the calls that ask for it: the sizes of writable layers, and rates of CPU use.
 //!
-//! A call never waits for a walk. It gets what the last one found, and has the next one begun in the background where
-//! that is older than containerd's period: who asks every ten seconds has figures of twenty seconds at most, and where
-//! nobody asks nothing is walked.
+//! A call never waits for a walk, except for a container's first one where metrics are asked for. It gets what the last
+//! one found, and has the next one begun in the background where that is older than containerd's period: who asks every
+//! ten seconds has figures of twenty seconds at most, and where nobody asks nothing is walked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use mounts::measure::Walks;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::clock;
@@ -24,6 +25,8 @@ const REST_FACTOR: u32 = 20;
 const WALK_TIMEOUT: Duration = Duration::from_secs(120);
 /// Layers that are walked at a time.
 const WALKS: usize = 2;
+/// What a call for metrics waits for the first figure of a layer.
+const FIRST_WALK: Duration = Duration::from_millis(500);
 /// Two samples nearer than this say little of a rate.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -133,11 +136,32 @@ impl Node {
     pub(super) fn writable_layer(self: &Arc<Node>, container: &str) -> Option<LayerUsage> {
         let (known, walk) = self.usage.look(container);
         if walk {
-            let upper = self.parts.layout.container(container).join("upper");
-            let (node, container) = (self.clone(), container.to_owned());
-            tokio::spawn(async move { node.walk(&container, upper).await });
+            self.begin_walk(container);
         }
         known
+    }
+
+    /// Returns what is known of a container's writable layer; where nothing is yet, a first walk has a moment to end.
+    pub(super) async fn first_writable_layer(
+        self: &Arc<Node>,
+        container: &str,
+    ) -> Option<LayerUsage> {
+        let (known, walk) = self.usage.look(container);
+        if !walk {
+            return known;
+        }
+        let walking = self.begin_walk(container);
+        if known.is_none() {
+            // A walk that takes longer is looked at by the next call.
+            drop(tokio::time::timeout(FIRST_WALK, walking).await);
+        }
+        self.usage.look(container).0
+    }
+
+    fn begin_walk(self: &Arc<Node>, container: &str) -> JoinHandle<()> {
+        let upper = self.parts.layout.container(container).join("upper");
+        let (node, container) = (self.clone(), container.to_owned());
+        tokio::spawn(async move { node.walk(&container, upper).await })
     }
 
     async fn walk(&self, container: &str, upper: PathBuf) {
