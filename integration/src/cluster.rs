@@ -183,23 +183,31 @@ impl Cluster {
         self.kubectl_in(&[], program, arguments).await
     }
 
-    /// Runs this kubectl to its end, with more in its environment.
+    /// Runs this kubectl to its end, with more in its environment; and once more where it lost what it was sent: before 1.34 it
+    /// may read from a WebSocket before its own streams are there (kubernetes#131203).
     pub async fn kubectl_in(
         &self,
         environment: &[(&str, &str)],
         program: &Path,
         arguments: &[&str],
     ) -> Result<KubectlOutput> {
-        let mut command = self.command(program, arguments);
-        command.envs(environment.iter().copied());
-        let output = command.output();
-        let output = tokio::time::timeout(KUBECTL_TIMEOUT, output).await;
-        let output = output.with_context(|| format!("kubectl {arguments:?} hangs"))??;
-        Ok(KubectlOutput {
-            ok: output.status.success(),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        let whole = async {
+            loop {
+                let mut command = self.command(program, arguments);
+                command.envs(environment.iter().copied());
+                let output = command.output().await?;
+                let err = String::from_utf8_lossy(&output.stderr).into_owned();
+                if !err.contains("Unknown stream id") {
+                    return anyhow::Ok(KubectlOutput {
+                        ok: output.status.success(),
+                        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+                        err,
+                    });
+                }
+            }
+        };
+        let output = tokio::time::timeout(KUBECTL_TIMEOUT, whole).await;
+        output.with_context(|| format!("kubectl {arguments:?} hangs"))?
     }
 
     /// Runs kubectl and returns what it wrote; an error if it failed.

@@ -110,16 +110,23 @@ impl ApiDouble {
         command
     }
 
+    /// Runs kubectl to its end, and once more where it lost what it was sent: before 1.34 it may read from a WebSocket
+    /// before its own streams are there (kubernetes#131203).
     async fn run(&self, kubectl: &Path, args: &[&str], stdin: &str) -> Output {
-        let mut child = self.command(kubectl, args).spawn().unwrap();
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(stdin.as_bytes())
-            .await
-            .unwrap();
-        soon(child.wait_with_output()).await.unwrap()
+        soon(async {
+            loop {
+                let mut child = self.command(kubectl, args).spawn().unwrap();
+                let mut input = child.stdin.take().unwrap();
+                // One that has ended reads no more.
+                input.write_all(stdin.as_bytes()).await.unwrap_or_default();
+                drop(input);
+                let output = child.wait_with_output().await.unwrap();
+                if !text(&output.stderr).contains("Unknown stream id") {
+                    return output;
+                }
+            }
+        })
+        .await
     }
 }
 
