@@ -6,7 +6,7 @@ use std::time::Duration;
 use proto::cri::ContainerEventType;
 
 use crate::error::CallError;
-use crate::node::Node;
+use crate::node::{Node, record_of};
 use crate::record::{ContainerPhase, ContainerRecord};
 
 impl Node {
@@ -79,6 +79,7 @@ impl Node {
         }
         self.usage.forget(id);
         self.release_image(id).await?;
+        let _alone = self.lock(&record_of(id)).await?;
         let (store, id) = (self.container_records.clone(), id.clone());
         self.blocking("removing a container", move || Ok(store.remove(&id)?))
             .await

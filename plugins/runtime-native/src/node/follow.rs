@@ -7,7 +7,7 @@ use std::time::Duration;
 use monitor::{ContainerStatus, End, Event, Exit, Fact, Monitor, PodStatus};
 use proto::cri::ContainerEventType;
 
-use super::{ContainerEntry, Node};
+use super::Node;
 use crate::clock;
 use crate::record::{ContainerPhase, ContainerRecord, ExitRecord, SandboxPhase};
 
@@ -117,22 +117,27 @@ impl Node {
 
     /// Notes an end: on disk, then for all who ask, then to those who wait.
     ///
-    /// A disk that refuses the record does not hide the end: the monitor keeps it until the container is removed.
+    /// A disk that refuses the record does not hide the end: the monitor keeps it until the container is removed. Several
+    /// may know of one end, the call that stops a pod and the task that follows its monitor: the first one notes it.
     pub(crate) async fn end(&self, id: &str, started: i64, exit: ExitRecord) {
+        let alone = self.lock(&record_of(id)).await;
         let record = {
             let mut state = self.state();
             let entry = state
                 .container_mut(id)
                 .filter(|entry| entry.record.phase == ContainerPhase::Made);
-            entry.map(|entry| ended(&entry.record, started, exit))
+            entry.map(|entry| (ended(&entry.record, started, exit), entry.in_removal))
         };
-        let Some(record) = record else { return };
-        let written = self.write_container(record.clone()).await;
-        let stays = |entry: &ContainerEntry| !entry.in_removal;
-        if let Err(error) = written
-            && self.state().container(id).is_some_and(stays)
-        {
-            tracing::error!(container = id, error = %sdk::error_chain(&error), "an exit cannot be recorded");
+        let Some((record, in_removal)) = record else {
+            return;
+        };
+        // A record that is removed right now is not to come back.
+        let written = match &alone {
+            Ok(_) if !in_removal => self.write_container(record.clone()).await,
+            Ok(_) | Err(_) => Ok(()),
+        };
+        if let Some(error) = written.as_ref().err().or(alone.as_ref().err()) {
+            tracing::error!(container = id, error = %sdk::error_chain(error), "an exit cannot be recorded");
         }
         let sandbox = record.sandbox.clone();
         {
@@ -149,6 +154,11 @@ impl Node {
             entry.ended.send_replace(true);
         }
     }
+}
+
+/// The lock on a container's record on the disk. It is held for writing and removing alone, never while a monitor is asked.
+pub(crate) fn record_of(id: &str) -> String {
+    format!("record of {id}")
 }
 
 fn ended(record: &ContainerRecord, started: i64, mut exit: ExitRecord) -> ContainerRecord {

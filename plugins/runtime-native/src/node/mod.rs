@@ -17,6 +17,7 @@ use monitor::{Handler, Launch, Monitor};
 use proto::cri::{ContainerEventResponse, ContainerEventType};
 use tokio::sync::broadcast;
 
+pub(crate) use follow::record_of;
 pub(crate) use state::{ContainerEntry, NodeState};
 
 use crate::clock;

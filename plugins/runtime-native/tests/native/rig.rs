@@ -300,6 +300,9 @@ impl Rig {
         wait_until("the end of the monitors", monitors).await;
         let left = self.cgroups();
         assert!(left.is_empty(), "cgroups are left: {left:?}");
+        let log = fs::read_to_string(self.home.path().join("log")).unwrap();
+        let lost = log.lines().find(|line| line.contains("cannot be recorded"));
+        assert_eq!(lost, None, "an end is recorded once");
     }
 
     /// Reads a number of a container's cgroup: `CONTROLLER/FILE` on v1, a file on v2.
