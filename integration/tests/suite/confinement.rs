@@ -2,23 +2,26 @@
 
 use std::fs;
 
+use integration::wait_until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::node_rig::{NodeRig, TestRuntime};
+use super::node_rig::{CONVERGENCE_TIMEOUT, NodeRig, TestRuntime};
 
+/// What `oxctl plugins` says of a plugin once it is ready: an agent is healthy before all of its plugins are.
 async fn shown(node_rig: &NodeRig, name: &str) -> Value {
-    let plugins = node_rig
-        .node
-        .oxctl(&["plugins", "-o", "json"])
-        .await
-        .unwrap();
-    let plugins: Vec<Value> = serde_json::from_str(&plugins).unwrap();
-    plugins
-        .into_iter()
-        .find(|plugin| plugin["name"] == name)
-        .unwrap()
+    let mut shown = Value::Null;
+    wait_until(CONVERGENCE_TIMEOUT, "the plugin is ready", async || {
+        let plugins = node_rig.node.oxctl(&["plugins", "-o", "json"]).await;
+        let plugins: Vec<Value> = serde_json::from_str(&plugins.unwrap()).unwrap();
+        let found = plugins.into_iter().find(|plugin| plugin["name"] == name);
+        shown = found.unwrap();
+        shown["state"] == "ready"
+    })
+    .await
+    .unwrap();
+    shown
 }
 
 /// A field of `/proc/PID/status`.

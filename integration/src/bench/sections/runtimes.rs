@@ -2,7 +2,7 @@
 //! things happen.
 //!
 //! Whole means the agent, its plugins, and the runtime's processes: containerd and its shims, or the monitors. Pods
-//! have an address by the same chain of the standard plugins.
+//! have an address by the same chain of the standard plugins, which network-native has built in.
 
 use std::fs;
 use std::path::Path;
@@ -81,7 +81,10 @@ pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Resul
     Image::busybox(BUSYBOX_IMAGE).build()?.save(&archive)?;
     let node = Node::builder()
         .runtime(Runtime::Native(json!({ "import": [archive] })))
-        .network(&json!({ "confDir": conf_dir, "binDirs": ["/usr/lib/cni"] }));
+        .network_by(
+            "network-native",
+            &json!({ "confDir": conf_dir, "binDirs": ["/usr/lib/cni"] }),
+        );
     let cluster = started(node).await?;
     let of_native = [cluster.node.root()];
     on(plan, &cluster, (&NATIVE, &of_native), report).await
