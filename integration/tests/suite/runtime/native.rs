@@ -86,10 +86,15 @@ async fn a_static_pod_runs_without_a_daemon_and_outlives_agent_and_plugin() {
     .await
     .unwrap();
     let container = running(&node).await.unwrap();
-    let mut logs = walk(&node.pod_logs());
-    logs.retain(|path| path.extension().is_some_and(|kind| kind == "log"));
-    let log = fs::read_to_string(&logs[0]).unwrap();
-    assert!(log.ends_with("stdout F begun\n"), "{log}");
+    let begun = async || {
+        let mut logs = walk(&node.pod_logs()).into_iter();
+        let log = logs.find(|path| path.extension().is_some_and(|kind| kind == "log"));
+        log.and_then(|log| fs::read_to_string(log).ok())
+            .is_some_and(|log| log.ends_with("stdout F begun\n"))
+    };
+    wait_until(CONVERGENCE_TIMEOUT, "its first words are in its log", begun)
+        .await
+        .unwrap();
 
     node.kill9().unwrap();
     node.kill_plugin();
