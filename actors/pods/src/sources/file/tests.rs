@@ -196,6 +196,9 @@ fn a_manifest_that_is_removed_and_put_back_at_once_was_gone() {
     };
     source(".", NEVER, prepare, async |mut rig| {
         rig.until(&["one-node", "two-node"]).await;
+        // The first set may be told before the folder is watched, the second one is not.
+        put(rig.folder.path(), "a.yaml", &with_image("one", "other"));
+        rig.until(&["one-node", "two-node"]).await;
         fs::remove_file(rig.path("b.yaml")).unwrap();
         fs::write(rig.path("b.yaml"), manifest("two")).unwrap();
         rig.until(&["one-node"]).await;
