@@ -4,7 +4,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use libcgroups::common::{AnyCgroupManager, CgroupConfig, CgroupManager, create_cgroup_manager};
+use libcgroups::common::{
+    AnyCgroupManager, CgroupConfig, CgroupManager, DEFAULT_CGROUP_ROOT, create_cgroup_manager,
+};
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::container::{Container, ContainerStatus};
 use libcontainer::oci_spec::runtime::LinuxResources;
@@ -15,7 +17,7 @@ use serde_json::json;
 use crate::arguments::{Arguments, FEATURES};
 use crate::error::{AnyError, CommandError};
 use crate::record::{Record, start_time};
-use crate::{bundle, cgroup, exec, fields, propagation, sealed};
+use crate::{bundle, cgroup, exec, fields, group, propagation, sealed};
 
 /// The signal that cannot be caught.
 const KILL: i32 = 9;
@@ -202,12 +204,19 @@ fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     }
     let loaded = Container::load(paths.state.clone());
     if let Ok(mut container) = loaded {
-        let known = arguments.force && container.spec().is_ok();
-        if known && !cgroup::is_gone(&paths.cgroup(&container)?) {
+        let config = container.spec().ok().filter(|_| arguments.force);
+        match config.map(|config| config.cgroup_path) {
             // Also what an init left behind that is over, or a creation that was cut off.
-            kill_all(&mut container)?;
+            Some(group) if group.is_absolute() && !container.systemd() => {
+                group::remove(Path::new(DEFAULT_CGROUP_ROOT), &group)?;
+            }
+            known => {
+                if known.is_some() && !cgroup::is_gone(&paths.cgroup(&container)?) {
+                    kill_all(&mut container)?;
+                }
+                container.delete(arguments.force)?;
+            }
         }
-        container.delete(arguments.force)?;
     } else if !arguments.force {
         loaded?;
     }

@@ -12,6 +12,7 @@ mod commands;
 mod error;
 mod exec;
 mod fields;
+mod group;
 mod payload;
 mod propagation;
 mod record;

@@ -53,7 +53,7 @@ pub struct GroupQuery {
 pub struct EarlierGroups {
     /// For CPU time and memory, and when those were read.
     pub usage: Arc<[GroupStats]>,
-    /// For what processes have open and may have, which takes longest to count.
+    /// For what processes have open, which takes longest to count, and for what groups and processes may have.
     pub descriptors: Arc<[GroupStats]>,
 }
 
@@ -73,7 +73,7 @@ struct GroupTarget<'a> {
     role: GroupRole,
     /// Its CPU time and memory.
     usage: Option<&'a GroupStats>,
-    /// Its descriptors and limits of tasks.
+    /// Its descriptors and limits; none of them is read again.
     descriptors: Option<&'a GroupStats>,
 }
 

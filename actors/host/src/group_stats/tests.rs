@@ -251,7 +251,7 @@ fn what_is_known_of_a_group_is_not_read_again_and_the_rest_of_it_is() {
 
 /// By both versions.
 #[test]
-fn descriptors_that_were_counted_are_not_counted_again_and_those_of_new_groups_are() {
+fn descriptors_and_limits_that_were_read_are_not_read_again_and_those_of_new_groups_are() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let readers = [v1(folders[0].path()), v2(folders[1].path())];
     let all = query(GroupDetail::Everything);
@@ -265,6 +265,12 @@ fn descriptors_that_were_counted_are_not_counted_again_and_those_of_new_groups_a
             group.tasks.file_descriptors += 20;
             group.tasks.open_files = Some(30);
             group.tasks.max_threads = 40;
+            if let Some(cpu) = &mut group.cpu {
+                (cpu.shares, cpu.quota, cpu.period) = (50, 60, 70);
+            }
+            if let Some(memory) = &mut group.memory {
+                memory.reservation = 80;
+            }
         }
         let mut expected = counted.clone();
         expected.extend(
@@ -275,7 +281,12 @@ fn descriptors_that_were_counted_are_not_counted_again_and_those_of_new_groups_a
         for group in &mut counted {
             group.tasks.threads += 1;
             group.tasks.processes += 1;
-            group.cpu = None;
+            if let Some(cpu) = &mut group.cpu {
+                (cpu.usage, cpu.periods) = (cpu.usage + 1, cpu.periods + 1);
+            }
+            if let Some(memory) = &mut group.memory {
+                memory.usage += 1;
+            }
         }
         let earlier = EarlierGroups {
             descriptors: counted.into(),

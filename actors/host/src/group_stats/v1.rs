@@ -80,9 +80,10 @@ pub(super) fn read(
     if detail == GroupDetail::Everything {
         if let (Some(cpu), Some(group)) = (&mut cpu, folders.cpu) {
             schedule(files, group, cpu);
+            limits(files, group, cpu, target.descriptors);
         }
         if let (Some(memory), Some(group)) = (&mut memory, folders.memory) {
-            history_of_memory(files, group, memory);
+            history_of_memory(files, group, memory, target.descriptors);
         }
     }
     GroupStats {
@@ -118,6 +119,19 @@ fn schedule(files: &mut FileReader, group: &Folder, stats: &mut GroupCpu) {
     stats.throttled = count("throttled_time");
     stats.bursts = count("nr_bursts");
     stats.burst = count("burst_time");
+}
+
+/// What a group may use; the limits of an earlier pass are not read again.
+fn limits(
+    files: &mut FileReader,
+    group: &Folder,
+    stats: &mut GroupCpu,
+    earlier: Option<&GroupStats>,
+) {
+    if let Some(earlier) = earlier.and_then(|earlier| earlier.cpu.as_ref()) {
+        stats.take_limits(earlier);
+        return;
+    }
     stats.shares = files.count(group, "cpu.shares");
     stats.period = files.count(group, "cpu.cfs_period_us");
     // No limit is -1.
@@ -146,11 +160,19 @@ fn use_of_memory(files: &mut FileReader, group: &Folder) -> GroupMemory {
     stats
 }
 
-fn history_of_memory(files: &mut FileReader, group: &Folder, stats: &mut GroupMemory) {
+fn history_of_memory(
+    files: &mut FileReader,
+    group: &Folder,
+    stats: &mut GroupMemory,
+    earlier: Option<&GroupStats>,
+) {
     stats.max_usage = files.count(group, "memory.max_usage_in_bytes");
     stats.failures = files.count(group, "memory.failcnt");
     stats.kernel = files.count(group, "memory.kmem.usage_in_bytes");
-    stats.reservation = files.count(group, "memory.soft_limit_in_bytes");
+    stats.reservation = match earlier.and_then(|earlier| earlier.memory.as_ref()) {
+        Some(earlier) => earlier.reservation,
+        None => files.count(group, "memory.soft_limit_in_bytes"),
+    };
     let text = files.text(group, "memory.oom_control");
     stats.oom_kills = field(text, "oom_kill").unwrap_or(0);
 }

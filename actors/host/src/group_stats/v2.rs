@@ -30,10 +30,10 @@ pub(super) fn read(
     };
     if detail == GroupDetail::Everything {
         if let Some(cpu) = &mut cpu {
-            limits(files, group, cpu);
+            limits(files, group, cpu, target.descriptors);
         }
         if let Some(memory) = &mut memory {
-            history_of_memory(files, group, memory);
+            history_of_memory(files, group, memory, target.descriptors);
         }
     }
     GroupStats {
@@ -67,7 +67,17 @@ fn cpu(files: &mut FileReader, group: &Folder) -> Option<GroupCpu> {
     Some(stats)
 }
 
-fn limits(files: &mut FileReader, group: &Folder, stats: &mut GroupCpu) {
+/// What a group may use; the limits of an earlier pass are not read again.
+fn limits(
+    files: &mut FileReader,
+    group: &Folder,
+    stats: &mut GroupCpu,
+    earlier: Option<&GroupStats>,
+) {
+    if let Some(earlier) = earlier.and_then(|earlier| earlier.cpu.as_ref()) {
+        stats.take_limits(earlier);
+        return;
+    }
     let weight = files.count(group, "cpu.weight");
     stats.shares = match weight {
         1..=10_000 => 2 + (weight - 1) * 262_142 / 9999,
@@ -118,9 +128,17 @@ fn use_of_memory(
     Some(stats)
 }
 
-fn history_of_memory(files: &mut FileReader, group: &Folder, stats: &mut GroupMemory) {
+fn history_of_memory(
+    files: &mut FileReader,
+    group: &Folder,
+    stats: &mut GroupMemory,
+    earlier: Option<&GroupStats>,
+) {
     stats.max_usage = files.count(group, "memory.peak");
-    stats.reservation = files.count(group, "memory.min");
+    stats.reservation = match earlier.and_then(|earlier| earlier.memory.as_ref()) {
+        Some(earlier) => earlier.reservation,
+        None => files.count(group, "memory.min"),
+    };
     let own = field(files.text(group, "memory.events.local"), "oom_kill");
     stats.oom_kills = own.unwrap_or(0);
 }

@@ -14,8 +14,8 @@ use logic_resources::summary::pods::RuntimeMeasurements;
 
 use super::{CACHE_PERIOD, StatsSource, SummaryError, SummaryProvider};
 
-/// How long it is not counted again what the processes of a group have open. cAdvisor counts it every 10 to 20 s
-/// (`housekeepingInterval` with its jitter), whoever asks.
+/// How long it is not counted again what the processes of a group have open, nor read what the group and they may have.
+/// cAdvisor counts it every 10 to 20 s (`housekeepingInterval` with its jitter), whoever asks.
 const DESCRIPTORS_PERIOD: Duration = Duration::from_secs(20);
 
 /// The last reading of groups, which requests of all kinds share.

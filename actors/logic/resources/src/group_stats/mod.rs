@@ -63,6 +63,13 @@ pub struct GroupCpu {
     pub period: u64,
 }
 
+impl GroupCpu {
+    /// Takes the limits of an earlier reading, not its counts.
+    pub fn take_limits(&mut self, earlier: &GroupCpu) {
+        (self.shares, self.quota, self.period) = (earlier.shares, earlier.quota, earlier.period);
+    }
+}
+
 /// Memory in bytes, and how it is limited; a limit of [`u64::MAX`] is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupMemory {

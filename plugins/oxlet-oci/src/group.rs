@@ -1,0 +1,173 @@
+//! A container's cgroups taken away, with whatever still lives in them.
+//!
+//! libcgroups reads the machine's mounts once for each of twelve controllers, three times over; a node of a hundred
+//! pods has six hundred mounts. The folders are where they always are.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// How long killed processes may take to leave.
+const LEAVING_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+const POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
+/// Deeper groups of a container are left to the error.
+const MAX_DEPTH: usize = 32;
+
+/// Kills what is in a container's groups and removes them, with the groups that the container made in them. `path` is
+/// below each hierarchy's root, `root` is `/sys/fs/cgroup`. Groups that are gone are no error.
+pub(crate) fn remove(root: &Path, path: &Path) -> io::Result<()> {
+    let Some(below) = path
+        .strip_prefix("/")
+        .ok()
+        .filter(|path| path.components().next().is_some())
+    else {
+        let message = format!("{} is no container's cgroup", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    };
+    for group in hierarchies(root)?.into_iter().map(|root| root.join(below)) {
+        remove_group(&group)?;
+    }
+    Ok(())
+}
+
+/// The folder of each hierarchy: the root itself on v2, one for each controller on v1, where some are links to another.
+fn hierarchies(root: &Path) -> io::Result<Vec<PathBuf>> {
+    if root.join("cgroup.controllers").exists() {
+        return Ok(vec![root.to_owned()]);
+    }
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            folders.push(entry.path());
+        }
+    }
+    Ok(folders)
+}
+
+fn remove_group(group: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + LEAVING_TIMEOUT;
+    let mut pause = POLL_INTERVAL;
+    loop {
+        let error = match remove_tree(group, 0) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        // Processes that were killed and not reaped yet keep it busy.
+        if error.kind() != io::ErrorKind::ResourceBusy || Instant::now() >= deadline {
+            let message = format!("cannot remove cgroup {}: {error}", group.display());
+            return Err(io::Error::new(error.kind(), message));
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(POLL_INTERVAL_MAX);
+    }
+}
+
+fn remove_tree(group: &Path, depth: usize) -> io::Result<()> {
+    match fs::remove_dir(group) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Ok(()) => return Ok(()),
+        Err(error) if depth >= MAX_DEPTH => return Err(error),
+        Err(_) => {}
+    }
+    kill_all(group)?;
+    for entry in fs::read_dir(group)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_tree(&entry.path(), depth + 1)?;
+        }
+    }
+    match fs::remove_dir(group) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Kills a group's processes: all at once where the kernel can (v2 since 5.14), also frozen ones.
+fn kill_all(group: &Path) -> io::Result<()> {
+    let at_once = OpenOptions::new()
+        .write(true)
+        .open(group.join("cgroup.kill"));
+    if at_once.and_then(|mut file| file.write_all(b"1")).is_ok() {
+        return Ok(());
+    }
+    let processes = match fs::read_to_string(group.join("cgroup.procs")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        read => read?,
+    };
+    for pid in processes.lines().filter_map(|line| line.parse().ok()) {
+        // Zero is a process of another PID namespace; a signal to it would be one to our own group.
+        if pid > 0 {
+            // It may have ended by itself, which is what is wanted.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+    let state = group.join("freezer.state");
+    if state.exists() {
+        fs::write(state, "THAWED")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    #[test]
+    fn a_group_is_removed_in_every_hierarchy_with_the_groups_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for name in ["cpu/pod/a/deep/er", "memory/pod/a", "pids/other"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        remove(root, Path::new("/pod/a")).unwrap();
+        assert!(!root.join("cpu/pod/a").exists() && !root.join("memory/pod/a").exists());
+        assert!(root.join("cpu/pod").exists() && root.join("pids/other").exists());
+        remove(root, Path::new("/pod/a")).unwrap();
+    }
+
+    #[test]
+    fn the_root_is_no_containers_group() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in ["/", "", "pod"] {
+            let error = remove(folder.path(), Path::new(path)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{path}");
+        }
+    }
+
+    /// A process in the groups of the machine of this name, everywhere or in a group below.
+    fn inhabited(name: &str) -> Child {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        for root in hierarchies(Path::new("/sys/fs/cgroup")).unwrap() {
+            let group = root.join(name).join("below");
+            if fs::create_dir_all(&group).is_ok() {
+                // A cpuset without processors takes none.
+                drop(fs::write(
+                    group.join("cgroup.procs"),
+                    child.id().to_string(),
+                ));
+            }
+        }
+        child
+    }
+
+    #[test]
+    fn what_lives_in_a_group_is_killed_before_it_is_removed() {
+        let name = format!("oxlet-oci-test-{}", std::process::id());
+        let mut child = inhabited(&name);
+        let reaped = thread::spawn(move || child.wait().unwrap());
+        remove(Path::new("/sys/fs/cgroup"), Path::new(&format!("/{name}"))).unwrap();
+        assert!(!reaped.join().unwrap().success());
+        for root in hierarchies(Path::new("/sys/fs/cgroup")).unwrap() {
+            assert!(!root.join(&name).exists(), "{}", root.display());
+        }
+    }
+}
