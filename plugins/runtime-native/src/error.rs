@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use monitor::{LaunchError, MonitorError, RefusalKind};
 use tonic::{Code, Status};
 
+use crate::cdi::CdiError;
 use crate::container::user::UserError;
 use crate::record::RecordError;
 use crate::sandbox::namespaces::{ConnectError, NamespaceError};
@@ -59,6 +60,8 @@ pub(crate) enum CallError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     #[error(transparent)]
+    Cdi(#[from] CdiError),
+    #[error(transparent)]
     User(#[from] UserError),
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -86,6 +89,7 @@ impl CallError {
             | CallError::Invalid { .. }
             | CallError::NoHandler(_)
             | CallError::Spec(_)
+            | CallError::Cdi(_)
             | CallError::User(_)
             | CallError::Sysctl(_) => Code::InvalidArgument,
             CallError::WrongState { .. } | CallError::NoNetwork { .. } => Code::FailedPrecondition,

@@ -15,6 +15,7 @@ use proto::cri::{
 use super::user::{self, UserFiles};
 use super::volumes::VolumeMount;
 use super::{devices, security, sources};
+use crate::cdi;
 use crate::clock;
 use crate::convert;
 use crate::error::CallError;
@@ -23,7 +24,9 @@ use crate::layout::private_dir;
 use crate::node::{ContainerEntry, Node};
 use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord, Wire, new_id};
 use crate::sandbox::own_namespaces;
-use crate::spec::{self, MountSource, NamespacePaths, ProcessUser, SandboxMounts, SpecInput};
+use crate::spec::{
+    self, MountSource, NamespacePaths, PassedOn, ProcessUser, SandboxMounts, SpecInput,
+};
 
 /// The images that a container mounts, by the mount's place in its configuration.
 type MountedImages = BTreeMap<usize, MountSource>;
@@ -235,11 +238,13 @@ impl Node {
             files: self.sandbox_mounts(sandbox),
             host: self.parts.host.clone(),
             driver: self.parts.driver,
+            passed_on: self.parts.programs.passed_on(&sandbox.handler),
             recursive_read_only: *self
                 .parts
                 .recursive_read_only
                 .get(&sandbox.handler)
                 .unwrap_or(&false),
+            cdi_folders: self.parts.cdi_folders.clone(),
             bundle: self.parts.layout.bundle(&record.id),
         };
         self.blocking("writing a container's bundle", move || work.write())
@@ -316,7 +321,9 @@ struct BundleWork {
     files: SandboxMounts,
     host: spec::HostFacts,
     driver: spec::CgroupDriver,
+    passed_on: PassedOn,
     recursive_read_only: bool,
+    cdi_folders: Vec<std::path::PathBuf>,
     bundle: std::path::PathBuf,
 }
 
@@ -324,7 +331,7 @@ impl BundleWork {
     fn write(self) -> Result<ProcessUser, CallError> {
         let config = &self.record.config.0;
         let context = security(config);
-        let user = user::resolve(&context, &self.image.user, &UserFiles::read(&self.rootfs)?)?;
+        let mut user = user::resolve(&context, &self.image.user, &UserFiles::read(&self.rootfs)?)?;
         let mountinfo = fs::read_to_string("/proc/self/mountinfo")
             .map_err(CallError::file("read", "/proc/self/mountinfo"))?;
         let mut mounted = Vec::new();
@@ -361,16 +368,29 @@ impl BundleWork {
             seccomp_profile: profile.as_deref(),
             rootfs: &rootfs,
             driver: self.driver,
+            passed_on: &self.passed_on,
             recursive_read_only: self.recursive_read_only,
             host: &self.host,
         };
-        let document = spec::container_spec(input)?;
+        let mut document = spec::container_spec(input)?;
         warn_of_adjustment(input);
+        cdi::inject(&mut document, &cdi::asked(config)?, &self.cdi_folders)?;
+        user.groups = groups(&document);
         private_dir(&self.bundle).map_err(CallError::file("make", &self.bundle))?;
         let path = self.bundle.join("config.json");
         fs::write(&path, document.to_string()).map_err(CallError::file("write", path))?;
         Ok(user)
     }
+}
+
+/// Returns the groups of a document's user: those of its devices are among them.
+fn groups(document: &serde_json::Value) -> Vec<u32> {
+    let all = document["process"]["user"]["additionalGids"].as_array();
+    let ids = all
+        .into_iter()
+        .flatten()
+        .filter_map(serde_json::Value::as_u64);
+    ids.filter_map(|id| u32::try_from(id).ok()).collect()
 }
 
 fn warn_of_adjustment(input: SpecInput<'_>) {
