@@ -45,6 +45,9 @@ pub(crate) enum CallError {
     TooSlow { command: String, seconds: i64 },
     #[error("container {id} did not end within {seconds} s of SIGKILL")]
     DoesNotEnd { id: String, seconds: u64 },
+    /// In the OCI runtime's words.
+    #[error("{0}")]
+    NotStarted(String),
     #[error("cannot {what} {}", path.display())]
     File {
         what: &'static str,
@@ -99,6 +102,7 @@ impl CallError {
             CallError::Other(status) => status.code(),
             CallError::File { .. }
             | CallError::Image { .. }
+            | CallError::NotStarted(_)
             | CallError::Random(_)
             | CallError::Record(_)
             | CallError::Namespace(_)

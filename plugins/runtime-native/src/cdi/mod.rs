@@ -20,6 +20,9 @@ use registry::Registry;
 
 /// Annotations of containers whose values are names of devices.
 const ANNOTATIONS: &str = "cdi.k8s.io/";
+/// The stack of the thread that reads files: YAML is read by recursion, which the threads of a pool have no room for. The
+/// reader refuses what is nested deeper than this holds.
+const STACK_BYTES: usize = 8 << 20;
 
 /// Why a container doesn't get the devices that it asks for.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +69,7 @@ pub(crate) fn inject(
     if devices.is_empty() {
         return Ok(());
     }
-    let registry = Registry::read(folders);
+    let registry = read(folders);
     for trouble in registry.troubles() {
         // A file of one vendor that cannot be used holds up no device of another.
         tracing::warn!(trouble, "a CDI file is left out");
@@ -76,4 +79,16 @@ pub(crate) fn inject(
         CdiError::Unresolvable(unresolved.join(", "))
     })?;
     Ok(edits::apply(document, &edits)?)
+}
+
+fn read(folders: &[PathBuf]) -> Registry {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let reading = thread.spawn_scoped(scope, || Registry::read(folders));
+        let read = reading.map(std::thread::ScopedJoinHandle::join);
+        match read {
+            Ok(Ok(registry)) => registry,
+            Ok(Err(_)) | Err(_) => Registry::unread(),
+        }
+    })
 }

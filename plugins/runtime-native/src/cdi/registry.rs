@@ -36,6 +36,7 @@ enum LoadError {
 }
 
 /// All devices by their qualified names.
+#[derive(Default)]
 pub(super) struct Registry {
     files: Vec<Loaded>,
     devices: BTreeMap<String, Place>,
@@ -46,11 +47,7 @@ impl Registry {
     /// Reads the files `*.json` and `*.yaml` of folders. A device of a later folder stands before one of an earlier; of
     /// two in one folder neither counts.
     pub(super) fn read(folders: &[PathBuf]) -> Registry {
-        let mut registry = Registry {
-            files: Vec::new(),
-            devices: BTreeMap::new(),
-            troubles: Vec::new(),
-        };
+        let mut registry = Registry::default();
         for (priority, folder) in folders.iter().enumerate() {
             match files(folder) {
                 Ok(paths) => {
@@ -64,6 +61,14 @@ impl Registry {
         }
         registry.resolve();
         registry
+    }
+
+    /// Returns what is known where the files can't be read at all.
+    pub(super) fn unread() -> Registry {
+        Registry {
+            troubles: vec!["no thread reads the files".to_owned()],
+            ..Registry::default()
+        }
     }
 
     /// Returns why files and devices were left out.

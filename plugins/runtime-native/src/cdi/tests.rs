@@ -320,3 +320,19 @@ fn a_bind_mount_is_mapped_where_the_container_has_users_of_its_own() {
     assert_eq!(options("/b"), json!(["bind", "idmap"]));
     assert_eq!(options("/t"), json!([]));
 }
+
+#[test]
+fn a_file_that_is_nested_without_end_is_left_out_and_hurts_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("a.json", "[".repeat(1 << 20)),
+        ("b.yaml", "{a: ".repeat(1 << 18)),
+        ("c.yaml", "- ".repeat(1 << 18)),
+    ] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    write(folder.path(), "d.json", "v.com/net", "a", "good");
+    let folders = [folder.path().to_owned()];
+    let document = injected(&folders, &["v.com/net=a"]).unwrap();
+    assert_eq!(document["process"]["env"][2], "WORD=good");
+}

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use monitor::{Create, Input};
+use monitor::{Create, Input, MonitorError, RefusalKind};
 use proto::cri::security_profile::ProfileType;
 use proto::cri::{
     ContainerConfig, ContainerEventType, CreateContainerRequest, NamespaceMode, PodSandboxState,
@@ -158,6 +158,7 @@ impl Node {
             boot: self.parts.boot.clone(),
             user: ProcessUser::default(),
             stop_signal,
+            not_made: None,
         })
     }
 
@@ -189,7 +190,15 @@ impl Node {
             terminal: config.tty,
         };
         let monitor = self.launch(sandbox).await?;
-        monitor.create(create).await?;
+        // As with containerd, whose OCI runtime is called at the start: what it refuses is a container that ended without
+        // having run, by which a pod that is not started again has failed, and not one that is tried for ever.
+        record.not_made = match monitor.create(create).await {
+            Ok(_) => None,
+            Err(MonitorError::Refused(refusal)) if refusal.kind == RefusalKind::Runtime => {
+                Some(refusal.message)
+            }
+            Err(error) => return Err(error.into()),
+        };
         record.phase = ContainerPhase::Made;
         record.created = clock::now();
         self.write_container(record.clone()).await?;
