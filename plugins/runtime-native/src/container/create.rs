@@ -14,7 +14,7 @@ use proto::cri::{
 
 use super::user::{self, UserFiles};
 use super::volumes::VolumeMount;
-use super::{devices, security, sources};
+use super::{devices, relabel, security, sources};
 use crate::cdi;
 use crate::clock;
 use crate::convert;
@@ -350,6 +350,7 @@ impl BundleWork {
                 None => sources::of_node(mount, &mountinfo)?,
             });
         }
+        self.relabel(&mounted)?;
         // As containerd has them: mounts that the configuration doesn't name.
         let mut config = config.clone();
         for (mount, source) in self.volumes {
@@ -389,6 +390,20 @@ impl BundleWork {
         let path = self.bundle.join("config.json");
         fs::write(&path, document.to_string()).map_err(CallError::file("write", path))?;
         Ok(user)
+    }
+
+    /// Labels the mounts that ask for it, where containers have labels.
+    fn relabel(&self, sources: &[MountSource]) -> Result<(), CallError> {
+        let config = &self.record.config.0;
+        let Some(label) = spec::mount_label(config, &self.host) else {
+            return Ok(());
+        };
+        let mounts = config.mounts.iter().zip(sources);
+        for (_, source) in mounts.filter(|(mount, _)| mount.selinux_relabel) {
+            relabel::relabel(Path::new(&source.path), relabel::ATTRIBUTE, &label)
+                .map_err(CallError::file("relabel", &source.path))?;
+        }
+        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) use linux::{cgroups_path, update_resources};
 pub(crate) use mounts::{HostPropagation, MountSource};
 pub(crate) use pattern::Pattern;
 pub(crate) use process::oom_score_adj;
+pub(crate) use security::mount_label;
 
 /// The version of the runtime specification that the documents follow; runc 1.1 accepts any 1.x.
 const OCI_VERSION: &str = "1.0.2";
@@ -123,6 +124,8 @@ pub(crate) struct HostFacts {
     pub(crate) capabilities: Vec<&'static str>,
     pub(crate) apparmor: bool,
     pub(crate) selinux: bool,
+    /// The label of containers' files by the node's policy; empty where it has none.
+    pub(crate) selinux_file: String,
     pub(crate) seccomp: bool,
     /// cgroup v2 alone.
     pub(crate) unified: bool,
@@ -182,6 +185,9 @@ pub(crate) fn container_spec(input: SpecInput<'_>) -> Result<Value, SpecError> {
     let mut linux = linux::section(input, propagation)?;
     if let Some(profile) = seccomp::section(input, &capabilities)? {
         linux["seccomp"] = profile;
+    }
+    if let Some(label) = mount_label(input.config, input.host) {
+        linux["mountLabel"] = label.into();
     }
     let readonly = input
         .security()

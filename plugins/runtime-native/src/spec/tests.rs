@@ -365,6 +365,32 @@ fn a_mount_has_the_options_that_are_asked_for_beside_its_own() {
 }
 
 #[test]
+fn files_of_a_container_with_a_label_have_its_level_and_the_nodes_type_for_them() {
+    let case = || {
+        case().security(|context| {
+            context.selinux_options = Some(proto::cri::SeLinuxOption {
+                user: "u".to_owned(),
+                role: "r".to_owned(),
+                r#type: "t".to_owned(),
+                level: "s0:c1,c2".to_owned(),
+            });
+        })
+    };
+    let mut on = case();
+    on.host.selinux = true;
+    on.host.selinux_file = "system_u:object_r:container_file_t:s0".to_owned();
+    let spec = on.make().unwrap();
+    assert_eq!(spec["process"]["selinuxLabel"], "u:r:t:s0:c1,c2");
+    assert_eq!(
+        spec["linux"]["mountLabel"],
+        "u:object_r:container_file_t:s0:c1,c2"
+    );
+    let off = case().make().unwrap();
+    assert!(off["process"]["selinuxLabel"].is_null());
+    assert!(off["linux"]["mountLabel"].is_null());
+}
+
+#[test]
 fn annotations_that_are_passed_on_never_say_who_the_container_is() {
     let mut case = case();
     case.passed_on = words(&["vendor.io.*", "io.kubernetes.cri.*"]);
