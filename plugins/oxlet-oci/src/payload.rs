@@ -79,10 +79,10 @@ fn find(spec: &Spec) -> Result<PathBuf, String> {
     let args = process.and_then(|process| process.args().as_ref());
     let env = process.and_then(|process| process.env().as_ref());
     let path = env.into_iter().flatten();
-    let path = path.filter_map(|variable| variable.strip_prefix("PATH="));
+    let mut path = path.filter_map(|variable| variable.strip_prefix("PATH="));
     let program = args.and_then(|args| args.first());
     let program = program.ok_or_else(|| "no program is named".to_owned())?;
-    program::look(program, path.last().unwrap_or_default())
+    program::look(program, path.next_back().unwrap_or_default())
 }
 
 /// Becomes the program. Returns only where that can't be tried. Where the kernel doesn't run it, nobody waits for an

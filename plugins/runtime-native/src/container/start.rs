@@ -39,12 +39,14 @@ impl Node {
                 self.take_status(&status).await;
                 Ok(())
             }
-            Err(error) => match error {
-                MonitorError::Refused(refusal) if refusal.kind == RefusalKind::Runtime => {
-                    Err(self.not_started(&id, refusal.message).await)
+            Err(error) => {
+                if let MonitorError::Refused(refusal) = &error
+                    && refusal.kind == RefusalKind::Runtime
+                {
+                    return Err(self.not_started(&id, refusal.message.clone()).await);
                 }
-                error => Err(error.into()),
-            },
+                Err(error.into())
+            }
         }
     }
 
