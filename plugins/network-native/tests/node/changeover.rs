@@ -34,7 +34,7 @@ async fn change_over(first: Doer, second: Doer) {
         node.sandbox("less"),
     );
     for sandbox in [&stays, &goes, &homeless] {
-        client.add(add_with(&sandbox, &ports)).await.unwrap();
+        client.add(add_with(sandbox, &ports)).await.unwrap();
     }
     process.kill();
 

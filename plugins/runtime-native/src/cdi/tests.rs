@@ -1,3 +1,5 @@
+//! What files say of devices, and what becomes of it in a container's document.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
