@@ -5,8 +5,8 @@
 //! process. Records on disk say what there is; a successor of this process, killed at any point, adopts all of it.
 //!
 //! Reading order: `settings` and `layout` (what it is given, where it keeps it), `record` (what is kept), `spec` (from
-//! CRI to OCI, pure), `cdi` (devices by the node's files), `sandbox`, `container` and `image` (what calls do), `node` (what they share, how it is
-//! recovered), `service` (CRI).
+//! CRI to OCI, pure), `cdi` (devices by the node's files), `sandbox`, `container` and `image` (what calls do), `node` (what
+//! they share, how it is recovered), `service` (CRI).
 //!
 //! # What is refused
 //!
