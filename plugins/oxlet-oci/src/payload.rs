@@ -7,7 +7,7 @@
 use std::ffi::CString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kernel_filters::Filter;
 use libcontainer::capabilities::drop_privileges;
@@ -48,6 +48,8 @@ impl Payload {
 
 impl Executor for Payload {
     fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
+        // Before the filter, which may forbid to look for anything.
+        let program = find(spec).map_err(ExecutorError::Other)?;
         if self.no_new_privileges {
             self.drop_capabilities()?;
             self.install_filter()?;
@@ -55,7 +57,7 @@ impl Executor for Payload {
             self.install_filter()?;
             self.drop_capabilities()?;
         }
-        Err(run(spec))
+        Err(run(spec, &program))
     }
 
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
@@ -88,11 +90,7 @@ fn find(spec: &Spec) -> Result<PathBuf, String> {
 /// Becomes the program. Returns only where that can't be tried. Where the kernel doesn't run it, nobody waits for an
 /// answer any more: it is told to who reads the container's log, as runc does it. Not by `execvp`, which would have a
 /// shell try.
-fn run(spec: &Spec) -> ExecutorError {
-    let program = match find(spec) {
-        Ok(program) => program,
-        Err(why) => return ExecutorError::Other(why),
-    };
+fn run(spec: &Spec, program: &Path) -> ExecutorError {
     let process = spec.process().as_ref();
     let args = process.and_then(|process| process.args().as_ref());
     let words = args
@@ -111,7 +109,7 @@ fn run(spec: &Spec) -> ExecutorError {
             drop(writeln!(
                 std::io::stderr(),
                 "{}",
-                program::refused(&program, error)
+                program::refused(program, error)
             ));
             std::process::exit(REFUSED_CODE)
         }
