@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::cgroup::{self, is_unified};
 use crate::error::AnyError;
 use crate::fields::{FieldError, check_process, check_spec};
+use crate::hooks;
 use crate::payload::Payload;
 use crate::propagation::{self, Wanted};
 
@@ -69,6 +70,7 @@ pub(crate) fn prepare(bundle: &Path, to: &Path, systemd: bool) -> Result<Prepare
     spec["root"]["path"] = Value::String(root.to_string_lossy().into_owned());
     name_propagation(&mut spec["linux"]);
     fs::create_dir_all(to).map_err(|error| BundleError::Write(to.to_owned(), error))?;
+    hooks::keep_last(&mut spec, to).map_err(|error| BundleError::Write(to.to_owned(), error))?;
     write(&to.join("config.json"), &spec)?;
     Ok(Prepared {
         payload,

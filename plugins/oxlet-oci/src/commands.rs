@@ -16,11 +16,15 @@ use serde_json::json;
 
 use crate::arguments::{Arguments, FEATURES};
 use crate::error::{AnyError, CommandError};
+use crate::hooks::Last;
 use crate::record::{Record, start_time};
-use crate::{bundle, cgroup, exec, fields, group, propagation, sealed};
+use crate::{bundle, causes, cgroup, exec, fields, group, propagation, sealed};
 
 /// The signal that cannot be caught.
 const KILL: i32 = 9;
+/// The first and the last real-time signal, as C libraries count them.
+const RTMIN: i32 = 34;
+const RTMAX: i32 = 64;
 
 /// Carries out a command.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), AnyError> {
@@ -28,7 +32,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), AnyError> {
     match arguments.command.as_str() {
         "create" => create(arguments, &paths),
         "exec" => exec::exec(arguments, &paths),
-        "start" => Ok(paths.load()?.start()?),
+        "start" => start(&paths),
         "state" => state(&paths),
         "kill" => kill(arguments, &paths),
         "delete" => delete(arguments, &paths),
@@ -101,6 +105,7 @@ fn create(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
         return Err(CommandError::Exists(arguments.id.clone()).into());
     }
     sealed::become_sealed()?;
+    causes::listen()?;
     let bundle = arguments
         .bundle
         .as_ref()
@@ -139,11 +144,23 @@ fn build(arguments: &Arguments, paths: &Paths, bundle: &Path) -> Result<(), AnyE
     Ok(record.write(&paths.state)?)
 }
 
+/// Starts a container. A hook that fails after the start ends it, as runc does it.
+fn start(paths: &Paths) -> Result<(), AnyError> {
+    let mut container = paths.load()?;
+    let started = container.start();
+    if started.is_err() && container.status() == ContainerStatus::Running {
+        kill_all(&mut container)?;
+    }
+    Ok(started?)
+}
+
 /// Removes what a failed creation may have left; why it failed is what is told.
 fn clean(paths: &Paths) {
     if let Ok(mut container) = Container::load(paths.state.clone()) {
         drop(kill_all(&mut container));
+        let last = Last::read(&paths.bundle);
         drop(container.delete(true));
+        last.unwrap_or_default().run(&container.state);
     }
     drop(paths.remove());
 }
@@ -174,22 +191,35 @@ fn state(paths: &Paths) -> Result<(), AnyError> {
 fn kill(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     let name = arguments.rest.first().map_or("SIGTERM", String::as_str);
     let signal = parse(name).ok_or_else(|| CommandError::Signal(name.to_owned()))?;
-    let (mut container, record) = (paths.load()?, paths.record()?);
-    let status = container.status();
-    if !record.is_alive() || !container.can_kill() {
+    let (container, record) = (paths.load()?, paths.record()?);
+    // Not by libcontainer: it has no real-time signals, and writes that the container is stopped, which the signal may
+    // be far from.
+    let Some(process) = record.open().filter(|_| container.can_kill()) else {
         return Err(CommandError::NotRunning(arguments.id.clone()).into());
-    }
-    container.kill(signal, false)?;
-    // libcontainer writes that it is stopped, which the signal may be far from.
-    Ok(container.set_status(status).save()?)
+    };
+    Ok(kernel_filters::send_signal(&process, signal)?)
 }
 
-/// A signal by its number or its name.
-fn parse(name: &str) -> Option<Signal> {
-    match name.parse::<i32>() {
-        Ok(number) => Signal::try_from(number).ok(),
-        Err(_) => Signal::try_from(name).ok(),
+/// A signal by its number or its name, real-time ones by theirs: `SIGRTMIN+3`, `RTMAX`.
+fn parse(name: &str) -> Option<i32> {
+    if let Ok(number) = name.parse::<i32>() {
+        return (1..=RTMAX).contains(&number).then_some(number);
     }
+    let upper = name.to_ascii_uppercase();
+    let short = upper.strip_prefix("SIG").unwrap_or(&upper);
+    for (base, from) in [("RTMIN", RTMIN), ("RTMAX", RTMAX)] {
+        if let Some(offset) = short.strip_prefix(base) {
+            let offset = match offset {
+                "" => 0,
+                offset => offset.parse::<i32>().ok()?,
+            };
+            return from
+                .checked_add(offset)
+                .filter(|number| (RTMIN..=RTMAX).contains(number));
+        }
+    }
+    let signal: nix::sys::signal::Signal = format!("SIG{short}").parse().ok()?;
+    Some(signal as i32)
 }
 
 fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
@@ -204,6 +234,7 @@ fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     }
     let loaded = Container::load(paths.state.clone());
     if let Ok(mut container) = loaded {
+        let last = Last::read(&paths.bundle)?;
         let config = container.spec().ok().filter(|_| arguments.force);
         match config.map(|config| config.cgroup_path) {
             // Also what an init left behind that is over, or a creation that was cut off.
@@ -217,6 +248,7 @@ fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
                 container.delete(arguments.force)?;
             }
         }
+        last.run(&container.state);
     } else if !arguments.force {
         loaded?;
     }
@@ -262,4 +294,28 @@ fn features() -> Result<(), AnyError> {
         "mountOptions": fields::BIND_OPTIONS,
     });
     Ok(writeln!(io::stdout(), "{document}")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_known_by_its_number_and_its_name() {
+        for (name, number) in [
+            ("9", 9),
+            ("37", 37),
+            ("SIGTERM", 15),
+            ("term", 15),
+            ("SIGRTMIN", 34),
+            ("SIGRTMIN+3", 37),
+            ("RTMAX-1", 63),
+            ("64", 64),
+        ] {
+            assert_eq!(parse(name), Some(number), "{name}");
+        }
+        for wrong in ["", "0", "65", "-1", "SIGRTMIN+31", "RTMAX+1", "SIGNAL"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use libcontainer::syscall::syscall::SyscallType;
 use crate::arguments::Arguments;
 use crate::commands::Paths;
 use crate::error::{AnyError, CommandError};
-use crate::{bundle, sealed};
+use crate::{bundle, causes, sealed};
 
 pub(crate) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     let record = paths.record()?;
@@ -16,6 +16,7 @@ pub(crate) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError>
         return Err(CommandError::NotRunning(arguments.id.clone()).into());
     }
     sealed::become_sealed()?;
+    causes::listen()?;
     if !arguments.detach {
         return Err(CommandError::Missing("exec", "--detach").into());
     }

@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use crate::hooks;
+
 /// What is in a spec and is not enforced here.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FieldError {
@@ -20,6 +22,7 @@ const SPEC: &[&str] = &[
     "domainname",
     "mounts",
     "annotations",
+    "hooks",
     "linux",
 ];
 const PROCESS: &[&str] = &[
@@ -114,6 +117,7 @@ pub(crate) const BIND_OPTIONS: &[&str] = &[
 /// Checks a whole spec; `unified` tells whether cgroups are v2.
 pub(crate) fn check_spec(spec: &Value, unified: bool) -> Result<(), FieldError> {
     only(spec, "", SPEC)?;
+    hooks::check(&spec["hooks"])?;
     check_process(&spec["process"])?;
     for (at, mount) in list(&spec["mounts"]) {
         let name = format!("mounts[{at}].");
@@ -218,9 +222,12 @@ mod tests {
     #[test]
     fn what_is_not_enforced_is_refused_by_its_name() {
         type Change = fn(&mut Value);
-        let changes: [(&str, Change); 9] = [
-            ("hooks", |spec| {
-                spec["hooks"] = json!({"prestart": [{"path": "/bin/true"}]})
+        let changes: [(&str, Change); 10] = [
+            ("hooks.later", |spec| {
+                spec["hooks"] = json!({"later": [{"path": "/bin/true"}]})
+            }),
+            ("linux.netDevices", |spec| {
+                spec["linux"]["netDevices"] = json!({"eth1": {"name": "eth0"}})
             }),
             ("process.selinuxLabel", |spec| {
                 spec["process"]["selinuxLabel"] = json!("system_u:x")

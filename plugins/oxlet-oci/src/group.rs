@@ -51,6 +51,10 @@ fn hierarchies(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a program of one thread, whose time is no actor's"
+)]
 fn remove_group(group: &Path) -> io::Result<()> {
     let deadline = Instant::now() + LEAVING_TIMEOUT;
     let mut pause = POLL_INTERVAL;

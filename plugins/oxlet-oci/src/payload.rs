@@ -4,6 +4,11 @@
 //! without no-new-privileges needs CAP_SYS_ADMIN, so the capabilities are taken out of the spec that libcontainer sees,
 //! and set here: after the filter where privileges may be gained, before it where not, as runc does.
 
+use std::ffi::CString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
 use kernel_filters::Filter;
 use libcontainer::capabilities::drop_privileges;
 use libcontainer::oci_spec::runtime::{LinuxCapabilities, Spec};
@@ -12,6 +17,11 @@ use libcontainer::workload::default::DefaultExecutor;
 use libcontainer::workload::{
     Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError,
 };
+
+use crate::{causes, program};
+
+/// The code of a container whose program the kernel doesn't run; runc's.
+const REFUSED_CODE: i32 = 255;
 
 /// What a container's program is confined by.
 #[derive(Clone)]
@@ -38,6 +48,8 @@ impl Payload {
 
 impl Executor for Payload {
     fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
+        // Before the filter, which may forbid to look for anything.
+        let program = find(spec).map_err(ExecutorError::Other)?;
         if self.no_new_privileges {
             self.drop_capabilities()?;
             self.install_filter()?;
@@ -45,28 +57,62 @@ impl Executor for Payload {
             self.install_filter()?;
             self.drop_capabilities()?;
         }
-        DefaultExecutor {}.exec(spec)
+        Err(run(spec, &program))
     }
 
-    /// Looks whether the program is there. libcontainer wants a `PATH` for that, which a program that is named by its
-    /// path doesn't need: the one it gets here is empty, and nobody else sees it.
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
-        let mut spec = spec.clone();
-        if let Some(process) = spec.process_mut() {
-            let mut env = process.env().clone().unwrap_or_default();
-            if !env.iter().any(|variable| variable.starts_with("PATH=")) {
-                env.push("PATH=".to_owned());
-                process.set_env(Some(env));
-            }
-        }
-        DefaultExecutor {}.validate(&spec)
+        let found = find(spec).map(drop);
+        found.map_err(ExecutorValidationError::ArgValidationError)
     }
 
     fn setup_envs(
         &self,
         envs: std::collections::HashMap<String, String>,
     ) -> Result<(), ExecutorSetEnvsError> {
+        // The last thing that happens before the command which made the process has its answer.
+        causes::is_in_container();
         DefaultExecutor {}.setup_envs(envs)
+    }
+}
+
+/// Returns where a spec's program is. One that is named by its path needs no `PATH`.
+fn find(spec: &Spec) -> Result<PathBuf, String> {
+    let process = spec.process().as_ref();
+    let args = process.and_then(|process| process.args().as_ref());
+    let env = process.and_then(|process| process.env().as_ref());
+    let path = env.into_iter().flatten();
+    let mut path = path.filter_map(|variable| variable.strip_prefix("PATH="));
+    let program = args.and_then(|args| args.first());
+    let program = program.ok_or_else(|| "no program is named".to_owned())?;
+    program::look(program, path.next_back().unwrap_or_default())
+}
+
+/// Becomes the program. Returns only where that can't be tried. Where the kernel doesn't run it, nobody waits for an
+/// answer any more: it is told to who reads the container's log, as runc does it. Not by `execvp`, which would have a
+/// shell try.
+fn run(spec: &Spec, program: &Path) -> ExecutorError {
+    let process = spec.process().as_ref();
+    let args = process.and_then(|process| process.args().as_ref());
+    let words = args
+        .into_iter()
+        .flatten()
+        .map(|arg| CString::new(arg.as_bytes()));
+    let words: Result<Vec<CString>, _> = words.collect();
+    let path = CString::new(program.as_os_str().as_bytes());
+    let (Ok(path), Ok(words)) = (path, words) else {
+        return ExecutorError::InvalidArg;
+    };
+    match nix::unistd::execv(&path, &words) {
+        Ok(never) => match never {},
+        Err(error) => {
+            // A container may have closed it.
+            drop(writeln!(
+                std::io::stderr(),
+                "{}",
+                program::refused(program, error)
+            ));
+            std::process::exit(REFUSED_CODE)
+        }
     }
 }
 

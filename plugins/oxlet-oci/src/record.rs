@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 const FILE: &str = "oxlet.json";
@@ -29,6 +31,14 @@ impl Record {
 
     pub(crate) fn read(folder: &Path) -> io::Result<Record> {
         Ok(serde_json::from_slice(&fs::read(folder.join(FILE))?)?)
+    }
+
+    /// Opens its init; none when it is gone, also when another process has its number.
+    pub(crate) fn open(&self) -> Option<OwnedFd> {
+        let pid = Pid::from_raw(self.pid)?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // Asked after the descriptor is open, so that it is this process that has the descriptor.
+        self.is_alive().then_some(process)
     }
 
     /// Whether its init is the process that has the number now, and not a zombie.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use monitor::{LaunchError, MonitorError, RefusalKind};
 use tonic::{Code, Status};
 
+use crate::cdi::CdiError;
 use crate::container::user::UserError;
 use crate::record::RecordError;
 use crate::sandbox::namespaces::{ConnectError, NamespaceError};
@@ -44,6 +45,9 @@ pub(crate) enum CallError {
     TooSlow { command: String, seconds: i64 },
     #[error("container {id} did not end within {seconds} s of SIGKILL")]
     DoesNotEnd { id: String, seconds: u64 },
+    /// In the OCI runtime's words.
+    #[error("{0}")]
+    NotStarted(String),
     #[error("cannot {what} {}", path.display())]
     File {
         what: &'static str,
@@ -58,6 +62,8 @@ pub(crate) enum CallError {
     Random(#[source] io::Error),
     #[error(transparent)]
     Spec(#[from] SpecError),
+    #[error(transparent)]
+    Cdi(#[from] CdiError),
     #[error(transparent)]
     User(#[from] UserError),
     #[error(transparent)]
@@ -86,6 +92,7 @@ impl CallError {
             | CallError::Invalid { .. }
             | CallError::NoHandler(_)
             | CallError::Spec(_)
+            | CallError::Cdi(_)
             | CallError::User(_)
             | CallError::Sysctl(_) => Code::InvalidArgument,
             CallError::WrongState { .. } | CallError::NoNetwork { .. } => Code::FailedPrecondition,
@@ -95,6 +102,7 @@ impl CallError {
             CallError::Other(status) => status.code(),
             CallError::File { .. }
             | CallError::Image { .. }
+            | CallError::NotStarted(_)
             | CallError::Random(_)
             | CallError::Record(_)
             | CallError::Namespace(_)

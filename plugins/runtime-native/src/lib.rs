@@ -5,22 +5,19 @@
 //! process. Records on disk say what there is; a successor of this process, killed at any point, adopts all of it.
 //!
 //! Reading order: `settings` and `layout` (what it is given, where it keeps it), `record` (what is kept), `spec` (from
-//! CRI to OCI, pure), `sandbox`, `container` and `image` (what calls do), `node` (what they share, how it is
-//! recovered), `service` (CRI).
+//! CRI to OCI, pure), `cdi` (devices by the node's files), `sandbox`, `container` and `image` (what calls do), `node` (what
+//! they share, how it is recovered), `service` (CRI).
 //!
 //! # What is refused
 //!
-//! Each with an error that names it: user namespaces, CDI devices, a PID namespace shared by a pod's containers where there
+//! Each with an error that names it: user namespaces, a PID namespace shared by a pod's containers where there
 //! is no pause program for the machine,
-//! id-mapped mounts, mount options, ambient capabilities, checkpoints, host ports on the node's
+//! id-mapped mounts, network devices and RDT of CDI files, ambient capabilities, checkpoints, host ports on the node's
 //! network that differ from the container's, pods with a network of their own while there is no network plugin. Capabilities,
 //! seccomp and AppArmor profiles, huge page and swap limits, unified resources, and recursive read-only mounts are
 //! refused where the machine or the handler doesn't have them.
 //!
-//! # What differs from containerd
-//!
-//! The annotations of pods aren't passed to OCI runtimes, beside containerd's own of a pod's name.
-
+mod cdi;
 mod clock;
 mod container;
 mod convert;
@@ -78,6 +75,7 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
         images,
         registries: settings.registries.clone(),
         ignore_image_volumes: settings.ignore_image_defined_volumes,
+        cdi_folders: settings.cdi_folders(),
         network: settings.network.socket.clone().map(Network::at),
         pool: BlockingPool::new(setup.health.clone(), PLACES),
         boot: record::boot_id()?,

@@ -5,6 +5,7 @@
 mod attachments;
 mod case;
 mod collection;
+pub mod node;
 mod readiness;
 mod refusals;
 #[cfg(test)]

@@ -168,17 +168,17 @@ async fn the_runtimes_program_cannot_be_written_from_a_container() {
 #[tokio::test]
 async fn what_oxlet_oci_does_not_enforce_is_refused_by_name_and_leaves_nothing() {
     let rig = Rig::with(&crate::rig::oxlet_oci()).await;
-    let mut hooked = sh("hooked", "true");
-    hooked.spec = |spec| spec["hooks"] = json!({"createRuntime": [{"path": "/bin/true"}]});
-    match within(rig.monitor.create(rig.bundle(&hooked))).await {
+    let mut labelled = sh("labelled", "true");
+    labelled.spec = |spec| spec["process"]["selinuxLabel"] = json!("a:b:c:d");
+    match within(rig.monitor.create(rig.bundle(&labelled))).await {
         Err(MonitorError::Refused(refusal)) => {
-            assert!(refusal.message.contains("hooks"), "{refusal:?}")
+            assert!(refusal.message.contains("selinuxLabel"), "{refusal:?}")
         }
         other => panic!("{other:?}"),
     }
     rig.run(&sh("box", "sleep 1000")).await;
-    let error = within(rig.monitor.kill("box", 35)).await.unwrap_err();
-    assert!(error.to_string().contains("35"), "{error}");
+    let error = within(rig.monitor.kill("box", 65)).await.unwrap_err();
+    assert!(error.to_string().contains("65"), "{error}");
     rig.end().await;
 }
 

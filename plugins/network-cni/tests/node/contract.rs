@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use conformance::network::{Sandbox, Target, run};
 
-use super::rig::{Node, Process};
+use super::rig::Node;
 use super::standard::Standard;
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn it_keeps_the_contract_with_the_standard_cni_plugins() {
     let Some(standard) = Standard::new(false) else {
         return;
     };
-    let (_process, _) = Process::start(&standard.node, &standard.before()).await;
+    let (_process, _) = standard.node.process(&standard.before()).await;
     let addresses = standard.addresses();
     let attached = move |sandbox: &Sandbox, interface: &str| {
         Standard::has_address(&addresses, &sandbox.id, interface)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proto::network::StatusRequest;
 use tonic::Code;
 
-use super::rig::{Node, Process, names, until, until_status};
+use super::rig::{Node, names, until, until_status};
 
 #[tokio::test]
 async fn what_an_add_made_before_it_failed_is_taken_away() {
@@ -76,7 +76,7 @@ async fn an_attachment_whose_delete_is_half_done_is_none() {
     node.tell("fail.DEL.first", "");
     let sandbox = node.sandbox("a");
     {
-        let (process, mut client) = Process::start(&node, &["env"]).await;
+        let (process, mut client) = node.process(&["env"]).await;
         client.add(sandbox.add()).await.unwrap();
         client.delete(sandbox.delete()).await.unwrap_err();
         let refusal = client.check(sandbox.check()).await.unwrap_err();
@@ -92,7 +92,7 @@ async fn an_attachment_whose_delete_is_half_done_is_none() {
         process.kill();
     }
     // So it is for a successor, which takes up the rest: the result is still handed to DEL.
-    let (_process, mut client) = Process::start(&node, &["env"]).await;
+    let (_process, mut client) = node.process(&["env"]).await;
     let refusal = client.check(sandbox.check()).await.unwrap_err();
     assert!(
         refusal.message().ends_with("is not there"),
@@ -268,12 +268,12 @@ async fn a_record_that_is_broken_never_hinders_delete() {
         let node = Node::with_network("1.0.0");
         let sandbox = node.sandbox("a");
         {
-            let (process, mut client) = Process::start(&node, &["env"]).await;
+            let (process, mut client) = node.process(&["env"]).await;
             client.add(sandbox.add()).await.unwrap();
             process.kill();
         }
         fs::write(node.path("own/results/net-a-eth0"), text).unwrap();
-        let (_process, mut client) = Process::start(&node, &["env"]).await;
+        let (_process, mut client) = node.process(&["env"]).await;
         // There may be something: a failure counts.
         node.tell("fail.DEL", "");
         client.delete(sandbox.delete()).await.unwrap_err();

@@ -4,22 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use proto::network::network_client::NetworkClient;
-use proto::network::{
-    AddRequest, Attachment, CheckRequest, DeleteRequest, GcRequest, NetworkStatus, Pod,
-    PrepareGcRequest, StatusRequest,
-};
+use conformance::network::node::{Client, Process, TestSandbox, unique_name};
+use proto::network::{Attachment, GcRequest, NetworkStatus, PrepareGcRequest, StatusRequest};
 use sdk::testing::Plugin;
 use serde_json::{Value, json};
-use tonic::transport::Channel;
-
-pub(crate) type Client = NetworkClient<Channel>;
-
-static NODES: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) struct Node {
     folder: tempfile::TempDir,
@@ -36,9 +26,8 @@ impl Node {
         for name in ["bin", "conf", "state"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let number = NODES.fetch_add(1, Ordering::Relaxed);
         let node = Self {
-            name: format!("n{:x}-{number}", std::process::id() & 0xf_ffff),
+            name: unique_name('n'),
             bin_dirs: vec![folder.path().join("bin")],
             cache: None,
             folder,
@@ -126,89 +115,16 @@ impl Node {
         (plugin, client)
     }
 
-    /// A sandbox with a namespace of its own, which ends with it.
-    pub(crate) fn sandbox(&self, id: &str) -> Sandbox {
-        let name = format!("{}-{id}", self.name);
-        ip(&["netns", "add", &name]);
-        Sandbox {
-            id: id.to_owned(),
-            name,
-        }
-    }
-}
-
-pub(crate) struct Sandbox {
-    pub(crate) id: String,
-    pub(crate) name: String,
-}
-
-impl Sandbox {
-    pub(crate) fn netns(&self) -> String {
-        format!("/run/netns/{}", self.name)
+    /// Starts the plugin in a process of its own, behind these words: `nsenter --net=...`.
+    pub(crate) async fn process(&self, before: &[&str]) -> (Process, Client) {
+        let configuration = self.configuration().to_string();
+        fs::write(self.path("configuration.json"), configuration).unwrap();
+        Process::start("network-cni", self.folder.path(), before).await
     }
 
-    pub(crate) fn attachment(&self) -> Attachment {
-        attachment(&self.id)
+    pub(crate) fn sandbox(&self, id: &str) -> TestSandbox {
+        TestSandbox::make(&self.name, id)
     }
-
-    pub(crate) fn add(&self) -> AddRequest {
-        AddRequest {
-            attachment: Some(self.attachment()),
-            pod: Some(Pod {
-                namespace: "ns".to_owned(),
-                name: "pod".to_owned(),
-                uid: "uid".to_owned(),
-            }),
-            netns: self.netns(),
-            owner: "test".to_owned(),
-            ..AddRequest::default()
-        }
-    }
-
-    pub(crate) fn delete(&self) -> DeleteRequest {
-        DeleteRequest {
-            attachment: Some(self.attachment()),
-            netns: self.netns(),
-            ..DeleteRequest::default()
-        }
-    }
-
-    pub(crate) fn check(&self) -> CheckRequest {
-        CheckRequest {
-            attachment: Some(self.attachment()),
-            netns: self.netns(),
-            ..CheckRequest::default()
-        }
-    }
-
-    /// Takes the namespace away.
-    pub(crate) fn end(&self) {
-        ip(&["netns", "delete", &self.name]);
-    }
-}
-
-impl Drop for Sandbox {
-    fn drop(&mut self) {
-        // Gone already where the test took it away.
-        let mut delete = Command::new("ip");
-        delete
-            .args(["netns", "delete", &self.name])
-            .stderr(Stdio::null());
-        delete.status().map(drop).unwrap_or_default();
-    }
-}
-
-pub(crate) fn attachment(id: &str) -> Attachment {
-    Attachment {
-        sandbox_id: id.to_owned(),
-        ..Attachment::default()
-    }
-}
-
-pub(crate) fn ip(arguments: &[&str]) {
-    let output = Command::new("ip").args(arguments).output().unwrap();
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {arguments:?}: {words}");
 }
 
 pub(crate) async fn status(client: &mut Client, network: &str) -> Vec<NetworkStatus> {
@@ -248,7 +164,7 @@ pub(crate) async fn until(what: &str, mut fact: impl FnMut() -> bool) {
 
 pub(crate) async fn collect(
     client: &mut Client,
-    valid: &[&Sandbox],
+    valid: &[&TestSandbox],
     within_ms: u32,
 ) -> proto::network::GcResponse {
     let mark = client.prepare_gc(PrepareGcRequest {}).await.unwrap();
@@ -264,55 +180,6 @@ pub(crate) async fn collect(
         within_ms,
     };
     client.gc(request).await.unwrap().into_inner()
-}
-
-/// The real process.
-pub(crate) struct Process(Child);
-
-impl Process {
-    /// Starts it, behind these words: `nsenter --net=...`.
-    pub(crate) async fn start(node: &Node, before: &[&str]) -> (Self, Client) {
-        fs::write(
-            node.path("configuration.json"),
-            node.configuration().to_string(),
-        )
-        .unwrap();
-        let test = std::env::current_exe().unwrap();
-        let target = test.parent().and_then(Path::parent).unwrap();
-        let program = target.join("examples/network-cni").display().to_string();
-        let words: Vec<_> = before.iter().copied().chain([program.as_str()]).collect();
-        let child = Command::new(words[0])
-            .args(&words[1..])
-            .args(["--socket", "plugin.sock", "--dir", "own"])
-            .args(["--configuration", "configuration.json"])
-            .current_dir(node.path(""))
-            .stderr(Stdio::inherit())
-            .spawn();
-        let process = Self(child.unwrap());
-        let mut client = Client::new(sdk::testing::connect(&node.path("plugin.sock")));
-        let up = async {
-            while client.prepare_gc(PrepareGcRequest {}).await.is_err() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), up)
-            .await
-            .unwrap();
-        (process, client)
-    }
-
-    pub(crate) fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Already dead, unless a test failed.
-        self.0.kill().unwrap_or_default();
-        self.0.wait().map(drop).unwrap_or_default();
-    }
 }
 
 /// The names in a folder; none where there is no folder.

@@ -7,7 +7,9 @@ use std::process::Command;
 use proto::network::{Capabilities, PortMapping};
 use serde_json::json;
 
-use super::rig::{Node, Process, ip, names};
+use conformance::network::node::ip;
+
+use super::rig::{Node, names};
 
 const FOLDER: &str = "/usr/lib/cni";
 const NEEDED: [&str; 3] = ["bridge", "host-local", "portmap"];
@@ -141,7 +143,7 @@ async fn a_pod_gets_addresses_routes_and_ports_and_leaves_nothing() {
     let Some(standard) = Standard::new(true) else {
         return;
     };
-    let (process, mut client) = Process::start(&standard.node, &standard.before()).await;
+    let (process, mut client) = standard.node.process(&standard.before()).await;
     let sandbox = standard.node.sandbox("a");
     let mut request = sandbox.add();
     let mapping = PortMapping {
@@ -176,7 +178,7 @@ async fn a_pod_gets_addresses_routes_and_ports_and_leaves_nothing() {
 
     // A successor knows it, and takes all of it away.
     process.kill();
-    let (_process, mut client) = Process::start(&standard.node, &standard.before()).await;
+    let (_process, mut client) = standard.node.process(&standard.before()).await;
     let again = client.add(request).await.unwrap().into_inner();
     assert_eq!(again.result.unwrap().ips, result.ips);
     // The bridge plugin leaves its masquerading where the namespace is gone first; the contract's suite takes

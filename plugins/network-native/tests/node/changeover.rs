@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::rig::{Doer, Node, addresses, programs};
+use super::rig::{Doer, Node, add_with, addresses, programs};
 
 const NEEDED: [&str; 6] = [
     "bridge",
@@ -34,14 +34,14 @@ async fn change_over(first: Doer, second: Doer) {
         node.sandbox("less"),
     );
     for sandbox in [&stays, &goes, &homeless] {
-        client.add(sandbox.add_with(&ports)).await.unwrap();
+        client.add(add_with(sandbox, &ports)).await.unwrap();
     }
     process.kill();
 
     let (process, mut client) = node.start(second).await;
     // Known: told again and not made again.
     let again = client
-        .add(stays.add_with(&ports))
+        .add(add_with(&stays, &ports))
         .await
         .unwrap()
         .into_inner();
@@ -62,7 +62,7 @@ async fn change_over(first: Doer, second: Doer) {
     // A new one beside it, by the other's hands.
     let new = node.sandbox("new");
     let made = client
-        .add(new.add_with(&[(8080, 80, "TCP", "")]))
+        .add(add_with(&new, &[(8080, 80, "TCP", "")]))
         .await
         .unwrap();
     let made = addresses(&made.into_inner().result.unwrap());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::rig::{Doer, Node, programs};
+use super::rig::{Doer, Node, add_with, programs};
 
 const PODS: usize = 15;
 
@@ -19,7 +19,7 @@ async fn medians(doer: Doer) -> [Duration; 2] {
     for number in 0..PODS {
         let sandbox = node.sandbox(&format!("p{number}"));
         let before = Instant::now();
-        let request = sandbox.add_with(&[(8078, 80, "TCP", "")]);
+        let request = add_with(&sandbox, &[(8078, 80, "TCP", "")]);
         client.add(request).await.unwrap();
         adds.push(before.elapsed());
         let before = Instant::now();

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::rig::{Doer, Node, Sandbox, ip, within};
+use conformance::network::node::{TestSandbox, ip};
+
+use super::rig::{Doer, Node, add_with, within};
 
 /// A packet that is lost is an answer as well.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A neighbour of the node, on another network.
-struct Neighbour(Sandbox);
+struct Neighbour(TestSandbox);
 
 impl Neighbour {
     fn of(node: &Node) -> Self {
@@ -97,9 +99,9 @@ async fn node_with_pod(
     first: serde_json::Value,
 ) -> (
     Node,
-    super::rig::Process,
-    super::rig::Client,
-    Sandbox,
+    conformance::network::node::Process,
+    conformance::network::node::Client,
+    TestSandbox,
     Neighbour,
 ) {
     let node = Node::new();
@@ -115,7 +117,7 @@ async fn node_with_pod(
         (8079, 80, "TCP", "192.0.2.9"),
         (8080, 80, "TCP", "::"),
     ];
-    client.add(sandbox.add_with(&ports)).await.unwrap();
+    client.add(add_with(&sandbox, &ports)).await.unwrap();
     serve_tcp(&sandbox.name, 80);
     serve_udp(&sandbox.name, 81);
     (node, process, client, sandbox, neighbour)
@@ -243,7 +245,7 @@ async fn a_udp_caller_reaches_the_new_pod_although_the_old_one_s_connection_is_r
     ask();
     let next = node.sandbox("next");
     client
-        .add(next.add_with(&[(8078, 81, "UDP", "")]))
+        .add(add_with(&next, &[(8078, 81, "UDP", "")]))
         .await
         .unwrap();
     serve_udp(&next.name, 81);

@@ -4,24 +4,17 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::process::Command;
 
-use proto::network::network_client::NetworkClient;
-use proto::network::{
-    AddRequest, Attachment, Capabilities, CheckRequest, DeleteRequest, Pod, PortMapping,
-    PrepareGcRequest,
+use conformance::network::node::{
+    Client, Process, TestSandbox, delete_namespace, ip, path_of, unique_name,
 };
+use proto::network::{AddRequest, Capabilities, PortMapping};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
-use tonic::transport::Channel;
-
-pub(crate) type Client = NetworkClient<Channel>;
 
 /// Where Debian has the programs.
 pub(crate) const PROGRAMS: &str = "/usr/lib/cni";
-static NODES: AtomicU32 = AtomicU32::new(0);
 
 /// Who does the steps of chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +49,7 @@ impl Node {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("conf")).unwrap();
-        let number = NODES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("b{:x}-{number}", std::process::id() & 0xf_ffff);
+        let name = unique_name('b');
         ip(&["netns", "add", &name]);
         ip(&["-n", &name, "link", "set", "lo", "up"]);
         Self {
@@ -105,16 +97,18 @@ impl Node {
     }
 
     pub(crate) async fn start(&self, doer: Doer) -> (Process, Client) {
-        Process::start(self, doer).await
+        let (bin_dirs, name) = match doer {
+            Doer::BuiltIn => (self.bin_dirs.clone(), "network-native"),
+            Doer::Programs => (vec![PROGRAMS.into()], "network-programs"),
+        };
+        let configuration = json!({ "confDir": self.path("conf"), "binDirs": bin_dirs });
+        fs::write(self.path("configuration.json"), configuration.to_string()).unwrap();
+        let within = format!("--net={}", path_of(&self.name).display());
+        Process::start(name, self.folder.path(), &["nsenter", &within]).await
     }
 
-    pub(crate) fn sandbox(&self, id: &str) -> Sandbox {
-        let name = format!("{}-{id}", self.name);
-        ip(&["netns", "add", &name]);
-        Sandbox {
-            id: id.to_owned(),
-            name,
-        }
+    pub(crate) fn sandbox(&self, id: &str) -> TestSandbox {
+        TestSandbox::make(&self.name, id)
     }
 
     /// What a program says that runs within the node's namespace.
@@ -185,81 +179,22 @@ pub(crate) fn merge(into: &mut Value, more: Value) {
     into.extend(more);
 }
 
-pub(crate) struct Sandbox {
-    pub(crate) id: String,
-    pub(crate) name: String,
-}
-
-impl Sandbox {
-    pub(crate) fn netns(&self) -> String {
-        path_of(&self.name)
-    }
-
-    pub(crate) fn add(&self) -> AddRequest {
-        AddRequest {
-            attachment: Some(self.attachment()),
-            pod: Some(Pod {
-                namespace: "ns".to_owned(),
-                name: "pod".to_owned(),
-                uid: "uid".to_owned(),
-            }),
-            netns: self.netns(),
-            owner: "test".to_owned(),
-            ..AddRequest::default()
-        }
-    }
-
-    /// With ports: of the node, of the pod, the protocol, the node's address.
-    pub(crate) fn add_with(&self, ports: &[(u32, u32, &str, &str)]) -> AddRequest {
-        let mappings = ports
-            .iter()
-            .map(|(host, container, protocol, address)| PortMapping {
-                host_port: *host,
-                container_port: *container,
-                protocol: (*protocol).to_owned(),
-                host_ip: (*address).to_owned(),
-            });
-        AddRequest {
-            capabilities: Some(Capabilities {
-                port_mappings: mappings.collect(),
-                ..Capabilities::default()
-            }),
-            ..self.add()
-        }
-    }
-
-    fn attachment(&self) -> Attachment {
-        Attachment {
-            sandbox_id: self.id.clone(),
-            ..Attachment::default()
-        }
-    }
-
-    pub(crate) fn delete(&self) -> DeleteRequest {
-        DeleteRequest {
-            attachment: Some(self.attachment()),
-            netns: self.netns(),
-            ..DeleteRequest::default()
-        }
-    }
-
-    pub(crate) fn check(&self) -> CheckRequest {
-        CheckRequest {
-            attachment: Some(self.attachment()),
-            netns: self.netns(),
-            ..CheckRequest::default()
-        }
-    }
-
-    /// Takes the namespace away.
-    pub(crate) fn end(&self) {
-        delete_namespace(&self.name);
-    }
-}
-
-impl Drop for Sandbox {
-    fn drop(&mut self) {
-        delete_namespace(&self.name);
+/// With ports: of the node, of the pod, the protocol, the node's address.
+pub(crate) fn add_with(sandbox: &TestSandbox, ports: &[(u32, u32, &str, &str)]) -> AddRequest {
+    let mappings = ports
+        .iter()
+        .map(|(host, container, protocol, address)| PortMapping {
+            host_port: *host,
+            container_port: *container,
+            protocol: (*protocol).to_owned(),
+            host_ip: (*address).to_owned(),
+        });
+    AddRequest {
+        capabilities: Some(Capabilities {
+            port_mappings: mappings.collect(),
+            ..Capabilities::default()
+        }),
+        ..sandbox.add()
     }
 }
 
@@ -269,27 +204,10 @@ pub(crate) fn addresses(result: &proto::network::Result) -> Vec<String> {
     each.map(|address| address.unwrap().to_owned()).collect()
 }
 
-fn delete_namespace(name: &str) {
-    // Gone already where the test took it away.
-    let mut delete = Command::new("ip");
-    delete.args(["netns", "delete", name]).stderr(Stdio::null());
-    delete.status().map(drop).unwrap_or_default();
-}
-
-pub(crate) fn path_of(namespace: &str) -> String {
-    format!("/run/netns/{namespace}")
-}
-
-pub(crate) fn ip(arguments: &[&str]) {
-    let output = Command::new("ip").args(arguments).output().unwrap();
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {arguments:?}: {words}");
-}
-
 /// What a program says that runs within a namespace.
 pub(crate) fn output(namespace: &str, words: &[&str]) -> String {
     let output = Command::new("nsenter")
-        .arg(format!("--net={}", path_of(namespace)))
+        .arg(format!("--net={}", path_of(namespace).display()))
         .args(words)
         .output()
         .unwrap();
@@ -308,56 +226,4 @@ pub(crate) fn within<T: Send + 'static>(
         move_into_link_name_space(namespace.as_fd(), kind).unwrap();
         work()
     })
-}
-
-/// The real process, within the node's namespace.
-pub(crate) struct Process(Child);
-
-impl Process {
-    async fn start(node: &Node, doer: Doer) -> (Self, Client) {
-        let bin_dirs = match doer {
-            Doer::BuiltIn => node.bin_dirs.clone(),
-            Doer::Programs => vec![PROGRAMS.into()],
-        };
-        let configuration = json!({ "confDir": node.path("conf"), "binDirs": bin_dirs });
-        fs::write(node.path("configuration.json"), configuration.to_string()).unwrap();
-        let test = std::env::current_exe().unwrap();
-        let target = test.parent().and_then(Path::parent).unwrap();
-        let name = match doer {
-            Doer::BuiltIn => "network-native",
-            Doer::Programs => "network-programs",
-        };
-        let child = Command::new("nsenter")
-            .arg(format!("--net={}", path_of(&node.name)))
-            .arg(target.join("examples").join(name))
-            .args(["--socket", "plugin.sock", "--dir", "own"])
-            .args(["--configuration", "configuration.json"])
-            .current_dir(node.path(""))
-            .stderr(Stdio::inherit())
-            .spawn();
-        let process = Self(child.unwrap());
-        let mut client = Client::new(sdk::testing::connect(&node.path("plugin.sock")));
-        let up = async {
-            while client.prepare_gc(PrepareGcRequest {}).await.is_err() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), up)
-            .await
-            .unwrap();
-        (process, client)
-    }
-
-    pub(crate) fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Already dead, unless a test failed.
-        self.0.kill().unwrap_or_default();
-        self.0.wait().map(drop).unwrap_or_default();
-    }
 }

@@ -5,13 +5,15 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::rig::{Doer, Node, Sandbox, merge, programs};
+use conformance::network::node::TestSandbox;
+
+use super::rig::{Doer, Node, merge, programs};
 use super::view;
 
 /// What one of both made of a network for a pod.
 struct Made {
     node: Node,
-    _sandbox: Sandbox,
+    _sandbox: TestSandbox,
     view: Value,
 }
 

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use monitor::{Create, Input};
+use monitor::{Create, Input, MonitorError, RefusalKind};
 use proto::cri::security_profile::ProfileType;
 use proto::cri::{
     ContainerConfig, ContainerEventType, CreateContainerRequest, NamespaceMode, PodSandboxState,
@@ -14,7 +14,8 @@ use proto::cri::{
 
 use super::user::{self, UserFiles};
 use super::volumes::VolumeMount;
-use super::{devices, security, sources};
+use super::{devices, relabel, security, sources};
+use crate::cdi;
 use crate::clock;
 use crate::convert;
 use crate::error::CallError;
@@ -23,7 +24,9 @@ use crate::layout::private_dir;
 use crate::node::{ContainerEntry, Node};
 use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord, Wire, new_id};
 use crate::sandbox::own_namespaces;
-use crate::spec::{self, MountSource, NamespacePaths, ProcessUser, SandboxMounts, SpecInput};
+use crate::spec::{
+    self, MountSource, NamespacePaths, PassedOn, ProcessUser, SandboxMounts, SpecInput,
+};
 
 /// The images that a container mounts, by the mount's place in its configuration.
 type MountedImages = BTreeMap<usize, MountSource>;
@@ -155,6 +158,7 @@ impl Node {
             boot: self.parts.boot.clone(),
             user: ProcessUser::default(),
             stop_signal,
+            not_made: None,
         })
     }
 
@@ -186,7 +190,15 @@ impl Node {
             terminal: config.tty,
         };
         let monitor = self.launch(sandbox).await?;
-        monitor.create(create).await?;
+        // As with containerd, whose OCI runtime is called at the start: what it refuses is a container that ended without
+        // having run, by which a pod that is not started again has failed, and not one that is tried for ever.
+        record.not_made = match monitor.create(create).await {
+            Ok(_) => None,
+            Err(MonitorError::Refused(refusal)) if refusal.kind == RefusalKind::Runtime => {
+                Some(refusal.message)
+            }
+            Err(error) => return Err(error.into()),
+        };
         record.phase = ContainerPhase::Made;
         record.created = clock::now();
         self.write_container(record.clone()).await?;
@@ -235,11 +247,13 @@ impl Node {
             files: self.sandbox_mounts(sandbox),
             host: self.parts.host.clone(),
             driver: self.parts.driver,
+            passed_on: self.parts.programs.passed_on(&sandbox.handler),
             recursive_read_only: *self
                 .parts
                 .recursive_read_only
                 .get(&sandbox.handler)
                 .unwrap_or(&false),
+            cdi_folders: self.parts.cdi_folders.clone(),
             bundle: self.parts.layout.bundle(&record.id),
         };
         self.blocking("writing a container's bundle", move || work.write())
@@ -316,7 +330,9 @@ struct BundleWork {
     files: SandboxMounts,
     host: spec::HostFacts,
     driver: spec::CgroupDriver,
+    passed_on: PassedOn,
     recursive_read_only: bool,
+    cdi_folders: Vec<std::path::PathBuf>,
     bundle: std::path::PathBuf,
 }
 
@@ -324,7 +340,7 @@ impl BundleWork {
     fn write(self) -> Result<ProcessUser, CallError> {
         let config = &self.record.config.0;
         let context = security(config);
-        let user = user::resolve(&context, &self.image.user, &UserFiles::read(&self.rootfs)?)?;
+        let mut user = user::resolve(&context, &self.image.user, &UserFiles::read(&self.rootfs)?)?;
         let mountinfo = fs::read_to_string("/proc/self/mountinfo")
             .map_err(CallError::file("read", "/proc/self/mountinfo"))?;
         let mut mounted = Vec::new();
@@ -334,6 +350,7 @@ impl BundleWork {
                 None => sources::of_node(mount, &mountinfo)?,
             });
         }
+        self.relabel(&mounted)?;
         // As containerd has them: mounts that the configuration doesn't name.
         let mut config = config.clone();
         for (mount, source) in self.volumes {
@@ -361,16 +378,43 @@ impl BundleWork {
             seccomp_profile: profile.as_deref(),
             rootfs: &rootfs,
             driver: self.driver,
+            passed_on: &self.passed_on,
             recursive_read_only: self.recursive_read_only,
             host: &self.host,
         };
-        let document = spec::container_spec(input)?;
+        let mut document = spec::container_spec(input)?;
         warn_of_adjustment(input);
+        cdi::inject(&mut document, &cdi::asked(config)?, &self.cdi_folders)?;
+        user.groups = groups(&document);
         private_dir(&self.bundle).map_err(CallError::file("make", &self.bundle))?;
         let path = self.bundle.join("config.json");
         fs::write(&path, document.to_string()).map_err(CallError::file("write", path))?;
         Ok(user)
     }
+
+    /// Labels the mounts that ask for it, where containers have labels.
+    fn relabel(&self, sources: &[MountSource]) -> Result<(), CallError> {
+        let config = &self.record.config.0;
+        let Some(label) = spec::mount_label(config, &self.host) else {
+            return Ok(());
+        };
+        let mounts = config.mounts.iter().zip(sources);
+        for (_, source) in mounts.filter(|(mount, _)| mount.selinux_relabel) {
+            relabel::relabel(Path::new(&source.path), relabel::ATTRIBUTE, &label)
+                .map_err(CallError::file("relabel", &source.path))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the groups of a document's user: those of its devices are among them.
+fn groups(document: &serde_json::Value) -> Vec<u32> {
+    let all = document["process"]["user"]["additionalGids"].as_array();
+    let ids = all
+        .into_iter()
+        .flatten()
+        .filter_map(serde_json::Value::as_u64);
+    ids.filter_map(|id| u32::try_from(id).ok()).collect()
 }
 
 fn warn_of_adjustment(input: SpecInput<'_>) {

@@ -4,6 +4,7 @@ mod copy_tree;
 mod create;
 pub(crate) mod devices;
 pub(crate) mod exec;
+mod relabel;
 mod remove;
 pub(crate) mod sources;
 mod start;

@@ -20,6 +20,9 @@ impl Node {
         let _alone = self.lock(&id).await?;
         let record = self.container(&id)?;
         created(&record)?;
+        if let Some(why) = record.not_made {
+            return Err(self.not_started(&id, why).await);
+        }
         let sandbox = self.sandbox(&record.sandbox)?;
         let monitor = self.launch(&sandbox).await?;
         self.follow(&sandbox.id);
@@ -40,12 +43,18 @@ impl Node {
                 if let MonitorError::Refused(refusal) = &error
                     && refusal.kind == RefusalKind::Runtime
                 {
-                    let exit = start_error(&refusal.message);
-                    self.end(&id, exit.finished, exit).await;
+                    return Err(self.not_started(&id, refusal.message.clone()).await);
                 }
                 Err(error.into())
             }
         }
+    }
+
+    /// Ends a container that its OCI runtime doesn't run.
+    async fn not_started(&self, id: &str, why: String) -> CallError {
+        let exit = start_error(&why);
+        self.end(id, exit.finished, exit).await;
+        CallError::NotStarted(why)
     }
 }
 

@@ -229,7 +229,8 @@ async fn listen(node: &Weak<Node>, sandbox: &str, monitor: &Monitor) -> bool {
     let known = {
         let state = alive.state();
         let records = state.records_of(sandbox).into_iter();
-        let made = records.filter(|record| record.phase == ContainerPhase::Made);
+        let made = records
+            .filter(|record| record.phase == ContainerPhase::Made && record.not_made.is_none());
         made.map(|record| record.id).collect()
     };
     let Ok((status, mut events)) = monitor.events().await else {

@@ -50,6 +50,8 @@ pub(crate) struct NodeParts {
     pub(crate) registries: Option<PathBuf>,
     /// Whether images' volumes stay on writable layers.
     pub(crate) ignore_image_volumes: bool,
+    /// Folders of CDI files, the one of the highest priority last.
+    pub(crate) cdi_folders: Vec<PathBuf>,
     pub(crate) network: Option<Network>,
     pub(crate) pool: BlockingPool,
     pub(crate) boot: String,

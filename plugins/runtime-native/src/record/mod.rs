@@ -124,4 +124,7 @@ pub(crate) struct ContainerRecord {
     pub(crate) user: ProcessUser,
     /// The signal by which it is stopped: a number.
     pub(crate) stop_signal: i32,
+    /// Why the OCI runtime did not make it, which its start tells; the monitor knows nothing of it then.
+    #[serde(default)]
+    pub(crate) not_made: Option<String>,
 }

@@ -57,7 +57,7 @@ pub(super) async fn status(node: &Node, verbose: bool) -> StatusResponse {
         features: Some(RuntimeFeatures {
             supplemental_groups_policy: true,
             user_namespaces_host_network: false,
-            mount_options: false,
+            mount_options: true,
         }),
     }
 }

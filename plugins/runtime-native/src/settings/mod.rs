@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::spec::CgroupDriver;
+use crate::spec::{CgroupDriver, PassedOn, Pattern};
+
+/// Where CDI files are without a word of it: what is installed, and what is generated, which stands before it.
+const CDI_FOLDERS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 
 /// The configuration. Every field is optional.
 ///
@@ -23,7 +26,10 @@ use crate::spec::CgroupDriver;
 ///   "rlimits": {"RLIMIT_NOFILE": [1024, 1048576]},
 ///   "import": ["/var/lib/oxlet/images/sample.tar"],
 ///   "ignoreImageDefinedVolumes": false,
-///   "registries": "/etc/containerd/certs.d"
+///   "registries": "/etc/containerd/certs.d",
+///   "cdiSpecDirs": ["/etc/cdi", "/var/run/cdi"],
+///   "podAnnotations": {"kata": ["io.katacontainers.*"]},
+///   "containerAnnotations": {"kata": ["io.katacontainers.*"]}
 /// }
 /// ```
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -48,6 +54,21 @@ pub(crate) struct NativeSettings {
     pub(crate) ignore_image_defined_volumes: bool,
     /// The folder with a folder of `hosts.toml` a registry.
     pub(crate) registries: Option<PathBuf>,
+    /// The folders of CDI files, the one of the highest priority last; containerd's own where there is no word of it.
+    pub(crate) cdi_spec_dirs: Option<Vec<PathBuf>>,
+    /// Which annotations of pods a handler's containers are given, as patterns by the handlers' names; the default one
+    /// has the empty name where it has no other.
+    pub(crate) pod_annotations: BTreeMap<String, Vec<String>>,
+    /// Which of the containers' own.
+    pub(crate) container_annotations: BTreeMap<String, Vec<String>>,
+}
+
+impl NativeSettings {
+    /// Returns the folders of CDI files.
+    pub(crate) fn cdi_folders(&self) -> Vec<PathBuf> {
+        let named = self.cdi_spec_dirs.clone();
+        named.unwrap_or_else(|| CDI_FOLDERS.map(PathBuf::from).into())
+    }
 }
 
 /// Where the network plugin is.
@@ -69,6 +90,13 @@ pub(crate) enum SettingsError {
     NoRuntime(String),
     #[error("field handlers: {0:?} is no absolute path of a program")]
     NotAbsolute(PathBuf),
+    #[error("field {field}: no handler is named {handler:?}")]
+    UnknownHandler {
+        field: &'static str,
+        handler: String,
+    },
+    #[error("field {field}: {found:?} is no pattern")]
+    Pattern { field: &'static str, found: String },
     #[error("the plugin's own program is not known")]
     Program(#[source] std::io::Error),
 }
@@ -78,6 +106,7 @@ pub(crate) enum SettingsError {
 pub(crate) struct Programs {
     /// By name; the default one is also there under the empty name.
     handlers: BTreeMap<String, PathBuf>,
+    passed_on: BTreeMap<String, PassedOn>,
     pub(crate) monitor: PathBuf,
 }
 
@@ -99,9 +128,11 @@ impl Programs {
                 .ok_or_else(|| SettingsError::NoRuntime(beside.display().to_string()))?,
         };
         handlers.insert(String::new(), default);
+        let passed_on = passed_on(settings, &handlers)?;
         let monitor = settings.monitor.clone();
         Ok(Programs {
             handlers,
+            passed_on,
             monitor: monitor.unwrap_or_else(|| beside.join("oxlet-monitor")),
         })
     }
@@ -109,6 +140,11 @@ impl Programs {
     /// Returns the program of a handler.
     pub(crate) fn handler(&self, name: &str) -> Option<&Path> {
         self.handlers.get(name).map(PathBuf::as_path)
+    }
+
+    /// Returns which annotations a handler is given.
+    pub(crate) fn passed_on(&self, name: &str) -> PassedOn {
+        self.passed_on.get(name).cloned().unwrap_or_default()
     }
 
     /// Returns every handler, the default one first under the empty name.
@@ -119,9 +155,91 @@ impl Programs {
     }
 }
 
+/// Reads the patterns of all handlers. Pods without a RuntimeClass have those of the default handler's name.
+fn passed_on(
+    settings: &NativeSettings,
+    handlers: &BTreeMap<String, PathBuf>,
+) -> Result<BTreeMap<String, PassedOn>, SettingsError> {
+    let (pod, container) = (&settings.pod_annotations, &settings.container_annotations);
+    for (field, lists) in [("podAnnotations", pod), ("containerAnnotations", container)] {
+        let unknown = lists.keys().find(|name| !handlers.contains_key(*name));
+        if let Some(handler) = unknown.cloned() {
+            return Err(SettingsError::UnknownHandler { field, handler });
+        }
+    }
+    let list = |lists: &BTreeMap<String, Vec<String>>, name| lists.get(name).cloned();
+    let mut all = BTreeMap::new();
+    for name in handlers.keys() {
+        let default = settings.default_handler.as_ref();
+        let named = default.filter(|_| name.is_empty()).unwrap_or(name);
+        let read = |field, lists| {
+            let texts = list(lists, named).unwrap_or_default();
+            Pattern::read_all(&texts).map_err(|found| SettingsError::Pattern { field, found })
+        };
+        let own = PassedOn {
+            pod: read("podAnnotations", pod)?,
+            container: read("containerAnnotations", container)?,
+        };
+        all.insert(name.clone(), own);
+    }
+    Ok(all)
+}
+
 fn found(beside: &Path) -> Option<PathBuf> {
     let own = beside.join("oxlet-oci");
     let path = env::var_os("PATH").unwrap_or_default();
     let in_path = env::split_paths(&path).map(|folder| folder.join("runc"));
     [own].into_iter().chain(in_path).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn settings(more: &str) -> NativeSettings {
+        let text = format!(
+            r#"{{"handlers": {{"kata": "/k", "runc": "/r"}}, "defaultHandler": "kata", {more}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Upstream's TestPassThroughAnnotationsFilter.
+    #[test]
+    fn a_handler_is_given_the_annotations_that_its_patterns_name() {
+        let settings = settings(
+            r#""podAnnotations": {"kata": ["io.k.*", "a"]}, "containerAnnotations": {"kata": ["c?"]}"#,
+        );
+        let programs = Programs::find(&settings).unwrap();
+        let map = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
+            let owned = pairs
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            owned.collect()
+        };
+        let pod = map(&[("io.k.x", "1"), ("a", "2"), ("b", "3"), ("c1", "4")]);
+        let container = map(&[("c1", "5"), ("io.k.y", "6")]);
+        let expected = [("a", "2"), ("c1", "5"), ("io.k.x", "1")];
+        let expected = BTreeMap::from(expected.map(|(key, value)| (key, value.to_owned())));
+        for handler in ["kata", ""] {
+            assert_eq!(programs.passed_on(handler).of(&pod, &container), expected);
+        }
+        assert!(programs.passed_on("runc").of(&pod, &container).is_empty());
+    }
+
+    #[test]
+    fn lists_of_unknown_handlers_and_malformed_patterns_are_refused() {
+        let refusal = |more: &str| Programs::find(&settings(more)).unwrap_err().to_string();
+        let unknown = refusal(r#""podAnnotations": {"gvisor": ["x"]}"#);
+        assert_eq!(
+            unknown,
+            "field podAnnotations: no handler is named \"gvisor\""
+        );
+        let malformed = refusal(r#""containerAnnotations": {"runc": ["[x"]}"#);
+        assert_eq!(
+            malformed,
+            "field containerAnnotations: \"[x\" is no pattern"
+        );
+    }
 }

@@ -1,9 +1,11 @@
 //! From CRI's container configuration to the OCI runtime specification's `config.json`. Pure: what the machine and the
 //! image have comes in as data. The measure of completeness is containerd's CRI (`internal/cri/server/container_create.go`).
 
+mod annotations;
 mod capabilities;
 mod linux;
 mod mounts;
+mod pattern;
 mod process;
 mod seccomp;
 mod security;
@@ -16,10 +18,13 @@ use proto::cri::{ContainerConfig, LinuxContainerSecurityContext, PodSandboxConfi
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+pub(crate) use annotations::PassedOn;
 pub(crate) use capabilities::names as capability_names;
 pub(crate) use linux::{cgroups_path, update_resources};
 pub(crate) use mounts::{HostPropagation, MountSource};
+pub(crate) use pattern::Pattern;
 pub(crate) use process::oom_score_adj;
+pub(crate) use security::mount_label;
 
 /// The version of the runtime specification that the documents follow; runc 1.1 accepts any 1.x.
 const OCI_VERSION: &str = "1.0.2";
@@ -119,6 +124,8 @@ pub(crate) struct HostFacts {
     pub(crate) capabilities: Vec<&'static str>,
     pub(crate) apparmor: bool,
     pub(crate) selinux: bool,
+    /// The label of containers' files by the node's policy; empty where it has none.
+    pub(crate) selinux_file: String,
     pub(crate) seccomp: bool,
     /// cgroup v2 alone.
     pub(crate) unified: bool,
@@ -151,6 +158,8 @@ pub(crate) struct SpecInput<'a> {
     pub(crate) seccomp_profile: Option<&'a str>,
     pub(crate) rootfs: &'a str,
     pub(crate) driver: CgroupDriver,
+    /// Which annotations the handler is given.
+    pub(crate) passed_on: &'a PassedOn,
     /// Whether the handler can make mounts read-only with everything below them.
     pub(crate) recursive_read_only: bool,
     pub(crate) host: &'a HostFacts,
@@ -177,6 +186,9 @@ pub(crate) fn container_spec(input: SpecInput<'_>) -> Result<Value, SpecError> {
     if let Some(profile) = seccomp::section(input, &capabilities)? {
         linux["seccomp"] = profile;
     }
+    if let Some(label) = mount_label(input.config, input.host) {
+        linux["mountLabel"] = label.into();
+    }
     let readonly = input
         .security()
         .is_some_and(|context| context.readonly_rootfs);
@@ -185,16 +197,13 @@ pub(crate) fn container_spec(input: SpecInput<'_>) -> Result<Value, SpecError> {
         "process": process,
         "root": { "path": input.rootfs, "readonly": readonly },
         "mounts": mounts,
-        "annotations": annotations(input),
+        "annotations": annotations::section(input),
         "linux": linux,
     }))
 }
 
 /// What CRI has and this runtime doesn't: each refused by its name, none dropped.
 fn refuse_unsupported(input: SpecInput<'_>) -> Result<(), SpecError> {
-    if !input.config.cdi_devices.is_empty() {
-        return Err(SpecError::Unsupported("CDI devices"));
-    }
     let userns = input
         .security()
         .and_then(|context| context.namespace_options.as_ref())
@@ -216,20 +225,4 @@ fn refuse_unsupported(input: SpecInput<'_>) -> Result<(), SpecError> {
         });
     }
     Ok(())
-}
-
-/// The annotations by which OCI runtimes of several kinds (kata, runsc) know pods; the names are containerd's.
-fn annotations(input: SpecInput<'_>) -> BTreeMap<&'static str, String> {
-    let pod = input.sandbox.metadata.clone().unwrap_or_default();
-    let container = input.config.metadata.clone().unwrap_or_default();
-    let image = input.config.image.clone().unwrap_or_default();
-    BTreeMap::from([
-        ("io.kubernetes.cri.container-type", "container".to_owned()),
-        ("io.kubernetes.cri.container-name", container.name),
-        ("io.kubernetes.cri.image-name", image.user_specified_image),
-        ("io.kubernetes.cri.sandbox-id", input.sandbox_id.to_owned()),
-        ("io.kubernetes.cri.sandbox-name", pod.name),
-        ("io.kubernetes.cri.sandbox-namespace", pod.namespace),
-        ("io.kubernetes.cri.sandbox-uid", pod.uid),
-    ])
 }

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 
 use super::{SpecError, SpecInput};
 
+/// Options that the field `mount_options` may have.
+const MOUNT_OPTIONS: [&str; 3] = ["noexec", "nodev", "nosuid"];
+
 /// How mounts of the node's folder that is mounted spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HostPropagation {
@@ -125,6 +128,7 @@ fn bind(
     let mut options = vec!["rbind"];
     options.push(spread(mount, source, root)?);
     options.push(access(mount, input)?);
+    options.extend(more_options(mount)?);
     let destination = normal(&mount.container_path);
     Ok(
         json!({ "destination": destination, "type": "bind", "source": source.path, "options": options }),
@@ -142,10 +146,20 @@ fn refuse_unsupported(mount: &Mount) -> Result<(), SpecError> {
     if !(mount.uid_mappings.is_empty() && mount.gid_mappings.is_empty()) {
         return Err(SpecError::Unsupported("id-mapped mounts"));
     }
-    if !mount.mount_options.is_empty() {
-        return Err(SpecError::Unsupported("mount options"));
-    }
     Ok(())
+}
+
+/// What a mount is further restricted by: KEP-5855 has these three, and the runtime says in its features that it does.
+fn more_options(mount: &Mount) -> Result<Vec<&'static str>, SpecError> {
+    let known = |asked: &String| {
+        let found = MOUNT_OPTIONS.into_iter().find(|option| option == asked);
+        found.ok_or_else(|| SpecError::Invalid {
+            field: "mount.mount_options",
+            found: asked.clone(),
+            expected: "noexec, nodev or nosuid",
+        })
+    };
+    mount.mount_options.iter().map(known).collect()
 }
 
 /// The mount's propagation, which the node's own mount must have for it to work.

@@ -1,9 +1,10 @@
 //! AppArmor profiles and SELinux labels: set where the node has them, refused by name where it hasn't.
 
+use proto::cri::ContainerConfig;
 use proto::cri::security_profile::ProfileType;
 use serde_json::Value;
 
-use super::{SpecError, SpecInput};
+use super::{HostFacts, SpecError, SpecInput};
 
 /// The profile that the node is expected to have loaded for RuntimeDefault; containerd's name.
 const DEFAULT_APPARMOR: &str = "cri-containerd.apparmor.d";
@@ -55,4 +56,14 @@ fn selinux(input: SpecInput<'_>) -> Result<Option<String>, SpecError> {
         });
     }
     Ok(Some(label))
+}
+
+/// Returns the label of a container's files: the node's own one for them, with the user and the level of the container's.
+/// None where the node has no SELinux, or the container no label.
+pub(crate) fn mount_label(config: &ContainerConfig, host: &HostFacts) -> Option<String> {
+    let context = config.linux.as_ref()?.security_context.as_ref()?;
+    let asked = context.selinux_options.as_ref().filter(|_| host.selinux)?;
+    let mut parts = host.selinux_file.splitn(4, ':');
+    let (_, role, kind) = (parts.next()?, parts.next()?, parts.next()?);
+    Some([&asked.user, role, kind, &asked.level].join(":"))
 }

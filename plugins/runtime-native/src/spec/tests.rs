@@ -20,6 +20,7 @@ struct Case {
     devices: Vec<DeviceNode>,
     profile: Option<String>,
     driver: CgroupDriver,
+    passed_on: Vec<String>,
     recursive_read_only: bool,
     host: HostFacts,
 }
@@ -47,6 +48,7 @@ fn case() -> Case {
         devices: Vec::new(),
         profile: None,
         driver: CgroupDriver::Cgroupfs,
+        passed_on: Vec::new(),
         recursive_read_only: true,
         host: HostFacts {
             capabilities: capability_names(u64::MAX),
@@ -80,6 +82,10 @@ impl Case {
             seccomp_profile: self.profile.as_deref(),
             rootfs: "/root",
             driver: self.driver,
+            passed_on: &PassedOn {
+                pod: Pattern::read_all(&self.passed_on).unwrap(),
+                container: Vec::new(),
+            },
             recursive_read_only: self.recursive_read_only,
             host: &self.host,
         })
@@ -347,15 +353,67 @@ fn a_recursive_read_only_mount_is_exactly_that_or_refused() {
 }
 
 #[test]
+fn a_mount_has_the_options_that_are_asked_for_beside_its_own() {
+    let mut mount = at("/m");
+    mount.mount_options = words(&["noexec", "nodev", "nosuid"]);
+    let spec = case()
+        .mount(mount, HostPropagation::Private)
+        .make()
+        .unwrap();
+    let options = ["rbind", "rprivate", "rw", "noexec", "nodev", "nosuid"];
+    assert_eq!(mounted(&spec, "/m")["options"], json!(options));
+}
+
+#[test]
+fn files_of_a_container_with_a_label_have_its_level_and_the_nodes_type_for_them() {
+    let case = || {
+        case().security(|context| {
+            context.selinux_options = Some(proto::cri::SeLinuxOption {
+                user: "u".to_owned(),
+                role: "r".to_owned(),
+                r#type: "t".to_owned(),
+                level: "s0:c1,c2".to_owned(),
+            });
+        })
+    };
+    let mut on = case();
+    on.host.selinux = true;
+    on.host.selinux_file = "system_u:object_r:container_file_t:s0".to_owned();
+    let spec = on.make().unwrap();
+    assert_eq!(spec["process"]["selinuxLabel"], "u:r:t:s0:c1,c2");
+    assert_eq!(
+        spec["linux"]["mountLabel"],
+        "u:object_r:container_file_t:s0:c1,c2"
+    );
+    let off = case().make().unwrap();
+    assert!(off["process"]["selinuxLabel"].is_null());
+    assert!(off["linux"]["mountLabel"].is_null());
+}
+
+#[test]
+fn annotations_that_are_passed_on_never_say_who_the_container_is() {
+    let mut case = case();
+    case.passed_on = words(&["vendor.io.*", "io.kubernetes.cri.*"]);
+    let pod = [
+        ("vendor.io.size", "2"),
+        ("other", "x"),
+        ("io.kubernetes.cri.sandbox-id", "another"),
+    ];
+    let pod = pod.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    case.sandbox.annotations = pod.into();
+    let spec = case.make().unwrap();
+    let found = &spec["annotations"];
+    assert_eq!(found["vendor.io.size"], "2");
+    assert_eq!(found["io.kubernetes.cri.sandbox-id"], "s1");
+    assert!(found["other"].is_null());
+}
+
+#[test]
 fn what_cri_has_and_this_runtime_has_not_is_refused_by_name() {
-    let mut cdi = case();
-    cdi.config.cdi_devices = vec![proto::cri::CdiDevice {
-        name: "v/c=d".to_owned(),
-    }];
     let mut mapped = at("/m");
     mapped.uid_mappings = vec![proto::cri::IdMapping::default()];
     let mut optioned = at("/m");
-    optioned.mount_options = words(&["noexec"]);
+    optioned.mount_options = words(&["noexec", "sync"]);
     let userns = case().security(|context| {
         context.namespace_options = Some(proto::cri::NamespaceOption {
             userns_options: Some(proto::cri::UserNamespace::default()),
@@ -363,11 +421,10 @@ fn what_cri_has_and_this_runtime_has_not_is_refused_by_name() {
         });
     });
     for (case, word) in [
-        (cdi, "CDI"),
         (case().mount(mapped, HostPropagation::Private), "id-mapped"),
         (
             case().mount(optioned, HostPropagation::Private),
-            "mount options",
+            "mount_options",
         ),
         (userns, "user namespaces"),
         (case().mount(at("m"), HostPropagation::Private), "absolute"),

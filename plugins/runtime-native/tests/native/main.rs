@@ -5,6 +5,7 @@
 mod archives;
 mod built_in;
 mod contract;
+mod devices;
 mod images;
 mod isolation;
 mod kills;
@@ -12,6 +13,7 @@ mod network;
 mod pulls;
 mod refusals;
 mod rig;
+mod start;
 mod stats;
 mod streams;
 mod systemd;

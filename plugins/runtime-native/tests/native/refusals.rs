@@ -89,36 +89,6 @@ async fn a_container_that_cannot_be_made_leaves_nothing_and_its_name_is_free() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_not_there_is_a_start_error() {
-    let rig = Rig::start().await;
-    let pod = rig.pod("a");
-    let id = rig.run_pod(&pod).await;
-    let mut config = rig.container("main", "");
-    config.command = vec!["/no/such/program".to_owned()];
-    let container = rig.create((&id, &pod), config).await;
-    // Some OCI runtimes look for the command when the container is made, others when it is started.
-    match container {
-        Err(refusal) => assert!(
-            refusal.message().contains("/no/such/program"),
-            "{refusal:?}"
-        ),
-        Ok(container_id) => {
-            let request = StartContainerRequest {
-                container_id: container_id.clone(),
-            };
-            rig.runtime().start_container(request).await.unwrap_err();
-            let status = rig.status(&container_id).await;
-            assert_eq!(
-                (status.exit_code, status.reason.as_str()),
-                (128, "StartError")
-            );
-        }
-    }
-    rig.remove_pod(&id).await;
-    rig.assert_nothing_left().await;
-}
-
-#[tokio::test]
 async fn checkpoints_say_why_there_are_none() {
     let rig = Rig::start().await;
     let request = CheckpointContainerRequest::default();

@@ -15,7 +15,9 @@ use tonic::transport::Channel;
 /// The image of all tests: a static busybox.
 pub(crate) const IMAGE: &str = "localhost/busybox:latest";
 /// The longest that a real process may take to get where it is going, on a machine that others keep busy.
-const FACT_TIMEOUT: Duration = Duration::from_secs(30);
+const FACT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Nothing tells a test of a process when it is to look again.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 pub(crate) struct Rig {
     pub(crate) home: TempDir,
@@ -240,17 +242,9 @@ impl Rig {
 
     /// Waits for a container's end.
     pub(crate) async fn ended(&self, id: &str) -> ContainerStatus {
-        let waiting = async {
-            loop {
-                let status = self.status(id).await;
-                if status.state() == ContainerState::ContainerExited {
-                    return status;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let ended = tokio::time::timeout(FACT_TIMEOUT, waiting).await;
-        ended.expect("the container ends in time")
+        let over = |status: &ContainerStatus| status.state() == ContainerState::ContainerExited;
+        let asked = async || Some(self.status(id).await).filter(over);
+        wait_for("the container's end", asked).await
     }
 
     /// Runs a script in a container; returns its output and its code.
@@ -395,13 +389,22 @@ pub(crate) fn processes_with(text: &str) -> Vec<u32> {
 
 /// Waits for a fact of real processes.
 pub(crate) async fn wait_until(what: &str, mut fact: impl FnMut() -> bool) {
+    wait_for(what, async || fact().then_some(())).await;
+}
+
+/// Waits for what real processes are asked for until they have it.
+pub(crate) async fn wait_for<T>(what: &str, mut asked: impl AsyncFnMut() -> Option<T>) -> T {
     let waiting = async {
-        while !fact() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        loop {
+            if let Some(found) = asked().await {
+                return found;
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
         }
     };
-    if tokio::time::timeout(FACT_TIMEOUT, waiting).await.is_err() {
-        panic!("{what} did not come within {FACT_TIMEOUT:?}");
+    match tokio::time::timeout(FACT_TIMEOUT, waiting).await {
+        Ok(found) => found,
+        Err(_) => panic!("{what} did not come within {FACT_TIMEOUT:?}"),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Sizes of writable layers and rates of CPU use, by real containers.
 
 use std::process::Command;
-use std::time::Duration;
 
 use proto::cri::*;
 
@@ -21,17 +20,8 @@ async fn until(
     container: &str,
     wanted: impl Fn(&ContainerStats) -> bool,
 ) -> ContainerStats {
-    let asking = async {
-        loop {
-            let stats = stats(rig, container).await;
-            if wanted(&stats) {
-                return stats;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let found = tokio::time::timeout(Duration::from_secs(60), asking).await;
-    found.expect("the stats come in time")
+    let asked = async || Some(stats(rig, container).await).filter(|stats| wanted(stats));
+    crate::rig::wait_for("the stats as wanted", asked).await
 }
 
 fn value(value: &Option<UInt64Value>) -> u64 {
