@@ -1,10 +1,12 @@
 //! The machine's cgroup version, where its hierarchies are mounted, and their folders.
 
+mod favor;
 mod files;
 
 use std::fs;
 use std::path::Path;
 
+pub use favor::favor_changes;
 pub use files::{CgroupError, CgroupFiles};
 use logic_resources::cgroups::Hierarchy;
 use logic_resources::resources::NodeCgroupVersion;

@@ -177,6 +177,12 @@ fn oom_score(score: i32) -> impl FnOnce() -> Result<(), String> {
 
 fn kernel_settings(policy: TunablePolicy) -> impl FnOnce() -> Result<(), String> {
     move || {
+        if policy == TunablePolicy::Set
+            && let Err(error) = host::cgroups::favor_changes(Path::new(PROC))
+        {
+            // An older kernel, or a node in a container: pods start a little later.
+            tracing::debug!(%error, "the kernel does not favour changes of cgroups");
+        }
         let wrong = tunables::apply(&Path::new(PROC).join("sys"), policy);
         match wrong.is_empty() {
             true => Ok(()),

@@ -45,14 +45,21 @@ pub(crate) enum NamespaceError {
 /// The namespaces that a sandbox has to itself, each under its name in `/proc/PID/ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnNamespaces {
+    /// The others belong to it.
+    pub(crate) user: bool,
     pub(crate) network: bool,
     pub(crate) ipc: bool,
     pub(crate) uts: bool,
 }
 
 impl OwnNamespaces {
-    fn names(self) -> impl Iterator<Item = &'static str> {
-        let all = [(self.network, "net"), (self.ipc, "ipc"), (self.uts, "uts")];
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            (self.user, "user"),
+            (self.network, "net"),
+            (self.ipc, "ipc"),
+            (self.uts, "uts"),
+        ];
         all.into_iter()
             .filter_map(|(own, name)| own.then_some(name))
     }
@@ -69,13 +76,12 @@ impl OwnNamespaces {
     }
 }
 
-/// Makes the namespaces and pins them as `FOLDER/NAME`; an empty hostname keeps the node's.
+/// Makes the namespaces, in the node's user namespace, and pins them as `FOLDER/NAME`; an empty hostname keeps the node's.
 pub(crate) fn pin(folder: &Path, own: OwnNamespaces, hostname: &str) -> Result<(), NamespaceError> {
     on_thread(|| {
         unshare(own.flags()).map_err(|error| NamespaceError::Unshare(error.into()))?;
         if own.uts && !hostname.is_empty() {
-            rustix::system::sethostname(hostname.as_bytes())
-                .map_err(|error| NamespaceError::Hostname(hostname.to_owned(), error.into()))?;
+            name_machine(hostname)?;
         }
         for name in own.names() {
             let pin = folder.join(name);
@@ -85,6 +91,19 @@ pub(crate) fn pin(folder: &Path, own: OwnNamespaces, hostname: &str) -> Result<(
         }
         Ok(())
     })
+}
+
+/// Sets the hostname in a UTS namespace.
+pub(super) fn set_hostname(pin: &Path, hostname: &str) -> Result<(), NamespaceError> {
+    on_thread(|| {
+        enter(pin)?;
+        name_machine(hostname)
+    })
+}
+
+fn name_machine(hostname: &str) -> Result<(), NamespaceError> {
+    rustix::system::sethostname(hostname.as_bytes())
+        .map_err(|error| NamespaceError::Hostname(hostname.to_owned(), error.into()))
 }
 
 /// Tells whether every one of the namespaces is pinned.
@@ -98,7 +117,7 @@ fn is_namespace(path: &Path) -> bool {
 
 /// Takes pins away; those that are gone already are no error.
 pub(crate) fn unpin(folder: &Path) -> Result<(), NamespaceError> {
-    for name in ["net", "ipc", "uts"] {
+    for name in ["user", "net", "ipc", "uts"] {
         unmount_all(&folder.join(name))?;
     }
     Ok(())

@@ -23,7 +23,8 @@ use crate::spec::CgroupDriver;
 ///   "rlimits": {"RLIMIT_NOFILE": [1024, 1048576]},
 ///   "import": ["/var/lib/oxlet/images/sample.tar"],
 ///   "ignoreImageDefinedVolumes": false,
-///   "registries": "/etc/containerd/certs.d"
+///   "registries": "/etc/containerd/certs.d",
+///   "userNamespaceFolder": "/run/oxlet-native"
 /// }
 /// ```
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -48,6 +49,8 @@ pub(crate) struct NativeSettings {
     pub(crate) ignore_image_defined_volumes: bool,
     /// The folder with a folder of `hosts.toml` a registry.
     pub(crate) registries: Option<PathBuf>,
+    /// Where containers in user namespaces are set up; each folder above it can be passed through by everybody.
+    pub(crate) user_namespace_folder: Option<PathBuf>,
 }
 
 /// Where the network plugin is.

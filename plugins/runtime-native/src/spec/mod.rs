@@ -9,6 +9,7 @@ mod seccomp;
 mod security;
 #[cfg(test)]
 mod tests;
+mod users;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ pub(crate) use capabilities::names as capability_names;
 pub(crate) use linux::{cgroups_path, update_resources};
 pub(crate) use mounts::{HostPropagation, MountSource};
 pub(crate) use process::oom_score_adj;
+pub(crate) use users::{IdRange, UserIds, UserNamespacePath, asks_for_ids};
 
 /// The version of the runtime specification that the documents follow; runc 1.1 accepts any 1.x.
 const OCI_VERSION: &str = "1.0.2";
@@ -68,6 +70,7 @@ pub(crate) struct ProcessUser {
 /// an absent pid namespace with `own_pid` is a new one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamespacePaths {
+    pub(crate) user: Option<UserNamespacePath>,
     pub(crate) network: Option<String>,
     pub(crate) ipc: Option<String>,
     pub(crate) uts: Option<String>,
@@ -83,6 +86,8 @@ pub(crate) struct SandboxMounts {
     pub(crate) resolv_conf: String,
     /// `/dev/shm` of the sandbox or of the node.
     pub(crate) shm: String,
+    /// Options that its own mount has: a user namespace must keep them.
+    pub(crate) shm_kept: Vec<&'static str>,
 }
 
 /// A device node of the machine.
@@ -195,12 +200,16 @@ fn refuse_unsupported(input: SpecInput<'_>) -> Result<(), SpecError> {
     if !input.config.cdi_devices.is_empty() {
         return Err(SpecError::Unsupported("CDI devices"));
     }
-    let userns = input
+    let options = input
         .security()
-        .and_then(|context| context.namespace_options.as_ref())
-        .and_then(|options| options.userns_options.as_ref());
-    if userns.is_some_and(|userns| userns.mode() == proto::cri::NamespaceMode::Pod) {
-        return Err(SpecError::Unsupported("user namespaces"));
+        .and_then(|context| context.namespace_options.as_ref());
+    let pod = input.namespaces.user.as_ref().map(|user| user.ids);
+    if UserIds::of(options)? != pod {
+        return Err(SpecError::Invalid {
+            field: "userns_options",
+            found: format!("{options:?}"),
+            expected: "the user namespace of the sandbox",
+        });
     }
     let sandbox_privileged = input
         .sandbox

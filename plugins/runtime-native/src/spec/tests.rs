@@ -74,6 +74,7 @@ impl Case {
                 hostname: "/s/hostname".to_owned(),
                 resolv_conf: "/s/resolv.conf".to_owned(),
                 shm: "/s/shm".to_owned(),
+                shm_kept: Vec::new(),
             },
             sources: &self.sources,
             devices: &self.devices,

@@ -15,4 +15,5 @@ mod rig;
 mod stats;
 mod streams;
 mod systemd;
+mod users;
 mod volumes;
