@@ -188,6 +188,16 @@ impl Rig {
         answer.into_inner().pod_sandbox_id
     }
 
+    /// Asks for a pod that may be refused.
+    pub(crate) async fn try_pod(&self, config: &PodSandboxConfig) -> Result<String, tonic::Status> {
+        let request = RunPodSandboxRequest {
+            config: Some(config.clone()),
+            runtime_handler: String::new(),
+        };
+        let answer = self.runtime().run_pod_sandbox(request).await?;
+        Ok(answer.into_inner().pod_sandbox_id)
+    }
+
     pub(crate) fn container(&self, name: &str, script: &str) -> ContainerConfig {
         ContainerConfig {
             metadata: Some(ContainerMetadata {

@@ -136,6 +136,137 @@ async fn root_inside_is_nobody_outside(runtime: &str) {
     rig.assert_nothing_left().await;
 }
 
+/// Two pods that mount the same folder as it is on the disk.
+async fn pods_do_not_reach_each_others_files(runtime: &str) {
+    let Some(network) = PodNetwork::start().await else {
+        return;
+    };
+    let rig = rig(runtime, &network).await;
+    let shared = rig.home.path().join("shared");
+    let mut found = Vec::new();
+    for (name, first) in [("a", FIRST), ("b", SECOND)] {
+        let pod = pod(&rig, name, first);
+        let id = rig.run_pod(&pod).await;
+        let mut config = container(&rig, "main", first);
+        config.mounts = vec![volume(&shared, "/shared", None)];
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        let main = rig.run((&id, &pod), config).await;
+        found.push((id, main));
+    }
+    let [(one_pod, one), (two_pod, two)] = found.as_slice() else {
+        panic!("there are two pods");
+    };
+    succeeds(&rig, one, "umask 077; echo secret > /shared/secret").await;
+    assert_eq!(owner(&shared.join("secret")), (FIRST, FIRST));
+    let reach = "cat /shared/secret; rm -f /shared/secret; chown 0:0 /shared/secret";
+    let (text, _) = rig.exec(two, reach).await;
+    assert_eq!(text, "");
+    assert_eq!(succeeds(&rig, one, "cat /shared/secret").await, "secret\n");
+    let theirs = rig.processes_of(one)[0];
+    // Root of one pod is root of nothing else, whatever it asks the kernel for.
+    let signal = format!("kill -9 {theirs}; mknod /node c 1 3; mount -t tmpfs t /sys; ls /node");
+    assert_ne!(rig.exec(two, &signal).await.1, 0);
+    assert_eq!(succeeds(&rig, one, "id -u").await, "0\n");
+    for pod in [one_pod, two_pod] {
+        rig.remove_pod(pod).await;
+    }
+    rig.assert_nothing_left().await;
+}
+
+/// A pod's network namespace belongs to its users; its processes share a PID namespace that does too.
+async fn the_network_and_the_processes_are_the_pods(runtime: &str) {
+    let Some(network) = PodNetwork::start().await else {
+        return;
+    };
+    let rig = rig(runtime, &network).await;
+    let mut pod = pod(&rig, "a", FIRST);
+    let shared = NamespaceOption {
+        pid: NamespaceMode::Pod.into(),
+        ..options(FIRST)
+    };
+    let linux = pod.linux.as_mut().unwrap();
+    linux.sysctls = [("kernel.shmmax".to_owned(), "4096".to_owned())].into();
+    linux.security_context.as_mut().unwrap().namespace_options = Some(shared.clone());
+    let id = rig.run_pod(&pod).await;
+    let mut config = container(&rig, "main", FIRST);
+    let linux = config.linux.as_mut().unwrap();
+    let security = linux.security_context.as_mut().unwrap();
+    security.namespace_options = Some(shared);
+    security.capabilities = Some(Capability {
+        add_capabilities: vec!["NET_ADMIN".to_owned()],
+        ..Capability::default()
+    });
+    let main = rig.run((&id, &pod), config).await;
+    let set = "echo 7 > /proc/sys/net/ipv4/ip_unprivileged_port_start && busybox ip link set lo down && busybox ip link set lo up && cat /proc/sys/kernel/shmmax /proc/1/comm";
+    assert_eq!(succeeds(&rig, &main, set).await, "4096\npause\n");
+    let seen = "cat /proc/self/cgroup > /dev/null && ls /sys/class/net && umask && test -c /dev/null && ls -d /dev/mqueue";
+    let seen = succeeds(&rig, &main, seen).await;
+    assert!(seen.contains("eth0") && seen.contains("0022"), "{seen}");
+    rig.remove_pod(&id).await;
+    rig.assert_nothing_left().await;
+}
+
+/// Whatever a call has made when the plugin is killed, its successor takes apart.
+#[tokio::test]
+async fn a_kill_while_pods_with_own_users_are_made_leaves_nothing() {
+    let Some(network) = PodNetwork::start().await else {
+        return;
+    };
+    let mut rig = rig("oxlet-oci", &network).await;
+    for milliseconds in [20, 60, 100, 140, 180, 240] {
+        let pod = pod(&rig, &format!("p{milliseconds}"), FIRST);
+        let made = async {
+            let id = rig.try_pod(&pod).await?;
+            rig.create((&id, &pod), container(&rig, "main", FIRST))
+                .await
+        };
+        let within = std::time::Duration::from_millis(milliseconds);
+        drop(tokio::time::timeout(within, made).await);
+        rig.kill_and_restart().await;
+    }
+    let list = ListPodSandboxRequest::default();
+    let answer = rig.runtime().list_pod_sandbox(list).await.unwrap();
+    for pod in answer.into_inner().items {
+        rig.remove_pod(&pod.id).await;
+    }
+    rig.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn what_does_not_go_with_own_users_is_refused_by_its_name() {
+    let Some(network) = PodNetwork::start().await else {
+        return;
+    };
+    let rig = rig("oxlet-oci", &network).await;
+    let mut on_node = pod(&rig, "node", FIRST);
+    let linux = on_node.linux.as_mut().unwrap();
+    let security = linux.security_context.as_mut().unwrap();
+    let shared = security.namespace_options.as_mut().unwrap();
+    shared.set_network(NamespaceMode::Node);
+    let refusal = rig.try_pod(&on_node).await.unwrap_err();
+    assert!(
+        refusal.message().contains("the node's network"),
+        "{refusal:?}"
+    );
+
+    let pod = pod(&rig, "a", FIRST);
+    let id = rig.run_pod(&pod).await;
+    let other = container(&rig, "other", SECOND);
+    let plain = rig.container("plain", "true");
+    let mut odd = container(&rig, "odd", FIRST);
+    odd.mounts = vec![volume(&rig.home.path().join("v"), "/v", Some(SECOND))];
+    for (config, expected) in [
+        (other, "userns_options"),
+        (plain, "userns_options"),
+        (odd, "uid_mappings"),
+    ] {
+        let refusal = rig.create((&id, &pod), config).await.unwrap_err();
+        assert!(refusal.message().contains(expected), "{refusal:?}");
+    }
+    rig.remove_pod(&id).await;
+    rig.assert_nothing_left().await;
+}
+
 #[tokio::test]
 async fn by_runc_root_of_a_pod_with_own_users_is_nobody_on_the_node() {
     root_inside_is_nobody_outside("runc").await;
@@ -144,4 +275,24 @@ async fn by_runc_root_of_a_pod_with_own_users_is_nobody_on_the_node() {
 #[tokio::test]
 async fn by_oxlet_oci_root_of_a_pod_with_own_users_is_nobody_on_the_node() {
     root_inside_is_nobody_outside("oxlet-oci").await;
+}
+
+#[tokio::test]
+async fn by_runc_pods_with_other_own_users_do_not_reach_each_others_files() {
+    pods_do_not_reach_each_others_files("runc").await;
+}
+
+#[tokio::test]
+async fn by_oxlet_oci_pods_with_other_own_users_do_not_reach_each_others_files() {
+    pods_do_not_reach_each_others_files("oxlet-oci").await;
+}
+
+#[tokio::test]
+async fn by_runc_the_network_and_the_processes_belong_to_the_own_users() {
+    the_network_and_the_processes_are_the_pods("runc").await;
+}
+
+#[tokio::test]
+async fn by_oxlet_oci_the_network_and_the_processes_belong_to_the_own_users() {
+    the_network_and_the_processes_are_the_pods("oxlet-oci").await;
 }
