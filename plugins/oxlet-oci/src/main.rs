@@ -16,6 +16,7 @@ mod payload;
 mod propagation;
 mod record;
 mod sealed;
+mod users;
 
 use std::error::Error;
 use std::fs::OpenOptions;

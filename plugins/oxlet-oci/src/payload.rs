@@ -4,6 +4,7 @@
 //! without no-new-privileges needs CAP_SYS_ADMIN, so the capabilities are taken out of the spec that libcontainer sees,
 //! and set here: after the filter where privileges may be gained, before it where not, as runc does.
 
+use crate::users::JoinedUsers;
 use kernel_filters::Filter;
 use libcontainer::capabilities::drop_privileges;
 use libcontainer::oci_spec::runtime::{LinuxCapabilities, Spec};
@@ -20,6 +21,8 @@ pub(crate) struct Payload {
     /// Every set is there; an empty one is empty.
     pub(crate) capabilities: LinuxCapabilities,
     pub(crate) no_new_privileges: bool,
+    /// Whom a process that is run in a container in a user namespace becomes.
+    pub(crate) users: Option<JoinedUsers>,
 }
 
 impl Payload {
@@ -38,6 +41,9 @@ impl Payload {
 
 impl Executor for Payload {
     fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
+        if let Some(users) = &self.users {
+            users.join()?;
+        }
         if self.no_new_privileges {
             self.drop_capabilities()?;
             self.install_filter()?;
@@ -82,6 +88,7 @@ mod tests {
             filter: None,
             capabilities: LinuxCapabilities::default(),
             no_new_privileges: true,
+            users: None,
         };
         let found = |program: &str, env: &[&str]| {
             let process = json!({ "args": [program], "env": env, "cwd": "/", "user": { "uid": 0, "gid": 0 } });

@@ -15,6 +15,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use rustix::fs::statfs;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
 
 /// `f_type` of the file system of namespaces.
 const NSFS_MAGIC: i64 = 0x6e73_6673;
@@ -36,6 +38,8 @@ pub(crate) enum NamespaceError {
     Unmount(PathBuf, #[source] io::Error),
     #[error("cannot enter namespace {}", .0.display())]
     Enter(PathBuf, #[source] io::Error),
+    #[error("cannot become root of a user namespace")]
+    Become(#[source] io::Error),
     #[error("cannot set sysctl {0}")]
     Sysctl(String, #[source] io::Error),
     #[error("no thread for namespaces")]
@@ -155,10 +159,12 @@ pub(crate) fn unmount_all(path: &Path) -> Result<(), NamespaceError> {
     ))
 }
 
-/// Writes sysctls in the sandbox's namespaces; `files` are relative to `/proc/sys`.
+/// Writes sysctls in the sandbox's namespaces; `files` are relative to `/proc/sys`. Those of IPC are written by nobody
+/// but root of the user namespace that they belong to, whom `root` names where it isn't the node's.
 pub(crate) fn write_sysctls(
     folder: &Path,
     files: &[(String, String)],
+    root: Option<u32>,
 ) -> Result<(), NamespaceError> {
     if files.is_empty() {
         return Ok(());
@@ -169,6 +175,12 @@ pub(crate) fn write_sysctls(
             if is_namespace(&pin) {
                 enter(&pin)?;
             }
+        }
+        if let Some(root) = root {
+            // This thread's alone, and it has no other user to go back to.
+            let root = Uid::from_raw(root);
+            set_thread_res_uid(root, root, root)
+                .map_err(|error| NamespaceError::Become(error.into()))?;
         }
         for (file, value) in files {
             fs::write(Path::new("/proc/sys").join(file), value)

@@ -178,8 +178,9 @@ impl Node {
             let attached = network.attach(&record.id, &record.config.0, netns).await;
             record.addresses = attached.map_err(CallError::Other)?;
         }
+        let root = user_ids(&record.config.0)?.map(|ids| ids.root().0);
         self.blocking("setting sysctls", move || {
-            Ok(namespaces::write_sysctls(&pins, &sysctls)?)
+            Ok(namespaces::write_sysctls(&pins, &sysctls, root)?)
         })
         .await?;
         self.start_pause(&record).await?;
