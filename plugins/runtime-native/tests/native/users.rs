@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::network::PodNetwork;
 use crate::rig::Rig;
+use crate::volumes::WITH_VOLUMES;
 
 const LENGTH: u32 = 65_536;
 const FIRST: u32 = 3 * LENGTH;
@@ -134,6 +135,55 @@ async fn root_inside_is_nobody_outside(runtime: &str) {
     assert_eq!(succeeds(&rig, &later, "id -u").await, "0\n");
     rig.remove_pod(&id).await;
     rig.assert_nothing_left().await;
+}
+
+/// What an image's volumes are filled with, an image that is mounted, and a user that isn't root.
+async fn images_are_as_without_own_users(runtime: &str) {
+    let Some(network) = PodNetwork::start().await else {
+        return;
+    };
+    let mut rig = rig(runtime, &network).await;
+    let archive = crate::volumes::archive(&rig, &["/data", "/new"]);
+    rig.reconfigure(json!({ "import": [archive] })).await;
+    let pod = pod(&rig, "a", FIRST);
+    let id = rig.run_pod(&pod).await;
+    let mut config = container(&rig, "main", FIRST);
+    config.image = crate::images::spec(WITH_VOLUMES);
+    let linux = config.linux.as_mut().unwrap();
+    let security = linux.security_context.as_mut().unwrap();
+    security.run_as_user = Some(Int64Value { value: 1000 });
+    security.run_as_group = Some(Int64Value { value: 2000 });
+    security.supplemental_groups = vec![44];
+    config.mounts = vec![Mount {
+        container_path: "/image".to_owned(),
+        readonly: true,
+        image: crate::images::spec(WITH_VOLUMES),
+        uid_mappings: ids(FIRST),
+        gid_mappings: ids(FIRST),
+        ..Mount::default()
+    }];
+    let main = rig.run((&id, &pod), config).await;
+    let look = "id -u; id -g; id -G; stat -c '%u %g' /data /data/of-image /new /image/bin/busybox";
+    assert_eq!(
+        succeeds(&rig, &main, look).await,
+        "1000\n2000\n2000 44\n33 44\n0 0\n0 0\n0 0\n"
+    );
+    // By the group that it has beside its own.
+    succeeds(&rig, &main, "touch /data/own").await;
+    let volumes = rig.root().join("containers").join(&main).join("volumes/0");
+    assert_eq!(owner(&volumes.join("own")), (FIRST + 1000, FIRST + 2000));
+    rig.remove_pod(&id).await;
+    rig.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn by_runc_images_are_seen_as_theirs_by_own_users() {
+    images_are_as_without_own_users("runc").await;
+}
+
+#[tokio::test]
+async fn by_oxlet_oci_images_are_seen_as_theirs_by_own_users() {
+    images_are_as_without_own_users("oxlet-oci").await;
 }
 
 /// Two pods that mount the same folder as it is on the disk.
