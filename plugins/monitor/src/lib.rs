@@ -7,6 +7,11 @@
 mod client;
 mod protocol;
 
+/// The first argument by which `oxlet-monitor` holds new namespaces: a user namespace, and those that the further
+/// arguments name (`net`, `ipc`, `uts`) in it. It writes a byte when it is in the user namespace, reads one when its ids
+/// are mapped, writes one when all are made, and ends with its standard input.
+pub const NAMESPACES: &str = "namespaces";
+
 pub use client::{
     Events, ExecOutput, Launch, LaunchError, Monitor, MonitorError, Output, Place, Session,
     SessionReader, SessionWriter,

@@ -15,6 +15,7 @@ use crate::fields::{FieldError, check_process, check_spec};
 use crate::hooks;
 use crate::payload::Payload;
 use crate::propagation::{self, Wanted};
+use crate::users::{JoinedUsers, UsersError};
 
 /// The largest spec that is read, in bytes.
 const MAX_BYTES: u64 = 8 << 20;
@@ -30,6 +31,8 @@ pub(crate) enum BundleError {
     Format(PathBuf, #[source] serde_json::Error),
     #[error(transparent)]
     Field(#[from] FieldError),
+    #[error(transparent)]
+    Users(#[from] UsersError),
     #[error(transparent)]
     Seccomp(#[from] SeccompError),
     #[error("linux.seccomp")]
@@ -104,7 +107,8 @@ pub(crate) fn prepare_process(
     let spec = read(&bundle.join("config.json"))?;
     let mut process = read(process)?;
     check_process(&process)?;
-    let payload = payload(&mut process, &spec["linux"]["seccomp"])?;
+    let mut payload = payload(&mut process, &spec["linux"]["seccomp"])?;
+    payload.users = JoinedUsers::take(&spec["linux"], &mut process)?;
     write(to, &process)?;
     Ok(payload)
 }
@@ -146,6 +150,7 @@ fn payload(process: &mut Value, profile: &Value) -> Result<Payload, BundleError>
         filter,
         capabilities,
         no_new_privileges,
+        users: None,
     })
 }
 

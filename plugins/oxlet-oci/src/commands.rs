@@ -292,6 +292,7 @@ fn features() -> Result<(), AnyError> {
         "ociVersionMin": "1.0.0",
         "ociVersionMax": "1.2.0",
         "mountOptions": fields::BIND_OPTIONS,
+        "linux": { "namespaces": fields::NAMESPACES },
     });
     Ok(writeln!(io::stdout(), "{document}")?)
 }

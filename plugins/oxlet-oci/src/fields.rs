@@ -41,6 +41,8 @@ const PROCESS: &[&str] = &[
 ];
 const LINUX: &[&str] = &[
     "namespaces",
+    "uidMappings",
+    "gidMappings",
     "devices",
     "cgroupsPath",
     "resources",
@@ -51,6 +53,10 @@ const LINUX: &[&str] = &[
     "sysctl",
     "personality",
     "timeOffsets",
+];
+/// Kinds of namespaces; one of users is joined and not made.
+pub(crate) const NAMESPACES: &[&str] = &[
+    "cgroup", "ipc", "mount", "network", "pid", "time", "user", "uts",
 ];
 const RESOURCES: &[&str] = &[
     "devices",
@@ -138,10 +144,25 @@ pub(crate) fn check_spec(spec: &Value, unified: bool) -> Result<(), FieldError> 
     }
     let linux = &spec["linux"];
     only(linux, "linux.", LINUX)?;
-    if list(&linux["namespaces"]).any(|(_, namespace)| namespace["type"] == "user") {
-        return Err(FieldError::Unsupported("linux.namespaces: user".to_owned()));
-    }
+    check_users(linux)?;
     check_resources(&linux["resources"], unified)
+}
+
+/// A user namespace is one that stands: its ids are mapped already, and what the spec says of them is no more than that.
+fn check_users(linux: &Value) -> Result<(), FieldError> {
+    let user = list(&linux["namespaces"]).find(|(_, namespace)| namespace["type"] == "user");
+    let joins = user.is_some_and(|(_, namespace)| !is_empty(&namespace["path"]));
+    if user.is_some() && !joins {
+        let name = "linux.namespaces: user without a path";
+        return Err(FieldError::Unsupported(name.to_owned()));
+    }
+    for field in ["uidMappings", "gidMappings"] {
+        if !joins && !is_empty(&linux[field]) {
+            let name = format!("linux.{field} without a user namespace's path");
+            return Err(FieldError::Unsupported(name));
+        }
+    }
+    Ok(())
 }
 
 /// Checks a process, of a spec or one that is run in a container.
@@ -261,6 +282,19 @@ mod tests {
                 refused(change, false)
             );
         }
+    }
+
+    #[test]
+    fn a_user_namespace_that_stands_may_be_joined() {
+        let joined = |spec: &mut Value| {
+            let users = json!([{"containerID": 0, "hostID": 1000, "size": 10}]);
+            spec["linux"] = json!({
+                "namespaces": [{"type": "user", "path": "/run/user"}],
+                "uidMappings": users,
+                "gidMappings": users,
+            });
+        };
+        assert_eq!(refused(joined, false), "nothing");
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod program;
 mod propagation;
 mod record;
 mod sealed;
+mod users;
 
 use std::error::Error;
 use std::fs::OpenOptions;

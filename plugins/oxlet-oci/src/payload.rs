@@ -18,6 +18,7 @@ use libcontainer::workload::{
     Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError,
 };
 
+use crate::users::JoinedUsers;
 use crate::{causes, program};
 
 /// The code of a container whose program the kernel doesn't run; runc's.
@@ -30,6 +31,8 @@ pub(crate) struct Payload {
     /// Every set is there; an empty one is empty.
     pub(crate) capabilities: LinuxCapabilities,
     pub(crate) no_new_privileges: bool,
+    /// Whom a process that is run in a container in a user namespace becomes.
+    pub(crate) users: Option<JoinedUsers>,
 }
 
 impl Payload {
@@ -48,6 +51,9 @@ impl Payload {
 
 impl Executor for Payload {
     fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
+        if let Some(users) = &self.users {
+            users.join()?;
+        }
         // Before the filter, which may forbid to look for anything.
         let program = find(spec).map_err(ExecutorError::Other)?;
         if self.no_new_privileges {
@@ -128,6 +134,7 @@ mod tests {
             filter: None,
             capabilities: LinuxCapabilities::default(),
             no_new_privileges: true,
+            users: None,
         };
         let found = |program: &str, env: &[&str]| {
             let process = json!({ "args": [program], "env": env, "cwd": "/", "user": { "uid": 0, "gid": 0 } });

@@ -41,6 +41,8 @@ pub(crate) enum CallError {
     NoHandler(String),
     #[error("{0} not supported by this runtime")]
     Unsupported(&'static str),
+    #[error("user namespaces are not supported on this node: {why}")]
+    NoUserNamespaces { why: String },
     #[error("command {command:?} timed out: it ran longer than {seconds} s")]
     TooSlow { command: String, seconds: i64 },
     #[error("container {id} did not end within {seconds} s of SIGKILL")]
@@ -96,7 +98,7 @@ impl CallError {
             | CallError::User(_)
             | CallError::Sysctl(_) => Code::InvalidArgument,
             CallError::WrongState { .. } | CallError::NoNetwork { .. } => Code::FailedPrecondition,
-            CallError::Unsupported(_) => Code::Unimplemented,
+            CallError::Unsupported(_) | CallError::NoUserNamespaces { .. } => Code::Unimplemented,
             CallError::TooSlow { .. } | CallError::DoesNotEnd { .. } => Code::DeadlineExceeded,
             CallError::Monitor(error) => of_monitor(error),
             CallError::Other(status) => status.code(),

@@ -1,6 +1,7 @@
 //! What the node does with the image store: the root of a container, images that it mounts, pulls and removals.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,8 @@ use crate::error::CallError;
 use crate::layout::private_dir;
 use crate::node::Node;
 use crate::sandbox::namespaces::unmount_all;
-use crate::spec::{HostPropagation, ImageSettings, MountSource};
+use crate::spec::{HostPropagation, ImageSettings, MountSource, UserNamespacePath};
+use crate::staging::Stage;
 
 /// The longest pull. The caller's own deadline ends its wait, not the pull: the next call finds what has come.
 const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -70,11 +72,13 @@ impl Node {
         })
     }
 
-    /// Mounts the root of a container, whose image is leased before; returns its path.
+    /// Mounts the root of a container, whose image is leased before; returns its path. What is written to it belongs to
+    /// the root of its user namespace, as the image's own files do.
     pub(crate) async fn mount_root(
         &self,
         container: &str,
         image: &ContainerImage,
+        users: Option<&UserNamespacePath>,
     ) -> Result<PathBuf, CallError> {
         let folder = self.parts.layout.container(container);
         let (root, upper, work) = (
@@ -83,15 +87,22 @@ impl Node {
             folder.join("work"),
         );
         let made = [root.clone(), upper.clone(), work.clone()];
+        let owner = users.map(|users| users.ids.root());
         self.blocking("making a container's folders", move || {
             for folder in made {
-                fs::create_dir_all(&folder).map_err(CallError::file("make", folder))?;
+                fs::create_dir_all(&folder)
+                    .and_then(|()| match owner {
+                        Some((user, group)) => chown(&folder, Some(user), Some(group)),
+                        None => Ok(()),
+                    })
+                    .map_err(CallError::file("make", folder))?;
             }
             Ok(())
         })
         .await?;
         let writable = Some(Writable { upper, work });
-        self.mount_leased(container, &image.image, &root, writable)
+        let target = (root.as_path(), users);
+        self.mount_leased(container, &image.image, target, writable)
             .await?;
         Ok(root)
     }
@@ -100,14 +111,24 @@ impl Node {
         &self,
         owner: &str,
         image: &Image,
-        target: &Path,
+        (target, users): (&Path, Option<&UserNamespacePath>),
         writable: Option<Writable>,
     ) -> Result<(), CallError> {
         let store = &self.parts.images;
         let id = image.id.to_string();
         let leased = store.lease(owner, &image.id).await;
         leased.map_err(|error| unusable(&id, &error))?;
-        let mounted = store.mount_rootfs(image, target, writable).await;
+        let mounted = match users {
+            None => store.mount_rootfs(image, target, writable).await,
+            Some(users) => {
+                let namespace = File::open(&users.path)
+                    .map_err(CallError::file("open user namespace", &users.path))?;
+                let namespace = namespace.into();
+                store
+                    .mount_mapped_rootfs(image, target, writable, namespace)
+                    .await
+            }
+        };
         mounted.map_err(|error| unusable(&id, &error))
     }
 
@@ -115,8 +136,8 @@ impl Node {
     pub(crate) async fn mount_image(
         &self,
         container: &str,
-        number: usize,
-        mount: &Mount,
+        (number, mount): (usize, &Mount),
+        users: Option<&UserNamespacePath>,
     ) -> Result<(String, MountSource), CallError> {
         let name = mount.image.clone().unwrap_or_default().image;
         if !mount.readonly {
@@ -141,7 +162,8 @@ impl Node {
             private_dir(&made).map_err(CallError::file("make", made))
         })
         .await?;
-        self.mount_leased(&lease_of_mount(container, number), &image, &target, None)
+        let place = (target.as_path(), users);
+        self.mount_leased(&lease_of_mount(container, number), &image, place, None)
             .await?;
         let below = mount.image_sub_path.clone();
         let source = self
@@ -154,7 +176,9 @@ impl Node {
     pub(crate) async fn release_image(&self, container: &str) -> Result<(), CallError> {
         let store = &self.parts.images;
         let folder = self.parts.layout.container(container);
+        let stage = self.parts.layout.stage(container);
         let unmounted = self.blocking("unmounting a container's root", move || {
+            Stage::remove(&stage)?;
             unmount_all(&folder.join("rootfs"))?;
             let mut images = Vec::new();
             for number in 0..MOUNTS_MAX {
@@ -258,6 +282,7 @@ fn sub_path(root: &Path, below: &str) -> Result<MountSource, CallError> {
     Ok(MountSource {
         path: path.to_str().ok_or_else(invalid)?.to_owned(),
         propagation: HostPropagation::Private,
+        kept: Vec::new(),
     })
 }
 

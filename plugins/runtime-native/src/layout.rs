@@ -9,6 +9,8 @@
 //! damaged/                   records that could not be read
 //! ```
 //!
+//! What containers in user namespaces are made of is mounted elsewhere (`staging`), a folder a container and a sandbox.
+//!
 //! All of it is root's alone (0700): no process of a container reaches the store or another container by a path.
 
 use std::fs::{self, DirBuilder};
@@ -23,14 +25,22 @@ const SHORT: usize = 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     root: PathBuf,
+    stages: PathBuf,
 }
 
 impl Layout {
-    /// Makes the folders, as far as they are missing. Fails as `mkdir` and `chmod` fail.
-    pub(crate) fn make(root: &Path) -> io::Result<Layout> {
+    /// Makes the folders, as far as they are missing; `stages` is where containers in user namespaces are set up. Fails
+    /// as `mkdir` and `chmod` fail.
+    pub(crate) fn make(root: &Path, stages: &Path) -> io::Result<Layout> {
         let layout = Layout {
             root: root.to_owned(),
+            stages: stages.to_owned(),
         };
+        // Other plugins may share it.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(stages)?;
         private_dir(root)?;
         for folder in ["sandboxes", "containers", "m", "oci", "damaged"] {
             private_dir(&root.join(folder))?;
@@ -68,6 +78,15 @@ impl Layout {
 
     pub(crate) fn bundle(&self, container: &str) -> PathBuf {
         self.container(container).join("bundle")
+    }
+
+    /// Where a container or a sandbox in a user namespace is set up.
+    pub(crate) fn stage(&self, id: &str) -> PathBuf {
+        self.stages.join(id)
+    }
+
+    pub(crate) fn stages(&self) -> &Path {
+        &self.stages
     }
 
     pub(crate) fn monitor(&self, sandbox: &str) -> PathBuf {

@@ -10,9 +10,9 @@
 //!
 //! # What is refused
 //!
-//! Each with an error that names it: user namespaces, a PID namespace shared by a pod's containers where there
-//! is no pause program for the machine,
-//! id-mapped mounts, network devices and RDT of CDI files, ambient capabilities, checkpoints, host ports on the node's
+//! Each with an error that names it: user namespaces of pods on the node's network, a PID namespace shared by a pod's
+//! containers where there is no pause program for the machine, mounts with other ids than the pod's, network devices and RDT of
+//! CDI files, ambient capabilities, checkpoints, host ports on the node's
 //! network that differ from the container's, pods with a network of their own while there is no network plugin. Capabilities,
 //! seccomp and AppArmor profiles, huge page and swap limits, unified resources, and recursive read-only mounts are
 //! refused where the machine or the handler doesn't have them.
@@ -30,6 +30,7 @@ mod sandbox;
 mod service;
 mod settings;
 mod spec;
+mod staging;
 mod stats;
 
 use std::collections::BTreeMap;
@@ -43,12 +44,14 @@ use proto::cri::runtime_service_server::RuntimeServiceServer;
 use proto::images::images_server::ImagesServer;
 
 use crate::layout::Layout;
-use crate::node::{Node, NodeParts};
+use crate::node::{Features, Node, NodeParts};
 use crate::sandbox::network::Network;
 use crate::service::ArchiveCalls;
 pub use crate::service::{ImageCalls, RuntimeCalls};
 use crate::settings::{NativeSettings, Programs};
 
+/// Where containers in user namespaces are set up, without a word of it in the configuration.
+const STAGES: &str = "/run/oxlet-native";
 /// Threads for files, mounts and namespaces at a time: each is short, unless a disk hangs.
 const PLACES: usize = 16;
 /// How long an OCI runtime may take to tell what it can do.
@@ -62,22 +65,33 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
         .root
         .clone()
         .unwrap_or_else(|| setup.dir.join("native"));
-    let layout = Layout::make(&root)?;
+    let stages = settings.user_namespace_folder.clone();
+    let stages = stages.unwrap_or_else(|| STAGES.into());
+    let layout = Layout::make(&root, &stages)?;
     let images = images::Store::open(&layout.images(), images::Limits::default())?;
     for damage in images.damage() {
         tracing::error!(path = %damage.path.display(), reason = damage.reason, "a part of the image store is damaged");
     }
+    let pool = BlockingPool::new(setup.health.clone(), PLACES);
+    let no_user_namespaces = no_user_namespaces(&programs, &layout, &pool).await;
+    if let Some(why) = &no_user_namespaces {
+        tracing::warn!(
+            why,
+            "pods of this node have no user namespaces of their own"
+        );
+    }
     let parts = NodeParts {
         host: settings::host::facts(&settings),
         driver: settings.cgroup_driver,
-        recursive_read_only: features(&programs).await,
+        features: features(&programs).await,
+        no_user_namespaces,
         programs,
         images,
         registries: settings.registries.clone(),
         ignore_image_volumes: settings.ignore_image_defined_volumes,
         cdi_folders: settings.cdi_folders(),
         network: settings.network.socket.clone().map(Network::at),
-        pool: BlockingPool::new(setup.health.clone(), PLACES),
+        pool,
         boot: record::boot_id()?,
         layout,
     };
@@ -116,9 +130,27 @@ async fn import(store: &images::Store, settings: &NativeSettings, health: &sdk::
     }
 }
 
-/// Asks each handler whether it can make mounts read-only with everything below them (`features` of the OCI command
-/// line). One that has no such command can't.
-async fn features(programs: &Programs) -> BTreeMap<String, bool> {
+/// Tries on the file systems that pods' files are on.
+async fn no_user_namespaces(
+    programs: &Programs,
+    layout: &Layout,
+    pool: &BlockingPool,
+) -> Option<String> {
+    let (monitor, root) = (programs.monitor.clone(), layout.root().to_owned());
+    let reached = layout.stages().to_owned();
+    let tried = pool.run("trying user namespaces", FEATURES_TIMEOUT, move || {
+        Ok(staging::reached(&reached)
+            .and_then(|()| sandbox::user_namespace::why_not(&monitor, &root)))
+    });
+    match tried.await {
+        Ok(tried) => tried.err(),
+        Err(status) => Some(status.message().to_owned()),
+    }
+}
+
+/// Asks each handler what it can do (`features` of the OCI command line). One that has no such command can do nothing
+/// of it.
+async fn features(programs: &Programs) -> BTreeMap<String, Features> {
     let mut able = BTreeMap::new();
     for (name, path) in programs.handlers() {
         let mut command = tokio::process::Command::new(path);
@@ -131,8 +163,15 @@ async fn features(programs: &Programs) -> BTreeMap<String, bool> {
         };
         let document: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
         let options = document["mountOptions"].as_array();
-        let has = options.is_some_and(|options| options.iter().any(|option| option == "rro"));
-        able.insert(name.to_owned(), has);
+        let namespaces = document["linux"]["namespaces"].as_array();
+        let has = |words: Option<&Vec<serde_json::Value>>, word| {
+            words.is_some_and(|words| words.iter().any(|found| found == word))
+        };
+        let features = Features {
+            recursive_read_only: has(options, "rro"),
+            user_namespaces: has(namespaces, "user"),
+        };
+        able.insert(name.to_owned(), features);
     }
     able
 }

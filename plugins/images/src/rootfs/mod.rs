@@ -3,18 +3,25 @@
 //! The kernel's option page holds 4096 bytes, too few for the paths of 40 layers. Since Linux 6.5 layers are appended
 //! one by one (`lowerdir+`); before that they get names of a few bytes in a scratch folder that a thread of its own has
 //! as its working folder.
+//!
+//! The files of a container in a user namespace belong to that namespace's users: its layers are mounted with mapped
+//! ids (Linux 5.19 and later), which takes a thread with a mount namespace of its own, where each layer is covered by
+//! its mapped self. What is mounted there goes with the thread, whatever becomes of this process.
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use id_mapped_mounts::Depth;
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags,
-    fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, move_mount, unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
+    UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount, mount_change,
+    move_mount, unmount,
 };
 
 use crate::disk::DiskError;
@@ -73,6 +80,29 @@ impl Store {
         target: &Path,
         writable: Option<Writable>,
     ) -> Result<(), MountError> {
+        self.mount_for(image, target, writable, None).await
+    }
+
+    /// Mounts an image as [`Store::mount_rootfs`] does, with its files' owners mapped as `user_namespace` maps them. The
+    /// folders of `writable` aren't mapped: they belong to whom they shall belong to.
+    pub async fn mount_mapped_rootfs(
+        &self,
+        image: &Image,
+        target: &Path,
+        writable: Option<Writable>,
+        user_namespace: OwnedFd,
+    ) -> Result<(), MountError> {
+        let mapped = Some(user_namespace);
+        self.mount_for(image, target, writable, mapped).await
+    }
+
+    async fn mount_for(
+        &self,
+        image: &Image,
+        target: &Path,
+        writable: Option<Writable>,
+        user_namespace: Option<OwnedFd>,
+    ) -> Result<(), MountError> {
         let mut layers = self.rootfs(image)?;
         if layers.len() == 1 && writable.is_none() {
             layers.push(self.inner().folders.empty());
@@ -84,7 +114,10 @@ impl Store {
                 target: &target,
                 writable: writable.as_ref(),
             };
-            Ok(mounting.mount(inner))
+            Ok(match &user_namespace {
+                None => mounting.mount(inner),
+                Some(namespace) => mounting.mount_mapped(namespace, inner),
+            })
         });
         mounted.await?
     }
@@ -141,6 +174,38 @@ impl Mounting<'_> {
             }
             result => result,
         }
+    }
+
+    /// Mounts in a mount namespace of its own, in which the layers are mapped, and takes the mount from there.
+    fn mount_mapped(&self, user_namespace: &OwnedFd, inner: &Inner) -> Result<(), MountError> {
+        let made = std::thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                self.map_layers(user_namespace)
+                    .map_err(|error| self.refused("map the layers' ids", error))?;
+                self.mount(inner)?;
+                id_mapped_mounts::copy(self.target, Depth::Single)
+                    .map_err(|error| self.refused("take the mount", error))
+            });
+            there.join().unwrap_or_else(|_| {
+                let why = io::Error::other("the thread panicked");
+                Err(self.refused("map the layers' ids", why))
+            })
+        });
+        id_mapped_mounts::place(made?, self.target)
+            .map_err(|error| self.refused("place the mount", error))
+    }
+
+    /// Covers every layer by its mapped self, for the calling thread alone.
+    fn map_layers(&self, user_namespace: &OwnedFd) -> io::Result<()> {
+        unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)?;
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        mount_change("/", private)?;
+        for layer in self.layers {
+            let mapped = id_mapped_mounts::copy(layer, Depth::Single)?;
+            id_mapped_mounts::map_ids(&mapped, user_namespace)?;
+            id_mapped_mounts::place(&mapped, layer)?;
+        }
+        Ok(())
     }
 
     fn mount_by(&self, method: MountMethod, inner: &Inner) -> Result<(), MountError> {

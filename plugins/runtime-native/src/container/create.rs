@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use monitor::{Create, Input, MonitorError, RefusalKind};
@@ -23,14 +23,18 @@ use crate::image::ContainerImage;
 use crate::layout::private_dir;
 use crate::node::{ContainerEntry, Node};
 use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord, Wire, new_id};
-use crate::sandbox::own_namespaces;
+use crate::sandbox::{namespace_folder, own_namespaces, user_ids, users};
 use crate::spec::{
     self, MountSource, NamespacePaths, PassedOn, ProcessUser, SandboxMounts, SpecInput,
+    UserNamespacePath,
 };
+use crate::staging::{Owners, Stage};
 
 /// The images that a container mounts, by the mount's place in its configuration.
 type MountedImages = BTreeMap<usize, MountSource>;
 
+/// The name of a container's root among its staged mounts.
+const ROOT: &str = "rootfs";
 /// The longest seccomp profile of the node.
 const PROFILE_BYTES: u64 = 4 << 20;
 const SIGTERM: i32 = 15;
@@ -169,9 +173,12 @@ impl Node {
         image: &ContainerImage,
     ) -> Result<(), CallError> {
         let namespaces = self.namespaces_of(&record.config.0, sandbox).await?;
-        let rootfs = self.mount_root(&record.id, image).await?;
-        let images = self.mount_images(&mut record).await?;
-        let volumes = self.make_volumes(&record, image, &rootfs).await?;
+        let users = users(&self.parts.layout, sandbox)?;
+        let rootfs = self.mount_root(&record.id, image, users.as_ref()).await?;
+        let images = self.mount_images(&mut record, users.as_ref()).await?;
+        let volumes = self
+            .make_volumes(&record, image, &rootfs, users.as_ref())
+            .await?;
         let mounts = (images, volumes);
         record.user = self
             .write_bundle(&record, sandbox, image, (namespaces, mounts, &rootfs))
@@ -199,6 +206,7 @@ impl Node {
             }
             Err(error) => return Err(error.into()),
         };
+        self.leave_root_staged(&record.id).await?;
         record.phase = ContainerPhase::Made;
         record.created = clock::now();
         self.write_container(record.clone()).await?;
@@ -209,12 +217,26 @@ impl Node {
         Ok(())
     }
 
+    /// The container has its mounts: of those that it was made from only the root is still looked for, by `exec`.
+    async fn leave_root_staged(&self, container: &str) -> Result<(), CallError> {
+        let stage = self.parts.layout.stage(container);
+        self.blocking("unmounting what a container was made from", move || {
+            Stage::remove_but(&stage, Some(ROOT))
+        })
+        .await
+    }
+
     /// Mounts the images that a container mounts, and notes which they are: its status tells it.
-    async fn mount_images(&self, record: &mut ContainerRecord) -> Result<MountedImages, CallError> {
+    async fn mount_images(
+        &self,
+        record: &mut ContainerRecord,
+        users: Option<&UserNamespacePath>,
+    ) -> Result<MountedImages, CallError> {
         let mut images = MountedImages::new();
         for (number, mount) in record.config.0.mounts.iter_mut().enumerate() {
             if mount.image.is_some() {
-                let (id, source) = self.mount_image(&record.id, number, mount).await?;
+                let place = (number, &*mount);
+                let (id, source) = self.mount_image(&record.id, place, users).await?;
                 if let Some(image) = &mut mount.image {
                     image.image_ref = id;
                 }
@@ -248,12 +270,10 @@ impl Node {
             host: self.parts.host.clone(),
             driver: self.parts.driver,
             passed_on: self.parts.programs.passed_on(&sandbox.handler),
-            recursive_read_only: *self
-                .parts
-                .recursive_read_only
-                .get(&sandbox.handler)
-                .unwrap_or(&false),
+            recursive_read_only: self.parts.features(&sandbox.handler).recursive_read_only,
             cdi_folders: self.parts.cdi_folders.clone(),
+            users: users(&self.parts.layout, sandbox)?,
+            stage: self.parts.layout.stage(&record.id),
             bundle: self.parts.layout.bundle(&record.id),
         };
         self.blocking("writing a container's bundle", move || work.write())
@@ -271,6 +291,7 @@ impl Node {
                 true => file("shm"),
                 false => "/dev/shm".to_owned(),
             },
+            shm_kept: Vec::new(),
         }
     }
 
@@ -280,7 +301,7 @@ impl Node {
         sandbox: &SandboxRecord,
     ) -> Result<NamespacePaths, CallError> {
         let own = own_namespaces(&sandbox.config.0);
-        let pins = self.parts.layout.sandbox(&sandbox.id).join("ns");
+        let pins = namespace_folder(&self.parts.layout, sandbox);
         let pin = |own: bool, name: &str| own.then(|| pins.join(name).display().to_string());
         // A configuration without a word of namespaces has PIDs of its own.
         let options = security(config).namespace_options;
@@ -293,7 +314,12 @@ impl Node {
             NamespaceMode::Pod => Some(self.shared_pids(sandbox).await?),
             NamespaceMode::Container | NamespaceMode::Node => None,
         };
+        let ids = user_ids(&sandbox.config.0)?;
         Ok(NamespacePaths {
+            user: ids.map(|ids| UserNamespacePath {
+                path: pins.join("user").display().to_string(),
+                ids,
+            }),
             network: pin(own.network, "net"),
             ipc: pin(own.ipc, "ipc"),
             uts: pin(own.uts, "uts"),
@@ -326,18 +352,20 @@ struct BundleWork {
     namespaces: NamespacePaths,
     images: MountedImages,
     volumes: Vec<VolumeMount>,
-    rootfs: std::path::PathBuf,
+    rootfs: PathBuf,
     files: SandboxMounts,
     host: spec::HostFacts,
     driver: spec::CgroupDriver,
     passed_on: PassedOn,
     recursive_read_only: bool,
-    cdi_folders: Vec<std::path::PathBuf>,
-    bundle: std::path::PathBuf,
+    cdi_folders: Vec<PathBuf>,
+    users: Option<UserNamespacePath>,
+    stage: PathBuf,
+    bundle: PathBuf,
 }
 
 impl BundleWork {
-    fn write(self) -> Result<ProcessUser, CallError> {
+    fn write(mut self) -> Result<ProcessUser, CallError> {
         let config = &self.record.config.0;
         let context = security(config);
         let mut user = user::resolve(&context, &self.image.user, &UserFiles::read(&self.rootfs)?)?;
@@ -353,11 +381,18 @@ impl BundleWork {
         self.relabel(&mounted)?;
         // As containerd has them: mounts that the configuration doesn't name.
         let mut config = config.clone();
-        for (mount, source) in self.volumes {
+        for (mount, source) in std::mem::take(&mut self.volumes) {
             config.mounts.push(mount);
             mounted.push(source);
         }
         let config = &config;
+        if let Some(users) = &self.users {
+            devices::check_names(&config.devices)?;
+            let stage = Stage::make(self.stage.clone(), &users.ids)?;
+            self.rootfs = stage.put(ROOT, &self.rootfs, Owners::Disk)?.path.into();
+            stage_files(&stage, &mut self.files)?;
+            stage_mounts(&stage, config, &mut mounted, users)?;
+        }
         let mut nodes = devices::asked(&config.devices)?;
         if context.privileged {
             nodes.extend(devices::all()?);
@@ -415,6 +450,40 @@ fn groups(document: &serde_json::Value) -> Vec<u32> {
         .flatten()
         .filter_map(serde_json::Value::as_u64);
     ids.filter_map(|id| u32::try_from(id).ok()).collect()
+}
+
+/// The sandbox's files are mounted from where the namespace's root can reach them.
+fn stage_files(stage: &Stage, files: &mut SandboxMounts) -> Result<(), CallError> {
+    let put = |name: &str, path: &mut String| {
+        let staged = stage.put(name, Path::new(path.as_str()), Owners::Disk)?;
+        *path = staged.path;
+        Ok::<_, CallError>(staged.kept)
+    };
+    put("hosts", &mut files.hosts)?;
+    put("hostname", &mut files.hostname)?;
+    put("resolv.conf", &mut files.resolv_conf)?;
+    files.shm_kept = put("shm", &mut files.shm)?;
+    Ok(())
+}
+
+/// The same for what the configuration mounts, with its ids mapped where it asks for them.
+fn stage_mounts(
+    stage: &Stage,
+    config: &ContainerConfig,
+    sources: &mut [MountSource],
+    users: &UserNamespacePath,
+) -> Result<(), CallError> {
+    for (number, (mount, source)) in config.mounts.iter().zip(sources).enumerate() {
+        // An image is mounted with the namespace's ids already.
+        let owners = match spec::asks_for_ids(mount) && mount.image.is_none() {
+            true => Owners::Mapped(Path::new(&users.path)),
+            false => Owners::Disk,
+        };
+        let staged = stage.put(&number.to_string(), Path::new(&source.path), owners)?;
+        source.path = staged.path;
+        source.kept = staged.kept;
+    }
+    Ok(())
 }
 
 fn warn_of_adjustment(input: SpecInput<'_>) {

@@ -56,6 +56,17 @@ pub(crate) fn asked(devices: &[Device]) -> Result<Vec<DeviceNode>, CallError> {
     Ok(nodes)
 }
 
+/// A device of a container in a user namespace is the node's own node, mounted: an OCI runtime has but one name for both.
+pub(crate) fn check_names(devices: &[Device]) -> Result<(), CallError> {
+    let same = |device: &Device| device.host_path == device.container_path;
+    match devices.iter().all(same) {
+        true => Ok(()),
+        false => Err(CallError::Unsupported(
+            "devices by another name, in a user namespace, are",
+        )),
+    }
+}
+
 /// Returns every device of the machine, for privileged containers.
 pub(crate) fn all() -> Result<Vec<DeviceNode>, CallError> {
     let mut nodes = Vec::new();

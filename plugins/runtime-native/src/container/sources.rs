@@ -37,7 +37,11 @@ pub(crate) fn of_node(mount: &Mount, mountinfo: &str) -> Result<MountSource, Cal
         })?
         .to_owned();
     let propagation = propagation(&found, mountinfo);
-    Ok(MountSource { path, propagation })
+    Ok(MountSource {
+        path,
+        propagation,
+        kept: Vec::new(),
+    })
 }
 
 /// Returns how the mount that a path lies on spreads; `mountinfo` is `/proc/self/mountinfo`.

@@ -6,7 +6,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::error::CallError;
 use crate::image::ContainerImage;
 use crate::node::Node;
 use crate::record::ContainerRecord;
-use crate::spec::{HostPropagation, MountSource};
+use crate::spec::{HostPropagation, MountSource, UserNamespacePath};
 
 /// Volumes of one image; none comes near.
 const MAX_VOLUMES: usize = 256;
@@ -39,6 +39,7 @@ impl Node {
         record: &ContainerRecord,
         image: &ContainerImage,
         rootfs: &Path,
+        users: Option<&UserNamespacePath>,
     ) -> Result<Vec<VolumeMount>, CallError> {
         let paths = left(&image.volumes, &record.config.0.mounts)?;
         if paths.is_empty() || self.parts.ignore_image_volumes {
@@ -48,8 +49,9 @@ impl Node {
         let rootfs = rootfs.to_owned();
         let what = "copying the volumes of an image";
         let pool = &self.parts.pool;
+        let owner = users.map(|users| users.ids.root());
         let made = pool.run(what, COPY_TIMEOUT, move || {
-            Ok(make_all(&folder, &rootfs, paths))
+            Ok(make_all(&folder, &rootfs, paths, owner))
         });
         made.await.map_err(CallError::Other)?
     }
@@ -104,13 +106,19 @@ fn make_all(
     folder: &Path,
     rootfs: &Path,
     paths: Vec<PathBuf>,
+    owner: Option<(u32, u32)>,
 ) -> Result<Vec<VolumeMount>, CallError> {
     fs::create_dir(folder).map_err(CallError::file("make", folder))?;
     let mut mounts = Vec::with_capacity(paths.len());
     for (number, path) in paths.into_iter().enumerate() {
         let volume = folder.join(number.to_string());
         let made = DirBuilder::new().mode(FOLDER_MODE).create(&volume);
-        made.map_err(CallError::file("make", &volume))?;
+        // What the image has there belongs to whom it belongs to in the root already.
+        made.and_then(|()| match owner {
+            Some((user, group)) => chown(&volume, Some(user), Some(group)),
+            None => Ok(()),
+        })
+        .map_err(CallError::file("make", &volume))?;
         if let Some(content) = in_image(rootfs, &path)? {
             copy_tree::copy(&content, &volume)
                 .map_err(CallError::file("copy an image's volume to", &volume))?;
@@ -129,6 +137,7 @@ fn make_all(
         let source = MountSource {
             path: source,
             propagation: HostPropagation::Private,
+            kept: Vec::new(),
         };
         mounts.push((mount, source));
     }

@@ -55,8 +55,36 @@ pub(crate) struct NodeParts {
     pub(crate) network: Option<Network>,
     pub(crate) pool: BlockingPool,
     pub(crate) boot: String,
-    /// Which handlers can make mounts read-only with everything below them.
-    pub(crate) recursive_read_only: BTreeMap<String, bool>,
+    /// What each handler can do.
+    pub(crate) features: BTreeMap<String, Features>,
+    /// Why no pod of this node can have a user namespace; none if they can.
+    pub(crate) no_user_namespaces: Option<String>,
+}
+
+/// What an OCI runtime says that it can do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Features {
+    /// Mounts that are read-only with everything below them.
+    pub(crate) recursive_read_only: bool,
+    pub(crate) user_namespaces: bool,
+}
+
+impl NodeParts {
+    /// Returns what a handler can do; one that is not known can do nothing of it.
+    pub(crate) fn features(&self, handler: &str) -> Features {
+        self.features.get(handler).copied().unwrap_or_default()
+    }
+
+    /// Tells why pods of a handler can have no user namespaces, if they can't.
+    pub(crate) fn user_namespaces(&self, handler: &str) -> Result<(), String> {
+        match &self.no_user_namespaces {
+            Some(why) => Err(why.clone()),
+            None if !self.features(handler).user_namespaces => {
+                Err(format!("runtime handler {handler:?} has none"))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// The node.

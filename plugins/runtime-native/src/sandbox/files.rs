@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::chown;
 use std::path::Path;
 
 use proto::cri::{DnsConfig, PodSandboxConfig};
@@ -22,6 +23,12 @@ pub(crate) fn write(folder: &Path, config: &PodSandboxConfig, node: &str) -> io:
         None => of_node("/etc/resolv.conf")?,
     };
     fs::write(folder.join("resolv.conf"), resolv_conf)
+}
+
+/// Gives the files to a user and a group: a pod's own root.
+pub(crate) fn give(folder: &Path, (user, group): (u32, u32)) -> io::Result<()> {
+    let mut files = ["hosts", "hostname", "resolv.conf"].into_iter();
+    files.try_for_each(|file| chown(folder.join(file), Some(user), Some(group)))
 }
 
 /// Returns a file of the node; empty if there is none.

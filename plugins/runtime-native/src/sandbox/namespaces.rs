@@ -15,6 +15,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use rustix::fs::statfs;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
 
 /// `f_type` of the file system of namespaces.
 const NSFS_MAGIC: i64 = 0x6e73_6673;
@@ -36,6 +38,8 @@ pub(crate) enum NamespaceError {
     Unmount(PathBuf, #[source] io::Error),
     #[error("cannot enter namespace {}", .0.display())]
     Enter(PathBuf, #[source] io::Error),
+    #[error("cannot become root of a user namespace")]
+    Become(#[source] io::Error),
     #[error("cannot set sysctl {0}")]
     Sysctl(String, #[source] io::Error),
     #[error("no thread for namespaces")]
@@ -45,14 +49,21 @@ pub(crate) enum NamespaceError {
 /// The namespaces that a sandbox has to itself, each under its name in `/proc/PID/ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnNamespaces {
+    /// The others belong to it.
+    pub(crate) user: bool,
     pub(crate) network: bool,
     pub(crate) ipc: bool,
     pub(crate) uts: bool,
 }
 
 impl OwnNamespaces {
-    fn names(self) -> impl Iterator<Item = &'static str> {
-        let all = [(self.network, "net"), (self.ipc, "ipc"), (self.uts, "uts")];
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            (self.user, "user"),
+            (self.network, "net"),
+            (self.ipc, "ipc"),
+            (self.uts, "uts"),
+        ];
         all.into_iter()
             .filter_map(|(own, name)| own.then_some(name))
     }
@@ -69,13 +80,12 @@ impl OwnNamespaces {
     }
 }
 
-/// Makes the namespaces and pins them as `FOLDER/NAME`; an empty hostname keeps the node's.
+/// Makes the namespaces, in the node's user namespace, and pins them as `FOLDER/NAME`; an empty hostname keeps the node's.
 pub(crate) fn pin(folder: &Path, own: OwnNamespaces, hostname: &str) -> Result<(), NamespaceError> {
     on_thread(|| {
         unshare(own.flags()).map_err(|error| NamespaceError::Unshare(error.into()))?;
         if own.uts && !hostname.is_empty() {
-            rustix::system::sethostname(hostname.as_bytes())
-                .map_err(|error| NamespaceError::Hostname(hostname.to_owned(), error.into()))?;
+            name_machine(hostname)?;
         }
         for name in own.names() {
             let pin = folder.join(name);
@@ -85,6 +95,19 @@ pub(crate) fn pin(folder: &Path, own: OwnNamespaces, hostname: &str) -> Result<(
         }
         Ok(())
     })
+}
+
+/// Sets the hostname in a UTS namespace.
+pub(super) fn set_hostname(pin: &Path, hostname: &str) -> Result<(), NamespaceError> {
+    on_thread(|| {
+        enter(pin)?;
+        name_machine(hostname)
+    })
+}
+
+fn name_machine(hostname: &str) -> Result<(), NamespaceError> {
+    rustix::system::sethostname(hostname.as_bytes())
+        .map_err(|error| NamespaceError::Hostname(hostname.to_owned(), error.into()))
 }
 
 /// Tells whether every one of the namespaces is pinned.
@@ -98,7 +121,7 @@ fn is_namespace(path: &Path) -> bool {
 
 /// Takes pins away; those that are gone already are no error.
 pub(crate) fn unpin(folder: &Path) -> Result<(), NamespaceError> {
-    for name in ["net", "ipc", "uts"] {
+    for name in ["user", "net", "ipc", "uts"] {
         unmount_all(&folder.join(name))?;
     }
     Ok(())
@@ -136,10 +159,12 @@ pub(crate) fn unmount_all(path: &Path) -> Result<(), NamespaceError> {
     ))
 }
 
-/// Writes sysctls in the sandbox's namespaces; `files` are relative to `/proc/sys`.
+/// Writes sysctls in the sandbox's namespaces; `files` are relative to `/proc/sys`. Those of IPC are written by nobody
+/// but root of the user namespace that they belong to, whom `root` names where it isn't the node's.
 pub(crate) fn write_sysctls(
     folder: &Path,
     files: &[(String, String)],
+    root: Option<u32>,
 ) -> Result<(), NamespaceError> {
     if files.is_empty() {
         return Ok(());
@@ -150,6 +175,12 @@ pub(crate) fn write_sysctls(
             if is_namespace(&pin) {
                 enter(&pin)?;
             }
+        }
+        if let Some(root) = root {
+            // This thread's alone, and it has no other user to go back to.
+            let root = Uid::from_raw(root);
+            set_thread_res_uid(root, root, root)
+                .map_err(|error| NamespaceError::Become(error.into()))?;
         }
         for (file, value) in files {
             fs::write(Path::new("/proc/sys").join(file), value)

@@ -12,12 +12,13 @@ use monitor::{Create, Input, Phase};
 use proto::cri::{NamespaceMode, PodSandboxConfig};
 use serde_json::json;
 
-use super::{namespace_options, own_namespaces};
+use super::{namespace_folder, namespace_options, own_namespaces, users};
 use crate::error::CallError;
 use crate::layout::private_dir;
 use crate::node::Node;
 use crate::record::SandboxRecord;
-use crate::spec::{CgroupDriver, cgroups_path};
+use crate::spec::{CgroupDriver, UserNamespacePath, cgroups_path};
+use crate::staging::{Owners, Stage};
 
 /// rt_sigaction(SIGCHLD, {SIG_IGN}, NULL, 8), then pause() for ever; the last 32 bytes are the action.
 const X86_64: [u8; 68] = [
@@ -33,6 +34,8 @@ const X86_64: [u8; 68] = [
     1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
 const EM_X86_64: u16 = 62;
+/// The name of the process's root among a sandbox's staged mounts.
+const ROOT: &str = "pause";
 /// Where the file is in memory, from its first byte on.
 const BASE: u64 = 0x40_0000;
 /// The ELF header, and one program header.
@@ -86,11 +89,23 @@ impl Node {
         let program = program().ok_or(CallError::Unsupported(
             "a PID namespace shared by the pod's containers is, on this machine's architecture,",
         ))?;
-        let folder = self.parts.layout.sandbox(&record.id);
-        let (bundle, document) = (folder.join("pause"), self.document(record, &folder));
+        let bundle = self.parts.layout.sandbox(&record.id).join("pause");
+        let stage = self.parts.layout.stage(&record.id);
+        let users = users(&self.parts.layout, record)?;
+        let root = match users {
+            Some(_) => stage.join(ROOT),
+            None => bundle.join("rootfs"),
+        };
+        let document = self.document(record, &root, users.as_ref());
         let written = bundle.clone();
         self.blocking("writing a pod's own process", move || {
-            write(&written, &program, &document).map_err(CallError::file("write", written))
+            write(&written, &program, &document).map_err(CallError::file("write", &written))?;
+            match &users {
+                None => Ok(()),
+                Some(users) => Stage::make(stage, &users.ids)?
+                    .put(ROOT, &written.join("rootfs"), Owners::Disk)
+                    .map(drop),
+            }
         })
         .await?;
         let monitor = self.launch(record).await?;
@@ -107,23 +122,30 @@ impl Node {
         Ok(())
     }
 
-    fn document(&self, record: &SandboxRecord, folder: &Path) -> serde_json::Value {
+    fn document(
+        &self,
+        record: &SandboxRecord,
+        root: &Path,
+        users: Option<&UserNamespacePath>,
+    ) -> serde_json::Value {
+        let pins = namespace_folder(&self.parts.layout, record);
         let own = own_namespaces(&record.config.0);
         let joined = [
+            (own.user, "user", "user"),
             (own.network, "network", "net"),
             (own.ipc, "ipc", "ipc"),
             (own.uts, "uts", "uts"),
         ];
         let mut namespaces = vec![json!({ "type": "mount" }), json!({ "type": "pid" })];
         for (_, kind, name) in joined.into_iter().filter(|(own, ..)| *own) {
-            namespaces.push(json!({ "type": kind, "path": folder.join("ns").join(name) }));
+            namespaces.push(json!({ "type": kind, "path": pins.join(name) }));
         }
         let cgroup = match self.parts.driver {
             driver @ (CgroupDriver::Cgroupfs | CgroupDriver::Systemd) => {
                 cgroups_path(&record.config.0, driver, &record.id)
             }
         };
-        json!({
+        let mut document = json!({
             "ociVersion": "1.0.2",
             "process": {
                 "user": { "uid": 65535, "gid": 65535 },
@@ -133,7 +155,7 @@ impl Node {
                 "capabilities": {},
                 "noNewPrivileges": true,
             },
-            "root": { "path": folder.join("pause/rootfs"), "readonly": true },
+            "root": { "path": root, "readonly": true },
             // An OCI runtime makes the devices that every container has, which are not to be left in the folder.
             "mounts": [
                 { "destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"] },
@@ -146,7 +168,11 @@ impl Node {
                 "maskedPaths": ["/proc/kcore", "/proc/keys"],
                 "readonlyPaths": ["/proc/sys", "/proc/sysrq-trigger"],
             },
-        })
+        });
+        if let Some(users) = users {
+            users.write(&mut document["linux"]);
+        }
+        document
     }
 
     /// Returns the PID namespace that the pod's containers share.

@@ -1,18 +1,22 @@
 //! RunPodSandbox.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proto::cri::{ContainerEventType, NamespaceMode, PodSandboxConfig, RunPodSandboxRequest};
 
 use super::namespaces::{self, OwnNamespaces};
 use super::network::{NotReady, port_mappings};
-use super::{files, namespace_options, own_namespaces, pause, sysctls};
+use super::{files, namespace_options, own_namespaces, pause, sysctls, user_ids, user_namespace};
 use crate::clock;
 use crate::error::CallError;
 use crate::layout::private_dir;
 use crate::node::Node;
 use crate::record::{SandboxPhase, SandboxRecord, Wire, new_id};
+use crate::spec::UserIds;
+use crate::staging::{Owners, Stage};
 
 impl Node {
     /// Makes a sandbox and returns its id. What fails leaves nothing behind.
@@ -25,7 +29,7 @@ impl Node {
             .ok_or(CallError::Missing("the sandbox's config"))?;
         self.handler(&request.runtime_handler)?;
         let own = own_namespaces(&config);
-        let sysctls = self.check(&config, own)?;
+        let sysctls = self.check(&config, own, &request.runtime_handler)?;
         let record = self.reserve_sandbox(config, request.runtime_handler)?;
         let made = async {
             self.keep_sandbox(record.clone()).await?;
@@ -53,11 +57,10 @@ impl Node {
         &self,
         config: &PodSandboxConfig,
         own: OwnNamespaces,
+        handler: &str,
     ) -> Result<Vec<(String, String)>, CallError> {
-        let options = namespace_options(config);
-        let userns = options.userns_options.as_ref();
-        if userns.is_some_and(|userns| userns.mode() == NamespaceMode::Pod) {
-            return Err(CallError::Unsupported("user namespaces are"));
+        if user_ids(config)?.is_some() {
+            self.check_users(config, own, handler)?;
         }
         if own.network && self.parts.network.is_none() {
             let NotReady { reason, message } = NotReady::absent();
@@ -77,6 +80,25 @@ impl Node {
         let linux = config.linux.as_ref();
         let asked = linux.map(|linux| linux.sysctls.clone()).unwrap_or_default();
         Ok(sysctls::files(&asked, own)?)
+    }
+
+    /// A pod with users of its own has everything of its own.
+    fn check_users(
+        &self,
+        config: &PodSandboxConfig,
+        own: OwnNamespaces,
+        handler: &str,
+    ) -> Result<(), CallError> {
+        if let Err(why) = self.parts.user_namespaces(handler) {
+            return Err(CallError::NoUserNamespaces { why });
+        }
+        let pids = namespace_options(config).pid();
+        if own.network && own.ipc && pids != NamespaceMode::Node {
+            return Ok(());
+        }
+        Err(CallError::Unsupported(
+            "user namespaces of pods with the node's network, IPC or processes are",
+        ))
     }
 
     /// Takes a name and an id for the sandbox.
@@ -126,16 +148,26 @@ impl Node {
         let (config, node) = (record.config.0.clone(), self.parts.host.hostname.clone());
         let pins = folder.join("ns");
         let made = pins.clone();
+        let users = user_ids(&config)?;
+        let (stage, monitor) = (
+            self.parts.layout.stage(&record.id),
+            self.parts.programs.monitor.clone(),
+        );
         self.blocking("making a sandbox", move || {
             private_dir(&made).map_err(CallError::file("make", &made))?;
-            if own.network || own.ipc || own.uts {
+            if let Some(ids) = &users {
+                user_namespace::pin(&monitor, &made, own, (&config.hostname, ids))?;
+                stage_namespaces(stage, &made, ids)?;
+            } else if own.network || own.ipc || own.uts {
                 namespaces::pin(&made, own, &config.hostname)?;
             }
             if own.ipc {
                 namespaces::mount_shm(&folder.join("shm"))?;
             }
             fs::create_dir_all(&folder).map_err(CallError::file("make", &folder))?;
-            files::write(&folder, &config, &node).map_err(CallError::file("write files in", folder))
+            files::write(&folder, &config, &node)
+                .and_then(|()| users.map_or(Ok(()), |ids| files::give(&folder, ids.root())))
+                .map_err(CallError::file("write files in", folder))
         })
         .await?;
         if let Some(network) = self.parts.network.as_ref().filter(|_| own.network) {
@@ -146,8 +178,9 @@ impl Node {
             let attached = network.attach(&record.id, &record.config.0, netns).await;
             record.addresses = attached.map_err(CallError::Other)?;
         }
+        let root = user_ids(&record.config.0)?.map(|ids| ids.root().0);
         self.blocking("setting sysctls", move || {
-            Ok(namespaces::write_sysctls(&pins, &sysctls)?)
+            Ok(namespaces::write_sysctls(&pins, &sysctls, root)?)
         })
         .await?;
         self.start_pause(&record).await?;
@@ -155,4 +188,12 @@ impl Node {
         record.created = clock::now();
         self.keep_sandbox(record).await
     }
+}
+
+/// Where the pod's own root reaches them.
+fn stage_namespaces(stage: PathBuf, pins: &Path, ids: &UserIds) -> Result<(), CallError> {
+    let passable = fs::set_permissions(pins, Permissions::from_mode(0o711));
+    passable.map_err(CallError::file("change", pins))?;
+    let stage = Stage::make(stage, ids)?;
+    stage.put("ns", pins, Owners::Disk).map(drop)
 }

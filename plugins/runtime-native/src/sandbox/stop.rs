@@ -13,6 +13,7 @@ use super::{cgroup, namespaces};
 use crate::error::CallError;
 use crate::node::Node;
 use crate::record::{SandboxPhase, SandboxRecord};
+use crate::staging::Stage;
 
 /// How long a monitor without containers may take to end.
 const MONITOR_END_SECONDS: i64 = 5;
@@ -95,7 +96,9 @@ impl Node {
             return Err(CallError::Other(tonic::Status::unavailable(why)));
         }
         let folder = self.parts.layout.sandbox(&id);
+        let stage = self.parts.layout.stage(&id);
         self.blocking("unmounting a sandbox", move || {
+            Stage::remove(&stage)?;
             namespaces::unpin(&folder.join("ns"))?;
             Ok(namespaces::unmount_all(&folder.join("shm"))?)
         })

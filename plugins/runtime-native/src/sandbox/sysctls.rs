@@ -95,6 +95,7 @@ mod tests {
     use super::*;
 
     const ALL: OwnNamespaces = OwnNamespaces {
+        user: false,
         network: true,
         ipc: true,
         uts: true,
@@ -134,6 +135,7 @@ mod tests {
     #[test]
     fn a_sysctl_of_a_shared_namespace_is_refused() {
         let host = OwnNamespaces {
+            user: false,
             network: false,
             ipc: false,
             uts: false,

@@ -63,14 +63,13 @@ pub(super) async fn status(node: &Node, verbose: bool) -> StatusResponse {
 }
 
 fn handlers(node: &Node) -> Vec<RuntimeHandler> {
-    let able = |name: &str| *node.parts.recursive_read_only.get(name).unwrap_or(&false);
     let handlers = node.parts.programs.handlers();
     handlers
         .map(|(name, _)| RuntimeHandler {
             name: name.to_owned(),
             features: Some(RuntimeHandlerFeatures {
-                recursive_read_only_mounts: able(name),
-                user_namespaces: false,
+                recursive_read_only_mounts: node.parts.features(name).recursive_read_only,
+                user_namespaces: node.parts.user_namespaces(name).is_ok(),
             }),
         })
         .collect()

@@ -29,7 +29,8 @@ const CDI_FOLDERS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 ///   "registries": "/etc/containerd/certs.d",
 ///   "cdiSpecDirs": ["/etc/cdi", "/var/run/cdi"],
 ///   "podAnnotations": {"kata": ["io.katacontainers.*"]},
-///   "containerAnnotations": {"kata": ["io.katacontainers.*"]}
+///   "containerAnnotations": {"kata": ["io.katacontainers.*"]},
+///   "userNamespaceFolder": "/run/oxlet-native"
 /// }
 /// ```
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -61,6 +62,8 @@ pub(crate) struct NativeSettings {
     pub(crate) pod_annotations: BTreeMap<String, Vec<String>>,
     /// Which of the containers' own.
     pub(crate) container_annotations: BTreeMap<String, Vec<String>>,
+    /// Where containers in user namespaces are set up; each folder above it can be passed through by everybody.
+    pub(crate) user_namespace_folder: Option<PathBuf>,
 }
 
 impl NativeSettings {

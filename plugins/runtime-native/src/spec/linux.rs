@@ -49,6 +49,9 @@ pub(super) fn section(
         "maskedPaths": masked,
         "readonlyPaths": read_only,
     });
+    if let Some(user) = &input.namespaces.user {
+        user.write(&mut linux);
+    }
     if let Some(propagation) = propagation {
         linux["rootfsPropagation"] = propagation.into();
     }
@@ -69,6 +72,9 @@ fn hidden_paths(input: SpecInput<'_>) -> (Vec<String>, Vec<String>) {
 fn namespaces(input: SpecInput<'_>) -> Vec<Value> {
     let paths = input.namespaces;
     let mut all = vec![json!({ "type": "mount" })];
+    if let Some(user) = &paths.user {
+        all.push(json!({ "type": "user", "path": user.path }));
+    }
     let mut joined = |kind: &str, path: &Option<String>| {
         if let Some(path) = path {
             all.push(json!({ "type": kind, "path": path }));

@@ -11,6 +11,7 @@ mod seccomp;
 mod security;
 #[cfg(test)]
 mod tests;
+mod users;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,7 @@ pub(crate) use mounts::{HostPropagation, MountSource};
 pub(crate) use pattern::Pattern;
 pub(crate) use process::oom_score_adj;
 pub(crate) use security::mount_label;
+pub(crate) use users::{IdRange, UserIds, UserNamespacePath, asks_for_ids};
 
 /// The version of the runtime specification that the documents follow; runc 1.1 accepts any 1.x.
 const OCI_VERSION: &str = "1.0.2";
@@ -73,6 +75,7 @@ pub(crate) struct ProcessUser {
 /// an absent pid namespace with `own_pid` is a new one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamespacePaths {
+    pub(crate) user: Option<UserNamespacePath>,
     pub(crate) network: Option<String>,
     pub(crate) ipc: Option<String>,
     pub(crate) uts: Option<String>,
@@ -88,6 +91,8 @@ pub(crate) struct SandboxMounts {
     pub(crate) resolv_conf: String,
     /// `/dev/shm` of the sandbox or of the node.
     pub(crate) shm: String,
+    /// Options that its own mount has: a user namespace must keep them.
+    pub(crate) shm_kept: Vec<&'static str>,
 }
 
 /// A device node of the machine.
@@ -204,12 +209,16 @@ pub(crate) fn container_spec(input: SpecInput<'_>) -> Result<Value, SpecError> {
 
 /// What CRI has and this runtime doesn't: each refused by its name, none dropped.
 fn refuse_unsupported(input: SpecInput<'_>) -> Result<(), SpecError> {
-    let userns = input
+    let options = input
         .security()
-        .and_then(|context| context.namespace_options.as_ref())
-        .and_then(|options| options.userns_options.as_ref());
-    if userns.is_some_and(|userns| userns.mode() == proto::cri::NamespaceMode::Pod) {
-        return Err(SpecError::Unsupported("user namespaces"));
+        .and_then(|context| context.namespace_options.as_ref());
+    let pod = input.namespaces.user.as_ref().map(|user| user.ids);
+    if UserIds::of(options)? != pod {
+        return Err(SpecError::Invalid {
+            field: "userns_options",
+            found: format!("{options:?}"),
+            expected: "the user namespace of the sandbox",
+        });
     }
     let sandbox_privileged = input
         .sandbox

@@ -3,7 +3,9 @@
 use proto::cri::{Mount, MountPropagation};
 use serde_json::{Value, json};
 
-use super::{SpecError, SpecInput};
+use super::{SpecError, SpecInput, UserIds};
+
+const SHM: &str = "/dev/shm";
 
 /// Options that the field `mount_options` may have.
 const MOUNT_OPTIONS: [&str; 3] = ["noexec", "nodev", "nosuid"];
@@ -23,6 +25,8 @@ pub(crate) struct MountSource {
     /// On the node, without links.
     pub(crate) path: String,
     pub(crate) propagation: HostPropagation,
+    /// Options that the source's own mount has: a user namespace must keep them.
+    pub(crate) kept: Vec<&'static str>,
 }
 
 /// Returns the mounts, and the propagation of the container's root if a mount needs one.
@@ -103,9 +107,12 @@ fn of_sandbox(input: SpecInput<'_>) -> Vec<Value> {
         .security()
         .is_some_and(|context| context.readonly_rootfs);
     let access = if readonly { "ro" } else { "rw" };
-    let bound = |destination: &str, source: &str, access: &str| {
+    let bound = |destination: &str, source: &str, access: &'static str| {
         (!source.is_empty()).then(|| {
-            let options = ["rbind", "rprivate", access];
+            let mut options = vec!["rbind", "rprivate", access];
+            if destination == SHM {
+                options.extend(&files.shm_kept);
+            }
             json!({ "destination": destination, "type": "bind", "source": source, "options": options })
         })
     };
@@ -113,7 +120,7 @@ fn of_sandbox(input: SpecInput<'_>) -> Vec<Value> {
         bound("/etc/hosts", &files.hosts, access),
         bound("/etc/hostname", &files.hostname, access),
         bound("/etc/resolv.conf", &files.resolv_conf, access),
-        bound("/dev/shm", &files.shm, "rw"),
+        bound(SHM, &files.shm, "rw"),
     ];
     mounts.into_iter().flatten().collect()
 }
@@ -124,18 +131,19 @@ fn bind(
     input: SpecInput<'_>,
     root: &mut Option<&'static str>,
 ) -> Result<Value, SpecError> {
-    refuse_unsupported(mount)?;
+    refuse_unsupported(mount, input)?;
     let mut options = vec!["rbind"];
     options.push(spread(mount, source, root)?);
     options.push(access(mount, input)?);
     options.extend(more_options(mount)?);
+    options.extend(&source.kept);
     let destination = normal(&mount.container_path);
     Ok(
         json!({ "destination": destination, "type": "bind", "source": source.path, "options": options }),
     )
 }
 
-fn refuse_unsupported(mount: &Mount) -> Result<(), SpecError> {
+fn refuse_unsupported(mount: &Mount, input: SpecInput<'_>) -> Result<(), SpecError> {
     if !mount.container_path.starts_with('/') || mount.container_path.contains("/../") {
         return Err(SpecError::Invalid {
             field: "mount.container_path",
@@ -143,8 +151,14 @@ fn refuse_unsupported(mount: &Mount) -> Result<(), SpecError> {
             expected: "an absolute path without ..",
         });
     }
-    if !(mount.uid_mappings.is_empty() && mount.gid_mappings.is_empty()) {
-        return Err(SpecError::Unsupported("id-mapped mounts"));
+    let user = input.namespaces.user.as_ref();
+    UserIds::map(user.map(|user| &user.ids), mount)?;
+    if user.is_some() && mount.propagation() == MountPropagation::PropagationBidirectional {
+        return Err(SpecError::Unenforceable {
+            field: "mount.propagation",
+            value: mount.container_path.clone(),
+            why: "what is mounted in a user namespace never reaches the node",
+        });
     }
     Ok(())
 }

@@ -76,6 +76,7 @@ impl Case {
                 hostname: "/s/hostname".to_owned(),
                 resolv_conf: "/s/resolv.conf".to_owned(),
                 shm: "/s/shm".to_owned(),
+                shm_kept: Vec::new(),
             },
             sources: &self.sources,
             devices: &self.devices,
@@ -125,6 +126,7 @@ impl Case {
         self.sources.push(MountSource {
             path: format!("/host{}", mount.container_path),
             propagation,
+            kept: Vec::new(),
         });
         self.config.mounts.push(mount);
         self
@@ -421,16 +423,84 @@ fn what_cri_has_and_this_runtime_has_not_is_refused_by_name() {
         });
     });
     for (case, word) in [
-        (case().mount(mapped, HostPropagation::Private), "id-mapped"),
+        (
+            case().mount(mapped, HostPropagation::Private),
+            "uid_mappings",
+        ),
         (
             case().mount(optioned, HostPropagation::Private),
             "mount_options",
         ),
-        (userns, "user namespaces"),
+        (userns, "userns_options"),
         (case().mount(at("m"), HostPropagation::Private), "absolute"),
         (
             case().mount(at("/a/../b"), HostPropagation::Private),
             "without ..",
+        ),
+    ] {
+        let refusal = case.make().unwrap_err().to_string();
+        assert!(refusal.contains(word), "{refusal}");
+    }
+}
+
+fn own_users(mut case: Case) -> Case {
+    let range = IdRange {
+        inside: 0,
+        outside: 65_536,
+        length: 65_536,
+    };
+    case.namespaces.user = Some(UserNamespacePath {
+        path: "/u/ns/user".to_owned(),
+        ids: UserIds {
+            users: range,
+            groups: range,
+        },
+    });
+    case.security(|context| {
+        let line = proto::cri::IdMapping {
+            container_id: 0,
+            host_id: 65_536,
+            length: 65_536,
+        };
+        context
+            .namespace_options
+            .get_or_insert_default()
+            .userns_options = Some(proto::cri::UserNamespace {
+            mode: proto::cri::NamespaceMode::Pod.into(),
+            uids: vec![line],
+            gids: vec![line],
+        });
+    })
+}
+
+#[test]
+fn a_container_joins_the_user_namespace_of_its_sandbox_and_no_other() {
+    let mut case = own_users(case().mount(at("/m"), HostPropagation::Private));
+    case.sources[0].kept = vec!["nodev"];
+    let made = case.make().unwrap();
+    let user = json!({ "type": "user", "path": "/u/ns/user" });
+    let namespaces = made["linux"]["namespaces"].as_array().unwrap();
+    assert!(namespaces.contains(&user), "{namespaces:?}");
+    let ids = json!([{ "containerID": 0, "hostID": 65_536, "size": 65_536 }]);
+    assert_eq!(made["linux"]["uidMappings"], ids);
+    assert_eq!(made["linux"]["gidMappings"], ids);
+    let mounts = made["mounts"].as_array().unwrap();
+    let mount = mounts.iter().find(|mount| mount["destination"] == "/m");
+    let options = json!(["rbind", "rprivate", "rw", "nodev"]);
+    assert_eq!(mount.unwrap()["options"], options);
+
+    let mut elsewhere = own_users(self::case());
+    elsewhere.namespaces.user = None;
+    let mut both_ways = at("/m");
+    both_ways.set_propagation(MountPropagation::PropagationBidirectional);
+    let mut nothing_said = own_users(self::case());
+    nothing_said.config.linux = None;
+    for (case, word) in [
+        (elsewhere, "userns_options"),
+        (nothing_said, "userns_options"),
+        (
+            own_users(self::case().mount(both_ways, HostPropagation::Shared)),
+            "propagation",
         ),
     ] {
         let refusal = case.make().unwrap_err().to_string();

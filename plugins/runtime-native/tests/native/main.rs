@@ -17,4 +17,5 @@ mod start;
 mod stats;
 mod streams;
 mod systemd;
+mod users;
 mod volumes;

@@ -12,14 +12,14 @@ use crate::rig::Rig;
 const PLUGINS: &str = "/usr/lib/cni";
 
 /// A network plugin with one network of point-to-point links, whose addresses are files.
-struct PodNetwork {
+pub(crate) struct PodNetwork {
     folder: tempfile::TempDir,
     plugin: sdk::testing::Plugin,
 }
 
 impl PodNetwork {
     /// None, with a sentence, where the CNI plugins are not installed; with `CI=true` that panics.
-    async fn start() -> Option<PodNetwork> {
+    pub(crate) async fn start() -> Option<PodNetwork> {
         PodNetwork::start_with(&[]).await
     }
 
@@ -58,6 +58,10 @@ impl PodNetwork {
             plugin: plugin.unwrap(),
             folder,
         })
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.plugin.socket
     }
 
     fn addresses(&self) -> Vec<String> {

@@ -41,7 +41,7 @@ async fn sandboxes_that_cannot_be_made_as_asked_are_refused_by_name() {
         (networked, "", "NetworkPluginNotReady"),
         (sysctl, "", "kernel.panic"),
         (shared, "", "network namespace"),
-        (userns, "", "user namespaces"),
+        (userns, "", "userns_options.uids"),
         (rig.pod("a"), "gvisor", "\"gvisor\""),
     ] {
         let refusal = refused_pod(&rig, config, handler).await;

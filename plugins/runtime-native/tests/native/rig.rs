@@ -1,6 +1,7 @@
 //! A node of the test's own: the plugin's process with its folder, its monitors and its cgroup.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -70,7 +71,10 @@ impl Rig {
             "handlers": { "runc": runc() },
             "defaultHandler": "runc",
             "import": [archive],
+            "userNamespaceFolder": home.path().join("stages"),
         });
+        // As folders of the node's are: everybody may pass through.
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o711)).unwrap();
         let fields = configuration.as_object_mut().unwrap();
         fields.extend(more.as_object().cloned().unwrap());
         fs::write(
@@ -186,6 +190,16 @@ impl Rig {
         answer.into_inner().pod_sandbox_id
     }
 
+    /// Asks for a pod that may be refused.
+    pub(crate) async fn try_pod(&self, config: &PodSandboxConfig) -> Result<String, tonic::Status> {
+        let request = RunPodSandboxRequest {
+            config: Some(config.clone()),
+            runtime_handler: String::new(),
+        };
+        let answer = self.runtime().run_pod_sandbox(request).await?;
+        Ok(answer.into_inner().pod_sandbox_id)
+    }
+
     pub(crate) fn container(&self, name: &str, script: &str) -> ContainerConfig {
         ContainerConfig {
             metadata: Some(ContainerMetadata {
@@ -281,15 +295,19 @@ impl Rig {
 
     /// Checks that nothing of any pod is left: no mount, process, cgroup, folder.
     pub(crate) async fn assert_nothing_left(&self) {
-        let root = self.root().display().to_string();
+        let home = self.home.path().display().to_string();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let left: Vec<_> = mounts.lines().filter(|line| line.contains(&root)).collect();
+        let left: Vec<_> = mounts.lines().filter(|line| line.contains(&home)).collect();
+        let root = self.root().display().to_string();
         assert!(left.is_empty(), "mounts are left: {left:#?}");
         for folder in ["sandboxes", "containers", "m", "damaged"] {
             let entries = fs::read_dir(self.root().join(folder)).unwrap();
             let left: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
             assert!(left.is_empty(), "folders are left: {left:?}");
         }
+        let stages = fs::read_dir(self.home.path().join("stages")).unwrap();
+        let left: Vec<_> = stages.map(|entry| entry.unwrap().path()).collect();
+        assert!(left.is_empty(), "stages are left: {left:?}");
         let monitors = || processes_with(&root).is_empty();
         wait_until("the end of the monitors", monitors).await;
         let left = self.cgroups();
@@ -297,6 +315,16 @@ impl Rig {
         let log = fs::read_to_string(self.home.path().join("log")).unwrap();
         let lost = log.lines().find(|line| line.contains("cannot be recorded"));
         assert_eq!(lost, None, "an end is recorded once");
+    }
+
+    /// Returns the processes of a container by their ids on the node.
+    pub(crate) fn processes_of(&self, container: &str) -> Vec<u32> {
+        let within = format!("{}/{container}", self.cgroup.trim_start_matches('/'));
+        let root = Path::new("/sys/fs/cgroup");
+        let places = ["memory", ""].map(|name| root.join(name).join(&within).join("cgroup.procs"));
+        let text = places.iter().find_map(|path| fs::read_to_string(path).ok());
+        let pids = text.expect("the container has a cgroup");
+        pids.lines().map(|pid| pid.parse().unwrap()).collect()
     }
 
     /// Reads a number of a container's cgroup: `CONTROLLER/FILE` on v1, a file on v2.
@@ -333,6 +361,7 @@ impl Drop for Rig {
         drop(self.process.kill());
         drop(self.process.wait());
         // Where a test failed, what it has left.
+        let home = self.home.path().to_string_lossy();
         let root = self.root().display().to_string();
         for pid in processes_with(&root) {
             drop(Command::new("kill").args(["-9", &pid.to_string()]).status());
@@ -348,7 +377,7 @@ impl Drop for Rig {
         let points = mounts
             .lines()
             .filter_map(|line| line.split(' ').nth(4))
-            .filter(|point| point.starts_with(&root));
+            .filter(|point| point.starts_with(home.as_ref()));
         let mut points: Vec<_> = points.collect();
         points.reverse();
         for point in points {

@@ -10,10 +10,10 @@ use tar::EntryType;
 use crate::images::{entry, header, layer_with, save_with, spec};
 use crate::rig::Rig;
 
-const WITH_VOLUMES: &str = "localhost/volumes:1";
+pub(crate) const WITH_VOLUMES: &str = "localhost/volumes:1";
 
 /// An image with a folder that has content, a link to it, and these volumes.
-fn archive(rig: &Rig, volumes: &[&str]) -> PathBuf {
+pub(crate) fn archive(rig: &Rig, volumes: &[&str]) -> PathBuf {
     let layer = layer_with(|tar| {
         let mut folder = header(EntryType::Directory, 0o1770, 0);
         folder.set_uid(33);

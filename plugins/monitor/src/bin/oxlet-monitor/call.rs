@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use monitor::{Exit, Handler, Refusal, RefusalKind};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::fs::Mode;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal, umask};
 
 use crate::clock::now_ms;
 use crate::stdio::output_pipe;
@@ -23,6 +24,10 @@ const MAX_TEXT: usize = 64 << 10;
 const DYING_MS: u64 = 5_000;
 /// What a runtime that looks for programs gets; nothing else of the environment is its business.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// As below every other parent of containers. libcontainer leaves it to the container's process, and folders that a
+/// runtime makes (mount points, cgroups) are there for the container's users; the monitor's own files are not.
+const RUNTIME_UMASK: u32 = 0o022;
 
 /// A running call.
 #[derive(Debug)]
@@ -226,6 +231,7 @@ pub(crate) fn become_runtime(mut args: std::env::ArgsOs) -> String {
     if getppid().is_none_or(|pid| pid.as_raw_nonzero().get().to_string() != parent) {
         return "call: the monitor has died".to_owned();
     }
+    umask(Mode::from_raw_mode(RUNTIME_UMASK));
     let error = Command::new(&program).args(args).exec();
     format!("call: cannot run {}: {error}", program.display())
 }

@@ -1,7 +1,8 @@
 //! Cgroups of both versions: the monitor moves into one, and reads what was killed for memory in another.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// One mounted hierarchy.
@@ -39,7 +40,8 @@ fn make(hierarchy: &Hierarchy, cgroup: &Path) -> io::Result<()> {
         let parent = folder.clone();
         folder.push(part);
         match fs::create_dir(&folder) {
-            Ok(()) => {}
+            // As an OCI runtime makes them: a container in a user namespace passes through to its own.
+            Ok(()) => fs::set_permissions(&folder, Permissions::from_mode(0o755))?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }

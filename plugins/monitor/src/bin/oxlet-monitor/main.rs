@@ -2,6 +2,9 @@
 //!
 //! One thread and one `poll` over everything that it has: clients, streams of containers, calls of OCI runtimes,
 //! children. Nothing in it waits for one of these alone. What it is asked stands in the library's `protocol`.
+//!
+//! Two words as its first argument make it something else for a moment: `call`, the process before an OCI runtime, and
+//! `namespaces`, which holds new namespaces until they are pinned.
 
 mod call;
 mod cgroup;
@@ -9,6 +12,7 @@ mod client;
 mod clock;
 mod container;
 mod log;
+mod namespaces;
 mod pod;
 mod process;
 mod record;
@@ -23,6 +27,10 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let word = match args.nth(1) {
         Some(first) if first == "call" => call::become_runtime(args),
+        Some(first) if first == monitor::NAMESPACES => match namespaces::hold(args) {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(word) => word,
+        },
         first => match setup::Arguments::read(first.into_iter().chain(args)).and_then(setup::run) {
             Ok(()) => return ExitCode::SUCCESS,
             Err(word) => word,
