@@ -4,4 +4,5 @@ mod contract;
 mod events;
 mod handover;
 mod native;
+mod native_kills;
 mod rig;

@@ -51,7 +51,7 @@ async fn running(node: &Node) -> Option<String> {
 }
 
 /// Mounts, folders, cgroups and processes of the runtime that are left.
-fn left(node: &Node) -> Vec<String> {
+pub(super) fn left(node: &Node) -> Vec<String> {
     let root = node.root().display().to_string();
     let native = node.root().join("oxlet/plugins/runtime/native");
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
