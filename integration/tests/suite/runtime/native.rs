@@ -1,14 +1,18 @@
 //! A node without a daemon: the agent on `runtime-native`, with real containers.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use integration::agent::{Node, Runtime};
 use integration::images::{BUSYBOX_IMAGE, Image};
 use integration::wait_until;
+use k8s_openapi::api::core::v1::Pod;
 use proto::cri::ExecSyncRequest;
 use serde_json::json;
+
+use crate::suite::node_rig::{phase, uid};
 
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -180,4 +184,85 @@ async fn oxctl_carries_an_image_by_a_file_and_needs_no_agent_for_it() {
     node.until_plugin_ready(CONVERGENCE_TIMEOUT).await.unwrap();
     node.remove_manifest("web.yaml").unwrap();
     node.until_gone("web", CONVERGENCE_TIMEOUT).await.unwrap();
+}
+
+const USERS_POD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: users}
+spec:
+  hostUsers: false
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: data, emptyDir: {}}]
+  containers:
+  - name: main
+    image: localhost/oxlet/busybox:1
+    imagePullPolicy: Never
+    volumeMounts: [{name: data, mountPath: /data}]
+    command: [sh, -c, "cat /proc/self/uid_map > /data/map; while true; do sleep 1000; done"]
+"#;
+
+/// The agent hands out the range, since the runtime says that it can.
+#[tokio::test]
+async fn a_pod_with_users_of_its_own_writes_its_volume_as_roots() {
+    let dir = tempfile::tempdir().unwrap();
+    let networks = dir.path().join("networks");
+    fs::create_dir(&networks).unwrap();
+    let conflist = json!({
+        "cniVersion": "1.0.0",
+        "name": "oxlet-users",
+        "plugins": [{
+            "type": "ptp",
+            "ipam": {
+                "type": "host-local",
+                "dataDir": dir.path().join("addresses"),
+                "ranges": [[{ "subnet": "10.214.0.0/24" }]],
+            },
+        }],
+    });
+    fs::write(networks.join("10-ptp.conflist"), conflist.to_string()).unwrap();
+    let archive = dir.path().join("busybox.tar");
+    let image = Image::busybox(BUSYBOX_IMAGE).build().unwrap();
+    image.save(&archive).unwrap();
+    let node = Node::builder()
+        .runtime(Runtime::Native(json!({ "import": [archive] })))
+        .network_by(
+            "network-native",
+            &json!({ "confDir": networks, "binDirs": ["/usr/lib/cni"] }),
+        )
+        .with_patience()
+        .manifest("users.yaml", USERS_POD)
+        .start()
+        .await
+        .unwrap();
+    let is_running = |pod: &Pod| phase(pod) == "Running";
+    let pod = node.until("users", CONVERGENCE_TIMEOUT, "runs", is_running);
+    let uid = uid(&pod.await.unwrap());
+    let volume = node
+        .root()
+        .join("pods")
+        .join(uid)
+        .join("volumes/kubernetes.io~empty-dir/data/map");
+    let map = async || fs::read_to_string(&volume).is_ok_and(|map| map.ends_with('\n'));
+    wait_until(CONVERGENCE_TIMEOUT, "the container has written", map)
+        .await
+        .unwrap();
+    let map = fs::read_to_string(&volume).unwrap();
+    let numbers: Vec<u32> = map
+        .split_whitespace()
+        .map(|number| number.parse().unwrap())
+        .collect();
+    assert!(
+        matches!(numbers[..], [0, first, 65_536] if first >= 65_536),
+        "{map}"
+    );
+    assert_eq!(fs::metadata(&volume).unwrap().uid(), 0);
+
+    node.remove_manifest("users.yaml").unwrap();
+    node.until_gone("users", CONVERGENCE_TIMEOUT).await.unwrap();
+    let gone = wait_until(CONVERGENCE_TIMEOUT, "nothing is left", async || {
+        left(&node).is_empty()
+    });
+    gone.await
+        .unwrap_or_else(|error| panic!("{error}: {:#?}", left(&node)));
 }
