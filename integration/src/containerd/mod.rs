@@ -261,6 +261,11 @@ impl Containerd {
         ended
     }
 
+    /// Ends and removes every pod; blocks until that is done.
+    pub fn end_pods(&self) {
+        cleanup::remove_sandboxes(&self.socket(), self.process.is_some());
+    }
+
     /// Ends containerd with SIGKILL; pods and shims go on.
     pub fn kill9(&mut self) -> Result<()> {
         let Some(mut process) = self.process.take() else {
