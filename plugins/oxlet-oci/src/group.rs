@@ -5,7 +5,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,7 @@ const MAX_DEPTH: usize = 32;
 /// Kills what is in a container's groups and removes them, with the groups that the container made in them. `path` is
 /// below each hierarchy's root, `root` is `/sys/fs/cgroup`. Groups that are gone are no error.
 pub(crate) fn remove(root: &Path, path: &Path) -> io::Result<()> {
-    let Some(below) = path
-        .strip_prefix("/")
-        .ok()
-        .filter(|path| path.components().next().is_some())
-    else {
+    let Some(below) = path.strip_prefix("/").ok().filter(|path| is_below(path)) else {
         let message = format!("{} is no container's cgroup", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     };
@@ -34,6 +30,12 @@ pub(crate) fn remove(root: &Path, path: &Path) -> io::Result<()> {
         remove_group(&group)?;
     }
     Ok(())
+}
+
+/// Whether a path leads to a folder below, and to no other.
+fn is_below(path: &Path) -> bool {
+    let mut components = path.components().peekable();
+    components.peek().is_some() && components.all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// The folder of each hierarchy: the root itself on v2, one for each controller on v1, where some are links to another.
@@ -141,7 +143,7 @@ mod tests {
     #[test]
     fn the_root_is_no_containers_group() {
         let folder = tempfile::tempdir().unwrap();
-        for path in ["/", "", "pod"] {
+        for path in ["/", "", "pod", "/..", "/pod/../.."] {
             let error = remove(folder.path(), Path::new(path)).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{path}");
         }

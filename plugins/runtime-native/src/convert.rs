@@ -185,9 +185,10 @@ pub(crate) fn signal_named(name: &str) -> Option<i32> {
         if let Some(offset) = short.strip_prefix(base) {
             let offset = match offset {
                 "" => 0,
-                offset => offset.parse().ok()?,
+                offset => offset.parse::<i32>().ok()?,
             };
-            return Some(from + offset).filter(|number| (RTMIN..=RTMAX).contains(number));
+            let number = from.checked_add(offset);
+            return number.filter(|number| (RTMIN..=RTMAX).contains(number));
         }
     }
     let found = SIGNALS.iter().find(|(_, own, _)| *own == short);
