@@ -6,26 +6,41 @@
     reason = "all of a test binary is test"
 )]
 
+/// Makes a test of every case for each runtime. `.ci/nextest.toml` knows them by these module names.
+macro_rules! on_each_runtime {
+    ($($case:ident,)*) => {
+        mod fake {
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Fake).await; })*
+        }
+        on_real_runtimes! { $($case,)* }
+    };
+}
+
+/// Makes a test of every case that needs a kernel under its containers.
+macro_rules! on_real_runtimes {
+    ($($case:ident,)*) => {
+        mod containerd {
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Containerd).await; })*
+        }
+        mod native {
+            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Native).await; })*
+        }
+    };
+}
+
 mod suite {
     mod bench_smoke;
-    mod cgroup_values;
-    mod cgroups;
     mod cluster;
     mod confinement;
-    mod containerd_proofs;
     mod csi_driver;
-    mod eviction;
-    mod fake_proofs;
     mod full;
-    mod garbage;
     mod hostile;
-    mod images_real;
     mod metrics;
     mod network;
     mod node_rig;
     mod pods;
+    mod resources;
     mod runtime;
-    mod systemd_slices;
     mod take_over;
     mod try_oxlet;
     mod volumes;

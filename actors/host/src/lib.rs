@@ -14,8 +14,6 @@ pub mod identity;
 pub mod kmsg;
 pub mod machine;
 pub mod meminfo;
-pub mod memory_events;
-pub mod placement;
 pub mod process;
 pub mod stats;
 pub mod tunables;

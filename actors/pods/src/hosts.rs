@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
 use logic_pods::network::dns::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
 use logic_pods::network::hosts::{self, HostNameError};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use rustix::fs::{Mode, OFlags};
 use state::events::{EventType, InvolvedObject, Recorder};
 use thiserror::Error;

@@ -19,10 +19,8 @@ pub mod runtime;
 
 // What a worker does for its pod.
 pub mod collectors;
-pub mod dead_containers;
 pub mod hooks;
 pub mod hosts;
-pub mod pod_cgroups;
 pub mod termination;
 
 #[cfg(any(test, feature = "testing"))]

@@ -25,10 +25,10 @@ use logic_pods::PodWorkerConfig;
 use logic_pods::images::credentials::docker::DockerConfigDirs;
 use logic_resources::cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
 use logic_resources::container_gc::ContainerGcPolicy;
+use logic_resources::node::policy::NodePolicy;
 use logic_resources::node::{
     LocalStorage, MachineFacts, NodeFacts, PodLevelResize, PodLimit, Support,
 };
-use logic_resources::node_policy::NodePolicy;
 use logic_resources::topology::TopologyManager;
 use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::PluginClient;

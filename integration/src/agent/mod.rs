@@ -94,6 +94,11 @@ impl Node {
         Ok(())
     }
 
+    /// Returns the cgroup above the node's pods, unless its configuration says otherwise.
+    pub fn cgroup(&self) -> String {
+        leftovers::cgroup(&self.dir)
+    }
+
     /// Returns the agent's own folder (`--root-dir`).
     pub fn root(&self) -> PathBuf {
         self.dir.join("root")

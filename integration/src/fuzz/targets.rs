@@ -27,7 +27,7 @@ use logic_pods::runtime::runtime_class::HandlerFeatures;
 use logic_pods::sandbox::{SandboxInput, namespaces, sandbox_config};
 use logic_pods::security::ImageUser;
 use logic_pods::status::{StatusInput, StatusStage, pod_status};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use logic_volumes::MountedVolumes;
 use serde_json::Value;
 use state::checkpoints::PodRecord;

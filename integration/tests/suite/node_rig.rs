@@ -1,12 +1,14 @@
-//! A node on either runtime: what a case needs that is written once and run on both.
+//! A node on any of the runtimes: what a case needs that is written once and run on all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use integration::agent::{Builder, Cri, Node};
+use integration::agent::{Builder, Cri, Node, Runtime};
 use integration::containerd::Containerd;
 use integration::doubles::registry::ImageRegistry;
+use integration::images::{BUSYBOX_IMAGE, Image};
 use integration::{pods, wait_until};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use nix::sys::signal::{Signal, kill};
@@ -22,13 +24,16 @@ pub(super) const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) enum TestRuntime {
     Fake,
     Containerd,
+    /// `runtime-native` with the pod network of `network-native`: no daemon.
+    Native,
 }
 
 /// A node with its runtime. Dropped in this order.
 pub(super) struct NodeRig {
     pub(super) node: Node,
     pub(super) containerd: Option<Containerd>,
-    _dir: Option<TempDir>,
+    /// The runtime's own folder.
+    dir: Option<TempDir>,
 }
 
 impl TestRuntime {
@@ -48,6 +53,11 @@ impl TestRuntime {
                 let builder = Node::builder().runtime(&rig).config(&root);
                 (Some(dir), Some(rig), builder)
             }
+            TestRuntime::Native => {
+                let dir = tempfile::tempdir().unwrap();
+                let builder = native(dir.path());
+                (Some(dir), None, builder)
+            }
         };
         let node = match more(builder).start().await {
             Ok(node) => node,
@@ -56,21 +66,36 @@ impl TestRuntime {
         Some(NodeRig {
             node,
             containerd,
-            _dir: dir,
+            dir,
         })
     }
 
     /// The name of an image that the runtime has to pull, and can.
     pub(super) fn remote_image(self, registry: &ImageRegistry) -> String {
-        let image = integration::images::Image::busybox("team/remote:1");
+        let image = Image::busybox("team/remote:1");
         match self {
             TestRuntime::Fake => "localhost/oxlet/remote:1".to_owned(),
-            TestRuntime::Containerd => registry.push("team/remote", "1", &image).unwrap(),
+            TestRuntime::Containerd | TestRuntime::Native => {
+                registry.push("team/remote", "1", &image).unwrap()
+            }
         }
     }
 }
 
 impl NodeRig {
+    /// The folder of the runtime's network configurations: one file.
+    pub(super) fn networks(&self) -> PathBuf {
+        self.dir.as_ref().unwrap().path().join("cni")
+    }
+
+    /// The cgroup above the node's pods.
+    pub(super) fn cgroup(&self) -> String {
+        match &self.containerd {
+            Some(rig) => rig.cgroup(),
+            None => self.node.cgroup(),
+        }
+    }
+
     /// The runtime itself, past the agent's plugin where that is possible.
     pub(super) async fn cri(&self) -> Cri {
         match &self.containerd {
@@ -81,13 +106,15 @@ impl NodeRig {
 
     /// Kills the first process of a running container.
     pub(super) async fn kill_container(&self, id: &str) {
-        let Some(rig) = &self.containerd else {
-            // The container's own first process is killed: the exec's answer may not come.
-            drop(self.cri().await.exec(id, &["kill", "-9", "1"]).await);
-            return;
-        };
-        let pid = pods::pid_of(&rig.runtime(), id).await.unwrap();
-        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        let cri = self.cri().await;
+        match self.dir {
+            Some(_) => {
+                let pid = pods::pid_of(&cri.runtime(), id).await.unwrap();
+                kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+            }
+            // The fake runtime's processes are simulated. The exec's answer may not come.
+            None => drop(cri.exec(id, &["kill", "-9", "1"]).await),
+        }
     }
 
     pub(super) async fn until_running(&self, name: &str) -> Pod {
@@ -163,6 +190,42 @@ impl NodeRig {
         );
         self.node.pod_logs().join(name)
     }
+}
+
+/// A node on the native runtime, with an image and a network that are the test's own.
+fn native(dir: &Path) -> Builder {
+    let archive = dir.join("busybox.tar");
+    let image = Image::busybox(BUSYBOX_IMAGE).build().unwrap();
+    image.save(&archive).unwrap();
+    let networks = dir.join("cni");
+    fs::create_dir_all(&networks).unwrap();
+    // No two of the tests that run at the same time have the same number.
+    let number = std::process::id();
+    let subnet = format!("10.{}.{}.0/24", 128 + (number >> 8) % 64, number & 0xff);
+    // Neither a bridge nor masquerading: nothing of it outlives the pods.
+    let network = json!({
+        "cniVersion": "1.0.0",
+        "name": format!("oxlet-test-{number}"),
+        "plugins": [
+            {
+                "type": "ptp",
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": dir.join("addresses"),
+                    "ranges": [[{ "subnet": subnet }]],
+                    "routes": [{ "dst": "0.0.0.0/0" }],
+                },
+            },
+            { "type": "portmap", "capabilities": { "portMappings": true } },
+        ],
+    });
+    fs::write(networks.join("10-test.conflist"), network.to_string()).unwrap();
+    let handlers = json!({ "runc": "/usr/sbin/runc" });
+    Node::builder()
+        .runtime(Runtime::Native(
+            json!({ "import": [archive], "handlers": handlers }),
+        ))
+        .network_by("network-native", &json!({ "confDir": networks }))
 }
 
 /// A pod of one busybox container `app` that runs a script.

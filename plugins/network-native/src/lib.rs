@@ -2,35 +2,31 @@
 //!
 //! Its engine is network-cni's: the folder of networks, what is kept of attachments, their locks. Of each step of a
 //! chain [`BuiltIn`] decides whether it is built in, by its type and a strict reading of its configuration ([`conf`]);
-//! every other step is its program's. A module a plugin: [`bridge`], [`loopback`], ...; [`host_local`] keeps the
+//! every other step is its program's. A module a plugin, in [`main_plugins`] and [`meta_plugins`]; [`host_local`] keeps the
 //! addresses, [`links`] and [`nftables`] are the kernel's side, on [`netlink`].
 
 mod address;
-mod bandwidth;
-mod bridge;
 mod conf;
 mod failure;
-mod firewall;
 mod host_local;
 mod inside;
 mod interface;
 mod links;
-mod loopback;
+mod main_plugins;
 mod masquerade;
+mod meta_plugins;
 mod names;
 mod netlink;
 mod nftables;
-mod portmap;
-mod ptp;
 mod sysctl;
-mod tuning;
-mod veth;
 
 use std::sync::Arc;
 
 use network_cni::{Call, Step, Steps, Sweep, Work};
 
 use crate::conf::NotBuiltIn;
+use crate::main_plugins::{bridge, loopback, ptp};
+use crate::meta_plugins::{bandwidth, firewall, portmap, tuning};
 
 const NAME: &str = "network-native";
 

@@ -15,10 +15,12 @@ use libcontainer::syscall::syscall::SyscallType;
 use serde_json::json;
 
 use crate::arguments::{Arguments, FEATURES};
+use crate::bundle::{self, fields};
+use crate::cgroup::{self, removal};
 use crate::error::{AnyError, CommandError};
 use crate::hooks::Last;
 use crate::record::{Record, start_time};
-use crate::{bundle, causes, cgroup, exec, fields, group, propagation, sealed};
+use crate::{causes, exec, propagation, sealed};
 
 /// The signal that cannot be caught.
 const KILL: i32 = 9;
@@ -239,7 +241,7 @@ fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
         match config.map(|config| config.cgroup_path) {
             // Also what an init left behind that is over, or a creation that was cut off.
             Some(group) if group.is_absolute() && !container.systemd() => {
-                group::remove(Path::new(DEFAULT_CGROUP_ROOT), &group)?;
+                removal::remove(Path::new(DEFAULT_CGROUP_ROOT), &group)?;
             }
             known => {
                 if known.is_some() && !cgroup::is_gone(&paths.cgroup(&container)?) {

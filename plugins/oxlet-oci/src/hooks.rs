@@ -10,7 +10,7 @@ use libcontainer::hooks::run_hooks;
 use libcontainer::oci_spec::runtime::Hook;
 use serde_json::Value;
 
-use crate::fields::FieldError;
+use crate::bundle::fields::FieldError;
 
 /// The hooks that are kept until the container is deleted, beside its prepared bundle's document.
 const FILE: &str = "poststop.json";

@@ -13,8 +13,6 @@ mod cgroup;
 mod commands;
 mod error;
 mod exec;
-mod fields;
-mod group;
 mod hooks;
 mod payload;
 mod program;

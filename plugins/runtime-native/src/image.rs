@@ -13,12 +13,12 @@ use proto::cri::{AuthConfig, Mount};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use tokio::time::Instant;
 
+use crate::container::staging::Stage;
 use crate::error::CallError;
 use crate::layout::private_dir;
 use crate::node::Node;
 use crate::sandbox::namespaces::unmount_all;
 use crate::spec::{HostPropagation, ImageSettings, MountSource, UserNamespacePath};
-use crate::staging::Stage;
 
 /// The longest pull. The caller's own deadline ends its wait, not the pull: the next call finds what has come.
 const PULL_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -20,7 +20,6 @@
 mod cdi;
 mod clock;
 mod container;
-mod convert;
 mod error;
 mod image;
 mod layout;
@@ -30,7 +29,6 @@ mod sandbox;
 mod service;
 mod settings;
 mod spec;
-mod staging;
 mod stats;
 
 use std::collections::BTreeMap;
@@ -139,7 +137,7 @@ async fn no_user_namespaces(
     let (monitor, root) = (programs.monitor.clone(), layout.root().to_owned());
     let reached = layout.stages().to_owned();
     let tried = pool.run("trying user namespaces", FEATURES_TIMEOUT, move || {
-        Ok(staging::reached(&reached)
+        Ok(container::staging::reached(&reached)
             .and_then(|()| sandbox::user_namespace::why_not(&monitor, &root)))
     });
     match tried.await {

@@ -10,8 +10,8 @@ use host::tunables::{self, TunablePolicy};
 use logic_api::pod::requests::{self, ResourceAmounts};
 use logic_api::quantity::QuantityFormat;
 use logic_resources::cgroups::tree::{self, Enforcement, NodeLimits};
+use logic_resources::node::policy::NodePolicy;
 use logic_resources::node::{MachineFacts, NodeFacts};
-use logic_resources::node_policy::NodePolicy;
 use logic_resources::resources::NodeCgroupVersion;
 use resources::container_manager::{ContainerManagerConfig, ProcessPlacement, ReservedGroup};
 

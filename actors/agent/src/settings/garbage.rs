@@ -5,7 +5,7 @@ use std::path::Path;
 use config::NodeConfig;
 use logic_resources::container_gc::ContainerGcPolicy;
 use logic_resources::image_gc::{ImageGcPolicy, KeyedBy};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use resources::container_gc::ContainerGcConfig;
 use resources::image_gc::ImageGcConfig;
 use resources::oom::OomConfig;

@@ -25,7 +25,7 @@ use logic_pods::images::credentials::docker::DockerConfigDirs;
 use logic_pods::images::rate::PullRateLimit;
 use logic_pods::images::verification;
 use logic_resources::node::NodeFacts;
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::{Confiner, Declaration};
 use pods::area::{PodSettings, PullSettings};

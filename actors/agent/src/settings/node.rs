@@ -13,11 +13,11 @@ use logic_api::quantity::QuantityFormat;
 use logic_api::text::sysctls::{self, SysctlAllowlist};
 use logic_node::node_status;
 use logic_resources::cgroups::{CgroupDriver, CgroupPolicy};
+use logic_resources::node::policy::NodePolicy;
 use logic_resources::node::{
     self, ExclusiveAllocation, LocalStorage, MachineFacts, NodeFacts, NodeSwap, PodLevelResize,
     PodLimit, Reservations, Support,
 };
-use logic_resources::node_policy::NodePolicy;
 
 /// The facts of the node that decisions about pods need.
 pub(super) fn facts(config: &NodeConfig, machine: &MachineFacts) -> NodeFacts {

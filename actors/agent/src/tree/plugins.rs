@@ -11,7 +11,7 @@ use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox, watch};
 use logic_resources::cgroups::CgroupPolicy;
 use plugin_host::{Declaration, FailureListener, PluginClient, PluginHost};
 use pods::cgroups::CgroupManager;
-use pods::pod_cgroups::PodCgroups;
+use pods::cgroups::pod_cgroups::PodCgroups;
 use pods::runtime::handover::{
     self, FoundRecord, HandoverConfig, HandoverStep, RecordFile, RuntimeChoice, RuntimeGate,
     RuntimeHandover, RuntimeInUse, RuntimeRecord,

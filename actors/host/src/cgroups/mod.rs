@@ -2,6 +2,8 @@
 
 mod favor;
 mod files;
+pub mod memory_events;
+pub mod placement;
 
 use std::fs;
 use std::path::Path;

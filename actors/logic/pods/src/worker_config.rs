@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use logic_resources::container_gc::ContainerGcPolicy;
 use logic_resources::node::NodeFacts;
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 
 use crate::pod_actions::PodActionPolicy;
 

@@ -9,7 +9,6 @@ pub mod gc;
 pub mod group_stats;
 pub mod image_gc;
 pub mod node;
-pub mod node_policy;
 pub mod oom;
 pub mod qos;
 pub mod resources;

@@ -5,6 +5,7 @@
 //!
 //! Upstream: pkg/kubelet/cm/cgroup_manager_linux.go (1.36).
 
+pub mod pod_cgroups;
 pub mod systemd;
 
 use std::path::Path;

@@ -25,7 +25,7 @@ use state::events::{EventType, InvolvedObject};
 use state::{status, user_namespaces};
 
 use super::names::full_name;
-use crate::pod_cgroups::PodCgroups;
+use crate::cgroups::pod_cgroups::PodCgroups;
 use crate::worker::{self, Peers, PodGoal};
 
 /// A worker receives messages about its own pod alone: room for a burst of events of a pod with many containers.

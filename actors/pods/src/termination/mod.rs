@@ -14,7 +14,7 @@ use logic_api::pod::PodView;
 use logic_api::pod::labels;
 use logic_api::types::RuntimeContainer;
 use logic_pods::container::termination::{self, LogTail, MAX_MESSAGE_BYTES};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use rustix::fs::OFlags;
 
 /// Bytes: room for eighty lines of usual length, and for one of sixteen times the length at which runtimes cut lines.

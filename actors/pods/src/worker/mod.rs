@@ -59,7 +59,7 @@ use self::operation::CurrentOperation;
 pub use self::operation::completion::WorkerCompletion;
 use self::retries::Retries;
 use self::status::PublishedStatus;
-use crate::pod_cgroups::PodCgroups;
+use crate::cgroups::pod_cgroups::PodCgroups;
 use crate::runtime::handover::RuntimeGate;
 use crate::{images, logs, prober};
 

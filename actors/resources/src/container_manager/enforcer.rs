@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use host::placement;
+use host::cgroups::placement;
 use host::tunables::{self, TunablePolicy};
 use logic_resources::cgroups::tree::{self, GroupLimits, NodeLimits};
 use logic_resources::cgroups::{CgroupName, CgroupPolicy};

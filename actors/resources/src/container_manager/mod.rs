@@ -3,7 +3,7 @@
 //! - **Owns** the pods' root, its classes, and the limits that were written to them last.
 //! - **Hears** that pods have come, gone or changed, and the results of its own work.
 //! - **Tells** the node status manager what the machine refuses, and records events of what is enforced.
-//! - **Never** touches a pod's own cgroup (`pods::pod_cgroups`), and never ends because the machine refuses something.
+//! - **Never** touches a pod's own cgroup (`pods::cgroups::pod_cgroups`), and never ends because the machine refuses something.
 //!
 //! Upstream: pkg/kubelet/cm/{container_manager_linux,node_container_manager_linux,qos_container_manager_linux}.go (1.36).
 

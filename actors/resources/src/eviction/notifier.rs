@@ -3,7 +3,7 @@
 //! The limit of usage follows from the last sample, because what can be reclaimed counts in the kernel's figure: after
 //! each sample it is asked for anew. Upstream: eviction/memory_threshold_notifier_others.go (1.36).
 
-use host::memory_events::{self, MemoryEventError, MemoryWatch, Wakes};
+use host::cgroups::memory_events::{self, MemoryEventError, MemoryWatch, Wakes};
 use kernel::{Context, TaskId};
 use logic_resources::cgroups::Hierarchy;
 use logic_resources::eviction::{EvictionPolicy, MemoryNotification, notify_at};

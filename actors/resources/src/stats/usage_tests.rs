@@ -8,7 +8,7 @@ use kernel::testing::{inbox, pass, run_paused};
 use logic_pods::PodWorkerConfig;
 use logic_resources::cgroups::{CgroupDriver, CgroupPolicy};
 use logic_resources::eviction::{EvictionPolicy, StorageLimitPolicy};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use logic_resources::thresholds::{Signal, Threshold, ThresholdLimit};
 
 use super::testing::{Machine, hang, peers};

@@ -25,7 +25,7 @@ use logic_api::testing::yaml::pod;
 use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_resources::container_gc::ContainerGcPolicy;
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use logic_volumes::resolve::SeLinuxMountPolicy;
 use logic_volumes::{MountedVolumes, Subpath, VolumeId};
 use state::events::{self, Recorder};

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 
-on_containerd! {
+on_real_runtimes! {
     a_flood_of_lines_stays_within_a_few_files,
 }
 

@@ -9,27 +9,6 @@ use serde_json::{Value, json};
 
 use super::node_rig::*;
 
-/// Makes a test of every case for each runtime. `.ci/nextest.toml` knows them by these module names.
-macro_rules! on_each_runtime {
-    ($($case:ident,)*) => {
-        mod fake {
-            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Fake).await; })*
-        }
-        mod containerd {
-            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Containerd).await; })*
-        }
-    };
-}
-
-/// Makes a test of every case that needs a kernel under its containers.
-macro_rules! on_containerd {
-    ($($case:ident,)*) => {
-        mod containerd {
-            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Containerd).await; })*
-        }
-    };
-}
-
 mod admission;
 mod containers;
 mod environment;

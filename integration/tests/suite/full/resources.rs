@@ -14,22 +14,29 @@ on_each_runtime! {
     a_finished_pod_costs_the_others_no_figures,
 }
 
+/// containerd mounts images from 2.1 on.
 mod volumes {
+    use super::{TestRuntime, a_status_tells_where_volumes_are_mounted};
+
     mod fake {
-        /// containerd mounts images from 2.1 on.
         #[tokio::test]
         async fn a_status_tells_where_volumes_are_mounted() {
-            super::super::a_status_tells_where_volumes_are_mounted().await;
+            super::a_status_tells_where_volumes_are_mounted(super::TestRuntime::Fake).await;
+        }
+    }
+    mod native {
+        #[tokio::test]
+        async fn a_status_tells_where_volumes_are_mounted() {
+            super::a_status_tells_where_volumes_are_mounted(super::TestRuntime::Native).await;
         }
     }
 }
 
 mod kernel {
-    mod containerd {
-        #[tokio::test]
-        async fn limits_are_the_kernels_and_lie_below_the_nodes_own_group() {
-            super::super::limits_are_the_kernels_and_lie_below_the_nodes_own_group().await;
-        }
+    use super::{TestRuntime, limits_are_the_kernels_and_lie_below_the_nodes_own_group};
+
+    on_real_runtimes! {
+        limits_are_the_kernels_and_lie_below_the_nodes_own_group,
     }
 }
 
@@ -138,8 +145,8 @@ async fn a_status_tells_what_the_pod_was_given(on: TestRuntime) {
     );
 }
 
-async fn a_status_tells_where_volumes_are_mounted() {
-    let Some(node_rig) = TestRuntime::Fake.start().await else {
+async fn a_status_tells_where_volumes_are_mounted(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let mount = json!({ "volumeMounts": [{ "name": "programs", "mountPath": "/programs", "readOnly": true }] });
@@ -169,9 +176,9 @@ struct KernelLimits {
 impl KernelLimits {
     async fn of(node_rig: &NodeRig, name: &str) -> Self {
         let pod = node_rig.until_running(name).await;
-        let rig = node_rig.containerd.as_ref().unwrap();
         let id = id_of(container(&pod, "app").unwrap());
-        let pid = pid_of(&rig.runtime(), &id).await.unwrap();
+        let runtime = node_rig.cri().await.runtime();
+        let pid = pid_of(&runtime, &id).await.unwrap();
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
         let hierarchy =
             Hierarchy::parse(&fs::read_to_string("/proc/self/mountinfo").unwrap()).unwrap();
@@ -212,16 +219,13 @@ impl KernelLimits {
     }
 }
 
-async fn limits_are_the_kernels_and_lie_below_the_nodes_own_group() {
+async fn limits_are_the_kernels_and_lie_below_the_nodes_own_group(on: TestRuntime) {
     let config = json!({ "podPidsLimit": 128 });
-    let Some(node_rig) = TestRuntime::Containerd
-        .start_with(|builder| builder.config(&config))
-        .await
-    else {
+    let Some(node_rig) = on.start_with(|builder| builder.config(&config)).await else {
         return;
     };
     three(&node_rig);
-    let root = node_rig.containerd.as_ref().unwrap().cgroup();
+    let root = node_rig.cgroup();
     let (burstable, guaranteed) = (
         KernelLimits::of(&node_rig, "burstable").await,
         KernelLimits::of(&node_rig, "guaranteed").await,

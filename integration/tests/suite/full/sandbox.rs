@@ -11,35 +11,24 @@ on_each_runtime! {
 }
 
 mod kernel {
-    mod containerd {
-        use crate::suite::full::sandbox;
+    use super::*;
 
-        #[tokio::test]
-        async fn a_pod_has_names_settings_and_a_port_of_its_own() {
-            sandbox::a_pod_has_names_settings_and_a_port_of_its_own().await;
-        }
-        #[tokio::test]
-        async fn a_runtime_class_from_the_folder_of_objects_names_the_handler() {
-            sandbox::a_runtime_class_from_the_folder_of_objects_names_the_handler().await;
-        }
-        #[tokio::test]
-        async fn a_pod_waits_for_the_runtimes_network_and_says_so() {
-            sandbox::a_pod_waits_for_the_runtimes_network_and_says_so().await;
-        }
-        #[tokio::test]
-        async fn a_pod_in_the_hosts_network_sees_the_hosts_names() {
-            sandbox::a_pod_in_the_hosts_network_sees_the_hosts_names().await;
-        }
+    on_real_runtimes! {
+        a_pod_has_names_settings_and_a_port_of_its_own,
+        a_runtime_class_from_the_folder_of_objects_names_the_handler,
+        a_pod_waits_for_the_runtimes_network_and_says_so,
+        a_pod_in_the_hosts_network_sees_the_hosts_names,
     }
 }
 
-/// containerd's network is ready as long as it has a CNI configuration.
-async fn a_pod_waits_for_the_runtimes_network_and_says_so() {
-    let Some(node_rig) = TestRuntime::Containerd.start().await else {
+/// The network is ready as long as it has a CNI configuration.
+async fn a_pod_waits_for_the_runtimes_network_and_says_so(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
-    let folder = node_rig.containerd.as_ref().unwrap().dir().join("cni");
-    let (given, away) = (folder.join("10-bridge.conflist"), folder.join("away"));
+    let mut files = fs::read_dir(node_rig.networks()).unwrap();
+    let given = files.next().unwrap().unwrap().path();
+    let away = given.with_extension("away");
     fs::rename(&given, &away).unwrap();
     let runtime = node_rig.cri().await.runtime();
     let is_down = async || {
@@ -74,12 +63,9 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-async fn a_pod_has_names_settings_and_a_port_of_its_own() {
+async fn a_pod_has_names_settings_and_a_port_of_its_own(on: TestRuntime) {
     let dns = json!({ "clusterDomain": "cluster.example" });
-    let Some(node_rig) = TestRuntime::Containerd
-        .start_with(|builder| builder.config(&dns))
-        .await
-    else {
+    let Some(node_rig) = on.start_with(|builder| builder.config(&dns)).await else {
         return;
     };
     let tell = format!(
@@ -155,8 +141,8 @@ async fn a_pod_has_names_settings_and_a_port_of_its_own() {
     );
 }
 
-async fn a_pod_in_the_hosts_network_sees_the_hosts_names() {
-    let Some(node_rig) = TestRuntime::Containerd.start().await else {
+async fn a_pod_in_the_hosts_network_sees_the_hosts_names(on: TestRuntime) {
+    let Some(node_rig) = on.start().await else {
         return;
     };
     let tell = format!(
@@ -241,7 +227,7 @@ async fn a_sandbox_that_cannot_be_had_says_why(on: TestRuntime) {
     assert!(node_rig.cri().await.sandboxes().await.unwrap().is_empty());
 }
 
-async fn a_runtime_class_from_the_folder_of_objects_names_the_handler() {
+async fn a_runtime_class_from_the_folder_of_objects_names_the_handler(on: TestRuntime) {
     let folder = tempfile::tempdir().unwrap();
     for (name, handler) in [("known", "runc"), ("unknown", "nowhere")] {
         let class = json!({
@@ -254,10 +240,7 @@ async fn a_runtime_class_from_the_folder_of_objects_names_the_handler() {
         .unwrap();
     }
     let flag = format!("--object-manifests={}", folder.path().display());
-    let Some(node_rig) = TestRuntime::Containerd
-        .start_with(|builder| builder.flag(flag))
-        .await
-    else {
+    let Some(node_rig) = on.start_with(|builder| builder.flag(flag)).await else {
         return;
     };
     for class in ["known", "unknown"] {

@@ -17,7 +17,19 @@ mod fake {
     }
 }
 
-on_containerd! {
+/// containerd tells it from 2.0 on.
+mod told {
+    use super::{TestRuntime, a_status_tells_whose_the_processes_are};
+
+    mod native {
+        #[tokio::test]
+        async fn a_status_tells_whose_the_processes_are() {
+            super::a_status_tells_whose_the_processes_are(super::TestRuntime::Native).await;
+        }
+    }
+}
+
+on_real_runtimes! {
     a_root_image_does_not_run_as_anybody_else,
     processes_are_who_the_pod_says_and_may_what_it_says,
 }
@@ -134,7 +146,6 @@ async fn a_root_image_does_not_run_as_anybody_else(on: TestRuntime) {
         .await;
 }
 
-/// containerd tells it from 2.0 on.
 async fn a_status_tells_whose_the_processes_are(on: TestRuntime) {
     let Some(node_rig) = on.start().await else {
         return;

@@ -17,18 +17,18 @@ use super::volumes::VolumeMount;
 use super::{devices, relabel, security, sources};
 use crate::cdi;
 use crate::clock;
-use crate::convert;
+use crate::container::staging::{Owners, Stage};
 use crate::error::CallError;
 use crate::image::ContainerImage;
 use crate::layout::private_dir;
 use crate::node::{ContainerEntry, Node};
+use crate::record::convert;
 use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord, Wire, new_id};
 use crate::sandbox::{namespace_folder, own_namespaces, user_ids, users};
 use crate::spec::{
     self, MountSource, NamespacePaths, PassedOn, ProcessUser, SandboxMounts, SpecInput,
     UserNamespacePath,
 };
-use crate::staging::{Owners, Stage};
 
 /// The images that a container mounts, by the mount's place in its configuration.
 type MountedImages = BTreeMap<usize, MountSource>;

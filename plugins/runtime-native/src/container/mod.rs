@@ -7,6 +7,7 @@ pub(crate) mod exec;
 mod relabel;
 mod remove;
 pub(crate) mod sources;
+pub(crate) mod staging;
 mod start;
 mod stop;
 mod update;

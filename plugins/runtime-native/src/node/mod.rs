@@ -21,9 +21,9 @@ pub(crate) use follow::record_of;
 pub(crate) use state::{ContainerEntry, NodeState};
 
 use crate::clock;
-use crate::convert;
 use crate::error::CallError;
 use crate::layout::Layout;
+use crate::record::convert;
 use crate::record::{ContainerRecord, RecordStore, SandboxRecord};
 use crate::sandbox::network::Network;
 use crate::settings::Programs;

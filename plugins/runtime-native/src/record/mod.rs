@@ -3,6 +3,7 @@
 //! A record is written before anything is made of its object (`Making`), and again when all of it stands. What is found
 //! in `Making` is taken apart by the successor: nobody has been told of it.
 
+pub(crate) mod convert;
 mod file;
 mod id;
 #[cfg(test)]

@@ -13,12 +13,12 @@ use proto::cri::{NamespaceMode, PodSandboxConfig};
 use serde_json::json;
 
 use super::{namespace_folder, namespace_options, own_namespaces, users};
+use crate::container::staging::{Owners, Stage};
 use crate::error::CallError;
 use crate::layout::private_dir;
 use crate::node::Node;
 use crate::record::SandboxRecord;
 use crate::spec::{CgroupDriver, UserNamespacePath, cgroups_path};
-use crate::staging::{Owners, Stage};
 
 /// rt_sigaction(SIGCHLD, {SIG_IGN}, NULL, 8), then pause() for ever; the last 32 bytes are the action.
 const X86_64: [u8; 68] = [

@@ -11,12 +11,12 @@ use super::namespaces::{self, OwnNamespaces};
 use super::network::{NotReady, port_mappings};
 use super::{files, namespace_options, own_namespaces, pause, sysctls, user_ids, user_namespace};
 use crate::clock;
+use crate::container::staging::{Owners, Stage};
 use crate::error::CallError;
 use crate::layout::private_dir;
 use crate::node::Node;
 use crate::record::{SandboxPhase, SandboxRecord, Wire, new_id};
 use crate::spec::UserIds;
-use crate::staging::{Owners, Stage};
 
 impl Node {
     /// Makes a sandbox and returns its id. What fails leaves nothing behind.

@@ -10,10 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{cgroup, namespaces};
+use crate::container::staging::Stage;
 use crate::error::CallError;
 use crate::node::Node;
 use crate::record::{SandboxPhase, SandboxRecord};
-use crate::staging::Stage;
 
 /// How long a monitor without containers may take to end.
 const MONITOR_END_SECONDS: i64 = 5;

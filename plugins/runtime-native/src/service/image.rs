@@ -10,9 +10,9 @@ use serde_json::json;
 use tonic::{Request, Response, Status};
 
 use crate::clock;
-use crate::convert;
 use crate::error::CallError;
 use crate::node::Node;
+use crate::record::convert;
 
 /// Serves CRI's ImageService.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use proto::cri::{
     PodSandboxStatsFilter,
 };
 
-use crate::convert;
 use crate::node::Node;
+use crate::record::convert;
 use crate::record::{ContainerRecord, SandboxRecord};
 
 pub(super) fn sandboxes(node: &Node, filter: Option<PodSandboxFilter>) -> Vec<PodSandbox> {

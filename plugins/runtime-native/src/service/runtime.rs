@@ -18,9 +18,9 @@ use tonic::{Request, Response, Status};
 
 use super::streams::{self, NativeStreams};
 use super::{list, status};
-use crate::convert;
 use crate::error::CallError;
 use crate::node::Node;
+use crate::record::convert;
 use crate::stats;
 
 /// Serves CRI's RuntimeService.

@@ -7,8 +7,8 @@ use proto::cri::{
 };
 use serde_json::json;
 
-use crate::convert;
 use crate::node::Node;
+use crate::record::convert;
 use crate::sandbox::network::NotReady;
 use crate::spec::CgroupDriver;
 

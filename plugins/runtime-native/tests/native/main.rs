@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "all of a test binary is test")]
 
-mod archives;
 mod built_in;
 mod contract;
 mod devices;
@@ -10,12 +9,10 @@ mod images;
 mod isolation;
 mod kills;
 mod network;
-mod pulls;
 mod refusals;
 mod rig;
 mod start;
 mod stats;
 mod streams;
 mod systemd;
-mod users;
 mod volumes;

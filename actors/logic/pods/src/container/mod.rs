@@ -19,7 +19,7 @@ use logic_api::pod::PodView;
 use logic_api::pod::labels;
 use logic_api::text::env_file::EnvFiles;
 use logic_api::types::{ContainerId, ContainerKind};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use logic_resources::resources::{LinuxResources, linux_resources};
 use logic_volumes as volumes;
 use logic_volumes::{MountedVolumes, Subpath};

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use logic_api::types::RuntimeContainer;
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use serde::Deserialize;
 
 use crate::container::pod_container_directory;

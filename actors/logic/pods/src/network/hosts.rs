@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1::{Container, HostAlias, Pod};
 use logic_api::pod::PodView;
 use logic_api::pod::labels;
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use thiserror::Error;
 
 /// The path of the hosts file, in a container and on the node.

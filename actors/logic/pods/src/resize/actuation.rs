@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use logic_api::pod::PodView;
 use logic_api::pod::requests::{CPU, MEMORY};
 use logic_resources::cgroups::{CgroupLimits, CpuQuota, pod_limits};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 
 use super::allocation::{AllocatedResources, apply};
 use super::change::{Actuated, POD_LEVEL, ResizeDirection, allocated_and_actuated, directions};

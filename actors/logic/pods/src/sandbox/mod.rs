@@ -15,7 +15,7 @@ use logic_api::pod::PodView;
 use logic_api::pod::labels;
 use logic_api::text::sysctls;
 use logic_api::types::{EventLevel, HistoryEvent, PodUid};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use logic_resources::resources::LinuxResources;
 use logic_volumes as volumes;
 pub use resources::resized;

@@ -9,7 +9,7 @@ use logic_api::pod::requests::{
 };
 use logic_api::quantity::Quantity;
 use logic_resources::cgroups::{CgroupLimits, CpuQuota};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use logic_resources::resources::{LinuxResources, cpu_quota, cpu_shares};
 
 use super::SandboxResources;

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{PodSecurityContext, SELinuxOptions, SecurityCon
 use logic_api::linux::{IdRange, Seccomp};
 use logic_api::objects::StaticObjects;
 use logic_api::testing::*;
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 
 use super::*;
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, SeccompProfile, SecurityContext
 use logic_api::linux::{NamespaceMode, Namespaces, SeLinuxContext, Seccomp};
 use logic_api::pod::PodView;
 use logic_api::types::ContainerId;
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 pub use non_root::verify_non_root;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

@@ -11,7 +11,7 @@ use logic_api::quantity::Quantity;
 use serde::{Deserialize, Serialize};
 
 use super::burst;
-use crate::node_policy::NodePolicy;
+use crate::node::policy::NodePolicy;
 use crate::qos::{Qos, pod_qos};
 use crate::resources::{
     MEMORY_LOW, MEMORY_MIN, MemoryReservationPolicy, NodeCgroupVersion, cpu_quota, cpu_shares,

@@ -12,7 +12,7 @@ use logic_api::types::ContainerKind;
 use thiserror::Error;
 
 use super::{limits, requests};
-use crate::node_policy::NodePolicy;
+use crate::node::policy::NodePolicy;
 
 /// Why a `resourceFieldRef` has no value.
 #[derive(Debug, Error, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use logic_api::quantity::bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{LinuxResources, NodeCgroupVersion, limits, requests};
-use crate::node_policy::NodePolicy;
+use crate::node::policy::NodePolicy;
 use crate::qos::{Qos, pod_qos};
 
 /// Bytes that the kernel never takes back from a group.

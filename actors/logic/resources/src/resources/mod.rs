@@ -23,7 +23,7 @@ pub use memory::{
 use serde::{Deserialize, Serialize};
 
 use crate::cgroups::{CpuQuota, burst};
-use crate::node_policy::NodePolicy;
+use crate::node::policy::NodePolicy;
 use crate::qos::oom_score_adj;
 
 /// CRI's `LinuxContainerResources`, as far as it is set.

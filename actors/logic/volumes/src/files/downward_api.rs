@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, Pod, ResourceFieldSelector};
 use logic_api::pod::PodView;
 use logic_api::text::field_path::{lines, subscript};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use logic_resources::resources::{self, ResourceFieldError};
 
 use super::super::FileProjection;

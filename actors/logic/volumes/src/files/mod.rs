@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{self as core, Pod};
 use logic_api::objects::Objects;
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use problem::FilesProblem;
 use thiserror::Error;
 

@@ -13,7 +13,6 @@
 //! pkg/util/goroutinemap/exponentialbackoff (1.36).
 
 mod actual_state;
-mod backoff;
 mod concurrency;
 mod content;
 mod decide;
@@ -35,7 +34,6 @@ use std::time::Instant;
 use logic_api::types::PodUid;
 
 use self::actual_state::{PendingOperation, PodVolumes, SharedVolume};
-use self::backoff::OperationBackoffs;
 use self::concurrency::{FreeSlots, RunningOperations, SlotRequest};
 pub use self::desired_state::{DesiredVolume, ResolveTrigger};
 use self::operation::OperationTarget;
@@ -43,7 +41,7 @@ pub use self::operation::{
     FailureEffect, KindCapabilities, MountPoint, OperationResult, PodVolumeEvent, UnstageOperation,
     VolumeOperation,
 };
-use self::queue::OperationQueue;
+use self::queue::{OperationBackoffs, OperationQueue};
 pub use self::view::{MeasurableVolume, VolumeRow};
 use super::{VolumeId, VolumeKind};
 

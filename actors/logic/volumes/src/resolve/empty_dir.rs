@@ -8,7 +8,7 @@ use logic_api::pod::PodView;
 use logic_api::pod::requests::{HUGE_PAGES, MEMORY};
 use logic_api::quantity::{Quantity, bytes};
 use logic_resources::cgroups::pod_limits;
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 
 use crate::{EmptyDir, Medium};
 

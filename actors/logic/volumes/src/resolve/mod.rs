@@ -25,7 +25,7 @@ use k8s_openapi::api::core::v1::{self as core, Pod};
 use logic_api::objects::Objects;
 use logic_api::pod::PodView;
 use logic_api::types::PodUid;
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use lookup::{ObjectLookup, ResolveFailure};
 pub use migration::PLUGINS as MIGRATED_PLUGINS;
 use persistent::PersistentSpec;

@@ -36,7 +36,7 @@ pub use self::gate::{HandoverStep, RuntimeGate, RuntimeInUse};
 use self::passage::Passage;
 pub use self::record::{PendingHandover, RuntimeChoice, RuntimeRecord};
 pub use self::record_file::{FoundRecord, RecordFile};
-use crate::pod_cgroups::PodCgroups;
+use crate::cgroups::pod_cgroups::PodCgroups;
 use crate::pod_manager;
 
 /// Room for an operator's requests.

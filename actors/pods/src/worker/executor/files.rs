@@ -16,7 +16,7 @@ use logic_api::pod::PodView;
 use logic_api::pod::labels;
 use logic_api::types::{ContainerId, ContainerInstance};
 use logic_pods::container::{ContainerConfig, MountOrigin};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 
 /// A log folder with more names than this is not the agent's.
 const MAX_LOG_NAMES: usize = 10_000;

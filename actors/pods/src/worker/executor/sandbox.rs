@@ -27,8 +27,8 @@ use state::user_namespaces::{Msg as Users, UserNamespaceError};
 use thiserror::Error;
 
 use super::{creation, files};
+use crate::cgroups::pod_cgroups::PodCgroupError;
 use crate::hosts::{self, NamesError};
-use crate::pod_cgroups::PodCgroupError;
 use crate::worker::context::{PlanExecutor, SyncProblem};
 use crate::worker::{Msg, RETRY_BACKOFF, RETRY_PERIOD};
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::*;
 
-on_containerd! {
+on_real_runtimes! {
     a_claimed_volume_keeps_its_data_from_pod_to_pod,
     a_raw_device_is_the_volume_itself,
     a_path_within_a_volume_is_mounted_alone,

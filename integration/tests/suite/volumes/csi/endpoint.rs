@@ -28,7 +28,7 @@ use tonic::{Request, Response, Status};
 
 use super::*;
 
-on_containerd! {
+on_real_runtimes! {
     what_a_pod_writes_the_next_one_reads_with_any_driver,
 }
 

@@ -12,27 +12,6 @@ use tempfile::TempDir;
 
 use crate::suite::node_rig::*;
 
-/// Makes a test of every case for each runtime. `.ci/nextest.toml` knows them by these module names.
-macro_rules! on_each_runtime {
-    ($($case:ident,)*) => {
-        mod fake {
-            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Fake).await; })*
-        }
-        mod containerd {
-            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Containerd).await; })*
-        }
-    };
-}
-
-/// Makes a test of every case that looks from within a container.
-macro_rules! on_containerd {
-    ($($case:ident,)*) => {
-        mod containerd {
-            $(#[tokio::test] async fn $case() { super::$case(super::TestRuntime::Containerd).await; })*
-        }
-    };
-}
-
 mod container_view;
 mod driver_requests;
 mod drivers;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::*;
 
-on_containerd! {
+on_real_runtimes! {
     a_claim_brings_a_folder_and_a_raw_disk_of_the_node,
 }
 
@@ -66,7 +66,7 @@ fn claimed(builder: Builder, name: &str, path: &Path, mode: &str) -> Builder {
         .object(&format!("{name}.json"), &claim.to_string())
 }
 
-async fn a_claim_brings_a_folder_and_a_raw_disk_of_the_node() {
+async fn a_claim_brings_a_folder_and_a_raw_disk_of_the_node(on: TestRuntime) {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("folder");
     fs::create_dir(&folder).unwrap();
@@ -80,7 +80,7 @@ async fn a_claim_brings_a_folder_and_a_raw_disk_of_the_node() {
         let builder = claimed(builder, "disk", &disk.0, "Filesystem");
         claimed(builder, "raw", &raw.0, "Block")
     };
-    let Some(node_rig) = node(claims).await else {
+    let Some(node_rig) = node(on, claims).await else {
         return;
     };
     let claim =

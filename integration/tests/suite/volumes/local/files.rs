@@ -2,7 +2,7 @@
 
 use super::*;
 
-on_containerd! {
+on_real_runtimes! {
     files_are_what_the_objects_say_and_belong_to_whom_the_pod_says,
     files_without_anything_said_are_for_everybody_to_read,
     an_object_that_is_missing_holds_the_pod_up_unless_it_is_optional,
@@ -78,14 +78,14 @@ fn spec(says: &str, security: &Value) -> Value {
     })
 }
 
-async fn files_are_what_the_objects_say_and_belong_to_whom_the_pod_says() {
+async fn files_are_what_the_objects_say_and_belong_to_whom_the_pod_says(on: TestRuntime) {
     let objects = |builder: Builder| {
         let builder = builder.object("settings.json", &settings());
         builder
             .object("hidden.json", &hidden())
             .object("token.json", &token())
     };
-    let Some(node_rig) = node(objects).await else {
+    let Some(node_rig) = node(on, objects).await else {
         return;
     };
     let security = json!({ "runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000 });
@@ -139,14 +139,14 @@ async fn files_are_what_the_objects_say_and_belong_to_whom_the_pod_says() {
     node_rig.end(&pod, "owned").await;
 }
 
-async fn files_without_anything_said_are_for_everybody_to_read() {
+async fn files_without_anything_said_are_for_everybody_to_read(on: TestRuntime) {
     let objects = |builder: Builder| {
         let builder = builder.object("settings.json", &settings());
         builder
             .object("hidden.json", &hidden())
             .object("token.json", &token())
     };
-    let Some(node_rig) = node(objects).await else {
+    let Some(node_rig) = node(on, objects).await else {
         return;
     };
     let says = "look /config/plain /hidden/password /about/memory /all/token; at /config /hidden";
@@ -166,8 +166,8 @@ async fn files_without_anything_said_are_for_everybody_to_read() {
     node_rig.end(&pod, "plain").await;
 }
 
-async fn an_object_that_is_missing_holds_the_pod_up_unless_it_is_optional() {
-    let Some(node_rig) = node(|builder| builder).await else {
+async fn an_object_that_is_missing_holds_the_pod_up_unless_it_is_optional(on: TestRuntime) {
+    let Some(node_rig) = node(on, |builder| builder).await else {
         return;
     };
     let spec = json!({
@@ -197,12 +197,12 @@ async fn an_object_that_is_missing_holds_the_pod_up_unless_it_is_optional() {
     node_rig.end(&pod, "late").await;
 }
 
-async fn another_volume_is_mounted_within_files_that_nobody_may_write() {
+async fn another_volume_is_mounted_within_files_that_nobody_may_write(on: TestRuntime) {
     let objects = |builder: Builder| {
         let builder = builder.object("settings.json", &settings());
         builder.object("hidden.json", &hidden())
     };
-    let Some(node_rig) = node(objects).await else {
+    let Some(node_rig) = node(on, objects).await else {
         return;
     };
     let mounts = [
@@ -229,7 +229,7 @@ async fn another_volume_is_mounted_within_files_that_nobody_may_write() {
     node_rig.end(&pod, "nested").await;
 }
 
-async fn whom_to_trust_and_what_proves_the_pod_are_files_like_any_other() {
+async fn whom_to_trust_and_what_proves_the_pod_are_files_like_any_other(on: TestRuntime) {
     const ROOT: &str = "-----BEGIN CERTIFICATE-----\ncm9vdA==\n-----END CERTIFICATE-----\n";
     const LEAF: &str = "-----BEGIN CERTIFICATE-----\nbGVhZg==\n-----END CERTIFICATE-----\n";
     const KEY: &str = "-----BEGIN PRIVATE KEY-----\na2V5\n-----END PRIVATE KEY-----\n";
@@ -261,7 +261,7 @@ async fn whom_to_trust_and_what_proves_the_pod_are_files_like_any_other() {
             .object("proof.json", &request.to_string())
             .object("key.json", &key)
     };
-    let Some(node_rig) = node(objects).await else {
+    let Some(node_rig) = node(on, objects).await else {
         return;
     };
     let sources = json!([

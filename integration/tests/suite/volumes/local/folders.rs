@@ -5,13 +5,13 @@ use std::os::unix::net::UnixListener;
 use super::claims::LoopDisk;
 use super::*;
 
-on_containerd! {
+on_real_runtimes! {
     an_empty_folder_is_shared_by_the_pod_and_lives_as_long,
     a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up,
 }
 
-async fn an_empty_folder_is_shared_by_the_pod_and_lives_as_long() {
-    let Some(node_rig) = node(|builder| builder).await else {
+async fn an_empty_folder_is_shared_by_the_pod_and_lives_as_long(on: TestRuntime) {
+    let Some(node_rig) = node(on, |builder| builder).await else {
         return;
     };
     let both = [("scratch", "/scratch"), ("ram", "/ram")];
@@ -58,8 +58,8 @@ fn host_path(name: &str, path: &Path, kind: &str) -> Value {
     json!({ "name": name, "hostPath": { "path": path, "type": kind } })
 }
 
-async fn a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up() {
-    let Some(node_rig) = node(|builder| builder).await else {
+async fn a_path_of_the_node_is_what_the_pod_expects_or_holds_it_up(on: TestRuntime) {
+    let Some(node_rig) = node(on, |builder| builder).await else {
         return;
     };
     let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Every kind of volume that lies on the node itself, in real containers on a real containerd.
+//! Every kind of volume that lies on the node itself, in real containers on either real runtime.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,6 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::suite::node_rig::*;
-
-/// Makes a test of every case. `.ci/nextest.toml` knows them by this module name.
-macro_rules! on_containerd {
-    ($($case:ident,)*) => {
-        mod containerd {
-            $(#[tokio::test] async fn $case() { super::$case().await; })*
-        }
-    };
-}
 
 mod claims;
 mod files;
@@ -75,11 +66,9 @@ fn object(kind: &str, name: &str, fields: Value) -> String {
     object.to_string()
 }
 
-/// A node on containerd, fed with objects; none where there is no containerd.
-async fn node(more: impl FnOnce(Builder) -> Builder) -> Option<NodeRig> {
-    TestRuntime::Containerd
-        .start_with(|builder| more(builder.with_objects()))
-        .await
+/// A node fed with objects; none where there is no containerd and it is to be on one.
+async fn node(on: TestRuntime, more: impl FnOnce(Builder) -> Builder) -> Option<NodeRig> {
+    on.start_with(|builder| more(builder.with_objects())).await
 }
 
 impl NodeRig {

@@ -4,9 +4,27 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::*;
 
-on_containerd! {
+on_real_runtimes! {
     mounts_spread_as_the_container_asks,
-    recursive_read_only_is_refused_where_the_runtime_cannot_do_it,
+}
+
+/// containerd makes mounts recursively read-only from 2.0 on, the native runtime does.
+mod recursive {
+    use super::*;
+
+    mod containerd {
+        #[tokio::test]
+        async fn recursive_read_only_is_refused_where_the_runtime_cannot_do_it() {
+            let on = super::TestRuntime::Containerd;
+            super::recursive_read_only_is_refused_where_the_runtime_cannot_do_it(on).await;
+        }
+    }
+    mod native {
+        #[tokio::test]
+        async fn recursive_read_only_covers_the_mounts_below() {
+            super::recursive_read_only_covers_the_mounts_below(super::TestRuntime::Native).await;
+        }
+    }
 }
 
 /// A shared mount in a folder of one test.
@@ -47,8 +65,8 @@ fn tmpfs(path: &Path) {
     .unwrap();
 }
 
-async fn mounts_spread_as_the_container_asks() {
-    let Some(node_rig) = node(|builder| builder).await else {
+async fn mounts_spread_as_the_container_asks(on: TestRuntime) {
+    let Some(node_rig) = node(on, |builder| builder).await else {
         return;
     };
     let shared = SharedMount::new();
@@ -88,8 +106,8 @@ async fn mounts_spread_as_the_container_asks() {
     );
 }
 
-async fn recursive_read_only_is_refused_where_the_runtime_cannot_do_it() {
-    let Some(node_rig) = node(|builder| builder).await else {
+async fn recursive_read_only_is_refused_where_the_runtime_cannot_do_it(on: TestRuntime) {
+    let Some(node_rig) = node(on, |builder| builder).await else {
         return;
     };
     let mounting = |name: &str, mode: &str| {
@@ -123,5 +141,39 @@ async fn recursive_read_only_is_refused_where_the_runtime_cannot_do_it() {
         .clone()
         .unwrap();
     assert_eq!(mounts[0].recursive_read_only.as_deref(), Some("Disabled"));
+    node_rig.end(&pod, "deep").await;
+}
+
+async fn recursive_read_only_covers_the_mounts_below(on: TestRuntime) {
+    let shared = SharedMount::new();
+    tmpfs(&shared.at("inner"));
+    let Some(node_rig) = node(on, |builder| builder).await else {
+        return;
+    };
+    let mounting = |name: &str, fields: Value| {
+        let says = "touch /shared/inner/x || echo refused";
+        with_mount(
+            container_of(name, says, &[("shared", "/shared")]),
+            0,
+            fields,
+        )
+    };
+    let spec = json!({
+        "volumes": [{ "name": "shared", "hostPath": { "path": shared.0.path() } }],
+        "containers": [
+            mounting("deep", json!({ "readOnly": true, "recursiveReadOnly": "Enabled" })),
+            mounting("flat", json!({ "readOnly": true })),
+        ],
+    });
+    node_rig.begin(&pod("deep", &spec));
+    let pod = node_rig.until_running("deep").await;
+    assert_eq!(node_rig.heard(&pod, "deep").await, ["refused"]);
+    assert_eq!(node_rig.heard(&pod, "flat").await, Vec::<String>::new());
+    let mounts = container(&pod, "deep")
+        .unwrap()
+        .volume_mounts
+        .clone()
+        .unwrap();
+    assert_eq!(mounts[0].recursive_read_only.as_deref(), Some("Enabled"));
     node_rig.end(&pod, "deep").await;
 }

@@ -2,14 +2,14 @@
 
 use super::*;
 
-on_containerd! {
+on_real_runtimes! {
     a_mount_shows_a_path_within_the_volume_and_nothing_above_it,
     a_path_that_leads_out_of_the_volume_is_refused,
 }
 
-async fn a_mount_shows_a_path_within_the_volume_and_nothing_above_it() {
+async fn a_mount_shows_a_path_within_the_volume_and_nothing_above_it(on: TestRuntime) {
     let map = config_map("settings", json!({ "data": { "a": "one", "b": "two" } }));
-    let Some(node_rig) = node(|builder| builder.object("settings.json", &map)).await else {
+    let Some(node_rig) = node(on, |builder| builder.object("settings.json", &map)).await else {
         return;
     };
     let volumes = json!([
@@ -60,8 +60,8 @@ async fn a_mount_shows_a_path_within_the_volume_and_nothing_above_it() {
     node_rig.end(&pod, "paths").await;
 }
 
-async fn a_path_that_leads_out_of_the_volume_is_refused() {
-    let Some(node_rig) = node(|builder| builder).await else {
+async fn a_path_that_leads_out_of_the_volume_is_refused(on: TestRuntime) {
+    let Some(node_rig) = node(on, |builder| builder).await else {
         return;
     };
     let secret = tempfile::tempdir().unwrap();

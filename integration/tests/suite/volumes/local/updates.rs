@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-on_containerd! {
+on_real_runtimes! {
     a_running_container_sees_each_change_as_a_whole,
     what_was_said_never_to_change_does_not,
     a_token_is_another_one_before_the_first_is_over,
@@ -23,8 +23,9 @@ fn spec(says: &str) -> Value {
     })
 }
 
-async fn a_running_container_sees_each_change_as_a_whole() {
-    let Some(node_rig) = node(|builder| builder.object("settings.json", &version(0))).await else {
+async fn a_running_container_sees_each_change_as_a_whole(on: TestRuntime) {
+    let Some(node_rig) = node(on, |builder| builder.object("settings.json", &version(0))).await
+    else {
         return;
     };
     // Looks at both files of one version again and again, and says when they differ.
@@ -54,7 +55,7 @@ async fn a_running_container_sees_each_change_as_a_whole() {
     node_rig.end(&pod, "changing").await;
 }
 
-async fn what_was_said_never_to_change_does_not() {
+async fn what_was_said_never_to_change_does_not(on: TestRuntime) {
     let fixed = |text: &str| {
         config_map(
             "settings",
@@ -66,7 +67,7 @@ async fn what_was_said_never_to_change_does_not() {
         let builder = builder.object("settings.json", &fixed("first"));
         builder.object("changing.json", &changing("first"))
     };
-    let Some(node_rig) = node(objects).await else {
+    let Some(node_rig) = node(on, objects).await else {
         return;
     };
     let mut spec = spec("true");
@@ -96,7 +97,7 @@ async fn what_was_said_never_to_change_does_not() {
     node_rig.end(&pod, "fixed").await;
 }
 
-async fn a_token_is_another_one_before_the_first_is_over() {
+async fn a_token_is_another_one_before_the_first_is_over(on: TestRuntime) {
     let token = |text: &str, seconds: u64| {
         let expires = kernel::wall() + Duration::from_secs(seconds);
         let expires = jiff::Timestamp::try_from(expires).unwrap();
@@ -109,7 +110,7 @@ async fn a_token_is_another_one_before_the_first_is_over() {
         .to_string()
     };
     let first = token("first", 600);
-    let Some(node_rig) = node(|builder| builder.object("token.json", &first)).await else {
+    let Some(node_rig) = node(on, |builder| builder.object("token.json", &first)).await else {
         return;
     };
     let source = json!({ "serviceAccountToken": { "path": "token", "audience": "vault" } });
@@ -128,9 +129,11 @@ async fn a_token_is_another_one_before_the_first_is_over() {
     node_rig.end(&pod, "proving").await;
 }
 
-async fn a_killed_plugin_and_a_restarted_agent_leave_volumes_as_they_are_and_go_on() {
+async fn a_killed_plugin_and_a_restarted_agent_leave_volumes_as_they_are_and_go_on(
+    on: TestRuntime,
+) {
     let objects = |builder: Builder| builder.object("settings.json", &version(0)).with_patience();
-    let Some(mut node_rig) = node(objects).await else {
+    let Some(mut node_rig) = node(on, objects).await else {
         return;
     };
     let mut spec = spec("echo -n kept > /ram/kept");

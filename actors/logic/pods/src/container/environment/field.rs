@@ -77,7 +77,7 @@ mod tests {
     use logic_api::objects::StaticObjects;
     use logic_api::testing::*;
     use logic_api::text::env_file::EnvFiles;
-    use logic_resources::node_policy::NodePolicy;
+    use logic_resources::node::policy::NodePolicy;
 
     use super::*;
 

@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::{
 use logic_api::objects::Objects;
 use logic_api::pod::PodView;
 use logic_api::text::env_file::{self, EnvFiles};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 use logic_resources::resources::{self, ResourceFieldError};
 use thiserror::Error;
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig};
 use logic_api::pod::PodView;
 use logic_api::types::{EventLevel, HistoryEvent};
-use logic_resources::node_policy::NodePolicy;
+use logic_resources::node::policy::NodePolicy;
 pub use resolver::{MAX_RESOLVER_FILE_BYTES, ResolverConfig, ResolverError, complaint};
 
 const MAX_SERVERS: usize = 3;

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use logic_api::testing::*;
 
 use super::*;
-use crate::node_policy::NodePolicy;
+use crate::node::policy::NodePolicy;
 use crate::resources::{
     MemoryQos, MemoryReservationPolicy, NodeCgroupVersion, ResourceEnforcement,
 };
