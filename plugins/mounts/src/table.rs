@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
 const MOUNT_INFO: &str = "/proc/self/mountinfo";
+/// Bytes; a node of a hundred pods has some more.
+const USUAL_LENGTH: usize = 64 << 10;
 
 /// All mounts of this process's namespace, in the order in which they were made.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +55,9 @@ impl MountInfo {
 impl MountTable {
     /// Reads the table from /proc.
     pub fn read() -> io::Result<Self> {
-        let bytes = fs::read(MOUNT_INFO)?;
+        // The kernel tells no length, and a small buffer has it make the first lines again and again.
+        let mut bytes = Vec::with_capacity(USUAL_LENGTH);
+        File::open(MOUNT_INFO)?.read_to_end(&mut bytes)?;
         Self::parse(&bytes)
     }
 

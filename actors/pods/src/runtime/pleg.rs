@@ -1,6 +1,6 @@
 //! Runtime state of all pods: events make it fast, the relist makes it true.
 //!
-//! - **Owns** the last relist of the runtime, and the stream of container events.
+//! - **Owns** the last relist of the runtime, with what events have told since, and the stream of container events.
 //! - **Hears** events and the end of their stream, relist results, and its own ticks.
 //! - **Tells** the pod manager: `PodObservation` for each event, `Relisted` after each relist.
 //! - **Never** changes a pod's state: its worker merges each observation (`PodRuntimeState`). A lost event
@@ -161,10 +161,15 @@ impl Pleg {
 
     fn event(&mut self, observed: Box<RuntimePodUpdate>, ctx: &mut Context<Msg>) {
         self.events += 1;
-        if let Err(full) = self.pod_manager.tell(RuntimeReport::Observed(observed)) {
-            counted::DISCARD_EVENTS.inc();
-            tracing::warn!("event not handed on: {full}");
-            self.start_over(ctx);
+        let mut told = std::mem::take(&mut self.last);
+        logic_pods::runtime::pleg::note(&mut told, &observed.pod, observed.removed.as_deref());
+        match self.pod_manager.tell(RuntimeReport::Observed(observed)) {
+            Ok(()) => self.last = told,
+            Err(full) => {
+                counted::DISCARD_EVENTS.inc();
+                tracing::warn!("event not handed on: {full}");
+                self.start_over(ctx);
+            }
         }
     }
 
@@ -338,6 +343,14 @@ spec:
   containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]
 ";
 
+    const OTHER: &str = "
+metadata: {name: other}
+spec: {containers: [{name: app, image: localhost/busybox, command: [sleep, infinity]}]}
+";
+
+    const WITHOUT_EVENTS: &str =
+        r#"{"faults": [{"call": "GetContainerEvents", "code": "Unimplemented"}]}"#;
+
     /// A PLEG beside the node's own, whose pod manager has room for so many reports.
     struct Rig {
         node: TestNode,
@@ -348,7 +361,13 @@ spec:
 
     impl Rig {
         async fn start(room: usize) -> Rig {
+            Self::start_with(room, "{}").await
+        }
+
+        /// On a runtime with this script.
+        async fn start_with(room: usize, script: &str) -> Rig {
             let node = TestNode::start().await;
+            node.script(script);
             node.desire(&[pod(WEB)]);
             node.until("web", |status| status.phase.as_deref() == Some("Running"))
                 .await;
@@ -393,7 +412,7 @@ spec:
     #[test]
     fn a_relist_tells_all_pods_and_once_which_have_changed() {
         run_paused(|| async {
-            let mut rig = Rig::start(4096).await;
+            let mut rig = Rig::start_with(4096, WITHOUT_EVENTS).await;
             let web = || vec!["web".to_owned()];
             pass(Duration::from_secs(60)).await;
             let relists = rig.relists();
@@ -411,6 +430,29 @@ spec:
                 pods.is_empty() && changed.iter().any(|uid| uid == "web")
             });
             assert_eq!(told.count(), 1, "{relists:?}");
+        });
+    }
+
+    /// Each worker would ask the runtime for its whole pod again.
+    #[test]
+    fn what_an_event_has_told_no_relist_tells_again() {
+        run_paused(|| async {
+            let mut rig = Rig::start(4096).await;
+            pass(Duration::from_secs(60)).await;
+            rig.relists();
+            rig.node.desire(&[pod(WEB), pod(OTHER)]);
+            rig.node
+                .until("other", |status| status.phase.as_deref() == Some("Running"))
+                .await;
+            rig.node.desire(&[pod(OTHER)]);
+            rig.node.until_gone("web").await;
+            pass(RELIST_PERIOD_WITH_EVENTS * 2).await;
+            let relists = rig.relists();
+            let other = vec!["other".to_owned()];
+            assert_eq!(relists.last().unwrap(), &(other, vec![]));
+            // The event of a removed sandbox doesn't say whose it was.
+            let mut told = relists.iter().flat_map(|(_, changed)| changed);
+            assert!(told.all(|uid| uid == "web"), "{relists:?}");
         });
     }
 

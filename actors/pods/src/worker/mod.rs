@@ -190,6 +190,18 @@ impl ObservedState {
     fn pod(&self) -> Option<&RuntimePod> {
         self.runtime_state.as_ref().map(PodRuntimeState::pod)
     }
+
+    /// The names of the containers that have an instance.
+    fn container_names(&self) -> BTreeSet<String> {
+        let containers = self.pod().into_iter().flat_map(|pod| &pod.containers);
+        containers.map(|container| container.name.clone()).collect()
+    }
+
+    /// Has the pod fetched before the next plan if one of these containers has no instance any more: its restart count
+    /// follows from the names of its logs then, which are read with a fetch.
+    fn note_lost(&mut self, before: &BTreeSet<String>) {
+        self.stale |= !before.is_subset(&self.container_names());
+    }
 }
 
 impl Actor for PodWorker {
@@ -270,6 +282,7 @@ impl PodWorker {
         observed: clients::runtime::RuntimePodUpdate,
         ctx: &mut Context<Msg>,
     ) -> Result<(), Exit> {
+        let before = self.observed.container_names();
         // Before the first fetch this is a part of the state, on which no plan is based yet.
         let seen = self.observed.runtime_state.get_or_insert_default();
         let removed = observed.removed.is_some_and(|id| seen.remove(&id));
@@ -278,6 +291,9 @@ impl PodWorker {
             let pod = self.updates.goal.borrow().allocated.clone();
             metrics::ends(&pod, seen.pod(), &self.checkpoint.record.exits);
             self.checkpoint.note_exits(seen.pod(), ctx.timestamp());
+            if self.sync_status.state == PodWorkerState::Syncing {
+                self.observed.note_lost(&before);
+            }
             self.read_termination_messages(ctx);
             self.reconcile(ctx)?;
         }

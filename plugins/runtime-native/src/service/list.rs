@@ -6,7 +6,7 @@ use proto::cri::{
     PodSandboxStatsFilter,
 };
 
-use crate::node::Node;
+use crate::node::{Node, NodeState};
 use crate::record::convert;
 use crate::record::{ContainerRecord, SandboxRecord};
 
@@ -29,8 +29,8 @@ pub(super) fn sandboxes(node: &Node, filter: Option<PodSandboxFilter>) -> Vec<Po
 
 pub(super) fn containers(node: &Node, filter: Option<ContainerFilter>) -> Vec<Container> {
     let filter = filter.unwrap_or_default();
-    some_containers(node, &filter.id, &filter.pod_sandbox_id)
-        .iter()
+    let state = node.state();
+    some_containers(&state, &filter.id, &filter.pod_sandbox_id)
         .filter(|record| {
             let state = record.state();
             state.is_some_and(|state| container_state_matches(&filter, state))
@@ -40,28 +40,30 @@ pub(super) fn containers(node: &Node, filter: Option<ContainerFilter>) -> Vec<Co
         .collect()
 }
 
-fn some_containers(node: &Node, id: &str, sandbox: &str) -> Vec<ContainerRecord> {
-    let state = node.state();
+/// Those of an id or its prefix, and of a sandbox's; each may be empty. Nothing is copied of the others.
+fn some_containers<'a>(
+    state: &'a NodeState,
+    id: &'a str,
+    sandbox: &'a str,
+) -> impl Iterator<Item = &'a ContainerRecord> {
     let one = state.container(id).map(|entry| &entry.record.id);
     let pod = state.sandbox(sandbox).map(|entry| &entry.record.id);
     state
         .containers()
         .map(|entry| &entry.record)
-        .filter(|record| id.is_empty() || Some(&record.id) == one)
-        .filter(|record| sandbox.is_empty() || Some(&record.sandbox) == pod)
-        .cloned()
-        .collect()
+        .filter(move |record| id.is_empty() || Some(&record.id) == one)
+        .filter(move |record| sandbox.is_empty() || Some(&record.sandbox) == pod)
 }
 
 /// Returns the containers whose stats a filter asks for: those that run.
 pub(super) fn measured(node: &Node, filter: Option<ContainerStatsFilter>) -> Vec<ContainerRecord> {
     let filter = filter.unwrap_or_default();
-    let found = some_containers(node, &filter.id, &filter.pod_sandbox_id);
-    found
-        .into_iter()
+    let state = node.state();
+    some_containers(&state, &filter.id, &filter.pod_sandbox_id)
         .filter(|record| {
             record.running() && labels_match(&filter.label_selector, &record.config.0.labels)
         })
+        .cloned()
         .collect()
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use logic_api::text::go_duration::go_duration;
 use logic_api::types::{
-    ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, SandboxId, SandboxState,
+    ContainerId, ContainerState, PodUid, RuntimeContainer, RuntimePod, RuntimeSandbox, SandboxId,
+    SandboxState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +89,31 @@ pub fn diff(
             })
         })
         .collect()
+}
+
+/// Takes an event into the last relist, so that the next one doesn't tell what was told already. `removed` is the id of
+/// what the event reports as removed. What the event doesn't speak of stays as it was.
+pub fn note(last: &mut BTreeMap<PodUid, RuntimePod>, event: &RuntimePod, removed: Option<&str>) {
+    let pod = last.entry(event.uid.clone()).or_default();
+    for sandbox in &event.sandboxes {
+        pod.sandboxes.retain(|known| known.id != sandbox.id);
+        // A list has no addresses.
+        pod.sandboxes.push(RuntimeSandbox {
+            ips: Vec::new(),
+            ..sandbox.clone()
+        });
+    }
+    for container in &event.containers {
+        pod.containers.retain(|known| known.id != container.id);
+        pod.containers.push(container.clone());
+    }
+    if let Some(removed) = removed {
+        pod.sandboxes.retain(|known| known.id.as_str() != removed);
+        pod.containers.retain(|known| known.id.as_str() != removed);
+    }
+    if pod.sandboxes.is_empty() && pod.containers.is_empty() {
+        last.remove(&event.uid);
+    }
 }
 
 /// Compares two states of one pod.
@@ -210,6 +236,37 @@ mod tests {
         for (old, new) in [(&none, &ready), (&ready, &down), (&ready, &none)] {
             assert_eq!(words_of(old, new), ["sandbox s0"]);
         }
+    }
+
+    #[test]
+    fn what_an_event_has_told_is_no_difference_any_more_and_what_it_has_not_still_is() {
+        let pod = pod("p").app("c").app("d");
+        let mut whole = runtime(&pod).running(&pod, "c").running(&pod, "d");
+        whole.sandboxes[0].ips.clear();
+        let mut part = whole.clone();
+        part.sandboxes[0].ips = vec!["10.0.0.1".to_owned()];
+        part.containers.retain(|container| container.name == "c");
+        let mut last = BTreeMap::new();
+        note(&mut last, &part, None);
+        assert_eq!(words_of(&last[&part.uid], &whole), ["started d-0"]);
+        note(&mut last, &whole, None);
+        let new = BTreeMap::from([(whole.uid.clone(), whole.clone())]);
+        assert_eq!(diff(&last, &new), []);
+
+        let sandbox = RuntimePod {
+            containers: Vec::new(),
+            ..whole.clone()
+        };
+        note(&mut last, &sandbox, Some("c-0"));
+        assert_eq!(words_of(&last[&whole.uid], &whole), ["started c-0"]);
+        let nothing = RuntimePod {
+            uid: whole.uid.clone(),
+            ..RuntimePod::default()
+        };
+        for removed in ["d-0", "s0"] {
+            note(&mut last, &nothing, Some(removed));
+        }
+        assert_eq!(last, BTreeMap::new());
     }
 
     #[test]

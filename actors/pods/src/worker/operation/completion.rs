@@ -15,7 +15,7 @@ use volumes::NotReleased;
 use super::{MAX_SILENT_FAILURES, removal_pause};
 use crate::worker::context::SyncResult;
 use crate::worker::executor::remove::NotRemoved;
-use crate::worker::{Msg, PodWorker, RETRY_PERIOD, WorkerReport, metrics, mounts};
+use crate::worker::{Msg, PodWorker, PodWorkerState, RETRY_PERIOD, WorkerReport, metrics, mounts};
 
 /// The result of a task that the worker began.
 #[derive(Debug)]
@@ -118,7 +118,13 @@ impl PodWorker {
         self.operation.starting.clear();
         self.operation.awaiting_post_start.clear();
         match report.runtime {
-            Ok(runtime) => self.update_runtime_state(runtime, ctx),
+            Ok(runtime) => {
+                let before = self.observed.container_names();
+                self.update_runtime_state(runtime, ctx);
+                if self.sync_status.state == PodWorkerState::Syncing {
+                    self.observed.note_lost(&before);
+                }
+            }
             Err(error) => {
                 tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.describe());
                 self.observed.stale = true;
