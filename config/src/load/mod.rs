@@ -119,23 +119,11 @@ pub fn load(
         },
         &gates,
     )?;
-    let mut unused = unsupported_fields::not_honoured(
-        Compared {
-            set: &kubelet,
-            default: &baseline,
-        },
-        Compared {
-            set: &flags,
-            default: &KubeletFlags::default(),
-        },
-    );
-    unused.extend(gates.unheeded().map(|name| format!("featureGates.{name}")));
-    if !unused.is_empty() {
-        let unused = unused.join(", ");
-        warnings.push(format!(
-            "valid, but not honoured yet by this version: {unused}"
-        ));
-    }
+    let set = Compared {
+        set: &kubelet,
+        default: &baseline,
+    };
+    warnings.extend(not_honoured(set, &flags, &gates));
     let node_name = node_name(&flags, host)?;
     let node_ips = node_ips(&flags.node_ip, &mut warnings)?;
     let config = NodeConfig {
@@ -152,6 +140,22 @@ pub fn load(
         program_folder: host.program_folder.clone(),
     };
     Ok(Invocation::Run(Box::new(config)))
+}
+
+/// Says what is set and does nothing yet.
+fn not_honoured(
+    kubelet: Compared<'_, KubeletConfiguration>,
+    flags: &KubeletFlags,
+    gates: &FeatureGates,
+) -> Option<String> {
+    let flags = Compared {
+        set: flags,
+        default: &KubeletFlags::default(),
+    };
+    let mut unused = unsupported_fields::not_honoured(kubelet, flags);
+    unused.extend(gates.unheeded().map(|name| format!("featureGates.{name}")));
+    let names = unused.join(", ");
+    (!unused.is_empty()).then(|| format!("valid, but not honoured yet by this version: {names}"))
 }
 
 fn plugins_of(

@@ -220,15 +220,9 @@ fn check(
         );
         return refuse("name", why);
     }
-    let kind = match raw.kind.as_str() {
-        "runtime" => PluginKind::Runtime,
-        "network" => PluginKind::Network,
-        "storage" => PluginKind::Storage,
-        other => {
-            let why =
-                format!("{other:?} is unknown; expected \"runtime\", \"network\" or \"storage\"");
-            return refuse("kind", why);
-        }
+    let kind = match kind(&raw.kind) {
+        Ok(kind) => kind,
+        Err(why) => return refuse("kind", why),
     };
     if let Err(why) = storage::check_name(kind, &raw.name) {
         return refuse("name", why);
@@ -280,6 +274,18 @@ fn check(
         restarts_within: restarts_within.as_std(),
         confinement,
     })
+}
+
+/// Returns the kind of this name, or why there is none.
+fn kind(name: &str) -> Result<PluginKind, String> {
+    match name {
+        "runtime" => Ok(PluginKind::Runtime),
+        "network" => Ok(PluginKind::Network),
+        "storage" => Ok(PluginKind::Storage),
+        other => Err(format!(
+            "{other:?} is unknown; expected \"runtime\", \"network\" or \"storage\""
+        )),
+    }
 }
 
 /// Returns how the plugin is started, or the field that is wrong and why.

@@ -65,6 +65,19 @@ pub(super) struct ConnectionContext<A> {
     pub(super) traffic: Rc<Traffic>,
 }
 
+/// HTTP/2 with bounds for all that a caller may have kept for it.
+fn http2_server() -> http2::Builder<ConnectionExecutor> {
+    let mut server = http2::Builder::new(ConnectionExecutor);
+    server
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(ALIVE_EVERY))
+        .keep_alive_timeout(ALIVE_EVERY)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
+        .max_send_buf_size(64 * 1024);
+    server
+}
+
 /// Serves a connection to its end.
 pub(super) async fn serve<A: AnswersPeer>(
     stream: TcpStream,
@@ -99,34 +112,17 @@ pub(super) async fn serve<A: AnswersPeer>(
     });
     let ended = match is_http2 {
         true => {
-            let connection = http2::Builder::new(ConnectionExecutor)
-                .timer(TokioTimer::new())
-                .keep_alive_interval(Some(ALIVE_EVERY))
-                .keep_alive_timeout(ALIVE_EVERY)
-                .max_concurrent_streams(STREAMS)
-                .max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
-                .max_send_buf_size(64 * 1024)
-                .serve_connection(watched, service);
-            while_patient(
-                connection,
-                &pulse,
-                http2::Connection::graceful_shutdown,
-                false,
-            )
-            .await
+            let connection = http2_server().serve_connection(watched, service);
+            let end = http2::Connection::graceful_shutdown;
+            while_patient(connection, &pulse, end, false).await
         }
         false => {
             let connection = http1::Builder::new()
                 .max_buf_size(HEAD_BYTES)
                 .serve_connection(watched, service)
                 .with_upgrades();
-            while_patient(
-                connection,
-                &pulse,
-                http1::UpgradeableConnection::graceful_shutdown,
-                true,
-            )
-            .await
+            let end = http1::UpgradeableConnection::graceful_shutdown;
+            while_patient(connection, &pulse, end, true).await
         }
     };
     if let Some(Err(error)) = ended {

@@ -112,23 +112,9 @@ impl<R: Read> Archive<R> {
                 return Ok(None);
             }
         };
-        let number = |field: io::Result<u64>| {
-            let number = field.ok().and_then(|number| u32::try_from(number).ok());
-            number.ok_or_else(|| refused(&path, "an owner of it is no 32-bit number"))
-        };
-        let fields = header.as_old();
-        let own = |field, value| if is_blank(field) { Ok(0) } else { value };
-        let uid = number(
-            extended
-                .uid
-                .map_or_else(|| own(&fields.uid, header.uid()), Ok),
-        )?;
-        let gid = number(
-            extended
-                .gid
-                .map_or_else(|| own(&fields.gid, header.gid()), Ok),
-        )?;
-        let mode = match is_blank(&fields.mode) {
+        let (uid, gid) = owners(header, (extended.uid, extended.gid))
+            .ok_or_else(|| refused(&path, "an owner of it is no 32-bit number"))?;
+        let mode = match is_blank(&header.as_old().mode) {
             true => 0,
             false => header
                 .mode()
@@ -386,6 +372,22 @@ fn checksum(header: &[u8; BLOCK]) -> u32 {
         .filter(|(at, _)| !(148..156).contains(at));
     let sum: u32 = outside.map(|(_, byte)| u32::from(*byte)).sum();
     sum + 8 * u32::from(b' ')
+}
+
+/// User and group of an entry: those of its extended header, else its own, else root; none if one is no 32-bit number.
+fn owners(header: &Header, extended: (Option<u64>, Option<u64>)) -> Option<(u32, u32)> {
+    let fields = header.as_old();
+    let number = |extended: Option<u64>, field: &[u8; 8], own: io::Result<u64>| {
+        let number = match extended {
+            Some(number) => number,
+            None if is_blank(field) => 0,
+            None => own.ok()?,
+        };
+        u32::try_from(number).ok()
+    };
+    let uid = number(extended.0, &fields.uid, header.uid())?;
+    let gid = number(extended.1, &fields.gid, header.gid())?;
+    Some((uid, gid))
 }
 
 /// Whether nothing is written in a number's field: zero, as Go's archive/tar and GNU tar read it.

@@ -365,19 +365,23 @@ struct BundleWork {
 }
 
 impl BundleWork {
+    /// The sources of the mounts that the configuration names, in its order.
+    fn sources(&self) -> Result<Vec<MountSource>, CallError> {
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo")
+            .map_err(CallError::file("read", "/proc/self/mountinfo"))?;
+        let mounts = self.record.config.0.mounts.iter().enumerate();
+        let sources = mounts.map(|(number, mount)| match self.images.get(&number) {
+            Some(image) => Ok(image.clone()),
+            None => sources::of_node(mount, &mountinfo),
+        });
+        sources.collect()
+    }
+
     fn write(mut self) -> Result<ProcessUser, CallError> {
         let config = &self.record.config.0;
         let context = security(config);
         let mut user = user::resolve(&context, &self.image.user, &UserFiles::read(&self.rootfs)?)?;
-        let mountinfo = fs::read_to_string("/proc/self/mountinfo")
-            .map_err(CallError::file("read", "/proc/self/mountinfo"))?;
-        let mut mounted = Vec::new();
-        for (number, mount) in config.mounts.iter().enumerate() {
-            mounted.push(match self.images.get(&number) {
-                Some(image) => image.clone(),
-                None => sources::of_node(mount, &mountinfo)?,
-            });
-        }
+        let mut mounted = self.sources()?;
         self.relabel(&mounted)?;
         // As containerd has them: mounts that the configuration doesn't name.
         let mut config = config.clone();

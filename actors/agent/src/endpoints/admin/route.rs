@@ -154,18 +154,7 @@ impl AdminRoute {
                     plugin: (*plugin).to_owned(),
                 }
             }
-            ["plugins", plugin, "swap"] => {
-                let plugin = (*plugin).to_owned();
-                let to = needed(request, "to", "the name of a declared plugin")?;
-                match *request.method() == Method::GET {
-                    true => AdminRoute::SwapPlan { plugin, to },
-                    false => AdminRoute::Swap {
-                        plugin,
-                        to,
-                        consent: consent(request)?,
-                    },
-                }
-            }
+            ["plugins", plugin, "swap"] => swap(request, (*plugin).to_owned())?,
             ["checkpoint", pod, container] => {
                 AdminRoute::Checkpoint(checkpoint_request(request, (*pod).to_owned(), container)?)
             }
@@ -256,6 +245,19 @@ fn is_true(request: &Request<Incoming>, name: &'static str) -> Result<bool, Admi
             expected: "true or false",
         }),
     }
+}
+
+/// A swap, or what it would do where that is only asked.
+fn swap(request: &Request<Incoming>, plugin: String) -> Result<AdminRoute, AdminError> {
+    let to = needed(request, "to", "the name of a declared plugin")?;
+    Ok(match *request.method() == Method::GET {
+        true => AdminRoute::SwapPlan { plugin, to },
+        false => AdminRoute::Swap {
+            plugin,
+            to,
+            consent: consent(request)?,
+        },
+    })
 }
 
 /// Parses the query as upstream does: the last of several timeouts counts.

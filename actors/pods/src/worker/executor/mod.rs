@@ -199,6 +199,15 @@ impl PlanExecutor {
             ended
         }))
         .await;
+        let failed = self.started(ends);
+        match failed.is_empty() {
+            true => StepOutcome::Done,
+            false => self.kills(failed).await,
+        }
+    }
+
+    /// Notes how starts ended; returns the kills of those whose hook has failed.
+    fn started(&mut self, ends: Vec<StartResult>) -> Vec<PodAction> {
         let mut failed = Vec::new();
         for StartResult { name, result, kill } in ends {
             failed.extend(kill.map(|id| self.post_start_kill(id, &name)));
@@ -215,10 +224,7 @@ impl PlanExecutor {
                     .push((RetryKey::Container(name), problem)),
             }
         }
-        match failed.is_empty() {
-            true => StepOutcome::Done,
-            false => self.kills(failed).await,
-        }
+        failed
     }
 
     /// The state that all containers of the pod share.

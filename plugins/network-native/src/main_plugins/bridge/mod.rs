@@ -12,8 +12,8 @@ use crate::address::{self, Prefixed};
 use crate::conf::{self, Arguments, Asked, NotBuiltIn, Runtime};
 use crate::failure::{OrFail, fail};
 use crate::host_local::{Holder, Ipam};
-use crate::links::Links;
 use crate::links::veth::{self, Ends};
+use crate::links::{Link, Links};
 use crate::masquerade::Masquerade;
 use crate::{inside, interface, sysctl};
 
@@ -96,6 +96,24 @@ impl Bridge {
         })
     }
 
+    /// Makes the node's end of the pair a port of the bridge.
+    fn connect(&self, links: &mut Links, outside: &Link, bridge: &Link) -> Result<(), CniError> {
+        let name = outside.name.as_str();
+        links
+            .set_master(outside.index, bridge.index)
+            .or_fail(format!(
+                "failed to connect {name:?} to bridge {}",
+                bridge.name
+            ))?;
+        let port = (self.conf.hairpin_mode, self.conf.port_isolation);
+        if port != (false, false) {
+            links
+                .set_port(outside.index, port)
+                .or_fail(format!("failed to set up the bridge's port {name:?}"))?;
+        }
+        Ok(())
+    }
+
     fn add(&self, call: &Call) -> Result<CniResult, CniError> {
         if self.conf.hairpin_mode && self.conf.promisc_mode {
             return Err(fail(
@@ -117,18 +135,7 @@ impl Bridge {
         };
         let outside = veth::make(links, &sandbox, ends)?;
         let name = outside.name.as_str();
-        links
-            .set_master(outside.index, bridge.index)
-            .or_fail(format!(
-                "failed to connect {name:?} to bridge {}",
-                bridge.name
-            ))?;
-        let port = (self.conf.hairpin_mode, self.conf.port_isolation);
-        if port != (false, false) {
-            links
-                .set_port(outside.index, port)
-                .or_fail(format!("failed to set up the bridge's port {name:?}"))?;
-        }
+        self.connect(links, &outside, &bridge)?;
         let mut result = match &self.ipam {
             None => CniResult::default(),
             Some(ipam) => self.addresses(ipam.add(holder(call))?)?,
@@ -150,7 +157,7 @@ impl Bridge {
         let outside = device::await_port(links, name)?;
         // The bridge's address may have changed with its first port or its first address.
         let bridge = device::find(links, &self.conf.bridge)?;
-        let told = |link: &crate::links::Link, sandbox: &str| Interface {
+        let told = |link: &Link, sandbox: &str| Interface {
             name: link.name.clone(),
             mac: link.mac_text(),
             sandbox: sandbox.to_owned(),

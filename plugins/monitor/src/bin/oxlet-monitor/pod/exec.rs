@@ -72,18 +72,7 @@ impl Pod {
         };
         let paths =
             [&files[0], &files[1], &console].map(|path| path.to_string_lossy().into_owned());
-        let mut args = vec![
-            "exec",
-            "--detach",
-            "--process",
-            &paths[0],
-            "--pid-file",
-            &paths[1],
-        ];
-        if is_terminal(asked) {
-            args.extend(["--console-socket", &paths[2]]);
-        }
-        args.push(&id);
+        let args = arguments(&paths, is_terminal(asked), &id);
         self.execs.insert(
             exec,
             Exec {
@@ -324,6 +313,20 @@ fn prepare(asked: &monitor::Exec, file: &Path, console: &Path) -> io::Result<(St
         return Streams::terminal(console.to_owned());
     }
     Streams::piped(output_pipe()?, output_pipe()?, asked.stdin)
+}
+
+/// The OCI command line's arguments; the files are those of the process, its pid and its console.
+fn arguments<'a>(
+    [process, pid, console]: &'a [String; 3],
+    terminal: bool,
+    id: &'a str,
+) -> Vec<&'a str> {
+    let mut args = vec!["exec", "--detach", "--process", process, "--pid-file", pid];
+    if terminal {
+        args.extend(["--console-socket", console]);
+    }
+    args.push(id);
+    args
 }
 
 fn is_terminal(asked: &monitor::Exec) -> bool {
