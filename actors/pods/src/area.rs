@@ -10,7 +10,7 @@ use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::logs::LogRotationPolicy;
-use logic_resources::topology::TopologyManager;
+use logic_placement::topology::TopologyManager;
 use state::area::StateAddrs;
 use state::events::Recorder;
 use state::objects::ObjectStore;

@@ -29,7 +29,7 @@ use logic_resources::node::policy::NodePolicy;
 use logic_resources::node::{
     LocalStorage, MachineFacts, NodeFacts, PodLevelResize, PodLimit, Support,
 };
-use logic_resources::topology::TopologyManager;
+use logic_placement::topology::TopologyManager;
 use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings};

@@ -16,4 +16,3 @@ pub mod summary;
 #[cfg(test)]
 mod testing;
 pub mod thresholds;
-pub mod topology;

@@ -35,7 +35,7 @@ use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 use logic_resources::node::{NodeFacts, Support};
 use logic_resources::thresholds::Signal;
-use logic_resources::topology::TopologyManager;
+use logic_placement::topology::TopologyManager;
 use serde::Serialize;
 use state::checkpoints;
 

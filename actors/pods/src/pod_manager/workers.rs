@@ -20,7 +20,7 @@ use logic_pods::PodWorkerConfig;
 use logic_pods::admission::total_requests;
 use logic_pods::resize::ResizeRefusal;
 use logic_resources::container_gc::{PodStanding, Standings};
-use logic_resources::topology::{Assignment, HeldAssignments};
+use logic_placement::topology::{Assignment, HeldAssignments};
 use state::events::{EventType, InvolvedObject};
 use state::{status, user_namespaces};
 

@@ -1,6 +1,6 @@
 //! Whether a pod may run on this node, with upstream's reason where it may not.
 //!
-//! [`admit`] checks in upstream's order: pressure, kernel settings, exclusive resources ([`logic_resources::topology`]),
+//! [`admit`] checks in upstream's order: pressure, kernel settings, exclusive resources ([`logic_placement::topology`]),
 //! system, resources and placement (`fit`, `affinity`, `ports`, `taints`), AppArmor, gates, declared features, shutdown.
 //! A critical pod that does not fit preempts others (`preemption`). A pod that already runs is adopted: an admitted pod
 //! is not checked again. What each pod has to itself comes in as data, and what this one is assigned goes out with
@@ -26,7 +26,7 @@ use logic_api::text::sysctls::SysctlForbidden;
 use logic_api::types::{PodFailure, PodUid};
 use logic_resources::node::{NodeFacts, Support};
 use logic_resources::thresholds::{PressureCondition, Signal};
-use logic_resources::topology::{Assignment, HeldAssignments, TopologyManager};
+use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
 use logic_volumes::resolve::event_reasons::ATTACH_LIMIT;
 pub use preemption::{is_preemptable, preempted};
 

@@ -10,7 +10,7 @@ use logic_api::pod::requests::{ResourceAmounts, read};
 use logic_api::pod::{CONFIG_SOURCE, SYSTEM_CRITICAL_PRIORITY};
 use logic_api::testing::*;
 use logic_api::text::sysctls::{SysctlAllowlist, safe_allowlist};
-use logic_resources::topology::testing::OneCpuEach;
+use logic_placement::topology::testing::OneCpuEach;
 use proptest::prelude::*;
 
 use super::*;

@@ -14,7 +14,7 @@ use logic_api::types::{PodFailure, PodUid};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize};
 use logic_resources::qos::{Qos, pod_qos};
 use logic_resources::thresholds::Signal;
-use logic_resources::topology::{Assignment, HeldAssignments, TopologyManager};
+use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
 use serde::{Deserialize, Serialize};
 
 use super::ResizeRefusal;

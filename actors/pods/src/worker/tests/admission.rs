@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use kernel::InjectedFault;
 use kernel::testing::run_paused;
 use logic_api::testing::yaml::pod;
-use logic_resources::topology::testing::OneCpuEach;
+use logic_placement::topology::testing::OneCpuEach;
 
 use super::phase;
 use crate::testing::TestNode;
