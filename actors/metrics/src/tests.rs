@@ -93,7 +93,15 @@ const FACTS: &[(&str, &[&str])] = &[
     ),
     ("kubelet_imagemanager_ondisk_pulledrecords", &[]),
     ("kubelet_imagemanager_ondisk_pullintents", &[]),
+    ("kubelet_cpu_manager_allocation_per_numa", &["numa_node"]),
+    ("kubelet_cpu_manager_exclusive_cpu_allocation_count", &[]),
+    ("kubelet_cpu_manager_pinning_requests_total", &[]),
+    ("kubelet_cpu_manager_shared_pool_size_millicores", &[]),
     ("kubelet_lifecycle_handler_http_fallbacks_total", &[]),
+    ("kubelet_memory_manager_pinning_requests_total", &[]),
+    ("kubelet_topology_manager_admission_duration_ms", &[]),
+    ("kubelet_topology_manager_admission_errors_total", &[]),
+    ("kubelet_topology_manager_admission_requests_total", &[]),
     ("kubelet_managed_ephemeral_containers", &[]),
     ("kubelet_metrics_provider", &["provider"]),
     ("kubelet_mirror_pods", &[]),
@@ -400,6 +408,12 @@ const BUCKETS: &[(&str, &[f64])] = &[
     (
         "kubelet_volume_metric_collection_duration_seconds",
         &SECONDS,
+    ),
+    (
+        "kubelet_topology_manager_admission_duration_ms",
+        &[
+            0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2,
+        ],
     ),
     ("storage_operation_duration_seconds", STORAGE),
 ];

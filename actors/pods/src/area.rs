@@ -10,8 +10,8 @@ use logic_api::types::PodUid;
 use logic_pods::PodWorkerConfig;
 use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::logs::LogRotationPolicy;
-use logic_placement::topology::TopologyManager;
 use state::area::StateAddrs;
+use state::assignments::Assignments;
 use state::events::Recorder;
 use state::objects::ObjectStore;
 use state::status::PodResync;
@@ -53,8 +53,8 @@ pub struct PodPorts {
 #[derive(Debug, Clone)]
 pub struct PodSettings {
     pub rules: Arc<PodWorkerConfig>,
-    /// Assigns what a pod has to itself: exclusive CPUs, memory, devices.
-    pub topology: Arc<TopologyManager>,
+    /// What pods have to themselves: exclusive CPUs, memory, devices.
+    pub assignments: Assignments,
     pub pulls: PullSettings,
     pub logs: LogRotationPolicy,
     /// The sources of which each must have sent its pods once before others are ended.
@@ -138,7 +138,7 @@ pub fn spawn(
     area.pod_manager(
         ports.pod_manager,
         settings.rules,
-        settings.topology,
+        settings.assignments,
         settings.sources,
     );
     area.pleg(ports.pleg);
@@ -207,14 +207,14 @@ impl PodArea<'_> {
         &self,
         port: Port<pod_manager::Msg>,
         rules: Arc<PodWorkerConfig>,
-        topology: Arc<TopologyManager>,
+        assignments: Assignments,
         sources: BTreeSet<PodSource>,
     ) {
         let facts = rules.facts.clone();
         let workers = self
             .group
             .supervisor("workers", Strategy::OneForOne, Intensity::UNLIMITED);
-        let workers = PodWorkers::new(workers, self.worker_peers(rules));
+        let workers = PodWorkers::new(workers, self.worker_peers(rules, assignments));
         let peers = pod_manager::Peers {
             pleg: self.addrs.pleg.clone(),
             checkpoints: self.peers.state.checkpoints.clone(),
@@ -228,12 +228,11 @@ impl PodArea<'_> {
                 workers.clone(),
                 sources.clone(),
                 facts.clone(),
-                topology.clone(),
             )
         });
     }
 
-    fn worker_peers(&self, rules: Arc<PodWorkerConfig>) -> worker::Peers {
+    fn worker_peers(&self, rules: Arc<PodWorkerConfig>, assignments: Assignments) -> worker::Peers {
         worker::Peers {
             runtime: self.peers.runtime.clone(),
             images: self.addrs.images.clone(),
@@ -247,6 +246,7 @@ impl PodArea<'_> {
             recorder: self.recorder.clone(),
             objects: Arc::new(self.peers.objects.clone()),
             over: self.peers.listeners.over.clone(),
+            assignments,
             rules,
         }
     }

@@ -29,11 +29,12 @@ use logic_resources::node::policy::NodePolicy;
 use logic_resources::node::{
     LocalStorage, MachineFacts, NodeFacts, PodLevelResize, PodLimit, Support,
 };
-use logic_placement::topology::TopologyManager;
+use logic_placement::NodePlacement;
 use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings};
 use state::area::{StatePeers, StateSettings};
+use state::assignments::Assignments;
 use state::checkpoints;
 use state::events::{self, Event, Recorder};
 use state::objects::ObjectStore;
@@ -79,6 +80,7 @@ pub struct TestNode {
     pub rules: Arc<PodWorkerConfig>,
     pub handover: Rc<watch::Sender<RuntimeInUse>>,
     pub gate: RuntimeGate,
+    pub assignments: Assignments,
     folder: TempDir,
 }
 
@@ -90,15 +92,15 @@ impl TestNode {
 
     /// Starts a node whose pod events go to these listeners too.
     pub async fn heard_by(listeners: PodListeners) -> TestNode {
-        TestNode::empty(Arc::default(), listeners).await
+        TestNode::empty(NodePlacement::default(), listeners).await
     }
 
     /// Starts a node whose pods are assigned what they have to themselves by this manager.
-    pub async fn assigning(topology: TopologyManager) -> TestNode {
-        TestNode::empty(Arc::new(topology), PodListeners::default()).await
+    pub async fn assigning(placement: NodePlacement) -> TestNode {
+        TestNode::empty(placement, PodListeners::default()).await
     }
 
-    async fn empty(topology: Arc<TopologyManager>, listeners: PodListeners) -> TestNode {
+    async fn empty(placement: NodePlacement, listeners: PodListeners) -> TestNode {
         let folder = tempfile::tempdir().unwrap();
         let fake = Fake::open_at(
             folder.path().join("fake"),
@@ -107,7 +109,7 @@ impl TestNode {
         )
         .unwrap();
         let storage = FakeStorage::start();
-        TestNode::on((fake, storage, folder), CPUS, topology, listeners).await
+        TestNode::on((fake, storage, folder), CPUS, placement, listeners).await
     }
 
     /// Starts a node that makes pods' cgroups: below `cgroup/cpu/kubepods` and `cgroup/memory/kubepods` of its folder.
@@ -123,21 +125,28 @@ impl TestNode {
         }
         world(folder.path(), &storage);
         let world = (fake, storage, folder);
-        TestNode::on(world, CPUS, Arc::default(), PodListeners::default()).await
+        TestNode::on(world, CPUS, NodePlacement::default(), PodListeners::default()).await
     }
 
     /// Kills the agent, and starts a new one on the same runtime and folder.
     pub async fn restart(self) -> TestNode {
         self.node.root.shutdown().await;
         let world = (self.fake, self.storage, self.folder);
-        TestNode::on(world, CPUS, Arc::default(), PodListeners::default()).await
+        TestNode::on(world, CPUS, NodePlacement::default(), PodListeners::default()).await
+    }
+
+    /// The same, with pods assigned what they have to themselves by these managers.
+    pub async fn restart_assigning(self, placement: NodePlacement) -> TestNode {
+        self.node.root.shutdown().await;
+        let world = (self.fake, self.storage, self.folder);
+        TestNode::on(world, CPUS, placement, PodListeners::default()).await
     }
 
     /// The same, on a machine with this number of CPUs.
     pub async fn restart_with(self, cpus: u32) -> TestNode {
         self.node.root.shutdown().await;
         let world = (self.fake, self.storage, self.folder);
-        TestNode::on(world, cpus, Arc::default(), PodListeners::default()).await
+        TestNode::on(world, cpus, NodePlacement::default(), PodListeners::default()).await
     }
 
     /// Tells the workers what the hand-over wants of them.
@@ -156,19 +165,22 @@ impl TestNode {
         let state = self.folder.path().join("other-fake");
         let fake = Fake::open_at(state, FakeSettings::default(), Clock::start()).unwrap();
         let world = (fake, self.storage, self.folder);
-        TestNode::on(world, CPUS, Arc::default(), PodListeners::default()).await
+        TestNode::on(world, CPUS, NodePlacement::default(), PodListeners::default()).await
     }
 
     async fn on(
         (fake, storage, folder): (Fake, FakeStorage, TempDir),
         cpus: u32,
-        topology: Arc<TopologyManager>,
+        placement: NodePlacement,
         listeners: PodListeners,
     ) -> TestNode {
         let line = PluginClient::fixed("runtime", serve(&fake));
         let runtime = RuntimeClient::new(line, Duration::from_secs(120));
         let root = Supervisor::root("oxlet", Intensity::MANAGERS);
         let rules = Arc::new(config(folder.path(), cpus));
+        let root_dir = folder.path().join("root");
+        let earlier = placement.restore(|name| std::fs::read(root_dir.join(name)).ok());
+        let assignments = Assignments::new(placement, earlier.unwrap());
         let (state, state_ports) = state::area::mailboxes();
         let (pods, pod_ports) = crate::area::mailboxes();
         let (volumes, volumes_port) = mailbox(volumes::MAILBOX);
@@ -183,7 +195,7 @@ impl TestNode {
         state::area::spawn(
             &root,
             state_ports,
-            state_settings(folder.path()),
+            state_settings(folder.path(), assignments.clone()),
             state_peers,
         );
         let volume_peers = volumes::Peers {
@@ -198,7 +210,7 @@ impl TestNode {
         volumes::area::spawn(&root, volumes_port, volume_policy(), volume_peers);
         let settings = PodSettings {
             rules: rules.clone(),
-            topology,
+            assignments: assignments.clone(),
             pulls: pulls(folder.path()),
             logs: logic_pods::logs::LogRotationPolicy::default(),
             sources: [PodSource::File].into(),
@@ -238,6 +250,7 @@ impl TestNode {
             rules,
             handover,
             gate,
+            assignments,
             folder,
         }
     }
@@ -342,7 +355,7 @@ impl TestNode {
     }
 }
 
-fn state_settings(folder: &Path) -> StateSettings {
+fn state_settings(folder: &Path, assignments: Assignments) -> StateSettings {
     StateSettings {
         checkpoint: folder.join("pods.checkpoint"),
         root_dir: folder.join("root"),
@@ -351,6 +364,7 @@ fn state_settings(folder: &Path) -> StateSettings {
             ids_per_pod: 65_536,
             max_pods: 1100,
         },
+        assignments,
     }
 }
 

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use kernel::{Addr, ChildSpec, Intensity, Port, Strategy, Supervisor, mailbox};
 
+use crate::assignments::Assignments;
 use crate::checkpoints::{self, CheckpointManager};
 use crate::events::{self, EventBroadcaster, EventSink, Recorder};
+use crate::placement_files::{self, PlacementFiles};
 use crate::status::{self, StatusManager};
 use crate::user_namespaces::{self, UserNamespaceManager};
 
@@ -14,6 +16,7 @@ use crate::user_namespaces::{self, UserNamespaceManager};
 pub struct StateAddrs {
     pub events: Addr<events::Msg>,
     pub checkpoints: Addr<checkpoints::Msg>,
+    pub placement_files: Addr<placement_files::Msg>,
     pub users: Addr<user_namespaces::Msg>,
     pub statuses: Addr<status::Msg>,
 }
@@ -30,6 +33,7 @@ impl StateAddrs {
 pub struct StatePorts {
     events: Port<events::Msg>,
     checkpoints: Port<checkpoints::Msg>,
+    placement_files: Port<placement_files::Msg>,
     users: Port<user_namespaces::Msg>,
     statuses: Port<status::Msg>,
 }
@@ -42,6 +46,8 @@ pub struct StateSettings {
     /// Upstream's `/var/lib/kubelet`.
     pub root_dir: PathBuf,
     pub users: user_namespaces::Policy,
+    /// What pods have to themselves, as the last life or a kubelet left it.
+    pub assignments: Assignments,
 }
 
 /// What the area sends to; the status manager's peers name the pod manager and the API server.
@@ -56,17 +62,20 @@ pub struct StatePeers {
 pub fn mailboxes() -> (StateAddrs, StatePorts) {
     let (events, events_port) = mailbox(events::MAILBOX);
     let (checkpoints, checkpoints_port) = mailbox(checkpoints::MAILBOX);
+    let (placement_files, placement_files_port) = mailbox(placement_files::MAILBOX);
     let (users, users_port) = mailbox(user_namespaces::MAILBOX);
     let (statuses, statuses_port) = mailbox(status::MAILBOX);
     let addrs = StateAddrs {
         events,
         checkpoints,
+        placement_files,
         users,
         statuses,
     };
     let ports = StatePorts {
         events: events_port,
         checkpoints: checkpoints_port,
+        placement_files: placement_files_port,
         users: users_port,
         statuses: statuses_port,
     };
@@ -80,6 +89,12 @@ pub fn spawn(root: &Supervisor, ports: StatePorts, settings: StateSettings, peer
     group.spawn(ChildSpec::permanent("events"), ports.events, move || {
         EventBroadcaster::new(sink.clone())
     });
+    let (folder, assignments) = (settings.root_dir.clone(), settings.assignments);
+    group.spawn(
+        ChildSpec::permanent("placement-files"),
+        ports.placement_files,
+        move || PlacementFiles::new(folder.clone(), assignments.clone()),
+    );
     let (file, root_dir) = (settings.checkpoint, settings.root_dir);
     group.spawn(
         ChildSpec::permanent("checkpoints"),

@@ -6,8 +6,10 @@
 pub mod area;
 
 // What outlives the process.
+pub mod assignments;
 pub mod checkpoints;
 pub mod offline;
+pub mod placement_files;
 pub mod take_over;
 pub mod user_namespaces;
 

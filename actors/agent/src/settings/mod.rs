@@ -8,6 +8,7 @@ mod eviction;
 mod garbage;
 mod https;
 mod node;
+mod placement;
 mod plugins;
 #[cfg(test)]
 mod testing;
@@ -35,6 +36,7 @@ use resources::area::ResourceSettings;
 use resources::container_manager::ContainerManagerConfig;
 use resources::stats::StatsSource;
 use state::area::StateSettings;
+use state::assignments::Assignments;
 use state::{take_over, user_namespaces};
 
 pub use self::api_server::{ClientCertificate, ClusterSettings, ServingCertificate};
@@ -63,6 +65,8 @@ pub struct AgentSettings {
     pub pulls: PullSettings,
     pub sources: BTreeSet<PodSource>,
     pub containers: ContainerManagerConfig,
+    /// What pods have to themselves, or why the node cannot be as it is configured.
+    assignments: Result<Assignments, String>,
     pub eviction: logic_resources::eviction::EvictionPolicy,
     /// The agent's own folder: checkpoints and plugins.
     pub folder: PathBuf,
@@ -104,6 +108,7 @@ impl AgentSettings {
         let facts = node::facts(&config, &machine);
         let policy = node::policy(&config, &machine, &facts);
         AgentSettings {
+            assignments: placement::assignments(&config, &facts),
             containers: containers::containers(&config, &machine, (&policy, &facts)),
             node: policy,
             facts: Arc::new(facts),
@@ -140,7 +145,13 @@ impl AgentSettings {
     /// # Errors
     /// What upstream refuses to start with, in its words.
     pub fn check(&self) -> Result<(), String> {
-        containers::check(&self.config, &self.facts, self.swap)
+        containers::check(&self.config, &self.facts, self.swap)?;
+        self.assignments.as_ref().map(drop).map_err(String::clone)
+    }
+
+    /// What pods have to themselves; nothing on a node that [`AgentSettings::check`] refuses.
+    pub fn assignments(&self) -> Assignments {
+        self.assignments.clone().unwrap_or_default()
     }
 
     /// What manifests of static pods are read with.
@@ -197,6 +208,7 @@ impl AgentSettings {
                 ids_per_pod: ids_per_pod(&self.config.kubelet),
                 max_pods: u32::try_from(self.config.kubelet.max_pods).unwrap_or(0),
             },
+            assignments: self.assignments(),
         }
     }
 
@@ -231,8 +243,7 @@ impl AgentSettings {
         let kubelet = &self.config.kubelet;
         PodSettings {
             rules,
-            // No hint provider is there yet, so the settings of the topology manager could decide nothing.
-            topology: Arc::default(),
+            assignments: self.assignments(),
             pulls: self.pulls.clone(),
             logs: logic_pods::logs::LogRotationPolicy::new(
                 &kubelet.container_log_max_size,

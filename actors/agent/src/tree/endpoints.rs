@@ -60,8 +60,9 @@ pub(super) fn spawn(
     let certificate = https(&group, api, settings, cluster)?;
     let (_, port) = mailbox(pod_resources::MAILBOX);
     let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
+    let assignments = settings.assignments();
     group.spawn(ChildSpec::permanent("pod-resources"), port, move || {
-        PodResources::new(&root_dir, pod_manager.clone())
+        PodResources::new(&root_dir, pod_manager.clone(), assignments.clone())
     });
     admin(&group, node, (plugins, handover, checkpoints), settings);
     notifier(&group, notified)?;
@@ -108,6 +109,7 @@ fn admin(
         statuses: node.statuses.clone(),
         events: node.events.clone(),
         checkpoints,
+        assignments: settings.assignments(),
         faults: FaultInjection::from_environment(),
     };
     let (_, port) = mailbox(endpoints::MAILBOX);

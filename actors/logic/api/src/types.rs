@@ -389,6 +389,9 @@ pub struct PodFailure {
     /// The message of the condition `DisruptionTarget`, where the node itself ends the pod: by eviction, preemption or
     /// shutdown; none otherwise.
     pub disruption: Option<String>,
+    /// What the operator is told beside the message (`oxctl why`); none where that says it all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     /// The annotations of the event.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,

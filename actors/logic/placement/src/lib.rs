@@ -1,4 +1,9 @@
 //! Decisions about what a pod has to itself, and where on the machine it lies (upstream's pkg/kubelet/cm
 //! cpumanager, memorymanager, devicemanager and topologymanager).
 
+pub mod cpus;
+pub mod memory;
+mod node_placement;
 pub mod topology;
+
+pub use node_placement::{ContainerPlacement, NodePlacement, QuotaRule, RestoreError, StateFile};

@@ -2,6 +2,7 @@
 //! (1.36). The gauges are set at each scrape.
 
 pub mod logs;
+pub mod placement;
 pub mod pod_resources;
 pub mod pod_starts;
 pub mod prober;

@@ -11,6 +11,7 @@ use logic_pods::admission::{self, Admission, AdmissionDecision, PodPresence};
 use metrics::pods as pod_metrics;
 
 use super::PodManager;
+use super::assignments::count;
 use super::names::full_name;
 use crate::worker::PodGoal;
 
@@ -28,24 +29,30 @@ impl PodManager {
         let others: Vec<&Pod> = active.iter().map(|pod| &**pod).collect();
         let known = self.unmanaged.pods.as_ref();
         let runs = known.is_some_and(|unmanaged| unmanaged.contains_key(&uid));
+        let standing = match runs {
+            true => PodPresence::Running,
+            false => PodPresence::New,
+        };
+        let began = kernel::now();
         let verdict = admission::admit(&Admission {
             pod: &pod,
             others: &others,
             used: Some(&self.workers.used(&uid)),
             node: &self.node.facts,
-            topology: &self.node.topology,
+            topology: &self.workers.placement().topology,
             held: &self.workers.assignments(),
             pressures: &self.node.pressures,
             shutting_down: self.node.shutting_down,
-            standing: match runs {
-                true => PodPresence::Running,
-                false => PodPresence::New,
-            },
+            standing,
         });
+        if standing == PodPresence::New {
+            count(&verdict, kernel::now().saturating_duration_since(began));
+        }
         match verdict {
             AdmissionDecision::Admit(assigned) => {
-                self.begin(&uid, pod);
+                // Before its worker begins.
                 self.workers.assign(&uid, assigned);
+                self.begin(&uid, pod);
             }
             AdmissionDecision::Reject(failure) => {
                 tracing::info!(pod = %full_name(&pod), "rejected: {}", failure.message);

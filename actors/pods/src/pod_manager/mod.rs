@@ -10,6 +10,7 @@
 //! allowPodStart), pkg/kubelet/kubelet_pods.go (HandlePodCleanups), 1.36.
 
 mod admit;
+mod assignments;
 mod leftovers;
 mod listing;
 mod messages;
@@ -35,7 +36,6 @@ use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 use logic_resources::node::{NodeFacts, Support};
 use logic_resources::thresholds::Signal;
-use logic_placement::topology::TopologyManager;
 use serde::Serialize;
 use state::checkpoints;
 
@@ -103,7 +103,6 @@ pub struct PodManager {
 #[derive(Debug)]
 struct NodeState {
     facts: Arc<NodeFacts>,
-    topology: Arc<TopologyManager>,
     pressures: BTreeSet<Signal>,
     shutting_down: NodeShutdown,
 }
@@ -184,20 +183,18 @@ impl Actor for PodManager {
 
 impl PodManager {
     /// `sources` are those that this node is configured with: all must send their pods before orphans end. `node` is what
-    /// the node has for all pods, `topology` what assigns that which a pod has to itself.
+    /// the node has for all pods.
     pub fn new(
         peers: Peers,
         workers: PodWorkers,
         sources: BTreeSet<PodSource>,
         node: Arc<NodeFacts>,
-        topology: Arc<TopologyManager>,
     ) -> Self {
         PodManager {
             peers,
             workers,
             node: NodeState {
                 facts: node,
-                topology,
                 pressures: BTreeSet::new(),
                 shutting_down: NodeShutdown::No,
             },

@@ -176,6 +176,11 @@ impl PodManager {
         }
         let desired = self.sources.uids();
         self.workers.retain_volumes(unmanaged.keys().chain(desired));
+        let is_known = |uid: &PodUid| {
+            let has_worker = self.workers.desired(uid).is_some();
+            has_worker || unmanaged.contains_key(uid) || self.is_desired(uid)
+        };
+        self.workers.retain_assignments(is_known);
         self.list_leftovers(ctx);
     }
 }

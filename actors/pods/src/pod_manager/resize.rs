@@ -199,7 +199,7 @@ impl PodManager {
             others: &others,
             used: Some(&self.workers.used(uid)),
             node: &self.node.facts,
-            topology: &self.node.topology,
+            topology: &self.workers.placement().topology,
             held: &self.workers.assignments(),
             pressures: &self.node.pressures,
             shutting_down: self.node.shutting_down,

@@ -20,7 +20,6 @@ use logic_pods::PodWorkerConfig;
 use logic_pods::admission::total_requests;
 use logic_pods::resize::ResizeRefusal;
 use logic_resources::container_gc::{PodStanding, Standings};
-use logic_placement::topology::{Assignment, HeldAssignments};
 use state::events::{EventType, InvolvedObject};
 use state::{status, user_namespaces};
 
@@ -54,8 +53,6 @@ struct WorkerHandle {
     unmounted: Cell<bool>,
     /// What the pod holds: computed once, read by the admission of every other pod.
     held: RefCell<ResourceAmounts>,
-    /// What it has to itself, since its admission.
-    assigned: RefCell<Arc<Assignment>>,
 }
 
 /// Whether a pod holds less CPU or memory than before.
@@ -97,28 +94,8 @@ impl PodWorkers {
             stopped: Cell::new(false),
             unmounted: Cell::new(false),
             held,
-            assigned: RefCell::default(),
         };
         self.list.borrow_mut().insert(uid.clone(), worker);
-    }
-
-    /// Has a pod hold what it is assigned, until nothing of it runs any more. It outlives the pod manager, not yet the
-    /// agent: with the first hint provider it has to be kept as allocated resources are.
-    pub(super) fn assign(&self, uid: &PodUid, assigned: Assignment) {
-        if let Some(worker) = self.list.borrow().get(uid) {
-            worker.assigned.replace(Arc::new(assigned));
-        }
-    }
-
-    /// What each pod has to itself; those that have nothing are absent.
-    pub(super) fn assignments(&self) -> HeldAssignments {
-        let list = self.list.borrow();
-        let held = list.iter().filter(|(_, worker)| {
-            let has_some = !worker.assigned.borrow().is_empty();
-            has_some && !worker.stopped.get()
-        });
-        held.map(|(uid, worker)| (uid.clone(), worker.assigned.borrow().clone()))
-            .collect()
     }
 
     /// The goal of a pod that has a worker.
@@ -183,6 +160,7 @@ impl PodWorkers {
 
     /// Removes a worker that has ended; returns its last goal.
     pub(super) fn remove(&self, uid: &PodUid) -> Option<PodGoal> {
+        self.release(uid);
         let worker = self.list.borrow_mut().remove(uid)?;
         Some(worker.goal.borrow().clone())
     }
@@ -223,11 +201,12 @@ impl PodWorkers {
         ending.collect()
     }
 
-    /// Marks that nothing of a pod runs any more.
+    /// Marks that nothing of a pod runs any more: what it had to itself is free.
     pub(super) fn mark_stopped(&self, uid: &PodUid) {
         if let Some(worker) = self.list.borrow().get(uid) {
             worker.stopped.set(true);
         }
+        self.release(uid);
     }
 
     /// Marks that nothing of a pod is mounted any more.
@@ -303,6 +282,10 @@ impl PodWorkers {
     pub(super) fn log_folders(&self) -> (PathBuf, PathBuf) {
         let node = &self.peers.rules.node;
         (node.pod_logs_dir.clone(), node.container_logs_dir.clone())
+    }
+
+    pub(super) fn peers(&self) -> &Peers {
+        &self.peers
     }
 
     pub(super) fn volumes(&self) -> Addr<volumes::Msg> {

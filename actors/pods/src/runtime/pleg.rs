@@ -28,6 +28,9 @@ const RELIST_PERIOD_WITH_EVENTS: Duration = Duration::from_secs(300);
 const RELIST_PERIOD: Duration = Duration::from_secs(1);
 /// Between attempts to get the event stream back.
 const RESUBSCRIBE_PERIOD: Duration = Duration::from_millis(500);
+/// Events between two relists that the last relist is brought up to date by. Beyond them the next one is due: a runtime
+/// that invents pods in its events fills no memory.
+const MAX_NOTED_EVENTS: usize = 10_000;
 /// How long one event may wait for room in the mailbox before its stream is given up and opened anew.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -97,6 +100,8 @@ pub struct Pleg {
     /// Between the next two relists, while events flow.
     period: Duration,
     last: BTreeMap<PodUid, RuntimePod>,
+    /// Events that `last` was brought up to date by since the relist.
+    noted: usize,
     events: u64,
     relists: u64,
     relist_took: Duration,
@@ -151,6 +156,7 @@ impl Pleg {
             next_relist: None,
             period: RELIST_PERIOD,
             last: BTreeMap::new(),
+            noted: 0,
             events: 0,
             relists: 0,
             relist_took: Duration::ZERO,
@@ -162,7 +168,13 @@ impl Pleg {
     fn event(&mut self, observed: Box<RuntimePodUpdate>, ctx: &mut Context<Msg>) {
         self.events += 1;
         let mut told = std::mem::take(&mut self.last);
-        logic_pods::runtime::pleg::note(&mut told, &observed.pod, observed.removed.as_deref());
+        if self.noted < MAX_NOTED_EVENTS {
+            self.noted += 1;
+            logic_pods::runtime::pleg::note(&mut told, &observed.pod, observed.removed.as_deref());
+            if self.noted == MAX_NOTED_EVENTS {
+                self.relist(ctx);
+            }
+        }
         match self.pod_manager.tell(RuntimeReport::Observed(observed)) {
             Ok(()) => self.last = told,
             Err(full) => {
@@ -312,6 +324,7 @@ impl Pleg {
         let mut changed: Vec<PodUid> = events.into_iter().map(|event| event.uid).collect();
         changed.dedup();
         self.last.clone_from(&pods);
+        self.noted = 0;
         let sent = self.pod_manager.tell(RuntimeReport::Relisted {
             pods,
             changed,
@@ -354,7 +367,8 @@ spec: {containers: [{name: app, image: localhost/busybox, command: [sleep, infin
     /// A PLEG beside the node's own, whose pod manager has room for so many reports.
     struct Rig {
         node: TestNode,
-        _root: Supervisor,
+        root: Supervisor,
+        addr: Addr<Msg>,
         pod_manager: Addr<pod_manager::Msg>,
         reports: Inbox<pod_manager::Msg>,
     }
@@ -373,7 +387,7 @@ spec: {containers: [{name: app, image: localhost/busybox, command: [sleep, infin
                 .await;
             let (pod_manager, reports) = inbox(room);
             let root = Supervisor::root("test", Intensity::UNLIMITED);
-            let (_, port) = mailbox(MAILBOX);
+            let (addr, port) = mailbox(MAILBOX);
             let (runtime, told) = (node.runtime.clone(), pod_manager.clone());
             root.spawn(ChildSpec::permanent("pleg"), port, move || {
                 let reports = Recipient::new(told.clone(), pod_manager::Msg::Runtime);
@@ -381,10 +395,17 @@ spec: {containers: [{name: app, image: localhost/busybox, command: [sleep, infin
             });
             Rig {
                 node,
-                _root: root,
+                root,
+                addr,
                 pod_manager,
                 reports,
             }
+        }
+
+        /// How many pods PLEG holds in memory.
+        async fn pods(&self) -> u64 {
+            let tree = self.root.tree().await;
+            tree.children[0].snapshot["pods"].as_u64().unwrap()
         }
 
         /// The relists since the last call: the pods, and those that have changed.
@@ -405,6 +426,32 @@ spec: {containers: [{name: app, image: localhost/busybox, command: [sleep, infin
                 .filter_map(relisted)
                 .collect()
         }
+    }
+
+    #[test]
+    fn pods_that_a_runtime_invents_in_its_events_fill_no_memory() {
+        run_paused(|| async {
+            let mut rig = Rig::start(2 * MAX_NOTED_EVENTS).await;
+            pass(Duration::from_secs(600)).await;
+            rig.relists();
+            let web = rig.node.runtime.pod(&"web".into()).await.unwrap();
+            for number in 0..MAX_NOTED_EVENTS {
+                let invented = RuntimePod {
+                    uid: format!("invented-{number}").as_str().into(),
+                    ..web.clone()
+                };
+                let event = RuntimePodUpdate {
+                    pod: invented,
+                    removed: None,
+                    at: kernel::now(),
+                };
+                let event = Msg::Event(Box::new(event));
+                rig.addr.send(event, EVENT_TIMEOUT).await.unwrap();
+            }
+            pass(Duration::from_secs(1)).await;
+            assert_eq!(rig.relists().len(), 1, "long before the period is over");
+            assert_eq!(rig.pods().await, 1);
+        });
     }
 
     /// Upstream's TestRelistWithCache, TestRemoveCacheEntry and TestDetectingContainerDeaths, as far as they are about

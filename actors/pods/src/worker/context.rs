@@ -2,6 +2,8 @@
 //!
 //! The executor depends on the steps (kills, starts, the sandbox, resizes, removals); each of them on this file alone.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -14,8 +16,10 @@ use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kernel::{Addr, watch};
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, PodUid, RuntimePod, SandboxId, WaitingReason};
+use logic_placement::{ContainerPlacement, QuotaRule};
 use logic_pods::runtime::call_limit::RuntimeCall;
 use logic_pods::sandbox::SandboxConfig;
+use logic_resources::node::policy::NodePolicy;
 use logic_volumes::MountedVolumes;
 use state::checkpoints::ContainerResources;
 
@@ -32,6 +36,8 @@ pub struct SyncResult {
     pub(super) problems: Vec<(RetryKey, SyncProblem)>,
     /// Containers that run now, with the resources that they were started with or resized to.
     pub(super) started: Vec<(String, ResourceRequirements)>,
+    /// Containers that were created, with the CPUs that they run on.
+    pub(super) placed: Vec<(ContainerId, String)>,
     /// Kills that were begun; one is removed when its container is seen exited.
     pub(super) kills_in_progress: KillsInProgress,
     /// When a sandbox was made; none if none was.
@@ -100,6 +106,8 @@ pub(super) struct PlanExecutor {
     pub(super) volumes: Arc<MountedVolumes>,
     /// Reported as each pull ends, not at the end of the plan.
     pub(super) pulls: PullTimings,
+    /// Containers that were created, with the CPUs that they run on.
+    pub(super) placed: RefCell<Vec<(ContainerId, String)>>,
     pub(super) progress: PlanProgress,
 }
 
@@ -136,6 +144,26 @@ impl PlanExecutor {
             }
         };
         select(pin!(ended), pin!(self.peers.gate.closed())).await;
+    }
+
+    /// Where a container of the pod runs.
+    pub(super) fn placement(&self, name: &str) -> ContainerPlacement {
+        let assignments = &self.peers.assignments;
+        let held = assignments.held();
+        assignments.placement.container(&held, &self.pod, name)
+    }
+
+    /// The rules by which the pod as a whole is limited.
+    pub(super) fn pod_policy(&self) -> Cow<'_, NodePolicy> {
+        let (assignments, node) = (&self.peers.assignments, &self.peers.rules.node);
+        let held = assignments.held();
+        match assignments.placement.pod_quota(&held, &self.pod) {
+            QuotaRule::Enforced => Cow::Borrowed(node),
+            QuotaRule::Off => Cow::Owned(NodePolicy {
+                cpu_quota_period: None,
+                ..node.clone()
+            }),
+        }
     }
 
     /// The resources allocated to a container of the pod.

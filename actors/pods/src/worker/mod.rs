@@ -22,6 +22,7 @@ mod metrics;
 mod mounts;
 mod notify;
 mod operation;
+mod pins;
 mod resize;
 mod retries;
 mod status;
@@ -45,6 +46,7 @@ use logic_pods::runtime::runtime_class::HandlerFeatures;
 use logic_pods::runtime::runtime_state::PodRuntimeState;
 use serde::Serialize;
 use state::area::StateAddrs;
+use state::assignments::Assignments;
 use state::events::Recorder;
 
 use self::checkpoint::PodCheckpoint;
@@ -57,6 +59,8 @@ pub use self::notify::WorkerReport;
 pub use self::operation::Activity;
 use self::operation::CurrentOperation;
 pub use self::operation::completion::WorkerCompletion;
+use self::pins::ContainerPins;
+pub use self::pins::Pinned;
 use self::retries::Retries;
 use self::status::PublishedStatus;
 use crate::cgroups::pod_cgroups::PodCgroups;
@@ -83,6 +87,8 @@ pub enum Msg {
     Probed(Box<prober::ProbeUpdate>),
     /// Syncs again: a back-off or deadline has passed.
     Retry,
+    /// Has a container moved again that the runtime would not move to its CPUs.
+    RetryPin { id: ContainerId },
     /// Sends everything again to managers that restarted.
     Resync,
     /// Answers with the history of the pod.
@@ -108,6 +114,7 @@ pub struct Peers {
     /// The object manager, which may drop the objects of a pod that is over; none on a node without one.
     pub over: Option<Recipient<PodUid>>,
     pub rules: Arc<PodWorkerConfig>,
+    pub assignments: Assignments,
 }
 
 /// The state of the pod's worker, as upstream's `PodWorkerState`.
@@ -156,6 +163,7 @@ pub struct PodWorker {
     checkpoint: PodCheckpoint,
     operation: CurrentOperation,
     retries: Retries,
+    pins: ContainerPins,
     volumes: mounts::WorkerVolumes,
     published: PublishedStatus,
     history: PodHistory,
@@ -197,10 +205,11 @@ impl ObservedState {
         containers.map(|container| container.name.clone()).collect()
     }
 
-    /// Has the pod fetched before the next plan if one of these containers has no instance any more: its restart count
-    /// follows from the names of its logs then, which are read with a fetch.
-    fn note_lost(&mut self, before: &BTreeSet<String>) {
-        self.stale |= !before.is_subset(&self.container_names());
+    /// Has the pod of a worker in this state fetched before the next plan if one of these containers has no instance any
+    /// more: its restart count follows from the names of its logs then, which are read with a fetch.
+    fn note_lost(&mut self, before: &BTreeSet<String>, state: PodWorkerState) {
+        let is_lost = || !before.is_subset(&self.container_names());
+        self.stale |= state == PodWorkerState::Syncing && is_lost();
     }
 }
 
@@ -224,6 +233,10 @@ impl Actor for PodWorker {
             Msg::Completed(completion) => self.completed(*completion, ctx),
             Msg::Probed(probed) => self.probed(*probed, ctx),
             Msg::Retry => self.reconcile(ctx),
+            Msg::RetryPin { id } => {
+                self.retry_pin(&id);
+                self.reconcile(ctx)
+            }
             Msg::Resync => self.resync(ctx),
             Msg::Why { reply } => self.explain(reply).await,
         }
@@ -270,6 +283,7 @@ impl PodWorker {
             checkpoint: PodCheckpoint::default(),
             operation: CurrentOperation::default(),
             retries: Retries::default(),
+            pins: ContainerPins::default(),
             volumes: mounts::WorkerVolumes::default(),
             published: PublishedStatus::default(),
             history: PodHistory::default(),
@@ -291,9 +305,7 @@ impl PodWorker {
             let pod = self.updates.goal.borrow().allocated.clone();
             metrics::ends(&pod, seen.pod(), &self.checkpoint.record.exits);
             self.checkpoint.note_exits(seen.pod(), ctx.timestamp());
-            if self.sync_status.state == PodWorkerState::Syncing {
-                self.observed.note_lost(&before);
-            }
+            self.observed.note_lost(&before, self.sync_status.state);
             self.read_termination_messages(ctx);
             self.reconcile(ctx)?;
         }
@@ -317,9 +329,15 @@ impl PodWorker {
             reason: failure.reason.clone(),
             message: logic_pods::admission::event_message(failure).to_owned(),
         };
+        let detail = failure.detail.as_ref().map(|detail| HistoryEvent {
+            weight: EventLevel::Note,
+            message: detail.clone(),
+            ..why.clone()
+        });
+        let whys: Vec<HistoryEvent> = [why].into_iter().chain(detail).collect();
         let recorder = self.peers.recorder.annotated(&failure.annotations);
         self.history
-            .tell(&desired.allocated, &[why], ctx.timestamp(), &recorder);
+            .tell(&desired.allocated, &whys, ctx.timestamp(), &recorder);
         (self.sync_status.failure, self.sync_status.grace) = (Some(failure.clone()), *grace);
     }
 

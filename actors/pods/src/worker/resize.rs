@@ -143,8 +143,8 @@ impl PlanExecutor {
             return Err(why);
         }
         let names: Vec<&str> = running.keys().map(String::as_str).collect();
-        let node = &self.peers.rules.node;
-        for step in resize::resize_steps(&self.pod, &self.actuated, &names, node) {
+        let node = self.pod_policy();
+        for step in resize::resize_steps(&self.pod, &self.actuated, &names, &node) {
             match step {
                 ResizeStep::Pod(change) => self.resize_sandbox(&change).await?,
                 ResizeStep::Container { name, resources } => {
@@ -173,7 +173,8 @@ impl PlanExecutor {
         let Some(id) = &self.progress.sandbox else {
             return Ok(());
         };
-        let of = |limits| sandbox::resized(pod, limits, &peers.rules.node);
+        let node = self.pod_policy();
+        let of = |limits| sandbox::resized(pod, limits, &node);
         let told = peers
             .runtime
             .update_sandbox_resources(id, &of(&change.limits))
@@ -213,6 +214,7 @@ impl PlanExecutor {
         };
         let peers = &self.peers;
         let resources = linux_resources(&self.pod, &container, &peers.rules.node);
+        let resources = self.placement(name).limit(resources);
         let enforced = peers
             .runtime
             .update_container_resources(id, &resources)

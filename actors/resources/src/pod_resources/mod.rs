@@ -2,15 +2,13 @@
 //!
 //! - **Owns** its socket, `pod-resources/kubelet.sock` below the agent's folder.
 //! - **Hears** nothing but its own accept loop.
-//! - **Tells** no other actor; it asks the pod manager which pods there are.
+//! - **Tells** no other actor; it asks the pod manager which pods there are, and reads what they hold.
 //! - **Never** answers more often than a limit allows: clients that watch devices poll it often.
-//!
-//! No devices, CPUs or memory are assigned exclusively on this node yet. Upstream answers
-//! the same while its managers have the policy `none`.
 //!
 //! Upstream: pkg/kubelet/apis/podresources, pkg/kubelet/server/server.go (ListenAndServePodResources), 1.36.
 
 mod connections;
+mod convert;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -23,6 +21,7 @@ use kernel::{Actor, Addr, Context, Exit};
 use pods::pod_manager;
 use serde::Serialize;
 use serving::listen;
+use state::assignments::Assignments;
 use tonic::transport::Server;
 
 use self::connections::ConnectionSlots;
@@ -106,10 +105,14 @@ impl Actor for PodResources {
 }
 
 impl PodResources {
-    pub fn new(root_dir: &Path, pod_manager: Addr<pod_manager::Msg>) -> Self {
+    pub fn new(
+        root_dir: &Path,
+        pod_manager: Addr<pod_manager::Msg>,
+        assignments: Assignments,
+    ) -> Self {
         PodResources {
             socket: socket(root_dir).into(),
-            lister: PodResourcesService::new(pod_manager),
+            lister: PodResourcesService::new(pod_manager, assignments),
             connections: ConnectionSlots::default(),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, Reply};
-use logic_api::pod::{PodView, is_sidecar};
+use logic_api::pod::PodView;
 use logic_pods::images::rate::{PullRateLimit, TokenBucket};
 use metrics::pods::pod_resources as counted;
 use pods::pod_manager;
@@ -14,7 +14,10 @@ use proto::pod_resources::pod_resources_lister_server::{
     PodResourcesLister, PodResourcesListerServer,
 };
 use proto::pod_resources_v1alpha1::pod_resources_lister_server::PodResourcesListerServer as OlderListerServer;
+use state::assignments::Assignments;
 use tonic::{Request, Response, Status};
+
+use super::convert::{self, resources};
 
 /// The pod manager answers from memory.
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,13 +32,15 @@ const VERSION: &str = "v1";
 #[derive(Debug, Clone)]
 pub(super) struct PodResourcesService {
     pod_manager: Addr<pod_manager::Msg>,
+    assignments: Assignments,
     bucket: Arc<Mutex<TokenBucket>>,
 }
 
 impl PodResourcesService {
-    pub(super) fn new(pod_manager: Addr<pod_manager::Msg>) -> Self {
+    pub(super) fn new(pod_manager: Addr<pod_manager::Msg>, assignments: Assignments) -> Self {
         PodResourcesService {
             pod_manager,
+            assignments,
             bucket: Arc::new(Mutex::new(TokenBucket::full(RATE))),
         }
     }
@@ -85,8 +90,10 @@ impl PodResourcesLister for PodResourcesService {
         let active = active.inspect_err(|_| {
             counted::LIST_ERRORS.with_label_values(&[VERSION]).inc();
         })?;
+        let held = self.assignments.held();
+        let of_pod = |pod: &Arc<Pod>| resources(pod, held.get(&pod.uid()).map(AsRef::as_ref));
         Ok(Response::new(wire::ListPodResourcesResponse {
-            pod_resources: active.iter().map(|pod| resources(pod)).collect(),
+            pod_resources: active.iter().map(of_pod).collect(),
         }))
     }
 
@@ -97,7 +104,12 @@ impl PodResourcesLister for PodResourcesService {
         self.admit()?;
         counted::REQUESTS.with_label_values(&[VERSION]).inc();
         counted::ALLOCATABLES.with_label_values(&[VERSION]).inc();
-        Ok(Response::new(wire::AllocatableResourcesResponse::default()))
+        let placement = &self.assignments.placement;
+        Ok(Response::new(wire::AllocatableResourcesResponse {
+            cpu_ids: convert::cpus(placement.allocatable_cpus().iter()),
+            memory: convert::memory(&placement.allocatable_memory()),
+            ..Default::default()
+        }))
     }
 
     async fn get(
@@ -120,27 +132,11 @@ impl PodResourcesLister for PodResourcesService {
             ))
         });
         let pod = found.inspect_err(fail)?;
+        let held = self.assignments.held();
+        let own = held.get(&pod.uid()).map(AsRef::as_ref);
         Ok(Response::new(wire::GetPodResourcesResponse {
-            pod_resources: Some(resources(pod)),
+            pod_resources: Some(resources(pod, own)),
         }))
-    }
-}
-
-/// The containers that hold resources for as long as the pod lives: sidecars first, then app containers.
-fn resources(pod: &Pod) -> wire::PodResources {
-    let init = pod.init_containers().iter();
-    let sidecars = init.filter(|container| is_sidecar(container));
-    wire::PodResources {
-        name: pod.name().to_owned(),
-        namespace: pod.namespace().to_owned(),
-        containers: sidecars
-            .chain(pod.app_containers())
-            .map(|container| wire::ContainerResources {
-                name: container.name.clone(),
-                ..Default::default()
-            })
-            .collect(),
-        ..Default::default()
     }
 }
 

@@ -38,9 +38,10 @@ async fn start_with(pods: &[Arc<Pod>]) -> (TestNode, tempfile::TempDir, ListerCl
     let folder = tempfile::tempdir().unwrap();
     let (_, port) = mailbox(MAILBOX);
     let (root, pod_manager) = (folder.path().to_owned(), node.node.pod_manager.clone());
+    let assignments = node.assignments.clone();
     let spec = ChildSpec::permanent("pod-resources");
     node.node.root.spawn(spec, port, move || {
-        PodResources::new(&root, pod_manager.clone())
+        PodResources::new(&root, pod_manager.clone(), assignments.clone())
     });
     pass(Duration::from_secs(1)).await;
     let client = ListerClient::new(socket(folder.path()));

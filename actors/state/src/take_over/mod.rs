@@ -212,7 +212,7 @@ impl AllocationWrites {
         static WRITE_LOCK: Mutex<()> = Mutex::new(());
         let _one = WRITE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         for pending_write in self.0 {
-            if let Err(error) = pending_write.write() {
+            if let Err(error) = write_beside(&pending_write.path, &pending_write.bytes) {
                 tracing::error!(
                     "{} could not be written: {error}",
                     pending_write.path.display()
@@ -223,26 +223,24 @@ impl AllocationWrites {
     }
 }
 
-impl AllocationWrite {
-    /// Writes beside and renames: a power cut leaves the old file or the new one.
-    fn write(&self) -> io::Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o750)
-            .create(folder)?;
-        let mut fresh = self.path.clone().into_os_string();
-        fresh.push(".tmp");
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&fresh)?;
-        file.write_all(&self.bytes)?;
-        file.sync_all()?;
-        fs::rename(&fresh, &self.path)?;
-        File::open(folder)?.sync_all()
-    }
+/// Writes beside the path and renames: a power cut leaves the old file or the new one.
+pub(crate) fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(folder)?;
+    let mut fresh = path.to_owned().into_os_string();
+    fresh.push(".tmp");
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&fresh)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)?;
+    File::open(folder)?.sync_all()
 }

@@ -3,5 +3,6 @@
 mod cgroup_values;
 mod cgroups;
 mod eviction;
+mod exclusive;
 mod garbage;
 mod systemd_slices;

@@ -50,6 +50,8 @@ enum OxctlCommand {
     Plugin(PluginCommand),
     /// Shows the pods of this node
     Pods,
+    /// Shows the machine's CPUs and memory, and who has which to itself
+    Cpus,
     /// Shows the images that are pulled, wait, or back off
     Images,
     /// Lists, pulls, removes, imports and exports images of the runtime
@@ -171,6 +173,7 @@ fn request(command: &OxctlCommand) -> (Method, String) {
         OxctlCommand::Tree => get("/tree"),
         OxctlCommand::Plugins => get("/plugins"),
         OxctlCommand::Pods => get("/pods"),
+        OxctlCommand::Cpus => get("/cpus"),
         OxctlCommand::Images => get("/images"),
         // Its runtime is found there.
         OxctlCommand::Image(_) => get("/plugins"),
@@ -218,6 +221,7 @@ fn timeout(command: &OxctlCommand) -> Option<Duration> {
         | OxctlCommand::Tree
         | OxctlCommand::Plugins
         | OxctlCommand::Pods
+        | OxctlCommand::Cpus
         | OxctlCommand::Images
         | OxctlCommand::Image(_)
         | OxctlCommand::Volumes
@@ -242,6 +246,7 @@ fn shown(command: &OxctlCommand, answer: &[u8]) -> Result<String, AgentError> {
         OxctlCommand::Plugin(_) => show::generation(answer),
         OxctlCommand::Checkpoint { .. } => show::archives(answer),
         OxctlCommand::Pods => show::pods(answer, now),
+        OxctlCommand::Cpus => show::cpus::table(answer),
         OxctlCommand::Images => show::images::table(answer, now),
         OxctlCommand::Volumes => show::volumes::table(answer),
         OxctlCommand::Events { .. } => show::events(answer, now),

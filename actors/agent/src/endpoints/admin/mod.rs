@@ -10,6 +10,7 @@
 mod checkpoint;
 mod commands;
 mod images;
+mod machine_view;
 mod route;
 #[cfg(test)]
 mod tests;
@@ -30,10 +31,12 @@ use plugin_host::{self as plugin, Declaration};
 use pods::runtime::handover;
 use pods::{images as keeper, pod_manager};
 use serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, json, refusal, serve};
+use state::assignments::Assignments;
 use state::{events, status};
 
 pub use self::checkpoint::{Archives, ContainerCheckpointError, ContainerCheckpoints};
 use self::route::{AdminError, AdminRoute};
+pub use self::machine_view::{CpuRow, CpuUsage, MachineView, MemoryRow};
 pub use self::views::{AgentVersion, PodRow};
 use super::{AcceptError, Msg, Snapshot, listen};
 
@@ -86,6 +89,7 @@ pub struct AdminPeers {
     pub statuses: Addr<status::Msg>,
     pub events: Addr<events::Msg>,
     pub checkpoints: ContainerCheckpoints,
+    pub assignments: Assignments,
     pub faults: FaultInjection,
 }
 
@@ -170,6 +174,10 @@ impl AdminServer {
             AdminRoute::Tree => Ok(json(StatusCode::OK, &peers.root.tree().await)),
             AdminRoute::Plugins => Ok(json(StatusCode::OK, &views::plugins(peers).await)),
             AdminRoute::Pods => Ok(json(StatusCode::OK, &views::pods(peers).await?)),
+            AdminRoute::Cpus => Ok(json(
+                StatusCode::OK,
+                &machine_view::view(&peers.assignments, &peers.pod_manager).await?,
+            )),
             AdminRoute::Images => Ok(json(StatusCode::OK, &images::list(&peers.images).await?)),
             AdminRoute::Volumes => Ok(json(
                 StatusCode::OK,

@@ -22,6 +22,8 @@ pub(super) enum AdminRoute {
     Plugins,
     /// `GET /pods`
     Pods,
+    /// `GET /cpus`
+    Cpus,
     /// `GET /images`
     Images,
     /// `GET /volumes`
@@ -60,7 +62,7 @@ pub(super) struct CheckpointRequest {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error(
-        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /images, /volumes, /events, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
+        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /images, /volumes, /events, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
     )]
     Path { path: String },
     #[error("expected {expected} for this path")]
@@ -136,6 +138,7 @@ impl AdminRoute {
             ["tree"] => AdminRoute::Tree,
             ["plugins"] => AdminRoute::Plugins,
             ["pods"] => AdminRoute::Pods,
+            ["cpus"] => AdminRoute::Cpus,
             ["images"] => AdminRoute::Images,
             ["volumes"] => AdminRoute::Volumes,
             ["events"] => match follows(request)? {
@@ -186,6 +189,7 @@ impl AdminRoute {
             | AdminRoute::Tree
             | AdminRoute::Plugins
             | AdminRoute::Pods
+            | AdminRoute::Cpus
             | AdminRoute::Images
             | AdminRoute::Volumes
             | AdminRoute::Events

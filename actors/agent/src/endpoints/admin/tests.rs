@@ -72,6 +72,7 @@ impl Rig {
             volumes: inbox(4).0,
             statuses,
             events,
+            assignments: Assignments::default(),
             checkpoints,
             faults,
         };

@@ -134,6 +134,8 @@ pub(in crate::runtime) fn resources(resources: &LinuxResources) -> cri::LinuxCon
         memory_limit_in_bytes: resources.memory_limit,
         memory_swap_limit_in_bytes: resources.memory_swap_limit,
         oom_score_adj: resources.oom_score_adj,
+        cpuset_cpus: resources.cpus.clone(),
+        cpuset_mems: resources.memory_nodes.clone(),
         hugepage_limits: resources.huge_pages.iter().map(huge_pages).collect(),
         unified: string_map(&resources.unified),
         ..Default::default()

@@ -82,10 +82,13 @@ impl AssignedResources {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AssignmentError {
     #[error("Resources cannot be allocated with Topology locality")]
-    TopologyAffinity,
+    TopologyAffinity {
+        /// What the providers' hints were, for the operator.
+        hints: String,
+    },
     /// The same for a pod with pod-level resources.
-    #[error("Pod Scope pod with pod-level resources failed admission {0}")]
-    PodLevelTopologyAffinity(&'static str),
+    #[error("Pod Scope pod with pod-level resources failed admission {what}")]
+    PodLevelTopologyAffinity { what: &'static str, hints: String },
     /// A provider refuses for a reason that has a name.
     #[error("{message}")]
     Refused {
@@ -101,9 +104,21 @@ impl AssignmentError {
     /// The reason in the status of the failed pod.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::TopologyAffinity | Self::PodLevelTopologyAffinity(_) => "TopologyAffinityError",
+            Self::TopologyAffinity { .. } | Self::PodLevelTopologyAffinity { .. } => {
+                "TopologyAffinityError"
+            }
             Self::Refused { reason, .. } => reason,
             Self::Unexpected(_) => "UnexpectedAdmissionError",
+        }
+    }
+
+    /// The hints that the policy refuses; none where something else is the reason.
+    pub fn hints(&self) -> Option<&str> {
+        match self {
+            Self::TopologyAffinity { hints } | Self::PodLevelTopologyAffinity { hints, .. } => {
+                Some(hints)
+            }
+            Self::Refused { .. } | Self::Unexpected(_) => None,
         }
     }
 }

@@ -36,6 +36,29 @@ impl TopologyHint {
         nodes: None,
         preferred: false,
     };
+
+    fn described(&self) -> String {
+        let place = self.nodes.map(|nodes| nodes.to_string());
+        let place = place.unwrap_or_else(|| "anywhere".to_owned());
+        match self.preferred {
+            true => format!("{place} preferred"),
+            false => place,
+        }
+    }
+}
+
+/// The hints in words, for the operator: `cpu: 01 preferred, 11; memory: anywhere`.
+pub(super) fn described(providers: &[ProviderHints]) -> String {
+    let resources = providers.iter().flatten();
+    let words = resources.map(|(resource, hints)| {
+        let places: Vec<String> = match hints {
+            ResourceHints::NoPreference => vec!["anywhere".to_owned()],
+            ResourceHints::Possible(none) if none.is_empty() => vec!["nowhere".to_owned()],
+            ResourceHints::Possible(hints) => hints.iter().map(TopologyHint::described).collect(),
+        };
+        format!("{resource}: {}", places.join(", "))
+    });
+    words.collect::<Vec<_>>().join("; ")
 }
 
 /// The hints of each resource of all providers, each at least one: no preference is a preferred hint for anywhere, and

@@ -9,7 +9,7 @@ use logic_api::pod::{PodView, requests};
 use thiserror::Error;
 
 use super::assignment::{Assignment, AssignmentError, HeldAssignments};
-use super::hint::{ProviderHints, TopologyHint};
+use super::hint::{ProviderHints, TopologyHint, described};
 use super::numa_topology::{DistancesUnknown, NumaTopology};
 use super::policy::TopologyPolicy;
 use super::policy_options::{NumaOrder, PolicyOptionError, PolicyOptions};
@@ -147,23 +147,29 @@ impl TopologyManager {
             (TopologyPolicy::None, _) => self.containers(&whole, |_, _| Ok(TopologyHint::NOWHERE)),
             (_, TopologyScope::Container) => self.containers(&whole, |request, container| {
                 let of = |provider: &dyn HintProvider| provider.hints(request, container);
-                let refused = || match self.is_pod_level(pod) {
-                    true => AssignmentError::PodLevelTopologyAffinity(
-                        "with a container-level topology manager",
-                    ),
-                    false => AssignmentError::TopologyAffinity,
-                };
-                self.affinity(of).ok_or_else(refused)
+                self.affinity(of).map_err(|hints| {
+                    let hints = format!("container {}: {hints}", container.name);
+                    match self.is_pod_level(pod) {
+                        true => AssignmentError::PodLevelTopologyAffinity {
+                            what: "with a container-level topology manager",
+                            hints,
+                        },
+                        false => AssignmentError::TopologyAffinity { hints },
+                    }
+                })
             }),
             (_, TopologyScope::Pod) if self.is_pod_level(pod) => {
-                let refused =
-                    AssignmentError::PodLevelTopologyAffinity("under pod-scope topology manager");
-                let hint = self.pod_affinity(&whole).ok_or(refused)?;
+                let hint = self.pod_affinity(&whole).map_err(|hints| {
+                    AssignmentError::PodLevelTopologyAffinity {
+                        what: "under pod-scope topology manager",
+                        hints,
+                    }
+                })?;
                 self.as_a_whole(&whole, hint)
             }
             (_, TopologyScope::Pod) => {
-                let refused = AssignmentError::TopologyAffinity;
-                let hint = self.pod_affinity(&whole).ok_or(refused)?;
+                let refused = |hints| AssignmentError::TopologyAffinity { hints };
+                let hint = self.pod_affinity(&whole).map_err(refused)?;
                 self.containers(&whole, |_, _| Ok(hint))
             }
         }
@@ -204,15 +210,25 @@ impl TopologyManager {
         Ok(assigned)
     }
 
-    fn pod_affinity(&self, whole: &AssignmentRequest<'_>) -> Option<TopologyHint> {
+    fn pod_affinity(&self, whole: &AssignmentRequest<'_>) -> Result<TopologyHint, String> {
         self.affinity(|provider| provider.pod_hints(whole))
     }
 
-    /// The hint that all providers come to, if the policy admits it.
-    fn affinity(&self, hints: impl Fn(&dyn HintProvider) -> ProviderHints) -> Option<TopologyHint> {
+    /// The hint that all providers come to; the hints in words if the policy does not admit it.
+    fn affinity(
+        &self,
+        hints: impl Fn(&dyn HintProvider) -> ProviderHints,
+    ) -> Result<TopologyHint, String> {
         let hints = self.provider_hints(hints);
         let best = self.policy.merge(&hints, &self.numa, self.options);
-        self.policy.admits(best).then_some(best)
+        match self.policy.admits(best) {
+            true => Ok(best),
+            false => Err(format!(
+                "{} admits no place for NUMA nodes {}",
+                self.policy.as_str(),
+                described(&hints)
+            )),
+        }
     }
 
     /// What each provider says, in the order in which they were added.

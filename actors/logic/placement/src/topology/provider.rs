@@ -4,6 +4,7 @@
 //! assigned; here it is told.
 
 use std::fmt;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -51,4 +52,32 @@ pub trait HintProvider: fmt::Debug + Send + Sync {
         request: &AssignmentRequest<'_>,
         hint: TopologyHint,
     ) -> Result<Assignment, AssignmentError>;
+}
+
+/// A provider that others ask as well.
+impl<P: HintProvider> HintProvider for Arc<P> {
+    fn hints(&self, request: &AssignmentRequest<'_>, container: &Container) -> ProviderHints {
+        P::hints(self, request, container)
+    }
+
+    fn pod_hints(&self, request: &AssignmentRequest<'_>) -> ProviderHints {
+        P::pod_hints(self, request)
+    }
+
+    fn assign(
+        &self,
+        request: &AssignmentRequest<'_>,
+        container: &Container,
+        hint: TopologyHint,
+    ) -> Result<AssignedResources, AssignmentError> {
+        P::assign(self, request, container, hint)
+    }
+
+    fn assign_pod(
+        &self,
+        request: &AssignmentRequest<'_>,
+        hint: TopologyHint,
+    ) -> Result<Assignment, AssignmentError> {
+        P::assign_pod(self, request, hint)
+    }
 }

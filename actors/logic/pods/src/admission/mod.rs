@@ -201,7 +201,10 @@ fn assign(input: &Admission<'_>) -> Result<Assignment, PodFailure> {
         return Ok(kept(input));
     }
     let assigned = input.topology.admit(input.pod, input.held);
-    assigned.map_err(|error| refuse(error.reason(), error.to_string()))
+    assigned.map_err(|error| PodFailure {
+        detail: error.hints().map(str::to_owned),
+        ..refuse(error.reason(), error.to_string())
+    })
 }
 
 /// What the pod holds already.

@@ -19,6 +19,7 @@ use logic_api::pod::PodView;
 use logic_api::pod::labels;
 use logic_api::text::env_file::EnvFiles;
 use logic_api::types::{ContainerId, ContainerKind};
+use logic_placement::ContainerPlacement;
 use logic_resources::node::policy::NodePolicy;
 use logic_resources::resources::{LinuxResources, linux_resources};
 use logic_volumes as volumes;
@@ -138,6 +139,8 @@ pub struct ContainerInput<'a> {
     pub namespaces: &'a Namespaces,
     /// The instance whose process namespace an ephemeral container joins.
     pub target: Option<&'a ContainerId>,
+    /// Where it runs.
+    pub placement: &'a ContainerPlacement,
 }
 
 /// Makes the configuration in upstream's order, so that the same error is reported first.
@@ -184,7 +187,7 @@ pub fn container_config(
         stdin: container.stdin == Some(true),
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
-        resources: linux_resources(pod, container, node),
+        resources: input.placement.limit(linux_resources(pod, container, node)),
         security,
         stop_signal: container
             .lifecycle

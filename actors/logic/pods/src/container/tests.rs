@@ -56,6 +56,7 @@ fn with_input<T>(pod: &Pod, given: Given<'_>, make: impl Fn(&ContainerInput<'_>)
         hosts_file: given.hosts.map(Path::new),
         namespaces: &namespaces(pod),
         target: None,
+        placement: &ContainerPlacement::default(),
     })
 }
 

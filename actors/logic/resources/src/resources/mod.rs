@@ -31,7 +31,7 @@ use crate::qos::oom_score_adj;
 pub struct LinuxResources {
     /// In the unit of cgroup version 1: 1024 for one CPU.
     pub cpu_shares: i64,
-    /// Microseconds; zero where there is no limit.
+    /// Microseconds; zero where there is no limit, -1 where one is not enforced.
     pub cpu_quota: i64,
     /// Microseconds.
     pub cpu_period: i64,
@@ -41,6 +41,10 @@ pub struct LinuxResources {
     pub memory_swap_limit: i64,
     /// From -1000, never killed, to 1000, killed first.
     pub oom_score_adj: i64,
+    /// The CPUs that it runs on, as a list of ranges (`0-3,8`); empty leaves them to the runtime.
+    pub cpus: String,
+    /// The NUMA nodes that its memory comes from, separated by commas; empty leaves them to the runtime.
+    pub memory_nodes: String,
     /// Bytes by page size (`2MB`), for every size that the node has.
     pub huge_pages: BTreeMap<String, u64>,
     /// Files of cgroup v2, such as `memory.high`.
@@ -85,6 +89,8 @@ pub fn linux_resources(pod: &Pod, container: &Container, node: &NodePolicy) -> L
         memory_limit: bytes(limit(pod, container, MEMORY)).unwrap_or(0),
         memory_swap_limit: 0,
         oom_score_adj: oom_score_adj(pod, container, node.memory_capacity),
+        cpus: String::new(),
+        memory_nodes: String::new(),
         huge_pages: huge_pages::limits(pod, container, &enforcement.huge_page_sizes),
         unified: BTreeMap::new(),
     };

@@ -21,7 +21,7 @@ use futures_util::future::{join, join_all, try_join};
 use logic_api::pod::PodView;
 use logic_pods::pod_actions::{PodAction, PodPlan, RemovedLog};
 use logic_pods::runtime::call_limit::RuntimeCall;
-use state::checkpoints;
+use state::{checkpoints, placement_files};
 
 use self::kill::KillOutcome;
 use self::sandbox::SandboxError;
@@ -48,6 +48,10 @@ impl PlanExecutor {
         if self.replaces {
             self.await_record().await;
         }
+        let starts = plan.actions.iter().any(|action| action.started().is_some());
+        if starts && self.peers.assignments.held().contains_key(&self.uid) {
+            self.await_placement().await;
+        }
         for batch in batches(plan.actions) {
             if self.is_over() || self.step(batch).await == StepOutcome::Last {
                 break;
@@ -57,6 +61,7 @@ impl PlanExecutor {
             runtime: self.peers.runtime.pod(&self.uid).await,
             problems: self.progress.problems,
             started: self.progress.started,
+            placed: self.placed.into_inner(),
             kills_in_progress: self.progress.kills_in_progress,
             sandbox_made: self.progress.made_at,
             stopped: self.progress.stopped,
@@ -70,6 +75,15 @@ impl PlanExecutor {
         let checkpoints = &self.peers.state.checkpoints;
         if let Err(error) = checkpoints.ask(STORED_TIMEOUT, stored).await {
             tracing::warn!(pod = %self.uid, "a container is ended before that is on record: {error}");
+        }
+    }
+
+    /// Waits until what the pod has to itself is on the disk: were the agent killed before, another pod might get it too.
+    async fn await_placement(&self) {
+        let stored = |reply| placement_files::Msg::Stored { reply };
+        let files = &self.peers.state.placement_files;
+        if let Err(error) = files.ask(STORED_TIMEOUT, stored).await {
+            tracing::warn!(pod = %self.uid, "its containers start before what it has to itself is on record: {error}");
         }
     }
 

@@ -105,6 +105,7 @@ pub(in crate::worker) async fn garbage(
     SyncResult {
         problems,
         started: Vec::new(),
+        placed: Vec::new(),
         kills_in_progress,
         sandbox_made: None,
         stopped: BTreeSet::new(),

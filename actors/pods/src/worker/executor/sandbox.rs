@@ -232,7 +232,7 @@ impl PlanExecutor {
 
     async fn sandbox_request(&self, attempt: u32) -> Result<SandboxRequest, SandboxError> {
         let (pod, peers) = (&self.pod, &self.peers);
-        let node = &peers.rules.node;
+        let node = &*self.pod_policy();
         let cgroup_parent = peers.cgroups.create(pod, node).map_err(SandboxError::from);
         let resolver = hosts::resolver(node).map_err(SandboxError::from);
         let (users, cgroup_parent, resolver) =

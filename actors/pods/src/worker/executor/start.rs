@@ -11,6 +11,7 @@ use futures_util::future::{Either, select};
 use k8s_openapi::api::core::v1::Container;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, ContainerKind, SandboxId, WaitingReason};
+use logic_placement::ContainerPlacement;
 use logic_pods::container::{
     ContainerConfig, ContainerConfigError, ContainerInput, PreparedSubpaths, container_config,
     subpaths, target,
@@ -253,7 +254,8 @@ impl ContainerStart<'_> {
     ) -> Result<(), NotStarted> {
         let (pod, peers) = (&self.executor.pod, &self.executor.peers);
         let node = &peers.rules.node;
-        let config = self.config(kind, container, images).await?;
+        let placement = self.executor.placement(&self.name);
+        let config = self.config((kind, container), images, &placement).await?;
         files::make_container_files(pod, &config, node).await;
 
         let turn = self.executor.turn(RuntimeCall::Container).await;
@@ -264,6 +266,8 @@ impl ContainerStart<'_> {
                 let created = self.create(&config).await;
                 let id = created.map_err(|error| failed("CreateContainerError", &error))?;
                 self.event(EventType::Normal, "Created", "Container created".to_owned());
+                let placed = (id.clone(), config.resources.cpus.clone());
+                self.executor.placed.borrow_mut().push(placed);
                 id
             }
         };
@@ -279,9 +283,9 @@ impl ContainerStart<'_> {
     /// The container's configuration, after all that it refers to has been made ready.
     async fn config(
         &self,
-        kind: ContainerKind,
-        container: &Container,
+        (kind, container): (ContainerKind, &Container),
         images: &ContainerImages,
+        placement: &ContainerPlacement,
     ) -> Result<ContainerConfig, StartFailure> {
         let (executor, peers) = (self.executor, &self.executor.peers);
         let target = target(&executor.pod, &self.name, &executor.newest).map_err(misconfigured)?;
@@ -309,6 +313,7 @@ impl ContainerStart<'_> {
             hosts_file: self.context.hosts.as_deref(),
             namespaces: &self.context.sandbox.namespaces,
             target,
+            placement,
         };
         let prepared = executor.subpaths(container, || subpaths(&input)).await;
         let prepared = prepared.map_err(misconfigured)?.map_err(unprepared)?;

@@ -15,7 +15,7 @@ use volumes::NotReleased;
 use super::{MAX_SILENT_FAILURES, removal_pause};
 use crate::worker::context::SyncResult;
 use crate::worker::executor::remove::NotRemoved;
-use crate::worker::{Msg, PodWorker, PodWorkerState, RETRY_PERIOD, WorkerReport, metrics, mounts};
+use crate::worker::{Msg, Pinned, PodWorker, RETRY_PERIOD, WorkerReport, metrics, mounts};
 
 /// The result of a task that the worker began.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub enum WorkerCompletion {
     Cleared(Result<(), NotRemoved>),
     /// Whether the pod is removed.
     Removed(Result<(), NotRemoved>),
+    /// Which containers were moved to other CPUs.
+    Pinned(Vec<Pinned>),
 }
 
 impl From<WorkerCompletion> for Msg {
@@ -72,6 +74,10 @@ impl PodWorker {
             }
             WorkerCompletion::Cleared(result) => self.cleared(result, ctx),
             WorkerCompletion::Removed(result) => self.removed(result, ctx),
+            WorkerCompletion::Pinned(pins) => {
+                self.pinned(pins, ctx);
+                self.reconcile(ctx)
+            }
         }
     }
 
@@ -101,6 +107,7 @@ impl PodWorker {
         self.operation.activity = None;
         let now = ctx.now();
         self.metrics.end(now);
+        self.note_pins(report.placed);
         for (name, resources) in report.started {
             self.retries.forget_reasons(&name);
             self.checkpoint.actuate(name, resources);
@@ -121,9 +128,7 @@ impl PodWorker {
             Ok(runtime) => {
                 let before = self.observed.container_names();
                 self.update_runtime_state(runtime, ctx);
-                if self.sync_status.state == PodWorkerState::Syncing {
-                    self.observed.note_lost(&before);
-                }
+                self.observed.note_lost(&before, self.sync_status.state);
             }
             Err(error) => {
                 tracing::warn!(pod = %self.pod_name(), "cannot look at the pod: {}", error.describe());

@@ -1,5 +1,6 @@
 //! The worker's next operation: one at a time, from the goal and the observed state.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +32,8 @@ impl PodWorker {
     pub(in crate::worker) fn reconcile(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.peers.rules.clone_from(&self.updates.rules.borrow());
         if self.operation.activity.is_some() {
+            let pod = self.updates.goal.borrow().allocated.clone();
+            self.pin(&pod, ctx);
             self.publish_while_executing(ctx);
             self.notify_peers(ctx);
             return Ok(());
@@ -40,6 +43,7 @@ impl PodWorker {
             self.operation.repeat_guard.forget();
         }
         let desired = self.updates.goal.borrow_and_update().clone();
+        self.pin(&desired.allocated, ctx);
         self.observed.stale |= self.updates.missed.take();
         let handover = self.peers.gate.step();
         self.observed.stale |=
@@ -189,6 +193,7 @@ impl PodWorker {
             created: self.created_ids(&plan),
             volumes: self.volumes.mounted().cloned().unwrap_or_default(),
             pulls: self.metrics.pulls.clone(),
+            placed: RefCell::default(),
             progress: PlanProgress {
                 kills_in_progress: self.operation.kills_in_progress.clone(),
                 ..PlanProgress::default()

@@ -1,6 +1,7 @@
 //! The agent's answers as tables for people and JSON for programs.
 
 mod confinement;
+pub(crate) mod cpus;
 pub(crate) mod images;
 pub(crate) mod volumes;
 

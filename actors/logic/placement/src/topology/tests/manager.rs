@@ -75,10 +75,15 @@ fn a_refusal_has_its_reason_and_every_other_failure_is_unexpected() {
         reason: "SMTAlignmentError",
         message: "no whole cores".to_owned(),
     };
-    let level = AssignmentError::PodLevelTopologyAffinity("under pod-scope topology manager");
+    let level = AssignmentError::PodLevelTopologyAffinity {
+        what: "under pod-scope topology manager",
+        hints: String::new(),
+    };
     for (error, reason, message) in [
         (
-            AssignmentError::TopologyAffinity,
+            AssignmentError::TopologyAffinity {
+                hints: String::new(),
+            },
             "TopologyAffinityError",
             "Resources cannot be allocated with Topology locality",
         ),

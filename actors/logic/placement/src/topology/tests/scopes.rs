@@ -309,20 +309,24 @@ fn pod_level_resources_are_assigned_to_the_pod_as_a_whole() {
     );
     assert_eq!(assigned.pod.cpus, [0, 1].into());
 
-    for (scope, message) in [
+    for (scope, what, hints) in [
         (
             TopologyScope::Container,
             "with a container-level topology manager",
+            "container a: restricted admits no place for NUMA nodes cpu: nowhere",
         ),
-        (TopologyScope::Pod, "under pod-scope topology manager"),
+        (
+            TopologyScope::Pod,
+            "under pod-scope topology manager",
+            "restricted admits no place for NUMA nodes cpu: nowhere",
+        ),
     ] {
         let nowhere = provider(&[("cpu", &[])]);
         let (manager, _) = asking(TopologyPolicy::Restricted, scope, nowhere);
         let refused = manager.admit(&pod, &nobody());
-        assert_eq!(
-            refused,
-            Err(AssignmentError::PodLevelTopologyAffinity(message))
-        );
+        let hints = hints.to_owned();
+        let expected = AssignmentError::PodLevelTopologyAffinity { what, hints };
+        assert_eq!(refused, Err(expected));
     }
 }
 

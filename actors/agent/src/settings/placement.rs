@@ -1,0 +1,104 @@
+//! The managers of what pods have to themselves: CPUs, memory, and where both lie.
+//!
+//! Upstream: pkg/kubelet/cm/container_manager_linux.go (`NewContainerManager`, `Start`), 1.36.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+use config::{FeatureGates, NodeConfig};
+use kernel::error_chain;
+use logic_api::pod::requests::{CPU, ResourceAmounts};
+use logic_api::quantity::Quantity;
+use logic_placement::NodePlacement;
+use logic_placement::cpus::{
+    CpuManager, CpuSet, CpuSettings, ExclusiveQuota, OptionGate, OptionGates,
+};
+use logic_placement::memory::{MemoryManager, MemoryReservation, MemorySettings};
+use logic_placement::topology::{PodLevelManagers, TopologyManager, TopologySettings};
+use logic_resources::node::NodeFacts;
+use state::assignments::Assignments;
+
+use super::node;
+
+/// Bytes; many times what a thousand pods take.
+const MAX_STATE_FILE: u64 = 64 << 20;
+
+/// The managers, and what pods hold from an earlier life.
+///
+/// # Errors
+///
+/// In upstream's words: a setting is unknown or does not suit the machine, or a state file is of no use.
+pub(super) fn assignments(config: &NodeConfig, facts: &NodeFacts) -> Result<Assignments, String> {
+    let placement = placement(config, facts).map_err(|error| error_chain(&*error))?;
+    let root_dir = Path::new(&config.flags.root_dir);
+    let earlier = placement.restore(|name| read(&root_dir.join(name)));
+    let earlier = earlier.map_err(|error| error_chain(&error))?;
+    Ok(Assignments::new(placement, earlier))
+}
+
+fn read(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(MAX_STATE_FILE).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn placement(config: &NodeConfig, facts: &NodeFacts) -> Result<NodePlacement, Box<dyn Error>> {
+    let (kubelet, sys) = (&config.kubelet, Path::new("/sys"));
+    let pod_level = match config.gates.enabled("PodLevelResourceManagers") {
+        true => PodLevelManagers::On,
+        false => PodLevelManagers::Off,
+    };
+    let numa = host::numa::read(Path::new("/"));
+    let topology = TopologySettings {
+        policy: &kubelet.topology_manager_policy,
+        scope: &kubelet.topology_manager_scope,
+        options: &kubelet.topology_manager_policy_options,
+        pod_level,
+    };
+    let topology = TopologyManager::new(&topology, numa.topology)?;
+    let machine = host::cpu_topology::read(sys);
+    let reservations = node::reservations(config);
+    let cpus = CpuSettings {
+        policy: &kubelet.cpu_manager_policy,
+        options: &kubelet.cpu_manager_policy_options,
+        gates: option_gates(&config.gates),
+        reserved_milli: reservations.all().get(CPU).map(Quantity::milli_value),
+        reserved: &kubelet.reserved_system_cpus.parse::<CpuSet>()?,
+        topology: topology.policy(),
+        pod_level,
+        quota: match config.gates.enabled("DisableCPUQuotaWithExclusiveCPUs") {
+            true => ExclusiveQuota::Off,
+            false => ExclusiveQuota::On,
+        },
+    };
+    let cpus = CpuManager::new(&cpus, machine.clone())?;
+    let reserved = kubelet.reserved_memory.iter();
+    let reserved: Vec<MemoryReservation> = reserved
+        .map(|reservation| MemoryReservation {
+            node: reservation.numa_node,
+            limits: reservation.limits.clone(),
+        })
+        .collect();
+    let memory = MemorySettings {
+        policy: &kubelet.memory_manager_policy,
+        of_node: &reservations.with_eviction(&facts.capacity),
+        reservations: &reserved,
+        pod_level,
+    };
+    let memory = MemoryManager::new(&memory, &numa.memory)?;
+    Ok(NodePlacement::new(topology, machine, cpus, memory))
+}
+
+fn option_gates(gates: &FeatureGates) -> OptionGates {
+    let gate = |name: &str| match gates.enabled(name) {
+        true => OptionGate::Open,
+        false => OptionGate::Closed,
+    };
+    OptionGates {
+        alpha: gate("CPUManagerPolicyAlphaOptions"),
+        beta: gate("CPUManagerPolicyBetaOptions"),
+    }
+}

@@ -1,0 +1,78 @@
+//! What pods get to themselves: CPUs, memory, and whether it lies together. Upstream: pkg/kubelet/metrics/metrics.go
+//! (1.36).
+
+use std::sync::LazyLock;
+
+use prometheus::{Gauge, GaugeVec, Histogram, IntCounter};
+
+use crate::registry::{counter, gauge, gauges, histogram};
+
+/// Containers that were to have CPUs to themselves.
+pub static CPU_REQUESTS: LazyLock<IntCounter> = LazyLock::new(|| {
+    counter(
+        "kubelet_cpu_manager_pinning_requests_total",
+        "The number of cpu core allocations which required pinning.",
+    )
+});
+
+/// Thousandths of CPU that all containers without CPUs of their own share.
+pub static SHARED_CPUS: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_cpu_manager_shared_pool_size_millicores",
+        "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.",
+    )
+});
+
+/// CPUs that containers have to themselves.
+pub static EXCLUSIVE_CPUS: LazyLock<Gauge> = LazyLock::new(|| {
+    gauge(
+        "kubelet_cpu_manager_exclusive_cpu_allocation_count",
+        "The total number of CPUs exclusively allocated to containers running on this node",
+    )
+});
+
+/// The same of each NUMA node.
+pub static CPUS_BY_NODE: LazyLock<GaugeVec> = LazyLock::new(|| {
+    gauges(
+        "kubelet_cpu_manager_allocation_per_numa",
+        "Number of CPUs allocated per NUMA node",
+        &["numa_node"],
+    )
+});
+
+/// Containers that were to have memory of certain NUMA nodes.
+pub static MEMORY_REQUESTS: LazyLock<IntCounter> = LazyLock::new(|| {
+    counter(
+        "kubelet_memory_manager_pinning_requests_total",
+        "The number of memory pages allocations which required pinning.",
+    )
+});
+
+/// Pods that the topology manager had to admit.
+pub static ADMISSIONS: LazyLock<IntCounter> = LazyLock::new(|| {
+    counter(
+        "kubelet_topology_manager_admission_requests_total",
+        "The number of admission requests where resources have to be aligned.",
+    )
+});
+
+/// Those of them that it refused.
+pub static REFUSALS: LazyLock<IntCounter> = LazyLock::new(|| {
+    counter(
+        "kubelet_topology_manager_admission_errors_total",
+        "The number of admission request failures where resources could not be aligned.",
+    )
+});
+
+/// How long they took, in milliseconds.
+pub static ADMISSION_DURATION: LazyLock<Histogram> = LazyLock::new(|| {
+    histogram(
+        "kubelet_topology_manager_admission_duration_ms",
+        "Duration in milliseconds to serve a pod admission request.",
+        &BUCKETS,
+    )
+});
+
+const BUCKETS: [f64; 15] = [
+    0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2,
+];

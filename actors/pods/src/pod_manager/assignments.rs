@@ -1,0 +1,99 @@
+//! What each pod has to itself: from its admission until nothing of it runs, over restarts of the agent too.
+//!
+//! Upstream: the `removeStaleState` of pkg/kubelet/cm/{cpumanager,memorymanager} (1.36).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use logic_api::types::PodUid;
+use logic_placement::NodePlacement;
+use logic_placement::topology::{Assignment, HeldAssignments};
+use logic_pods::admission::AdmissionDecision;
+use metrics::pods::placement as counted;
+use state::placement_files;
+
+use super::workers::PodWorkers;
+use crate::worker;
+
+/// The reason of a pod whose resources cannot lie together.
+const NOT_ALIGNED: &str = "TopologyAffinityError";
+
+/// Counts the decision about a new pod, as far as it is about what it has to itself.
+pub(super) fn count(verdict: &AdmissionDecision, took: Duration) {
+    counted::ADMISSIONS.inc();
+    counted::ADMISSION_DURATION.observe(took.as_secs_f64() * 1000.0);
+    match verdict {
+        AdmissionDecision::Admit(assigned) => {
+            let all = || assigned.containers.values();
+            let pinned = all().filter(|own| !own.cpus.is_empty()).count();
+            counted::CPU_REQUESTS.inc_by(u64::try_from(pinned).unwrap_or(u64::MAX));
+            let pinned = all().filter(|own| !own.memory.is_empty()).count();
+            counted::MEMORY_REQUESTS.inc_by(u64::try_from(pinned).unwrap_or(u64::MAX));
+        }
+        AdmissionDecision::Reject(failure) if failure.reason == NOT_ALIGNED => {
+            counted::REFUSALS.inc();
+        }
+        AdmissionDecision::Reject(_)
+        | AdmissionDecision::Defer { .. }
+        | AdmissionDecision::Preempt { .. } => {}
+    }
+}
+
+impl PodWorkers {
+    /// Decides what pods have to themselves.
+    pub(super) fn placement(&self) -> &NodePlacement {
+        &self.peers().assignments.placement
+    }
+
+    /// What each pod has to itself; those that have nothing are absent.
+    pub(super) fn assignments(&self) -> Arc<HeldAssignments> {
+        self.peers().assignments.held()
+    }
+
+    /// Has a pod hold what it is assigned, until nothing of it runs any more.
+    pub(super) fn assign(&self, uid: &PodUid, assigned: Assignment) {
+        self.change(|held| {
+            if assigned.is_empty() {
+                held.remove(uid);
+            } else {
+                held.insert(uid.clone(), Arc::new(assigned));
+            }
+        });
+    }
+
+    pub(super) fn release(&self, uid: &PodUid) {
+        if self.assignments().contains_key(uid) {
+            self.change(|held| drop(held.remove(uid)));
+        }
+    }
+
+    /// Releases what pods hold of an earlier life that are unknown now.
+    pub(super) fn retain_assignments(&self, is_known: impl Fn(&PodUid) -> bool) {
+        self.change(|held| held.retain(|uid, _| is_known(uid)));
+    }
+
+    /// What one pod takes, others lose: their workers move their containers.
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<PodUid, Arc<Assignment>>)) {
+        if !self.peers().assignments.update(change) {
+            return;
+        }
+        self.show();
+        // A mailbox that is full holds such a message already.
+        let _ = self.peers().state.placement_files.tell(placement_files::Msg::Changed);
+        self.tell_all(|| worker::Msg::Wake);
+    }
+
+    /// Sets the gauges of what is held.
+    fn show(&self) {
+        let (placement, held) = (self.placement(), self.assignments());
+        counted::SHARED_CPUS.set(f64::from(placement.shared_cpus(&held).len()) * 1000.0);
+        let by_node = placement.exclusive_cpus(&held);
+        counted::EXCLUSIVE_CPUS.set(f64::from(by_node.values().sum::<u32>()));
+        for (node, cpus) in by_node {
+            let node = node.get().to_string();
+            let gauge = counted::CPUS_BY_NODE.with_label_values(&[&node]);
+            gauge.set(f64::from(cpus));
+        }
+    }
+}
