@@ -1,17 +1,6 @@
 //! Where CPUs lie, by upstream's cases of cpumanager/topology.
 
-use std::collections::BTreeMap;
-
-use super::machines::*;
 use super::*;
-use crate::topology::{NumaMask, NumaNodeId};
-
-fn mask(nodes: &[u8]) -> NumaMask {
-    let nodes = nodes
-        .iter()
-        .map(|node| NumaNodeId::new((*node).into()).unwrap());
-    nodes.collect()
-}
 
 /// CPUs in a row, each by its core, socket, NUMA node and cache.
 fn row(places: &[[u32; 4]]) -> CpuMachine {
