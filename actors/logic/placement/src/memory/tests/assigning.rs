@@ -10,7 +10,10 @@ const NO_DEFAULT: &str = "[memorymanager] failed to get the default NUMA affinit
 fn only_guaranteed_pods_get_memory_and_a_container_keeps_what_it_has() {
     let manager = managed(&[(1536, 1)]);
     let none = HeldAssignments::new();
-    assert_eq!(assign(&manager, &burstable("a"), &none, ANY), Ok(String::new()));
+    assert_eq!(
+        assign(&manager, &burstable("a"), &none, ANY),
+        Ok(String::new())
+    );
     let amounts = [("cpu", "1"), ("memory", "1Gi")];
     let whole = pod_level(one("a", "1Gi", "1Gi"), &amounts, &amounts);
     assert_eq!(assign(&manager, &whole, &none, ANY), Ok(String::new()));
@@ -127,7 +130,13 @@ fn a_container_is_refused_that_finds_no_memory_where_it_must_lie() {
         ),
         (&[(9216, 5); 2], ("12Gi", "4Gi"), &full, ANY, NO_DEFAULT),
         // A resource that the machine has not.
-        (&[(9216, 0)], ("1Gi", "1Gi"), &HeldAssignments::new(), ANY, NO_DEFAULT),
+        (
+            &[(9216, 0)],
+            ("1Gi", "1Gi"),
+            &HeldAssignments::new(),
+            ANY,
+            NO_DEFAULT,
+        ),
         (
             &[(9216, 0)],
             ("1.5Gi", ""),
@@ -184,7 +193,10 @@ fn what_is_no_longer_held_is_free_again_and_groups_end_with_their_last_block() {
         "0 x0 hugepages-1Gi 5Gi+0 memory 9Gi+0",
         "1 x0 hugepages-1Gi 5Gi+0 memory 9Gi+0",
     ];
-    let (single, small) = ("0 memory 1Gi + 0 hugepages-1Gi 1Gi", "0,1 memory 1Gi + 0,1 hugepages-1Gi 1Gi");
+    let (single, small) = (
+        "0 memory 1Gi + 0 hugepages-1Gi 1Gi",
+        "0,1 memory 1Gi + 0,1 hugepages-1Gi 1Gi",
+    );
     let large = "0,1 memory 12Gi + 0,1 hugepages-1Gi 1Gi";
     for (first, second, both, one) in [
         (

@@ -31,7 +31,10 @@ fn a_container_stays_where_it_is_while_it_asks_for_what_it_has() {
     let manager = managed(&[(9216, 5); 2]);
     let pod = one("a", "1Gi", "1Gi");
     for (blocks, expected) in [
-        ("0 memory 1Gi + 0 hugepages-1Gi 1Gi", for_all(&BOTH, &[on(&[0])])),
+        (
+            "0 memory 1Gi + 0 hugepages-1Gi 1Gi",
+            for_all(&BOTH, &[on(&[0])]),
+        ),
         ("0 memory 1Gi", ProviderHints::new()),
         ("0 memory 1Gi + 0 hugepages-2Mi 1Gi", ProviderHints::new()),
         ("0 memory 512Mi + 0 hugepages-1Gi 1Gi", ProviderHints::new()),
@@ -59,7 +62,10 @@ fn a_container_may_come_to_nodes_that_are_free_for_it() {
     let pod = one("b", "1Gi", "1Gi");
     let expected = for_all(&BOTH, &[on(&[2]), on(&[3]), off(&[2, 3])]);
     assert_eq!(hints(&manager, &pod, &group), expected);
-    assert_eq!(hints(&manager, &burstable("b"), &group), ProviderHints::new());
+    assert_eq!(
+        hints(&manager, &burstable("b"), &group),
+        ProviderHints::new()
+    );
     // One node would do on an empty machine.
     let mut machine = machine(&[(1536, 0); 2]);
     for memory in machine.values_mut() {
@@ -103,7 +109,10 @@ fn pods_with_resources_of_their_own_get_hints_under_their_gate_alone() {
     for pod in [&whole, &over_burstable] {
         assert_eq!(hints(&off_gate, pod, &none), nothing);
         assert_eq!(pod_hints(&off_gate, pod, &none), nothing);
-        assert_eq!(pod_hints(&on_gate, pod, &none), for_all(&["memory"], &places));
+        assert_eq!(
+            pod_hints(&on_gate, pod, &none),
+            for_all(&["memory"], &places)
+        );
     }
     assert_eq!(hints(&on_gate, &whole, &none), for_all(&BOTH, &places));
     assert_eq!(pod_hints(&off_gate, &plain, &none), for_all(&BOTH, &places));
@@ -113,7 +122,11 @@ fn pods_with_resources_of_their_own_get_hints_under_their_gate_alone() {
 #[test]
 fn a_pod_whose_containers_would_share_nothing_has_no_place() {
     let manager = managed_with(&machine(&[(2048, 1)]), PodLevelManagers::On);
-    let pod = with("a", vec![], vec![asking("main", "1Gi", ""), spec_container("b")]);
+    let pod = with(
+        "a",
+        vec![],
+        vec![asking("main", "1Gi", ""), spec_container("b")],
+    );
     let pod = guaranteed_as_a_whole(pod);
     let expected = for_all(&["memory"], &[]);
     assert_eq!(pod_hints(&manager, &pod, &HeldAssignments::new()), expected);

@@ -104,9 +104,8 @@ fn bytes(bytes: u64) -> Quantity {
 
 fn requirements(requests: &[(&str, &str)], limits: &[(&str, &str)]) -> ResourceRequirements {
     let list = |list: &[(&str, &str)]| {
-        let pair = |(name, amount): &(&str, &str)| {
-            ((*name).to_owned(), ApiQuantity((*amount).to_owned()))
-        };
+        let pair =
+            |(name, amount): &(&str, &str)| ((*name).to_owned(), ApiQuantity((*amount).to_owned()));
         Some(list.iter().map(pair).collect())
     };
     ResourceRequirements {
@@ -169,7 +168,10 @@ fn resources(text: &str) -> AssignedResources {
     let block = |text: &str| {
         let words: Vec<&str> = text.split_whitespace().collect();
         MemoryBlock {
-            nodes: words[0].split(',').map(|id| node(id.parse().unwrap())).collect(),
+            nodes: words[0]
+                .split(',')
+                .map(|id| node(id.parse().unwrap()))
+                .collect(),
             resource: words[1].to_owned(),
             bytes: u64::try_from(words[2].parse::<Quantity>().unwrap().value()).unwrap(),
         }
@@ -194,7 +196,12 @@ fn held(containers: &[(&str, &str, &str)]) -> HeldAssignments {
 fn show_blocks(blocks: &[MemoryBlock]) -> String {
     let block = |block: &MemoryBlock| {
         let nodes: Vec<String> = block.nodes.nodes().map(|id| id.get().to_string()).collect();
-        format!("{} {} {}", nodes.join(","), block.resource, bytes(block.bytes))
+        format!(
+            "{} {} {}",
+            nodes.join(","),
+            block.resource,
+            bytes(block.bytes)
+        )
     };
     let blocks: Vec<String> = blocks.iter().map(block).collect();
     blocks.join(" + ")
@@ -217,7 +224,12 @@ fn show_state(state: &MachineState) -> Vec<String> {
             format!(" {resource} {}+{}", bytes(own.free), bytes(own.reserved))
         });
         let group: Vec<String> = node.group.nodes().map(|id| id.get().to_string()).collect();
-        format!("{} x{}{}", group.join(","), node.assignments, tables.collect::<String>())
+        format!(
+            "{} x{}{}",
+            group.join(","),
+            node.assignments,
+            tables.collect::<String>()
+        )
     });
     nodes.collect()
 }
@@ -264,7 +276,9 @@ fn admit(
 ) -> Result<Vec<String>, String> {
     let mut topology = TopologyManager::default();
     topology.add_hint_provider(Box::new(manager));
-    let assigned = topology.admit(pod, held).map_err(|error| error.to_string())?;
+    let assigned = topology
+        .admit(pod, held)
+        .map_err(|error| error.to_string())?;
     let text = show(&assigned);
     let uid = pod.metadata.uid.as_deref().unwrap();
     held.insert(uid.into(), Arc::new(assigned));
@@ -274,7 +288,10 @@ fn admit(
 /// Hints for these resources alike.
 fn for_all(resources: &[&str], hints: &[TopologyHint]) -> ProviderHints {
     let hints = |resource: &&str| {
-        ((*resource).to_owned(), ResourceHints::Possible(hints.to_vec()))
+        (
+            (*resource).to_owned(),
+            ResourceHints::Possible(hints.to_vec()),
+        )
     };
     resources.iter().map(hints).collect()
 }
