@@ -194,6 +194,9 @@ impl TopologyManager {
             for resources in answers {
                 assigned.assign(&container.name, resources);
             }
+            for provider in &self.providers {
+                provider.take_over(whole, container, &mut assigned);
+            }
         }
         Ok(assigned)
     }

@@ -52,6 +52,16 @@ pub trait HintProvider: fmt::Debug + Send + Sync {
         request: &AssignmentRequest<'_>,
         hint: TopologyHint,
     ) -> Result<Assignment, AssignmentError>;
+
+    /// Takes out of `assigned` what a container, which has just been assigned its own there, takes over from those of its
+    /// pod that have ended when it starts. By default all keep what they have.
+    fn take_over(
+        &self,
+        _request: &AssignmentRequest<'_>,
+        _container: &Container,
+        _assigned: &mut Assignment,
+    ) {
+    }
 }
 
 /// A provider that others ask as well.

@@ -1,0 +1,154 @@
+//! How much memory of its own a container asks for, or a pod as a whole.
+//!
+//! Mirrors `getContainerRequestedResources`, `getPodRequestedResources` and `validatePodScopeResources` of upstream's
+//! memorymanager/policy_static.go at v1.36.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource as api;
+use logic_api::pod::requests::{CPU, MEMORY, has_pod_level, parse};
+use logic_api::pod::{PodView, is_sidecar};
+use logic_api::quantity::{Quantity, compare};
+use logic_api::types::ContainerKind;
+use thiserror::Error;
+
+use super::amount::{MemoryAmounts, add, is_memory, whole_units};
+use crate::topology::PodLevelManagers;
+
+/// A request that is no whole number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("[memorymanager] failed to represent quantity as int64")]
+pub(super) struct NotAnInteger;
+
+/// Why a pod's containers cannot share what those with memory of their own leave of the pod's.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum EmptySharedPool {
+    #[error("pod rejected, pod has shared init containers but no {0} available for them")]
+    OfInitContainer(String),
+    #[error(
+        "pod rejected, sum of exclusive container {0} requests equals pod budget, leaving no memory for shared \
+         containers"
+    )]
+    OfContainers(String),
+}
+
+/// Reads pods' requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AskedMemory<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) pod_level: PodLevelManagers,
+}
+
+impl AskedMemory<'_> {
+    /// Whether the pod's own resources count, and not the sum of its containers'.
+    pub(super) fn is_pod_level(&self) -> bool {
+        self.pod_level == PodLevelManagers::On && has_pod_level(self.pod)
+    }
+
+    /// What the container is to have for itself. Nothing in a pod with resources of its own, unless the container's
+    /// requests are its limits.
+    pub(super) fn of_container(
+        &self,
+        container: &Container,
+    ) -> Result<MemoryAmounts, NotAnInteger> {
+        if self.is_pod_level() && !is_guaranteed(container) {
+            return Ok(MemoryAmounts::new());
+        }
+        let resources = container.resources.as_ref();
+        read(resources.and_then(|own| own.requests.as_ref()))
+    }
+
+    /// What the pod needs at the most at any time.
+    pub(super) fn of_pod(&self) -> Result<MemoryAmounts, NotAnInteger> {
+        if self.is_pod_level() {
+            let resources = self.pod.spec().and_then(|spec| spec.resources.as_ref());
+            let mut asked = read(resources.and_then(|own| own.requests.as_ref()))?;
+            asked.retain(|_, bytes| *bytes > 0);
+            return Ok(asked);
+        }
+        let (mut lasting, mut most) = (MemoryAmounts::new(), MemoryAmounts::new());
+        for init in self.pod.init_containers() {
+            let asked = self.of_container(init)?;
+            if is_sidecar(init) {
+                add(&mut lasting, &asked);
+                continue;
+            }
+            for (resource, bytes) in asked {
+                let beside = lasting.get(&resource).copied().unwrap_or(0);
+                let most = most.entry(resource).or_default();
+                *most = (*most).max(bytes.saturating_add(beside));
+            }
+        }
+        let mut apps = MemoryAmounts::new();
+        for app in self.pod.app_containers() {
+            add(&mut apps, &self.of_container(app)?);
+        }
+        // A resource that no app container asks for is not counted.
+        let total = apps.into_iter().map(|(resource, bytes)| {
+            let total = bytes.saturating_add(lasting.get(&resource).copied().unwrap_or(0));
+            let most = most.get(&resource).copied().unwrap_or(0);
+            (resource, total.max(most))
+        });
+        Ok(total.collect())
+    }
+
+    /// Checks that containers without memory of their own find some left, each while it runs.
+    pub(super) fn leaves_a_shared_pool(
+        &self,
+        total: &MemoryAmounts,
+    ) -> Result<Result<(), EmptySharedPool>, NotAnInteger> {
+        let mut lasting = MemoryAmounts::new();
+        let used_up = |lasting: &MemoryAmounts| {
+            let used = |resource| lasting.get(resource).copied().unwrap_or(0);
+            let mut pools = total.iter();
+            let empty = pools.find(|(resource, bytes)| used(*resource) >= **bytes);
+            empty.map(|(resource, _)| resource.clone())
+        };
+        let mut sharing = false;
+        for (kind, container) in self.pod.all_containers() {
+            let asked = self.of_container(container)?;
+            let ends = kind == ContainerKind::Init && !is_sidecar(container);
+            if ends
+                && asked.is_empty()
+                && let Some(resource) = used_up(&lasting)
+            {
+                return Ok(Err(EmptySharedPool::OfInitContainer(resource)));
+            }
+            if !ends {
+                sharing |= asked.is_empty();
+                add(&mut lasting, &asked);
+            }
+        }
+        Ok(match used_up(&lasting).filter(|_| sharing) {
+            Some(resource) => Err(EmptySharedPool::OfContainers(resource)),
+            None => Ok(()),
+        })
+    }
+}
+
+/// Whether requests and limits of CPU and memory are the same, and some: `IsContainerEquivalentQOSGuaranteed` of
+/// upstream's cm/qos.
+fn is_guaranteed(container: &Container) -> bool {
+    let resources = container.resources.as_ref();
+    let amount = |list: Option<&BTreeMap<String, api::Quantity>>, resource| {
+        let amount = list.and_then(|list| list.get(resource)).and_then(parse);
+        amount.unwrap_or_else(Quantity::zero)
+    };
+    [CPU, MEMORY].into_iter().all(|resource| {
+        let request = amount(resources.and_then(|own| own.requests.as_ref()), resource);
+        let limit = amount(resources.and_then(|own| own.limits.as_ref()), resource);
+        !request.is_zero() && compare(&request, &limit) == Ordering::Equal
+    })
+}
+
+fn read(list: Option<&BTreeMap<String, api::Quantity>>) -> Result<MemoryAmounts, NotAnInteger> {
+    let list = list.into_iter().flatten();
+    let memory = list.filter(|(resource, _)| is_memory(resource));
+    let units = memory.map(|(resource, amount)| {
+        let units = parse(amount).as_ref().and_then(whole_units);
+        Ok((resource.clone(), units.ok_or(NotAnInteger)?))
+    });
+    units.collect()
+}
