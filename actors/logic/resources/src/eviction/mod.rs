@@ -207,6 +207,7 @@ pub fn choose(
             grace: grace(policy, &shortage, pod),
             failure: PodFailure {
                 reason: REASON.to_owned(),
+                detail: None,
                 disruption: Some(message.clone()),
                 message,
                 annotations: annotations(&shortage, pod),
