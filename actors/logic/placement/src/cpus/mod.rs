@@ -13,6 +13,7 @@ mod machine;
 mod manager;
 mod options;
 mod policy;
+mod state_file;
 #[cfg(test)]
 mod tests;
 
@@ -23,3 +24,4 @@ pub use self::options::{
     CpuPolicyOption, CpuPolicyOptionError, CpuPolicyOptions, OptionGate, OptionGates,
 };
 pub use self::policy::{CpuManagerError, CpuPolicy, CpuSettings, ExclusiveQuota};
+pub use self::state_file::{CpuState, CpuStateError, CpuStateFileError};

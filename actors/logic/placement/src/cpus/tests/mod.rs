@@ -35,17 +35,17 @@ pub(in crate::cpus) fn set(text: &str) -> CpuSet {
 }
 
 /// A node with the static policy.
-struct Node {
-    machine: CpuMachine,
+pub(in crate::cpus) struct Node {
+    pub(in crate::cpus) machine: CpuMachine,
     /// How many CPUs, and which ones; the lowest cores where none are named.
-    reserved: (u32, &'static str),
+    pub(in crate::cpus) reserved: (u32, &'static str),
     /// The options that are on.
-    options: &'static [&'static str],
-    pod_level: PodLevelManagers,
+    pub(in crate::cpus) options: &'static [&'static str],
+    pub(in crate::cpus) pod_level: PodLevelManagers,
 }
 
 impl Node {
-    fn new(machine: CpuMachine) -> Self {
+    pub(in crate::cpus) fn new(machine: CpuMachine) -> Self {
         Self {
             machine,
             reserved: (0, ""),
@@ -54,7 +54,7 @@ impl Node {
         }
     }
 
-    fn manager(self) -> CpuManager {
+    pub(in crate::cpus) fn manager(self) -> CpuManager {
         self.try_manager().unwrap()
     }
 
@@ -77,7 +77,7 @@ impl Node {
 static NO_OPTIONS: BTreeMap<String, String> = BTreeMap::new();
 
 /// Settings whose gates are open.
-fn defaults() -> CpuSettings<'static> {
+pub(in crate::cpus) fn defaults() -> CpuSettings<'static> {
     static NONE: std::sync::LazyLock<CpuSet> = std::sync::LazyLock::new(CpuSet::default);
     CpuSettings {
         policy: "static",
@@ -105,7 +105,7 @@ fn cpu(amounts: &str) -> ResourceRequirements {
 }
 
 /// A pod by its parts: `pod 4, init 2, sidecar 1, app 500m/1, app`. A container is named by its kind and its place.
-fn pod_of(name: &str, parts: &str) -> Pod {
+pub(in crate::cpus) fn pod_of(name: &str, parts: &str) -> Pod {
     let mut made = pod(name);
     let parts = parts.split(", ").filter(|part| !part.is_empty());
     let (whole, containers): (Vec<&str>, Vec<&str>) =
@@ -130,7 +130,7 @@ fn pod_of(name: &str, parts: &str) -> Pod {
 }
 
 /// What is held where one other pod has all but these CPUs and the reserved ones.
-fn all_but(manager: &CpuManager, free: &CpuSet) -> HeldAssignments {
+pub(in crate::cpus) fn all_but(manager: &CpuManager, free: &CpuSet) -> HeldAssignments {
     held(&[(
         "other",
         "app-0",
@@ -139,7 +139,7 @@ fn all_but(manager: &CpuManager, free: &CpuSet) -> HeldAssignments {
 }
 
 /// What pods hold, each by its name, a container and its CPUs.
-fn held(list: &[(&str, &str, &str)]) -> HeldAssignments {
+pub(in crate::cpus) fn held(list: &[(&str, &str, &str)]) -> HeldAssignments {
     let mut pods: BTreeMap<String, Assignment> = BTreeMap::new();
     for (name, container, cpus) in list {
         let own = AssignedResources {
@@ -155,7 +155,7 @@ fn held(list: &[(&str, &str, &str)]) -> HeldAssignments {
 }
 
 /// Assigns to one container after the other, as the topology manager does.
-fn admit(
+pub(in crate::cpus) fn admit(
     manager: &CpuManager,
     pod: &Pod,
     held: &HeldAssignments,
@@ -175,7 +175,7 @@ fn admit(
 }
 
 /// The CPUs of each container that has its own, as texts.
-fn shown(assigned: &Assignment) -> BTreeMap<&str, String> {
+pub(in crate::cpus) fn shown(assigned: &Assignment) -> BTreeMap<&str, String> {
     let own = assigned.containers.iter();
     own.map(|(name, own)| (name.as_str(), list(own))).collect()
 }
@@ -184,7 +184,11 @@ fn list(own: &AssignedResources) -> String {
     CpuSet::from_numbers(own.cpus.iter().copied()).to_string()
 }
 
-fn with(mut held: HeldAssignments, pod: &Pod, assigned: &Assignment) -> HeldAssignments {
+pub(in crate::cpus) fn with(
+    mut held: HeldAssignments,
+    pod: &Pod,
+    assigned: &Assignment,
+) -> HeldAssignments {
     held.insert(pod.uid(), Arc::new(assigned.clone()));
     held
 }
@@ -202,7 +206,7 @@ fn on(nodes: &[u8]) -> TopologyHint {
     }
 }
 
-fn anywhere() -> TopologyHint {
+pub(in crate::cpus) fn anywhere() -> TopologyHint {
     TopologyHint {
         nodes: None,
         preferred: false,
