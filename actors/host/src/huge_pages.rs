@@ -4,11 +4,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Pages by their size in bytes, from `kernel/mm/hugepages` below `sys`, which is `/sys`: its folders are named
-/// `hugepages-2048kB`.
+/// More sizes than any processor has.
+const MAX_SIZES: usize = 64;
+
+/// Pages by their size in bytes, from `kernel/mm/hugepages` below `sys`, which is `/sys`.
 pub fn read(sys: &Path) -> BTreeMap<u64, u64> {
-    let folders = fs::read_dir(sys.join("kernel/mm/hugepages"));
-    let folders = folders.into_iter().flatten().flatten();
+    read_folder(&sys.join("kernel/mm/hugepages"))
+}
+
+/// Pages by their size in bytes, from a folder whose folders are named `hugepages-2048kB`.
+pub(crate) fn read_folder(folder: &Path) -> BTreeMap<u64, u64> {
+    let folders = fs::read_dir(folder).into_iter().flatten();
+    let folders = folders.flatten().take(MAX_SIZES);
     let pages = |folder: fs::DirEntry| {
         let name = folder.file_name();
         let size = name.to_str()?.strip_prefix("hugepages-")?;

@@ -9,10 +9,12 @@
 mod amount;
 mod asked;
 mod hints;
+mod kept;
 mod machine;
 mod manager;
 mod numa_state;
 mod pod_level;
+mod provider;
 mod reserved;
 mod reuse;
 mod state_file;

@@ -193,15 +193,19 @@ fn held(containers: &[(&str, &str, &str)]) -> HeldAssignments {
     held.map(|(pod, own)| (pod.into(), Arc::new(own))).collect()
 }
 
+fn ids(nodes: &[u8]) -> String {
+    let ids: Vec<String> = nodes.iter().map(u8::to_string).collect();
+    ids.join(",")
+}
+
+fn show_nodes(nodes: NumaMask) -> String {
+    ids(&nodes.nodes().map(NumaNodeId::get).collect::<Vec<u8>>())
+}
+
 fn show_blocks(blocks: &[MemoryBlock]) -> String {
     let block = |block: &MemoryBlock| {
-        let nodes: Vec<String> = block.nodes.nodes().map(|id| id.get().to_string()).collect();
-        format!(
-            "{} {} {}",
-            nodes.join(","),
-            block.resource,
-            bytes(block.bytes)
-        )
+        let nodes = show_nodes(block.nodes);
+        format!("{nodes} {} {}", block.resource, bytes(block.bytes))
     };
     let blocks: Vec<String> = blocks.iter().map(block).collect();
     blocks.join(" + ")
@@ -223,13 +227,8 @@ fn show_state(state: &MachineState) -> Vec<String> {
         let tables = tables.map(|(resource, own)| {
             format!(" {resource} {}+{}", bytes(own.free), bytes(own.reserved))
         });
-        let group: Vec<String> = node.group.nodes().map(|id| id.get().to_string()).collect();
-        format!(
-            "{} x{}{}",
-            group.join(","),
-            node.assignments,
-            tables.collect::<String>()
-        )
+        let tables: String = tables.collect();
+        format!("{} x{}{tables}", show_nodes(node.group), node.assignments)
     });
     nodes.collect()
 }
@@ -261,9 +260,11 @@ fn assign(
     let none = Assignment::default();
     let container = &pod.spec.as_ref().unwrap().containers[0];
     let assigned = manager.assign(&request(pod, held, &none), container, hint);
-    let assigned = assigned.map_err(|error| match error {
-        AssignmentError::Unexpected(text) => text,
-        other => other.to_string(),
+    let assigned = assigned.map_err(|error| match &error {
+        AssignmentError::Unexpected(text) => text.clone(),
+        AssignmentError::TopologyAffinity
+        | AssignmentError::PodLevelTopologyAffinity(_)
+        | AssignmentError::Refused { .. } => error.to_string(),
     });
     assigned.map(|own| show_blocks(&own.memory))
 }

@@ -88,135 +88,94 @@ fn containers_without_memory_of_their_own_find_some_left() {
     }
 }
 
-/// Upstream's TestStaticPolicyAllocatePod.
+/// Texts between semicolons.
+fn list(texts: &str) -> Vec<&str> {
+    let texts = texts.split("; ");
+    texts.filter(|text| !text.is_empty()).collect()
+}
+
+/// Upstream's TestStaticPolicyAllocatePod. A row is the pod's memory, its init containers and its apps, the hint, the
+/// nodes that are taken, and each container's part.
 #[test]
 fn a_pods_memory_is_divided_among_its_containers() {
-    let none: &[&str] = &[];
-    let free = "0 x0 hugepages-1Gi 0+0 memory 1536Mi+0";
-    let two = [
-        "0,1 x1 hugepages-1Gi 0+0 memory 0+1536Mi",
-        "0,1 x1 hugepages-1Gi 0+0 memory 1Gi+512Mi",
-    ];
-    let three = ["0,1 x1 hugepages-1Gi 0+0 memory 0+1536Mi"; 2];
-    for (memory, init, apps, hint, expected, after) in [
-        (
-            "1Gi",
-            none,
-            &["c1 512Mi"][..],
-            on(&[0]),
-            &["c1: 0 memory 512Mi"][..],
-            [
-                "0 x1 hugepages-1Gi 0+0 memory 512Mi+1Gi",
-                "1 x0 hugepages-1Gi 0+0 memory 1536Mi+0",
-            ],
-        ),
-        // The hint is widened.
+    let both = on(&[0, 1]);
+    let (sidecar, plain) = ("i1; sidecar i2 1Gi; i3", "i1; sidecar i2; i3");
+    let of_sidecar = "c1 1Gi; c2 1Gi; i1 3Gi; i2 1Gi; i3 2Gi";
+    let of_plain = "c1 1Gi; c2 2Gi; i1 3Gi; i2 2Gi; i3 3Gi";
+    for (memory, init, apps, hint, nodes, expected) in [
+        ("1Gi", "", "c1 512Mi", on(&[0]), &[0][..], "c1 512Mi"),
+        // The hint is too narrow.
+        ("2Gi", "", "c1 1Gi", off(&[1]), &[0, 1], "c1 1Gi"),
+        ("2Gi", "", "c1 1Gi", on(&[1]), &[0, 1], "c1 1Gi"),
+        ("2Gi", "", "c1; c2", both, &[0, 1], "c1 2Gi; c2 2Gi"),
         (
             "2Gi",
-            none,
-            &["c1 1Gi"],
-            off(&[1]),
-            &["c1: 0,1 memory 1Gi"],
-            two,
+            "",
+            "c1 1Gi; c2; c3",
+            both,
+            &[0, 1],
+            "c1 1Gi; c2 1Gi; c3 1Gi",
         ),
         (
             "2Gi",
-            none,
-            &["c1 1Gi"],
-            on(&[1]),
-            &["c1: 0,1 memory 1Gi"],
-            two,
+            "i1 2Gi",
+            "c1 1Gi; c2",
+            both,
+            &[0, 1],
+            "c1 1Gi; c2 1Gi; i1 2Gi",
         ),
+        ("3Gi", sidecar, "c1 1Gi; c2", both, &[0, 1], of_sidecar),
+        ("3Gi", plain, "c1 1Gi; c2", both, &[0, 1], of_plain),
         (
             "2Gi",
-            none,
-            &["c1", "c2"],
-            on(&[0, 1]),
-            &["c1: 0,1 memory 2Gi", "c2: 0,1 memory 2Gi"],
-            two,
-        ),
-        (
-            "2Gi",
-            none,
-            &["c1 1Gi", "c2", "c3"],
-            on(&[0, 1]),
-            &[
-                "c1: 0,1 memory 1Gi",
-                "c2: 0,1 memory 1Gi",
-                "c3: 0,1 memory 1Gi",
-            ],
-            two,
-        ),
-        (
-            "2Gi",
-            &["i1 2Gi"],
-            &["c1 1Gi", "c2"],
-            on(&[0, 1]),
-            &[
-                "c1: 0,1 memory 1Gi",
-                "c2: 0,1 memory 1Gi",
-                "i1: 0,1 memory 2Gi",
-            ],
-            two,
-        ),
-        (
-            "3Gi",
-            &["i1", "sidecar i2 1Gi", "i3"],
-            &["c1 1Gi", "c2"],
-            on(&[0, 1]),
-            &[
-                "c1: 0,1 memory 1Gi",
-                "c2: 0,1 memory 1Gi",
-                "i1: 0,1 memory 3Gi",
-                "i2: 0,1 memory 1Gi",
-                "i3: 0,1 memory 2Gi",
-            ],
-            three,
-        ),
-        (
-            "3Gi",
-            &["i1", "sidecar i2", "i3"],
-            &["c1 1Gi", "c2"],
-            on(&[0, 1]),
-            &[
-                "c1: 0,1 memory 1Gi",
-                "c2: 0,1 memory 2Gi",
-                "i1: 0,1 memory 3Gi",
-                "i2: 0,1 memory 2Gi",
-                "i3: 0,1 memory 3Gi",
-            ],
-            three,
-        ),
-        (
-            "2Gi",
-            &["i1"],
-            &["c1 1Gi", "c2"],
-            on(&[0, 1]),
-            &[
-                "c1: 0,1 memory 1Gi",
-                "c2: 0,1 memory 1Gi",
-                "i1: 0,1 memory 2Gi",
-            ],
-            two,
+            "i1",
+            "c1 1Gi; c2",
+            both,
+            &[0, 1],
+            "c1 1Gi; c2 1Gi; i1 2Gi",
         ),
     ] {
         let manager = managed_with(&machine(&[(1536, 0); 2]), PodLevelManagers::On);
-        let pod = whole((memory, memory), init, apps);
+        let pod = whole((memory, memory), &list(init), &list(apps));
         let (mut held, nothing) = (HeldAssignments::new(), Assignment::default());
-        assert_eq!(state(&manager, &held)[0], free);
-        let assigned = manager
-            .assign_pod(&request(&pod, &held, &nothing), hint)
-            .unwrap();
-        assert_eq!(show(&assigned), expected);
-        assert_eq!(assigned.pod.memory.len(), 1);
+        let assigned = manager.assign_pod(&request(&pod, &held, &nothing), hint);
+        let assigned = assigned.unwrap();
+        let part = |part: &str| part.replace(' ', &format!(": {} memory ", ids(nodes)));
+        let parts: Vec<String> = list(expected).into_iter().map(part).collect();
+        assert_eq!(show(&assigned), parts);
+        let pool = format!("{} memory {memory}", ids(nodes));
+        assert_eq!(show_blocks(&assigned.pod.memory), pool);
         held.insert("a".into(), Arc::new(assigned.clone()));
-        assert_eq!(state(&manager, &held), after);
         let again = manager.assign_pod(&request(&pod, &held, &nothing), ANY);
         assert_eq!(again, Ok(assigned));
         // Asked container by container, each keeps its part.
-        assert_eq!(admit(manager, &pod, &mut held).unwrap(), expected);
+        assert_eq!(admit(manager, &pod, &mut held).unwrap(), parts);
     }
 }
+
+/// Upstream's TestStaticPolicyAllocatePod, by what is free then.
+#[test]
+fn a_pods_memory_counts_once_as_a_whole() {
+    for (blocks, expected) in [
+        (
+            "0 memory 1Gi",
+            ["0 x1 hugepages-1Gi 0+0 memory 512Mi+1Gi", FREE],
+        ),
+        (
+            "0,1 memory 2Gi",
+            [FULL, "0,1 x1 hugepages-1Gi 0+0 memory 1Gi+512Mi"],
+        ),
+        ("0,1 memory 3Gi", [FULL, FULL]),
+    ] {
+        let manager = managed_with(&machine(&[(1536, 0); 2]), PodLevelManagers::On);
+        let mut held = held(&[("a", "c1", blocks), ("a", "c2", "0 memory 512Mi")]);
+        Arc::make_mut(held.get_mut(&"a".into()).unwrap()).pod = resources(blocks);
+        assert_eq!(state(&manager, &held), expected);
+    }
+}
+
+const FREE: &str = "1 x0 hugepages-1Gi 0+0 memory 1536Mi+0";
+const FULL: &str = "0,1 x1 hugepages-1Gi 0+0 memory 0+1536Mi";
 
 /// Upstream's TestStaticPolicyAllocatePod, those that get nothing.
 #[test]

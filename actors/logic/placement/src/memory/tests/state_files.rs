@@ -195,72 +195,80 @@ fn set(file: &mut Value, path: &str, fields: &[(&str, u64)]) {
 const MEMORY: &str = "/machineState/0/memoryMap/memory";
 const HUGE: &str = "/machineState/0/memoryMap/hugepages-1Gi";
 
-/// Upstream's TestStaticPolicyStart, those that fail.
+/// Pods that hold something, how their file is changed, and the error.
+type Case = (HeldAssignments, fn(&mut Value), &'static str);
+
+fn check_refusals(cases: Vec<Case>) {
+    let manager = managed(&[(1536, 4), (1536, 4)]);
+    for (index, (held, change, expected)) in cases.into_iter().enumerate() {
+        let file = changed(&manager, &held, change);
+        let refused = manager.restore(&file).unwrap_err();
+        assert_eq!(refused.to_string(), expected, "case {index}");
+        assert_eq!(refused.advice("/k/state"), expected);
+    }
+}
+
+fn none() -> HeldAssignments {
+    HeldAssignments::new()
+}
+
+fn half() -> HeldAssignments {
+    held(&[("a", "main", "0 memory 512Mi")])
+}
+
+fn both() -> HeldAssignments {
+    held(&[("a", "main", "0 memory 1Gi + 0 hugepages-1Gi 1Gi")])
+}
+
+fn remove(file: &mut Value, path: &str, field: &str) {
+    let fields = file.pointer_mut(path).unwrap().as_object_mut().unwrap();
+    fields.remove(field).unwrap();
+}
+
+/// Upstream's TestStaticPolicyStart, those with other nodes and other amounts.
 #[test]
 fn a_file_of_another_machine_is_refused() {
     const OTHER: &str = "[memorymanager] the expected machine state is different from the real one";
-    const EMPTY: &str =
-        "[memorymanager] machine state can not be empty when it has memory assignments";
-    const NODE: &str = "[memorymanager] (pod: a, container: main) the memory assignment uses the NUMA that does not exist";
-    const RESOURCE: &str = "[memorymanager] (pod: a, container: main) the memory assignment uses memory resource that does not exist";
-    let manager = managed(&[(1536, 4), (1536, 4)]);
-    let none = HeldAssignments::new();
-    let half = held(&[("a", "main", "0 memory 512Mi")]);
-    let pages = held(&[
-        ("a", "main", "0 hugepages-1Gi 1Gi"),
-        ("b", "main", "0 hugepages-1Gi 1Gi"),
-    ]);
-    let both = held(&[("a", "main", "0 memory 1Gi + 0 hugepages-1Gi 1Gi")]);
-    let cases: &[(&HeldAssignments, fn(&mut Value), &str)] = &[
-        (&half, |file| file["machineState"] = json!({}), EMPTY),
-        (&half, |file| file["machineState"] = Value::Null, EMPTY),
+    check_refusals(vec![
+        (none(), |file| remove(file, "/machineState", "1"), OTHER),
         (
-            &none,
-            |file| drop(file["machineState"].as_object_mut().unwrap().remove("1")),
-            OTHER,
-        ),
-        (
-            &none,
+            none(),
             |file| file["machineState"]["2"] = file["machineState"]["1"].clone(),
             OTHER,
         ),
-        (&none, |file| file["machineState"]["1"] = Value::Null, OTHER),
         (
-            &none,
-            |file| {
-                drop(
-                    file.pointer_mut("/machineState/0/memoryMap")
-                        .unwrap()
-                        .as_object_mut()
-                        .unwrap()
-                        .remove("memory"),
-                )
-            },
+            none(),
+            |file| file["machineState"]["1"] = Value::Null,
             OTHER,
         ),
         (
-            &none,
+            none(),
+            |file| remove(file, "/machineState/0/memoryMap", "memory"),
+            OTHER,
+        ),
+        (
+            none(),
             |file| set(file, MEMORY, &[("total", 1536 * MI)]),
             OTHER,
         ),
         (
-            &none,
+            none(),
             |file| set(file, MEMORY, &[("systemReserved", 1024)]),
             OTHER,
         ),
         (
-            &none,
+            none(),
             |file| set(file, MEMORY, &[("allocatable", 1024)]),
             OTHER,
         ),
         (
-            &half,
+            half(),
             |file| set(file, MEMORY, &[("reserved", 0), ("free", 1536 * MI)]),
             OTHER,
         ),
-        (&half, |file| set(file, MEMORY, &[("free", 0)]), OTHER),
+        (half(), |file| set(file, MEMORY, &[("free", 0)]), OTHER),
         (
-            &none,
+            none(),
             |file| {
                 set(
                     file,
@@ -271,57 +279,69 @@ fn a_file_of_another_machine_is_refused() {
             OTHER,
         ),
         (
-            &none,
+            none(),
             |file| set(file, HUGE, &[("systemReserved", GI)]),
             OTHER,
         ),
         (
-            &pages,
+            both(),
             |file| set(file, HUGE, &[("reserved", 3 * GI), ("free", GI)]),
             OTHER,
         ),
         (
-            &half,
-            |file| file["entries"]["a"]["main"][0]["numaAffinity"] = json!([2]),
-            NODE,
-        ),
-        (
-            &half,
-            |file| file["entries"]["a"]["main"][0]["numaAffinity"] = json!([-1]),
-            NODE,
-        ),
-        (
-            &half,
-            |file| file["entries"]["a"]["main"][0]["numaAffinity"] = json!([0, 64]),
-            NODE,
-        ),
-        (
-            &both,
-            |file| file["entries"]["a"]["main"][1]["type"] = json!("hugepages-2Mi"),
-            RESOURCE,
-        ),
-        (
-            &both,
+            both(),
             |file| file["machineState"]["0"]["numberOfAssignments"] = json!(1),
             OTHER,
         ),
         (
-            &both,
+            both(),
             |file| file["machineState"]["0"]["cells"] = json!([0, 1]),
             OTHER,
         ),
         (
-            &both,
+            both(),
             |file| file["machineState"]["0"]["cells"] = Value::Null,
             OTHER,
         ),
-    ];
-    for (index, (held, change, expected)) in cases.iter().enumerate() {
-        let file = changed(&manager, held, *change);
-        let refused = manager.restore(&file).unwrap_err();
-        assert_eq!(refused.to_string(), *expected, "case {index}");
-        assert_eq!(refused.advice("/k/state"), *expected);
+    ]);
+}
+
+/// Upstream's TestStaticPolicyStart, those whose containers hold what there is not.
+#[test]
+fn a_file_with_memory_that_the_machine_has_not_is_refused() {
+    const EMPTY: &str =
+        "[memorymanager] machine state can not be empty when it has memory assignments";
+    const NODE: &str = "[memorymanager] (pod: a, container: main) the memory assignment uses the NUMA that does not \
+                        exist";
+    const RESOURCE: &str = "[memorymanager] (pod: a, container: main) the memory assignment uses memory resource that \
+                            does not exist";
+    fn first(file: &mut Value) -> &mut Value {
+        &mut file["entries"]["a"]["main"][0]
     }
+    check_refusals(vec![
+        (half(), |file| file["machineState"] = json!({}), EMPTY),
+        (half(), |file| file["machineState"] = Value::Null, EMPTY),
+        (
+            half(),
+            |file| first(file)["numaAffinity"] = json!([2]),
+            NODE,
+        ),
+        (
+            half(),
+            |file| first(file)["numaAffinity"] = json!([-1]),
+            NODE,
+        ),
+        (
+            half(),
+            |file| first(file)["numaAffinity"] = json!([0, 64]),
+            NODE,
+        ),
+        (
+            both(),
+            |file| first(file)["type"] = json!("hugepages-2Mi"),
+            RESOURCE,
+        ),
+    ]);
 }
 
 /// Upstream's TestStaticPolicyStart, those that succeed, and TestCheckpointStateHelpers' container without memory.
