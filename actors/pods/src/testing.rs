@@ -21,6 +21,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::{Addr, Intensity, Recipient, Supervisor, mailbox, watch};
 use logic_api::objects::StaticObjects;
 use logic_api::types::PodUid;
+use logic_placement::NodePlacement;
 use logic_pods::PodWorkerConfig;
 use logic_pods::images::credentials::docker::DockerConfigDirs;
 use logic_resources::cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
@@ -29,7 +30,6 @@ use logic_resources::node::policy::NodePolicy;
 use logic_resources::node::{
     LocalStorage, MachineFacts, NodeFacts, PodLevelResize, PodLimit, Support,
 };
-use logic_placement::NodePlacement;
 use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings};
@@ -41,6 +41,7 @@ use state::objects::ObjectStore;
 use state::status::{self, PodResync};
 use state::user_namespaces;
 use tempfile::TempDir;
+use tonic::transport::Channel;
 
 use crate::area::{PodListeners, PodPeers, PodSettings, PullSettings};
 use crate::cgroups::CgroupManager;
@@ -81,6 +82,7 @@ pub struct TestNode {
     pub handover: Rc<watch::Sender<RuntimeInUse>>,
     pub gate: RuntimeGate,
     pub assignments: Assignments,
+    channel: Channel,
     folder: TempDir,
 }
 
@@ -125,14 +127,26 @@ impl TestNode {
         }
         world(folder.path(), &storage);
         let world = (fake, storage, folder);
-        TestNode::on(world, CPUS, NodePlacement::default(), PodListeners::default()).await
+        TestNode::on(
+            world,
+            CPUS,
+            NodePlacement::default(),
+            PodListeners::default(),
+        )
+        .await
     }
 
     /// Kills the agent, and starts a new one on the same runtime and folder.
     pub async fn restart(self) -> TestNode {
         self.node.root.shutdown().await;
         let world = (self.fake, self.storage, self.folder);
-        TestNode::on(world, CPUS, NodePlacement::default(), PodListeners::default()).await
+        TestNode::on(
+            world,
+            CPUS,
+            NodePlacement::default(),
+            PodListeners::default(),
+        )
+        .await
     }
 
     /// The same, with pods assigned what they have to themselves by these managers.
@@ -146,7 +160,13 @@ impl TestNode {
     pub async fn restart_with(self, cpus: u32) -> TestNode {
         self.node.root.shutdown().await;
         let world = (self.fake, self.storage, self.folder);
-        TestNode::on(world, cpus, NodePlacement::default(), PodListeners::default()).await
+        TestNode::on(
+            world,
+            cpus,
+            NodePlacement::default(),
+            PodListeners::default(),
+        )
+        .await
     }
 
     /// Tells the workers what the hand-over wants of them.
@@ -161,11 +181,17 @@ impl TestNode {
 
     /// Kills the agent, and starts a new one on the same folder and another runtime, which is empty.
     pub async fn restart_elsewhere(self) -> TestNode {
+        self.restart_elsewhere_assigning(NodePlacement::default())
+            .await
+    }
+
+    /// The same, with pods assigned what they have to themselves by these managers.
+    pub async fn restart_elsewhere_assigning(self, placement: NodePlacement) -> TestNode {
         self.node.root.shutdown().await;
         let state = self.folder.path().join("other-fake");
         let fake = Fake::open_at(state, FakeSettings::default(), Clock::start()).unwrap();
         let world = (fake, self.storage, self.folder);
-        TestNode::on(world, CPUS, NodePlacement::default(), PodListeners::default()).await
+        TestNode::on(world, CPUS, placement, PodListeners::default()).await
     }
 
     async fn on(
@@ -174,7 +200,8 @@ impl TestNode {
         placement: NodePlacement,
         listeners: PodListeners,
     ) -> TestNode {
-        let line = PluginClient::fixed("runtime", serve(&fake));
+        let channel = serve(&fake);
+        let line = PluginClient::fixed("runtime", channel.clone());
         let runtime = RuntimeClient::new(line, Duration::from_secs(120));
         let root = Supervisor::root("oxlet", Intensity::MANAGERS);
         let rules = Arc::new(config(folder.path(), cpus));
@@ -251,8 +278,25 @@ impl TestNode {
             handover,
             gate,
             assignments,
+            channel,
             folder,
         }
+    }
+
+    /// The CPUs that the runtime was told last of a container, as a list of ranges.
+    pub async fn cpus(&self, pod: &str, container: &str) -> String {
+        self.cpu_resources(pod, container).await.0
+    }
+
+    /// The quota of CPU that the runtime was told of a container, in microseconds.
+    pub async fn quota(&self, pod: &str, container: &str) -> i64 {
+        self.cpu_resources(pod, container).await.1
+    }
+
+    async fn cpu_resources(&self, pod: &str, container: &str) -> (String, i64) {
+        let pod = self.runtime.pod(&PodUid::from(pod)).await.unwrap();
+        let id = pod.newest(container).unwrap().id.clone();
+        clients::runtime::testing::cpus(self.channel.clone(), &id).await
     }
 
     /// A path in the node's folder.

@@ -62,3 +62,17 @@ pub async fn running_container(channel: Channel, logs: &Path) -> ContainerId {
     client.start_container(request).await.unwrap();
     container_id.into()
 }
+
+/// The CPUs that a container was told last, as a list of ranges, and its quota of CPU in microseconds.
+pub async fn cpus(channel: Channel, id: &ContainerId) -> (String, i64) {
+    let request = cri::ContainerStatusRequest {
+        container_id: id.as_str().to_owned(),
+        verbose: false,
+    };
+    let mut client = RuntimeServiceClient::new(channel);
+    let answer = client.container_status(request).await.unwrap();
+    let status = answer.into_inner().status.unwrap();
+    let linux = status.resources.and_then(|resources| resources.linux);
+    let linux = linux.unwrap();
+    (linux.cpuset_cpus, linux.cpu_quota)
+}

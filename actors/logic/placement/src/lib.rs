@@ -4,6 +4,8 @@
 pub mod cpus;
 pub mod memory;
 mod node_placement;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod topology;
 
 pub use node_placement::{ContainerPlacement, NodePlacement, QuotaRule, RestoreError, StateFile};

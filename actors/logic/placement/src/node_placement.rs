@@ -10,11 +10,14 @@ use logic_api::pod::PodView;
 use logic_resources::resources::LinuxResources;
 use thiserror::Error;
 
-use crate::cpus::{self, CpuMachine, CpuManager, CpuPolicy, CpuSet};
-use crate::memory::{self, MemoryManager, memory_nodes};
+use crate::cpus::{CpuMachine, CpuManager, CpuPolicy, CpuSet, CpuStateError, CpuStateFileError};
+use crate::memory::{self, MemoryManager, StateFileError as MemoryStateFileError, memory_nodes};
 use crate::topology::{
     Assignment, HeldAssignments, MemoryBlock, NumaMask, NumaNodeId, TopologyManager,
 };
+
+/// The name of the CPU manager's state file below the root folder.
+const CPU_STATE_FILE: &str = "cpu_manager_state";
 
 /// The managers of what pods have to themselves. The default one assigns nothing.
 #[derive(Debug, Default)]
@@ -61,10 +64,15 @@ pub struct StateFile {
 /// Why a state file of an earlier life is of no use: the agent does not start, as the kubelet does not.
 #[derive(Debug, Error)]
 pub enum RestoreError {
+    #[error(
+        "start cpu manager error: could not restore state from checkpoint, please drain this node and delete the CPU \
+         manager checkpoint file {CPU_STATE_FILE:?} before restarting Kubelet"
+    )]
+    CpuFile(#[source] CpuStateFileError),
     #[error("start cpu manager error")]
-    Cpus(#[source] cpus::StateFileError),
-    #[error("start memory manager error")]
-    Memory(#[source] memory::StateFileError),
+    Cpus(#[source] CpuStateError),
+    #[error("start memory manager error: {}", .0.advice(memory::STATE_FILE))]
+    Memory(MemoryStateFileError),
 }
 
 impl ContainerPlacement {
@@ -81,6 +89,16 @@ impl ContainerPlacement {
                 QuotaRule::Off | QuotaRule::Enforced => resources.cpu_quota,
             },
             ..resources
+        }
+    }
+}
+
+impl From<TopologyManager> for NodePlacement {
+    /// A node whose topology manager asks others than these managers.
+    fn from(topology: TopologyManager) -> Self {
+        Self {
+            topology,
+            ..Self::default()
         }
     }
 }
@@ -116,7 +134,8 @@ impl NodePlacement {
                 quota: QuotaRule::Enforced,
             };
         };
-        let has_no_quota = |container: &Container| cpus.container_has_no_quota(pod, container, held);
+        let has_no_quota =
+            |container: &Container| cpus.container_has_no_quota(pod, container, held);
         let container = pod.container(name);
         ContainerPlacement {
             cpus: cpus.affinity(pod, name, held),
@@ -204,8 +223,8 @@ impl NodePlacement {
         };
         vec![
             StateFile {
-                name: cpus::STATE_FILE,
-                bytes: cpus.save(held),
+                name: CPU_STATE_FILE,
+                bytes: cpus.write_state(&cpus.state(held, &BTreeMap::new())),
             },
             StateFile {
                 name: memory::STATE_FILE,
@@ -228,8 +247,11 @@ impl NodePlacement {
             return Ok(HeldAssignments::new());
         };
         let mut held = HeldAssignments::new();
-        if let Some(bytes) = read(cpus::STATE_FILE) {
-            held = cpus.restore(&bytes).map_err(RestoreError::Cpus)?;
+        if let Some(bytes) = read(CPU_STATE_FILE) {
+            let state = cpus.read_state(&bytes, |_| None);
+            let state = state.map_err(RestoreError::CpuFile)?;
+            cpus.check_state(&state).map_err(RestoreError::Cpus)?;
+            held = state.held(&BTreeMap::new());
         }
         if let Some(bytes) = read(memory::STATE_FILE) {
             for (pod, own) in memory.restore(&bytes).map_err(RestoreError::Memory)? {
@@ -241,6 +263,8 @@ impl NodePlacement {
     }
 }
 
-fn all_resources(assigned: &Assignment) -> impl Iterator<Item = &crate::topology::AssignedResources> {
+fn all_resources(
+    assigned: &Assignment,
+) -> impl Iterator<Item = &crate::topology::AssignedResources> {
     assigned.containers.values().chain([&assigned.pod])
 }

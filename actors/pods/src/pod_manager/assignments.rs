@@ -79,8 +79,9 @@ impl PodWorkers {
             return;
         }
         self.show();
+        let files = &self.peers().state.placement_files;
         // A mailbox that is full holds such a message already.
-        let _ = self.peers().state.placement_files.tell(placement_files::Msg::Changed);
+        drop(files.tell(placement_files::Msg::Changed));
         self.tell_all(|| worker::Msg::Wake);
     }
 

@@ -21,7 +21,9 @@ pub(super) fn resources(pod: &Pod, assigned: Option<&Assignment>) -> wire::PodRe
             .chain(pod.app_containers())
             .map(|container| container_resources(&container.name, of_container(&container.name)))
             .collect(),
-        cpu_ids: whole.map(|own| cpus(own.cpus.iter().copied())).unwrap_or_default(),
+        cpu_ids: whole
+            .map(|own| cpus(own.cpus.iter().copied()))
+            .unwrap_or_default(),
         memory: whole.map(|own| memory(&own.memory)).unwrap_or_default(),
     }
 }
@@ -29,7 +31,9 @@ pub(super) fn resources(pod: &Pod, assigned: Option<&Assignment>) -> wire::PodRe
 fn container_resources(name: &str, own: Option<&AssignedResources>) -> wire::ContainerResources {
     wire::ContainerResources {
         name: name.to_owned(),
-        cpu_ids: own.map(|own| cpus(own.cpus.iter().copied())).unwrap_or_default(),
+        cpu_ids: own
+            .map(|own| cpus(own.cpus.iter().copied()))
+            .unwrap_or_default(),
         memory: own.map(|own| memory(&own.memory)).unwrap_or_default(),
         ..Default::default()
     }

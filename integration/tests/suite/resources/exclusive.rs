@@ -65,7 +65,9 @@ async fn cpus(rig: &NodeRig, name: &str) -> Vec<usize> {
 async fn until_on(rig: &NodeRig, name: &str, expected: &[usize]) {
     let what = format!("{name} runs on {expected:?}");
     let is_there = async || cpus(rig, name).await == expected;
-    wait_until(CONVERGENCE_TIMEOUT, &what, is_there).await.unwrap();
+    wait_until(CONVERGENCE_TIMEOUT, &what, is_there)
+        .await
+        .unwrap();
 }
 
 /// What `oxctl cpus` says that a container has to itself.
@@ -81,14 +83,20 @@ async fn owned(rig: &NodeRig, holder: &str) -> Vec<usize> {
 async fn what_a_pod_takes_others_lose_and_get_back_over_a_kill_of_the_agent(on: TestRuntime) {
     let started = on.start_with(|builder| builder.config(&settings())).await;
     let Some(mut rig) = started else { return };
-    let all = numbers(fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim());
+    let all = numbers(
+        fs::read_to_string("/sys/devices/system/cpu/online")
+            .unwrap()
+            .trim(),
+    );
     let (reserved, own) = all.split_at(1);
 
     rig.node.drop_manifest("web", &server("web")).unwrap();
     rig.until_running("web").await;
     assert_eq!(cpus(&rig, "web").await, all);
 
-    rig.node.drop_manifest("db", &guaranteed("db", own.len())).unwrap();
+    rig.node
+        .drop_manifest("db", &guaranteed("db", own.len()))
+        .unwrap();
     let db = rig.until_running("db").await;
     let holder = format!("default/{} app", db.metadata.name.as_deref().unwrap());
     assert_eq!(cpus(&rig, "db").await, own);
@@ -100,16 +108,26 @@ async fn what_a_pod_takes_others_lose_and_get_back_over_a_kill_of_the_agent(on: 
     let before = identities(&rig.node.pods().await.unwrap());
     rig.node.kill9().unwrap();
     let state = fs::read_to_string(rig.node.root().join("cpu_manager_state")).unwrap();
-    assert!(state.starts_with(r#"{"policyName":"static","defaultCpuSet":"0","entries":{"#), "{state}");
+    assert!(
+        state.starts_with(r#"{"policyName":"static","defaultCpuSet":"0","entries":{"#),
+        "{state}"
+    );
     rig.node.begin().await.unwrap();
     rig.until_running("db").await;
     assert_eq!(identities(&rig.node.pods().await.unwrap()), before);
-    rig.node.drop_manifest("more", &guaranteed("more", 1)).unwrap();
-    let refused = rig.until("more", "is refused", |pod| phase(pod) == "Failed").await;
+    rig.node
+        .drop_manifest("more", &guaranteed("more", 1))
+        .unwrap();
+    let refused = rig
+        .until("more", "is refused", |pod| phase(pod) == "Failed")
+        .await;
     let status = refused.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("TopologyAffinityError"));
     let why = rig.node.oxctl(&["why", "more"]).await.unwrap();
-    assert!(why.contains("single-numa-node admits no place for NUMA nodes cpu: nowhere"), "{why}");
+    assert!(
+        why.contains("single-numa-node admits no place for NUMA nodes cpu: nowhere"),
+        "{why}"
+    );
     assert_eq!(cpus(&rig, "db").await, own);
     assert_eq!(owned(&rig, &holder).await, own);
 
@@ -136,5 +154,7 @@ async fn what_a_pod_takes_others_lose_and_get_back_over_a_kill_of_the_agent(on: 
         state.is_ok_and(|state| !state.contains("entries"))
     };
     let what = "nothing is held any more";
-    wait_until(Duration::from_secs(10), what, forgotten).await.unwrap();
+    wait_until(Duration::from_secs(10), what, forgotten)
+        .await
+        .unwrap();
 }

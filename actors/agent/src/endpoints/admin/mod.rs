@@ -35,8 +35,8 @@ use state::assignments::Assignments;
 use state::{events, status};
 
 pub use self::checkpoint::{Archives, ContainerCheckpointError, ContainerCheckpoints};
-use self::route::{AdminError, AdminRoute};
 pub use self::machine_view::{CpuRow, CpuUsage, MachineView, MemoryRow};
+use self::route::{AdminError, AdminRoute};
 pub use self::views::{AgentVersion, PodRow};
 use super::{AcceptError, Msg, Snapshot, listen};
 

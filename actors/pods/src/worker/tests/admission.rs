@@ -124,7 +124,7 @@ fn a_failed_pod_stays_failed_when_its_worker_dies() {
 fn what_a_pod_has_to_itself_is_free_again_when_nothing_of_it_runs() {
     let failed = |status: &PodStatus| status.reason.as_deref() == Some("UnexpectedAdmissionError");
     run_paused(|| async {
-        let node = TestNode::assigning(OneCpuEach(2).alone()).await;
+        let node = TestNode::assigning(OneCpuEach(2).alone().into()).await;
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| pod(&wanting(name, "1m", "")));
         node.desire(&[a.clone(), b.clone()]);
         node.until("a", phase("Running")).await;

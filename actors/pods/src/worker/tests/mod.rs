@@ -9,6 +9,7 @@ mod life;
 mod model;
 mod mounts;
 mod pauses;
+mod placement;
 mod probes;
 mod replaced;
 mod resize;

@@ -35,9 +35,21 @@ fn groups(cpus: &[CpuRow]) -> Vec<Vec<&CpuRow>> {
     sorted.sort_by_key(|row| (row.socket, row.node, row.cache, row.core, row.cpu));
     let mut groups: Vec<Vec<&CpuRow>> = Vec::new();
     for row in sorted {
-        let likeness = |row: &CpuRow| (row.socket, row.node, row.cache, row.usage, row.holders.clone());
+        let likeness = |row: &CpuRow| {
+            (
+                row.socket,
+                row.node,
+                row.cache,
+                row.usage,
+                row.holders.clone(),
+            )
+        };
         match groups.last_mut() {
-            Some(group) if group.last().is_some_and(|last| likeness(last) == likeness(row)) => {
+            Some(group)
+                if group
+                    .last()
+                    .is_some_and(|last| likeness(last) == likeness(row)) =>
+            {
                 group.push(row);
             }
             Some(_) | None => groups.push(vec![row]),
@@ -135,12 +147,19 @@ mod tests {
         let text = table(&serde_json::to_vec(&machine).unwrap()).unwrap();
         let lines: Vec<Vec<&str>> = text
             .lines()
-            .map(|line| line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+            .map(|line| {
+                line.split("   ")
+                    .map(str::trim)
+                    .filter(|cell| !cell.is_empty())
+                    .collect()
+            })
             .collect();
         assert_eq!(
             lines,
             [
-                vec!["cpu manager static, memory manager Static, topology manager restricted by pod"],
+                vec![
+                    "cpu manager static, memory manager Static, topology manager restricted by pod"
+                ],
                 vec!["SOCKET", "NUMA", "CACHE", "CORES", "CPUS", "WHO"],
                 vec!["0", "0", "0", "1", "0", "reserved"],
                 vec!["0", "0", "0", "1", "1,5", "shop/db app"],
