@@ -53,7 +53,8 @@ pub trait HintProvider: fmt::Debug + Send + Sync {
     ) -> Result<Assignment, AssignmentError>;
 
     /// Settles what else follows in `assigned` once a container has been assigned its own there: what it takes over from
-    /// containers of its pod that have ended when it starts. By default all keep what they have.
+    /// containers of its pod that have ended when it starts. By default all keep what they have. What wraps a provider
+    /// passes this on.
     fn take_over(
         &self,
         _request: &AssignmentRequest<'_>,
