@@ -32,6 +32,8 @@ pub(super) enum EmptySharedPool {
          containers"
     )]
     OfContainers(String),
+    #[error(transparent)]
+    Amount(#[from] NotAnInteger),
 }
 
 /// Reads pods' requests.
@@ -94,38 +96,40 @@ impl AskedMemory<'_> {
         Ok(total.collect())
     }
 
-    /// Checks that containers without memory of their own find some left, each while it runs.
+    /// Checks that in a pod with resources of its own containers without memory of their own find some of its total left,
+    /// each while it runs.
     pub(super) fn leaves_a_shared_pool(
         &self,
         total: &MemoryAmounts,
-    ) -> Result<Result<(), EmptySharedPool>, NotAnInteger> {
+    ) -> Result<(), EmptySharedPool> {
+        if !self.is_pod_level() {
+            return Ok(());
+        }
         let mut lasting = MemoryAmounts::new();
-        let used_up = |lasting: &MemoryAmounts| {
-            let used = |resource| lasting.get(resource).copied().unwrap_or(0);
-            let mut pools = total.iter();
-            let empty = pools.find(|(resource, bytes)| used(*resource) >= **bytes);
-            empty.map(|(resource, _)| resource.clone())
-        };
         let mut sharing = false;
         for (kind, container) in self.pod.all_containers() {
             let asked = self.of_container(container)?;
-            let ends = kind == ContainerKind::Init && !is_sidecar(container);
-            if ends
-                && asked.is_empty()
-                && let Some(resource) = used_up(&lasting)
-            {
-                return Ok(Err(EmptySharedPool::OfInitContainer(resource)));
-            }
-            if !ends {
-                sharing |= asked.is_empty();
+            let shares = asked.is_empty();
+            if kind == ContainerKind::App || is_sidecar(container) {
+                sharing |= shares;
                 add(&mut lasting, &asked);
+            } else if let Some(resource) = used_up(total, &lasting).filter(|_| shares) {
+                return Err(EmptySharedPool::OfInitContainer(resource));
             }
         }
-        Ok(match used_up(&lasting).filter(|_| sharing) {
+        match used_up(total, &lasting).filter(|_| sharing) {
             Some(resource) => Err(EmptySharedPool::OfContainers(resource)),
             None => Ok(()),
-        })
+        }
     }
+}
+
+/// A resource of which nothing is left.
+fn used_up(total: &MemoryAmounts, used: &MemoryAmounts) -> Option<String> {
+    let used = |resource| used.get(resource).copied().unwrap_or(0);
+    let mut total = total.iter();
+    let empty = total.find(|(resource, bytes)| used(*resource) >= **bytes);
+    empty.map(|(resource, _)| resource.clone())
 }
 
 /// Whether requests and limits of CPU and memory are the same, and some: `IsContainerEquivalentQOSGuaranteed` of

@@ -106,9 +106,9 @@ impl MemorySearch<'_> {
     }
 }
 
-/// The nodes of the narrowest preferred hint, or else of the narrowest, and whether it is preferred.
+/// The narrowest of hints that were found together, which is preferred if any is: its nodes, and whether it is preferred.
 fn best(hints: impl IntoIterator<Item = TopologyHint>) -> Option<(NumaMask, bool)> {
     let nodes = |hint: TopologyHint| Some((hint.nodes?, hint.preferred));
     let hints = hints.into_iter().filter_map(nodes);
-    hints.min_by_key(|(nodes, preferred)| (!preferred, nodes.len(), *nodes))
+    hints.min_by_key(|(nodes, _)| (nodes.len(), *nodes))
 }

@@ -9,10 +9,9 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use logic_api::pod::PodView;
 use logic_api::pod::requests::has_pod_level;
 use logic_resources::qos::{Qos, pod_qos};
-use thiserror::Error;
 
 use super::amount::MemoryAmounts;
-use super::asked::{AskedMemory, EmptySharedPool, NotAnInteger};
+use super::asked::{AskedMemory, NotAnInteger};
 use super::hints::MemorySearch;
 use super::kept::{Kept, kept, kept_hints, memory_of};
 use super::manager::{MemoryManager, MemoryPolicy};
@@ -22,15 +21,6 @@ use crate::topology::{
     AssignedResources, Assignment, AssignmentError, AssignmentRequest, HintProvider,
     PodLevelManagers, ProviderHints, ResourceHints, TopologyHint,
 };
-
-/// What an assignment of memory can fail on.
-#[derive(Debug, Error)]
-enum DivisionError {
-    #[error(transparent)]
-    Amount(#[from] NotAnInteger),
-    #[error(transparent)]
-    SharedPool(#[from] EmptySharedPool),
-}
 
 impl MemoryManager {
     /// Whether the pod's containers get memory of their own.
@@ -82,16 +72,6 @@ impl MemoryManager {
         let all = |resource: &String| (resource.clone(), ResourceHints::Possible(hints.clone()));
         asked.keys().map(all).collect()
     }
-
-    /// The memory of a pod with pod-level resources, where no container that needs some is left without.
-    fn budget(&self, pod: &Pod) -> Result<MemoryAmounts, DivisionError> {
-        let asked = self.asked(pod);
-        let total = asked.of_pod()?;
-        if asked.is_pod_level() {
-            asked.leaves_a_shared_pool(&total)??;
-        }
-        Ok(total)
-    }
 }
 
 impl HintProvider for MemoryManager {
@@ -114,15 +94,14 @@ impl HintProvider for MemoryManager {
         if !self.manages(pod) {
             return ProviderHints::new();
         }
-        let asked = match (self.budget(pod), self.asked(pod).of_pod()) {
-            (Ok(asked), _) => asked,
-            // No place at all: the topology manager refuses the pod.
-            (Err(DivisionError::SharedPool(_)), Ok(asked)) => {
-                let nowhere = |resource| (resource, ResourceHints::Possible(Vec::new()));
-                return asked.into_keys().map(nowhere).collect();
-            }
-            (Err(_), _) => return ProviderHints::new(),
+        let Ok(asked) = self.asked(pod).of_pod() else {
+            return ProviderHints::new();
         };
+        if self.asked(pod).leaves_a_shared_pool(&asked).is_err() {
+            // No place at all: the topology manager refuses the pod.
+            let nowhere = |resource| (resource, ResourceHints::Possible(Vec::new()));
+            return asked.into_keys().map(nowhere).collect();
+        }
         let mut containers = pod.all_containers();
         let held = containers.find_map(|(_, own)| match kept(request.held, pod, own) {
             Kept::Memory(held) => Some(held),
@@ -148,8 +127,7 @@ impl HintProvider for MemoryManager {
             Kept::Released => Vec::new(),
             Kept::Nothing => {
                 let asked = self.asked(request.pod).of_container(container);
-                let asked =
-                    asked.map_err(|error| AssignmentError::Unexpected(error.to_string()))?;
+                let asked = asked.map_err(unexpected)?;
                 // Upstream refuses a container that shares its pod's memory here, for want of a hint.
                 if asked.is_empty() {
                     return Ok(AssignedResources::default());
@@ -177,19 +155,17 @@ impl HintProvider for MemoryManager {
         if let Some(held) = held.filter(|held| !held.pod.memory.is_empty()) {
             return Ok(memory_of(held));
         }
-        let total = match self.budget(pod) {
-            Ok(total) => total,
-            Err(DivisionError::Amount(_)) => return Ok(Assignment::default()),
-            Err(DivisionError::SharedPool(error)) => {
-                return Err(AssignmentError::Refused {
-                    reason: "EmptyPodSharedPoolError",
-                    message: error.to_string(),
-                });
-            }
+        let asked = self.asked(pod);
+        let Ok(total) = asked.of_pod() else {
+            return Ok(Assignment::default());
         };
+        let shared = asked.leaves_a_shared_pool(&total);
+        shared.map_err(|error| AssignmentError::Refused {
+            reason: "EmptyPodSharedPoolError",
+            message: error.to_string(),
+        })?;
         let nodes = self.search(request, &total, |search| search.nodes(hint))?;
-        let divided = divide(&self.asked(pod), &total, nodes);
-        divided.map_err(|error| AssignmentError::Unexpected(error.to_string()))
+        divide(&asked, &total, nodes).map_err(unexpected)
     }
 
     fn take_over(
@@ -198,9 +174,17 @@ impl HintProvider for MemoryManager {
         container: &Container,
         assigned: &mut Assignment,
     ) {
+        if let Some(held) = request.held.get(&request.pod.uid()) {
+            // A pod that has memory as a whole keeps that, even where it is asked for container by container by now.
+            assigned.pod.memory.clone_from(&held.pod.memory);
+        }
         // A container that had its memory before has taken over what it could then.
         if let Kept::Nothing = kept(request.held, request.pod, container) {
             reuse::take_over(request.pod, container, assigned);
         }
     }
+}
+
+fn unexpected(error: NotAnInteger) -> AssignmentError {
+    AssignmentError::Unexpected(error.to_string())
 }

@@ -53,8 +53,9 @@ pub trait HintProvider: fmt::Debug + Send + Sync {
         hint: TopologyHint,
     ) -> Result<Assignment, AssignmentError>;
 
-    /// Takes out of `assigned` what a container, which has just been assigned its own there, takes over from those of its
-    /// pod that have ended when it starts. By default all keep what they have.
+    /// Settles what else follows in `assigned` once a container has been assigned its own there: what it takes over from
+    /// containers of its pod that have ended when it starts. By default all keep what they have. What wraps a provider
+    /// passes this on.
     fn take_over(
         &self,
         _request: &AssignmentRequest<'_>,

@@ -90,6 +90,19 @@ fn memory_comes_from_as_few_nodes_as_will_do() {
     }
 }
 
+/// Upstream's order of bit masks.
+#[test]
+fn of_sets_of_as_many_nodes_the_one_without_the_highest_is_taken() {
+    let manager = managed(&[(400, 0), (500, 0), (600, 0), (700, 0)]);
+    let assigned = assign(
+        &manager,
+        &one("a", "1100Mi", ""),
+        &HeldAssignments::new(),
+        ANY,
+    );
+    assert_eq!(assigned.unwrap(), "1,2 memory 1100Mi");
+}
+
 /// Upstream's TestStaticPolicyAllocate and TestAddContainer, those that fail.
 #[test]
 fn a_container_is_refused_that_finds_no_memory_where_it_must_lie() {

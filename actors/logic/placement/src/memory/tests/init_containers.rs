@@ -151,3 +151,12 @@ fn memory_on_other_nodes_or_of_another_kind_is_not_taken_over() {
     ];
     assert_eq!(assigned.unwrap(), expected);
 }
+
+#[test]
+fn what_a_pod_holds_counts_once_when_it_is_admitted_again() {
+    let apps = vec![asking("c1", "1Gi", ""), asking("c2", "1Gi", "")];
+    let pod = with("a", vec![], apps);
+    let mut held = held(&[("a", "c1", "0 memory 1Gi")]);
+    let assigned = admit(managed(&[(2048, 0)]), &pod, &mut held);
+    assert_eq!(assigned.unwrap(), ["c1: 0 memory 1Gi", "c2: 0 memory 1Gi"]);
+}
