@@ -122,111 +122,61 @@ fn list(cpus: Option<&CpuSet>) -> String {
     cpus.unwrap().to_string()
 }
 
+/// A machine, how many it has of everything, and the CPUs of its first NUMA node and cache.
+type Case = (Tree, [usize; 5], &'static str, &'static str);
+
+fn machines() -> Vec<Case> {
+    let tree = |sockets, nodes, cores, threads, caches| Tree {
+        sockets,
+        nodes,
+        cores,
+        threads,
+        caches,
+        core_ids: CoreIds::OfSocket,
+    };
+    let by_machine = |tree| Tree {
+        core_ids: CoreIds::OfMachine,
+        ..tree
+    };
+    vec![
+        (LAPTOP, [8, 4, 1, 1, 1], "0-7", "0-7"),
+        // Two sockets with sub-NUMA clusters.
+        (tree(2, 4, 8, 2, 2), [16, 8, 2, 4, 2], "0-1,8-9", "0-3,8-11"),
+        // What all CPUs of a node share is no cache of its own, and the socket's number stands for it.
+        (tree(2, 2, 6, 2, 2), [12, 6, 2, 2, 2], "0-2,6-8", "0-2,6-8"),
+        // Caches of two cores each.
+        (
+            by_machine(tree(2, 4, 24, 2, 12)),
+            [48, 24, 2, 4, 12],
+            "0-5,24-29",
+            "0-1,24-25",
+        ),
+        (
+            by_machine(tree(1, 1, 16, 1, 8)),
+            [16, 16, 1, 1, 8],
+            "0-15",
+            "0-1",
+        ),
+        // Two sockets a node.
+        (tree(4, 2, 8, 2, 4), [16, 8, 4, 2, 4], "0-3,8-11", "0-1,8-9"),
+        // arm64 without SMT, whose kernel tells of no caches.
+        (
+            by_machine(tree(1, 1, 16, 1, 0)),
+            [16, 16, 1, 1, 1],
+            "0-15",
+            "0-15",
+        ),
+        // Guests without NUMA: a socket is a node.
+        (tree(1, 0, 4, 2, 0), [8, 4, 1, 1, 1], "0-7", "0-7"),
+        (tree(2, 0, 4, 2, 0), [8, 4, 2, 2, 2], "0-1,4-5", "0-1,4-5"),
+    ]
+}
+
 /// Upstream's Test_Discover, and cAdvisor's machines: a laptop, two sockets with sub-NUMA clusters, caches for a few
 /// cores each, arm64 without SMT, a guest without NUMA or caches.
 #[test]
 fn cpus_lie_where_the_kernel_says() {
-    let of_machine = CoreIds::OfMachine;
-    for (tree, expected, node, cache) in [
-        (LAPTOP, [8, 4, 1, 1, 1], "0-7", "0-7"),
-        (
-            Tree {
-                sockets: 2,
-                nodes: 4,
-                cores: 40,
-                caches: 2,
-                ..LAPTOP
-            },
-            [80, 40, 2, 4, 2],
-            "0-9,40-49",
-            "0-19,40-59",
-        ),
-        // Sockets that are nodes: what all CPUs of a node share is no cache of its own, and the socket's number stands.
-        (
-            Tree {
-                sockets: 2,
-                nodes: 2,
-                cores: 6,
-                caches: 2,
-                ..LAPTOP
-            },
-            [12, 6, 2, 2, 2],
-            "0-2,6-8",
-            "0-2,6-8",
-        ),
-        (
-            Tree {
-                sockets: 2,
-                nodes: 4,
-                cores: 48,
-                caches: 12,
-                core_ids: of_machine,
-                ..LAPTOP
-            },
-            [96, 48, 2, 4, 12],
-            "0-11,48-59",
-            "0-3,48-51",
-        ),
-        (
-            Tree {
-                sockets: 1,
-                nodes: 1,
-                cores: 32,
-                threads: 1,
-                caches: 8,
-                core_ids: of_machine,
-            },
-            [32, 32, 1, 1, 8],
-            "0-31",
-            "0-3",
-        ),
-        (
-            Tree {
-                sockets: 4,
-                nodes: 2,
-                cores: 40,
-                caches: 4,
-                ..LAPTOP
-            },
-            [80, 40, 4, 2, 4],
-            "0-19,40-59",
-            "0-9,40-49",
-        ),
-        (
-            Tree {
-                sockets: 1,
-                nodes: 1,
-                cores: 128,
-                threads: 1,
-                caches: 0,
-                core_ids: of_machine,
-            },
-            [128, 128, 1, 1, 1],
-            "0-127",
-            "0-127",
-        ),
-        (
-            Tree {
-                nodes: 0,
-                caches: 0,
-                ..LAPTOP
-            },
-            [8, 4, 1, 1, 1],
-            "0-7",
-            "0-7",
-        ),
-        (
-            Tree {
-                sockets: 2,
-                nodes: 0,
-                caches: 0,
-                ..LAPTOP
-            },
-            [8, 4, 2, 2, 2],
-            "0-1,4-5",
-            "0-1,4-5",
-        ),
-    ] {
+    for (tree, expected, node, cache) in machines() {
         let machine = read(tree.build().path()).unwrap();
         assert_eq!(counts(&machine), expected);
         assert_eq!(list(machine.nodes().values().next()), node);
