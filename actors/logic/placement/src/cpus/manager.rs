@@ -25,6 +25,8 @@ pub struct CpuManager {
 }
 
 impl CpuManager {
+    /// The manager of a machine's CPUs.
+    ///
     /// # Errors
     ///
     /// The settings are wrong, or do not suit the machine.
@@ -52,6 +54,7 @@ impl CpuManager {
         }
     }
 
+    /// Which policy it has.
     pub fn policy(&self) -> CpuPolicy {
         match self.policy {
             None => CpuPolicy::None,
