@@ -52,11 +52,13 @@ impl CpuSet {
         self.words[word] |= bit;
     }
 
+    /// Whether a CPU is in it.
     pub fn contains(&self, cpu: u32) -> bool {
         let (word, bit) = place(cpu);
         self.words.get(word).is_some_and(|word| word & bit != 0)
     }
 
+    /// Whether no CPU is in it.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -74,6 +76,7 @@ impl CpuSet {
         })
     }
 
+    /// What is in either one.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let (long, short) = match self.words.len() < other.words.len() {
@@ -86,6 +89,7 @@ impl CpuSet {
         Self { words }
     }
 
+    /// What is in both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let both = self.words.iter().zip(&other.words);
@@ -107,6 +111,7 @@ impl CpuSet {
         both.map(|(left, right)| (left & right).count_ones()).sum()
     }
 
+    /// Whether all that is in it is in the other as well.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.common(other) == self.len()
     }

@@ -67,6 +67,7 @@ impl CpuMachine {
         self.places.get(&cpu).copied()
     }
 
+    /// All CPUs.
     pub fn cpus(&self) -> &CpuSet {
         &self.all
     }

@@ -6,6 +6,8 @@
 //! Mirrors upstream's pkg/kubelet/cm/cpumanager at v1.36.
 
 mod accumulator;
+mod allocation;
+mod assigned;
 mod cpu_set;
 mod demand;
 mod hints;
@@ -13,6 +15,7 @@ mod machine;
 mod manager;
 mod options;
 mod policy;
+mod provider;
 mod state_file;
 #[cfg(test)]
 mod tests;

@@ -176,6 +176,7 @@ impl CpuPolicyOptions {
         }
     }
 
+    /// Whether an option is on.
     pub fn has(&self, option: CpuPolicyOption) -> bool {
         self.0.contains(&option)
     }

@@ -82,6 +82,7 @@ impl CpuPolicy {
         all.into_iter().find(|policy| policy.as_str() == name)
     }
 
+    /// Its name in the configuration, and in the state's file.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",

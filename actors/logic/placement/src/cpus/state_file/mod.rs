@@ -16,8 +16,9 @@ use logic_api::pod::{PodView, is_sidecar};
 use logic_api::types::{ContainerKind, PodUid};
 use thiserror::Error;
 
+use super::assigned::{all_of, assigned_cpus, cpus_of};
 use super::cpu_set::{CpuListError, CpuSet};
-use super::manager::{CpuManager, all_of, assigned_cpus, cpus_of};
+use super::manager::CpuManager;
 use crate::topology::{Assignment, HeldAssignments};
 
 /// What the CPU manager has given, as the file has it.

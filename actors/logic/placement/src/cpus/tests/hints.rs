@@ -1,6 +1,7 @@
 //! From where CPUs could come, by upstream's cases of topology_hints_test.go.
 
 use super::*;
+use crate::topology::{NumaTopology, TopologyManager, TopologySettings};
 
 /// Upstream's returnMachineInfo.
 fn two_nodes() -> CpuMachine {
@@ -163,4 +164,46 @@ fn a_container_may_use_again_what_an_init_container_had() {
     // All of them or none: the first node alone has not got what is used again.
     let expected = ResourceHints::Possible(vec![on(&[1]), off(&[0, 1])]);
     assert_eq!(hints["cpu"], expected);
+}
+
+/// The manager as the topology manager's provider.
+#[test]
+fn a_pod_comes_from_one_node_or_is_refused_if_the_policy_has_it_so() {
+    for (policy, count, free, expected) in [
+        ("single-numa-node", 4, "1-2,4-5,7-8,10-11", Ok("1-2,7-8")),
+        ("single-numa-node", 4, "2-11", Ok("2,6-8")),
+        ("single-numa-node", 6, "1-11", Ok("3-5,9-11")),
+        ("single-numa-node", 6, "1-10", Err("TopologyAffinityError")),
+        ("restricted", 6, "1-10", Err("TopologyAffinityError")),
+        ("restricted", 8, "1-10", Ok("1-4,7-10")),
+        ("best-effort", 6, "1-10", Ok("1-3,7-9")),
+        ("best-effort", 11, "1-10", Err("UnexpectedAdmissionError")),
+    ] {
+        for scope in ["container", "pod"] {
+            let settings = TopologySettings {
+                policy,
+                scope,
+                options: &BTreeMap::new(),
+                pod_level: PodLevelManagers::Off,
+            };
+            let row = |from: u8| (node(from), (0..2).map(|to| (node(to), 10)).collect());
+            let distances = (0..2).map(row).collect();
+            let mut topology = TopologyManager::new(&settings, NumaTopology { distances }).unwrap();
+            let manager = Node::new(two_nodes()).manager();
+            let held = all_but(&manager, &set(free));
+            topology.add_hint_provider(Box::new(manager));
+            let admitted = topology.admit(&pod_of("new", &format!("app {count}")), &held);
+            let own = admitted.map(|assigned| shown(&assigned)["app-0"].clone());
+            let own = own.map_err(|error| error.reason());
+            assert_eq!(
+                own,
+                expected.map(str::to_owned),
+                "{count} of {free} by {policy}, {scope}"
+            );
+        }
+    }
+}
+
+fn node(id: u8) -> NumaNodeId {
+    NumaNodeId::new(id.into()).unwrap()
 }

@@ -70,7 +70,7 @@ proptest! {
             &["prefer-align-cpus-by-uncorecache"],
             &["strict-cpu-reservation", "align-by-socket"],
         ]),
-        steps in prop::collection::vec(step(), 1..24),
+        steps in prop::collection::vec(step(), 1..12),
     ) {
         let reserved = CpuSet::from_numbers([0, 1]);
         let pod_level = PodLevelManagers::On;

@@ -21,91 +21,95 @@ fn a_manager_has_the_policy_of_its_setting() {
         .unwrap();
         assert_eq!(manager.policy().as_str(), policy);
     }
+}
+
+/// Upstream's TestCPUManagerGenerate, TestCPUManagerHandlePolicyOptions and TestNonePolicyOptions: the refusals.
+#[test]
+fn a_manager_is_refused_whose_settings_say_too_little_or_too_much() {
     let full = string_map(&[("full-pcpus-only", "true")]);
     let strange = string_map(&[("strange", "true")]);
     let none = || CpuMachine::new(BTreeMap::new());
-    let given = CpuSettings {
-        reserved_milli: Some(3000),
-        ..defaults()
+    let given = defaults();
+    let invalid = CpuSettings {
+        policy: "invalid",
+        ..given
     };
-    let beyond = CpuSet::from_numbers([1, 12]);
+    let unknown = CpuSettings {
+        reserved_milli: None,
+        ..given
+    };
+    let nothing = CpuSettings {
+        reserved_milli: Some(0),
+        ..given
+    };
+    let without = CpuSettings {
+        policy: "none",
+        ..given
+    };
+    let idle = CpuSettings {
+        options: &full,
+        ..without
+    };
+    let odd = CpuSettings {
+        options: &strange,
+        ..given
+    };
     for (settings, machine, refusal) in [
-        (
-            CpuSettings {
-                policy: "invalid",
-                ..given
-            },
-            laptop(),
-            "unknown policy: \"invalid\"",
-        ),
+        (invalid, laptop(), "unknown policy: \"invalid\""),
         (given, none(), "could not detect number of cpus"),
         (
-            CpuSettings {
-                reserved_milli: None,
-                ..given
-            },
+            unknown,
             laptop(),
             "[cpumanager] unable to determine reserved CPU resources for static policy",
         ),
         (
-            CpuSettings {
-                reserved_milli: Some(0),
-                ..given
-            },
+            nothing,
             laptop(),
             "[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be \
              greater than zero",
         ),
         (
-            CpuSettings {
-                policy: "none",
-                options: &full,
-                ..given
-            },
+            idle,
             laptop(),
             "new none policy error: None policy: received unsupported \
              options=map[full-pcpus-only:true]",
         ),
         (
-            CpuSettings {
-                options: &strange,
-                ..given
-            },
+            odd,
             laptop(),
             "new static policy error: unknown CPU Manager Policy option: \"strange\"",
-        ),
-        (
-            CpuSettings {
-                reserved_milli: Some(2000),
-                reserved: &beyond,
-                ..given
-            },
-            laptop(),
-            "new static policy error: [cpumanager] unable to build the reserved physical CPUs \
-             from the reserved set: unknown CPU ID: 12",
-        ),
-        (
-            CpuSettings {
-                reserved_milli: Some(9000),
-                ..given
-            },
-            laptop(),
-            "new static policy error: [cpumanager] unable to reserve the required amount of CPUs \
-             (size of  did not equal 9)",
         ),
     ] {
         assert_eq!(made(&settings, machine).unwrap_err(), refusal);
     }
-    assert!(
-        made(
-            &CpuSettings {
-                policy: "none",
-                ..given
-            },
-            none()
-        )
-        .is_ok()
-    );
+    assert!(made(&without, none()).is_ok());
+}
+
+/// Upstream's NewStaticPolicy.
+#[test]
+fn what_is_reserved_has_to_be_on_the_machine() {
+    let beyond = CpuSet::from_numbers([1, 12]);
+    let none = CpuSet::default();
+    for (milli, reserved, refusal) in [
+        (
+            2000,
+            &beyond,
+            "unable to build the reserved physical CPUs from the reserved set: unknown CPU ID: 12",
+        ),
+        (
+            9000,
+            &none,
+            "unable to reserve the required amount of CPUs (size of  did not equal 9)",
+        ),
+    ] {
+        let settings = CpuSettings {
+            reserved_milli: Some(milli),
+            reserved,
+            ..defaults()
+        };
+        let refusal = format!("new static policy error: [cpumanager] {refusal}");
+        assert_eq!(made(&settings, laptop()).unwrap_err(), refusal);
+    }
 }
 
 /// Upstream's TestStaticPolicyStartWithResvList, and NewStaticPolicy.

@@ -252,77 +252,86 @@ fn a_reserved_cpu_is_given_to_nobody() {
     assert_eq!(manager.shared(&held), set("0,3"));
 }
 
+/// Containers, what each of them has to itself, and what is left for others.
+type Reuse = (
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    &'static str,
+);
+
+const REUSE: &[Reuse] = &[
+    ("app 2", &[("app-0", "0,4")], "1-3,5-7"),
+    ("init 100m, app 4", &[("app-1", "0-1,4-5")], "2-3,6-7"),
+    (
+        "init 4, app 4",
+        &[("init-0", "0-1,4-5"), ("app-1", "0-1,4-5")],
+        "2-3,6-7",
+    ),
+    (
+        "init 6, app 4",
+        &[("init-0", "0-2,4-6"), ("app-1", "0-1,4-5")],
+        "3,7",
+    ),
+    (
+        "init 2, app 4",
+        &[("init-0", "0,4"), ("app-1", "0-1,4-5")],
+        "2-3,6-7",
+    ),
+    (
+        "init 2, init 2, app 2",
+        &[("init-0", "0,4"), ("init-1", "0,4"), ("app-2", "0,4")],
+        "1-3,5-7",
+    ),
+    (
+        "init 4, init 4, app 2",
+        &[
+            ("init-0", "0-1,4-5"),
+            ("init-1", "0-1,4-5"),
+            ("app-2", "0,4"),
+        ],
+        "2-3,6-7",
+    ),
+    (
+        "init 2, init 2, app 4",
+        &[("init-0", "0,4"), ("init-1", "0,4"), ("app-2", "0-1,4-5")],
+        "2-3,6-7",
+    ),
+    (
+        "init 2, init 4, app 6",
+        &[
+            ("init-0", "0,4"),
+            ("init-1", "0-1,4-5"),
+            ("app-2", "0-2,4-6"),
+        ],
+        "3,7",
+    ),
+    (
+        "init 2, init 4, app 2, app 2",
+        &[
+            ("init-0", "0,4"),
+            ("init-1", "0-1,4-5"),
+            ("app-2", "0,4"),
+            ("app-3", "1,5"),
+        ],
+        "2-3,6-7",
+    ),
+    (
+        "init 4, app 2",
+        &[("init-0", "0-1,4-5"), ("app-1", "0,4")],
+        "2-3,6-7",
+    ),
+    (
+        "sidecar 4, app 2",
+        &[("sidecar-0", "0-1,4-5"), ("app-1", "2,6")],
+        "3,7",
+    ),
+];
+
 /// Upstream's TestCPUManagerAdd, TestCPUManagerAddWithInitContainers, TestStaticPolicyReuseCPUs and
 /// TestStaticPolicyDoNotReuseCPUs.
 #[test]
 fn containers_use_the_cpus_of_init_containers_again_but_not_those_of_sidecars() {
-    for (parts, expected, shared) in [
-        ("app 2", &[("app-0", "0,4")][..], "1-3,5-7"),
-        ("init 100m, app 4", &[("app-1", "0-1,4-5")], "2-3,6-7"),
-        (
-            "init 4, app 4",
-            &[("init-0", "0-1,4-5"), ("app-1", "0-1,4-5")],
-            "2-3,6-7",
-        ),
-        (
-            "init 6, app 4",
-            &[("init-0", "0-2,4-6"), ("app-1", "0-1,4-5")],
-            "3,7",
-        ),
-        (
-            "init 2, app 4",
-            &[("init-0", "0,4"), ("app-1", "0-1,4-5")],
-            "2-3,6-7",
-        ),
-        (
-            "init 2, init 2, app 2",
-            &[("init-0", "0,4"), ("init-1", "0,4"), ("app-2", "0,4")],
-            "1-3,5-7",
-        ),
-        (
-            "init 4, init 4, app 2",
-            &[
-                ("init-0", "0-1,4-5"),
-                ("init-1", "0-1,4-5"),
-                ("app-2", "0,4"),
-            ],
-            "2-3,6-7",
-        ),
-        (
-            "init 2, init 2, app 4",
-            &[("init-0", "0,4"), ("init-1", "0,4"), ("app-2", "0-1,4-5")],
-            "2-3,6-7",
-        ),
-        (
-            "init 2, init 4, app 6",
-            &[
-                ("init-0", "0,4"),
-                ("init-1", "0-1,4-5"),
-                ("app-2", "0-2,4-6"),
-            ],
-            "3,7",
-        ),
-        (
-            "init 2, init 4, app 2, app 2",
-            &[
-                ("init-0", "0,4"),
-                ("init-1", "0-1,4-5"),
-                ("app-2", "0,4"),
-                ("app-3", "1,5"),
-            ],
-            "2-3,6-7",
-        ),
-        (
-            "init 4, app 2",
-            &[("init-0", "0-1,4-5"), ("app-1", "0,4")],
-            "2-3,6-7",
-        ),
-        (
-            "sidecar 4, app 2",
-            &[("sidecar-0", "0-1,4-5"), ("app-1", "2,6")],
-            "3,7",
-        ),
-    ] {
+    for (parts, expected, shared) in REUSE {
         for options in [&[][..], FULL] {
             let manager = Node {
                 options,

@@ -1,5 +1,7 @@
 //! The machine's processors.
 
+pub mod topology;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
