@@ -41,7 +41,6 @@ use state::objects::ObjectStore;
 use state::status::{self, PodResync};
 use state::user_namespaces;
 use tempfile::TempDir;
-use tonic::transport::Channel;
 
 use crate::area::{PodListeners, PodPeers, PodSettings, PullSettings};
 use crate::cgroups::CgroupManager;
@@ -82,7 +81,6 @@ pub struct TestNode {
     pub handover: Rc<watch::Sender<RuntimeInUse>>,
     pub gate: RuntimeGate,
     pub assignments: Assignments,
-    channel: Channel,
     folder: TempDir,
 }
 
@@ -200,8 +198,7 @@ impl TestNode {
         placement: NodePlacement,
         listeners: PodListeners,
     ) -> TestNode {
-        let channel = serve(&fake);
-        let line = PluginClient::fixed("runtime", channel.clone());
+        let line = PluginClient::fixed("runtime", serve(&fake));
         let runtime = RuntimeClient::new(line, Duration::from_secs(120));
         let root = Supervisor::root("oxlet", Intensity::MANAGERS);
         let rules = Arc::new(config(folder.path(), cpus));
@@ -278,7 +275,6 @@ impl TestNode {
             handover,
             gate,
             assignments,
-            channel,
             folder,
         }
     }
@@ -296,7 +292,7 @@ impl TestNode {
     async fn cpu_resources(&self, pod: &str, container: &str) -> (String, i64) {
         let pod = self.runtime.pod(&PodUid::from(pod)).await.unwrap();
         let id = pod.newest(container).unwrap().id.clone();
-        clients::runtime::testing::cpus(self.channel.clone(), &id).await
+        clients::runtime::testing::cpus(serve(&self.fake), &id).await
     }
 
     /// A path in the node's folder.

@@ -3,17 +3,18 @@
 //! Upstream: pkg/kubelet/cm/container_manager_linux.go (`NewContainerManager`, `Start`), 1.36.
 
 use std::error::Error;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use config::{FeatureGates, NodeConfig};
+use host::cpus::topology::CpuTopologyError;
 use kernel::error_chain;
-use logic_api::pod::requests::{CPU, ResourceAmounts};
+use logic_api::pod::requests::CPU;
 use logic_api::quantity::Quantity;
 use logic_placement::NodePlacement;
 use logic_placement::cpus::{
-    CpuManager, CpuSet, CpuSettings, ExclusiveQuota, OptionGate, OptionGates,
+    CpuMachine, CpuManager, CpuPolicy, CpuSet, CpuSettings, ExclusiveQuota, OptionGate, OptionGates,
 };
 use logic_placement::memory::{MemoryManager, MemoryReservation, MemorySettings};
 use logic_placement::topology::{PodLevelManagers, TopologyManager, TopologySettings};
@@ -51,7 +52,7 @@ fn placement(config: &NodeConfig, facts: &NodeFacts) -> Result<NodePlacement, Bo
         true => PodLevelManagers::On,
         false => PodLevelManagers::Off,
     };
-    let numa = host::numa::read(Path::new("/"));
+    let numa = host::numa::read(Path::new("/proc"), sys);
     let topology = TopologySettings {
         policy: &kubelet.topology_manager_policy,
         scope: &kubelet.topology_manager_scope,
@@ -59,7 +60,7 @@ fn placement(config: &NodeConfig, facts: &NodeFacts) -> Result<NodePlacement, Bo
         pod_level,
     };
     let topology = TopologyManager::new(&topology, numa.topology)?;
-    let machine = host::cpu_topology::read(sys);
+    let machine = machine(sys, &kubelet.cpu_manager_policy)?;
     let reservations = node::reservations(config);
     let cpus = CpuSettings {
         policy: &kubelet.cpu_manager_policy,
@@ -90,6 +91,17 @@ fn placement(config: &NodeConfig, facts: &NodeFacts) -> Result<NodePlacement, Bo
     };
     let memory = MemoryManager::new(&memory, &numa.memory)?;
     Ok(NodePlacement::new(topology, machine, cpus, memory))
+}
+
+/// The machine's CPUs. Nobody needs to know where they lie on a node that assigns none.
+fn machine(sys: &Path, policy: &str) -> Result<CpuMachine, CpuTopologyError> {
+    match host::cpus::topology::read(sys) {
+        Err(error) if policy == CpuPolicy::None.as_str() => {
+            tracing::warn!("the machine's CPUs cannot be told: {}", error_chain(&error));
+            Ok(CpuMachine::default())
+        }
+        machine => machine,
+    }
 }
 
 fn option_gates(gates: &FeatureGates) -> OptionGates {

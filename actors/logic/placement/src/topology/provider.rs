@@ -91,4 +91,13 @@ impl<P: HintProvider> HintProvider for Arc<P> {
     ) -> Result<Assignment, AssignmentError> {
         P::assign_pod(self, request, hint)
     }
+
+    fn take_over(
+        &self,
+        request: &AssignmentRequest<'_>,
+        container: &Container,
+        assigned: &mut Assignment,
+    ) {
+        P::take_over(self, request, container, assigned);
+    }
 }

@@ -71,9 +71,16 @@ fn what_one_pod_takes_the_containers_of_others_leave_and_get_back() {
 fn a_container_that_the_runtime_would_not_move_is_moved_later_even_while_an_image_is_pulled() {
     run_paused(|| async {
         let node = TestNode::assigning(static_cpus(4)).await;
+        node.desire(&[pod(&guaranteed("seed", "500m"))]);
+        node.until("seed", phase("Running")).await;
+        // The image is there now, and another one never comes.
         let both = WEB.replace(
-            "containers: [",
-            "containers: [{name: late, image: 'localhost/late:1', imagePullPolicy: Always}, ",
+            "localhost/busybox,",
+            "localhost/busybox, imagePullPolicy: Never,",
+        );
+        let both = both.replace(
+            "containers: [{",
+            "containers: [{name: late, image: 'localhost/late:1'}, {",
         );
         let (web, db) = (pod(&both), pod(&guaranteed("db", "2")));
         node.script(r#"{"faults": [{"call": "PullImage", "hang": true}]}"#);
