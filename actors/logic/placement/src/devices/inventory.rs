@@ -4,6 +4,7 @@
 //! `unhealthyDevices` and `endpoints` in one).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::listing::{self, Device, DeviceHealth, ListedDevice, ListingError};
@@ -12,10 +13,10 @@ use crate::topology::NumaMask;
 /// How long the resource of a plugin that has gone stays in the node's capacity.
 const GONE_GRACE: Duration = Duration::from_secs(5 * 60);
 
-/// The devices of each resource.
+/// The devices of each resource. A clone shares them until they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceInventory {
-    resources: BTreeMap<String, DeviceResource>,
+    resources: BTreeMap<String, Arc<DeviceResource>>,
 }
 
 /// One resource: the devices of one plugin.
@@ -64,17 +65,14 @@ impl DeviceInventory {
     pub fn registered(&mut self, resource: &str, options: PluginOptions) {
         let presence = PluginPresence::Connected(options);
         match self.resources.get_mut(resource) {
-            Some(known) => {
-                known.presence = presence;
-                known.lapse();
-            }
+            Some(known) => Arc::make_mut(known).lapse(presence),
             None => {
                 let new = DeviceResource {
                     devices: BTreeMap::new(),
                     presence,
                     listing: ListingState::Awaited,
                 };
-                self.resources.insert(resource.to_owned(), new);
+                self.resources.insert(resource.to_owned(), Arc::new(new));
             }
         }
     }
@@ -98,19 +96,22 @@ impl DeviceInventory {
         let changed = devices.iter();
         let changed = changed.filter(|(id, device)| before(id) != Some(device.health));
         let changed = changed.map(|(id, _)| id.clone()).collect();
-        known.devices = devices;
-        known.listing = match known.presence {
+        let listing = match known.presence {
             PluginPresence::Connected(_) => ListingState::Current,
             PluginPresence::Gone { .. } => ListingState::Lapsed,
         };
+        *known = Arc::new(DeviceResource {
+            devices,
+            presence: known.presence,
+            listing,
+        });
         Ok(changed)
     }
 
     /// A plugin has gone: no device of it can be used, and its resource is removed after a grace.
     pub fn disconnected(&mut self, resource: &str, now: Instant) {
         if let Some(known) = self.resources.get_mut(resource) {
-            known.presence = PluginPresence::Gone { since: now };
-            known.lapse();
+            Arc::make_mut(known).lapse(PluginPresence::Gone { since: now });
         }
     }
 
@@ -121,7 +122,8 @@ impl DeviceInventory {
             presence: PluginPresence::Gone { since: now },
             listing: ListingState::Lapsed,
         };
-        self.resources.entry(resource.to_owned()).or_insert(gone);
+        let entry = self.resources.entry(resource.to_owned());
+        entry.or_insert_with(|| Arc::new(gone));
     }
 
     /// Removes the resources whose plugins have been gone for longer than the grace, and returns their names.
@@ -136,20 +138,20 @@ impl DeviceInventory {
     /// When the next resource's grace ends, if a plugin is gone.
     pub fn next_expiry(&self) -> Option<Instant> {
         let resources = self.resources.values();
-        resources.filter_map(DeviceResource::expiry).min()
+        resources.filter_map(|resource| resource.expiry()).min()
     }
 
     /// The resources by name; those whose plugin has listed nothing yet are none.
     pub fn resources(&self) -> impl Iterator<Item = (&str, &DeviceResource)> {
         let resources = self.resources.iter();
         let known = resources.filter(|(_, resource)| resource.listing != ListingState::Awaited);
-        known.map(|(name, resource)| (name.as_str(), resource))
+        known.map(|(name, resource)| (name.as_str(), &**resource))
     }
 
     /// A resource that a plugin has listed devices of, or had before the agent restarted.
     pub fn resource(&self, name: &str) -> Option<&DeviceResource> {
         let resource = self.resources.get(name)?;
-        (resource.listing != ListingState::Awaited).then_some(resource)
+        (resource.listing != ListingState::Awaited).then_some(&**resource)
     }
 
     /// What a resource's plugin wants to be asked, if it is there.
@@ -205,7 +207,9 @@ impl DeviceResource {
         }
     }
 
-    fn lapse(&mut self) {
+    /// The plugin has changed: what it has listed counts no more.
+    fn lapse(&mut self, presence: PluginPresence) {
+        self.presence = presence;
         if self.listing == ListingState::Current {
             self.listing = ListingState::Lapsed;
         }

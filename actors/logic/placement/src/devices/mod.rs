@@ -7,6 +7,7 @@
 //! Mirrors upstream's pkg/kubelet/cm/devicemanager at v1.36.
 
 mod allocations;
+mod calls;
 pub mod checkpoint;
 mod choice;
 mod container_devices;
@@ -23,6 +24,7 @@ mod status;
 mod tests;
 
 pub use self::allocations::{DeviceAllocation, DeviceAllocations, DevicesByNode};
+pub use self::calls::DeviceCallError;
 pub use self::container_devices::{AllocateAnswer, ContainerDevices, DeviceMount, DeviceNode};
 pub use self::inventory::{DeviceInventory, DeviceResource, PluginOptions, PluginPresence};
 pub use self::listing::{Device, DeviceHealth, ListedDevice, ListingError};
