@@ -179,7 +179,7 @@ impl PluginConnection {
             devices_ids: ids.into_iter().collect(),
         };
         let answer = within(PRE_START_TIMEOUT, self.0.pre_start_container(request)).await;
-        answer.map_err(DeviceCallError::PreStart)?;
+        answer.map_err(DeviceCallError::Failed)?;
         Ok(PluginAnswer::PreStarted)
     }
 }

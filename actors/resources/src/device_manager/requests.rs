@@ -162,7 +162,10 @@ impl DeviceManager {
                 });
                 self.advance(batch, result, ctx);
             }
-            CallOrigin::PreStart { batch } => self.advance(batch, answer.map(drop), ctx),
+            CallOrigin::PreStart { batch } => {
+                let result = answer.map(drop).map_err(DeviceCallError::before_start);
+                self.advance(batch, result, ctx);
+            }
         }
     }
 

@@ -31,6 +31,22 @@ pub enum DeviceCallError {
 }
 
 impl DeviceCallError {
+    /// The same as the failure of a container's start.
+    #[must_use]
+    pub fn before_start(self) -> Self {
+        match self {
+            Self::PreStart(_) => self,
+            other @ (Self::UnknownPlugin(_)
+            | Self::NoEndpoint(_)
+            | Self::Stopped(_)
+            | Self::Busy(_)
+            | Self::Failed(_)
+            | Self::NoContainers
+            | Self::NotKept(_)
+            | Self::Forgotten) => Self::PreStart(other.to_string()),
+        }
+    }
+
     /// Whether the same may succeed later.
     pub fn transient(&self) -> bool {
         match self {

@@ -61,11 +61,12 @@ impl DeviceInventory {
         resources: BTreeMap::new(),
     };
 
-    /// A plugin has registered. Its predecessor's devices stay, unusable until it lists its own.
+    /// A plugin has registered. The devices of a predecessor that was there until now stay as they are until it lists
+    /// its own; those of one that had gone stay unusable.
     pub fn registered(&mut self, resource: &str, options: PluginOptions) {
         let presence = PluginPresence::Connected(options);
         match self.resources.get_mut(resource) {
-            Some(known) => Arc::make_mut(known).lapse(presence),
+            Some(known) => Arc::make_mut(known).presence = presence,
             None => {
                 let new = DeviceResource {
                     devices: BTreeMap::new(),
@@ -111,7 +112,11 @@ impl DeviceInventory {
     /// A plugin has gone: no device of it can be used, and its resource is removed after a grace.
     pub fn disconnected(&mut self, resource: &str, now: Instant) {
         if let Some(known) = self.resources.get_mut(resource) {
-            Arc::make_mut(known).lapse(PluginPresence::Gone { since: now });
+            let known = Arc::make_mut(known);
+            known.presence = PluginPresence::Gone { since: now };
+            if known.listing == ListingState::Current {
+                known.listing = ListingState::Lapsed;
+            }
         }
     }
 
@@ -204,14 +209,6 @@ impl DeviceResource {
         match self.presence {
             PluginPresence::Connected(_) => None,
             PluginPresence::Gone { since } => Some(since + GONE_GRACE),
-        }
-    }
-
-    /// The plugin has changed: what it has listed counts no more.
-    fn lapse(&mut self, presence: PluginPresence) {
-        self.presence = presence;
-        if self.listing == ListingState::Current {
-            self.listing = ListingState::Lapsed;
         }
     }
 }

@@ -222,7 +222,8 @@ fn a_plugin_that_wants_it_prepares_devices_before_each_start() {
         gpu.die();
         pass(SOON).await;
         let failed = rig.pre_start("pod", "app").await;
-        assert_eq!(failed, Err(DeviceCallError::Stopped(GPU.to_owned())));
+        let stopped = "endpoint domain1.com/gpu has been stopped".to_owned();
+        assert_eq!(failed, Err(DeviceCallError::PreStart(stopped)));
         pass(Duration::from_secs(301)).await;
         let failed = rig.pre_start("pod", "app").await;
         assert_eq!(failed, Err(DeviceCallError::NoEndpoint(GPU.to_owned())));

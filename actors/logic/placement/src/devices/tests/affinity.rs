@@ -44,6 +44,9 @@ fn devices_are_grouped_by_whether_they_lie_at_the_nodes() {
     }
 }
 
+/// How many devices lie at each node.
+type Alignment<'a> = &'a [(u8, usize)];
+
 /// How many of the devices lie first of all at each node.
 fn alignment(inventory: &DeviceInventory, given: &BTreeSet<String>) -> Vec<(u8, usize)> {
     let mut counts = BTreeMap::new();
@@ -77,7 +80,7 @@ fn devices_at_the_hints_nodes_are_given_first() {
         ("Dev5", &[0]),
         ("Dev6", &[1]),
     ];
-    let cases: [(&str, Listed<'_>, &[i64], &[(u8, usize)]); 9] = [
+    let cases: [(&str, Listed<'_>, &[i64], Alignment<'_>); 9] = [
         ("1", &[("Dev1", &[]), ("Dev2", &[])], &[0, 1], &[]),
         ("1", &[("Dev1", &[]), ("Dev2", &[1])], &[1], &[(1, 1)]),
         ("1", &six[..2], &[0], &[(0, 1)]),
@@ -125,7 +128,7 @@ fn what_a_plugin_prefers_is_given_unless_it_may_not_be() {
     let halves = devices(100, &[0], 200);
     let one_node = devices(0, &[0], 100);
     let three_first = devices(3, &[0], 100);
-    let cases: [(&[(&str, &[i64])], i64, [&str; 5], usize, &[(u8, usize)]); 5] = [
+    let cases: [(Listed<'_>, i64, [&str; 5], usize, Alignment<'_>); 5] = [
         (
             &halves,
             0,

@@ -3,7 +3,10 @@
 use super::*;
 use crate::topology::{ProviderHints, ResourceHints};
 
-/// None is no preference; else nodes, and whether they are preferred.
+/// Hints as a table shows them: nodes, and whether they are preferred; none is no preference.
+type Shown = Vec<(String, Option<Vec<(NumaMask, bool)>>)>;
+
+/// The same as a case has them.
 type Expected<'a> = &'a [(&'a str, Option<&'a [(&'a [i64], bool)]>)];
 
 struct Case<'a> {
@@ -30,7 +33,7 @@ const IN_PAIRS: Listed<'_> = &[
     ("Dev4", &[1]),
 ];
 
-fn shown(hints: &ProviderHints) -> Vec<(String, Option<Vec<(NumaMask, bool)>>)> {
+fn shown(hints: &ProviderHints) -> Shown {
     let show = |hints: &ResourceHints| match hints {
         ResourceHints::NoPreference => None,
         ResourceHints::Possible(hints) => {
@@ -48,7 +51,7 @@ fn shown(hints: &ProviderHints) -> Vec<(String, Option<Vec<(NumaMask, bool)>>)> 
         .collect()
 }
 
-fn expect(expected: Expected<'_>) -> Vec<(String, Option<Vec<(NumaMask, bool)>>)> {
+fn expect(expected: Expected<'_>) -> Shown {
     let hints = |hints: &[(&[i64], bool)]| hints.iter().map(|(n, p)| (mask(n), *p)).collect();
     let expected = expected.iter();
     expected
@@ -60,15 +63,30 @@ fn one_container(amounts: &[(&str, &str)]) -> Pod {
     asks(pod("fake"), "app", amounts)
 }
 
-/// Upstream's cases for a container, which are the same for a pod of one.
-fn common_cases() -> Vec<Case<'static>> {
-    let case = |what, count, devices, held, expected| Case {
+/// A container that asks for so many devices of one resource.
+fn case(
+    what: &'static str,
+    count: &'static str,
+    devices: &'static [(&'static str, Listed<'static>)],
+    held: &'static [(
+        &'static str,
+        &'static str,
+        &'static str,
+        &'static [&'static str],
+    )],
+    expected: Expected<'static>,
+) -> Case<'static> {
+    Case {
         what,
         pod: one_container(&[("testdevice", count)]),
         devices,
         held,
         expected,
-    };
+    }
+}
+
+/// Upstream's cases for a container, which are the same for a pod of one: nothing is held yet.
+fn free_cases() -> Vec<Case<'static>> {
     vec![
         case(
             "no alignment",
@@ -112,6 +130,22 @@ fn common_cases() -> Vec<Case<'static>> {
             &[("fake-uid", "other", "testdevice", &["Dev1", "Dev2"])],
             &[("testdevice", Some(ACROSS))],
         ),
+        Case {
+            what: "two resources",
+            pod: one_container(&[("testdevice1", "2"), ("testdevice2", "1")]),
+            devices: &[("testdevice1", IN_TURN), ("testdevice2", &[("Dev1", &[0])])],
+            held: &[],
+            expected: &[
+                ("testdevice1", Some(EITHER)),
+                ("testdevice2", Some(&[(&[0], true)])),
+            ],
+        },
+    ]
+}
+
+/// Its cases where there are too few, or the container holds some.
+fn held_cases() -> Vec<Case<'static>> {
+    vec![
         case(
             "more than there are",
             "6",
@@ -145,16 +179,6 @@ fn common_cases() -> Vec<Case<'static>> {
             )],
             &[("testdevice", Some(NOWHERE))],
         ),
-        Case {
-            what: "two resources",
-            pod: one_container(&[("testdevice1", "2"), ("testdevice2", "1")]),
-            devices: &[("testdevice1", IN_TURN), ("testdevice2", &[("Dev1", &[0])])],
-            held: &[],
-            expected: &[
-                ("testdevice1", Some(EITHER)),
-                ("testdevice2", Some(&[(&[0], true)])),
-            ],
-        },
     ]
 }
 
@@ -218,7 +242,7 @@ fn pod_cases() -> Vec<Case<'static>> {
 /// Upstream's TestGetTopologyHints.
 #[test]
 fn a_containers_hints_are_the_nodes_with_enough_free_devices() {
-    for case in common_cases() {
+    for case in free_cases().into_iter().chain(held_cases()) {
         let rig = Rig::new(case.pod, inventory(case.devices)).holding(held(case.held));
         let hints = rig.provider.hints(&rig.request(), rig.container("app"));
         assert_eq!(shown(&hints), expect(case.expected), "{}", case.what);
@@ -228,7 +252,7 @@ fn a_containers_hints_are_the_nodes_with_enough_free_devices() {
 /// Upstream's TestGetPodTopologyHints. A pod's other container counts with it.
 #[test]
 fn a_pods_hints_are_the_nodes_with_enough_free_devices_for_all_containers() {
-    let common = common_cases().into_iter();
+    let common = free_cases().into_iter().chain(held_cases());
     let common = common.filter(|case| case.held.iter().all(|held| held.1 == "app"));
     for case in common.chain(pod_cases()) {
         let rig = Rig::new(case.pod, inventory(case.devices)).holding(held(case.held));

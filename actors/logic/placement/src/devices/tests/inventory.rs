@@ -101,13 +101,16 @@ fn a_plugin_that_registers_again_replaces_its_devices_once_it_lists_them() {
     let mut there = inventory(&[(RESOURCE, &[("Dev1", &[]), ("Dev2", &[])])]);
     assert_eq!(counts(&there, RESOURCE), Some((2, 2)));
     there.registered(RESOURCE, PluginOptions::default());
-    assert_eq!(counts(&there, RESOURCE), Some((2, 0)));
+    assert_eq!(counts(&there, RESOURCE), Some((2, 2)));
     there
         .listed(RESOURCE, healthy(&[("Dev1", &[]), ("Dev2", &[])]))
         .unwrap();
     assert_eq!(counts(&there, RESOURCE), Some((2, 2)));
     add(&mut there, RESOURCE, healthy(&[("Dev3", &[])]));
     assert_eq!(counts(&there, RESOURCE), Some((1, 1)));
+    there.disconnected(RESOURCE, moment());
+    there.registered(RESOURCE, PluginOptions::default());
+    assert_eq!(counts(&there, RESOURCE), Some((1, 0)), "it had gone");
 }
 
 #[test]

@@ -187,9 +187,10 @@ impl Rig {
     }
 
     fn refusal(&self, container: &str) -> String {
-        match self.assign(container, None).unwrap_err() {
-            AssignmentError::Unexpected(why) => why,
-            other => panic!("{other}"),
-        }
+        let refused = self.assign(container, None);
+        let Err(AssignmentError::Unexpected(why)) = refused else {
+            panic!("{refused:?}");
+        };
+        why
     }
 }

@@ -4,10 +4,20 @@ use super::super::hints::{Offer, generate};
 use super::*;
 use crate::topology::{NumaTopology, PolicyOptions, ResourceHints, TopologyPolicy};
 
+/// The machine's nodes, the devices, those available and reusable, how many are asked for, and the hints.
+type Case<'a> = (
+    &'a [i64],
+    Listed<'a>,
+    Offered<'a>,
+    usize,
+    Vec<(NumaMask, bool)>,
+);
+type Offered<'a> = (&'a [&'a str], &'a [&'a str]);
+
 fn generated(
     machine: &[i64],
     devices: Listed<'_>,
-    (available, reusable): (&[&str], &[&str]),
+    (available, reusable): Offered<'_>,
     asked: usize,
 ) -> Vec<(NumaMask, bool)> {
     let inventory = inventory(&[("gpu", devices)]);
@@ -28,7 +38,7 @@ fn generated(
 fn only_nodes_of_the_machine_that_have_devices_are_looked_at() {
     let many: Vec<i64> = (0..34).collect();
     let one = |nodes: &[i64]| (mask(nodes), true);
-    let cases: [(&[i64], Listed<'_>, (&[&str], &[&str]), usize, Vec<_>); 10] = [
+    let cases: [Case<'_>; 10] = [
         (
             &[0, 3, 5, 7],
             &[("a", &[3]), ("b", &[5])],
