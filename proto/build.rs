@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "registration/v1/api.proto",
         "podresources/v1/api.proto",
         "podresources/v1alpha1/api.proto",
+        "deviceplugin/v1beta1/api.proto",
     ];
     for contract in contracts {
         println!("cargo:rerun-if-changed={contract}");
@@ -21,6 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         .btree_map(".oxlet")
         .btree_map(".csi")
+        .btree_map(".v1beta1")
         .compile_fds(files)?;
     Ok(())
 }

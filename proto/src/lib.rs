@@ -1,5 +1,5 @@
 //! The wire contracts: [`plugin`], [`storage`], [`network`] and [`images`] are ours; [`cri`], [`containerd`], [`csi`], [`registration`],
-//! [`pod_resources`] and [`pod_resources_v1alpha1`] are kept by others.
+//! [`device_plugin`], [`pod_resources`] and [`pod_resources_v1alpha1`] are kept by others.
 //!
 //! Generated from the `.proto` files of this crate; they are the documentation.
 
@@ -51,6 +51,11 @@ pub mod containerd_tasks {
 /// `pluginregistration`: how a node plugin, such as a CSI driver, introduces itself.
 pub mod registration {
     tonic::include_proto!("pluginregistration");
+}
+
+/// `v1beta1`, deviceplugin: the devices of vendors, and what containers need to use them.
+pub mod device_plugin {
+    tonic::include_proto!("v1beta1");
 }
 
 /// `v1`, podresources: which devices, processors and memory containers have for themselves.

@@ -2,6 +2,7 @@
 //! cpumanager, memorymanager, devicemanager and topologymanager).
 
 pub mod cpus;
+pub mod devices;
 pub mod memory;
 mod node_placement;
 #[cfg(any(test, feature = "testing"))]

@@ -2,6 +2,7 @@
 //! component-base/metrics (1.36).
 
 pub mod cgroups;
+pub mod device_plugins;
 pub mod queues;
 pub mod startup;
 pub mod volumes;

@@ -31,6 +31,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kernel::{Actor, Addr, Context, Exit, Recipient, TimerId};
 use logic_api::pod::PodView;
 use logic_api::types::{PodFailure, PodUid};
+use logic_placement::topology::TopologyManager;
 use logic_pods::admission::NodeShutdown;
 use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};

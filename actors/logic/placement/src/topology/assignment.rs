@@ -10,6 +10,7 @@ use logic_api::types::PodUid;
 use thiserror::Error;
 
 use super::numa_mask::NumaMask;
+use crate::devices::PreferenceQuestion;
 
 /// What each pod holds.
 pub type HeldAssignments = BTreeMap<PodUid, Arc<Assignment>>;
@@ -98,6 +99,9 @@ pub enum AssignmentError {
     /// A provider cannot, though its hints said that it could.
     #[error("Allocate failed due to {0}, which is unexpected")]
     Unexpected(String),
+    /// Not a refusal: the request is to be made again, with the answers of device plugins to these questions.
+    #[error("device plugins have not been asked yet which devices they prefer")]
+    Undecided(Vec<PreferenceQuestion>),
 }
 
 impl AssignmentError {
@@ -108,7 +112,7 @@ impl AssignmentError {
                 "TopologyAffinityError"
             }
             Self::Refused { reason, .. } => reason,
-            Self::Unexpected(_) => "UnexpectedAdmissionError",
+            Self::Unexpected(_) | Self::Undecided(_) => "UnexpectedAdmissionError",
         }
     }
 

@@ -14,6 +14,7 @@ use super::numa_topology::{DistancesUnknown, NumaTopology};
 use super::policy::TopologyPolicy;
 use super::policy_options::{NumaOrder, PolicyOptionError, PolicyOptions};
 use super::provider::{AssignmentRequest, HintProvider};
+use crate::devices::{DeviceInventory, DevicePreferences};
 
 /// `topologyManagerScope`: what has to lie together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,11 +138,29 @@ impl TopologyManager {
     ///
     /// The policy finds no place for it, or a provider refuses.
     pub fn admit(&self, pod: &Pod, held: &HeldAssignments) -> Result<Assignment, AssignmentError> {
+        self.admit_with_devices(pod, held, &DeviceInventory::EMPTY, &DevicePreferences::NONE)
+    }
+
+    /// The same on a node with devices. Where it is undecided, the plugins are to be asked, and this again with
+    /// their answers added to those from before: at most once for each container and resource.
+    ///
+    /// # Errors
+    ///
+    /// The policy finds no place for it, a provider refuses, or a plugin has to be asked first.
+    pub fn admit_with_devices(
+        &self,
+        pod: &Pod,
+        held: &HeldAssignments,
+        devices: &DeviceInventory,
+        preferences: &DevicePreferences,
+    ) -> Result<Assignment, AssignmentError> {
         let none = Assignment::default();
         let whole = AssignmentRequest {
             pod,
             held,
             assigned: &none,
+            devices,
+            preferences,
         };
         match (self.policy, self.scope) {
             (TopologyPolicy::None, _) => self.containers(&whole, |_, _| Ok(TopologyHint::NOWHERE)),

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::assignment::{AssignedResources, Assignment, AssignmentError, HeldAssignments};
 use super::hint::{ProviderHints, TopologyHint};
+use crate::devices::{DeviceInventory, DevicePreferences};
 
 /// What a provider has to know to answer.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,10 @@ pub struct AssignmentRequest<'a> {
     pub held: &'a HeldAssignments,
     /// What containers of this pod have been assigned in this request already.
     pub assigned: &'a Assignment,
+    /// The devices that plugins have told.
+    pub devices: &'a DeviceInventory,
+    /// What plugins have answered to the questions of earlier attempts at this request.
+    pub preferences: &'a DevicePreferences,
 }
 
 /// Assigns one kind of resource, such as CPUs. It decides by its own settings and the request alone: the same request

@@ -20,6 +20,7 @@ use std::ops::RangeInclusive;
 
 use k8s_openapi::api::core::v1::Pod;
 
+pub use self::resources::is_extended_resource;
 use crate::text::names;
 
 /// One field that is wrong, and why.

@@ -231,14 +231,16 @@ fn allows_overcommit(name: &str) -> bool {
     is_native(name) && !is_huge_pages(name)
 }
 
-fn is_extended(name: &str) -> bool {
+/// Whether a resource is one of the cluster's own making, such as a device plugin's (upstream's
+/// `IsExtendedResourceName`).
+pub fn is_extended_resource(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && names::qualified(&format!("requests.{name}")).is_empty()
 }
 
 fn is_whole_only(name: &str) -> bool {
-    is_extended(name)
+    is_extended_resource(name)
 }
 
 fn container_name(name: &str) -> Option<ResourceNameError> {
@@ -248,7 +250,7 @@ fn container_name(name: &str) -> Option<ResourceNameError> {
     let known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || is_huge_pages(name);
     let wrong = if !name.contains('/') && !known {
         "must be a standard resource for containers"
-    } else if !is_native(name) && !is_extended(name) {
+    } else if !is_native(name) && !is_extended_resource(name) {
         "doesn't follow extended resource name standard"
     } else {
         return None;

@@ -7,6 +7,7 @@ use logic_api::pod::PodView;
 use logic_api::testing::*;
 
 use super::*;
+use crate::devices::{DeviceInventory, DevicePreferences};
 use crate::topology::testing::OneCpuEach;
 
 /// Gives the same hints to all, and each container one CPU. Writes down what it is asked.
@@ -159,6 +160,8 @@ fn the_policy_hears_every_provider_as_it_is_in_its_order() {
             pod: &pod,
             held: &held,
             assigned: &assigned,
+            devices: &DeviceInventory::EMPTY,
+            preferences: &DevicePreferences::NONE,
         };
         let mut manager = manager(TopologyPolicy::BestEffort, TopologyScope::Container);
         for hints in hints.clone() {
