@@ -19,6 +19,7 @@ use state::status::PodResync;
 
 use crate::cgroups::CgroupManager;
 use crate::cgroups::pod_cgroups::PodCgroups;
+use crate::devices::DevicePlugins;
 use crate::images::credentials::{self, DockerKeyring};
 use crate::images::{self, ImageManager};
 use crate::logs::{self, ContainerLogManager};
@@ -89,6 +90,8 @@ pub struct PodPeers {
     pub state: StateAddrs,
     pub volumes: Addr<volumes::Msg>,
     pub objects: ObjectStore,
+    /// The device manager.
+    pub devices: DevicePlugins,
     pub listeners: PodListeners,
 }
 
@@ -248,6 +251,7 @@ impl PodArea<'_> {
             objects: Arc::new(self.peers.objects.clone()),
             over: self.peers.listeners.over.clone(),
             assignments,
+            devices: self.peers.devices.clone(),
             rules,
         }
     }

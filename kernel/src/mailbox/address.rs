@@ -137,7 +137,10 @@ impl<M: Message> fmt::Debug for Addr<M> {
 }
 
 /// An address that takes `T` only: for senders that may not know the actor's messages.
-pub struct Recipient<T>(Arc<dyn Fn(T) -> Result<(), Full> + Send + Sync>);
+pub struct Recipient<T> {
+    send: Arc<dyn Fn(T) -> Result<(), Full> + Send + Sync>,
+    gauge: Arc<Gauge>,
+}
 
 impl<T> Recipient<T> {
     /// Returns a recipient that sends `T` to `addr`, wrapped as its message type.
@@ -145,20 +148,44 @@ impl<T> Recipient<T> {
         addr: Addr<M>,
         wrap: impl Fn(T) -> M + Send + Sync + 'static,
     ) -> Recipient<T> {
-        Recipient(Arc::new(move |told| {
-            addr.tell(wrap(told)).map_err(|Overloaded(_)| Full)
-        }))
+        let gauge = addr.gauge().clone();
+        let send = Arc::new(move |told| addr.tell(wrap(told)).map_err(|Overloaded(_)| Full));
+        Recipient { send, gauge }
     }
 
     /// Sends without waiting, as [`Addr::tell`] does.
     pub fn tell(&self, told: T) -> Result<(), Full> {
-        (self.0)(told)
+        (self.send)(told)
+    }
+
+    /// Asks a question and waits for its answer at most `within`, as [`Addr::ask`] does.
+    ///
+    /// # Errors
+    /// Those of [`Addr::ask`]; [`AskError::Overloaded`] also where the mailbox is closed.
+    pub async fn ask<A: Send + 'static>(
+        &self,
+        within: Duration,
+        question: impl FnOnce(Reply<A>) -> T,
+    ) -> Result<A, AskError> {
+        ask_order::check(&self.gauge);
+        let (reply, answer) = oneshot::channel();
+        if self.tell(question(Reply(reply))).is_err() {
+            return Err(AskError::Overloaded);
+        }
+        match tokio::time::timeout(within, answer).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(_)) => Err(AskError::Gone),
+            Err(_) => Err(AskError::Deadline),
+        }
     }
 }
 
 impl<T> Clone for Recipient<T> {
     fn clone(&self) -> Recipient<T> {
-        Recipient(Arc::clone(&self.0))
+        Recipient {
+            send: Arc::clone(&self.send),
+            gauge: Arc::clone(&self.gauge),
+        }
     }
 }
 

@@ -153,6 +153,16 @@ impl PlanExecutor {
         assignments.placement.container(&held, &self.pod, name)
     }
 
+    /// Whether a container, or any of the pod's, has devices of device plugins.
+    pub(super) fn has_devices(&self, container: Option<&str>) -> bool {
+        let held = self.peers.assignments.held();
+        let containers = held.get(&self.uid).into_iter();
+        let mut containers = containers.flat_map(|own| &own.containers);
+        containers.any(|(name, own)| {
+            container.is_none_or(|wanted| wanted == name) && !own.devices.is_empty()
+        })
+    }
+
     /// The rules by which the pod as a whole is limited.
     pub(super) fn pod_policy(&self) -> Cow<'_, NodePolicy> {
         let (assignments, node) = (&self.peers.assignments, &self.peers.rules.node);

@@ -64,6 +64,7 @@ pub use self::pins::Pinned;
 use self::retries::Retries;
 use self::status::PublishedStatus;
 use crate::cgroups::pod_cgroups::PodCgroups;
+use crate::devices::DevicePlugins;
 use crate::runtime::handover::RuntimeGate;
 use crate::{images, logs, prober};
 
@@ -115,6 +116,7 @@ pub struct Peers {
     pub over: Option<Recipient<PodUid>>,
     pub rules: Arc<PodWorkerConfig>,
     pub assignments: Assignments,
+    pub devices: DevicePlugins,
 }
 
 /// The state of the pod's worker, as upstream's `PodWorkerState`.

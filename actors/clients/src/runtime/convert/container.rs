@@ -56,6 +56,11 @@ pub(in crate::runtime) fn container_config(
             .map(|each| mount(each, config.security.namespaces.users, owner))
             .collect(),
         devices: config.devices.iter().map(device).collect(),
+        cdi_devices: config
+            .cdi_devices
+            .iter()
+            .map(|name| cri::CdiDevice { name: name.clone() })
+            .collect(),
         labels: string_map(&config.labels),
         annotations: string_map(&config.annotations),
         log_path: config.log_path.to_string_lossy().into_owned(),

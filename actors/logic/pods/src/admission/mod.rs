@@ -24,7 +24,8 @@ use logic_api::pod::PodView;
 use logic_api::pod::requests::{self, OverheadPolicy, RequestBasis, ResourceAmounts};
 use logic_api::text::sysctls::SysctlForbidden;
 use logic_api::types::{PodFailure, PodUid};
-use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
+use logic_placement::devices::{DeviceInventory, DevicePreferences, PreferenceQuestion};
+use logic_placement::topology::{Assignment, AssignmentError, HeldAssignments, TopologyManager};
 use logic_resources::node::{NodeFacts, Support};
 use logic_resources::thresholds::{PressureCondition, Signal};
 use logic_volumes::resolve::event_reasons::ATTACH_LIMIT;
@@ -43,6 +44,10 @@ pub struct Admission<'a> {
     pub topology: &'a TopologyManager,
     /// What each pod has to itself; this one as well, if an earlier decision has assigned it something.
     pub held: &'a HeldAssignments,
+    /// The devices of device plugins.
+    pub devices: &'a DeviceInventory,
+    /// What device plugins have answered about this pod.
+    pub preferences: &'a DevicePreferences,
     /// The signals that the node is under pressure of.
     pub pressures: &'a BTreeSet<Signal>,
     pub shutting_down: NodeShutdown,
@@ -75,6 +80,8 @@ pub enum AdmissionDecision {
     Reject(PodFailure),
     /// Ask again when something has changed.
     Defer { why: String },
+    /// Ask again with the answers of device plugins to these questions.
+    Ask(Vec<PreferenceQuestion>),
     /// May run when these are gone; each of them fails with `failure`.
     Preempt {
         victims: Vec<PodUid>,
@@ -150,10 +157,32 @@ pub fn admit(input: &Admission<'_>) -> AdmissionDecision {
             victims,
             failure: preempted(),
         },
-        (Err(refusal), _) => {
-            let message = format!("{REJECTED}{}", refusal.message);
-            AdmissionDecision::Reject(PodFailure { message, ..refusal })
-        }
+        (Err(Refusal::Undecided(questions)), _) => AdmissionDecision::Ask(questions),
+        (Err(Refusal::Failed(failure)), _) => AdmissionDecision::Reject(rejected(failure)),
+    }
+}
+
+fn rejected(failure: PodFailure) -> PodFailure {
+    let message = format!("{REJECTED}{}", failure.message);
+    PodFailure { message, ..failure }
+}
+
+/// The failure of an admitted pod that does not get what it was assigned.
+pub fn not_assigned(error: &AssignmentError) -> PodFailure {
+    rejected(unassigned(error))
+}
+
+/// Why a pod does not fit now.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    Failed(PodFailure),
+    /// Device plugins are to be asked these questions first.
+    Undecided(Vec<PreferenceQuestion>),
+}
+
+impl From<PodFailure> for Refusal {
+    fn from(failure: PodFailure) -> Self {
+        Self::Failed(failure)
     }
 }
 
@@ -167,7 +196,7 @@ pub(crate) struct Fit {
 
 /// How the pod fits, or why it may not run. No pod is preempted for one that would be refused all the same, so what
 /// upstream checks after preemption is checked before it is carried out.
-pub(crate) fn evaluate(input: &Admission<'_>) -> Result<Fit, PodFailure> {
+pub(crate) fn evaluate(input: &Admission<'_>) -> Result<Fit, Refusal> {
     without_pressure(input)?;
     let allowed = input.node.sysctls.admits(input.pod);
     allowed.map_err(|error| refuse(SysctlForbidden::REASON, error.to_string()))?;
@@ -179,10 +208,10 @@ pub(crate) fn evaluate(input: &Admission<'_>) -> Result<Fit, PodFailure> {
     features::declared(input.pod, input.node)?;
     match input.shutting_down {
         NodeShutdown::No => Ok(Fit { victims, assigned }),
-        NodeShutdown::Yes => Err(refuse(
-            "NodeShutdown",
-            "Pod was rejected as the node is shutting down.",
-        )),
+        NodeShutdown::Yes => {
+            let message = "Pod was rejected as the node is shutting down.";
+            Err(refuse("NodeShutdown", message).into())
+        }
     }
 }
 
@@ -196,15 +225,25 @@ fn refuse(reason: &str, message: impl Into<String>) -> PodFailure {
 }
 
 /// What the pod gets to itself. While it waits for devices nothing can be assigned, and nothing is refused.
-fn assign(input: &Admission<'_>) -> Result<Assignment, PodFailure> {
+fn assign(input: &Admission<'_>) -> Result<Assignment, Refusal> {
     if awaited(input).is_some() {
         return Ok(kept(input));
     }
-    let assigned = input.topology.admit(input.pod, input.held);
-    assigned.map_err(|error| PodFailure {
+    let Admission { pod, held, .. } = *input;
+    let (devices, preferences) = (input.devices, input.preferences);
+    let topology = input.topology;
+    let assigned = topology.admit_with_devices(pod, held, devices, preferences);
+    assigned.map_err(|error| match error {
+        AssignmentError::Undecided(questions) => Refusal::Undecided(questions),
+        error => Refusal::Failed(unassigned(&error)),
+    })
+}
+
+fn unassigned(error: &AssignmentError) -> PodFailure {
+    PodFailure {
         detail: error.hints().map(str::to_owned),
         ..refuse(error.reason(), error.to_string())
-    })
+    }
 }
 
 /// What the pod holds already.

@@ -2,6 +2,7 @@
 //!
 //! Mirrors upstream's `generateContainerConfig` (kuberuntime_container.go at v1.36).
 
+mod device_options;
 pub mod environment;
 pub mod hooks;
 mod mounts;
@@ -20,6 +21,7 @@ use logic_api::pod::labels;
 use logic_api::text::env_file::EnvFiles;
 use logic_api::types::{ContainerId, ContainerKind};
 use logic_placement::ContainerPlacement;
+use logic_placement::devices::ContainerDevices;
 use logic_resources::node::policy::NodePolicy;
 use logic_resources::resources::{LinuxResources, linux_resources};
 use logic_volumes as volumes;
@@ -52,6 +54,8 @@ pub struct ContainerConfig {
     pub envs: Vec<(String, String)>,
     pub mounts: Vec<ContainerMount>,
     pub devices: Vec<Device>,
+    /// Fully qualified names of CDI devices (`vendor.com/class=name`).
+    pub cdi_devices: Vec<String>,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     /// Within the sandbox's log directory.
@@ -141,6 +145,8 @@ pub struct ContainerInput<'a> {
     pub target: Option<&'a ContainerId>,
     /// Where it runs.
     pub placement: &'a ContainerPlacement,
+    /// What it gets with the devices of device plugins; none where it has none.
+    pub plugin_devices: Option<&'a ContainerDevices>,
 }
 
 /// Makes the configuration in upstream's order, so that the same error is reported first.
@@ -171,7 +177,7 @@ pub fn container_config(
         let words = words.iter().flatten();
         words.map(|word| environment::expand(word, &envs)).collect()
     };
-    Ok(ContainerConfig {
+    let config = ContainerConfig {
         name: name(),
         attempt: restart_count,
         image: input.image.to_owned(),
@@ -181,6 +187,7 @@ pub fn container_config(
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts,
         devices,
+        cdi_devices: Vec::new(),
         labels: labels::container_labels(pod, container),
         annotations: labels::container_annotations(pod, container, restart_count),
         log_path: labels::container_log_path(&container.name, restart_count),
@@ -194,6 +201,10 @@ pub fn container_config(
             .as_ref()
             .and_then(|l| l.stop_signal.clone()),
         envs,
+    };
+    Ok(match input.plugin_devices {
+        Some(devices) => device_options::with_devices(config, devices),
+        None => config,
     })
 }
 

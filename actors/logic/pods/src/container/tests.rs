@@ -19,6 +19,7 @@ struct Given<'a> {
     volumes: Option<&'a MountedVolumes>,
     subpaths: Option<&'a PreparedSubpaths>,
     features: HandlerFeatures,
+    devices: Option<&'a ContainerDevices>,
 }
 
 const NOTHING: Given<'_> = Given {
@@ -31,6 +32,7 @@ const NOTHING: Given<'_> = Given {
         recursive_read_only_mounts: false,
         user_namespaces: false,
     },
+    devices: None,
 };
 
 fn made_with(pod: &Pod, given: Given<'_>) -> Result<ContainerConfig, ContainerConfigError> {
@@ -57,7 +59,17 @@ fn with_input<T>(pod: &Pod, given: Given<'_>, make: impl Fn(&ContainerInput<'_>)
         namespaces: &namespaces(pod),
         target: None,
         placement: &ContainerPlacement::default(),
+        plugin_devices: given.devices,
     })
+}
+
+/// The configuration of a container with these devices.
+pub(super) fn made_with_devices(
+    pod: &Pod,
+    devices: &ContainerDevices,
+) -> Result<ContainerConfig, ContainerConfigError> {
+    let devices = Some(devices);
+    made_with(pod, Given { devices, ..NOTHING })
 }
 
 fn made(pod: &Pod) -> Result<ContainerConfig, ContainerConfigError> {

@@ -102,6 +102,8 @@ pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
         node: input.node,
         topology: input.topology,
         held: input.held,
+        devices: &DeviceInventory::EMPTY,
+        preferences: &DevicePreferences::NONE,
         pressures: input.pressures,
         shutting_down: input.shutting_down,
         standing: PodPresence::New,
@@ -117,7 +119,11 @@ pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
             victims,
             failure: admission::preempted(),
         },
-        Err(failure) => Allocation::Refused(ResizeRefusal::Deferred, failure.message),
+        Err(Refusal::Failed(failure)) => {
+            Allocation::Refused(ResizeRefusal::Deferred, failure.message)
+        }
+        // A running pod keeps the devices that it has.
+        Err(Refusal::Undecided(_)) => Allocation::Refused(ResizeRefusal::Deferred, String::new()),
     }
 }
 

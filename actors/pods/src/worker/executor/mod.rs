@@ -19,6 +19,9 @@ use std::time::Duration;
 use clients::runtime::RuntimeError;
 use futures_util::future::{join, join_all, try_join};
 use logic_api::pod::PodView;
+use logic_placement::devices::DeviceCallError;
+use logic_placement::topology::AssignmentError;
+use logic_pods::admission;
 use logic_pods::pod_actions::{PodAction, PodPlan, RemovedLog};
 use logic_pods::runtime::call_limit::RuntimeCall;
 use state::{checkpoints, placement_files};
@@ -27,7 +30,7 @@ use self::kill::KillOutcome;
 use self::sandbox::SandboxError;
 use self::start::{ContainerStart, StartResult};
 use self::start_turns::StartTurns;
-use super::PodWorkerState;
+use super::{PodWorkerState, WorkerReport};
 use super::context::{PlanExecutor, PodContext, SyncProblem, SyncResult};
 use super::retries::RetryKey;
 use crate::hosts;
@@ -52,8 +55,12 @@ impl PlanExecutor {
         if starts && self.peers.assignments.held().contains_key(&self.uid) {
             self.await_placement().await;
         }
+        let refused = match starts && self.has_devices(None) {
+            true => self.allocate_devices().await.is_err(),
+            false => false,
+        };
         for batch in batches(plan.actions) {
-            if self.is_over() || self.step(batch).await == StepOutcome::Last {
+            if refused || self.is_over() || self.step(batch).await == StepOutcome::Last {
                 break;
             }
         }
@@ -85,6 +92,26 @@ impl PlanExecutor {
         if let Err(error) = files.ask(STORED_TIMEOUT, stored).await {
             tracing::warn!(pod = %self.uid, "its containers start before what it has to itself is on record: {error}");
         }
+    }
+
+    /// Has the plugins give the pod its devices. A pod that does not get them is rejected, as upstream does at admission.
+    async fn allocate_devices(&mut self) -> Result<(), DeviceCallError> {
+        let held = self.peers.assignments.held();
+        let Some(assignment) = held.get(&self.uid) else {
+            return Ok(());
+        };
+        let allocated = self.peers.devices.allocate(&self.uid, assignment.clone());
+        let Err(error) = allocated.await else {
+            return Ok(());
+        };
+        let refused = AssignmentError::Unexpected(error.to_string());
+        let failure = Box::new(admission::not_assigned(&refused));
+        let uid = self.uid.clone();
+        if let Err(full) = self.peers.pod_manager.tell(WorkerReport::Rejected { uid, failure }) {
+            tracing::warn!(pod = %self.uid, "rejected later: {full}");
+            self.progress.problems.push((RetryKey::Sandbox, SyncProblem::soon()));
+        }
+        Err(error)
     }
 
     /// Carries out a batch of independent steps.

@@ -11,7 +11,7 @@ use futures_util::future::{Either, select};
 use k8s_openapi::api::core::v1::Container;
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, ContainerKind, SandboxId, WaitingReason};
-use logic_placement::ContainerPlacement;
+use logic_placement::devices::ContainerDevices;
 use logic_pods::container::{
     ContainerConfig, ContainerConfigError, ContainerInput, PreparedSubpaths, container_config,
     subpaths, target,
@@ -254,8 +254,7 @@ impl ContainerStart<'_> {
     ) -> Result<(), NotStarted> {
         let (pod, peers) = (&self.executor.pod, &self.executor.peers);
         let node = &peers.rules.node;
-        let placement = self.executor.placement(&self.name);
-        let config = self.config((kind, container), images, &placement).await?;
+        let config = self.config(kind, container, images).await?;
         files::make_container_files(pod, &config, node).await;
 
         let turn = self.executor.turn(RuntimeCall::Container).await;
@@ -283,9 +282,9 @@ impl ContainerStart<'_> {
     /// The container's configuration, after all that it refers to has been made ready.
     async fn config(
         &self,
-        (kind, container): (ContainerKind, &Container),
+        kind: ContainerKind,
+        container: &Container,
         images: &ContainerImages,
-        placement: &ContainerPlacement,
     ) -> Result<ContainerConfig, StartFailure> {
         let (executor, peers) = (self.executor, &self.executor.peers);
         let target = target(&executor.pod, &self.name, &executor.newest).map_err(misconfigured)?;
@@ -294,6 +293,7 @@ impl ContainerStart<'_> {
             true => peers.runtime.features(&executor.pod, &*peers.objects).await,
             false => HandlerFeatures::default(),
         };
+        let plugin_devices = self.plugin_devices().await?;
         let nothing = PreparedSubpaths::new();
         let input = ContainerInput {
             pod: &executor.pod,
@@ -313,7 +313,8 @@ impl ContainerStart<'_> {
             hosts_file: self.context.hosts.as_deref(),
             namespaces: &self.context.sandbox.namespaces,
             target,
-            placement,
+            placement: &executor.placement(&self.name),
+            plugin_devices: plugin_devices.as_ref(),
         };
         let prepared = executor.subpaths(container, || subpaths(&input)).await;
         let prepared = prepared.map_err(misconfigured)?.map_err(unprepared)?;
@@ -322,6 +323,25 @@ impl ContainerStart<'_> {
             ..input
         };
         container_config(&input).map_err(misconfigured)
+    }
+
+    /// What the container gets with its devices, which their plugins have prepared.
+    async fn plugin_devices(&self) -> Result<Option<ContainerDevices>, StartFailure> {
+        let executor = self.executor;
+        if !executor.has_devices(Some(&self.name)) {
+            return Ok(None);
+        }
+        let devices = executor.peers.devices.pre_start(&executor.uid, &self.name);
+        let devices = devices.await.map_err(|error| StartFailure {
+            reason: Some(ContainerConfigError::REASON),
+            message: error.before_start().to_string(),
+            retry_after: RETRY_BACKOFF,
+            kill: None,
+        })?;
+        for conflict in devices.iter().flat_map(|devices| &devices.conflicts) {
+            tracing::warn!(container = %self.name, "device plugins contradict each other: {conflict}");
+        }
+        Ok(devices)
     }
 
     /// Runs the postStart hook. Ends early when the pod is to end: the container is killed with it.

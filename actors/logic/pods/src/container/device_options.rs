@@ -1,0 +1,93 @@
+//! What a container gets with the devices of device plugins, beside what its definition says.
+//!
+//! Mirrors upstream's `GetResources` of cm/container_manager_linux.go and its use in kubelet_pods.go
+//! (`GenerateRunContainerOptions`) at v1.36: what plugins say comes first, so that the container's own definition wins.
+
+use logic_placement::devices::{ContainerDevices, DeviceMount, DeviceNode};
+
+use super::{ContainerConfig, ContainerMount, Device, MountAccess, MountOrigin, MountPropagation};
+use crate::security::Relabel;
+
+pub(super) fn with_devices(config: ContainerConfig, given: &ContainerDevices) -> ContainerConfig {
+    let envs = given.envs.iter();
+    let envs = envs.filter(|(name, _)| !config.envs.iter().any(|(own, _)| own == *name));
+    let envs = envs.map(|(name, value)| (name.clone(), value.clone()));
+    let mut annotations = given.annotations.clone();
+    annotations.extend(config.annotations);
+    ContainerConfig {
+        envs: envs.chain(config.envs.iter().cloned()).collect(),
+        mounts: given.mounts.iter().map(mount).chain(config.mounts).collect(),
+        devices: given.nodes.iter().map(device).chain(config.devices).collect(),
+        cdi_devices: given.cdi_devices.clone(),
+        annotations,
+        ..config
+    }
+}
+
+fn mount(mount: &DeviceMount) -> ContainerMount {
+    ContainerMount {
+        host_path: mount.host_path.clone().into(),
+        container_path: mount.container_path.clone(),
+        access: match mount.read_only {
+            true => MountAccess::ReadOnly,
+            false => MountAccess::ReadWrite,
+        },
+        propagation: MountPropagation::Private,
+        relabel: Relabel::No,
+        origin: MountOrigin::Volume,
+    }
+}
+
+fn device(node: &DeviceNode) -> Device {
+    Device {
+        host_path: node.host_path.clone().into(),
+        container_path: node.container_path.clone(),
+        permissions: node.permissions.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use logic_api::testing::*;
+
+    use super::super::tests::made_with_devices;
+    use super::*;
+
+    /// Upstream's TestGetDeviceRunContainerOptions, as far as the container's configuration goes.
+    #[test]
+    fn devices_bring_what_they_need_and_the_containers_own_definition_wins() {
+        let pod = pod("p").app_with("c", |c| {
+            c.env = Some(vec![k8s_openapi::api::core::v1::EnvVar {
+                name: "BOTH".to_owned(),
+                value: Some("own".to_owned()),
+                value_from: None,
+            }]);
+        });
+        let given = ContainerDevices {
+            envs: string_map(&[("BOTH", "plugin"), ("GPU", "0")]),
+            mounts: vec![DeviceMount {
+                container_path: "/lib/gpu".to_owned(),
+                host_path: "/usr/lib/gpu".to_owned(),
+                read_only: true,
+            }],
+            nodes: vec![DeviceNode {
+                container_path: "/dev/gpu0".to_owned(),
+                host_path: "/dev/vendor/0".to_owned(),
+                permissions: "rw".to_owned(),
+            }],
+            annotations: string_map(&[("vendor.com/gpu", "0")]),
+            cdi_devices: vec!["vendor.com/gpu=0".to_owned()],
+            conflicts: Vec::new(),
+        };
+        let made = made_with_devices(&pod, &given).unwrap();
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert!(made.envs.contains(&pair("GPU", "0")));
+        let both: Vec<_> = made.envs.iter().filter(|(name, _)| name == "BOTH").collect();
+        assert_eq!(both, [&pair("BOTH", "own")]);
+        let first = &made.mounts[0];
+        assert_eq!((first.container_path.as_str(), first.access), ("/lib/gpu", MountAccess::ReadOnly));
+        assert_eq!(made.devices[0].permissions, "rw");
+        assert_eq!(made.annotations["vendor.com/gpu"], "0");
+        assert_eq!(made.cdi_devices, ["vendor.com/gpu=0"]);
+    }
+}
