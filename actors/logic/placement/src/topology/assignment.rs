@@ -122,7 +122,7 @@ impl AssignmentError {
             Self::TopologyAffinity { hints } | Self::PodLevelTopologyAffinity { hints, .. } => {
                 Some(hints)
             }
-            Self::Refused { .. } | Self::Unexpected(_) => None,
+            Self::Refused { .. } | Self::Unexpected(_) | Self::Undecided(_) => None,
         }
     }
 }
