@@ -45,6 +45,7 @@ use tempfile::TempDir;
 use crate::area::{PodListeners, PodPeers, PodSettings, PullSettings};
 use crate::cgroups::CgroupManager;
 use crate::cgroups::systemd::SystemdConnection;
+use crate::devices::DevicePlugins;
 use crate::images;
 use crate::images::credentials;
 use crate::pod_manager::{self, NodeChange, PodSource};
@@ -252,6 +253,7 @@ impl TestNode {
             state: state.clone(),
             volumes: volumes.clone(),
             objects,
+            devices: DevicePlugins::default(),
             listeners,
         };
         crate::area::spawn(&root, (&pods, pod_ports), settings, pod_peers);

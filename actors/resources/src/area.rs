@@ -1,11 +1,15 @@
 //! Spawns the resources' area: the container manager, garbage collection, eviction, and the graceful node shutdown.
 
+use std::path::PathBuf;
+
 use cluster::node::NodeResync;
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic_resources::eviction::EvictionPolicy;
+use pods::devices::DevicePlugins;
 
 use crate::container_gc::{self, ContainerGc, ContainerGcConfig};
 use crate::container_manager::{self, ContainerManager, ContainerManagerConfig};
+use crate::device_manager::{self, DeviceManager};
 use crate::eviction::{self, Collectors, EvictionManager, Reclaimer};
 use crate::image_gc::{self, ImageGc, ImageGcConfig};
 use crate::oom::{self, OomConfig, OomWatcher};
@@ -41,6 +45,22 @@ pub struct ResourcePeers {
 /// The area's mailbox that other areas tell before its actors run.
 pub fn mailboxes() -> (Addr<container_manager::Msg>, Port<container_manager::Msg>) {
     mailbox(container_manager::MAILBOX)
+}
+
+/// Spawns the device manager, which pods ask and so comes before their area; returns the way to it.
+pub fn spawn_devices(
+    root: &Supervisor,
+    root_dir: PathBuf,
+    peers: device_manager::Peers,
+) -> (DevicePlugins, Recipient<NodeResync>) {
+    let group = root.supervisor("devices", Strategy::OneForOne, Intensity::MANAGERS);
+    let (addr, port) = mailbox(device_manager::MAILBOX);
+    group.spawn(ChildSpec::permanent("device-manager"), port, move || {
+        DeviceManager::new(&root_dir, peers.clone())
+    });
+    let plugins = DevicePlugins::new(Recipient::new(addr.clone(), device_manager::Msg::from));
+    let resync = Recipient::new(addr, |NodeResync| device_manager::Msg::Resync);
+    (plugins, resync)
 }
 
 /// Spawns the area's actors; returns those that report a fact of the node, to be asked for it again.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use kernel::watch;
 use logic_placement::NodePlacement;
+use logic_placement::devices::DeviceInventory;
 use logic_placement::topology::HeldAssignments;
 
 /// The managers of exclusive resources, and what each pod holds. Clones share it.
@@ -14,6 +15,7 @@ use logic_placement::topology::HeldAssignments;
 pub struct Assignments {
     pub placement: Arc<NodePlacement>,
     held: watch::Sender<Arc<HeldAssignments>>,
+    devices: watch::Sender<Arc<DeviceInventory>>,
 }
 
 impl Default for Assignments {
@@ -29,6 +31,7 @@ impl Assignments {
         Assignments {
             placement: Arc::new(placement),
             held: watch::Sender::new(Arc::new(earlier)),
+            devices: watch::Sender::new(Arc::default()),
         }
     }
 
@@ -40,6 +43,16 @@ impl Assignments {
     /// Follows what pods hold; what is held now is not new.
     pub fn follow(&self) -> watch::Receiver<Arc<HeldAssignments>> {
         self.held.subscribe()
+    }
+
+    /// The devices that device plugins have told.
+    pub fn devices(&self) -> Arc<DeviceInventory> {
+        self.devices.borrow().clone()
+    }
+
+    /// Takes in the devices that device plugins have told. Only the pod manager does this.
+    pub fn set_devices(&self, inventory: Arc<DeviceInventory>) {
+        self.devices.send_replace(inventory);
     }
 
     /// Changes what pods hold; returns whether it differs. Only the pod manager does this.

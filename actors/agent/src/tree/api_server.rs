@@ -23,7 +23,8 @@ use logic_api::objects::StaticObjects;
 use logic_api::pod::PodView;
 use logic_api::types::PodUid;
 use logic_node::certificates::{CertificateSubject, RotationPolicy};
-use logic_node::node_status::NodeFact;
+use logic_node::node_status::{ExtendedResources, NodeFact};
+use logic_placement::devices::NodeDevices;
 use logic_pods::admission::NodeShutdown;
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 use logic_resources::thresholds::Signal;
@@ -169,6 +170,17 @@ impl ClusterWiring {
     pub(super) fn unenforced(&self) -> Recipient<Vec<String>> {
         Recipient::new(self.addrs.node.clone(), |refusals| {
             node::Msg::Learned(NodeFact::Unenforced(refusals))
+        })
+    }
+
+    /// Where the numbers of devices are reported: the node status manager.
+    pub(super) fn devices(&self) -> Recipient<NodeDevices> {
+        Recipient::new(self.addrs.node.clone(), |devices: NodeDevices| {
+            node::Msg::Learned(NodeFact::Devices(ExtendedResources {
+                capacity: devices.capacity,
+                allocatable: devices.allocatable,
+                removed: devices.removed,
+            }))
         })
     }
 

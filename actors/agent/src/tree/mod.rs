@@ -20,12 +20,14 @@ use cluster::node::NodeResync;
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic_resources::cgroups::CgroupDriver;
 use pods::area::{PodListeners, PodPeers};
+use pods::devices::DevicePlugins;
 use pods::cgroups::CgroupManager;
-use pods::pod_manager::PodsChanged;
+use pods::pod_manager::{NodeChange, PodsChanged};
 use pods::runtime::handover::RuntimeGate;
 use pods::runtime::pleg;
 use pods::{hosts, images, pod_manager};
 use resources::area::ResourcePeers;
+use resources::device_manager::{self, DevicesChanged};
 use resources::stats::{self, SummaryProvider};
 use resources::{container_gc, container_manager, eviction, image_gc, shutdown};
 use state::area::StatePeers;
@@ -52,6 +54,8 @@ pub struct NodeHandle {
     pub checkpoints: Addr<checkpoints::Msg>,
     pub pleg: Addr<pleg::Msg>,
     pub recorder: Recorder,
+    /// Asks the device manager for its facts of the node again.
+    pub resync_devices: Recipient<NodeResync>,
 }
 
 /// Spawns the tree and runs it until the agent is told to end. Pods keep running.
@@ -117,12 +121,13 @@ async fn spawn(
     sources::spawn(&node, settings);
     let cgroups = containers.cgroups.clone();
     let summaries = summaries(&node, runtime.clone(), settings);
-    let reporters = resources(
+    let mut reporters = resources(
         &node,
         (summaries.clone(), containers),
         settings,
         cluster.as_ref(),
     );
+    reporters.push(node.resync_devices.clone());
     let certificate = match hosts {
         Some((hosts, in_use)) => {
             let handover = in_use.spawn(&node, (runtime.clone(), cgroups), &hosts);
@@ -256,6 +261,7 @@ fn pods(
         cluster: cluster.map(ClusterWiring::volumes),
     };
     volumes::area::spawn(root, volumes_port, settings.volumes(), volume_peers);
+    let (devices, resync_devices) = devices(root, &pods.pod_manager, (settings, cluster));
     let pod_peers = PodPeers {
         runtime: backends.runtime,
         gate: backends.gate,
@@ -263,6 +269,7 @@ fn pods(
         state: state.clone(),
         volumes: volumes.clone(),
         objects,
+        devices,
         listeners: PodListeners {
             changed: Some(Recipient::new(containers.addr.clone(), |PodsChanged| {
                 container_manager::Msg::PodsChanged
@@ -281,7 +288,27 @@ fn pods(
         events: state.events,
         checkpoints: state.checkpoints,
         pleg: pods.pleg,
+        resync_devices,
     }
+}
+
+/// Spawns the device manager; returns the ways to it.
+fn devices(
+    root: &Supervisor,
+    pod_manager: &Addr<pod_manager::Msg>,
+    (settings, cluster): (&AgentSettings, Option<&ClusterWiring>),
+) -> (DevicePlugins, Recipient<NodeResync>) {
+    let changed = |changed: DevicesChanged| {
+        pod_manager::Msg::Node(NodeChange::Devices {
+            inventory: changed.inventory,
+            pods: changed.pods,
+        })
+    };
+    let peers = device_manager::Peers {
+        assigners: vec![Recipient::new(pod_manager.clone(), changed)],
+        node: cluster.map(ClusterWiring::devices),
+    };
+    resources::area::spawn_devices(root, settings.node.root_dir.clone(), peers)
 }
 
 /// What measures the node and its pods, for the servers and for eviction.

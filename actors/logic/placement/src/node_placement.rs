@@ -11,13 +11,18 @@ use logic_resources::resources::LinuxResources;
 use thiserror::Error;
 
 use crate::cpus::{CpuMachine, CpuManager, CpuPolicy, CpuSet, CpuStateError, CpuStateFileError};
+use crate::devices::checkpoint::DeviceCheckpoint;
+use crate::devices::{DeviceProvider, DraResources};
 use crate::memory::{self, MemoryManager, StateFileError as MemoryStateFileError, memory_nodes};
 use crate::topology::{
-    Assignment, HeldAssignments, MemoryBlock, NumaMask, NumaNodeId, TopologyManager,
+    AssignedResources, Assignment, HeldAssignments, MemoryBlock, NumaMask, NumaNodeId, TopologyManager,
 };
 
 /// The name of the CPU manager's state file below the root folder.
 const CPU_STATE_FILE: &str = "cpu_manager_state";
+
+/// The device manager's checkpoint below the root folder.
+const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
 
 /// The managers of what pods have to themselves. The default one assigns nothing.
 #[derive(Debug, Default)]
@@ -114,6 +119,8 @@ impl NodePlacement {
         let (cpus, memory) = (Arc::new(cpus), Arc::new(memory));
         topology.add_hint_provider(Box::new(cpus.clone()));
         topology.add_hint_provider(Box::new(memory.clone()));
+        let devices = DeviceProvider::new(machine.node_mask(), DraResources::Off);
+        topology.add_hint_provider(Box::new(devices));
         Self {
             topology,
             machine,
@@ -259,12 +266,24 @@ impl NodePlacement {
                 Arc::make_mut(all).extend(Assignment::clone(&own));
             }
         }
+        // The device manager tells of a checkpoint that does not read, and goes on without it, as upstream.
+        let devices = read(DEVICE_CHECKPOINT).and_then(|bytes| DeviceCheckpoint::decode(&bytes).ok());
+        for entry in devices.into_iter().flat_map(|devices| devices.allocations) {
+            let ids = entry.devices.into_iter().flatten();
+            let ids = ids.flat_map(|(_, ids)| ids).collect();
+            let own = AssignedResources {
+                devices: BTreeMap::from([(entry.resource, ids)]),
+                ..AssignedResources::default()
+            };
+            let all = held.entry(entry.pod.as_str().into()).or_default();
+            Arc::make_mut(all).assign(&entry.container, own);
+        }
         Ok(held)
     }
 }
 
 fn all_resources(
     assigned: &Assignment,
-) -> impl Iterator<Item = &crate::topology::AssignedResources> {
+) -> impl Iterator<Item = &AssignedResources> {
     assigned.containers.values().chain([&assigned.pod])
 }

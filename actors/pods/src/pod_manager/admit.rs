@@ -6,11 +6,14 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use kernel::Context;
 use logic_api::types::{PodFailure, PodUid};
+use logic_placement::devices::{DevicePreferences, PreferenceQuestion};
 use logic_pods::admission::{self, Admission, AdmissionDecision, PodPresence};
 use metrics::pods as pod_metrics;
 
-use super::PodManager;
+use super::messages::PluginAnswers;
+use super::{Msg, PodManager};
 use super::assignments::count;
 use super::names::full_name;
 use crate::worker::PodGoal;
@@ -20,11 +23,21 @@ use crate::worker::PodGoal;
 pub(super) struct DeferredPod {
     pub(super) pod: Arc<Pod>,
     pub(super) why: String,
+    pub(super) asks: DeferredFor,
+}
+
+/// What brings a deferred pod on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DeferredFor {
+    /// Room on the node.
+    Room,
+    /// The answers of device plugins.
+    Answers,
 }
 
 impl PodManager {
     /// Admits, defers or rejects a pod that holds its name.
-    pub(super) fn admit(&mut self, uid: PodUid, pod: Arc<Pod>) {
+    pub(super) fn admit(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
         let active = self.workers.active();
         let others: Vec<&Pod> = active.iter().map(|pod| &**pod).collect();
         let known = self.unmanaged.pods.as_ref();
@@ -41,6 +54,8 @@ impl PodManager {
             node: &self.node.facts,
             topology: &self.workers.placement().topology,
             held: &self.workers.assignments(),
+            devices: &self.workers.devices(),
+            preferences: self.preferences.get(&uid).unwrap_or(&DevicePreferences::NONE),
             pressures: &self.node.pressures,
             shutting_down: self.node.shutting_down,
             standing,
@@ -48,7 +63,15 @@ impl PodManager {
         if standing == PodPresence::New {
             count(&verdict, kernel::now().saturating_duration_since(began));
         }
+        let verdict = match verdict {
+            AdmissionDecision::Ask(questions) => {
+                return self.ask_plugins(uid, pod, questions, ctx);
+            }
+            verdict => verdict,
+        };
+        self.preferences.remove(&uid);
         match verdict {
+            AdmissionDecision::Ask(_) => {}
             AdmissionDecision::Admit(assigned) => {
                 // Before its worker begins.
                 self.workers.assign(&uid, assigned);
@@ -63,15 +86,20 @@ impl PodManager {
                 self.workers.mark_stopped(&uid);
             }
             AdmissionDecision::Defer { why } => {
-                self.deferred.insert(uid, DeferredPod { pod, why });
+                self.defer(uid, pod, why);
             }
             AdmissionDecision::Preempt { victims, failure } => {
                 let names: Vec<&str> = victims.iter().map(PodUid::as_str).collect();
                 let why = format!("waits for the end of pre-empted pods: {}", names.join(", "));
                 self.end_victims(&victims, &failure);
-                self.deferred.insert(uid, DeferredPod { pod, why });
+                self.defer(uid, pod, why);
             }
         }
+    }
+
+    fn defer(&mut self, uid: PodUid, pod: Arc<Pod>, why: String) {
+        let asks = DeferredFor::Room;
+        self.deferred.insert(uid, DeferredPod { pod, why, asks });
     }
 
     /// Fails pods that must make room.
@@ -86,9 +114,46 @@ impl PodManager {
     }
 
     /// Admits deferred pods again: resources or devices may be free.
-    pub(super) fn admit_deferred(&mut self) {
+    pub(super) fn admit_deferred(&mut self, ctx: &Context<Msg>) {
         for (uid, deferred) in std::mem::take(&mut self.deferred) {
-            self.admit(uid, deferred.pod);
+            match deferred.asks {
+                DeferredFor::Answers => drop(self.deferred.insert(uid, deferred)),
+                DeferredFor::Room => self.admit(uid, deferred.pod, ctx),
+            }
         }
+    }
+
+    /// Asks device plugins which devices they would give the pod, and admits it again with their answers: as often as it
+    /// has containers that ask for devices.
+    fn ask_plugins(
+        &mut self,
+        uid: PodUid,
+        pod: Arc<Pod>,
+        questions: Vec<PreferenceQuestion>,
+        ctx: &Context<Msg>,
+    ) {
+        let deferred = DeferredPod {
+            pod,
+            why: "waits for the preferences of device plugins".to_owned(),
+            asks: DeferredFor::Answers,
+        };
+        self.deferred.insert(uid.clone(), deferred);
+        let plugins = self.workers.plugins();
+        ctx.run(async move {
+            let answers = plugins.prefer(questions).await;
+            Msg::Preferred { uid, answers }
+        });
+    }
+
+    /// Admits a pod again with the answers of device plugins, unless it is gone.
+    pub(super) fn preferred(&mut self, uid: PodUid, answers: PluginAnswers, ctx: &Context<Msg>) {
+        let Some(deferred) = self.deferred.remove(&uid) else {
+            return drop(self.preferences.remove(&uid));
+        };
+        let known = self.preferences.entry(uid.clone()).or_default();
+        for (question, answer) in answers {
+            known.insert(question, answer);
+        }
+        self.admit(uid, deferred.pod, ctx);
     }
 }

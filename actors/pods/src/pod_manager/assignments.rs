@@ -2,18 +2,20 @@
 //!
 //! Upstream: the `removeStaleState` of pkg/kubelet/cm/{cpumanager,memorymanager} (1.36).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use logic_api::types::PodUid;
 use logic_placement::NodePlacement;
+use logic_placement::devices::DeviceInventory;
 use logic_placement::topology::{Assignment, HeldAssignments};
 use logic_pods::admission::AdmissionDecision;
 use metrics::pods::placement as counted;
 use state::placement_files;
 
 use super::workers::PodWorkers;
+use crate::devices::DevicePlugins;
 use crate::worker;
 
 /// The reason of a pod whose resources cannot lie together.
@@ -35,6 +37,7 @@ pub(super) fn count(verdict: &AdmissionDecision, took: Duration) {
             counted::REFUSALS.inc();
         }
         AdmissionDecision::Reject(_)
+        | AdmissionDecision::Ask(_)
         | AdmissionDecision::Defer { .. }
         | AdmissionDecision::Preempt { .. } => {}
     }
@@ -65,12 +68,34 @@ impl PodWorkers {
     pub(super) fn release(&self, uid: &PodUid) {
         if self.assignments().contains_key(uid) {
             self.change(|held| drop(held.remove(uid)));
+            self.peers().devices.forget(uid);
         }
     }
 
     /// Releases what pods hold of an earlier life that are unknown now.
     pub(super) fn retain_assignments(&self, is_known: impl Fn(&PodUid) -> bool) {
-        self.change(|held| held.retain(|uid, _| is_known(uid)));
+        let held = self.assignments();
+        for uid in held.keys().filter(|uid| !is_known(uid)) {
+            self.release(uid);
+        }
+    }
+
+    /// The devices of device plugins.
+    pub(super) fn devices(&self) -> Arc<DeviceInventory> {
+        self.peers().assignments.devices()
+    }
+
+    /// The way to device plugins.
+    pub(super) fn plugins(&self) -> DevicePlugins {
+        self.peers().devices.clone()
+    }
+
+    /// Takes in the devices of device plugins, and has the status of pods written anew whose devices have changed.
+    pub(super) fn set_devices(&self, inventory: Arc<DeviceInventory>, pods: &BTreeSet<PodUid>) {
+        self.peers().assignments.set_devices(inventory);
+        for uid in pods {
+            self.tell(uid, worker::Msg::Wake);
+        }
     }
 
     /// What one pod takes, others lose: their workers move their containers.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kernel::Reply;
 use logic_api::types::{PodFailure, PodUid};
+use logic_placement::devices::{DeviceInventory, PreferenceQuestion};
 use logic_pods::admission::NodeShutdown;
 use logic_resources::container_gc::Standings;
 use logic_resources::thresholds::Signal;
@@ -56,9 +57,17 @@ pub enum Msg {
     LeftoversListed(Box<Leftovers>),
     /// Has every worker send its pod's status again.
     Resync,
+    /// Admits a pod again with what device plugins have answered about it.
+    Preferred {
+        uid: PodUid,
+        answers: PluginAnswers,
+    },
     /// Answers a question about the pods.
     Query(PodQuery),
 }
+
+/// What device plugins have answered, each with the question.
+pub type PluginAnswers = Vec<(PreferenceQuestion, Result<BTreeSet<String>, String>)>;
 
 /// A change of the node that admission goes by.
 #[derive(Debug)]
@@ -69,6 +78,11 @@ pub enum NodeChange {
     Pressures(BTreeSet<Signal>),
     /// Whether the node is shutting down.
     Shutdown(NodeShutdown),
+    /// The devices of device plugins, and the pods that have one whose health has changed.
+    Devices {
+        inventory: Arc<DeviceInventory>,
+        pods: BTreeSet<PodUid>,
+    },
     /// The pods leave their runtime, or may start in another one: every worker looks at its gate.
     RuntimeHandover,
 }
@@ -102,6 +116,7 @@ impl Msg {
             | Msg::Runtime(RuntimeReport::Relisted { .. })
             | Msg::Worker(_)
             | Msg::Node(_)
+            | Msg::Preferred { .. }
             | Msg::Fail { .. } => true,
             Msg::Runtime(RuntimeReport::Observed(_))
             | Msg::CleanUp

@@ -32,6 +32,7 @@ use kernel::{Actor, Addr, Context, Exit, Recipient, TimerId};
 use logic_api::pod::PodView;
 use logic_api::types::{PodFailure, PodUid};
 use logic_placement::topology::TopologyManager;
+use logic_placement::devices::DevicePreferences;
 use logic_pods::admission::NodeShutdown;
 use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
@@ -96,6 +97,8 @@ pub struct PodManager {
     /// Ended pods that the runtime does not remove: what is left of each, by name.
     stuck: BTreeMap<PodUid, String>,
     deferred: BTreeMap<PodUid, DeferredPod>,
+    /// What device plugins have answered about pods that are not admitted yet.
+    preferences: BTreeMap<PodUid, DevicePreferences>,
     resizes: PodResizes,
     clean_up_timer: Option<TimerId>,
 }
@@ -159,6 +162,7 @@ impl Actor for PodManager {
             Msg::CleanUp => self.clean_up(ctx),
             Msg::LeftoversListed(listed) => self.remove_leftovers(*listed, ctx),
             Msg::Resync => self.resync(ctx),
+            Msg::Preferred { uid, answers } => self.preferred(uid, answers, ctx),
             Msg::Query(query) => self.answer_query(query),
         }
         if changes && let Some(changed) = &self.peers.changed {
@@ -205,6 +209,7 @@ impl PodManager {
             ended: BTreeSet::new(),
             stuck: BTreeMap::new(),
             deferred: BTreeMap::new(),
+            preferences: BTreeMap::new(),
             resizes: PodResizes::default(),
             clean_up_timer: None,
         }
@@ -268,6 +273,10 @@ impl PodManager {
             NodeChange::Object(None) => {}
             NodeChange::Pressures(pressures) => self.node.pressures = pressures,
             NodeChange::Shutdown(state) => self.node.shutting_down = state,
+            NodeChange::Devices { inventory, pods } => {
+                self.workers.set_devices(inventory, &pods);
+                self.admit_deferred(ctx);
+            }
             NodeChange::RuntimeHandover => return self.workers.tell_all(|| worker::Msg::Wake),
         }
         self.retry_resizes(RetryTrigger::NodeChanged, ctx);
@@ -322,9 +331,9 @@ impl PodManager {
         }
         let may_start = self.unmanaged.pods.is_some();
         if may_start && classify_arrival(&pod) != PodArrival::Live {
-            self.resume(uid, pod);
+            self.resume(uid, pod, ctx);
         } else if may_start && self.reservations.claim(&uid, &pod) {
-            self.admit(uid, pod);
+            self.admit(uid, pod, ctx);
         } else {
             self.reservations.wait(uid, pod);
         }
@@ -432,7 +441,7 @@ impl PodManager {
     }
 
     fn retry_deferred(&mut self, trigger: RetryTrigger, ctx: &Context<Msg>) {
-        self.admit_deferred();
+        self.admit_deferred(ctx);
         self.retry_resizes(trigger, ctx);
     }
 

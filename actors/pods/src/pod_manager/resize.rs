@@ -201,6 +201,7 @@ impl PodManager {
             node: &self.node.facts,
             topology: &self.workers.placement().topology,
             held: &self.workers.assignments(),
+            devices: &self.workers.devices(),
             pressures: &self.node.pressures,
             shutting_down: self.node.shutting_down,
         });

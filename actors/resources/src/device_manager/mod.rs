@@ -32,6 +32,7 @@ use logic_placement::devices::{
     PreferenceQuestion,
 };
 use logic_placement::topology::{Assignment, HeldAssignments};
+use pods::devices::DeviceRequest;
 use serde::Serialize;
 
 use self::batch::Batch;
@@ -85,6 +86,33 @@ pub enum Msg {
     Resync,
     /// Fails: no plugin can register any more.
     ListenerFailed(tonic::transport::Error),
+}
+
+impl From<DeviceRequest> for Msg {
+    fn from(request: DeviceRequest) -> Msg {
+        match request {
+            DeviceRequest::Prefer { question, reply } => Msg::Prefer { question, reply },
+            DeviceRequest::Allocate {
+                pod,
+                assignment,
+                reply,
+            } => Msg::Allocate {
+                pod,
+                assignment,
+                reply,
+            },
+            DeviceRequest::PreStart {
+                pod,
+                container,
+                reply,
+            } => Msg::PreStart {
+                pod,
+                container,
+                reply,
+            },
+            DeviceRequest::Forget { pod } => Msg::Forget { pod },
+        }
+    }
 }
 
 /// The plugins and what they have.

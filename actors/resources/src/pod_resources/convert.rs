@@ -5,11 +5,18 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::{PodView, is_sidecar};
-use logic_placement::topology::{AssignedResources, Assignment, MemoryBlock, NumaMask};
+use logic_placement::devices::DeviceInventory;
+use logic_placement::topology::{
+    AssignedResources, Assignment, MemoryBlock, NumaMask, NumaNodeId,
+};
 use proto::pod_resources as wire;
 
 /// The containers that hold resources for as long as the pod lives, with these: sidecars first, then app containers.
-pub(super) fn resources(pod: &Pod, assigned: Option<&Assignment>) -> wire::PodResources {
+pub(super) fn resources(
+    pod: &Pod,
+    assigned: Option<&Assignment>,
+    inventory: &DeviceInventory,
+) -> wire::PodResources {
     let init = pod.init_containers().iter();
     let sidecars = init.filter(|container| is_sidecar(container));
     let of_container = |name: &str| assigned.and_then(|assigned| assigned.containers.get(name));
@@ -19,7 +26,10 @@ pub(super) fn resources(pod: &Pod, assigned: Option<&Assignment>) -> wire::PodRe
         namespace: pod.namespace().to_owned(),
         containers: sidecars
             .chain(pod.app_containers())
-            .map(|container| container_resources(&container.name, of_container(&container.name)))
+            .map(|container| {
+                let own = of_container(&container.name);
+                container_resources(&container.name, own, inventory)
+            })
             .collect(),
         cpu_ids: whole
             .map(|own| cpus(own.cpus.iter().copied()))
@@ -28,15 +38,56 @@ pub(super) fn resources(pod: &Pod, assigned: Option<&Assignment>) -> wire::PodRe
     }
 }
 
-fn container_resources(name: &str, own: Option<&AssignedResources>) -> wire::ContainerResources {
+fn container_resources(
+    name: &str,
+    own: Option<&AssignedResources>,
+    inventory: &DeviceInventory,
+) -> wire::ContainerResources {
+    let devices = own.into_iter().flat_map(|own| &own.devices);
     wire::ContainerResources {
         name: name.to_owned(),
+        devices: devices
+            .flat_map(|(resource, ids)| container_devices(resource, ids.iter(), inventory))
+            .collect(),
         cpu_ids: own
             .map(|own| cpus(own.cpus.iter().copied()))
             .unwrap_or_default(),
         memory: own.map(|own| memory(&own.memory)).unwrap_or_default(),
         ..Default::default()
     }
+}
+
+/// One message for each NUMA node of each device, as upstream.
+fn container_devices<'a>(
+    resource: &str,
+    ids: impl Iterator<Item = &'a String>,
+    inventory: &DeviceInventory,
+) -> Vec<wire::ContainerDevices> {
+    let known = inventory.resource(resource);
+    let nodes = |id: &str| known.and_then(|known| Some(known.devices().get(id)?.nodes));
+    let message = |id: &String, node: Option<NumaNodeId>| wire::ContainerDevices {
+        resource_name: resource.to_owned(),
+        device_ids: vec![id.clone()],
+        topology: node.map(|node| topology(NumaMask::from_iter([node]))),
+    };
+    let mut messages = Vec::new();
+    for id in ids {
+        match nodes(id).filter(|nodes| !nodes.is_empty()) {
+            Some(nodes) => messages.extend(nodes.nodes().map(|node| message(id, Some(node)))),
+            None => messages.push(message(id, None)),
+        }
+    }
+    messages
+}
+
+/// The healthy devices of the node, one message each.
+pub(super) fn allocatable_devices(inventory: &DeviceInventory) -> Vec<wire::ContainerDevices> {
+    let resources = inventory.resources();
+    let devices = resources.flat_map(|(name, resource)| {
+        let healthy: Vec<String> = resource.healthy().map(|(id, _)| id.to_owned()).collect();
+        container_devices(name, healthy.iter(), inventory)
+    });
+    devices.collect()
 }
 
 pub(super) fn cpus(cpus: impl Iterator<Item = u32>) -> Vec<i64> {
@@ -53,7 +104,7 @@ pub(super) fn memory(blocks: &[MemoryBlock]) -> Vec<wire::ContainerMemory> {
 }
 
 fn topology(nodes: NumaMask) -> wire::TopologyInfo {
-    let id = |node: logic_placement::topology::NumaNodeId| wire::NumaNode {
+    let id = |node: NumaNodeId| wire::NumaNode {
         id: node.get().into(),
     };
     wire::TopologyInfo {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::{Addr, Reply};
 use logic_api::pod::PodView;
+use logic_placement::topology::HeldAssignments;
 use logic_pods::images::rate::{PullRateLimit, TokenBucket};
 use metrics::pods::pod_resources as counted;
 use pods::pod_manager;
@@ -54,6 +55,11 @@ impl PodResourcesService {
         OlderListerServer::new(self)
     }
 
+    /// What each pod has to itself.
+    pub(super) fn held(&self) -> Arc<HeldAssignments> {
+        self.assignments.held()
+    }
+
     /// Takes a token of the rate limit.
     pub(super) fn admit(&self) -> Result<(), Status> {
         let now = kernel::timestamp();
@@ -91,7 +97,11 @@ impl PodResourcesLister for PodResourcesService {
             counted::LIST_ERRORS.with_label_values(&[VERSION]).inc();
         })?;
         let held = self.assignments.held();
-        let of_pod = |pod: &Arc<Pod>| resources(pod, held.get(&pod.uid()).map(AsRef::as_ref));
+        let inventory = self.assignments.devices();
+        let of_pod = |pod: &Arc<Pod>| {
+            let own = held.get(&pod.uid()).map(AsRef::as_ref);
+            resources(pod, own, &inventory)
+        };
         Ok(Response::new(wire::ListPodResourcesResponse {
             pod_resources: active.iter().map(of_pod).collect(),
         }))
@@ -108,7 +118,7 @@ impl PodResourcesLister for PodResourcesService {
         Ok(Response::new(wire::AllocatableResourcesResponse {
             cpu_ids: convert::cpus(placement.allocatable_cpus().iter()),
             memory: convert::memory(&placement.allocatable_memory()),
-            ..Default::default()
+            devices: convert::allocatable_devices(&self.assignments.devices()),
         }))
     }
 
@@ -135,7 +145,7 @@ impl PodResourcesLister for PodResourcesService {
         let held = self.assignments.held();
         let own = held.get(&pod.uid()).map(AsRef::as_ref);
         Ok(Response::new(wire::GetPodResourcesResponse {
-            pod_resources: Some(resources(pod, own)),
+            pod_resources: Some(resources(pod, own, &self.assignments.devices())),
         }))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::PodView;
+use logic_placement::topology::Assignment;
 use metrics::pods::pod_resources as counted;
 use pods::pod_manager;
 use proto::pod_resources_v1alpha1 as wire;
@@ -24,13 +25,27 @@ impl PodResourcesLister for PodResourcesService {
         self.admit()?;
         counted::REQUESTS.with_label_values(&[VERSION]).inc();
         let pods = self.pods(pod_manager::Msg::all).await?;
+        let held = self.held();
         Ok(Response::new(wire::ListPodResourcesResponse {
-            pod_resources: pods.iter().map(resources).collect(),
+            pod_resources: pods
+                .iter()
+                .map(|pod| resources(pod, held.get(&pod.uid()).map(AsRef::as_ref)))
+                .collect(),
         }))
     }
 }
 
-fn resources(pod: &Arc<Pod>) -> wire::PodResources {
+fn resources(pod: &Arc<Pod>, assigned: Option<&Assignment>) -> wire::PodResources {
+    let devices = |name: &str| {
+        let own = assigned.and_then(|assigned| assigned.containers.get(name));
+        let devices = own.into_iter().flat_map(|own| &own.devices);
+        devices
+            .map(|(resource, ids)| wire::ContainerDevices {
+                resource_name: resource.clone(),
+                device_ids: ids.iter().cloned().collect(),
+            })
+            .collect()
+    };
     let containers = pod.app_containers().iter();
     wire::PodResources {
         name: pod.name().to_owned(),
@@ -38,7 +53,7 @@ fn resources(pod: &Arc<Pod>) -> wire::PodResources {
         containers: containers
             .map(|container| wire::ContainerResources {
                 name: container.name.clone(),
-                devices: Vec::new(),
+                devices: devices(&container.name),
             })
             .collect(),
     }

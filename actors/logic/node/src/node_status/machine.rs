@@ -23,6 +23,10 @@ pub(super) fn set(
     let event = identity(policy, facts, status);
     let capacity = status.capacity.get_or_insert_default();
     put_all(capacity, &facts.resources.capacity);
+    put_numbers(capacity, &facts.devices.capacity);
+    for removed in &facts.devices.removed {
+        capacity.insert(removed.clone(), Quantity("0".to_owned()));
+    }
     let allocatable = status.allocatable.get_or_insert_default();
     allocatable.retain(|name, _| capacity.contains_key(name) || !is_extended(name));
     for (name, amount) in capacity.iter() {
@@ -36,7 +40,15 @@ pub(super) fn set(
         }
     }
     put_all(allocatable, &facts.resources.allocatable);
+    put_numbers(allocatable, &facts.devices.allocatable);
     event
+}
+
+fn put_numbers(list: &mut BTreeMap<String, Quantity>, numbers: &BTreeMap<String, usize>) {
+    let amounts = numbers
+        .iter()
+        .map(|(name, number)| (name.clone(), Quantity(number.to_string())));
+    list.extend(amounts);
 }
 
 fn identity(

@@ -176,6 +176,15 @@ pub struct NodeResources {
     pub allocatable: ResourceAmounts,
 }
 
+/// The devices of device plugins that the node has, in numbers by resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtendedResources {
+    pub capacity: BTreeMap<String, usize>,
+    pub allocatable: BTreeMap<String, usize>,
+    /// Resources that were there and are no more: the status shows none of them.
+    pub removed: BTreeSet<String>,
+}
+
 /// Which volumes a controller must not take away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumesInUse {
@@ -227,6 +236,8 @@ pub enum NodeFact {
     StuckPods(Vec<String>),
     /// What the machine does not let the agent enforce, each with the reason.
     Unenforced(Vec<String>),
+    /// The devices of device plugins.
+    Devices(ExtendedResources),
 }
 
 /// Why a part of the agent cannot work.
@@ -275,6 +286,7 @@ pub struct NodeStatusFacts {
     stuck: Vec<String>,
     stuck_pods: Vec<String>,
     unenforced: Vec<String>,
+    devices: ExtendedResources,
     /// When the first of them came.
     since: Option<Instant>,
 }
@@ -312,6 +324,7 @@ impl NodeStatusFacts {
             stuck: Vec::new(),
             stuck_pods: Vec::new(),
             unenforced: Vec::new(),
+            devices: ExtendedResources::default(),
             since: None,
         }
     }
@@ -340,6 +353,7 @@ impl NodeStatusFacts {
             NodeFact::Stuck(volumes) => put(&mut self.stuck, volumes, Now),
             NodeFact::StuckPods(pods) => put(&mut self.stuck_pods, pods, Now),
             NodeFact::Unenforced(list) => put(&mut self.unenforced, list, Now),
+            NodeFact::Devices(devices) => put(&mut self.devices, devices, Now),
         }
     }
 

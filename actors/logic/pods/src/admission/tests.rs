@@ -10,6 +10,7 @@ use logic_api::pod::requests::{ResourceAmounts, read};
 use logic_api::pod::{CONFIG_SOURCE, SYSTEM_CRITICAL_PRIORITY};
 use logic_api::testing::*;
 use logic_api::text::sysctls::{SysctlAllowlist, safe_allowlist};
+use logic_placement::devices::{DeviceInventory, DevicePreferences};
 use logic_placement::topology::testing::OneCpuEach;
 use proptest::prelude::*;
 
@@ -56,6 +57,8 @@ fn input<'a>(pod: &'a Pod, others: &'a [&'a Pod], node: &'a NodeFacts) -> Admiss
         used: None,
         node,
         topology: &NO_PROVIDERS,
+        devices: &DeviceInventory::EMPTY,
+        preferences: &DevicePreferences::NONE,
         held: &NONE_HELD,
         pressures: &NO_PRESSURE,
         shutting_down: NodeShutdown::No,

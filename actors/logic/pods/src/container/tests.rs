@@ -7,6 +7,8 @@ use logic_api::objects::StaticObjects;
 use logic_api::testing::*;
 use logic_volumes::{MountedVolume, Relabel, VolumeMode};
 
+use logic_placement::devices::ContainerDevices;
+
 use super::*;
 use crate::sandbox::namespaces;
 

@@ -11,6 +11,7 @@ use logic_api::pod::requests::{self, CPU, MEMORY, ResourceAmounts, request, whol
 use logic_api::pod::{PodView, is_sidecar};
 use logic_api::quantity::compare;
 use logic_api::types::{PodFailure, PodUid};
+use logic_placement::devices::{DeviceInventory, DevicePreferences};
 use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize};
 use logic_resources::qos::{Qos, pod_qos};
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ResizeRefusal;
 use super::change::restarts;
-use crate::admission::{self, Admission, Fit, NodeShutdown, PodPresence};
+use crate::admission::{self, Admission, Fit, NodeShutdown, PodPresence, Refusal};
 
 /// The resources that the node has allocated to a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -62,6 +63,8 @@ pub struct ResizeInput<'a> {
     pub topology: &'a TopologyManager,
     /// What each pod has to itself, this one as well.
     pub held: &'a HeldAssignments,
+    /// The devices of device plugins.
+    pub devices: &'a DeviceInventory,
     /// The signals that the node is under pressure of.
     pub pressures: &'a BTreeSet<Signal>,
     pub shutting_down: NodeShutdown,
@@ -102,7 +105,7 @@ pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
         node: input.node,
         topology: input.topology,
         held: input.held,
-        devices: &DeviceInventory::EMPTY,
+        devices: input.devices,
         preferences: &DevicePreferences::NONE,
         pressures: input.pressures,
         shutting_down: input.shutting_down,

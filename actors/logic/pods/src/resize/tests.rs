@@ -8,6 +8,7 @@ use logic_api::pod::requests;
 use logic_api::pod::{CONFIG_SOURCE, PodView, SYSTEM_CRITICAL_PRIORITY};
 use logic_api::testing::*;
 use logic_api::types::{ContainerState, EventLevel};
+use logic_placement::devices::DeviceInventory;
 use logic_placement::topology::testing::OneCpuEach;
 use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize, Support};
@@ -57,6 +58,7 @@ fn asked(old: &Pod, new: &Pod, others: &[&Pod], node: &NodeFacts) -> Allocation 
         node,
         topology: &TopologyManager::default(),
         held: &HeldAssignments::new(),
+        devices: &DeviceInventory::EMPTY,
         pressures: &BTreeSet::new(),
         shutting_down: NodeShutdown::No,
     })
@@ -134,6 +136,7 @@ fn a_resized_pod_keeps_what_it_has_to_itself() {
             node: &node(),
             topology: &topology,
             held: &[(pod(holder).uid(), Arc::new(assigned.clone()))].into(),
+            devices: &DeviceInventory::EMPTY,
             pressures: &BTreeSet::new(),
             shutting_down: NodeShutdown::No,
         })
