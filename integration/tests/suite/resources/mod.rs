@@ -2,6 +2,7 @@
 
 mod cgroup_values;
 mod cgroups;
+mod devices;
 mod eviction;
 mod exclusive;
 mod garbage;

@@ -52,6 +52,8 @@ enum OxctlCommand {
     Pods,
     /// Shows the machine's CPUs and memory, and who has which to itself
     Cpus,
+    /// Shows the devices of device plugins, and who has them
+    Devices,
     /// Shows the images that are pulled, wait, or back off
     Images,
     /// Lists, pulls, removes, imports and exports images of the runtime
@@ -174,6 +176,7 @@ fn request(command: &OxctlCommand) -> (Method, String) {
         OxctlCommand::Plugins => get("/plugins"),
         OxctlCommand::Pods => get("/pods"),
         OxctlCommand::Cpus => get("/cpus"),
+        OxctlCommand::Devices => get("/devices"),
         OxctlCommand::Images => get("/images"),
         // Its runtime is found there.
         OxctlCommand::Image(_) => get("/plugins"),
@@ -222,6 +225,7 @@ fn timeout(command: &OxctlCommand) -> Option<Duration> {
         | OxctlCommand::Plugins
         | OxctlCommand::Pods
         | OxctlCommand::Cpus
+        | OxctlCommand::Devices
         | OxctlCommand::Images
         | OxctlCommand::Image(_)
         | OxctlCommand::Volumes
@@ -247,6 +251,7 @@ fn shown(command: &OxctlCommand, answer: &[u8]) -> Result<String, AgentError> {
         OxctlCommand::Checkpoint { .. } => show::archives(answer),
         OxctlCommand::Pods => show::pods(answer, now),
         OxctlCommand::Cpus => show::cpus::table(answer),
+        OxctlCommand::Devices => show::cpus::devices(answer),
         OxctlCommand::Images => show::images::table(answer, now),
         OxctlCommand::Volumes => show::volumes::table(answer),
         OxctlCommand::Events { .. } => show::events(answer, now),

@@ -9,6 +9,7 @@
 
 mod checkpoint;
 mod commands;
+mod device_view;
 mod images;
 mod machine_view;
 mod route;
@@ -35,6 +36,7 @@ use state::assignments::Assignments;
 use state::{events, status};
 
 pub use self::checkpoint::{Archives, ContainerCheckpointError, ContainerCheckpoints};
+pub use self::device_view::DeviceRow;
 pub use self::machine_view::{CpuRow, CpuUsage, MachineView, MemoryRow};
 use self::route::{AdminError, AdminRoute};
 pub use self::views::{AgentVersion, PodRow};
@@ -177,6 +179,10 @@ impl AdminServer {
             AdminRoute::Cpus => Ok(json(
                 StatusCode::OK,
                 &machine_view::view(&peers.assignments, &peers.pod_manager).await?,
+            )),
+            AdminRoute::Devices => Ok(json(
+                StatusCode::OK,
+                &device_view::view(&peers.assignments, &peers.pod_manager).await?,
             )),
             AdminRoute::Images => Ok(json(StatusCode::OK, &images::list(&peers.images).await?)),
             AdminRoute::Volumes => Ok(json(

@@ -24,6 +24,8 @@ pub(super) enum AdminRoute {
     Pods,
     /// `GET /cpus`
     Cpus,
+    /// `GET /devices`
+    Devices,
     /// `GET /images`
     Images,
     /// `GET /volumes`
@@ -62,7 +64,7 @@ pub(super) struct CheckpointRequest {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error(
-        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /images, /volumes, /events, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
+        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /devices, /images, /volumes, /events, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
     )]
     Path { path: String },
     #[error("expected {expected} for this path")]
@@ -139,6 +141,7 @@ impl AdminRoute {
             ["plugins"] => AdminRoute::Plugins,
             ["pods"] => AdminRoute::Pods,
             ["cpus"] => AdminRoute::Cpus,
+            ["devices"] => AdminRoute::Devices,
             ["images"] => AdminRoute::Images,
             ["volumes"] => AdminRoute::Volumes,
             ["events"] => match follows(request)? {
@@ -190,6 +193,7 @@ impl AdminRoute {
             | AdminRoute::Plugins
             | AdminRoute::Pods
             | AdminRoute::Cpus
+            | AdminRoute::Devices
             | AdminRoute::Images
             | AdminRoute::Volumes
             | AdminRoute::Events

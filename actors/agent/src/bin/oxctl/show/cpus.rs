@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use agent::endpoints::admin::{CpuRow, CpuUsage, MachineView, MemoryRow};
+use agent::endpoints::admin::{CpuRow, CpuUsage, DeviceRow, MachineView, MemoryRow};
 use logic_placement::cpus::CpuSet;
 
 use crate::agent::AgentError;
@@ -27,6 +27,17 @@ pub(crate) fn table(answer: &[u8]) -> Result<String, AgentError> {
         text.push_str(&table.take());
     }
     Ok(text)
+}
+
+/// The devices of device plugins, one line each.
+pub(crate) fn devices(answer: &[u8]) -> Result<String, AgentError> {
+    let devices: Vec<DeviceRow> = serde_json::from_slice(answer)?;
+    let mut table = TextTable::new(&["RESOURCE", "ID", "HEALTH", "NUMA", "WHO"]);
+    for row in devices {
+        let nodes: Vec<String> = row.nodes.iter().map(u8::to_string).collect();
+        table.row([row.resource, row.id, row.health, nodes.join(","), row.holder]);
+    }
+    Ok(table.take())
 }
 
 /// CPUs that lie together and have the same use, in the order of the machine.

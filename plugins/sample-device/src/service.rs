@@ -1,0 +1,116 @@
+//! What the agent calls.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+
+use anyhow::Context;
+use futures_util::{Stream, StreamExt, stream};
+use proto::device_plugin as wire;
+use proto::device_plugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+/// The plugin's own socket; the agent leaves it alone.
+const SOCKET: &str = "sample-device.sock";
+
+struct SamplePlugin {
+    devices: Vec<String>,
+    node: PathBuf,
+}
+
+/// Begins to serve on a socket in the folder; returns the socket's name.
+pub(crate) fn serve(folder: &Path, devices: &[String], node: &Path) -> anyhow::Result<String> {
+    let path = folder.join(SOCKET);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
+    let plugin = SamplePlugin {
+        devices: devices.to_vec(),
+        node: node.to_owned(),
+    };
+    let server = Server::builder().add_service(DevicePluginServer::new(plugin));
+    drop(tokio::spawn(
+        server.serve_with_incoming(UnixListenerStream::new(listener)),
+    ));
+    Ok(SOCKET.to_owned())
+}
+
+type Devices = Pin<Box<dyn Stream<Item = Result<wire::ListAndWatchResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl DevicePlugin for SamplePlugin {
+    type ListAndWatchStream = Devices;
+
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<wire::Empty>,
+    ) -> Result<Response<wire::DevicePluginOptions>, Status> {
+        Ok(Response::new(wire::DevicePluginOptions::default()))
+    }
+
+    /// A stream that ends says that the plugin is gone, so this one waits after the list, which never changes.
+    async fn list_and_watch(
+        &self,
+        _: Request<wire::Empty>,
+    ) -> Result<Response<Devices>, Status> {
+        let device = |id: &String| wire::Device {
+            id: id.clone(),
+            health: "Healthy".to_owned(),
+            topology: None,
+        };
+        let list = wire::ListAndWatchResponse {
+            devices: self.devices.iter().map(device).collect(),
+        };
+        let once = stream::once(async { Ok(list) });
+        Ok(Response::new(Box::pin(once.chain(stream::pending()))))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        _: Request<wire::PreferredAllocationRequest>,
+    ) -> Result<Response<wire::PreferredAllocationResponse>, Status> {
+        Err(Status::unimplemented("any device is as good as another"))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<wire::AllocateRequest>,
+    ) -> Result<Response<wire::AllocateResponse>, Status> {
+        let containers = request.into_inner().container_requests.into_iter();
+        let answers = containers.map(|container| self.answer(&container.devices_ids));
+        Ok(Response::new(wire::AllocateResponse {
+            container_responses: answers.collect::<Result<_, _>>()?,
+        }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        _: Request<wire::PreStartContainerRequest>,
+    ) -> Result<Response<wire::PreStartContainerResponse>, Status> {
+        Ok(Response::new(wire::PreStartContainerResponse {}))
+    }
+}
+
+impl SamplePlugin {
+    fn answer(&self, ids: &[String]) -> Result<wire::ContainerAllocateResponse, Status> {
+        if let Some(unknown) = ids.iter().find(|id| !self.devices.contains(id)) {
+            return Err(Status::not_found(format!("there is no device {unknown}")));
+        }
+        let device = |id: &String| wire::DeviceSpec {
+            container_path: format!("/dev/sample-{id}"),
+            host_path: self.node.display().to_string(),
+            permissions: "rw".to_owned(),
+        };
+        Ok(wire::ContainerAllocateResponse {
+            envs: HashMap::from([("SAMPLE_DEVICES".to_owned(), ids.join(","))]),
+            devices: ids.iter().map(device).collect(),
+            ..Default::default()
+        })
+    }
+}
