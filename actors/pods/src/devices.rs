@@ -61,7 +61,10 @@ impl DevicePlugins {
                 Some(manager) => manager.ask(PLUGIN_TIMEOUT, prefer).await,
                 None => Ok(Err("there is no device manager".to_owned())),
             };
-            answers.push((question, answer.unwrap_or_else(|error| Err(error.to_string()))));
+            answers.push((
+                question,
+                answer.unwrap_or_else(|error| Err(error.to_string())),
+            ));
         }
         answers
     }

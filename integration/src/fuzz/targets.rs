@@ -19,6 +19,7 @@ use logic_api::objects::StaticObjects;
 use logic_api::pod::PodView;
 use logic_api::text::env_file::EnvFiles;
 use logic_api::types::{ContainerId, PodUid, RuntimePod};
+use logic_placement::ContainerPlacement;
 use logic_pods::container::{ContainerInput, PreparedSubpaths, container_config};
 use logic_pods::network::dns::ResolverConfig;
 use logic_pods::pod_actions::{PodActionPolicy, PodObservation, compute_pod_actions};
@@ -302,6 +303,8 @@ fn containers_of(pod: &Pod, node: &NodePolicy, objects: &StaticObjects, ips: &[S
             hosts_file: None,
             namespaces: &namespaces(pod),
             target: None,
+            placement: &ContainerPlacement::default(),
+            plugin_devices: None,
         });
         let _hash = logic_api::pod::hash::container_hash(container);
     }

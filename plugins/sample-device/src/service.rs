@@ -55,10 +55,7 @@ impl DevicePlugin for SamplePlugin {
     }
 
     /// A stream that ends says that the plugin is gone, so this one waits after the list, which never changes.
-    async fn list_and_watch(
-        &self,
-        _: Request<wire::Empty>,
-    ) -> Result<Response<Devices>, Status> {
+    async fn list_and_watch(&self, _: Request<wire::Empty>) -> Result<Response<Devices>, Status> {
         let device = |id: &String| wire::Device {
             id: id.clone(),
             health: "Healthy".to_owned(),

@@ -15,7 +15,8 @@ use crate::devices::checkpoint::DeviceCheckpoint;
 use crate::devices::{DeviceProvider, DraResources};
 use crate::memory::{self, MemoryManager, StateFileError as MemoryStateFileError, memory_nodes};
 use crate::topology::{
-    AssignedResources, Assignment, HeldAssignments, MemoryBlock, NumaMask, NumaNodeId, TopologyManager,
+    AssignedResources, Assignment, HeldAssignments, MemoryBlock, NumaMask, NumaNodeId,
+    TopologyManager,
 };
 
 /// The name of the CPU manager's state file below the root folder.
@@ -267,7 +268,8 @@ impl NodePlacement {
             }
         }
         // The device manager tells of a checkpoint that does not read, and goes on without it, as upstream.
-        let devices = read(DEVICE_CHECKPOINT).and_then(|bytes| DeviceCheckpoint::decode(&bytes).ok());
+        let devices =
+            read(DEVICE_CHECKPOINT).and_then(|bytes| DeviceCheckpoint::decode(&bytes).ok());
         for entry in devices.into_iter().flat_map(|devices| devices.allocations) {
             let ids = entry.devices.into_iter().flatten();
             let ids = ids.flat_map(|(_, ids)| ids).collect();
@@ -282,8 +284,6 @@ impl NodePlacement {
     }
 }
 
-fn all_resources(
-    assigned: &Assignment,
-) -> impl Iterator<Item = &AssignedResources> {
+fn all_resources(assigned: &Assignment) -> impl Iterator<Item = &AssignedResources> {
     assigned.containers.values().chain([&assigned.pod])
 }

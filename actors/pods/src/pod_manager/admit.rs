@@ -12,10 +12,10 @@ use logic_placement::devices::{DevicePreferences, PreferenceQuestion};
 use logic_pods::admission::{self, Admission, AdmissionDecision, PodPresence};
 use metrics::pods as pod_metrics;
 
-use super::messages::PluginAnswers;
-use super::{Msg, PodManager};
 use super::assignments::count;
+use super::messages::PluginAnswers;
 use super::names::full_name;
+use super::{Msg, PodManager};
 use crate::worker::PodGoal;
 
 /// A pod that admission has deferred.
@@ -55,7 +55,10 @@ impl PodManager {
             topology: &self.workers.placement().topology,
             held: &self.workers.assignments(),
             devices: &self.workers.devices(),
-            preferences: self.preferences.get(&uid).unwrap_or(&DevicePreferences::NONE),
+            preferences: self
+                .preferences
+                .get(&uid)
+                .unwrap_or(&DevicePreferences::NONE),
             pressures: &self.node.pressures,
             shutting_down: self.node.shutting_down,
             standing,

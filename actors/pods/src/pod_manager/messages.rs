@@ -58,10 +58,7 @@ pub enum Msg {
     /// Has every worker send its pod's status again.
     Resync,
     /// Admits a pod again with what device plugins have answered about it.
-    Preferred {
-        uid: PodUid,
-        answers: PluginAnswers,
-    },
+    Preferred { uid: PodUid, answers: PluginAnswers },
     /// Answers a question about the pods.
     Query(PodQuery),
 }

@@ -6,9 +6,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::pod::{PodView, is_sidecar};
 use logic_placement::devices::DeviceInventory;
-use logic_placement::topology::{
-    AssignedResources, Assignment, MemoryBlock, NumaMask, NumaNodeId,
-};
+use logic_placement::topology::{AssignedResources, Assignment, MemoryBlock, NumaMask, NumaNodeId};
 use proto::pod_resources as wire;
 
 /// The containers that hold resources for as long as the pod lives, with these: sidecars first, then app containers.

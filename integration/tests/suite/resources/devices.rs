@@ -53,7 +53,9 @@ async fn healthy(rig: &NodeRig) -> usize {
 async fn until_healthy(rig: &NodeRig, count: usize) {
     let what = format!("{count} devices are healthy");
     let are_there = async || healthy(rig).await == count;
-    wait_until(CONVERGENCE_TIMEOUT, &what, are_there).await.unwrap();
+    wait_until(CONVERGENCE_TIMEOUT, &what, are_there)
+        .await
+        .unwrap();
 }
 
 /// The id of the one device that a container has, as it sees it.
@@ -82,10 +84,17 @@ async fn devices_are_given_once_and_outlive_the_agent_and_the_plugin(on: TestRun
     assert_eq!(given, ["a", "b"]);
     rig.node.drop_manifest("late", &wanting("late")).unwrap();
     let refused = |pod: &Pod| phase(pod) == "Failed";
-    let late = rig.until("late", "is refused", refused).await.status.unwrap();
+    let late = rig
+        .until("late", "is refused", refused)
+        .await
+        .status
+        .unwrap();
     assert_eq!(late.reason.as_deref(), Some("UnexpectedAdmissionError"));
     let message = late.message.unwrap_or_default();
-    assert!(message.contains("requested number of devices unavailable for example.com/sample"), "{message}");
+    assert!(
+        message.contains("requested number of devices unavailable for example.com/sample"),
+        "{message}"
+    );
 
     // The agent dies, and the plugin too: whoever runs keeps its device.
     let before = identities(&rig.node.pods().await.unwrap());

@@ -51,14 +51,16 @@ fn input<'a>(pod: &'a Pod, others: &'a [&'a Pod], node: &'a NodeFacts) -> Admiss
     static NO_PRESSURE: BTreeSet<Signal> = BTreeSet::new();
     static NO_PROVIDERS: LazyLock<TopologyManager> = LazyLock::new(TopologyManager::default);
     static NONE_HELD: HeldAssignments = HeldAssignments::new();
+    static NO_DEVICES: DeviceInventory = DeviceInventory::EMPTY;
+    static NO_ANSWERS: DevicePreferences = DevicePreferences::NONE;
     Admission {
         pod,
         others,
         used: None,
         node,
         topology: &NO_PROVIDERS,
-        devices: &DeviceInventory::EMPTY,
-        preferences: &DevicePreferences::NONE,
+        devices: &NO_DEVICES,
+        preferences: &NO_ANSWERS,
         held: &NONE_HELD,
         pressures: &NO_PRESSURE,
         shutting_down: NodeShutdown::No,
@@ -79,6 +81,7 @@ fn refused(verdict: &AdmissionDecision) -> (&str, &str) {
             (&failure.reason, event_message(failure))
         }
         AdmissionDecision::Admit(_)
+        | AdmissionDecision::Ask(_)
         | AdmissionDecision::Defer { .. }
         | AdmissionDecision::Preempt { .. } => {
             panic!("not rejected: {verdict:?}")
@@ -690,7 +693,9 @@ proptest! {
                     there.retain(|p| !victims.contains(&p.uid()));
                     there.push(pod);
                 }
-                AdmissionDecision::Reject(_) | AdmissionDecision::Defer { .. } => {}
+                AdmissionDecision::Reject(_)
+                | AdmissionDecision::Ask(_)
+                | AdmissionDecision::Defer { .. } => {}
             }
             for (name, most) in [("cpu", 10), ("memory", 20)] {
                 let sum: i64 = there.iter().map(|pod| requests::request(pod, name)).sum();

@@ -4,9 +4,9 @@
 //! (`GenerateRunContainerOptions`) at v1.36: what plugins say comes first, so that the container's own definition wins.
 
 use logic_placement::devices::{ContainerDevices, DeviceMount, DeviceNode};
+use logic_volumes::Relabel;
 
 use super::{ContainerConfig, ContainerMount, Device, MountAccess, MountOrigin, MountPropagation};
-use crate::security::Relabel;
 
 pub(super) fn with_devices(config: ContainerConfig, given: &ContainerDevices) -> ContainerConfig {
     let envs = given.envs.iter();
@@ -16,8 +16,18 @@ pub(super) fn with_devices(config: ContainerConfig, given: &ContainerDevices) ->
     annotations.extend(config.annotations);
     ContainerConfig {
         envs: envs.chain(config.envs.iter().cloned()).collect(),
-        mounts: given.mounts.iter().map(mount).chain(config.mounts).collect(),
-        devices: given.nodes.iter().map(device).chain(config.devices).collect(),
+        mounts: given
+            .mounts
+            .iter()
+            .map(mount)
+            .chain(config.mounts)
+            .collect(),
+        devices: given
+            .nodes
+            .iter()
+            .map(device)
+            .chain(config.devices)
+            .collect(),
         cdi_devices: given.cdi_devices.clone(),
         annotations,
         ..config
@@ -82,10 +92,17 @@ mod tests {
         let made = made_with_devices(&pod, &given).unwrap();
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert!(made.envs.contains(&pair("GPU", "0")));
-        let both: Vec<_> = made.envs.iter().filter(|(name, _)| name == "BOTH").collect();
+        let both: Vec<_> = made
+            .envs
+            .iter()
+            .filter(|(name, _)| name == "BOTH")
+            .collect();
         assert_eq!(both, [&pair("BOTH", "own")]);
         let first = &made.mounts[0];
-        assert_eq!((first.container_path.as_str(), first.access), ("/lib/gpu", MountAccess::ReadOnly));
+        assert_eq!(
+            (first.container_path.as_str(), first.access),
+            ("/lib/gpu", MountAccess::ReadOnly)
+        );
         assert_eq!(made.devices[0].permissions, "rw");
         assert_eq!(made.annotations["vendor.com/gpu"], "0");
         assert_eq!(made.cdi_devices, ["vendor.com/gpu=0"]);

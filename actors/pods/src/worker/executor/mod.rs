@@ -30,9 +30,9 @@ use self::kill::KillOutcome;
 use self::sandbox::SandboxError;
 use self::start::{ContainerStart, StartResult};
 use self::start_turns::StartTurns;
-use super::{PodWorkerState, WorkerReport};
 use super::context::{PlanExecutor, PodContext, SyncProblem, SyncResult};
 use super::retries::RetryKey;
+use super::{PodWorkerState, WorkerReport};
 use crate::hosts;
 
 /// The wait for the pod's record to be on the disk.
@@ -107,9 +107,15 @@ impl PlanExecutor {
         let refused = AssignmentError::Unexpected(error.to_string());
         let failure = Box::new(admission::not_assigned(&refused));
         let uid = self.uid.clone();
-        if let Err(full) = self.peers.pod_manager.tell(WorkerReport::Rejected { uid, failure }) {
+        if let Err(full) = self
+            .peers
+            .pod_manager
+            .tell(WorkerReport::Rejected { uid, failure })
+        {
             tracing::warn!(pod = %self.uid, "rejected later: {full}");
-            self.progress.problems.push((RetryKey::Sandbox, SyncProblem::soon()));
+            self.progress
+                .problems
+                .push((RetryKey::Sandbox, SyncProblem::soon()));
         }
         Err(error)
     }

@@ -35,7 +35,13 @@ pub(crate) fn devices(answer: &[u8]) -> Result<String, AgentError> {
     let mut table = TextTable::new(&["RESOURCE", "ID", "HEALTH", "NUMA", "WHO"]);
     for row in devices {
         let nodes: Vec<String> = row.nodes.iter().map(u8::to_string).collect();
-        table.row([row.resource, row.id, row.health, nodes.join(","), row.holder]);
+        table.row([
+            row.resource,
+            row.id,
+            row.health,
+            nodes.join(","),
+            row.holder,
+        ]);
     }
     Ok(table.take())
 }

@@ -321,6 +321,8 @@ fn pods_hold_the_same_over_a_restart() {
         let (manager, pod) = (node.manager(), pod_of("pod", parts));
         let none = HeldAssignments::new();
         let request = AssignmentRequest {
+            devices: &crate::devices::DeviceInventory::EMPTY,
+            preferences: &crate::devices::DevicePreferences::NONE,
             pod: &pod,
             held: &none,
             assigned: &Assignment::default(),

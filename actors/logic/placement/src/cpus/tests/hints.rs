@@ -22,6 +22,8 @@ fn hints(
     held: &HeldAssignments,
 ) -> [Option<Vec<TopologyHint>>; 2] {
     let request = AssignmentRequest {
+        devices: &crate::devices::DeviceInventory::EMPTY,
+        preferences: &crate::devices::DevicePreferences::NONE,
         pod,
         held,
         assigned: &Assignment::default(),
@@ -156,6 +158,8 @@ fn a_container_may_use_again_what_an_init_container_had() {
     let pod = pod_of("new", "init 6, app 4");
     let first = &held(&[("x", "init-0", "3-5,9-11")])[&"x-uid".into()];
     let request = AssignmentRequest {
+        devices: &crate::devices::DeviceInventory::EMPTY,
+        preferences: &crate::devices::DevicePreferences::NONE,
         pod: &pod,
         held: &held(&[("other", "app-0", "0")]),
         assigned: first,

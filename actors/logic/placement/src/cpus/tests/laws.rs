@@ -42,6 +42,8 @@ fn assign(
     hint: TopologyHint,
 ) -> Result<Assignment, AssignmentError> {
     let request = AssignmentRequest {
+        devices: &crate::devices::DeviceInventory::EMPTY,
+        preferences: &crate::devices::DevicePreferences::NONE,
         pod,
         held,
         assigned: &Assignment::default(),

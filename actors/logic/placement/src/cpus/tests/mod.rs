@@ -164,6 +164,8 @@ pub(in crate::cpus) fn admit(
     let mut assigned = Assignment::default();
     for (_, container) in pod.all_containers() {
         let request = AssignmentRequest {
+            devices: &crate::devices::DeviceInventory::EMPTY,
+            preferences: &crate::devices::DevicePreferences::NONE,
             pod,
             held,
             assigned: &assigned,

@@ -8,6 +8,8 @@ fn assign(
     held: &HeldAssignments,
 ) -> Result<Assignment, AssignmentError> {
     let request = AssignmentRequest {
+        devices: &crate::devices::DeviceInventory::EMPTY,
+        preferences: &crate::devices::DevicePreferences::NONE,
         pod,
         held,
         assigned: &Assignment::default(),

@@ -176,6 +176,8 @@ fn without_a_policy_nobody_has_cpus_of_its_own() {
     let pod = pod_of("new", "pod 2, app 1");
     let (held, assigned) = (HeldAssignments::new(), Assignment::default());
     let request = AssignmentRequest {
+        devices: &crate::devices::DeviceInventory::EMPTY,
+        preferences: &crate::devices::DevicePreferences::NONE,
         pod: &pod,
         held: &held,
         assigned: &assigned,

@@ -20,6 +20,7 @@ use logic_api::testing::*;
 
 use super::numa_state::MachineState;
 use super::*;
+use crate::devices::{DeviceInventory, DevicePreferences};
 use crate::topology::{
     AssignedResources, Assignment, AssignmentError, AssignmentRequest, HeldAssignments,
     HintProvider, MemoryBlock, NumaMask, NumaNodeId, PodLevelManagers, ProviderHints,
@@ -243,7 +244,11 @@ fn request<'a>(
     held: &'a HeldAssignments,
     assigned: &'a Assignment,
 ) -> AssignmentRequest<'a> {
+    static NO_DEVICES: DeviceInventory = DeviceInventory::EMPTY;
+    static NO_ANSWERS: DevicePreferences = DevicePreferences::NONE;
     AssignmentRequest {
+        devices: &NO_DEVICES,
+        preferences: &NO_ANSWERS,
         pod,
         held,
         assigned,
@@ -262,8 +267,9 @@ fn assign(
     let assigned = manager.assign(&request(pod, held, &none), container, hint);
     let assigned = assigned.map_err(|error| match &error {
         AssignmentError::Unexpected(text) => text.clone(),
-        AssignmentError::TopologyAffinity
-        | AssignmentError::PodLevelTopologyAffinity(_)
+        AssignmentError::TopologyAffinity { .. }
+        | AssignmentError::PodLevelTopologyAffinity { .. }
+        | AssignmentError::Undecided(_)
         | AssignmentError::Refused { .. } => error.to_string(),
     });
     assigned.map(|own| show_blocks(&own.memory))
