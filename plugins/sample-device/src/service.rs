@@ -1,6 +1,6 @@
 //! What the agent calls.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -105,7 +105,7 @@ impl SamplePlugin {
             permissions: "rw".to_owned(),
         };
         Ok(wire::ContainerAllocateResponse {
-            envs: HashMap::from([("SAMPLE_DEVICES".to_owned(), ids.join(","))]),
+            envs: BTreeMap::from([("SAMPLE_DEVICES".to_owned(), ids.join(","))]),
             devices: ids.iter().map(device).collect(),
             ..Default::default()
         })

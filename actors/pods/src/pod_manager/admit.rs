@@ -37,7 +37,7 @@ pub(super) enum DeferredFor {
 
 impl PodManager {
     /// Admits, defers or rejects a pod that holds its name.
-    pub(super) fn admit(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
+    pub(super) fn admit(&mut self, uid: PodUid, pod: Arc<Pod>) {
         let active = self.workers.active();
         let others: Vec<&Pod> = active.iter().map(|pod| &**pod).collect();
         let known = self.unmanaged.pods.as_ref();
@@ -68,7 +68,7 @@ impl PodManager {
         }
         let verdict = match verdict {
             AdmissionDecision::Ask(questions) => {
-                return self.ask_plugins(uid, pod, questions, ctx);
+                return self.ask_plugins(uid, pod, questions);
             }
             verdict => verdict,
         };
@@ -117,39 +117,40 @@ impl PodManager {
     }
 
     /// Admits deferred pods again: resources or devices may be free.
-    pub(super) fn admit_deferred(&mut self, ctx: &Context<Msg>) {
+    pub(super) fn admit_deferred(&mut self) {
         for (uid, deferred) in std::mem::take(&mut self.deferred) {
             match deferred.asks {
                 DeferredFor::Answers => drop(self.deferred.insert(uid, deferred)),
-                DeferredFor::Room => self.admit(uid, deferred.pod, ctx),
+                DeferredFor::Room => self.admit(uid, deferred.pod),
             }
         }
     }
 
     /// Asks device plugins which devices they would give the pod, and admits it again with their answers: as often as it
     /// has containers that ask for devices.
-    fn ask_plugins(
-        &mut self,
-        uid: PodUid,
-        pod: Arc<Pod>,
-        questions: Vec<PreferenceQuestion>,
-        ctx: &Context<Msg>,
-    ) {
+    fn ask_plugins(&mut self, uid: PodUid, pod: Arc<Pod>, questions: Vec<PreferenceQuestion>) {
         let deferred = DeferredPod {
             pod,
             why: "waits for the preferences of device plugins".to_owned(),
             asks: DeferredFor::Answers,
         };
         self.deferred.insert(uid.clone(), deferred);
-        let plugins = self.workers.plugins();
-        ctx.run(async move {
-            let answers = plugins.prefer(questions).await;
-            Msg::Preferred { uid, answers }
-        });
+        self.questions.push((uid, questions));
+    }
+
+    /// Begins to ask what admission wants to know.
+    pub(super) fn ask(&mut self, ctx: &mut Context<Msg>) {
+        for (uid, questions) in std::mem::take(&mut self.questions) {
+            let plugins = self.workers.plugins();
+            ctx.run(async move {
+                let answers = plugins.prefer(questions).await;
+                Msg::Preferred { uid, answers }
+            });
+        }
     }
 
     /// Admits a pod again with the answers of device plugins, unless it is gone.
-    pub(super) fn preferred(&mut self, uid: PodUid, answers: PluginAnswers, ctx: &Context<Msg>) {
+    pub(super) fn preferred(&mut self, uid: PodUid, answers: PluginAnswers) {
         let Some(deferred) = self.deferred.remove(&uid) else {
             return drop(self.preferences.remove(&uid));
         };
@@ -157,6 +158,6 @@ impl PodManager {
         for (question, answer) in answers {
             known.insert(question, answer);
         }
-        self.admit(uid, deferred.pod, ctx);
+        self.admit(uid, deferred.pod);
     }
 }

@@ -64,7 +64,7 @@ pub enum Msg {
 }
 
 /// What device plugins have answered, each with the question.
-pub type PluginAnswers = Vec<(PreferenceQuestion, Result<BTreeSet<String>, String>)>;
+pub(super) type PluginAnswers = Vec<(PreferenceQuestion, Result<BTreeSet<String>, String>)>;
 
 /// A change of the node that admission goes by.
 #[derive(Debug)]

@@ -31,8 +31,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kernel::{Actor, Addr, Context, Exit, Recipient, TimerId};
 use logic_api::pod::PodView;
 use logic_api::types::{PodFailure, PodUid};
-use logic_placement::devices::DevicePreferences;
-use logic_placement::topology::TopologyManager;
+use logic_placement::devices::{DevicePreferences, PreferenceQuestion};
 use logic_pods::admission::NodeShutdown;
 use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
@@ -99,6 +98,8 @@ pub struct PodManager {
     deferred: BTreeMap<PodUid, DeferredPod>,
     /// What device plugins have answered about pods that are not admitted yet.
     preferences: BTreeMap<PodUid, DevicePreferences>,
+    /// What device plugins are to be asked about them.
+    questions: Vec<(PodUid, Vec<PreferenceQuestion>)>,
     resizes: PodResizes,
     clean_up_timer: Option<TimerId>,
 }
@@ -162,9 +163,10 @@ impl Actor for PodManager {
             Msg::CleanUp => self.clean_up(ctx),
             Msg::LeftoversListed(listed) => self.remove_leftovers(*listed, ctx),
             Msg::Resync => self.resync(ctx),
-            Msg::Preferred { uid, answers } => self.preferred(uid, answers, ctx),
+            Msg::Preferred { uid, answers } => self.preferred(uid, answers),
             Msg::Query(query) => self.answer_query(query),
         }
+        self.ask(ctx);
         if changes && let Some(changed) = &self.peers.changed {
             // A mailbox that is full holds such a message already.
             let _ = changed.tell(PodsChanged);
@@ -210,6 +212,7 @@ impl PodManager {
             stuck: BTreeMap::new(),
             deferred: BTreeMap::new(),
             preferences: BTreeMap::new(),
+            questions: Vec::new(),
             resizes: PodResizes::default(),
             clean_up_timer: None,
         }
@@ -275,7 +278,7 @@ impl PodManager {
             NodeChange::Shutdown(state) => self.node.shutting_down = state,
             NodeChange::Devices { inventory, pods } => {
                 self.workers.set_devices(inventory, &pods);
-                self.admit_deferred(ctx);
+                self.admit_deferred();
             }
             NodeChange::RuntimeHandover => return self.workers.tell_all(|| worker::Msg::Wake),
         }
@@ -331,9 +334,9 @@ impl PodManager {
         }
         let may_start = self.unmanaged.pods.is_some();
         if may_start && classify_arrival(&pod) != PodArrival::Live {
-            self.resume(uid, pod, ctx);
+            self.resume(uid, pod);
         } else if may_start && self.reservations.claim(&uid, &pod) {
-            self.admit(uid, pod, ctx);
+            self.admit(uid, pod);
         } else {
             self.reservations.wait(uid, pod);
         }
@@ -441,7 +444,7 @@ impl PodManager {
     }
 
     fn retry_deferred(&mut self, trigger: RetryTrigger, ctx: &Context<Msg>) {
-        self.admit_deferred(ctx);
+        self.admit_deferred();
         self.retry_resizes(trigger, ctx);
     }
 

@@ -114,7 +114,7 @@ impl PodManager {
     }
 
     /// Ends what may still run of a pod that had ended before and whose object remains.
-    pub(super) fn resume(&mut self, uid: PodUid, pod: Arc<Pod>, ctx: &Context<Msg>) {
+    pub(super) fn resume(&mut self, uid: PodUid, pod: Arc<Pod>) {
         if !self.unmanaged.alive.contains(&uid) {
             return;
         }
@@ -125,7 +125,7 @@ impl PodManager {
             PodArrival::Failed(failure) => {
                 self.workers.spawn(&uid, PodGoal::fail(pod, failure, None))
             }
-            PodArrival::Live | PodArrival::Succeeded => self.admit(uid, pod, ctx),
+            PodArrival::Live | PodArrival::Succeeded => self.admit(uid, pod),
         }
     }
 
