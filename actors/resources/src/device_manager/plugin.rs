@@ -242,9 +242,10 @@ async fn within<T>(
 }
 
 fn rpc_error(status: &Status) -> String {
-    let code = match status.code() {
-        Code::Cancelled => "Canceled".to_owned(),
-        code => format!("{code:?}"),
+    // Go spells it with one l.
+    let code = match status.code() == Code::Cancelled {
+        true => "Canceled".to_owned(),
+        false => format!("{:?}", status.code()),
     };
     format!("rpc error: code = {code} desc = {}", status.message())
 }

@@ -205,7 +205,6 @@ pub(super) fn by_affinity(
     affinity: Option<NumaMask>,
 ) -> AffinityGroups {
     let mut groups = AffinityGroups::default();
-    let affinity = affinity.filter(|_| resource.has_alignment());
     for id in available {
         let nodes = resource.nodes(id);
         let group = match affinity {

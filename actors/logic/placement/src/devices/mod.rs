@@ -14,8 +14,6 @@ mod container_devices;
 mod demand;
 mod hints;
 mod inventory;
-mod listing;
-mod node_capacity;
 mod preferences;
 mod provider;
 mod registration;
@@ -26,9 +24,10 @@ mod tests;
 pub use self::allocations::{DeviceAllocation, DeviceAllocations, DevicesByNode};
 pub use self::calls::DeviceCallError;
 pub use self::container_devices::{AllocateAnswer, ContainerDevices, DeviceMount, DeviceNode};
-pub use self::inventory::{DeviceInventory, DeviceResource, PluginOptions, PluginPresence};
-pub use self::listing::{Device, DeviceHealth, ListedDevice, ListingError};
-pub use self::node_capacity::{NodeDevices, cover_held};
+pub use self::inventory::{
+    Device, DeviceHealth, DeviceInventory, DeviceResource, ListedDevice, ListingError, NodeDevices,
+    PluginOptions, PluginPresence, cover_held,
+};
 pub use self::preferences::{DevicePreferences, PreferenceQuestion};
 pub use self::provider::{DeviceProvider, DraResources};
 pub use self::registration::{API_VERSION, Registration, RegistrationError};

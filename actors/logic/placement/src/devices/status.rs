@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ContainerStatus, ResourceHealth, ResourceStatus};
 
-use super::inventory::DeviceInventory;
-use super::listing::DeviceHealth;
+use super::inventory::{DeviceHealth, DeviceInventory};
 use crate::topology::Assignment;
 
 /// The health of the devices that a container holds, ids by resource name.

@@ -9,7 +9,8 @@ fn a_container_gets_what_its_plugins_answer_and_each_is_asked_once() {
         let rig = Rig::start().await;
         let gpu = rig.plugin(GPU, &["a", "b", "c"]).await;
         let nic = rig.plugin(NIC, &["n"]).await;
-        (gpu.calls(), nic.calls());
+        gpu.calls();
+        nic.calls();
         let devices: &[(&str, &str, &[&str])] = &[
             ("app", GPU, &["a", "b"]),
             ("app", NIC, &["n"]),
@@ -202,7 +203,8 @@ fn a_plugin_that_wants_it_prepares_devices_before_each_start() {
         let nic = rig.plugin(NIC, &["n"]).await;
         let devices: &[(&str, &str, &[&str])] = &[("app", GPU, &["a", "b"]), ("app", NIC, &["n"])];
         rig.allocate("pod", devices).await.unwrap();
-        (gpu.calls(), nic.calls());
+        gpu.calls();
+        nic.calls();
         for _ in 0..2 {
             let given = rig.pre_start("pod", "app").await.unwrap().unwrap();
             assert_eq!(

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::{Stream, StreamExt, stream};
 use hyper_util::rt::TokioIo;
+use kernel::watch;
 use proto::device_plugin as wire;
 use proto::device_plugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use proto::device_plugin::registration_client::RegistrationClient;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
+
 use tonic::transport::{Endpoint, Server, Uri};
 use tonic::{Request, Response, Status};
 
@@ -121,19 +122,8 @@ impl PluginDouble {
     /// Registers with the agent in the folder.
     pub(super) async fn register(&self) -> Result<(), Status> {
         let folder = self.socket.parent().unwrap();
-        let request = wire::RegisterRequest {
-            version: "v1beta1".to_owned(),
-            endpoint: self
-                .socket
-                .file_name()
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned(),
-            resource_name: self.resource.clone(),
-            options: None,
-        };
-        register(folder, request).await
+        let endpoint = self.socket.file_name().unwrap().to_str().unwrap();
+        register(folder, "v1beta1", &self.resource, endpoint).await
     }
 
     /// Notes a call, and does what the script says.
@@ -150,7 +140,19 @@ impl PluginDouble {
     }
 }
 
-pub(super) async fn register(folder: &Path, request: wire::RegisterRequest) -> Result<(), Status> {
+/// Registers a plugin with the agent in the folder.
+pub(super) async fn register(
+    folder: &Path,
+    version: &str,
+    resource: &str,
+    endpoint: &str,
+) -> Result<(), Status> {
+    let request = wire::RegisterRequest {
+        version: version.to_owned(),
+        endpoint: endpoint.to_owned(),
+        resource_name: resource.to_owned(),
+        options: None,
+    };
     let socket = folder.join("kubelet.sock");
     let connector = tower::service_fn(move |_: Uri| {
         let socket = socket.clone();

@@ -1,6 +1,5 @@
 //! Plugins that send what they may not.
 
-use proto::device_plugin::RegisterRequest;
 use tonic::Code;
 
 use super::*;
@@ -37,13 +36,9 @@ fn a_registration_that_is_none_is_refused_by_name() {
                 "failed to dial device plugin: context deadline exceeded",
             ),
         ] {
-            let request = RegisterRequest {
-                version: version.to_owned(),
-                endpoint: endpoint.to_owned(),
-                resource_name: resource.to_owned(),
-                options: None,
-            };
-            let refused = double::register(&folder, request).await.unwrap_err();
+            let refused = double::register(&folder, version, resource, endpoint)
+                .await
+                .unwrap_err();
             assert_eq!((refused.code(), refused.message()), (Code::Unknown, why));
         }
         assert_eq!(rig.told(), None);

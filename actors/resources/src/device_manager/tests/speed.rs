@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// On the real clock, with one plugin's list after the other: a test build on a busy machine takes a third of this.
+/// On the real clock, the median of one list of each plugin. A test build takes a tenth of this.
 const AT_MOST: Duration = Duration::from_millis(100);
 
 #[test]
@@ -20,18 +20,18 @@ fn a_list_of_a_thousand_devices_beside_nine_others_is_told_within_a_tenth_of_a_s
         }
         pass(Duration::from_secs(10)).await;
         rig.told();
-        let mut fastest = Duration::MAX;
+        let mut took = Vec::new();
         for plugin in &plugins {
             let begun = Instant::now();
             plugin.list(healthy(&all[..999]));
             let told = rig.node.next(Duration::from_secs(60)).await;
-            fastest = fastest.min(begun.elapsed());
+            took.push(begun.elapsed());
             let Some(PeerMessage::Node(told)) = told else {
                 panic!("{told:?}");
             };
             assert_eq!(told.allocatable[&plugin.resource], 999);
         }
-        eprintln!("MEASURED {fastest:?}");
-        assert!(fastest < AT_MOST, "{fastest:?}");
+        took.sort();
+        assert!(took[plugins.len() / 2] < AT_MOST, "{took:?}");
     });
 }

@@ -182,6 +182,18 @@ fn what_a_plugin_prefers_is_given_unless_it_may_not_be() {
 }
 
 #[test]
+fn a_plugin_is_not_asked_where_there_is_nothing_to_choose() {
+    let asked = asks(pod("web"), "app", &[(RESOURCE, "1")]);
+    let devices: Listed<'_> = &[("Dev1", &[1]), ("Dev2", &[0])];
+    let rig = Rig::new(asked, asking(devices));
+    assert_eq!(
+        rig.ids("app", RESOURCE, Some(mask(&[0]))),
+        ids(&["Dev2"]),
+        "one is aligned, and one is needed"
+    );
+}
+
+#[test]
 fn a_plugin_that_fails_to_answer_fails_the_container() {
     let asked = asks(pod("web"), "app", &[(RESOURCE, "1")]);
     let mut rig = Rig::new(asked, asking(&[("Dev1", &[]), ("Dev2", &[])]));

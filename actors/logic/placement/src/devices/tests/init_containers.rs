@@ -1,6 +1,7 @@
 //! Devices of init containers are used again, those of sidecars are not.
 
 use super::*;
+use crate::topology::ResourceHints;
 
 /// Assigns to all containers in their order.
 fn all(pod: Pod, inventory: DeviceInventory) -> BTreeMap<String, BTreeSet<String>> {
@@ -63,17 +64,24 @@ fn sidecars_keep_their_devices_to_themselves() {
 #[test]
 fn a_device_that_can_no_longer_be_used_is_not_used_again() {
     let web = asks(pod("web"), "app", &[(RESOURCE, "1")]).init("setup");
-    let mut rig = Rig::new(web, inventory(&[(RESOURCE, &[("dev2", &[])])]));
+    let mut there = DeviceInventory::default();
+    let listed = vec![
+        device("dev1", "Unhealthy", &[0]),
+        device("dev2", "Healthy", &[1]),
+    ];
+    add(&mut there, RESOURCE, listed);
+    let mut rig = Rig::new(web, there);
     let gone = AssignedResources {
         devices: [(RESOURCE.to_owned(), ids(&["dev1"]))].into(),
         ..AssignedResources::default()
     };
     rig.assigned.assign("setup", gone);
     assert_eq!(rig.ids("app", RESOURCE, None), ids(&["dev2"]));
-    assert_eq!(
-        rig.provider
-            .hints(&rig.request(), rig.container("app"))
-            .len(),
-        1
-    );
+    let hints = rig.provider.hints(&rig.request(), rig.container("app"));
+    let hint = |nodes: &[i64], preferred| TopologyHint {
+        nodes: Some(mask(nodes)),
+        preferred,
+    };
+    let expected = ResourceHints::Possible(vec![hint(&[1], true), hint(&[0, 1], false)]);
+    assert_eq!(hints[RESOURCE], expected);
 }

@@ -3,11 +3,15 @@
 //! Mirrors upstream's devicemanager/manager.go and endpoint.go at v1.36 (`allDevices`, `healthyDevices`,
 //! `unhealthyDevices` and `endpoints` in one).
 
+mod listing;
+mod node_capacity;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::listing::{self, Device, DeviceHealth, ListedDevice, ListingError};
+pub use self::listing::{Device, DeviceHealth, ListedDevice, ListingError};
+pub use self::node_capacity::{NodeDevices, cover_held};
 use crate::topology::NumaMask;
 
 /// How long the resource of a plugin that has gone stays in the node's capacity.

@@ -8,7 +8,7 @@ use logic_api::pod::requests::{ResourceAmounts, quantity};
 use logic_api::quantity::QuantityFormat;
 use logic_api::types::PodUid;
 
-use super::inventory::DeviceInventory;
+use super::DeviceInventory;
 use crate::topology::HeldAssignments;
 
 /// How many devices of each resource the node's status shows.
