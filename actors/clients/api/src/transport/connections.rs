@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::dial::Dial;
+use super::proxy::{BoxedStream, Proxy};
 use super::tls::TlsContext;
 use crate::RequestLane;
 use crate::error::ApiError;
@@ -45,6 +46,10 @@ pub(super) struct ServerAddress {
     pub(super) port: u16,
     pub(super) tls: Option<TlsContext>,
     pub(super) dial: Dial,
+    /// None where the server is reached directly.
+    pub(super) proxy: Option<Proxy>,
+    /// For a proxy that speaks TLS.
+    pub(super) proxy_tls: Option<TlsContext>,
 }
 
 /// The connections of one identity.
@@ -268,12 +273,13 @@ async fn connect(target: &ServerAddress) -> Result<RequestSender, ApiError> {
         // h2 remembers a stream that was reset for a second of the machine's clock, which is not the pipe's.
         return http2(TokioIo::new(stream), Some(0)).await;
     }
-    let stream = TcpStream::connect((target.host.as_str(), target.port))
-        .await
-        .map_err(|error| no_way(&error))?;
-    if let Err(error) = keep_alive(&stream) {
-        tracing::debug!("connection to {target} without keep-alive: {error}");
-    }
+    let stream = match &target.proxy {
+        Some(proxy) => proxy
+            .connect(&target.host, target.port, target.proxy_tls.as_ref())
+            .await
+            .map_err(|error| no_way(&error))?,
+        None => direct(target).await.map_err(|error| no_way(&error))?,
+    };
     let Some(tls) = &target.tls else {
         return shake(TokioIo::new(stream), HttpVersion::Http1).await;
     };
@@ -283,6 +289,14 @@ async fn connect(target: &ServerAddress) -> Result<RequestSender, ApiError> {
         Some(_) | None => HttpVersion::Http1,
     };
     shake(TokioIo::new(stream), protocol).await
+}
+
+async fn direct(target: &ServerAddress) -> std::io::Result<BoxedStream> {
+    let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
+    if let Err(error) = keep_alive(&stream) {
+        tracing::debug!("connection to {target} without keep-alive: {error}");
+    }
+    Ok(Box::new(stream))
 }
 
 /// The protocol that both sides agreed on (ALPN).
@@ -337,7 +351,8 @@ fn ended(end: hyper::Result<()>) {
     }
 }
 
-fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+/// Has the kernel notice a peer that is gone.
+pub(super) fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, PING_AFTER)?;

@@ -2,5 +2,6 @@
 
 pub(crate) mod connections;
 pub(crate) mod dial;
+pub(crate) mod proxy;
 pub(crate) mod server;
 pub(crate) mod tls;

@@ -10,10 +10,12 @@ use rustls::sign::CertifiedKey;
 
 use super::connections::{ConnectionPool, ServerAddress};
 use super::dial::Dial;
+use super::proxy::{Proxy, ProxyProtocol};
 use super::tls::{ClientIdentity, TlsContext, Trust};
 use crate::auth::client_certificate::ClientCertificateSource;
 use crate::auth::credentials::AuthCredentials;
 use crate::error::ApiError;
+use crate::kubeconfig::without_brackets;
 use crate::request::measured;
 
 /// The server's address, our credentials and the open connections.
@@ -30,6 +32,8 @@ pub(crate) struct ServerEndpoint {
     pub(crate) identity: watch::Receiver<Option<Arc<CertifiedKey>>>,
     pub(crate) own: ClientCertificateSource,
     pub(crate) dial: Dial,
+    /// None where the server is reached directly.
+    pub(crate) proxy: Option<Proxy>,
     pub(crate) open: Mutex<Option<Generation>>,
 }
 
@@ -84,21 +88,39 @@ impl ServerEndpoint {
             let identity = Arc::new(ClientIdentity(identity));
             TlsContext::new(&secured.trust, secured.name.clone(), identity)
         });
-        let tls = tls
-            .transpose()
-            .map_err(|error| ApiError::unreachable(error_chain(&error)))?;
-        let host = self.base.host().unwrap_or_default();
-        let usual = if tls.is_some() { 443 } else { 80 };
+        let unusable = |error: rustls::Error| ApiError::unreachable(error_chain(&error));
+        let (host, port) = place(&self.base);
         Ok(ServerAddress {
-            host: host
-                .trim_start_matches('[')
-                .trim_end_matches(']')
-                .to_owned(),
-            port: self.base.port_u16().unwrap_or(usual),
-            tls,
+            host,
+            port,
+            tls: tls.transpose().map_err(unusable)?,
             dial: self.dial.clone(),
+            proxy: self.proxy.clone(),
+            proxy_tls: self.proxy_tls().transpose().map_err(unusable)?,
         })
     }
+
+    /// For a proxy that speaks TLS: it is trusted as the server is, and sees no client certificate.
+    fn proxy_tls(&self) -> Option<Result<TlsContext, rustls::Error>> {
+        let proxy = self.proxy.as_ref()?;
+        if proxy.protocol != ProxyProtocol::Https {
+            return None;
+        }
+        let name = ServerName::try_from(proxy.host().to_owned())
+            .map_err(|_| rustls::Error::General("the proxy's name is no host name".to_owned()));
+        let trust = self.secured.as_ref().map(|secured| &secured.trust);
+        Some(name.and_then(|name| TlsContext::for_proxy(trust.unwrap_or(&Trust::Anybody), name)))
+    }
+}
+
+/// The host, without the brackets of IPv6, and the port of a server's address.
+pub(crate) fn place(base: &Uri) -> (String, u16) {
+    let usual = match base.scheme_str() {
+        Some("https") => 443,
+        Some(_) | None => 80,
+    };
+    let host = without_brackets(base.host().unwrap_or_default());
+    (host.to_owned(), base.port_u16().unwrap_or(usual))
 }
 
 impl Generation {
