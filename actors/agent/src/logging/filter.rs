@@ -1,7 +1,8 @@
 //! Which records are shown: by verbosity, by module, or by `OXLET_LOG`.
 //!
 //! Errors and warnings always are. The verbosities are those that Kubernetes' contributors agreed upon: 0 for what an
-//! operator always wants to know, 4 to find errors, 5 to follow single steps, 8 for the contents of requests.
+//! operator always wants to know, 4 to find errors, 5 to follow single steps. What libraries say beside errors and warnings
+//! is shown by `OXLET_LOG` alone: it may hold what goes over a connection, and that may be secret.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,9 +17,6 @@ use super::record::Caller;
 const INFO: u32 = 0;
 const DEBUG: u32 = 4;
 const TRACE: u32 = 5;
-/// What libraries say of their connections.
-const LIBRARY_DEBUG: u32 = 8;
-const LIBRARY_TRACE: u32 = 10;
 
 /// Decides which records are shown.
 #[derive(Debug)]
@@ -62,7 +60,9 @@ impl LogFilter {
             return true;
         }
         let needed = verbosity(metadata);
-        self.verbosity.load(Ordering::Relaxed) >= needed || self.of_module(metadata) >= needed
+        !is_library(metadata)
+            && (self.verbosity.load(Ordering::Relaxed) >= needed
+                || self.of_module(metadata) >= needed)
     }
 
     /// The level beyond which no record is shown, whatever its module.
@@ -91,13 +91,10 @@ impl LogFilter {
 
 /// Returns the verbosity from which a record is shown, klog's V; 0 for errors and warnings.
 pub(super) fn verbosity(metadata: &Metadata<'_>) -> u32 {
-    match (*metadata.level(), is_library(metadata)) {
-        (Level::ERROR | Level::WARN, _) => 0,
-        (Level::TRACE, false) => TRACE,
-        (Level::TRACE, true) => LIBRARY_TRACE,
-        (Level::DEBUG, false) => DEBUG,
-        (_, false) => INFO,
-        (_, true) => LIBRARY_DEBUG,
+    match *metadata.level() {
+        Level::TRACE => TRACE,
+        Level::DEBUG => DEBUG,
+        _ => INFO,
     }
 }
 

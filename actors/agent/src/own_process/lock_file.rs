@@ -6,13 +6,11 @@
 use std::fs::File;
 use std::future::pending;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use tokio::io::unix::AsyncFd;
+use futures_util::StreamExt;
+use inotify::{EventStream, Inotify, WatchMask};
 
 /// Room for a few events, whose names are empty: one file is watched.
 const EVENTS: usize = 512;
@@ -36,18 +34,27 @@ pub enum OnContention {
 /// The lock, held until the process ends or this is dropped.
 #[derive(Debug)]
 pub struct LockFile {
-    _held: File,
+    /// None where no lock is configured.
+    _held: Option<File>,
     /// None where nothing is watched.
-    contention: Option<AsyncFd<OwnedFd>>,
+    contention: Option<EventStream<[u8; EVENTS]>>,
 }
 
 impl LockFile {
+    /// No lock, which nobody wants.
+    pub fn none() -> LockFile {
+        LockFile {
+            _held: None,
+            contention: None,
+        }
+    }
+
     /// Waits until no other process holds the lock, and then for nothing: what opens the file from now on is a
     /// contention. The file is made where there is none. Needs a runtime.
     ///
     /// # Errors
     /// [`LockError`] with the file that cannot be opened, locked or watched.
-    pub fn acquire(path: &Path, on_contention: OnContention) -> Result<LockFile, LockError> {
+    pub async fn acquire(path: &Path, on_contention: OnContention) -> Result<LockFile, LockError> {
         let acquire = |source| LockError::Acquire {
             path: path.to_owned(),
             source,
@@ -61,7 +68,10 @@ impl LockFile {
             .mode(0o600)
             .open(path)
             .map_err(acquire)?;
-        file.lock().map_err(acquire)?;
+        // Not on this thread, which must beat: another agent may hold the lock for ever.
+        let locking = kernel::spawn_blocking(move || file.lock().map(|()| file));
+        let locked = locking.await.map_err(io::Error::other).flatten();
+        let file = locked.map_err(acquire)?;
         let contention = match on_contention {
             OnContention::Exit => Some(watch(path).map_err(|source| LockError::Watch {
                 path: path.to_owned(),
@@ -70,38 +80,34 @@ impl LockFile {
             OnContention::Stay => None,
         };
         Ok(LockFile {
-            _held: file,
+            _held: Some(file),
             contention,
         })
     }
 
     /// Ends when another process opens the file or removes it; never where nothing is watched. Cancel-safe: an event
     /// stays until it is read.
-    pub async fn contended(&self) {
-        let Some(watched) = &self.contention else {
+    pub async fn contended(&mut self) {
+        let Some(events) = &mut self.contention else {
             return pending().await;
         };
-        let mut room = [MaybeUninit::uninit(); EVENTS];
-        let event = watched
-            .async_io(tokio::io::Interest::READABLE, |watched| {
-                let mut events = inotify::Reader::new(watched, &mut room);
-                events
-                    .next()
-                    .map(|event| event.events())
-                    .map_err(io::Error::from)
-            })
-            .await;
-        match event {
-            Ok(event) => tracing::info!(?event, "another process wants the lock file"),
-            Err(error) => tracing::error!(%error, "the lock file cannot be watched any longer"),
+        match events.next().await {
+            Some(Ok(event)) => {
+                tracing::info!(mask = ?event.mask, "another process wants the lock file")
+            }
+            Some(Err(error)) => {
+                tracing::error!(%error, "the lock file cannot be watched any longer")
+            }
+            None => tracing::error!("the lock file cannot be watched any longer"),
         }
     }
 }
 
-fn watch(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
-    let watched = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    inotify::add_watch(&watched, path, WatchFlags::OPEN | WatchFlags::DELETE_SELF)?;
-    AsyncFd::register(watched)
+fn watch(path: &Path) -> io::Result<EventStream<[u8; EVENTS]>> {
+    let inotify = Inotify::init()?;
+    let wanted = WatchMask::OPEN | WatchMask::DELETE_SELF;
+    inotify.watches().add(path, wanted)?;
+    inotify.into_event_stream([0; EVENTS])
 }
 
 #[cfg(test)]
@@ -121,7 +127,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("lock");
             std::fs::write(&path, "before").unwrap();
-            let lock = LockFile::acquire(&path, OnContention::Stay).unwrap();
+            let mut lock = LockFile::acquire(&path, OnContention::Stay).await.unwrap();
             let other = File::open(&path).unwrap();
             assert!(other.try_lock().is_err());
             assert!(
@@ -143,7 +149,7 @@ mod tests {
                 (|path: &Path| drop(File::open(path).unwrap())) as fn(&Path),
                 |path: &Path| std::fs::remove_file(path).unwrap(),
             ] {
-                let lock = LockFile::acquire(&path, OnContention::Exit).unwrap();
+                let mut lock = LockFile::acquire(&path, OnContention::Exit).await.unwrap();
                 assert!(timeout(MOMENT, lock.contended()).await.is_err());
                 wanting(&path);
                 timeout(MOMENT, lock.contended()).await.unwrap();
@@ -155,7 +161,9 @@ mod tests {
     fn a_file_that_cannot_be_locked_is_named() {
         run_paused(|| async {
             let path = Path::new("/nowhere/lock");
-            let error = LockFile::acquire(path, OnContention::Exit).unwrap_err();
+            let error = LockFile::acquire(path, OnContention::Exit)
+                .await
+                .unwrap_err();
             assert_eq!(
                 error.to_string(),
                 "unable to acquire file lock on \"/nowhere/lock\""

@@ -1,7 +1,9 @@
-//! The node's resources on a real containerd: the cgroup tree by either driver, what the kubelet writes, eviction, garbage.
+//! The node's resources on a real containerd: the cgroup tree by either driver, what the kubelet writes, eviction, garbage; and
+//! the agent's own process.
 
 mod cgroup_values;
 mod cgroups;
 mod eviction;
 mod garbage;
+mod own_process;
 mod systemd_slices;
