@@ -10,6 +10,7 @@
 mod filter;
 mod format;
 mod module_pattern;
+mod panics;
 mod record;
 mod stream;
 mod subscriber;
@@ -57,6 +58,7 @@ pub fn start(logging: &Logging) -> io::Result<()> {
     // A log that was started already stays.
     if tracing::subscriber::set_global_default(log.clone()).is_ok() {
         drop(LOG.set(log));
+        panics::log_panics();
     }
     if refused {
         tracing::warn!("OXLET_LOG is {wanted:?}, expected levels such as pods::worker=debug,info");

@@ -240,6 +240,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_panic_is_a_record_like_any_other() {
+        let (reader, stream) = pipe();
+        let filter = LogFilter::new(0, &[], None);
+        let log = log(filter, LogForm::Json, LogStreams::one(stream));
+        super::super::panics::log_panics();
+        let caught = tracing::subscriber::with_default(log, || {
+            std::panic::catch_unwind(|| panic!("out of {}", "words"))
+        });
+        drop(std::panic::take_hook());
+        assert!(caught.is_err());
+        let record: serde_json::Value = serde_json::from_str(&read(reader)).unwrap();
+        assert_eq!(record["msg"], "panicked: out of words");
+        let location = record["location"].as_str().unwrap();
+        assert!(location.contains("logging/subscriber.rs:"), "{location}");
+    }
+
     /// Upstream's TestZapLoggerStreams, and its splitting of klog's text.
     #[test]
     fn a_split_stream_takes_what_is_no_error_elsewhere() {

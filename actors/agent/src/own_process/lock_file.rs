@@ -6,11 +6,11 @@
 use std::fs::File;
 use std::future::pending;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use futures_util::StreamExt;
-use inotify::{EventStream, Inotify, WatchMask};
+use inotify::{EventMask, EventStream, Inotify, WatchMask};
 
 /// Room for a few events, whose names are empty: one file is watched.
 const EVENTS: usize = 512;
@@ -35,7 +35,7 @@ pub enum OnContention {
 #[derive(Debug)]
 pub struct LockFile {
     /// None where no lock is configured.
-    _held: Option<File>,
+    held: Option<File>,
     /// None where nothing is watched.
     contention: Option<EventStream<[u8; EVENTS]>>,
 }
@@ -44,7 +44,7 @@ impl LockFile {
     /// No lock, which nobody wants.
     pub fn none() -> LockFile {
         LockFile {
-            _held: None,
+            held: None,
             contention: None,
         }
     }
@@ -80,7 +80,7 @@ impl LockFile {
             OnContention::Stay => None,
         };
         Ok(LockFile {
-            _held: Some(file),
+            held: Some(file),
             contention,
         })
     }
@@ -91,27 +91,39 @@ impl LockFile {
         let Some(events) = &mut self.contention else {
             return pending().await;
         };
-        match events.next().await {
-            Some(Ok(event)) => {
-                tracing::info!(mask = ?event.mask, "another process wants the lock file")
+        loop {
+            match events.next().await {
+                Some(Ok(event))
+                    if event.mask == EventMask::ATTRIB && is_linked(self.held.as_ref()) => {}
+                Some(Ok(event)) => {
+                    return tracing::info!(mask = ?event.mask, "another process wants the lock file");
+                }
+                Some(Err(error)) => {
+                    return tracing::error!(%error, "the lock file cannot be watched any longer");
+                }
+                None => return tracing::error!("the lock file cannot be watched any longer"),
             }
-            Some(Err(error)) => {
-                tracing::error!(%error, "the lock file cannot be watched any longer")
-            }
-            None => tracing::error!("the lock file cannot be watched any longer"),
         }
     }
 }
 
+/// Whether the locked file still has a name: the kernel tells of the end of a file only when nobody holds it.
+fn is_linked(held: Option<&File>) -> bool {
+    let metadata = held.and_then(|file| file.metadata().ok());
+    metadata.is_some_and(|metadata| metadata.nlink() > 0)
+}
+
 fn watch(path: &Path) -> io::Result<EventStream<[u8; EVENTS]>> {
     let inotify = Inotify::init()?;
-    let wanted = WatchMask::OPEN | WatchMask::DELETE_SELF;
+    let wanted = WatchMask::OPEN | WatchMask::ATTRIB | WatchMask::DELETE_SELF;
     inotify.watches().add(path, wanted)?;
     inotify.into_event_stream([0; EVENTS])
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
     use kernel::testing::run_paused;
@@ -150,9 +162,10 @@ mod tests {
                 |path: &Path| std::fs::remove_file(path).unwrap(),
             ] {
                 let mut lock = LockFile::acquire(&path, OnContention::Exit).await.unwrap();
+                std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
                 assert!(timeout(MOMENT, lock.contended()).await.is_err());
                 wanting(&path);
-                timeout(MOMENT, lock.contended()).await.unwrap();
+                lock.contended().await;
             }
         });
     }

@@ -114,6 +114,7 @@ fn an_agent_that_is_not_healthy_is_not_told_as_alive_until_it_is() {
         health.ill.set(true);
         let rig = Rig::start(health.clone(), Some(INTERVAL), Rig::path);
         let manager = rig.listen();
+        pass(Duration::from_millis(1)).await;
         pass(INTERVAL * 3).await;
         assert_eq!(told(&manager), ["STATUS=not healthy: syncloop: stuck"]);
         assert_eq!(rig.snapshot().await["last_error"], "syncloop: stuck");
@@ -167,6 +168,7 @@ fn a_degraded_manager_is_named_in_one_line_and_costs_no_notification() {
         let health = Health::default();
         let rig = Rig::start(health.clone(), None, Rig::path);
         let manager = rig.listen();
+        pass(Duration::from_millis(1)).await;
         pass(STATUS_PERIOD).await;
         assert_eq!(told(&manager), ["READY=1\nSTATUS=every manager works"]);
         health.degraded.set(true);

@@ -5,10 +5,11 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
 
 use super::environment::ProxyEnvironment;
 use super::*;
-use crate::testing::{Rig, ScriptedReply, access, map, maps, nobody};
+use crate::testing::{Rig, ScriptedReply, acceptor, access, map, maps, nobody};
 use crate::{ApiClient, RestConfigError};
 
 /// What a proxy was asked, and its port. It answers what it is told to and then passes on to the server.
@@ -22,16 +23,33 @@ type Exchange = (Option<usize>, &'static [u8]);
 
 impl TestProxy {
     async fn start(server: u16, exchanges: &'static [Exchange]) -> TestProxy {
+        TestProxy::start_within(server, exchanges, None).await
+    }
+
+    /// The same, within TLS where it is given.
+    async fn start_within(
+        server: u16,
+        exchanges: &'static [Exchange],
+        tls: Option<TlsAcceptor>,
+    ) -> TestProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (told, asked) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             loop {
-                let (mut client, _) = listener.accept().await.unwrap();
+                let (client, _) = listener.accept().await.unwrap();
                 client.set_nodelay(true).unwrap();
+                let mut client: BoxedStream = match &tls {
+                    Some(tls) => match tls.accept(client).await {
+                        Ok(client) => Box::new(client),
+                        Err(_) => continue,
+                    },
+                    None => Box::new(client),
+                };
                 for (length, answer) in exchanges {
                     told.send(heard(&mut client, *length).await).unwrap();
                     client.write_all(answer).await.unwrap();
+                    client.flush().await.unwrap();
                 }
                 let mut server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
                 server.set_nodelay(true).unwrap();
@@ -48,7 +66,7 @@ impl TestProxy {
     }
 }
 
-async fn heard(client: &mut TcpStream, length: Option<usize>) -> Vec<u8> {
+async fn heard(client: &mut BoxedStream, length: Option<usize>) -> Vec<u8> {
     let mut bytes = Vec::new();
     while length.map_or(!bytes.ends_with(b"\r\n\r\n"), |length| bytes.len() < length) {
         bytes.push(client.read_u8().await.unwrap());
@@ -84,6 +102,25 @@ fn a_server_is_reached_through_the_kubeconfigs_proxy() {
         maps(&client).get("a").await.unwrap();
         assert_eq!(rig.connections(), 1, "HTTP/2 within the tunnel");
         assert!(proxy.asked.try_recv().is_err());
+    });
+}
+
+#[test]
+fn a_server_is_reached_through_a_proxy_that_speaks_tls_and_shows_a_trusted_certificate() {
+    run_paused(|| async {
+        let rig = server().await;
+        let tls = acceptor(&rig.authority, b"http/1.1");
+        let mut proxy = TestProxy::start_within(rig.port, CONNECTED, Some(tls)).await;
+        let of = |host: &str| {
+            let url = format!("https://{host}:{}", proxy.port);
+            rig.client_of(json!({"proxy-url": url}), json!({})).unwrap()
+        };
+        maps(&of("127.0.0.1")).get("a").await.unwrap();
+        let error = maps(&of("localhost")).get("a").await.unwrap_err();
+        let text = kernel::error_chain(&error);
+        assert!(text.contains("the proxy localhost:"), "{text}");
+        assert!(text.contains("certificate"), "{text}");
+        assert!(proxy.asked().starts_with(b"CONNECT 127.0.0.1:"));
     });
 }
 
