@@ -13,10 +13,9 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     let location = panic.location().map(ToString::to_string);
     let location = location.unwrap_or_default();
     let backtrace = Backtrace::capture();
-    match backtrace.status() {
-        BacktraceStatus::Captured => {
-            tracing::error!(location, %backtrace, "panicked: {message}");
-        }
-        _ => tracing::error!(location, "panicked: {message}"),
+    if backtrace.status() == BacktraceStatus::Captured {
+        tracing::error!(location, %backtrace, "panicked: {message}");
+    } else {
+        tracing::error!(location, "panicked: {message}");
     }
 }

@@ -14,8 +14,9 @@ use rustls::sign::CertifiedKey;
 
 use super::client_config::{Identity, RestConfig, RestConfigError};
 use crate::auth::client_certificate::PemSource;
+use crate::transport::address::place;
 use crate::transport::proxy::Proxy;
-use crate::transport::server::{ConnectionSecurity, ServerEndpoint, place};
+use crate::transport::server::{ConnectionSecurity, ServerEndpoint};
 use crate::transport::tls::Trust;
 
 /// A kubeconfig that is being read.
@@ -221,11 +222,6 @@ impl KubeconfigReader<'_> {
             expected: expected.to_string(),
         }
     }
-}
-
-/// A host as it is without a URL around it: IPv6 has brackets there.
-pub(crate) fn without_brackets(host: &str) -> &str {
-    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// The authorities that the machine trusts.

@@ -128,7 +128,7 @@ fn a_line_of_text_is_that_of_the_kubelet() {
     let pod = ("pod", text("kubedns"));
     let rows = [
         (
-            klog(Severity::Info, "test", &[pod.clone()], None),
+            klog(Severity::Info, "test", std::slice::from_ref(&pod), None),
             r#"I0102 15:04:05.067890       5 kubelet.go:1234] "test" pod="kubedns""#,
         ),
         (
@@ -144,7 +144,7 @@ fn a_line_of_text_is_that_of_the_kubelet() {
             klog(
                 Severity::Error,
                 "Failed to update pod status",
-                &[pod.clone()],
+                std::slice::from_ref(&pod),
                 Some("update status failed"),
             ),
             r#"E0102 15:04:05.067890       5 kubelet.go:1234] "Failed to update pod status" err="update status failed" pod="kubedns""#,

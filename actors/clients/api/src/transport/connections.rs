@@ -16,22 +16,17 @@ use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kernel::{error_chain, watch};
 use kube::client::Body;
-use rustix::net::sockopt;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::dial::Dial;
-use super::proxy::{BoxedStream, Proxy};
+use super::proxy::Proxy;
+use super::stream::{self, PING_AFTER, PING_TIMEOUT};
 use super::tls::TlsContext;
 use crate::RequestLane;
 use crate::error::ApiError;
 
 /// The deadline of a connect, after which the next request tries anew.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Upstream's HTTP2_READ_IDLE_TIMEOUT_SECONDS.
-const PING_AFTER: Duration = Duration::from_secs(30);
-/// Upstream's HTTP2_PING_TIMEOUT_SECONDS.
-const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Answers under way on one connection: what a server that names no number allows.
 const STREAMS: usize = 100;
 /// How many of these are reserved for the heartbeat.
@@ -278,7 +273,9 @@ async fn connect(target: &ServerAddress) -> Result<RequestSender, ApiError> {
             .connect(&target.host, target.port, target.proxy_tls.as_ref())
             .await
             .map_err(|error| no_way(&error))?,
-        None => direct(target).await.map_err(|error| no_way(&error))?,
+        None => stream::connect(&target.host, target.port)
+            .await
+            .map_err(|error| no_way(&error))?,
     };
     let Some(tls) = &target.tls else {
         return shake(TokioIo::new(stream), HttpVersion::Http1).await;
@@ -289,14 +286,6 @@ async fn connect(target: &ServerAddress) -> Result<RequestSender, ApiError> {
         Some(_) | None => HttpVersion::Http1,
     };
     shake(TokioIo::new(stream), protocol).await
-}
-
-async fn direct(target: &ServerAddress) -> std::io::Result<BoxedStream> {
-    let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
-    if let Err(error) = keep_alive(&stream) {
-        tracing::debug!("connection to {target} without keep-alive: {error}");
-    }
-    Ok(Box::new(stream))
 }
 
 /// The protocol that both sides agreed on (ALPN).
@@ -349,14 +338,4 @@ fn ended(end: hyper::Result<()>) {
             error_chain(&error)
         );
     }
-}
-
-/// Has the kernel notice a peer that is gone.
-pub(super) fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, PING_AFTER)?;
-    sockopt::set_tcp_keepintvl(stream, PING_TIMEOUT)?;
-    sockopt::set_tcp_keepcnt(stream, 3)?;
-    Ok(())
 }

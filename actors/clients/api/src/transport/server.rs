@@ -8,6 +8,7 @@ use kernel::{error_chain, watch};
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 
+use super::address::place;
 use super::connections::{ConnectionPool, ServerAddress};
 use super::dial::Dial;
 use super::proxy::{Proxy, ProxyProtocol};
@@ -15,7 +16,6 @@ use super::tls::{ClientIdentity, TlsContext, Trust};
 use crate::auth::client_certificate::ClientCertificateSource;
 use crate::auth::credentials::AuthCredentials;
 use crate::error::ApiError;
-use crate::kubeconfig::without_brackets;
 use crate::request::measured;
 
 /// The server's address, our credentials and the open connections.
@@ -111,16 +111,6 @@ impl ServerEndpoint {
         let trust = self.secured.as_ref().map(|secured| &secured.trust);
         Some(name.and_then(|name| TlsContext::for_proxy(trust.unwrap_or(&Trust::Anybody), name)))
     }
-}
-
-/// The host, without the brackets of IPv6, and the port of a server's address.
-pub(crate) fn place(base: &Uri) -> (String, u16) {
-    let usual = match base.scheme_str() {
-        Some("https") => 443,
-        Some(_) | None => 80,
-    };
-    let host = without_brackets(base.host().unwrap_or_default());
-    (host.to_owned(), base.port_u16().unwrap_or(usual))
 }
 
 impl Generation {

@@ -12,7 +12,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::proxy::BoxedStream;
+use super::stream::BoxedStream;
 
 /// How the server's certificate is verified.
 pub(crate) enum Trust {

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use super::{Proxy, ProxyUrlError};
-use crate::kubeconfig::without_brackets;
+use crate::transport::address::without_brackets;
 
 /// The environment's proxies, as they are written there; empty where there is none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

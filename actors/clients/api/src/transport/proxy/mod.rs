@@ -16,19 +16,10 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode_str;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 
+use super::address::without_brackets;
+use super::stream::{self, BoxedStream};
 use super::tls::TlsContext;
-use crate::kubeconfig::without_brackets;
-
-/// A connection, whatever it goes through.
-pub(super) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for S {}
-
-/// Any of them.
-pub(super) type BoxedStream = Box<dyn ByteStream>;
 
 /// What is spoken with a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,13 +132,10 @@ impl Proxy {
     }
 
     async fn reach(&self, tls: Option<&TlsContext>) -> io::Result<BoxedStream> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
-        if let Err(error) = super::connections::keep_alive(&stream) {
-            tracing::debug!("connection to {self} without keep-alive: {error}");
-        }
+        let stream = stream::connect(&self.host, self.port).await?;
         Ok(match tls {
-            Some(tls) => Box::new(tls.connect(Box::new(stream)).await?),
-            None => Box::new(stream),
+            Some(tls) => Box::new(tls.connect(stream).await?),
+            None => stream,
         })
     }
 
