@@ -14,6 +14,8 @@ mod panics;
 mod record;
 mod stream;
 mod subscriber;
+#[cfg(test)]
+mod tests;
 mod time_zone;
 
 use std::io;

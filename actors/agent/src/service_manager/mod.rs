@@ -94,7 +94,7 @@ pub enum Msg {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerStatus(String);
 
-/// How often the service manager was told, and why not the last time.
+/// How often the service manager was told, and why it is not.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub interval_seconds: Option<f64>,
@@ -176,10 +176,7 @@ impl<H: HealthChecks + Clone> ServiceNotifier<H> {
                 status
             }
             Err(why) => {
-                tracing::error!(
-                    "the service manager is not notified: the agent is not healthy: {why}"
-                );
-                self.last_error = Some(why.clone());
+                self.complain(format!("the agent is not healthy: {why}"));
                 format!("not healthy: {why}")
             }
         };
@@ -193,11 +190,14 @@ impl<H: HealthChecks + Clone> ServiceNotifier<H> {
         }
         match self.send(&states.join("\n")) {
             Ok(()) => {
-                self.is_ready |= is_healthy;
+                if is_healthy {
+                    self.is_ready = true;
+                    self.last_error = None;
+                }
                 self.status = status;
             }
             Err(error) => {
-                tracing::error!("the service manager is not notified: {error}");
+                self.complain(error);
                 if self.is_ready && is_healthy {
                     ctx.after(RETRY_PERIOD, Msg::Retry);
                 }
@@ -207,17 +207,22 @@ impl<H: HealthChecks + Clone> ServiceNotifier<H> {
 
     fn retry(&mut self) {
         if let Err(error) = self.send(ALIVE) {
-            tracing::error!("the watchdog is not notified: {error}");
+            self.complain(error);
         }
     }
 
     fn send(&mut self, state: &str) -> Result<(), String> {
-        let sent = notify(&self.manager.socket, state).map_err(|error| error_chain(&error));
-        match &sent {
-            Ok(()) => self.notifications += 1,
-            Err(error) => self.last_error = Some(error.clone()),
+        notify(&self.manager.socket, state).map_err(|error| error_chain(&error))?;
+        self.notifications += 1;
+        Ok(())
+    }
+
+    /// Logs a trouble once, as long as it lasts.
+    fn complain(&mut self, trouble: String) {
+        if self.last_error.as_ref() != Some(&trouble) {
+            tracing::error!("the service manager is not notified: {trouble}");
         }
-        sent
+        self.last_error = Some(trouble);
     }
 }
 

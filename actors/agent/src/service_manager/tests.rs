@@ -117,10 +117,12 @@ fn an_agent_that_is_not_healthy_is_not_told_as_alive_until_it_is() {
         pass(Duration::from_millis(1)).await;
         pass(INTERVAL * 3).await;
         assert_eq!(told(&manager), ["STATUS=not healthy: syncloop: stuck"]);
-        assert_eq!(rig.snapshot().await["last_error"], "syncloop: stuck");
+        let trouble = "the agent is not healthy: syncloop: stuck";
+        assert_eq!(rig.snapshot().await["last_error"], trouble);
         health.ill.set(false);
         pass(RETRY_PERIOD).await;
         assert_eq!(told(&manager), [STARTED]);
+        assert!(rig.snapshot().await["last_error"].is_null());
         pass(RETRY_PERIOD).await;
         assert_eq!(told(&manager), [ALIVE]);
         health.ill.set(true);
