@@ -168,7 +168,7 @@ impl<H: HealthChecks + Clone> ServiceNotifier<H> {
     }
 
     fn checked(&mut self, found: Result<ManagerStatus, String>, ctx: &mut Context<Msg>) {
-        let mut states = Vec::new();
+        let (mut states, is_healthy) = (Vec::new(), found.is_ok());
         let status = match found {
             Ok(ManagerStatus(status)) => {
                 states.extend((!self.is_ready).then_some(READY));
@@ -180,15 +180,15 @@ impl<H: HealthChecks + Clone> ServiceNotifier<H> {
                 format!("not healthy: {why}")
             }
         };
-        let is_healthy = !states.is_empty();
         let words = format!("STATUS={status}");
         if self.status != status {
             states.push(&words);
         }
-        if states.is_empty() {
-            return;
-        }
-        match self.send(&states.join("\n")) {
+        let sent = match states.is_empty() {
+            true => Ok(()),
+            false => self.send(&states.join("\n")),
+        };
+        match sent {
             Ok(()) => {
                 if is_healthy {
                     self.is_ready = true;

@@ -181,6 +181,12 @@ fn a_degraded_manager_is_named_in_one_line_and_costs_no_notification() {
         health.degraded.set(false);
         pass(STATUS_PERIOD).await;
         assert_eq!(told(&manager), ["STATUS=every manager works"]);
+        health.ill.set(true);
+        pass(STATUS_PERIOD).await;
+        assert!(rig.snapshot().await["last_error"].is_string());
+        health.ill.set(false);
+        pass(STATUS_PERIOD * 2).await;
+        assert!(rig.snapshot().await["last_error"].is_null());
     });
 }
 
