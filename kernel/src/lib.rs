@@ -36,7 +36,7 @@ pub use mailbox::address::{Addr, AskError, Full, Overloaded, Recipient, Reply};
 pub use mailbox::gauge::MailboxView;
 pub use mailbox::message::Message;
 pub use mailbox::{Port, mailbox};
-pub use observe::{DegradedChild, TreeNode};
+pub use observe::{DegradedChild, LateActor, TreeNode};
 pub use supervisor::exit::Exit;
 pub use supervisor::fault::InjectedFault;
 pub use supervisor::restart::Intensity;

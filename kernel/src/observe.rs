@@ -68,6 +68,15 @@ pub enum TreeNodeState {
     Stopped,
 }
 
+/// An actor that has been pinged and has not answered yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LateActor {
+    /// Its path in the tree.
+    pub path: String,
+    /// The message that it is in; none between two messages.
+    pub busy_with: Option<&'static str>,
+}
+
 /// A child of the root whose restarts are exhausted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DegradedChild {

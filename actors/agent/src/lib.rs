@@ -5,6 +5,7 @@
 
 pub mod endpoints;
 pub mod logging;
+pub mod own_process;
 pub mod service_manager;
 pub mod settings;
 pub mod tree;

@@ -30,7 +30,10 @@ fn main() -> ExitCode {
 }
 
 fn run(settings: AgentSettings) -> ExitCode {
-    logging::start(&settings.config.kubelet.logging);
+    if let Err(error) = logging::start(&settings.config.kubelet.logging) {
+        drop(writeln!(std::io::stderr(), "oxlet: no log: {error}"));
+        return ExitCode::FAILURE;
+    }
     if let Err(why) = settings.check() {
         return failed(format_args!("cannot run with these settings: {why}"));
     }

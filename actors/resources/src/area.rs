@@ -12,7 +12,10 @@ use crate::container_manager::{self, ContainerManager, ContainerManagerConfig};
 use crate::device_manager::{self, DeviceManager};
 use crate::eviction::{self, Collectors, EvictionManager, Reclaimer};
 use crate::image_gc::{self, ImageGc, ImageGcConfig};
+use crate::iptables::program::IptablesPrograms;
+use crate::iptables::{self, IptablesRules};
 use crate::oom::{self, OomConfig, OomWatcher};
+use crate::pod_cidr::{self, PodCidr};
 use crate::shutdown::{self, ShutdownManager};
 use crate::stats::SummaryProvider;
 use crate::stats::usage::UsageSampler;
@@ -29,6 +32,16 @@ pub struct ResourceSettings {
     pub eviction: EvictionPolicy,
     /// Without groups of pods there is no shutdown manager, as upstream.
     pub shutdown: shutdown::Policy,
+    pub iptables: IptablesUse,
+    /// The addresses of pods, for the runtime of a node whose API server tells none.
+    pub pod_cidr: Option<String>,
+}
+
+/// Whether the node has the rules of iptables that other components rely on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IptablesUse {
+    Kept,
+    LeftAlone,
 }
 
 /// What the area asks and sends to.
@@ -40,6 +53,23 @@ pub struct ResourcePeers {
     pub image_gc: image_gc::Peers,
     pub eviction: eviction::Peers,
     pub shutdown: shutdown::Peers,
+}
+
+/// Spawns what the node does for the network, which is others' for the most part.
+fn network(group: &Supervisor, settings: &ResourceSettings, peers: &ResourcePeers) {
+    if settings.iptables == IptablesUse::Kept {
+        let (_, port) = mailbox(iptables::MAILBOX);
+        group.spawn(ChildSpec::permanent("iptables"), port, || {
+            IptablesRules::new(IptablesPrograms)
+        });
+    }
+    if let Some(range) = settings.pod_cidr.clone() {
+        let (_, port) = mailbox(pod_cidr::MAILBOX);
+        let runtime = peers.containers.runtime.clone();
+        group.spawn(ChildSpec::permanent("pod-cidr"), port, move || {
+            PodCidr::new(runtime.clone(), range.clone())
+        });
+    }
 }
 
 /// The area's mailbox that other areas tell before its actors run.
@@ -71,6 +101,7 @@ pub fn spawn(
     peers: ResourcePeers,
 ) -> Vec<Recipient<NodeResync>> {
     let group = root.supervisor("resources", Strategy::OneForOne, Intensity::MANAGERS);
+    network(&group, &settings, &peers);
     let resync = |NodeResync| container_manager::Msg::Resync;
     let mut reporters = vec![Recipient::new(containers.clone(), resync)];
     let (config, container_peers) = (settings.containers, peers.containers);

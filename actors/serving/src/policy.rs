@@ -22,13 +22,15 @@ pub struct Policy {
     pub journalctl: PathBuf,
 }
 
-/// `tlsMinVersion` and `tlsCipherSuites`, in Go's words; empty is the default.
+/// `tlsMinVersion`, `tlsCipherSuites` and `tlsCurvePreferences`, in Go's words; empty is the default.
 #[derive(Debug, Clone, Default)]
 pub struct TlsPolicy {
     /// As in the configuration; empty for TLS 1.2.
     pub min_version: String,
     /// By Go's names; empty for the library's.
     pub cipher_suites: Vec<String>,
+    /// By Go's numbers; empty for the library's.
+    pub curves: Vec<i32>,
 }
 
 /// How callers are authenticated.

@@ -49,6 +49,36 @@ fn every_way_to_write_a_flag_is_pflags() {
     );
 }
 
+/// Upstream's TestVModule.
+#[test]
+fn patterns_of_files_have_a_verbosity_each() {
+    let read = |text: &str| parse(&format!("--vmodule={text}"));
+    let item =
+        |pattern: &str, verbosity: i64| json!({"filePattern": pattern, "verbosity": verbosity});
+    let good = [
+        ("gopher*=1", vec![item("gopher*", 1)]),
+        ("foo=1,bar=2", vec![item("foo", 1), item("bar", 2)]),
+        ("foo=1,bar=2,", vec![item("foo", 1), item("bar", 2)]),
+        (
+            "validint32=2147483647",
+            vec![item("validint32", 2_147_483_647)],
+        ),
+    ];
+    for (text, expected) in good {
+        let low = read(text).unwrap();
+        assert_eq!(
+            low.configuration["logging.vmodule"],
+            json!(expected),
+            "{text}"
+        );
+    }
+    for text in ["gopher*", "=1", "foo=-1", "invalidint32=2147483648"] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains("\"--vmodule\" flag: "), "{error}");
+        assert!(error.contains(text), "{error}");
+    }
+}
+
 #[test]
 fn what_pflag_refuses_is_refused_in_its_words() {
     for (line, message) in [

@@ -15,8 +15,8 @@ pub enum Honour {
     Honoured,
     /// It is checked, and then nothing happens: an operator who sets it gets a warning.
     NotYet,
-    /// It has no effect here by design, or none in the kubelet either.
-    NoEffect,
+    /// It has no effect here by design, or none in the kubelet either, for this reason.
+    NoEffect(&'static str),
     /// Validation refuses it, as upstream's does.
     Refused,
 }
@@ -24,7 +24,7 @@ pub enum Honour {
 /// Every field of the KubeletConfiguration, in the order of the structure. A path stands for all
 /// that is below it.
 #[rustfmt::skip]
-pub(crate) const FIELDS: [(&str, Honour); 129] = [
+pub(crate) const FIELDS: [(&str, Honour); 132] = [
     // Where pods come from.
     ("staticPodPath", Honoured),
     ("staticPodURL", Honoured),
@@ -35,7 +35,7 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("runOnce", Refused),
     ("maxPods", Honoured),
     ("podsPerCore", Honoured),
-    ("podCIDR", NotYet),
+    ("podCIDR", Honoured),
     ("podPidsLimit", Honoured),
     // Servers.
     ("enableServer", Honoured),
@@ -47,7 +47,7 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("tlsCertFile", Honoured),
     ("tlsPrivateKeyFile", Honoured),
     ("tlsCipherSuites", Honoured),
-    ("tlsCurvePreferences", NotYet),
+    ("tlsCurvePreferences", Honoured),
     ("tlsMinVersion", Honoured),
     ("rotateCertificates", Honoured),
     ("serverTLSBootstrap", Honoured),
@@ -55,12 +55,12 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("authorization", Honoured),
     ("streamingConnectionIdleTimeout", Honoured),
     ("enableDebuggingHandlers", Honoured),
-    ("enableContentionProfiling", NotYet),
+    ("enableContentionProfiling", NoEffect("it profiles the locks of Go's runtime")),
     ("enableProfilingHandler", Honoured),
     ("enableDebugFlagsHandler", Honoured),
     ("enableSystemLogHandler", Honoured),
     ("enableSystemLogQuery", Honoured),
-    ("showHiddenMetricsForVersion", NotYet),
+    ("showHiddenMetricsForVersion", NoEffect("no metric of 1.36 that is served here is hidden")),
     // The container runtime and its images.
     ("containerRuntimeEndpoint", Honoured),
     ("imageServiceEndpoint", Honoured),
@@ -84,7 +84,7 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("nodeStatusReportFrequency", Honoured),
     ("nodeLeaseDurationSeconds", Honoured),
     ("nodeStatusMaxImages", Honoured),
-    ("contentType", NoEffect),
+    ("contentType", NoEffect("bodies are JSON, which every API server speaks")),
     ("kubeAPIQPS", Honoured),
     ("kubeAPIBurst", Honoured),
     ("eventRecordQPS", Honoured),
@@ -94,10 +94,10 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("clusterDomain", Honoured),
     ("clusterDNS", Honoured),
     ("resolvConf", Honoured),
-    ("hairpinMode", NotYet),
-    ("makeIPTablesUtilChains", NotYet),
-    ("iptablesMasqueradeBit", NoEffect),
-    ("iptablesDropBit", NoEffect),
+    ("hairpinMode", NoEffect("the kubelet only checks it: bridges are the runtime's and CNI's")),
+    ("makeIPTablesUtilChains", Honoured),
+    ("iptablesMasqueradeBit", NoEffect("the kubelet makes no rules of masquerading any more")),
+    ("iptablesDropBit", NoEffect("the kubelet makes no rules that mark packets any more")),
     // Cgroups and resources.
     ("cgroupDriver", Honoured),
     ("cgroupRoot", Honoured),
@@ -129,7 +129,7 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("memoryThrottlingFactor", Honoured),
     ("memoryReservationPolicy", Honoured),
     ("oomScoreAdj", Honoured),
-    ("maxOpenFiles", NotYet),
+    ("maxOpenFiles", Honoured),
     ("protectKernelDefaults", Honoured),
     ("allowedUnsafeSysctls", Honoured),
     ("seccompDefault", Honoured),
@@ -146,7 +146,7 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("kernelMemcgNotification", Honoured),
     // Volumes and logs.
     ("volumeStatsAggPeriod", Honoured),
-    ("volumePluginDir", NotYet),
+    ("volumePluginDir", NoEffect("flex volumes are not mounted, as the event FailedMount says of a pod that has one")),
     ("enableControllerAttachDetach", Honoured),
     ("podLogsDir", Honoured),
     ("containerLogMaxSize", Honoured),
@@ -157,9 +157,12 @@ pub(crate) const FIELDS: [(&str, Honour); 129] = [
     ("featureGates", Honoured),
     ("logging.format", Honoured),
     ("logging.verbosity", Honoured),
-    ("logging.flushFrequency", NoEffect),
-    ("logging.vmodule", NotYet),
-    ("logging.options", NotYet),
+    ("logging.flushFrequency", NoEffect("the log is not buffered")),
+    ("logging.vmodule", Honoured),
+    ("logging.options.text.splitStream", Honoured),
+    ("logging.options.text.infoBufferSize", NoEffect("the log is not buffered, so that a crash loses no line")),
+    ("logging.options.json.splitStream", Honoured),
+    ("logging.options.json.infoBufferSize", NoEffect("the log is not buffered, so that a crash loses no line")),
     ("tracing", NotYet),
     ("shutdownGracePeriod", Honoured),
     ("shutdownGracePeriodCriticalPods", Honoured),
@@ -175,15 +178,18 @@ pub(crate) const FLAGS: [(&str, Honour); 27] = [
     ("config", Honoured),
     ("config-dir", Honoured),
     ("container-gc-period", Honoured),
-    ("exit-on-lock-contention", NotYet),
+    ("exit-on-lock-contention", Honoured),
     ("experimental-allocatable-ignore-eviction", Honoured),
     ("experimental-mounter-path", NotYet),
     ("hostname-override", Honoured),
-    ("housekeeping-interval", NotYet),
+    (
+        "housekeeping-interval",
+        NoEffect("cgroups are read when they are asked for, not each so often"),
+    ),
     ("image-credential-provider-bin-dir", Honoured),
     ("image-credential-provider-config", Honoured),
     ("kubeconfig", Honoured),
-    ("lock-file", NotYet),
+    ("lock-file", Honoured),
     ("maximum-dead-containers", Honoured),
     ("maximum-dead-containers-per-container", Honoured),
     ("minimum-container-ttl-duration", Honoured),

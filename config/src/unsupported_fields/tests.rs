@@ -73,11 +73,14 @@ fn only_what_was_changed_and_is_not_honoured_is_named() {
 
     let mut set = default.clone();
     set.hairpin_mode = "none".to_owned();
+    set.tracing = Some(crate::kubelet_configuration::Tracing::default());
     set.static_pod_path = "/etc/pods".to_owned();
     set.logging.verbosity = 3;
     set.logging.options.text.split_stream = true;
+    set.max_open_files = 5;
     set.image_service_endpoint = "unix:///other.sock".to_owned();
     let typed = KubeletFlags {
+        experimental_mounter_path: "/k".to_owned(),
         lock_file: "/k".to_owned(),
         root_dir: "/r".to_owned(),
         ..KubeletFlags::default()
@@ -85,10 +88,22 @@ fn only_what_was_changed_and_is_not_honoured_is_named() {
     assert_eq!(
         names(&set, &typed),
         [
-            "hairpinMode",
-            "logging.options",
+            "tracing",
             "imageServiceEndpoint",
-            "--lock-file"
+            "--experimental-mounter-path"
         ]
     );
+}
+
+#[test]
+fn what_has_no_effect_has_a_reason() {
+    let rows = FIELDS.iter().chain(&FLAGS);
+    let reasons = rows.filter_map(|(name, honour)| match honour {
+        Honour::NoEffect(reason) => Some((name, reason)),
+        Honour::Honoured | Honour::NotYet | Honour::Refused => None,
+    });
+    for (name, reason) in reasons {
+        let words = reason.split(' ').count();
+        assert!(words > 3 && !reason.ends_with('.'), "{name}: {reason}");
+    }
 }

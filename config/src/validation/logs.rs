@@ -26,6 +26,11 @@ fn logging(logging: &Logging, gates: &FeatureGates, checks: &mut FieldErrors) {
         "must be greater than zero",
     );
     checks.one_of("logging.format", &logging.format, &["text", "json"]);
+    checks.require(
+        logging.format != "json" || gates.enabled("LoggingBetaOptions"),
+        "logging.format",
+        "json is disabled, see LoggingBetaOptions feature",
+    );
     let vmodule = "logging.vmodule";
     checks.require(
         logging.vmodule.is_empty() || logging.format == "text",

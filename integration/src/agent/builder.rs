@@ -364,6 +364,8 @@ fn configuration(dir: &Path, ports: NodePorts) -> Value {
         "healthzPort": ports.healthz,
         "readOnlyPort": ports.read_only,
         "failCgroupV1": false,
+        // The machine's own rules are not the tests'.
+        "makeIPTablesUtilChains": false,
         "failSwapOn": false,
         "serializeImagePulls": false,
         "maxPods": 1_100,

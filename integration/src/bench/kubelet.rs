@@ -154,6 +154,7 @@ impl KubeletProcess {
             "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
             "authorization": { "mode": "AlwaysAllow" },
             "failCgroupV1": false,
+            "makeIPTablesUtilChains": false,
             "failSwapOn": false,
             "cgroupDriver": "cgroupfs",
             "enforceNodeAllocatable": [],

@@ -23,7 +23,7 @@ use std::rc::Rc;
 
 use crate::actor::Actor;
 use crate::mailbox::Port;
-use crate::observe::{DegradedChild, TreeNode};
+use crate::observe::{DegradedChild, LateActor, TreeNode};
 use crate::supervisor::fault::InjectedFault;
 use crate::supervisor::group::ChildGroup;
 use crate::supervisor::restart::Intensity;
@@ -86,6 +86,12 @@ impl Supervisor {
     /// Returns the children whose restarts are exhausted. Only the root's ever are: further down they escalate.
     pub fn degraded(&self) -> Vec<DegradedChild> {
         self.0.degraded()
+    }
+
+    /// Returns the actors beneath that have been pinged and have not answered yet: they are restarted if they do not
+    /// within their deadlines.
+    pub fn late(&self) -> Vec<LateActor> {
+        self.0.late()
     }
 
     /// Breaks the actor at `path`, as [`TreeNode::path`] spells it.

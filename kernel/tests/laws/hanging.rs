@@ -40,6 +40,27 @@ fn an_actor_stuck_in_a_message_is_named_and_restarted_and_its_mail_kept() {
 }
 
 #[test]
+fn an_actor_that_owes_an_answer_is_late_until_it_gives_one() {
+    run_paused(|| async {
+        let rig = Rig::new();
+        let addr = impatient(&rig, Temper::Well);
+        pass(PATIENCE * 10).await;
+        assert_eq!(rig.root.late(), [], "an idle one answers its ping at once");
+        addr.tell(Msg::Take(PATIENCE)).unwrap();
+        pass(PATIENCE).await;
+        let late = rig.root.late();
+        let names: Vec<_> = late
+            .iter()
+            .map(|late| (late.path.as_str(), late.busy_with))
+            .collect();
+        assert_eq!(names, [("root/a", Some("Take"))]);
+        pass(SOON * 2).await;
+        assert_eq!(rig.root.late(), []);
+        assert_eq!(rig.restarts("root/a").await, 0);
+    });
+}
+
+#[test]
 fn an_actor_stuck_in_its_start_is_found_too() {
     run_paused(|| async {
         let rig = Rig::new();

@@ -12,7 +12,7 @@ pub(crate) enum LogReader {
 /// Starts logging at the level that `OXLET_LOG` names.
 pub(crate) fn start(reader: LogReader) {
     let wanted = std::env::var("OXLET_LOG").unwrap_or_default();
-    let filter = EnvFilter::builder().parse(if wanted.is_empty() { "info" } else { &wanted });
+    let filter = EnvFilter::builder().parse(directives(&wanted));
     let refused = filter.as_ref().err().map(ToString::to_string);
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| EnvFilter::new("info")))
@@ -24,5 +24,29 @@ pub(crate) fn start(reader: LogReader) {
     };
     if let (Ok(()), Some(error)) = (started, refused) {
         tracing::warn!(%error, "OXLET_LOG is {wanted:?}, expected a level such as info or debug; logging info");
+    }
+}
+
+/// A level alone is the plugin's; what libraries say of each frame is for a person who names them.
+fn directives(wanted: &str) -> String {
+    match wanted {
+        "" => "info".to_owned(),
+        "debug" => "debug,h2=info,hyper=info,hyper_util=info,tonic=info,tower=info".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_quieter_than_the_plugin_unless_they_are_named() {
+        assert_eq!(directives(""), "info");
+        assert!(directives("debug").starts_with("debug,h2=info,"));
+        for wanted in ["trace", "warn", "h2=debug", "debug,h2=trace"] {
+            assert_eq!(directives(wanted), wanted);
+        }
+        assert!(EnvFilter::builder().parse(directives("debug")).is_ok());
     }
 }

@@ -1,7 +1,7 @@
 //! `/healthz` for systemd, kubeadm and people (`healthzPort`, 10248).
 //!
 //! The checks ask the pod manager, and read the root supervisor. None fails for a degraded manager: restarting an
-//! agent that is not healthy would stop what works without mending the rest. `/healthz/managers` shows it, and
+//! agent that is not healthy would stop what works without mending the rest. `/healthz/managers` shows it, and whose answer to a ping is due;
 //! `/healthz/pleg` whether relists come through (upstream: the node's Ready condition).
 //!
 //! Upstream: staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go (1.36), whose texts these are.
@@ -81,10 +81,18 @@ impl NodeHealth {
             }
             HealthCheck::Managers => {
                 let degraded = self.root.degraded();
-                let sentences = degraded
+                let degraded = degraded
                     .iter()
                     .map(|child| format!("{} is degraded: {}", child.id, child.why));
-                let said = sentences.collect::<Vec<_>>().join("; ");
+                let late = self.root.late();
+                let late = late.iter().map(|late| {
+                    format!(
+                        "{} is late in {}",
+                        late.path,
+                        late.busy_with.unwrap_or("nothing")
+                    )
+                });
+                let said = degraded.chain(late).collect::<Vec<_>>().join("; ");
                 if said.is_empty() { Ok(()) } else { Err(said) }
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use api_client::{Dial, Identity, RestConfig};
+use api_client::{Dial, Identity, ProxyEnvironment, RestConfig};
 use cluster::certificates::{CertificateFiles, CertificateStore};
 use cluster::node;
 use config::NodeConfig;
@@ -188,6 +188,7 @@ fn access(config: &NodeConfig, kubeconfig: &str) -> RestConfig {
         content_type: kubelet.content_type.clone(),
         identity: Identity::There,
         dial: Dial::Tcp,
+        proxies: ProxyEnvironment::read(),
     }
 }
 

@@ -23,6 +23,7 @@ pub(super) fn policy(config: &NodeConfig) -> Policy {
         tls: TlsPolicy {
             min_version: kubelet.tls_min_version.clone(),
             cipher_suites: kubelet.tls_cipher_suites.clone(),
+            curves: kubelet.tls_curve_preferences.clone(),
         },
         authentication: authentication(config),
         authorization: authorization(config),

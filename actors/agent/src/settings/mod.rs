@@ -32,7 +32,7 @@ use plugin_host::{Confiner, Declaration};
 use pods::area::{PodSettings, PullSettings};
 use pods::images::{self, credentials};
 use pods::pod_manager::PodSource;
-use resources::area::ResourceSettings;
+use resources::area::{IptablesUse, ResourceSettings};
 use resources::container_manager::ContainerManagerConfig;
 use resources::stats::StatsSource;
 use state::area::StateSettings;
@@ -235,6 +235,12 @@ impl AgentSettings {
             oom: self.oom.clone(),
             eviction: self.eviction.clone(),
             shutdown: self.shutdown.clone(),
+            iptables: match self.config.kubelet.make_iptables_util_chains {
+                true => IptablesUse::Kept,
+                false => IptablesUse::LeftAlone,
+            },
+            pod_cidr: Some(self.config.kubelet.pod_cidr.clone())
+                .filter(|pod_cidr| !pod_cidr.is_empty() && self.cluster.is_none()),
         }
     }
 
@@ -282,11 +288,11 @@ fn ids_per_pod(kubelet: &config::KubeletConfiguration) -> u32 {
     })
 }
 
-/// klog's verbosity as a level: 0 and 1 are info, 2 to 4 are for operators, above is for developers.
-pub fn log_level(verbosity: u32) -> &'static str {
+/// klog's verbosity as the level of a plugin: at 4 it says what helps to find errors, from 8 on everything.
+fn log_level(verbosity: u32) -> &'static str {
     match verbosity {
-        0..=4 => "info",
-        5..=7 => "debug",
+        0..=3 => "info",
+        4..=7 => "debug",
         _ => "trace",
     }
 }

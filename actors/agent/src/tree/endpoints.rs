@@ -28,7 +28,7 @@ use crate::settings::AgentSettings;
 pub(super) fn spawn(
     node: &NodeHandle,
     (runtime, summaries): (RuntimeClient, SummaryProvider),
-    (plugins, handover): (Plugins, Addr<handover::Msg>),
+    (plugins, handover, manager): (Plugins, Addr<handover::Msg>, Option<ServiceManager>),
     (settings, cluster): (&AgentSettings, Option<&ClusterWiring>),
 ) -> anyhow::Result<Option<Addr<certificates::Msg>>> {
     let group = node
@@ -65,7 +65,7 @@ pub(super) fn spawn(
         PodResources::new(&root_dir, pod_manager.clone(), assignments.clone())
     });
     admin(&group, node, (plugins, handover, checkpoints), settings);
-    notifier(&group, notified)?;
+    notifier(&group, notified, manager);
     Ok(certificate)
 }
 
@@ -120,15 +120,14 @@ fn admin(
 }
 
 /// Spawns what notifies the service manager, where there is one: after all else, as it says that the agent has started.
-fn notifier(group: &Supervisor, health: NodeHealth) -> anyhow::Result<()> {
-    let manager = ServiceManager::from_environment().context("cannot configure the watchdog")?;
-    if let Some(manager) = manager {
-        let (_, port) = mailbox(service_manager::MAILBOX);
-        group.spawn(ChildSpec::permanent("service-manager"), port, move || {
-            ServiceNotifier::new(manager.clone(), health.clone())
-        });
-    }
-    Ok(())
+fn notifier(group: &Supervisor, health: NodeHealth, manager: Option<ServiceManager>) {
+    let Some(manager) = manager else {
+        return;
+    };
+    let (_, port) = mailbox(service_manager::MAILBOX);
+    group.spawn(ChildSpec::permanent("service-manager"), port, move || {
+        ServiceNotifier::new(manager.clone(), health.clone())
+    });
 }
 
 /// Spawns the HTTPS API, and the manager of its certificate.

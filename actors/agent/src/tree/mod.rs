@@ -12,11 +12,13 @@ mod sources;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use clients::runtime::RuntimeClient;
 use clients::storage::Storage;
 use cluster::node::NodeResync;
+use config::KubeletFlags;
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic_resources::cgroups::CgroupDriver;
 use pods::area::{PodListeners, PodPeers};
@@ -40,6 +42,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::api_server::ClusterWiring;
 use self::plugins::RuntimeState;
 use crate::endpoints::admin::Plugins;
+use crate::own_process::lock_file::{LockFile, OnContention};
+use crate::own_process::open_files;
+use crate::service_manager::ServiceManager;
 use crate::settings::AgentSettings;
 
 /// The addresses that servers and the cluster's actors need.
@@ -58,13 +63,19 @@ pub struct NodeHandle {
     pub resync_devices: Recipient<NodeResync>,
 }
 
+/// What a node that serves has beside its areas: the plugins' hosts, the runtime in use, the service manager.
+type Outside = (Plugins, RuntimeState, Option<ServiceManager>);
+
 /// Spawns the tree and runs it until the agent is told to end. Pods keep running.
 pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     for warning in &settings.config.warnings {
         tracing::warn!("{warning}");
     }
+    let mut lock = lock(&settings.config.flags).await?;
     metrics::node::introduce(&settings.node.node_name, &settings.config.version);
     metrics::component::features(settings.config.gates.all());
+    let manager = ServiceManager::from_environment().context("cannot configure the watchdog")?;
+    open_files::limit(settings.config.kubelet.max_open_files);
     let root = Supervisor::root("oxlet", Intensity::MANAGERS);
     let cluster = ClusterWiring::find(&settings)?;
     let in_use = RuntimeState::load(&settings)?;
@@ -76,7 +87,13 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
         storage: Storage::new(lines.local, lines.csi),
         storage_hosts: hosts.hosts.clone(),
     };
-    let node = spawn(&root, &settings, backends, (cluster, Some((hosts, in_use)))).await?;
+    let node = spawn(
+        &root,
+        &settings,
+        backends,
+        (cluster, Some((hosts, in_use, manager.clone()))),
+    )
+    .await?;
     // Set once: this is the only place.
     drop(recorder.set(node.recorder));
 
@@ -87,10 +104,26 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        () = lock.contended() => {}
     }
     tracing::info!("ending; pods live on");
+    if let Some(manager) = manager {
+        manager.stopping();
+    }
     root.shutdown().await;
     Ok(())
+}
+
+/// Waits until no other agent has this node's lock; at once where no file is configured.
+async fn lock(flags: &KubeletFlags) -> anyhow::Result<LockFile> {
+    let on_contention = match flags.exit_on_lock_contention {
+        true => OnContention::Exit,
+        false => OnContention::Stay,
+    };
+    Ok(match flags.lock_file.as_str() {
+        "" => LockFile::none(),
+        path => LockFile::acquire(Path::new(path), on_contention).await?,
+    })
 }
 
 /// Spawns the areas on the plugins' clients; the servers only where there are hosts, which they show.
@@ -98,7 +131,7 @@ async fn spawn(
     root: &Supervisor,
     settings: &AgentSettings,
     backends: Backends,
-    (cluster, hosts): (Option<ClusterWiring>, Option<(Plugins, RuntimeState)>),
+    (cluster, hosts): (Option<ClusterWiring>, Option<Outside>),
 ) -> anyhow::Result<NodeHandle> {
     let runtime = backends.runtime.clone();
     let objects = objects(root, settings, cluster.as_ref());
@@ -129,9 +162,9 @@ async fn spawn(
     );
     reporters.push(node.resync_devices.clone());
     let certificate = match hosts {
-        Some((hosts, in_use)) => {
+        Some((hosts, in_use, manager)) => {
             let handover = in_use.spawn(&node, (runtime.clone(), cgroups), &hosts);
-            let plugins = (hosts, handover);
+            let plugins = (hosts, handover, manager);
             endpoints::spawn(
                 &node,
                 (runtime.clone(), summaries),

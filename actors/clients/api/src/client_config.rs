@@ -13,6 +13,7 @@ use super::kubeconfig::KubeconfigReader;
 use crate::auth::client_certificate::ClientCertificateSource;
 use crate::auth::credentials::AuthCredentials;
 use crate::transport::dial::Dial;
+use crate::transport::proxy::environment::ProxyEnvironment;
 use crate::transport::server::ServerEndpoint;
 
 /// The API server, and the rate limits of its client. A negative rate is no limit.
@@ -36,6 +37,8 @@ pub struct RestConfig {
     pub content_type: String,
     pub identity: Identity,
     pub dial: Dial,
+    /// The environment's proxies; a kubeconfig's `proxy-url` goes before them.
+    pub proxies: ProxyEnvironment,
 }
 
 /// Whether the client certificate must exist at the start.
@@ -60,6 +63,7 @@ impl RestConfig {
             content_type: String::new(),
             identity: Identity::There,
             dial: Dial::Tcp,
+            proxies: ProxyEnvironment::default(),
         }
     }
 }
@@ -82,6 +86,11 @@ pub enum RestConfigError {
         field: String,
         expected: String,
     },
+    #[error("{variable}: expected {expected}")]
+    Proxy {
+        variable: &'static str,
+        expected: String,
+    },
     #[error("the machine's own certificate authorities cannot be read")]
     NoRoots,
 }
@@ -91,7 +100,9 @@ impl RestConfigError {
     pub fn transient(&self) -> bool {
         match self {
             RestConfigError::Unread { .. } | RestConfigError::NoRoots => true,
-            RestConfigError::Malformed { .. } | RestConfigError::Field { .. } => false,
+            RestConfigError::Malformed { .. }
+            | RestConfigError::Field { .. }
+            | RestConfigError::Proxy { .. } => false,
         }
     }
 }
@@ -111,6 +122,7 @@ pub(super) fn open(base: Uri) -> ServerEndpoint {
         identity: watch::channel(None).1,
         own: ClientCertificateSource::default(),
         dial: Dial::Tcp,
+        proxy: None,
         open: Mutex::default(),
     }
 }

@@ -14,6 +14,8 @@ use rustls::sign::CertifiedKey;
 
 use super::client_config::{Identity, RestConfig, RestConfigError};
 use crate::auth::client_certificate::PemSource;
+use crate::transport::address::place;
+use crate::transport::proxy::Proxy;
 use crate::transport::server::{ConnectionSecurity, ServerEndpoint};
 use crate::transport::tls::Trust;
 
@@ -37,6 +39,7 @@ impl KubeconfigReader<'_> {
             Some(_) | None => None,
         };
         let own = self.client_certificate_key(&user)?;
+        let proxy = self.proxy(&cluster, &base, access)?;
         Ok(ServerEndpoint {
             host: base
                 .authority()
@@ -49,6 +52,7 @@ impl KubeconfigReader<'_> {
             identity,
             own,
             dial: access.dial.clone(),
+            proxy,
             open: Mutex::default(),
             base,
         })
@@ -98,13 +102,27 @@ impl KubeconfigReader<'_> {
         if !known || base.host().unwrap_or_default().is_empty() {
             return Err(wrong());
         }
-        if !cluster.proxy_url.clone().unwrap_or_default().is_empty() {
-            return Err(self.wrong(
-                "clusters[].cluster.proxy-url",
-                "nothing: a proxy is not supported, the server must be reached directly",
-            ));
-        }
         Ok(base)
+    }
+
+    /// The cluster's own proxy, else the environment's for its server.
+    fn proxy(
+        &self,
+        cluster: &Cluster,
+        base: &Uri,
+        access: &RestConfig,
+    ) -> Result<Option<Proxy>, RestConfigError> {
+        if let Some(url) = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()) {
+            let wrong = |error| self.wrong("clusters[].cluster.proxy-url", error);
+            return Proxy::parse(url).map(Some).map_err(wrong);
+        }
+        let (host, port) = place(base);
+        let has_tls = base.scheme_str() == Some("https");
+        let found = access.proxies.proxy(has_tls, &host, port);
+        found.map_err(|(variable, error)| RestConfigError::Proxy {
+            variable,
+            expected: error.to_string(),
+        })
     }
 
     fn secured(
@@ -116,9 +134,7 @@ impl KubeconfigReader<'_> {
             .tls_server_name
             .clone()
             .filter(|name| !name.is_empty());
-        let host = base.host().unwrap_or_default();
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let name = name.unwrap_or_else(|| host.to_owned());
+        let name = name.unwrap_or_else(|| place(base).0);
         let name = ServerName::try_from(name).map_err(|_| {
             self.wrong(
                 "clusters[].cluster.tls-server-name",

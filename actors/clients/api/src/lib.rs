@@ -28,6 +28,7 @@ use request::call::Caller;
 use request::limiter::RequestRateLimiter;
 use rustls::sign::CertifiedKey;
 pub use transport::dial::Dial;
+pub use transport::proxy::environment::ProxyEnvironment;
 use transport::server::ServerEndpoint;
 
 /// The kind of a request: each has its own rate limit.

@@ -139,7 +139,7 @@ impl Rig {
 
     async fn start(secured: RigSecurity, answer: ReplyFn) -> Rig {
         let authority = authority();
-        let acceptor = acceptor(&authority);
+        let acceptor = acceptor(&authority, b"h2");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let heard = watch::Sender::new(Vec::new());
@@ -291,7 +291,11 @@ pub fn authority() -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-fn acceptor(authority: &CertifiedIssuer<'static, KeyPair>) -> TlsAcceptor {
+/// TLS with a certificate of this authority, and one protocol within (ALPN).
+pub(crate) fn acceptor(
+    authority: &CertifiedIssuer<'static, KeyPair>,
+    protocol: &[u8],
+) -> TlsAcceptor {
     let key = KeyPair::generate().unwrap();
     let names = vec!["127.0.0.1".to_owned(), "api.example.com".to_owned()];
     let signed = CertificateParams::new(names)
@@ -313,7 +317,7 @@ fn acceptor(authority: &CertifiedIssuer<'static, KeyPair>) -> TlsAcceptor {
             PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap(),
         )
         .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }
 

@@ -64,6 +64,8 @@ pub enum PolicyError {
     Version(String),
     #[error("tlsCipherSuites has {0:?}, which does not exist")]
     Suite(String),
+    #[error("tlsCurvePreferences: {0}")]
+    Curve(String),
     #[error("these versions and cipher suites of TLS do not go together")]
     Tls(#[source] rustls::Error),
     #[error("clients cannot be known by their certificates")]
@@ -77,6 +79,7 @@ impl PolicyError {
             PolicyError::NoAuthentication
             | PolicyError::Version(_)
             | PolicyError::Suite(_)
+            | PolicyError::Curve(_)
             | PolicyError::Tls(_) => false,
             PolicyError::Authorities(_) => true,
         }

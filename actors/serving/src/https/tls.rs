@@ -3,20 +3,22 @@
 //! Whether a client's certificate is valid is decided at each request, by the authorities of that moment: a
 //! caller with a stale one may still have a token. The handshake only proves that the key is the client's.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kernel::watch;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+    CryptoProvider, SupportedKxGroup, WebPkiSupportedAlgorithms, ring, verify_tls12_signature,
+    verify_tls13_signature,
 };
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache};
 use rustls::sign::CertifiedKey;
 use rustls::{
-    CipherSuite, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
-    SupportedCipherSuite, SupportedProtocolVersion,
+    CipherSuite, DigitallySignedStruct, DistinguishedName, NamedGroup, ServerConfig,
+    SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
 };
 
 use super::PolicyError;
@@ -65,6 +67,16 @@ const SUITES_OF_13: [&str; 3] = [
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
 ];
+/// Go's numbers of key exchanges, and those supported here; the order is the library's, as Go's is its own.
+const CURVES: [(u16, Option<NamedGroup>); 7] = [
+    (23, Some(NamedGroup::secp256r1)),
+    (24, Some(NamedGroup::secp384r1)),
+    (25, None),
+    (29, Some(NamedGroup::X25519)),
+    (4587, None),
+    (4588, None),
+    (4589, None),
+];
 /// Client sessions that can be resumed; each takes some kilobytes.
 const SESSIONS: usize = 32;
 const BOTH: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
@@ -79,6 +91,7 @@ pub(super) fn config(
     let (suites, versions) = (suites(policy)?, versions(policy)?);
     let provider = CryptoProvider {
         cipher_suites: suites,
+        kx_groups: curves(policy)?,
         ..ring::default_provider()
     };
     let algorithms = provider.signature_verification_algorithms;
@@ -133,6 +146,39 @@ fn suites(policy: &TlsPolicy) -> Result<Vec<SupportedCipherSuite>, PolicyError> 
     Ok(all
         .filter(|suite| is_13(*suite) || wanted.contains(&suite.suite()))
         .collect())
+}
+
+/// Upstream: component-base/cli/flag/curves_flag.go (1.36).
+fn curves(policy: &TlsPolicy) -> Result<Vec<&'static dyn SupportedKxGroup>, PolicyError> {
+    let all = ring::ALL_KX_GROUPS.iter().copied();
+    if policy.curves.is_empty() {
+        return Ok(all.collect());
+    }
+    let (mut seen, mut wanted) = (BTreeSet::new(), Vec::new());
+    for &id in &policy.curves {
+        let refused = |why: &str| PolicyError::Curve(format!("curve preference {id} {why}"));
+        let code = u16::try_from(id).ok().filter(|code| *code > 0);
+        let code = code.ok_or_else(|| refused("is out of range (must be 1-65535)"))?;
+        if !seen.insert(code) {
+            return Err(PolicyError::Curve(format!(
+                "duplicate curve preference {id}"
+            )));
+        }
+        match CURVES.iter().find(|(known, _)| *known == code) {
+            Some((_, Some(curve))) => wanted.push(*curve),
+            Some((_, None)) => {
+                tracing::warn!("tlsCurvePreferences names {id}, which is not spoken here");
+            }
+            None => return Err(refused("is not supported")),
+        }
+    }
+    let chosen: Vec<_> = all.filter(|curve| wanted.contains(&curve.name())).collect();
+    match chosen.is_empty() {
+        true => Err(PolicyError::Curve(
+            "none of the curve preferences is supported".to_owned(),
+        )),
+        false => Ok(chosen),
+    }
 }
 
 fn is_13(suite: SupportedCipherSuite) -> bool {
@@ -204,6 +250,7 @@ mod tests {
         let policy = TlsPolicy {
             min_version: min_version.to_owned(),
             cipher_suites: suites.iter().map(|suite| (*suite).to_owned()).collect(),
+            curves: Vec::new(),
         };
         config(&policy, watch::channel(None).1, true)
     }
@@ -232,6 +279,7 @@ mod tests {
         let one = TlsPolicy {
             min_version: String::new(),
             cipher_suites: vec!["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".to_owned()],
+            curves: Vec::new(),
         };
         let chosen: Vec<_> = suites(&one)
             .unwrap()
@@ -240,5 +288,46 @@ mod tests {
             .map(SupportedCipherSuite::suite)
             .collect();
         assert_eq!(chosen, [CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]);
+    }
+
+    /// Upstream's TestTLSCurvePreferences; those of Go's curves that are not here are passed over.
+    #[test]
+    fn curves_are_those_of_the_configuration_that_are_supported() {
+        use NamedGroup::{X25519, secp256r1, secp384r1};
+        let chosen = |ids: &[i32]| {
+            let policy = TlsPolicy {
+                curves: ids.to_vec(),
+                ..TlsPolicy::default()
+            };
+            let groups = curves(&policy).map_err(|error| {
+                assert!(!error.transient());
+                error.to_string()
+            })?;
+            Ok::<_, String>(groups.iter().map(|group| group.name()).collect::<Vec<_>>())
+        };
+        let all = [X25519, secp256r1, secp384r1];
+        for ids in [&[23, 24, 29][..], &[], &[23, 24, 25, 29, 4588]] {
+            assert_eq!(chosen(ids).unwrap(), all, "{ids:?}");
+        }
+        assert_eq!(chosen(&[29]).unwrap(), [X25519]);
+        assert_eq!(chosen(&[24, 4587]).unwrap(), [secp384r1]);
+        let refused = [
+            (&[23, 29, 23][..], "duplicate curve preference 23"),
+            (&[0], "curve preference 0 is out of range (must be 1-65535)"),
+            (
+                &[-1],
+                "curve preference -1 is out of range (must be 1-65535)",
+            ),
+            (
+                &[70_000],
+                "curve preference 70000 is out of range (must be 1-65535)",
+            ),
+            (&[9999], "curve preference 9999 is not supported"),
+            (&[25, 4588], "none of the curve preferences is supported"),
+        ];
+        for (ids, expected) in refused {
+            let expected = format!("tlsCurvePreferences: {expected}");
+            assert_eq!(chosen(ids).unwrap_err(), expected);
+        }
     }
 }

@@ -320,6 +320,11 @@ pub(super) const FAILURES: &[(&str, &str, &str)] = &[
         "requires feature gate LoggingAlphaOptions",
     ),
     (
+        "JSON log format, disabled gates",
+        "{logging: {format: json}, featureGates: {LoggingBetaOptions: false}}",
+        "logging.format (--logging-format) json is disabled, see LoggingBetaOptions feature",
+    ),
+    (
         "vmodule with json",
         "{logging: {format: json, vmodule: [{filePattern: a, verbosity: 1}]}}",
         "logging.vmodule (--vmodule) is only supported for text",

@@ -147,7 +147,9 @@ async fn every_manager_may_panic_and_hang_while_pods_go_on() {
     let log = node.log();
     for path in &managers {
         assert!(
-            log.contains(&format!("actor hangs and is restarted actor={path}")),
+            log.contains(&format!(
+                "\"actor hangs and is restarted\" actor=\"{path}\""
+            )),
             "{path}"
         );
     }

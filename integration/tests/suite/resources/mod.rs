@@ -1,4 +1,5 @@
-//! The node's resources on a real containerd: the cgroup tree by either driver, what the kubelet writes, eviction, garbage.
+//! The node's resources on a real containerd: the cgroup tree by either driver, what the kubelet writes, eviction, garbage; and
+//! the agent's own process.
 
 mod cgroup_values;
 mod cgroups;
@@ -6,4 +7,5 @@ mod devices;
 mod eviction;
 mod exclusive;
 mod garbage;
+mod own_process;
 mod systemd_slices;

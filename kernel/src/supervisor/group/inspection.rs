@@ -9,7 +9,7 @@ use tokio::time::timeout_at;
 
 use crate::mailbox::gauge::MailboxView;
 use crate::mailbox::mail::Control;
-use crate::observe::{DegradedChild, TreeNode, TreeNodeKind, TreeNodeState};
+use crate::observe::{DegradedChild, LateActor, TreeNode, TreeNodeKind, TreeNodeState};
 use crate::supervisor::cell::ActorCell;
 use crate::supervisor::group::ChildGroup;
 use crate::supervisor::group::child::{Child, Unit};
@@ -74,6 +74,20 @@ impl ChildGroup {
             Some(DegradedChild { id, since, why })
         });
         degraded.collect()
+    }
+
+    pub(crate) fn late(&self) -> Vec<LateActor> {
+        let mut late = Vec::new();
+        self.each_actor(&mut |cell| {
+            let ping = cell.ping.get();
+            if cell.running() && ping.sent && ping.pulse == cell.pulse() {
+                late.push(LateActor {
+                    path: cell.path.to_string(),
+                    busy_with: cell.gauge.busy(),
+                });
+            }
+        });
+        late
     }
 
     /// Takes children off the degraded list that have held out for a whole window.

@@ -183,6 +183,7 @@ fn configuration(folder: &Path) -> Value {
         "cgroupsPerQOS": false,
         "enforceNodeAllocatable": [],
         "failCgroupV1": false,
+        "makeIPTablesUtilChains": false,
         "evictionHard": {},
         "imageGCHighThresholdPercent": 100,
         "resolvConf": "",

@@ -69,7 +69,7 @@ fn a_kubeconfig_that_leads_nowhere_is_refused_by_the_field() {
                 "clusters[].cluster.server",
             ),
             (
-                of("proxy-url", json!("http://10.0.0.9:3128")),
+                of("proxy-url", json!("ftp://10.0.0.9:3128")),
                 "clusters[].cluster.proxy-url",
             ),
             (

@@ -16,21 +16,17 @@ use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kernel::{error_chain, watch};
 use kube::client::Body;
-use rustix::net::sockopt;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::dial::Dial;
+use super::proxy::Proxy;
+use super::stream::{self, PING_AFTER, PING_TIMEOUT};
 use super::tls::TlsContext;
 use crate::RequestLane;
 use crate::error::ApiError;
 
 /// The deadline of a connect, after which the next request tries anew.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Upstream's HTTP2_READ_IDLE_TIMEOUT_SECONDS.
-const PING_AFTER: Duration = Duration::from_secs(30);
-/// Upstream's HTTP2_PING_TIMEOUT_SECONDS.
-const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Answers under way on one connection: what a server that names no number allows.
 const STREAMS: usize = 100;
 /// How many of these are reserved for the heartbeat.
@@ -45,6 +41,10 @@ pub(super) struct ServerAddress {
     pub(super) port: u16,
     pub(super) tls: Option<TlsContext>,
     pub(super) dial: Dial,
+    /// None where the server is reached directly.
+    pub(super) proxy: Option<Proxy>,
+    /// For a proxy that speaks TLS.
+    pub(super) proxy_tls: Option<TlsContext>,
 }
 
 /// The connections of one identity.
@@ -268,12 +268,15 @@ async fn connect(target: &ServerAddress) -> Result<RequestSender, ApiError> {
         // h2 remembers a stream that was reset for a second of the machine's clock, which is not the pipe's.
         return http2(TokioIo::new(stream), Some(0)).await;
     }
-    let stream = TcpStream::connect((target.host.as_str(), target.port))
-        .await
-        .map_err(|error| no_way(&error))?;
-    if let Err(error) = keep_alive(&stream) {
-        tracing::debug!("connection to {target} without keep-alive: {error}");
-    }
+    let stream = match &target.proxy {
+        Some(proxy) => proxy
+            .connect(&target.host, target.port, target.proxy_tls.as_ref())
+            .await
+            .map_err(|error| no_way(&error))?,
+        None => stream::connect(&target.host, target.port)
+            .await
+            .map_err(|error| no_way(&error))?,
+    };
     let Some(tls) = &target.tls else {
         return shake(TokioIo::new(stream), HttpVersion::Http1).await;
     };
@@ -335,13 +338,4 @@ fn ended(end: hyper::Result<()>) {
             error_chain(&error)
         );
     }
-}
-
-fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, PING_AFTER)?;
-    sockopt::set_tcp_keepintvl(stream, PING_TIMEOUT)?;
-    sockopt::set_tcp_keepcnt(stream, 3)?;
-    Ok(())
 }

@@ -8,8 +8,10 @@ use kernel::{error_chain, watch};
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 
+use super::address::place;
 use super::connections::{ConnectionPool, ServerAddress};
 use super::dial::Dial;
+use super::proxy::{Proxy, ProxyProtocol};
 use super::tls::{ClientIdentity, TlsContext, Trust};
 use crate::auth::client_certificate::ClientCertificateSource;
 use crate::auth::credentials::AuthCredentials;
@@ -30,6 +32,8 @@ pub(crate) struct ServerEndpoint {
     pub(crate) identity: watch::Receiver<Option<Arc<CertifiedKey>>>,
     pub(crate) own: ClientCertificateSource,
     pub(crate) dial: Dial,
+    /// None where the server is reached directly.
+    pub(crate) proxy: Option<Proxy>,
     pub(crate) open: Mutex<Option<Generation>>,
 }
 
@@ -84,20 +88,28 @@ impl ServerEndpoint {
             let identity = Arc::new(ClientIdentity(identity));
             TlsContext::new(&secured.trust, secured.name.clone(), identity)
         });
-        let tls = tls
-            .transpose()
-            .map_err(|error| ApiError::unreachable(error_chain(&error)))?;
-        let host = self.base.host().unwrap_or_default();
-        let usual = if tls.is_some() { 443 } else { 80 };
+        let unusable = |error: rustls::Error| ApiError::unreachable(error_chain(&error));
+        let (host, port) = place(&self.base);
         Ok(ServerAddress {
-            host: host
-                .trim_start_matches('[')
-                .trim_end_matches(']')
-                .to_owned(),
-            port: self.base.port_u16().unwrap_or(usual),
-            tls,
+            host,
+            port,
+            tls: tls.transpose().map_err(unusable)?,
             dial: self.dial.clone(),
+            proxy: self.proxy.clone(),
+            proxy_tls: self.proxy_tls().transpose().map_err(unusable)?,
         })
+    }
+
+    /// For a proxy that speaks TLS: it is trusted as the server is, and sees no client certificate.
+    fn proxy_tls(&self) -> Option<Result<TlsContext, rustls::Error>> {
+        let proxy = self.proxy.as_ref()?;
+        if proxy.protocol != ProxyProtocol::Https {
+            return None;
+        }
+        let name = ServerName::try_from(proxy.host().to_owned())
+            .map_err(|_| rustls::Error::General("the proxy's name is no host name".to_owned()));
+        let trust = self.secured.as_ref().map(|secured| &secured.trust);
+        Some(name.and_then(|name| TlsContext::for_proxy(trust.unwrap_or(&Trust::Anybody), name)))
     }
 }
 

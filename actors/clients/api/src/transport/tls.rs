@@ -9,9 +9,10 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+use super::stream::BoxedStream;
 
 /// How the server's certificate is verified.
 pub(crate) enum Trust {
@@ -34,6 +35,24 @@ impl TlsContext {
         name: ServerName<'static>,
         identity: Arc<dyn ResolvesClientCert>,
     ) -> Result<TlsContext, rustls::Error> {
+        TlsContext::with_protocols(trust, name, identity, &[b"h2", b"http/1.1"])
+    }
+
+    /// For a proxy, whose CONNECT is one of HTTP/1.1.
+    pub(super) fn for_proxy(
+        trust: &Trust,
+        name: ServerName<'static>,
+    ) -> Result<TlsContext, rustls::Error> {
+        let nobody = Arc::new(ClientIdentity(None));
+        TlsContext::with_protocols(trust, name, nobody, &[b"http/1.1"])
+    }
+
+    fn with_protocols(
+        trust: &Trust,
+        name: ServerName<'static>,
+        identity: Arc<dyn ResolvesClientCert>,
+        protocols: &[&[u8]],
+    ) -> Result<TlsContext, rustls::Error> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;
@@ -44,7 +63,7 @@ impl TlsContext {
                 .with_custom_certificate_verifier(Arc::new(Unasked(provider))),
         };
         let mut config = builder.with_client_cert_resolver(identity);
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         // A resumed session would carry the identity of before.
         config.resumption = rustls::client::Resumption::disabled();
         Ok(TlsContext {
@@ -53,7 +72,10 @@ impl TlsContext {
         })
     }
 
-    pub(super) async fn connect(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+    pub(super) async fn connect(
+        &self,
+        stream: BoxedStream,
+    ) -> std::io::Result<TlsStream<BoxedStream>> {
         self.connector.connect(self.name.clone(), stream).await
     }
 }
