@@ -9,6 +9,7 @@ mod garbage;
 mod https;
 mod node;
 mod plugins;
+mod programs;
 #[cfg(test)]
 mod testing;
 
@@ -138,8 +139,9 @@ impl AgentSettings {
     /// Whether the node can be what it is configured as.
     ///
     /// # Errors
-    /// What upstream refuses to start with, in its words.
+    /// What upstream refuses to start with, in its words; a program of the package that is missing.
     pub fn check(&self) -> Result<(), String> {
+        programs::check(&self.config)?;
         containers::check(&self.config, &self.facts, self.swap)
     }
 
