@@ -77,6 +77,7 @@ fn command_line(root: &BareRoot) -> String {
 
 /// The fake runtime instead of a real one, no cgroups, and whatever this machine is like.
 fn settings_for_simulated_pods(root: &BareRoot) {
+    fs::write(root.path("etc/resolv.conf"), "nameserver 127.0.0.1\n").unwrap();
     root.add_program("runtime-fake");
     let images = ["localhost/oxlet/pause:1", "localhost/busybox:latest"];
     let plugins = json!({
@@ -297,58 +298,49 @@ fn it_is_installed_below_any_prefix_and_the_operators_settings_stay() {
     }
 }
 
+/// What systemd says of the unit in this root, and whether it would start it.
+fn verified(root: &Path) -> (bool, String) {
+    let root = format!("--root={}", root.display());
+    let mut command = Command::new("systemd-analyze");
+    command.args(["verify", "--man=no", &root, "oxlet.service"]);
+    let done = command.output().unwrap();
+    (done.status.success(), words(&done))
+}
+
 #[test]
 fn systemd_understands_the_unit_with_and_without_kubeadms_files() {
     let dir = tempfile::tempdir().unwrap();
     let (programs, root) = (dir.path().join("programs"), dir.path().join("root"));
     small_programs(&programs, None);
-    let done = packed(
-        "install",
-        &[
-            ("PROGRAMS", &programs),
-            ("DESTDIR", &root),
-            ("PREFIX", Path::new("/usr")),
-        ],
+    let prefix = Path::new("/usr");
+    let environment = [
+        ("PROGRAMS", &*programs),
+        ("DESTDIR", &*root),
+        ("PREFIX", prefix),
+    ];
+    assert!(packed("install", &environment).status.success());
+    // The units of a machine that this one waits for.
+    let copy = format!(
+        "cp -a /lib/systemd/system/*.target {}",
+        root.join("usr/lib/systemd/system").display()
     );
-    assert!(done.status.success(), "{}", words(&done));
-    let verify = || {
-        let mut command = Command::new("systemd-analyze");
-        let root = format!("--root={}", root.display());
-        let done = command
-            .args(["verify", "--man=no", &root, "oxlet.service"])
-            .output()
-            .unwrap();
-        let about: Vec<String> = words(&done)
-            .lines()
-            .filter(|line| line.contains("oxlet"))
-            .map(str::to_owned)
-            .collect();
-        assert!(
-            done.status.success() && about.is_empty(),
-            "{}",
-            words(&done)
-        );
-    };
-    verify();
+    said(Command::new("sh").args(["-c", &copy]));
+    assert_eq!(verified(&root), (true, String::new()));
+
     let folder = root.join("etc/systemd/system/oxlet.service.d");
     fs::create_dir_all(&folder).unwrap();
     let drop_in = folder.join("90-kubeadm.conf");
     fs::copy(root.join("usr/share/oxlet/90-kubeadm.conf"), &drop_in).unwrap();
-    verify();
-    let unit = fs::read_to_string(&drop_in).unwrap();
+    assert_eq!(verified(&root), (true, String::new()));
+    let text = fs::read_to_string(&drop_in).unwrap();
     fs::write(
         &drop_in,
-        unit.replace("/usr/bin/oxlet", "/usr/bin/not-there"),
+        text.replace("/usr/bin/oxlet", "/usr/bin/not-there"),
     )
     .unwrap();
-    let refused = Command::new("systemd-analyze")
-        .args([
-            "verify",
-            "--man=no",
-            &format!("--root={}", root.display()),
-            "oxlet.service",
-        ])
-        .output()
-        .unwrap();
-    assert!(words(&refused).contains("not-there"), "{}", words(&refused));
+    let (well, said) = verified(&root);
+    assert!(
+        !well && said.contains("/usr/bin/not-there is not executable"),
+        "{said}"
+    );
 }
