@@ -1,6 +1,7 @@
 //! A root with nothing but a C library and a shell, made from packages of this machine, in which the package is
 //! installed and the agent started.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -10,14 +11,8 @@ use integration::agent::program;
 use tempfile::TempDir;
 use tokio::process::Child;
 
-/// What the programs of the package need, and a shell for its scripts; with what dpkg wants to be there for these.
-const PACKAGES: [&str; 5] = [
-    "busybox-static",
-    "gcc-12-base",
-    "libc6",
-    "libcrypt1",
-    "libgcc-s1",
-];
+/// What the programs of the package need, and a shell for its scripts.
+const PACKAGES: [&str; 3] = ["busybox-static", "libc6", "libgcc-s1"];
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A root of its own, removed at the end.
@@ -55,7 +50,7 @@ impl BareRoot {
             fs::create_dir_all(root.path("var/lib/dpkg").join(folder)).unwrap();
         }
         let mut status = String::new();
-        for package in PACKAGES {
+        for package in &with_dependencies(&PACKAGES) {
             status.push_str(&said(
                 Command::new("dpkg-query").args(["--status", package]),
             ));
@@ -169,6 +164,26 @@ impl BareRoot {
         fs::create_dir_all(self.path("opt")).unwrap();
         fs::copy(program(name).unwrap(), self.path("opt").join(name)).unwrap();
     }
+}
+
+/// Packages, and those that they depend on.
+fn with_dependencies(packages: &[&str]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open: Vec<String> = packages.iter().map(|name| (*name).to_owned()).collect();
+    while let Some(package) = open.pop() {
+        let list = said(Command::new("dpkg-query").args(["-W", "-f", "${Depends}", &package]));
+        // `name (>= version)`, with commas between them.
+        let names = list
+            .split(',')
+            .filter_map(|name| name.split_whitespace().next());
+        open.extend(
+            names
+                .map(str::to_owned)
+                .filter(|name| !found.contains(name)),
+        );
+        found.insert(package);
+    }
+    found
 }
 
 /// The output of a command that succeeds.
