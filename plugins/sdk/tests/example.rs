@@ -38,7 +38,11 @@ fn example(socket: &Path) -> Running {
         child_fd: 3,
     };
     command.fd_mappings(vec![handed]).unwrap();
-    Running(command.spawn().unwrap())
+    Running(
+        command
+            .spawn()
+            .expect("cargo builds the examples with the tests"),
+    )
 }
 
 /// A process in a network namespace of its own, in which every interface is down.
