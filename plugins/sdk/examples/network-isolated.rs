@@ -1,5 +1,7 @@
 //! A network plugin: its pods have a loopback interface and nothing else (`docs/write-a-plugin.md`).
 
+use std::result::Result;
+
 use proto::network::network_server::{Network, NetworkServer};
 use proto::network::*;
 use tokio::process::Command;
@@ -16,16 +18,16 @@ impl Network for Isolated {
         let words = [netns.as_str(), "ip", "link", "set", "lo", "up"];
         let output = Command::new("nsenter").args(words).output().await?;
         match output.status.success() {
-            true => Ok(Response::default()),
+            true => Ok(Response::new(AddResponse::default())),
             false => Err(Status::internal(String::from_utf8_lossy(&output.stderr))),
         }
     }
     // An interface goes with its namespace: nothing was made that would have to be taken away.
     async fn delete(&self, _: Request<DeleteRequest>) -> Answer<DeleteResponse> {
-        Ok(Response::default())
+        Ok(Response::new(DeleteResponse::default()))
     }
     async fn check(&self, _: Request<CheckRequest>) -> Answer<CheckResponse> {
-        Ok(Response::default())
+        Ok(Response::new(CheckResponse::default()))
     }
     async fn status(&self, _: Request<StatusRequest>) -> Answer<StatusResponse> {
         let (name, ready) = ("isolated".to_owned(), true);
@@ -37,10 +39,10 @@ impl Network for Isolated {
         Ok(Response::new(StatusResponse { networks }))
     }
     async fn prepare_gc(&self, _: Request<PrepareGcRequest>) -> Answer<PrepareGcResponse> {
-        Ok(Response::default())
+        Ok(Response::new(PrepareGcResponse::default()))
     }
     async fn gc(&self, _: Request<GcRequest>) -> Answer<GcResponse> {
-        Ok(Response::default())
+        Ok(Response::new(GcResponse::default()))
     }
 }
 
