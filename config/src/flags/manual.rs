@@ -69,11 +69,11 @@ fn argument(flag: &'static Flag) -> Arg {
         Some(short) => argument.short(short),
         None => argument,
     };
-    match flag.kind {
-        FlagType::Bool | FlagType::Version => argument.action(ArgAction::SetTrue),
-        kind => argument
+    match placeholder(flag.kind) {
+        "" => argument.action(ArgAction::SetTrue),
+        value => argument
             .action(ArgAction::Append)
-            .value_name(placeholder(kind))
+            .value_name(value)
             .value_hint(hint(flag)),
     }
 }
@@ -83,9 +83,9 @@ fn hint(flag: &Flag) -> ValueHint {
     let is_path = ["file", "folder", "socket", "Socket"]
         .iter()
         .any(|word| flag.help.contains(word));
-    match flag.kind {
-        FlagType::Text if is_path => ValueHint::AnyPath,
-        _ => ValueHint::Other,
+    match flag.kind == FlagType::Text && is_path {
+        true => ValueHint::AnyPath,
+        false => ValueHint::Other,
     }
 }
 
@@ -124,17 +124,14 @@ fn the_manual_has_each_flag() {
 
 #[test]
 fn the_completions_have_each_flag() {
-    for (shell, file) in [
-        (Shell::Bash, "oxlet.bash"),
-        (Shell::Zsh, "_oxlet"),
-        (Shell::Fish, "oxlet.fish"),
+    for (shell, dashes, file) in [
+        (Shell::Bash, "--", "oxlet.bash"),
+        (Shell::Zsh, "--", "_oxlet"),
+        (Shell::Fish, "-l ", "oxlet.fish"),
     ] {
         let text = completion(shell);
         for flag in told() {
-            let name = match shell {
-                Shell::Fish => format!("-l {}", flag.name),
-                _ => format!("--{}", flag.name),
-            };
+            let name = format!("{dashes}{}", flag.name);
             assert!(text.contains(&name), "{name} in {file}");
         }
         assert_generated(&format!("config/manual/{file}"), &text);
