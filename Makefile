@@ -1,17 +1,28 @@
 # Every command a person needs. `make` alone tells which.
 export CLIPPY_CONF_DIR := $(CURDIR)/.ci
 NEXTEST := cargo nextest run --config-file .ci/nextest.toml
+# What ships: the agent, its plugins, and the programs that they start.
+SHIPPED := $(foreach crate,agent confine monitor oxlet-cni oxlet-oci oxlet-plugins,--package $(crate))
+export TARGET
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER ?= aarch64-linux-gnu-gcc
 
-.PHONY: help build run test test-v2 check bench fuzz deny fmt clean
+.PHONY: help build run test test-v2 check bench fuzz deny install deb rpm
 help: ## what can be made
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-build: ## oxlet, oxctl and the plugins, as they ship (target/release)
-	cargo build --release --workspace --bins
+build: ## oxlet, oxctl and the plugins, as they ship (target/release); for another machine with TARGET=
+	.ci/portable cargo build --release $(SHIPPED) --bins $(if $(TARGET),--target $(TARGET))
+
+install: ## what `make build` has built, below DESTDIR and PREFIX (/usr/local)
+	.ci/package install
+
+deb rpm: build ## a package of it (target/package)
+	.ci/package $@
 
 run: ## start the agent with the best runtime here, run config/sample-pod.yaml, show it
-	cargo build --workspace --bins
-	cargo run --quiet --package integration --bin try-oxlet -- $(if $(UNTIL),--until $(UNTIL)) $(if $(RUNTIME),--runtime $(RUNTIME))
+	@echo "The first time this builds what it runs, and nothing else: some minutes on two cores."
+	CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 cargo build $(SHIPPED) --package rig --package runtime-fake --bins
+	$${CARGO_TARGET_DIR:-target}/debug/try-oxlet $(if $(UNTIL),--until $(UNTIL)) $(if $(RUNTIME),--runtime $(RUNTIME))
 
 test: ## everything: logic, actors, real processes, real containerd
 	.ci/install test
@@ -42,9 +53,3 @@ fuzz: ## the fuzz targets for manifests, config, checkpoints and conflists by li
 deny: ## bans, licences and sources of every crate that we build on
 	command -v cargo-deny >/dev/null || cargo install --locked cargo-deny@0.20.2
 	cargo deny --config .ci/deny.toml check bans licenses sources
-
-fmt: ## format
-	cargo fmt --all
-
-clean: ## remove what was built
-	cargo clean

@@ -33,6 +33,7 @@ mod suite {
     mod cluster;
     mod confinement;
     mod csi_driver;
+    mod first_steps;
     mod full;
     mod hostile;
     mod metrics;
@@ -42,7 +43,6 @@ mod suite {
     mod resources;
     mod runtime;
     mod take_over;
-    mod try_oxlet;
     mod volumes;
 }
 

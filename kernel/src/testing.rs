@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::fs;
 use std::future::{Future, poll_fn};
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,6 +32,26 @@ pub const SEED: u64 = 0;
 /// Begins this thread's sequence of [`chance`](crate::chance) anew, at `seed`.
 pub fn seed(seed: u64) {
     random::seed(seed);
+}
+
+/// Checks that a file of the repository is what the code makes of it; `path` counts from the workspace's root.
+///
+/// With `OXLET_GENERATE=1` the file is written instead.
+///
+/// # Panics
+/// Where the file differs, with the command that writes it.
+pub fn assert_generated(path: &str, text: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    if std::env::var_os("OXLET_GENERATE").is_some() {
+        fs::create_dir_all(file.parent().expect("a file has a folder"))
+            .and_then(|()| fs::write(&file, text))
+            .expect("the repository can be written");
+    }
+    let there = fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        there == text,
+        "{path} is not what the code makes of it: run the test with OXLET_GENERATE=1"
+    );
 }
 
 /// Hears of a message: the path of its actor in the tree, and its name.

@@ -10,6 +10,8 @@ pub mod exposition;
 pub mod node;
 pub mod pods;
 mod process;
+#[cfg(test)]
+mod reference;
 mod registry;
 pub mod runtime;
 pub mod slis;

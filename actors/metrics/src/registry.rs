@@ -122,8 +122,6 @@ pub(crate) fn help(name: &str, text: &str) -> String {
 }
 
 fn enter<C: Collector + Clone + 'static>(metric: C) -> C {
-    #[cfg(test)]
-    known::note(&metric);
     enter_in(&REGISTRY, metric)
 }
 
@@ -138,6 +136,8 @@ fn count_stability(help: &str) {
 
 /// Registers a metric in a registry of its own.
 pub(crate) fn enter_in<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> C {
+    #[cfg(test)]
+    known::note(&metric);
     for description in metric.desc() {
         count_stability(&description.help);
     }
@@ -191,10 +191,28 @@ pub(crate) mod known {
 
     /// By name: the labels in their order.
     pub(crate) static LABELS: Mutex<BTreeMap<String, Vec<String>>> = Mutex::new(BTreeMap::new());
+    /// By name: the type and the help.
+    pub(crate) static HEADS: Mutex<BTreeMap<String, (&'static str, String)>> =
+        Mutex::new(BTreeMap::new());
     pub(crate) static BUCKETS: Mutex<BTreeMap<String, Vec<f64>>> = Mutex::new(BTreeMap::new());
 
-    pub(crate) fn note(metric: &impl Collector) {
+    /// The type of a metric, which its collector tells only once it has a sample.
+    fn kind<C>() -> &'static str {
+        let name = std::any::type_name::<C>();
+        let kinds = [
+            ("Counter", "counter"),
+            ("Gauge", "gauge"),
+            ("Histogram", "histogram"),
+        ];
+        let found = kinds.iter().find(|(word, _)| name.contains(word));
+        found.expect("a metric of a known type").1
+    }
+
+    pub(crate) fn note<C: Collector>(metric: &C) {
         for description in metric.desc() {
+            let head = (kind::<C>(), description.help.clone());
+            let name = description.fq_name.clone();
+            HEADS.lock().unwrap().insert(name, head);
             let labels = description.variable_labels.clone();
             let name = description.fq_name.clone();
             LABELS.lock().unwrap().insert(name, labels);

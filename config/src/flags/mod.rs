@@ -1,6 +1,8 @@
 //! The command line, as pflag reads it: `--flag value`, `--flag=value`, `--switch`, `-v 2`, `-v=2`,
 //! `_` as good as `-`. This is stage one: what was typed, nothing read from anywhere, nothing merged.
 
+#[cfg(test)]
+mod manual;
 pub(crate) mod table;
 mod usage;
 mod value;

@@ -36,7 +36,8 @@ fn line(text: &mut String, flag: &Flag) {
         .expect("writing to a String cannot fail");
 }
 
-fn placeholder(kind: FlagType) -> &'static str {
+/// The word that stands for a flag's value; empty where it needs none.
+pub(super) fn placeholder(kind: FlagType) -> &'static str {
     match kind {
         FlagType::Bool | FlagType::Version => "",
         FlagType::Int32 | FlagType::Int64 | FlagType::Uint32 => "number",

@@ -12,7 +12,7 @@ use super::process;
 use super::report::AgentColumn;
 use super::watch::EventWatch;
 use crate::agent::{Cri, Node};
-use crate::clients::http;
+use crate::http;
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two looks at /healthz of an agent that starts: what a start may seem longer than it was.

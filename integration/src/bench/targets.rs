@@ -128,7 +128,7 @@ async fn answer(mut visitor: TcpStream) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::http;
+    use crate::http;
 
     #[tokio::test(start_paused = true)]
     async fn the_longest_gap_is_told_even_if_it_has_not_ended() {

@@ -331,9 +331,7 @@ async fn every_stable_and_beta_metric_shows_by_upstreams_name_type_labels_and_bu
     let mut pages = BTreeMap::new();
     for path in ["/healthz", OWN, PROBES, SLIS, RESOURCE] {
         match path {
-            "/healthz" => {
-                drop(integration::clients::http::get(cluster.node.read_only_port(), path).await)
-            }
+            "/healthz" => drop(integration::http::get(cluster.node.read_only_port(), path).await),
             path => drop(pages.insert(path, page(&cluster, path).await)),
         }
     }

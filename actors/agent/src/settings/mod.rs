@@ -10,6 +10,7 @@ mod https;
 mod node;
 mod placement;
 mod plugins;
+mod programs;
 #[cfg(test)]
 mod testing;
 
@@ -143,8 +144,9 @@ impl AgentSettings {
     /// Whether the node can be what it is configured as.
     ///
     /// # Errors
-    /// What upstream refuses to start with, in its words.
+    /// What upstream refuses to start with, in its words; a program of the package that is missing.
     pub fn check(&self) -> Result<(), String> {
+        programs::check(&self.config)?;
         containers::check(&self.config, &self.facts, self.swap)?;
         self.assignments.as_ref().map(drop).map_err(String::clone)
     }

@@ -17,7 +17,8 @@ use super::{RUNTIME, log_level};
 const LOCAL: &str = "storage-local";
 const CSI: &str = "storage-csi";
 const NATIVE: &str = "runtime-native";
-const CONFINE: &str = "oxlet-confine";
+/// The program by which plugins confine themselves, beside the agent's own.
+pub(super) const CONFINE: &str = "oxlet-confine";
 
 /// The runtimes by name, each with the host's name of their kind: one is active at a time.
 pub(super) fn runtimes(config: &NodeConfig) -> BTreeMap<String, Declaration> {

@@ -15,8 +15,8 @@ use crate::bench::agent::MeasuredAgent;
 use crate::bench::kubelet::KubeletProcess;
 use crate::bench::samples::Samples;
 use crate::bench::{BenchPlan, BenchReport, pods};
-use crate::clients::http;
 use crate::containerd::{Containerd, missing};
+use crate::http;
 use crate::wait_until;
 
 const START_TIMEOUT: Duration = Duration::from_secs(600);

@@ -8,7 +8,7 @@ use hyper::Request;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use integration::clients::tls;
+use integration::tls;
 
 use super::*;
 

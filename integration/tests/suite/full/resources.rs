@@ -76,7 +76,7 @@ async fn a_finished_pod_costs_the_others_no_figures(on: TestRuntime) {
         node_rig.until(name, "has that phase", is).await;
     }
     let asked = async |path: &str| {
-        let answer = integration::clients::http::get(node.read_only_port(), path).await;
+        let answer = integration::http::get(node.read_only_port(), path).await;
         answer.unwrap().text()
     };
     let measured = async || {

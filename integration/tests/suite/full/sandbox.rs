@@ -1,6 +1,6 @@
 //! The sandbox that a pod's containers share: names, addresses, namespaces, kernel settings.
 
-use integration::clients::http;
+use integration::http;
 use proto::cri;
 use serde_json::json;
 

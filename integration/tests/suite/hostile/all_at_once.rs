@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use integration::agent::Node;
-use integration::clients::tls;
 use integration::cluster::Cluster;
 use integration::containerd::Containerd;
+use integration::tls;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

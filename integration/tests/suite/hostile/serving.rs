@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use apiserver::CertificateWithKey;
 use integration::agent::{Builder, Node};
-use integration::clients::{http, tls};
 use integration::cluster::Cluster;
+use integration::{http, tls};
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;

@@ -2,6 +2,8 @@
 
 mod agent;
 mod image;
+#[cfg(test)]
+mod manual;
 mod show;
 mod table;
 

@@ -4,7 +4,7 @@ mod callers;
 mod requests;
 
 use apiserver::{CertificateWithKey, Server};
-use integration::clients::tls::{self, RawResponse};
+use integration::tls::{self, RawResponse};
 use integration::wait_until;
 
 use super::*;

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use futures_util::StreamExt;
-use integration::clients::tls;
 use integration::cluster::{Cluster, ServerKind, kubectls};
+use integration::tls;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;

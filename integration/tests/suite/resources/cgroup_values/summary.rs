@@ -1,6 +1,6 @@
 //! Which fields a summary has of what: their values change from one second to the next.
 
-use integration::clients::http;
+use integration::http;
 use serde_json::Value;
 
 use super::SUMMARY;

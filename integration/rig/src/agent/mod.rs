@@ -26,8 +26,8 @@ use tokio::time::Instant;
 
 pub use self::builder::{Builder, Runtime};
 pub use self::runtime::Cri;
-use crate::clients::http;
 use crate::containerd::CgroupPlacement;
+use crate::http;
 use crate::wait_until;
 
 /// The node's name, which upstream appends to the names of static pods.

@@ -2,7 +2,7 @@
 //!
 //! An image is one layer (the machine's static busybox, its applets as links, an identity file that keeps
 //! every image's content distinct) and a config. It goes to a runtime as a docker archive, or to the
-//! [registry double](crate::doubles::registry) as manifest and blobs.
+//! registry double as manifest and blobs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use integration::try_node::{self, RuntimeChoice, StopAfter};
+use rig::try_node::{self, RuntimeChoice, StopAfter};
 
 /// Runs the agent with the sample pod on the best runtime of this machine, and shows it.
 #[derive(Debug, Parser)]

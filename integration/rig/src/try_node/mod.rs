@@ -18,7 +18,7 @@ use crate::images::Image;
 
 /// The sample pod's image.
 const IMAGE: &str = "localhost/busybox:latest";
-const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/sample-pod.yaml");
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/sample-pod.yaml");
 /// The sample pod's name in its manifest.
 const POD: &str = "hello";
 /// Addresses of the sample pod on the native runtime.
