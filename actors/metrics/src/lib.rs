@@ -23,6 +23,7 @@ const AREAS: &[fn()] = &[
     api::callers::declare,
     api::certificates::declare,
     node::cgroups::declare,
+    node::dynamic_resources::declare,
     component::declare,
     api::http::declare,
     runtime::images::declare,

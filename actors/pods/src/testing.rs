@@ -21,6 +21,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::{Addr, Intensity, Recipient, Supervisor, mailbox, watch};
 use logic_api::objects::StaticObjects;
 use logic_api::types::PodUid;
+use logic_placement::topology::TopologyManager;
 use logic_pods::PodWorkerConfig;
 use logic_pods::images::credentials::docker::DockerConfigDirs;
 use logic_resources::cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
@@ -29,7 +30,6 @@ use logic_resources::node::policy::NodePolicy;
 use logic_resources::node::{
     LocalStorage, MachineFacts, NodeFacts, PodLevelResize, PodLimit, Support,
 };
-use logic_placement::topology::TopologyManager;
 use logic_volumes::resolve::SeLinuxMountPolicy;
 use plugin_host::PluginClient;
 use runtime_fake::{Clock, Fake, FakeSettings};

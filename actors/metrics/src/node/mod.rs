@@ -2,6 +2,7 @@
 //! component-base/metrics (1.36).
 
 pub mod cgroups;
+pub mod dynamic_resources;
 pub mod queues;
 pub mod startup;
 pub mod volumes;

@@ -30,12 +30,12 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kernel::{Actor, Addr, Context, Exit, Recipient, TimerId};
 use logic_api::pod::PodView;
 use logic_api::types::{PodFailure, PodUid};
+use logic_placement::topology::TopologyManager;
 use logic_pods::admission::NodeShutdown;
 use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 use logic_resources::node::{NodeFacts, Support};
 use logic_resources::thresholds::Signal;
-use logic_placement::topology::TopologyManager;
 use serde::Serialize;
 use state::checkpoints;
 

@@ -118,7 +118,9 @@ pub fn validate_driver(
     socket: &Path,
     versions: &[String],
 ) -> Result<NodeService, DriverError> {
-    let known = versions.iter().find_map(|name| NodeService::from_name(name));
+    let known = versions
+        .iter()
+        .find_map(|name| NodeService::from_name(name));
     known.ok_or_else(|| DriverError::Versions {
         driver: driver.clone(),
         socket: socket.to_owned(),
@@ -219,9 +221,6 @@ impl ResourceSliceSelector {
 
 /// A list as Go prints it with `%q`.
 fn quoted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names
-        .into_iter()
-        .map(|name| format!("{name:?}"))
-        .collect();
+    let names: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
     format!("[{}]", names.join(" "))
 }

@@ -24,9 +24,9 @@ use logic_api::pod::PodView;
 use logic_api::pod::requests::{self, OverheadPolicy, RequestBasis, ResourceAmounts};
 use logic_api::text::sysctls::SysctlForbidden;
 use logic_api::types::{PodFailure, PodUid};
+use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
 use logic_resources::node::{NodeFacts, Support};
 use logic_resources::thresholds::{PressureCondition, Signal};
-use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
 use logic_volumes::resolve::event_reasons::ATTACH_LIMIT;
 pub use preemption::{is_preemptable, preempted};
 

@@ -11,10 +11,10 @@ use logic_api::pod::requests::{self, CPU, MEMORY, ResourceAmounts, request, whol
 use logic_api::pod::{PodView, is_sidecar};
 use logic_api::quantity::compare;
 use logic_api::types::{PodFailure, PodUid};
+use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize};
 use logic_resources::qos::{Qos, pod_qos};
 use logic_resources::thresholds::Signal;
-use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
 use serde::{Deserialize, Serialize};
 
 use super::ResizeRefusal;

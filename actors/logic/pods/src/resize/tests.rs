@@ -8,9 +8,9 @@ use logic_api::pod::requests;
 use logic_api::pod::{CONFIG_SOURCE, PodView, SYSTEM_CRITICAL_PRIORITY};
 use logic_api::testing::*;
 use logic_api::types::{ContainerState, EventLevel};
-use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize, Support};
 use logic_placement::topology::testing::OneCpuEach;
 use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
+use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize, Support};
 use proptest::prelude::*;
 
 use super::*;

@@ -12,11 +12,11 @@ use k8s_openapi::api::core::v1::{
 use logic_api::pod::PodView;
 
 use super::{DeviceHealth, HealthCache};
+use crate::claims::ClaimGates;
 use crate::claims::cache::ClaimCache;
 use crate::claims::entry::{ClaimDevice, ClaimEntry};
 use crate::claims::names::{ClaimKey, DriverName};
 use crate::claims::references::{base_request, claim_reference, container_claims, pod_claims};
-use crate::claims::ClaimGates;
 
 /// Puts what is known now of the devices of the pod's claims into the statuses of its app containers. What is there
 /// already, of device plugins, stays; what is there of a claim is replaced.
