@@ -4,6 +4,7 @@
 pub mod area;
 pub mod container_gc;
 pub mod container_manager;
+pub mod dynamic_resources;
 pub mod eviction;
 pub mod image_gc;
 pub mod node_health;

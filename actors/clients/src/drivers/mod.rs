@@ -194,9 +194,14 @@ impl DriverClient {
             Ok(answer) => answer.map_err(DriverCallError::from),
             Err(_) => Err(DriverCallError::late()),
         };
-        let code = answer.as_ref().map_or_else(|error| error.code, |_| Code::Ok);
+        let code = answer
+            .as_ref()
+            .map_or_else(|error| error.code, |_| Code::Ok);
         let took = kernel::now().saturating_duration_since(begun);
-        let method = format!("/k8s.io.kubelet.pkg.apis.dra.{}/{rpc}", self.service.as_str());
+        let method = format!(
+            "/k8s.io.kubelet.pkg.apis.dra.{}/{rpc}",
+            self.service.as_str()
+        );
         metrics::node::dynamic_resources::called(
             self.driver.as_str(),
             &method,

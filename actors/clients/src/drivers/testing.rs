@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use proto::dra::dra_plugin_server::{DraPlugin, DraPluginServer};
-use proto::dra_health::dra_resource_health_server::{
-    DraResourceHealth, DraResourceHealthServer,
-};
+use proto::dra_health::dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer};
 use proto::dra_v1beta1::dra_plugin_server::{
     DraPlugin as OlderPlugin, DraPluginServer as OlderServer,
 };
@@ -141,7 +139,8 @@ impl FakeDriver {
             state.calls.push(format!("{call} {}", names.join(" ")));
             state.faults.pop_front()
         };
-        let about = |words: &'static str| claims.iter().map(move |claim| (claim.uid.clone(), words));
+        let about =
+            |words: &'static str| claims.iter().map(move |claim| (claim.uid.clone(), words));
         match fault {
             None => Ok(about("").collect()),
             Some(DriverFault::Status(status)) => Err(status),
@@ -199,7 +198,9 @@ impl DraPlugin for FakeDriver {
             (uid, dra::NodeUnprepareResourceResponse { error })
         });
         let claims = answers.collect();
-        Ok(Response::new(dra::NodeUnprepareResourcesResponse { claims }))
+        Ok(Response::new(dra::NodeUnprepareResourcesResponse {
+            claims,
+        }))
     }
 }
 

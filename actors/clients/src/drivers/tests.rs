@@ -13,7 +13,10 @@ use super::*;
 const TIMEOUT: Duration = Duration::from_secs(45);
 
 /// A driver that serves one version, and a client that speaks another one.
-async fn connected(serves: NodeService, speaks: NodeService) -> (TempDir, FakeDriver, DriverClient) {
+async fn connected(
+    serves: NodeService,
+    speaks: NodeService,
+) -> (TempDir, FakeDriver, DriverClient) {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("dra.sock");
     let driver = FakeDriver::start(&socket, serves);
@@ -50,10 +53,16 @@ fn both_versions_prepare_and_undo_and_only_the_newer_knows_shares() {
                 requests: Vec::new(),
                 cdi_ids: vec!["vendor.com/claim=0".to_owned()],
             };
-            assert_eq!(prepared, BTreeMap::from([("claim-uid".into(), Ok(vec![device]))]));
+            assert_eq!(
+                prepared,
+                BTreeMap::from([("claim-uid".into(), Ok(vec![device]))])
+            );
             driver.fault(DriverFault::Claims("busy"));
             let undone = client.unprepare(&claims(), TIMEOUT).await.unwrap();
-            assert_eq!(undone, BTreeMap::from([("claim-uid".into(), Err("busy".to_owned()))]));
+            assert_eq!(
+                undone,
+                BTreeMap::from([("claim-uid".into(), Err("busy".to_owned()))])
+            );
             let undone = client.unprepare(&claims(), TIMEOUT).await.unwrap();
             assert_eq!(undone, BTreeMap::from([("claim-uid".into(), Ok(()))]));
             let expected = ["prepare claim", "unprepare claim", "unprepare claim"];
@@ -67,7 +76,10 @@ fn a_version_that_the_driver_does_not_serve_is_refused() {
     run_paused(|| async {
         let (_folder, _driver, client) = connected(NodeService::V1, NodeService::V1Beta1).await;
         let refused = client.prepare(&claims(), TIMEOUT).await.unwrap_err();
-        assert!(refused.is_unimplemented() && !refused.transient(), "{refused}");
+        assert!(
+            refused.is_unimplemented() && !refused.transient(),
+            "{refused}"
+        );
         let refused = client.unprepare(&claims(), TIMEOUT).await.unwrap_err();
         assert!(refused.is_unimplemented(), "{refused}");
     });
@@ -79,13 +91,19 @@ fn errors_are_worded_as_gos_grpc_does() {
         let (folder, driver, client) = connected(NodeService::V1, NodeService::V1).await;
         driver.fault(DriverFault::Status(Status::internal("no GPU")));
         let refused = client.prepare(&claims(), TIMEOUT).await.unwrap_err();
-        assert_eq!(refused.to_string(), "rpc error: code = Internal desc = no GPU");
+        assert_eq!(
+            refused.to_string(),
+            "rpc error: code = Internal desc = no GPU"
+        );
         driver.fault(DriverFault::Hang);
         let begun = kernel::now();
         let late = client.prepare(&claims(), TIMEOUT).await.unwrap_err();
         let expected = "rpc error: code = DeadlineExceeded desc = context deadline exceeded";
         assert_eq!(late.to_string(), expected);
-        assert_eq!(kernel::now().duration_since(begun).as_secs(), TIMEOUT.as_secs());
+        assert_eq!(
+            kernel::now().duration_since(begun).as_secs(),
+            TIMEOUT.as_secs()
+        );
         let nobody = DriverEndpoint {
             socket: folder.path().join("nobody.sock"),
             service: NodeService::V1,
@@ -93,7 +111,11 @@ fn errors_are_worded_as_gos_grpc_does() {
         };
         let absent = DriverClient::connect(&"driver".into(), &nobody, TIMEOUT).await;
         let absent = absent.unwrap_err();
-        assert!(absent.to_string().starts_with("rpc error: code = Unavailable desc = connection error"));
+        assert!(
+            absent
+                .to_string()
+                .starts_with("rpc error: code = Unavailable desc = connection error")
+        );
         assert!(absent.transient());
     });
 }
@@ -122,11 +144,22 @@ fn health_is_followed_on_the_same_connection_until_the_driver_ends_it() {
     run_paused(|| async {
         let (_folder, driver, client) = connected(NodeService::V1, NodeService::V1).await;
         let mut reports = client.watch_health().await.unwrap();
-        driver.report(&[("a", 1, "fine"), ("b", 2, "hot"), ("c", 0, ""), ("d", 99, "")]);
+        driver.report(&[
+            ("a", 1, "fine"),
+            ("b", 2, "hot"),
+            ("c", 0, ""),
+            ("d", 99, ""),
+        ]);
         let report = reports.next().await.unwrap().unwrap();
         let health = |name: &str| report[&("pool".to_owned(), name.to_owned())].clone();
-        assert_eq!(health("a"), DeviceHealth::reported(Health::Healthy, 0, "fine"));
-        assert_eq!(health("b"), DeviceHealth::reported(Health::Unhealthy, 0, "hot"));
+        assert_eq!(
+            health("a"),
+            DeviceHealth::reported(Health::Healthy, 0, "fine")
+        );
+        assert_eq!(
+            health("b"),
+            DeviceHealth::reported(Health::Unhealthy, 0, "hot")
+        );
         assert_eq!(health("c").health, Health::Unknown);
         assert_eq!(health("d").health, Health::Unknown);
         assert!(client.prepare(&claims(), TIMEOUT).await.is_ok());

@@ -1,7 +1,7 @@
 //! Which objects a pod's claims are.
 
-use crate::claims::references::{base_request, claim_reference};
 use super::*;
+use crate::claims::references::{base_request, claim_reference};
 
 fn named(name: &str) -> Option<ClaimReference> {
     let (name, origin) = (name.to_owned(), ClaimOrigin::Named);
