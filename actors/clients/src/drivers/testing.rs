@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::{HashMap, VecDeque};
+use std::net::Shutdown;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -12,8 +13,9 @@ use proto::dra_v1beta1::dra_plugin_server::{
     DraPlugin as OlderPlugin, DraPluginServer as OlderServer,
 };
 use proto::{dra, dra_health, dra_v1beta1};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc};
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -40,6 +42,8 @@ pub enum DriverFault {
 struct DriverState {
     calls: Vec<String>,
     faults: VecDeque<DriverFault>,
+    /// Those of the server that runs now.
+    connections: Vec<std::os::unix::net::UnixStream>,
 }
 
 /// The driver; clones share its state. Its devices are `vendor.com/CLAIM=N`, one for each claim.
@@ -67,8 +71,16 @@ impl FakeDriver {
 
     /// Serves again after [`FakeDriver::die`].
     pub fn serve(&self, service: NodeService) {
-        let _ = std::fs::remove_file(&self.socket);
+        // The one of the life before, if there was one.
+        drop(std::fs::remove_file(&self.socket));
         let listener = UnixListenerStream::new(UnixListener::bind(&self.socket).unwrap());
+        let state = self.state.clone();
+        let listener = listener.map(move |stream| {
+            let stream = stream?.into_std()?;
+            let held = stream.try_clone()?;
+            state.lock().unwrap().connections.push(held);
+            UnixStream::from_std(stream)
+        });
         let health = DraResourceHealthServer::new(self.clone());
         let router = Server::builder().add_service(health);
         let router = match service {
@@ -87,6 +99,10 @@ impl FakeDriver {
     /// Ends the server with its connections, as a process that dies.
     pub fn die(&self) {
         self.server.lock().unwrap().cancel();
+        for connection in self.state().connections.drain(..) {
+            // One that its client has closed is at its end already.
+            drop(connection.shutdown(Shutdown::Both));
+        }
     }
 
     /// Has the next call answered that way; several are for one call after the other.

@@ -125,7 +125,8 @@ fn the_end_of_a_connection_is_told_and_ends_its_calls() {
     run_paused(|| async {
         let (_folder, driver, client) = connected(NodeService::V1, NodeService::V1).await;
         driver.fault(DriverFault::Hang);
-        let call = client.prepare(&claims(), TIMEOUT);
+        let claims = claims();
+        let call = client.prepare(&claims, TIMEOUT);
         let death = async {
             kernel::testing::pass(Duration::from_secs(1)).await;
             driver.die();
@@ -135,7 +136,7 @@ fn the_end_of_a_connection_is_told_and_ends_its_calls() {
         client.closed().await;
         assert!(answer.is_err());
         assert_eq!(kernel::now().duration_since(begun).as_secs(), 1);
-        assert!(client.prepare(&claims(), TIMEOUT).await.is_err());
+        assert!(client.prepare(&claims, TIMEOUT).await.is_err());
     });
 }
 

@@ -176,6 +176,14 @@ impl DynamicResources {
         self.queue(work, claims, ctx);
     }
 
+    /// Whether a job for this pod is at work or waits.
+    pub(super) fn is_busy_with(&self, pod: &PodUid) -> bool {
+        self.jobs.values().any(|job| match &job.work {
+            Work::Prepare { pod: own, .. } => own.uid() == *pod,
+            Work::Unprepare { pod: own, .. } => own == pod,
+        })
+    }
+
     fn queue(&mut self, work: Work, claims: BTreeSet<ClaimKey>, ctx: &mut Context<Msg>) {
         let number = self.number();
         let job = Job {

@@ -26,6 +26,14 @@ impl<Q: 'static, A: Send + 'static> Question<Q, A> {
         }))
     }
 
+    /// Answers at once.
+    #[cfg(test)]
+    pub(super) fn answered_by(answer: impl Fn(Q) -> Result<A, String> + 'static) -> Self {
+        Question(Rc::new(move |asked| {
+            Box::pin(std::future::ready(answer(asked)))
+        }))
+    }
+
     pub(super) async fn ask(&self, asked: Q) -> Result<A, String> {
         (self.0)(asked).await
     }

@@ -44,7 +44,10 @@ impl DynamicResources {
         match pods {
             Ok(Some(active)) => {
                 for gone in self.cache.inactive(&active) {
-                    self.undo(gone.pod, gone.claims, None, ctx);
+                    // One that hangs is not asked for once more.
+                    if !self.is_busy_with(&gone.pod) {
+                        self.undo(gone.pod, gone.claims, None, ctx);
+                    }
                 }
             }
             // Before every source has told its pods none is gone.
