@@ -10,6 +10,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -219,7 +220,7 @@ impl HealthReports {
     /// The stream broke off.
     pub async fn next(
         &mut self,
-    ) -> Result<Option<std::collections::BTreeMap<DeviceKey, DeviceHealth>>, DriverCallError> {
+    ) -> Result<Option<BTreeMap<DeviceKey, DeviceHealth>>, DriverCallError> {
         let report = self.0.message().await?;
         Ok(report.map(convert::health_report))
     }

@@ -15,7 +15,8 @@ use logic_api::pod::PodView;
 use logic_api::types::PodUid;
 use logic_placement::claims::{
     CallFailure, ClaimDevice, ClaimIdentity, ClaimKey, ClaimNameError, ClaimReference, ClaimUid,
-    DriverName, PreparePlan, PrepareRefusal, UnpreparePlan, encode_claims, needed_claims,
+    DriverError, DriverName, PreparePlan, PrepareRefusal, UnpreparePlan, encode_claims,
+    needed_claims,
 };
 use metrics::node::dynamic_resources::operated;
 use metrics::runtime::CallResult;
@@ -323,7 +324,7 @@ impl DynamicResources {
     ) -> Vec<(
         DriverName,
         Vec<ClaimIdentity>,
-        Result<DriverLine, logic_placement::claims::DriverError>,
+        Result<DriverLine, DriverError>,
     )> {
         let calls = calls.iter();
         calls

@@ -1,5 +1,6 @@
 //! The connections to the drivers' sockets: each is made again when it ends, and none waits for another.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,9 +14,10 @@ use logic_placement::claims::{
 
 use super::{CALL_TIMEOUT, DynamicResources, HealthWatch, Msg};
 
-/// Between attempts to connect: the first, and the longest after doubling.
+/// Between attempts to connect: the first, and the longest after doubling. A driver that is back must be noticed well
+/// before its ResourceSlices go.
 const RECONNECT_MIN: Duration = Duration::from_secs(1);
-const RECONNECT_MAX: Duration = Duration::from_secs(30);
+const RECONNECT_MAX: Duration = Duration::from_secs(5);
 /// A socket of this machine takes a connection at once, or its driver is not well.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -38,8 +40,7 @@ pub enum LinkEvent {
     HealthReported {
         link: u64,
         reports: Box<HealthReports>,
-        report:
-            Result<Option<std::collections::BTreeMap<DeviceKey, DeviceHealth>>, DriverCallError>,
+        report: Result<Option<BTreeMap<DeviceKey, DeviceHealth>>, DriverCallError>,
     },
 }
 
@@ -69,7 +70,7 @@ impl DriverLine {
     pub(super) async fn prepare(
         &self,
         claims: &[ClaimIdentity],
-    ) -> Result<std::collections::BTreeMap<ClaimUid, Vec<ClaimDevice>>, CallFailure> {
+    ) -> Result<BTreeMap<ClaimUid, Vec<ClaimDevice>>, CallFailure> {
         let rpc = "NodePrepareResources";
         let answer = match self.client().await {
             Ok((client, within)) => client.prepare(claims, within).await,
@@ -82,7 +83,7 @@ impl DriverLine {
     pub(super) async fn unprepare(
         &self,
         claims: &[ClaimIdentity],
-    ) -> Result<std::collections::BTreeMap<ClaimUid, ()>, CallFailure> {
+    ) -> Result<BTreeMap<ClaimUid, ()>, CallFailure> {
         let rpc = "NodeUnprepareResources";
         let answer = match self.client().await {
             Ok((client, within)) => client.unprepare(claims, within).await,
