@@ -1,5 +1,10 @@
 //! Compiles the contracts with protox: no protoc needed.
 
+use std::path::PathBuf;
+use std::{env, fs};
+
+const DRA_HEALTH: &str = "dra_health/v1alpha1/api.proto";
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let contracts = [
         "plugin/v1/base.proto",
@@ -14,8 +19,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "podresources/v1/api.proto",
         "podresources/v1alpha1/api.proto",
         "deviceplugin/v1beta1/api.proto",
+        "dra/v1/api.proto",
+        "dra/v1beta1/api.proto",
     ];
-    for contract in contracts {
+    for contract in contracts.iter().chain(&[DRA_HEALTH]) {
         println!("cargo:rerun-if-changed={contract}");
     }
     let files = protox::compile(contracts, ["."])?;
@@ -23,6 +30,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .btree_map(".oxlet")
         .btree_map(".csi")
         .btree_map(".v1beta1")
+        .compile_fds(files)?;
+    // Its package has the name of another one.
+    let folder = PathBuf::from(env::var("OUT_DIR")?).join("dra_health");
+    fs::create_dir_all(&folder)?;
+    let files = protox::compile([DRA_HEALTH], ["."])?;
+    tonic_prost_build::configure()
+        .out_dir(folder)
         .compile_fds(files)?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The wire contracts: [`plugin`], [`storage`], [`network`] and [`images`] are ours; [`cri`], [`containerd`], [`csi`], [`registration`],
-//! [`device_plugin`], [`pod_resources`] and [`pod_resources_v1alpha1`] are kept by others.
+//! [`device_plugin`], [`pod_resources`], [`pod_resources_v1alpha1`], [`dra`], [`dra_v1beta1`] and [`dra_health`] are kept by
+//! others.
 //!
 //! Generated from the `.proto` files of this crate; they are the documentation.
 
@@ -66,6 +67,21 @@ pub mod pod_resources {
 /// `v1alpha1`, podresources: the first version, of devices alone.
 pub mod pod_resources_v1alpha1 {
     tonic::include_proto!("v1alpha1");
+}
+
+/// `k8s.io.kubelet.pkg.apis.dra.v1`: what a DRA driver does for claims on the node.
+pub mod dra {
+    tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
+}
+
+/// `k8s.io.kubelet.pkg.apis.dra.v1beta1`: the same, as older drivers serve it.
+pub mod dra_v1beta1 {
+    tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1beta1");
+}
+
+/// `v1alpha1`, dra-health: how a DRA driver's devices are.
+pub mod dra_health {
+    include!(concat!(env!("OUT_DIR"), "/dra_health/v1alpha1.rs"));
 }
 
 /// `csi.v1`: the Container Storage Interface, as a CSI driver serves it.

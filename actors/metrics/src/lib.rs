@@ -26,6 +26,7 @@ const AREAS: &[fn()] = &[
     api::certificates::declare,
     node::cgroups::declare,
     node::device_plugins::declare,
+    node::dynamic_resources::declare,
     component::declare,
     api::http::declare,
     runtime::images::declare,

@@ -26,6 +26,15 @@ const FACTS: &[(&str, &[&str])] = &[
     ),
     ("authentication_token_cache_request_total", &["status"]),
     ("disabled_metrics_total", &[]),
+    (
+        "dra_grpc_operations_duration_seconds",
+        &["driver_name", "grpc_status_code", "method_name"],
+    ),
+    (
+        "dra_operations_duration_seconds",
+        &["is_error", "operation_name"],
+    ),
+    ("dra_resource_claims_in_use", &["driver_name"]),
     ("hidden_metrics_total", &[]),
     ("kubelet_active_pods", &["static"]),
     ("kubelet_admission_rejections_total", &["reason"]),

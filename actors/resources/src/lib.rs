@@ -5,6 +5,7 @@ pub mod area;
 pub mod container_gc;
 pub mod container_manager;
 pub mod device_manager;
+pub mod dynamic_resources;
 pub mod eviction;
 pub mod image_gc;
 pub mod iptables;

@@ -74,7 +74,7 @@ fn failed(error: &RuntimeError, command: &[String], within: Duration) -> ProbeEx
             ..
         } => ProbeExecError::Timeout(messages::timed_out(command, within)),
         RuntimeError::Refused { code, message, .. } => {
-            ProbeExecError::Runtime(super::grpc::rpc_error_text(*code, message))
+            ProbeExecError::Runtime(crate::rpc_error::rpc_error_text(*code, message))
         }
         RuntimeError::Interrupted { .. }
         | RuntimeError::Unanswered { .. }

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::{DialError, ProbeClient};
+use crate::rpc_error::rpc_error_text;
 
 /// Bytes before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
@@ -112,15 +113,6 @@ fn failed(status: &Status) -> ProbeOutcome {
             rpc_error_text(code, message)
         ),
     })
-}
-
-/// An error status as Go's gRPC prints it.
-pub(super) fn rpc_error_text(code: Code, message: &str) -> String {
-    let code = match code == Code::Cancelled {
-        true => "Canceled".to_owned(),
-        false => format!("{code:?}"),
-    };
-    format!("rpc error: code = {code} desc = {message}")
 }
 
 async fn check(stream: TcpStream, address: &str, service: &str) -> Result<i32, Status> {

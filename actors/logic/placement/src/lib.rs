@@ -1,6 +1,7 @@
 //! Decisions about what a pod has to itself, and where on the machine it lies (upstream's pkg/kubelet/cm
-//! cpumanager, memorymanager, devicemanager and topologymanager).
+//! cpumanager, memorymanager, devicemanager, dra and topologymanager).
 
+pub mod claims;
 pub mod cpus;
 pub mod devices;
 pub mod memory;

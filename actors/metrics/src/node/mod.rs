@@ -3,6 +3,7 @@
 
 pub mod cgroups;
 pub mod device_plugins;
+pub mod dynamic_resources;
 pub mod queues;
 pub mod startup;
 pub mod volumes;
