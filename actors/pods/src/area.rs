@@ -7,7 +7,6 @@ use clients::probe_client::ProbeClient;
 use clients::runtime::RuntimeClient;
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic_api::types::PodUid;
-use logic_placement::topology::TopologyManager;
 use logic_pods::PodWorkerConfig;
 use logic_pods::api::mirrors::StaticPodSet;
 use logic_pods::logs::LogRotationPolicy;

@@ -108,8 +108,10 @@ pub(crate) const FIELDS: [(&str, Honour); 132] = [
     ("singleProcessOOMKill", Honoured),
     ("cpuManagerPolicy", Honoured),
     ("cpuManagerPolicyOptions", Honoured),
-    // Containers are moved as soon as their CPUs are others.
-    ("cpuManagerReconcilePeriod", NoEffect),
+    (
+        "cpuManagerReconcilePeriod",
+        NoEffect("containers are moved as soon as their CPUs are others"),
+    ),
     ("memoryManagerPolicy", Honoured),
     ("topologyManagerPolicy", Honoured),
     ("topologyManagerScope", Honoured),

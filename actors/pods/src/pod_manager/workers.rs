@@ -16,7 +16,6 @@ use logic_api::pod::requests::{
 };
 use logic_api::quantity::{Quantity, compare};
 use logic_api::types::{HistoryEvent, PodUid};
-use logic_placement::topology::{Assignment, HeldAssignments};
 use logic_pods::PodWorkerConfig;
 use logic_pods::admission::total_requests;
 use logic_pods::resize::ResizeRefusal;
