@@ -13,6 +13,7 @@
 //! the kubelet from starting; here it is set aside, and the pods that are there are prepared again.
 
 mod answers;
+mod failure;
 mod health;
 mod jobs;
 mod links;
@@ -39,7 +40,8 @@ use logic_placement::claims::{
 };
 use serde::Serialize;
 
-pub use self::jobs::{ClaimsError, JobEvent, JobFailure};
+pub use self::failure::{ClaimsError, JobFailure};
+pub use self::jobs::JobEvent;
 use self::jobs::{Job, Recording};
 use self::links::Link;
 pub use self::links::LinkEvent;

@@ -25,7 +25,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What the manager tells, and whom.
 #[derive(Debug, strum::IntoStaticStr)]
-enum Told {
+enum PeerMessage {
     Drivers,
     Health(BTreeSet<PodUid>),
 }
@@ -48,7 +48,7 @@ struct Rig {
     surroundings: Rc<Mutex<Surroundings>>,
     root: Supervisor,
     addr: Addr<Msg>,
-    told: Inbox<Told>,
+    told: Inbox<PeerMessage>,
 }
 
 impl Rig {
@@ -188,7 +188,7 @@ fn lock(surroundings: &Mutex<Surroundings>) -> std::sync::MutexGuard<'_, Surroun
     surroundings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn peers(surroundings: &Rc<Mutex<Surroundings>>, tells: Addr<Told>) -> Peers {
+fn peers(surroundings: &Rc<Mutex<Surroundings>>, tells: Addr<PeerMessage>) -> Peers {
     let around = Rc::clone(surroundings);
     let claims = Question::answered_by(move |key: ClaimKey| {
         let mut around = lock(&around);
@@ -213,8 +213,8 @@ fn peers(surroundings: &Rc<Mutex<Surroundings>>, tells: Addr<Told>) -> Peers {
         claims: Some(claims),
         slices: Some(slices),
         pods: Question::answered_by(move |()| Ok(lock(&around).pods.clone())),
-        drivers: Recipient::new(tells.clone(), |DriverResync| Told::Drivers),
-        status: Recipient::new(tells, |HealthChanged(pods)| Told::Health(pods)),
+        drivers: Recipient::new(tells.clone(), |DriverResync| PeerMessage::Drivers),
+        status: Recipient::new(tells, |HealthChanged(pods)| PeerMessage::Health(pods)),
     }
 }
 

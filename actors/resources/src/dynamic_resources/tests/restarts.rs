@@ -12,7 +12,10 @@ fn claims_outlive_the_agent_and_are_prepared_once_more() {
         assert_eq!(rig.prepare(&web).await, Ok(()));
         let mut rig = rig.restart().await;
         pass(SECOND).await;
-        assert!(matches!(rig.told.drain().as_slice(), [Told::Drivers]));
+        assert!(matches!(
+            rig.told.drain().as_slice(),
+            [PeerMessage::Drivers]
+        ));
         // Containers may be made again before any driver is back.
         assert_eq!(rig.devices(&web).await, ["vendor.com/claim=0"]);
         assert!(rig.is_referenced("web").await);
