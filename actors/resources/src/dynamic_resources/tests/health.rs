@@ -8,7 +8,7 @@ impl Rig {
         let told = self.told.drain().into_iter();
         told.filter_map(|told| match told {
             PeerMessage::Health(pods) => Some(pods.iter().map(ToString::to_string).collect()),
-            PeerMessage::Drivers => None,
+            PeerMessage::Drivers | PeerMessage::Pods(_) => None,
         })
         .collect()
     }
