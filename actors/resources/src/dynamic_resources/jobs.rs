@@ -14,41 +14,16 @@ use kernel::{Context, Reply};
 use logic_api::pod::PodView;
 use logic_api::types::PodUid;
 use logic_placement::claims::{
-    CallFailure, ClaimDevice, ClaimIdentity, ClaimKey, ClaimNameError, ClaimReference, ClaimUid,
-    DriverError, DriverName, PreparePlan, PrepareRefusal, UnpreparePlan, encode_claims,
-    needed_claims,
+    CallFailure, ClaimDevice, ClaimIdentity, ClaimKey, ClaimReference, ClaimUid, DriverError,
+    DriverName, PreparePlan, UnpreparePlan, encode_claims, needed_claims,
 };
 use metrics::node::dynamic_resources::operated;
 use metrics::runtime::CallResult;
-use thiserror::Error;
 
+use super::failure::{ClaimsError, JobFailure};
 use super::links::DriverLine;
 use super::question::Question;
 use super::{DynamicResources, Msg, WriteResult};
-
-/// Why a pod's claims are not prepared, or not undone; in upstream's words.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ClaimsError {
-    #[error("prepare dynamic resources: {0}")]
-    Prepare(JobFailure),
-    #[error("unprepare dynamic resources: {0}")]
-    Unprepare(JobFailure),
-}
-
-/// What a job failed at.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum JobFailure {
-    #[error(transparent)]
-    Name(#[from] ClaimNameError),
-    #[error("fetch ResourceClaim {claim}: {why}")]
-    Fetch { claim: String, why: String },
-    #[error(transparent)]
-    Refused(#[from] PrepareRefusal),
-    #[error(transparent)]
-    Call(#[from] CallFailure),
-    #[error("checkpoint ResourceClaim state: {0}")]
-    Record(String),
-}
 
 /// A job goes on.
 #[derive(Debug)]
@@ -112,18 +87,6 @@ pub(super) struct Recording {
     waiting: BTreeSet<u64>,
     /// For the write that runs.
     in_flight: BTreeSet<u64>,
-}
-
-impl ClaimsError {
-    /// Returns whether the same may succeed later.
-    pub fn transient(&self) -> bool {
-        let (Self::Prepare(failure) | Self::Unprepare(failure)) = self;
-        match failure {
-            JobFailure::Name(error) => error.transient(),
-            JobFailure::Refused(refusal) => refusal.transient(),
-            JobFailure::Fetch { .. } | JobFailure::Call(_) | JobFailure::Record(_) => true,
-        }
-    }
 }
 
 impl DynamicResources {

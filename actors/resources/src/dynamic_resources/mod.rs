@@ -4,8 +4,8 @@
 //!   to the drivers.
 //! - **Hears** of drivers that come and go, of pods whose claims are to be prepared or undone, and what others ask of
 //!   claims; and the results of its own calls.
-//! - **Tells** the status manager which pods' devices have changed their health, and asks the plugin watcher for all
-//!   drivers when it starts.
+//! - **Tells** the status manager which pods' devices have changed their health, has the plugin watcher tell all drivers
+//!   when it starts, and the pod manager each minute which pods there are. It asks no actor: pods ask it.
 //! - **Never** starts a call before the state file names the claim and its pods, so that nothing stays prepared that
 //!   is known to no agent; never has one driver wait for another, or a claim's jobs overtake each other.
 //!
@@ -13,6 +13,7 @@
 //! the kubelet from starting; here it is set aside, and the pods that are there are prepared again.
 
 mod answers;
+mod failure;
 mod health;
 mod jobs;
 mod links;
@@ -39,7 +40,8 @@ use logic_placement::claims::{
 };
 use serde::Serialize;
 
-pub use self::jobs::{ClaimsError, JobEvent, JobFailure};
+pub use self::failure::{ClaimsError, JobFailure};
+pub use self::jobs::JobEvent;
 use self::jobs::{Job, Recording};
 use self::links::Link;
 pub use self::links::LinkEvent;
@@ -79,6 +81,11 @@ pub enum HealthWatch {
 #[derive(Debug)]
 pub struct DriverResync;
 
+/// Asks which pods are not over; the answer, told to this recipient, is none before every source has told its pods. It
+/// is told, and not waited for, since pods wait for this actor.
+#[derive(Debug)]
+pub struct PodsQuery(pub Recipient<Option<BTreeSet<PodUid>>>);
+
 /// The pods whose devices' health has changed: their statuses are to be made anew.
 #[derive(Debug)]
 pub struct HealthChanged(pub BTreeSet<PodUid>);
@@ -90,8 +97,8 @@ pub struct Peers {
     pub claims: Option<Question<ClaimKey, ResourceClaim>>,
     /// Deletes the node's ResourceSlices; none on a node without an API server.
     pub slices: Option<Question<ResourceSliceSelector, ()>>,
-    /// The pods that are not over; none before every source has told its pods.
-    pub pods: Question<(), Option<BTreeSet<PodUid>>>,
+    /// The pod manager.
+    pub pods: Recipient<PodsQuery>,
     pub drivers: Recipient<DriverResync>,
     pub status: Recipient<HealthChanged>,
 }
@@ -134,7 +141,7 @@ pub enum Msg {
     /// Looks for pods that are gone and still have claims.
     Tick,
     /// Undoes the claims of those that are none of these pods.
-    Pods(Result<Option<BTreeSet<PodUid>>, String>),
+    Pods(Option<BTreeSet<PodUid>>),
 }
 
 /// What others ask.

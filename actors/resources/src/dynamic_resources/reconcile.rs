@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use kernel::{Context, Exit};
+use kernel::{Context, Exit, Recipient};
 use logic_api::types::PodUid;
 use logic_placement::claims::decode_claims;
 
-use super::{DynamicResources, Msg, RECONCILE_PERIOD};
+use super::{DynamicResources, Msg, PodsQuery, RECONCILE_PERIOD};
 
 impl DynamicResources {
     /// Reads the state file, or sets a damaged one aside: the claims of pods that are there are prepared again, those of
@@ -32,27 +32,20 @@ impl DynamicResources {
 
     pub(super) fn tick(&mut self, ctx: &mut Context<Msg>) {
         ctx.after(RECONCILE_PERIOD, Msg::Tick);
-        let pods = self.peers.pods.clone();
-        ctx.run(async move { Msg::Pods(pods.ask(()).await) });
+        let answer = Recipient::new(ctx.addr().clone(), Msg::Pods);
+        if let Err(full) = self.peers.pods.tell(PodsQuery(answer)) {
+            tracing::debug!("the pods are not known now: {full}");
+        }
     }
 
-    pub(super) fn reconcile(
-        &mut self,
-        pods: Result<Option<BTreeSet<PodUid>>, String>,
-        ctx: &mut Context<Msg>,
-    ) {
-        match pods {
-            Ok(Some(active)) => {
-                for gone in self.cache.inactive(&active) {
-                    // One that hangs is not asked for once more.
-                    if !self.is_busy_with(&gone.pod) {
-                        self.undo(gone.pod, gone.claims, None, ctx);
-                    }
-                }
+    pub(super) fn reconcile(&mut self, pods: Option<BTreeSet<PodUid>>, ctx: &mut Context<Msg>) {
+        // Before every source has told its pods none is gone.
+        let Some(active) = pods else { return };
+        for gone in self.cache.inactive(&active) {
+            // One that hangs is not asked for once more.
+            if !self.is_busy_with(&gone.pod) {
+                self.undo(gone.pod, gone.claims, None, ctx);
             }
-            // Before every source has told its pods none is gone.
-            Ok(None) => {}
-            Err(error) => tracing::debug!("the pods are not known now: {error}"),
         }
     }
 }

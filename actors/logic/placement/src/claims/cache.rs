@@ -10,7 +10,7 @@ use super::entry::{ClaimEntry, Preparation};
 use super::names::{ClaimKey, DriverName};
 
 /// The label of all drivers together, in the numbers of claims in use.
-pub const ANY_DRIVER: &str = "<any>";
+const ANY_DRIVER: &str = "<any>";
 
 /// Claims by namespace and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl ClaimCache {
         self.entries().any(|entry| entry.pods.contains(pod))
     }
 
-    /// The number of prepared claims by driver, and under [`ANY_DRIVER`] that of all: a claim may have several drivers.
+    /// The number of prepared claims by driver, and under `<any>` that of all: a claim may have several drivers.
     pub fn claims_in_use(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::from([(ANY_DRIVER.to_owned(), 0)]);
         let prepared = |entry: &&ClaimEntry| entry.preparation == Preparation::Prepared;

@@ -49,7 +49,7 @@ pub enum ClaimRefusal {
 /// # Errors
 ///
 /// The claim belongs to another pod, is not reserved for this one, or has no devices allocated.
-pub fn check_claim(
+pub(super) fn check_claim(
     pod: &Pod,
     origin: ClaimOrigin,
     claim: &ResourceClaim,

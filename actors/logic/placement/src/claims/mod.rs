@@ -23,16 +23,16 @@ mod references;
 mod tests;
 mod unprepare;
 
-pub use self::cache::{ANY_DRIVER, ClaimCache};
+pub use self::cache::ClaimCache;
 pub use self::checkpoint::{ClaimStateFlaw, STATE_FILE, decode_claims, encode_claims};
 pub use self::containers::{
     ClaimedDevice, ContainerClaimError, DynamicResource, container_devices, dynamic_resources,
 };
 pub use self::drivers::{
     Connection, DriverEndpoint, DriverError, DriverRegistry, NodeService, ResourceSliceSelector,
-    validate_driver,
+    VersionFlaw, validate_driver,
 };
-pub use self::eligibility::{ClaimRefusal, check_claim};
+pub use self::eligibility::ClaimRefusal;
 pub use self::entry::{ClaimDevice, ClaimEntry, Preparation};
 pub use self::locks::ClaimLocks;
 pub use self::names::{ClaimIdentity, ClaimKey, ClaimUid, DriverName};

@@ -7,8 +7,8 @@ impl Rig {
     fn changed(&mut self) -> Vec<Vec<String>> {
         let told = self.told.drain().into_iter();
         told.filter_map(|told| match told {
-            Told::Health(pods) => Some(pods.iter().map(ToString::to_string).collect()),
-            Told::Drivers => None,
+            PeerMessage::Health(pods) => Some(pods.iter().map(ToString::to_string).collect()),
+            PeerMessage::Drivers | PeerMessage::Pods(_) => None,
         })
         .collect()
     }

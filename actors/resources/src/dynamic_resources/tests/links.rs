@@ -145,31 +145,3 @@ fn slices_of_all_drivers_go_at_the_start_and_those_of_one_that_is_gone_after_a_w
         rig.root.shutdown().await;
     });
 }
-
-#[test]
-fn a_question_is_answered_by_the_actor_that_it_is_put_to() {
-    #[derive(Debug, strum::IntoStaticStr)]
-    enum Asked {
-        Pods(Reply<Result<u32, String>>),
-    }
-    run_paused(|| async {
-        let (addr, mut asked) = inbox(4);
-        let question = Question::new(addr, SECOND, |(), reply| Asked::Pods(reply));
-        let answer = |answer: Result<u32, String>| {
-            let mut asked = asked.drain();
-            let Some(Asked::Pods(reply)) = asked.pop() else {
-                panic!("no question");
-            };
-            reply.send(answer);
-        };
-        let mut answer = answer;
-        let asking = question.ask(());
-        let answering = async {
-            pass(SECOND / 2).await;
-            answer(Ok(7));
-        };
-        let (found, ()) = futures_util::future::join(asking, answering).await;
-        assert_eq!(found, Ok(7));
-        assert_eq!(question.ask(()).await, Err("no answer in time".to_owned()));
-    });
-}

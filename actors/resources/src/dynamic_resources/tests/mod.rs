@@ -25,8 +25,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What the manager tells, and whom.
 #[derive(Debug, strum::IntoStaticStr)]
-enum Told {
+enum PeerMessage {
     Drivers,
+    Pods(PodsQuery),
     Health(BTreeSet<PodUid>),
 }
 
@@ -40,7 +41,6 @@ struct Surroundings {
     deleted: Vec<(u64, String)>,
     /// Deletions that fail before one succeeds.
     refusals: u32,
-    pods: Option<BTreeSet<PodUid>>,
 }
 
 struct Rig {
@@ -48,7 +48,7 @@ struct Rig {
     surroundings: Rc<Mutex<Surroundings>>,
     root: Supervisor,
     addr: Addr<Msg>,
-    told: Inbox<Told>,
+    told: Inbox<PeerMessage>,
 }
 
 impl Rig {
@@ -188,33 +188,33 @@ fn lock(surroundings: &Mutex<Surroundings>) -> std::sync::MutexGuard<'_, Surroun
     surroundings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn peers(surroundings: &Rc<Mutex<Surroundings>>, tells: Addr<Told>) -> Peers {
+fn peers(surroundings: &Rc<Mutex<Surroundings>>, tells: Addr<PeerMessage>) -> Peers {
     let around = Rc::clone(surroundings);
-    let claims = Question::answered_by(move |key: ClaimKey| {
+    let claims = Question::new(move |key: ClaimKey| {
         let mut around = lock(&around);
         around.fetched.push(key.name.clone());
         let found = around.claims.get(&key.name).cloned();
-        found.ok_or_else(|| format!("resourceclaims.resource.k8s.io {:?} not found", key.name))
+        let absent = || format!("resourceclaims.resource.k8s.io {:?} not found", key.name);
+        std::future::ready(found.ok_or_else(absent))
     });
     let (around, begun) = (Rc::clone(surroundings), kernel::now());
-    let slices = Question::answered_by(move |selector: ResourceSliceSelector| {
+    let slices = Question::new(move |selector: ResourceSliceSelector| {
         let mut around = lock(&around);
         let second = kernel::now().duration_since(begun).as_secs();
         around.deleted.push((second, selector.field_selector()));
         let refused = around.refusals > 0;
         around.refusals = around.refusals.saturating_sub(1);
-        match refused {
+        std::future::ready(match refused {
             true => Err("Unauthorized".to_owned()),
             false => Ok(()),
-        }
+        })
     });
-    let around = Rc::clone(surroundings);
     Peers {
         claims: Some(claims),
         slices: Some(slices),
-        pods: Question::answered_by(move |()| Ok(lock(&around).pods.clone())),
-        drivers: Recipient::new(tells.clone(), |DriverResync| Told::Drivers),
-        status: Recipient::new(tells, |HealthChanged(pods)| Told::Health(pods)),
+        pods: Recipient::new(tells.clone(), PeerMessage::Pods),
+        drivers: Recipient::new(tells.clone(), |DriverResync| PeerMessage::Drivers),
+        status: Recipient::new(tells, |HealthChanged(pods)| PeerMessage::Health(pods)),
     }
 }
 

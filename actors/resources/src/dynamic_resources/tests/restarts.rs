@@ -2,6 +2,22 @@
 
 use super::*;
 
+impl Rig {
+    /// Waits until the pod manager is asked, and has it answer: these pods are not over.
+    async fn next_look(&mut self, pods: Option<&[&str]>) {
+        let answer = loop {
+            match self.told.next(61 * SECOND).await {
+                Some(PeerMessage::Pods(PodsQuery(answer))) => break answer,
+                Some(PeerMessage::Drivers | PeerMessage::Health(_)) => {}
+                None => panic!("the pod manager is asked each minute"),
+            }
+        };
+        let pods = pods.map(|pods| pods.iter().map(|pod| (*pod).into()).collect());
+        answer.tell(pods).unwrap();
+        pass(SECOND).await;
+    }
+}
+
 #[test]
 fn claims_outlive_the_agent_and_are_prepared_once_more() {
     run_paused(|| async {
@@ -12,7 +28,10 @@ fn claims_outlive_the_agent_and_are_prepared_once_more() {
         assert_eq!(rig.prepare(&web).await, Ok(()));
         let mut rig = rig.restart().await;
         pass(SECOND).await;
-        assert!(matches!(rig.told.drain().as_slice(), [Told::Drivers]));
+        assert!(matches!(
+            rig.told.drain().as_slice(),
+            [PeerMessage::Drivers]
+        ));
         // Containers may be made again before any driver is back.
         assert_eq!(rig.devices(&web).await, ["vendor.com/claim=0"]);
         assert!(rig.is_referenced("web").await);
@@ -42,27 +61,23 @@ fn a_claim_that_was_being_prepared_at_the_end_is_undone_with_its_pod() {
         pass(SECOND).await;
         // The file names the claim before the driver has answered.
         assert!(rig.state().contains("claim-uid"));
-        let rig = rig.restart().await;
-        assert!(
-            asking.await.unwrap(),
-            "the asker learns that no answer comes"
-        );
-        rig.register("gpu", &rig.socket("gpu"), NodeService::V1)
-            .await
-            .unwrap();
+        let mut rig = rig.restart().await;
+        let unanswered = asking.await.unwrap();
+        assert!(unanswered, "the asker learns that no answer comes");
+        let socket = rig.socket("gpu");
+        let registered = rig.register("gpu", &socket, NodeService::V1).await;
+        registered.unwrap();
         driver.calls();
         // As long as not every source has told its pods, none is gone.
-        pass(130 * SECOND).await;
+        rig.next_look(None).await;
+        rig.next_look(Some(&["web-uid"])).await;
         assert_eq!(driver.calls(), [""; 0]);
-        rig.with(|around| around.pods = Some(["web-uid".into()].into()));
-        pass(60 * SECOND).await;
-        assert_eq!(driver.calls(), [""; 0]);
-        rig.with(|around| around.pods = Some(BTreeSet::new()));
         driver.fault(DriverFault::Claims("busy"));
-        pass(60 * SECOND).await;
+        rig.next_look(Some(&[])).await;
+        assert_eq!(driver.calls(), ["unprepare claim"]);
         assert!(rig.is_referenced("web").await);
-        pass(60 * SECOND).await;
-        assert_eq!(driver.calls(), ["unprepare claim", "unprepare claim"]);
+        rig.next_look(Some(&[])).await;
+        assert_eq!(driver.calls(), ["unprepare claim"]);
         assert!(!rig.is_referenced("web").await);
         rig.root.shutdown().await;
     });
@@ -76,8 +91,7 @@ fn a_driver_that_hangs_is_not_asked_twice_for_a_pod_that_is_gone() {
         rig.claim("claim", &["gpu"], &["web"]);
         assert_eq!(rig.prepare(&pod_of("web", &["claim"])).await, Ok(()));
         driver.calls();
-        rig.with(|around| around.pods = Some(BTreeSet::new()));
-        let pods = || Msg::Pods(Ok(Some(BTreeSet::new())));
+        let pods = || Msg::Pods(Some(BTreeSet::new()));
         driver.fault(DriverFault::Hang);
         rig.addr.tell(pods()).unwrap();
         pass(SECOND).await;

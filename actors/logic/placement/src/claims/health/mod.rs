@@ -17,7 +17,7 @@ pub use self::status::show_health;
 use super::names::DriverName;
 
 /// How long a report holds that does not say so itself.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes of the longest message that a pod's status takes.
 const MESSAGE_MAX: usize = 1024;
@@ -37,7 +37,7 @@ pub enum Health {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceHealth {
     pub health: Health,
-    /// How long this holds; nought: [`DEFAULT_TIMEOUT`].
+    /// How long this holds; nought: half a minute.
     pub timeout: Duration,
     /// The driver's words; empty where it has none.
     pub message: String,
@@ -167,11 +167,6 @@ impl HealthCache {
             .into_iter()
             .filter(|(_, record)| record.said.health != Health::Unknown);
         known.map(|(key, _)| key).collect()
-    }
-
-    /// The drivers that have said something.
-    pub fn drivers(&self) -> impl Iterator<Item = &DriverName> {
-        self.drivers.keys()
     }
 }
 

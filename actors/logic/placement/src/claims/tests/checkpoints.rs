@@ -169,7 +169,7 @@ fn a_damaged_file_says_what_is_wrong_with_it() {
         (&torn, "it does not read as a checkpoint"),
         (
             br#"{"Data":"7","Checksum":1790921346}"#,
-            "it does not read as claims",
+            "its data does not read as claims",
         ),
     ];
     for (bytes, expected) in cases {

@@ -1,7 +1,7 @@
 //! Whether a pod may use a claim.
 
 use super::*;
-use crate::claims::eligibility::{check_owner, is_reserved};
+use crate::claims::eligibility::{check_claim, check_owner, is_reserved};
 
 fn pod_named(name: &str, group: Option<&str>) -> Pod {
     read(json!({
