@@ -13,7 +13,7 @@ use logic_placement::topology::Assignment;
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// One question or fact for the device manager.
-#[derive(Debug)]
+#[derive(Debug, strum::IntoStaticStr)]
 pub enum DeviceRequest {
     /// Which of the devices does the plugin prefer?
     Prefer {

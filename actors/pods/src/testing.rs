@@ -101,7 +101,21 @@ impl TestNode {
         TestNode::empty(placement, PodListeners::default()).await
     }
 
+    /// The same, whose devices this manager gives.
+    pub async fn with_devices(placement: NodePlacement, devices: DevicePlugins) -> TestNode {
+        let listeners = PodListeners::default();
+        TestNode::empty_with(placement, devices, listeners).await
+    }
+
     async fn empty(placement: NodePlacement, listeners: PodListeners) -> TestNode {
+        TestNode::empty_with(placement, DevicePlugins::default(), listeners).await
+    }
+
+    async fn empty_with(
+        placement: NodePlacement,
+        devices: DevicePlugins,
+        listeners: PodListeners,
+    ) -> TestNode {
         let folder = tempfile::tempdir().unwrap();
         let fake = Fake::open_at(
             folder.path().join("fake"),
@@ -110,7 +124,13 @@ impl TestNode {
         )
         .unwrap();
         let storage = FakeStorage::start();
-        TestNode::on((fake, storage, folder), CPUS, placement, listeners).await
+        TestNode::on_with(
+            (fake, storage, folder),
+            CPUS,
+            (placement, devices),
+            listeners,
+        )
+        .await
     }
 
     /// Starts a node that makes pods' cgroups: below `cgroup/cpu/kubepods` and `cgroup/memory/kubepods` of its folder.
@@ -194,9 +214,19 @@ impl TestNode {
     }
 
     async fn on(
-        (fake, storage, folder): (Fake, FakeStorage, TempDir),
+        world: (Fake, FakeStorage, TempDir),
         cpus: u32,
         placement: NodePlacement,
+        listeners: PodListeners,
+    ) -> TestNode {
+        let managers = (placement, DevicePlugins::default());
+        TestNode::on_with(world, cpus, managers, listeners).await
+    }
+
+    async fn on_with(
+        (fake, storage, folder): (Fake, FakeStorage, TempDir),
+        cpus: u32,
+        (placement, devices): (NodePlacement, DevicePlugins),
         listeners: PodListeners,
     ) -> TestNode {
         let line = PluginClient::fixed("runtime", serve(&fake));
@@ -253,7 +283,7 @@ impl TestNode {
             state: state.clone(),
             volumes: volumes.clone(),
             objects,
-            devices: DevicePlugins::default(),
+            devices,
             listeners,
         };
         crate::area::spawn(&root, (&pods, pod_ports), settings, pod_peers);

@@ -1,6 +1,7 @@
 //! A pod's life, through the whole tree, over the fake runtime, on a paused clock.
 
 mod admission;
+mod devices;
 mod faults;
 mod handover;
 mod hooks;
