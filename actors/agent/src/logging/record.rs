@@ -107,7 +107,8 @@ impl<'a> LogRecord<'a> {
 
     fn add(&mut self, field: &Field, value: FieldValue) {
         match (field.name(), value) {
-            ("message", FieldValue::Text(text) | FieldValue::Literal(text)) => self.message = text,
+            // The message comes first; a field may have its name.
+            ("message", FieldValue::Text(text)) if self.message.is_empty() => self.message = text,
             ("error", FieldValue::Text(text)) => self.error = Some(text),
             (name, value) => self
                 .fields

@@ -126,6 +126,22 @@ fn the_environment_overrules_verbosities_by_module() {
 }
 
 #[test]
+fn a_field_may_have_the_name_of_the_message() {
+    let (reader, stream) = pipe();
+    let filter = LogFilter::new(0, &[], None);
+    let log = log(filter, LogForm::Text, LogStreams::one(stream));
+    tracing::subscriber::with_default(log, || {
+        let message = "Stick";
+        tracing::error!(actor = %"a", message, "it hangs");
+    });
+    let line = read(reader);
+    assert!(
+        line.ends_with("] \"it hangs\" actor=\"a\" message=\"Stick\"\n"),
+        "{line}"
+    );
+}
+
+#[test]
 fn a_panic_is_a_record_like_any_other() {
     let (reader, stream) = pipe();
     let filter = LogFilter::new(0, &[], None);
