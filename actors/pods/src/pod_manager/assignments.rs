@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use logic_api::types::PodUid;
+use logic_api::types::{ContainerState, PodUid, RuntimeContainer, RuntimePod};
 use logic_placement::NodePlacement;
 use logic_placement::devices::DeviceInventory;
+use logic_placement::memory::release_ended;
 use logic_placement::topology::{Assignment, HeldAssignments};
 use logic_pods::admission::AdmissionDecision;
 use metrics::pods::placement as counted;
@@ -63,6 +64,23 @@ impl PodWorkers {
                 held.insert(uid.clone(), Arc::new(assigned));
             }
         });
+    }
+
+    /// Frees the memory of init containers that have ended: the next container of their pod runs.
+    pub(super) fn note_started(&self, observed: &RuntimePod) {
+        let held = self.assignments();
+        let Some(own) = held.get(&observed.uid) else {
+            return;
+        };
+        let Some(goal) = self.desired(&observed.uid) else {
+            return;
+        };
+        let mut left = Assignment::clone(own);
+        let is_running = |container: &&RuntimeContainer| container.state == ContainerState::Running;
+        for container in observed.containers.iter().filter(is_running) {
+            release_ended(&mut left, &goal.allocated, &container.name);
+        }
+        self.assign(&observed.uid, left);
     }
 
     pub(super) fn release(&self, uid: &PodUid) {

@@ -381,6 +381,7 @@ impl PodManager {
 
     fn observed(&mut self, observed: Box<clients::runtime::RuntimePodUpdate>) {
         let uid = observed.pod.uid.clone();
+        self.workers.note_started(&observed.pod);
         self.workers.tell(&uid, worker::Msg::Observed(observed));
     }
 
