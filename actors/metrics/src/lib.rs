@@ -32,6 +32,7 @@ const AREAS: &[fn()] = &[
     runtime::images::declare,
     node::declare,
     runtime::pleg::declare,
+    pods::placement::declare,
     pods::pod_resources::declare,
     pods::pod_starts::declare,
     pods::declare,

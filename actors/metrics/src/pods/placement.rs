@@ -76,3 +76,14 @@ pub static ADMISSION_DURATION: LazyLock<Histogram> = LazyLock::new(|| {
 const BUCKETS: [f64; 15] = [
     0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2,
 ];
+
+pub(crate) fn declare() {
+    for counter in [&CPU_REQUESTS, &MEMORY_REQUESTS, &ADMISSIONS, &REFUSALS] {
+        LazyLock::force(counter);
+    }
+    for gauge in [&SHARED_CPUS, &EXCLUSIVE_CPUS] {
+        LazyLock::force(gauge);
+    }
+    LazyLock::force(&CPUS_BY_NODE);
+    LazyLock::force(&ADMISSION_DURATION);
+}

@@ -82,7 +82,9 @@ fn a_container_that_the_runtime_would_not_move_is_moved_later_even_while_an_imag
             "containers: [{",
             "containers: [{name: late, image: 'localhost/late:1'}, {",
         );
-        let (web, db) = (pod(&both), pod(&guaranteed("db", "2")));
+        let present = "image: localhost/busybox\n    imagePullPolicy: Never";
+        let db = guaranteed("db", "2").replace("image: localhost/busybox", present);
+        let (web, db) = (pod(&both), pod(&db));
         node.script(r#"{"faults": [{"call": "PullImage", "hang": true}]}"#);
         node.desire(std::slice::from_ref(&web));
         pass(std::time::Duration::from_secs(5)).await;

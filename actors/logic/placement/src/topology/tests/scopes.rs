@@ -316,7 +316,7 @@ fn pod_level_resources_are_assigned_to_the_pod_as_a_whole() {
         (
             TopologyScope::Container,
             "with a container-level topology manager",
-            "container a: restricted admits no place for NUMA nodes cpu: nowhere",
+            "container setup: restricted admits no place for NUMA nodes cpu: nowhere",
         ),
         (
             TopologyScope::Pod,
