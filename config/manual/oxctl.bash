@@ -19,6 +19,12 @@ _oxctl() {
             oxctl,checkpoint)
                 cmd="oxctl__subcmd__checkpoint"
                 ;;
+            oxctl,cpus)
+                cmd="oxctl__subcmd__cpus"
+                ;;
+            oxctl,devices)
+                cmd="oxctl__subcmd__devices"
+                ;;
             oxctl,events)
                 cmd="oxctl__subcmd__events"
                 ;;
@@ -57,6 +63,12 @@ _oxctl() {
                 ;;
             oxctl__subcmd__help,checkpoint)
                 cmd="oxctl__subcmd__help__subcmd__checkpoint"
+                ;;
+            oxctl__subcmd__help,cpus)
+                cmd="oxctl__subcmd__help__subcmd__cpus"
+                ;;
+            oxctl__subcmd__help,devices)
+                cmd="oxctl__subcmd__help__subcmd__devices"
                 ;;
             oxctl__subcmd__help,events)
                 cmd="oxctl__subcmd__help__subcmd__events"
@@ -176,7 +188,7 @@ _oxctl() {
 
     case "${cmd}" in
         oxctl)
-            opts="-o -h -V --socket --output --help --version tree plugins plugin pods images image volumes events why checkpoint fault version help"
+            opts="-o -h -V --socket --output --help --version tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -212,6 +224,58 @@ _oxctl() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        oxctl__subcmd__cpus)
+            opts="-o -h --socket --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        oxctl__subcmd__devices)
+            opts="-o -h --socket --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -284,7 +348,7 @@ _oxctl() {
             return 0
             ;;
         oxctl__subcmd__help)
-            opts="tree plugins plugin pods images image volumes events why checkpoint fault version help"
+            opts="tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -298,6 +362,34 @@ _oxctl() {
             return 0
             ;;
         oxctl__subcmd__help__subcmd__checkpoint)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        oxctl__subcmd__help__subcmd__cpus)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        oxctl__subcmd__help__subcmd__devices)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
