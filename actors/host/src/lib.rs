@@ -14,7 +14,6 @@ pub mod identity;
 pub mod kmsg;
 pub mod machine;
 pub mod meminfo;
-pub mod numa;
 pub mod process;
 pub mod stats;
 pub mod tunables;

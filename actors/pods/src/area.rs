@@ -18,10 +18,10 @@ use state::status::PodResync;
 
 use crate::cgroups::CgroupManager;
 use crate::cgroups::pod_cgroups::PodCgroups;
-use crate::devices::DevicePlugins;
 use crate::images::credentials::{self, DockerKeyring};
 use crate::images::{self, ImageManager};
 use crate::logs::{self, ContainerLogManager};
+use crate::pod_manager::devices::DevicePlugins;
 use crate::pod_manager::{self, PodManager, PodSource, PodWorkers, PodsChanged};
 use crate::prober::{self, Prober};
 use crate::runtime::handover::RuntimeGate;

@@ -19,7 +19,6 @@ pub mod runtime;
 
 // What a worker does for its pod.
 pub mod collectors;
-pub mod devices;
 pub mod hooks;
 pub mod hosts;
 pub mod termination;

@@ -45,9 +45,9 @@ use tempfile::TempDir;
 use crate::area::{PodListeners, PodPeers, PodSettings, PullSettings};
 use crate::cgroups::CgroupManager;
 use crate::cgroups::systemd::SystemdConnection;
-use crate::devices::DevicePlugins;
 use crate::images;
 use crate::images::credentials;
+use crate::pod_manager::devices::DevicePlugins;
 use crate::pod_manager::{self, NodeChange, PodSource};
 use crate::runtime::handover::{HandoverStep, RuntimeGate, RuntimeInUse};
 use crate::runtime::pleg;
@@ -233,9 +233,7 @@ impl TestNode {
         let runtime = RuntimeClient::new(line, Duration::from_secs(120));
         let root = Supervisor::root("oxlet", Intensity::MANAGERS);
         let rules = Arc::new(config(folder.path(), cpus));
-        let root_dir = folder.path().join("root");
-        let earlier = placement.restore(|name| std::fs::read(root_dir.join(name)).ok());
-        let assignments = Assignments::new(placement, earlier.unwrap());
+        let assignments = assignments(folder.path(), placement);
         let (state, state_ports) = state::area::mailboxes();
         let (pods, pod_ports) = crate::area::mailboxes();
         let (volumes, volumes_port) = mailbox(volumes::MAILBOX);
@@ -425,6 +423,13 @@ impl TestNode {
             .map(|event| event.reason)
             .collect()
     }
+}
+
+/// What pods hold by the files of an earlier life.
+fn assignments(folder: &Path, placement: NodePlacement) -> Assignments {
+    let root_dir = folder.join("root");
+    let earlier = placement.restore(|name| std::fs::read(root_dir.join(name)).ok());
+    Assignments::new(placement, earlier.unwrap())
 }
 
 fn state_settings(folder: &Path, assignments: Assignments) -> StateSettings {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cluster::node::NodeResync;
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic_resources::eviction::EvictionPolicy;
-use pods::devices::DevicePlugins;
+use pods::pod_manager::devices::DevicePlugins;
 
 use crate::container_gc::{self, ContainerGc, ContainerGcConfig};
 use crate::container_manager::{self, ContainerManager, ContainerManagerConfig};

@@ -52,7 +52,7 @@ fn placement(config: &NodeConfig, facts: &NodeFacts) -> Result<NodePlacement, Bo
         true => PodLevelManagers::On,
         false => PodLevelManagers::Off,
     };
-    let numa = host::numa::read(Path::new("/proc"), sys);
+    let numa = host::cpus::numa::read(Path::new("/proc"), sys);
     let topology = TopologySettings {
         policy: &kubelet.topology_manager_policy,
         scope: &kubelet.topology_manager_scope,

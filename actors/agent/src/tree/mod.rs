@@ -23,7 +23,7 @@ use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, 
 use logic_resources::cgroups::CgroupDriver;
 use pods::area::{PodListeners, PodPeers};
 use pods::cgroups::CgroupManager;
-use pods::devices::DevicePlugins;
+use pods::pod_manager::devices::DevicePlugins;
 use pods::pod_manager::{NodeChange, PodsChanged};
 use pods::runtime::handover::RuntimeGate;
 use pods::runtime::pleg;

@@ -1,5 +1,6 @@
 //! The machine's processors.
 
+pub mod numa;
 pub mod topology;
 
 use std::collections::BTreeSet;

@@ -66,15 +66,11 @@ impl PodManager {
         if standing == PodPresence::New {
             count(&verdict, kernel::now().saturating_duration_since(began));
         }
-        let verdict = match verdict {
-            AdmissionDecision::Ask(questions) => {
-                return self.ask_plugins(uid, pod, questions);
-            }
-            verdict => verdict,
-        };
-        self.preferences.remove(&uid);
+        if !matches!(verdict, AdmissionDecision::Ask(_)) {
+            self.preferences.remove(&uid);
+        }
         match verdict {
-            AdmissionDecision::Ask(_) => {}
+            AdmissionDecision::Ask(questions) => self.ask_plugins(uid, pod, questions),
             AdmissionDecision::Admit(assigned) => {
                 // Before its worker begins.
                 self.workers.assign(&uid, assigned);

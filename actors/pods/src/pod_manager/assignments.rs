@@ -16,7 +16,7 @@ use metrics::pods::placement as counted;
 use state::placement_files;
 
 use super::workers::PodWorkers;
-use crate::devices::DevicePlugins;
+use crate::pod_manager::devices::DevicePlugins;
 use crate::worker;
 
 /// The reason of a pod whose resources cannot lie together.

@@ -11,6 +11,7 @@
 
 mod admit;
 mod assignments;
+pub mod devices;
 mod leftovers;
 mod listing;
 mod messages;

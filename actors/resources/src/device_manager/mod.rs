@@ -32,7 +32,7 @@ use logic_placement::devices::{
     PreferenceQuestion,
 };
 use logic_placement::topology::{Assignment, HeldAssignments};
-use pods::devices::DeviceRequest;
+use pods::pod_manager::devices::DeviceRequest;
 use serde::Serialize;
 
 use self::batch::Batch;

@@ -143,7 +143,6 @@ pub(in crate::runtime) fn resources(resources: &LinuxResources) -> cri::LinuxCon
         cpuset_mems: resources.memory_nodes.clone(),
         hugepage_limits: resources.huge_pages.iter().map(huge_pages).collect(),
         unified: string_map(&resources.unified),
-        ..Default::default()
     }
 }
 

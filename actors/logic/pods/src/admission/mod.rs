@@ -235,7 +235,10 @@ fn assign(input: &Admission<'_>) -> Result<Assignment, Refusal> {
     let assigned = topology.admit_with_devices(pod, held, devices, preferences);
     assigned.map_err(|error| match error {
         AssignmentError::Undecided(questions) => Refusal::Undecided(questions),
-        error => Refusal::Failed(unassigned(&error)),
+        error @ (AssignmentError::TopologyAffinity { .. }
+        | AssignmentError::PodLevelTopologyAffinity { .. }
+        | AssignmentError::Refused { .. }
+        | AssignmentError::Unexpected(_)) => Refusal::Failed(unassigned(&error)),
     })
 }
 

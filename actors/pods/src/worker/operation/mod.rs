@@ -2,6 +2,7 @@
 
 pub(super) mod completion;
 mod handover;
+pub(super) mod pins;
 mod repeat_guard;
 mod sync;
 

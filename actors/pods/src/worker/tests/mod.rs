@@ -1,7 +1,7 @@
 //! A pod's life, through the whole tree, over the fake runtime, on a paused clock.
 
 mod admission;
-mod devices;
+mod assignments;
 mod faults;
 mod handover;
 mod hooks;
@@ -10,7 +10,6 @@ mod life;
 mod model;
 mod mounts;
 mod pauses;
-mod placement;
 mod probes;
 mod replaced;
 mod resize;

@@ -6,8 +6,8 @@ use kernel::testing::{pass, run_paused};
 use logic_api::testing::yaml::pod;
 use logic_placement::testing::static_cpus;
 
-use super::{container, phase};
 use crate::testing::TestNode;
+use crate::worker::tests::{container, phase};
 
 const WEB: &str = "
 metadata: {name: web}

@@ -13,10 +13,10 @@ use logic_placement::devices::{
 };
 use logic_placement::topology::{NumaMask, TopologyManager};
 
-use super::phase;
-use crate::devices::{DevicePlugins, DeviceRequest};
+use crate::pod_manager::devices::{DevicePlugins, DeviceRequest};
 use crate::pod_manager::{Msg, NodeChange};
 use crate::testing::TestNode;
+use crate::worker::tests::phase;
 
 const RESOURCE: &str = "vendor.com/gpu";
 const SOON: Duration = Duration::from_secs(5);

@@ -14,12 +14,12 @@ use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, ContainerState};
 use logic_resources::resources::LinuxResources;
 
-use super::operation::completion::WorkerCompletion;
-use super::{Msg, PodWorker, RETRY_BACKOFF};
+use super::completion::WorkerCompletion;
+use crate::worker::{Msg, PodWorker, RETRY_BACKOFF};
 
 /// The CPUs of the pod's containers, as lists of ranges.
 #[derive(Debug, Default)]
-pub(super) struct ContainerPins {
+pub(in crate::worker) struct ContainerPins {
     /// What the runtime was told last of each instance.
     told: BTreeMap<ContainerId, String>,
     /// Those that it is being told of.
@@ -36,12 +36,12 @@ pub struct Pinned {
 
 impl PodWorker {
     /// Notes what containers were created with.
-    pub(super) fn note_pins(&mut self, placed: Vec<(ContainerId, String)>) {
+    pub(in crate::worker) fn note_pins(&mut self, placed: Vec<(ContainerId, String)>) {
         self.pins.told.extend(placed);
     }
 
     /// Has the runtime move the containers whose CPUs are others than it was told.
-    pub(super) fn pin(&mut self, pod: &Pod, ctx: &mut Context<Msg>) {
+    pub(in crate::worker) fn pin(&mut self, pod: &Pod, ctx: &mut Context<Msg>) {
         let placement = &self.peers.assignments.placement;
         let Some(seen) = self.observed.pod().filter(|_| placement.pins_cpus()) else {
             return;
@@ -69,7 +69,7 @@ impl PodWorker {
         }
     }
 
-    pub(super) fn pinned(&mut self, pins: Vec<Pinned>, ctx: &mut Context<Msg>) {
+    pub(in crate::worker) fn pinned(&mut self, pins: Vec<Pinned>, ctx: &mut Context<Msg>) {
         for Pinned { id, cpus, result } in pins {
             match result {
                 Ok(()) => {
@@ -85,7 +85,7 @@ impl PodWorker {
     }
 
     /// Has a container moved again that the runtime would not move.
-    pub(super) fn retry_pin(&mut self, id: &ContainerId) {
+    pub(in crate::worker) fn retry_pin(&mut self, id: &ContainerId) {
         self.pins.moving.remove(id);
     }
 }

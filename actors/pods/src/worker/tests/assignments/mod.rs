@@ -1,0 +1,4 @@
+//! What pods have to themselves: CPUs, and devices of device plugins.
+
+mod cpus;
+mod devices;
