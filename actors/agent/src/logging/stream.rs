@@ -22,6 +22,8 @@ struct StreamState {
     file: File,
     /// Lines since the last one that was written.
     lost: u64,
+    /// Whether the last line was broken off: the next one begins with the end of that.
+    is_cut: bool,
 }
 
 impl LogStream {
@@ -29,7 +31,11 @@ impl LogStream {
     pub(super) fn new(file: File, timeout: Duration) -> LogStream {
         LogStream {
             timeout,
-            state: Mutex::new(StreamState { file, lost: 0 }),
+            state: Mutex::new(StreamState {
+                file,
+                lost: 0,
+                is_cut: false,
+            }),
         }
     }
 
@@ -53,15 +59,25 @@ impl LogStream {
 
 impl StreamState {
     fn put(&mut self, line: &str, timeout: Duration) -> io::Result<()> {
-        for piece in line.as_bytes().chunks(PIECE) {
-            let timeout = Timespec::try_from(timeout).ok();
-            let mut ready = [PollFd::new(&self.file, PollFlags::OUT)];
-            if poll(&mut ready, timeout.as_ref())? == 0 {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            self.file.write_all(piece)?;
+        if self.is_cut {
+            self.put_piece(b"\n", timeout)?;
+            self.is_cut = false;
+        }
+        for (at, piece) in line.as_bytes().chunks(PIECE).enumerate() {
+            let put = self.put_piece(piece, timeout);
+            self.is_cut = put.is_err() && at > 0;
+            put?;
         }
         Ok(())
+    }
+
+    fn put_piece(&mut self, piece: &[u8], timeout: Duration) -> io::Result<()> {
+        let timeout = Timespec::try_from(timeout).ok();
+        let mut ready = [PollFd::new(&self.file, PollFlags::OUT)];
+        if poll(&mut ready, timeout.as_ref())? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.file.write_all(piece)
     }
 }
 
@@ -115,6 +131,25 @@ mod tests {
         let stream = LogStream::new(full, Duration::ZERO);
         stream.write("line\n", lost);
         assert_eq!(stream.state.lock().unwrap().lost, 1);
+    }
+
+    #[test]
+    fn a_line_that_was_broken_off_spoils_none_after_it() {
+        let (mut reader, stream) = pipe();
+        let capacity = 65_536;
+        let full = format!("{}\n", "x".repeat(PIECE - 1));
+        for _ in 1..capacity / PIECE {
+            stream.write(&full, lost);
+        }
+        // Its first piece fits, and no other.
+        stream.write(&format!("{}\n", "y".repeat(2 * PIECE)), lost);
+        let mut taken = vec![0; capacity];
+        reader.read_exact(&mut taken).unwrap();
+        stream.write("after\n", lost);
+        drop(stream);
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "\n1 lost\nafter\n");
     }
 
     #[test]

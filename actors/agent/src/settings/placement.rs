@@ -2,9 +2,10 @@
 //!
 //! Upstream: pkg/kubelet/cm/container_manager_linux.go (`NewContainerManager`, `Start`), 1.36.
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 use config::{FeatureGates, NodeConfig};
@@ -34,16 +35,30 @@ const MAX_STATE_FILE: u64 = 64 << 20;
 pub(super) fn assignments(config: &NodeConfig, facts: &NodeFacts) -> Result<Assignments, String> {
     let placement = placement(config, facts).map_err(|error| error_chain(&*error))?;
     let root_dir = Path::new(&config.flags.root_dir);
-    let earlier = placement.restore(|name| read(&root_dir.join(name)));
+    let unread = RefCell::new(None);
+    let earlier = placement.restore(|name| {
+        let path = root_dir.join(name);
+        read(&path).unwrap_or_else(|error| {
+            unread.replace(Some(format!("{}: {error}", path.display())));
+            None
+        })
+    });
     let earlier = earlier.map_err(|error| error_chain(&error))?;
-    Ok(Assignments::new(placement, earlier))
+    match unread.into_inner() {
+        Some(why) => Err(why),
+        None => Ok(Assignments::new(placement, earlier)),
+    }
 }
 
-fn read(path: &Path) -> Option<Vec<u8>> {
+/// None where there is no such file: one that cannot be read may say who has what.
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
     let mut bytes = Vec::new();
-    let file = File::open(path).ok()?;
-    file.take(MAX_STATE_FILE).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    file.take(MAX_STATE_FILE).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
 }
 
 fn placement(config: &NodeConfig, facts: &NodeFacts) -> Result<NodePlacement, Box<dyn Error>> {

@@ -38,11 +38,16 @@ pub(super) enum DeferredFor {
 impl PodManager {
     /// Admits, defers or rejects a pod that holds its name.
     pub(super) fn admit(&mut self, uid: PodUid, pod: Arc<Pod>) {
+        let waiting = self.deferred.get_mut(&uid);
+        if let Some(waiting) = waiting.filter(|waiting| waiting.asks == DeferredFor::Answers) {
+            waiting.pod = pod;
+            return;
+        }
         let active = self.workers.active();
         let others: Vec<&Pod> = active.iter().map(|pod| &**pod).collect();
         let known = self.unmanaged.pods.as_ref();
         let runs = known.is_some_and(|unmanaged| unmanaged.contains_key(&uid));
-        let standing = match runs {
+        let standing = match runs && !self.needs_anew(&uid, &pod) {
             true => PodPresence::Running,
             false => PodPresence::New,
         };
@@ -94,6 +99,18 @@ impl PodManager {
                 self.defer(uid, pod, why);
             }
         }
+    }
+
+    /// Whether a pod of which only dead containers are left holds nothing of what it has to have for itself.
+    fn needs_anew(&self, uid: &PodUid, pod: &Pod) -> bool {
+        let held = self.workers.assignments();
+        if self.unmanaged.alive.contains(uid) || held.contains_key(uid) {
+            return false;
+        }
+        let topology = &self.workers.placement().topology;
+        let devices = self.workers.devices();
+        let assigned = topology.admit_with_devices(pod, &held, &devices, &DevicePreferences::NONE);
+        !assigned.is_ok_and(|assigned| assigned.is_empty())
     }
 
     fn defer(&mut self, uid: PodUid, pod: Arc<Pod>, why: String) {

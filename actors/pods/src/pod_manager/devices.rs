@@ -1,16 +1,20 @@
 //! What the pods' area asks the device manager, whose actor lies in an area above it.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::{Recipient, Reply};
+use kernel::{AskError, Recipient, Reply};
 use logic_api::types::PodUid;
 use logic_placement::devices::{ContainerDevices, DeviceCallError, PreferenceQuestion};
 use logic_placement::topology::Assignment;
 
 /// For a plugin's answer; longer than the device manager waits itself.
-const PLUGIN_TIMEOUT: Duration = Duration::from_secs(120);
+const PLUGIN_TIMEOUT: Duration = Duration::from_secs(150);
+/// Before a question is asked again that the device manager did not answer.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
 /// One question or fact for the device manager.
 #[derive(Debug, strum::IntoStaticStr)]
@@ -38,14 +42,21 @@ pub enum DeviceRequest {
 
 /// The way to the device manager; none on a node without one.
 #[derive(Debug, Clone, Default)]
-pub struct DevicePlugins(Option<Recipient<DeviceRequest>>);
+pub struct DevicePlugins {
+    manager: Option<Recipient<DeviceRequest>>,
+    /// Pods that have ended and of which the device manager has not heard yet.
+    unsent: Rc<RefCell<BTreeSet<PodUid>>>,
+}
 
 impl DevicePlugins {
     pub fn new(manager: Recipient<DeviceRequest>) -> Self {
-        DevicePlugins(Some(manager))
+        DevicePlugins {
+            manager: Some(manager),
+            unsent: Rc::default(),
+        }
     }
 
-    /// Asks each question; an answer that does not come is the plugin's word that it has none.
+    /// Asks each question. What is not answered now is left out, after a pause: the same may be asked again.
     pub(crate) async fn prefer(
         &self,
         questions: Vec<PreferenceQuestion>,
@@ -57,40 +68,35 @@ impl DevicePlugins {
                 question: asked,
                 reply,
             };
-            let answer = match &self.0 {
-                Some(manager) => manager.ask(PLUGIN_TIMEOUT, prefer).await,
-                None => Ok(Err("there is no device manager".to_owned())),
-            };
-            answers.push((
-                question,
-                answer.unwrap_or_else(|error| Err(error.to_string())),
-            ));
+            match self.ask(prefer).await {
+                Ok(Some(answer)) => answers.push((question, answer)),
+                Ok(None) => answers.push((question, Err("there is no device manager".to_owned()))),
+                Err(error) => {
+                    tracing::warn!(resource = question.resource, "asked again: {error}");
+                    tokio::time::sleep(RETRY_PERIOD).await;
+                    break;
+                }
+            }
         }
         answers
     }
 
-    /// Has a pod given its devices.
+    /// Has a pod given its devices; the plugins' own refusal is the inner error.
     ///
     /// # Errors
     ///
-    /// A plugin does not give them, or there is no answer.
+    /// The device manager does not answer: the same may be asked again.
     pub(crate) async fn allocate(
         &self,
         pod: &PodUid,
         assignment: Arc<Assignment>,
-    ) -> Result<(), DeviceCallError> {
+    ) -> Result<Result<(), DeviceCallError>, AskError> {
         let allocate = |reply| DeviceRequest::Allocate {
             pod: pod.clone(),
             assignment,
             reply,
         };
-        match &self.0 {
-            Some(manager) => manager
-                .ask(PLUGIN_TIMEOUT, allocate)
-                .await
-                .unwrap_or_else(|error| Err(DeviceCallError::Failed(error.to_string()))),
-            None => Ok(()),
-        }
+        Ok(self.ask(allocate).await?.unwrap_or(Ok(())))
     }
 
     /// What a container gets with its devices, once they are prepared; none where it has none.
@@ -108,20 +114,39 @@ impl DevicePlugins {
             container: container.to_owned(),
             reply,
         };
-        match &self.0 {
-            Some(manager) => manager
-                .ask(PLUGIN_TIMEOUT, pre_start)
-                .await
-                .unwrap_or_else(|error| Err(DeviceCallError::Failed(error.to_string()))),
-            None => Ok(None),
-        }
+        let answer = self.ask(pre_start).await;
+        let answer = answer.map_err(|error| DeviceCallError::Failed(error.to_string()))?;
+        answer.unwrap_or(Ok(None))
     }
 
     /// Frees the devices of a pod that has ended.
     pub(crate) fn forget(&self, pod: &PodUid) {
-        let forget = DeviceRequest::Forget { pod: pod.clone() };
-        if let Some(Err(full)) = self.0.as_ref().map(|manager| manager.tell(forget)) {
-            tracing::warn!(%pod, "its devices are free later: {full}");
+        self.unsent.borrow_mut().insert(pod.clone());
+        self.forget_unsent();
+    }
+
+    /// Tells of ended pods for which there was no room before.
+    pub(crate) fn forget_unsent(&self) {
+        let mut unsent = self.unsent.borrow_mut();
+        match &self.manager {
+            Some(manager) => unsent.retain(|pod| {
+                let forget = DeviceRequest::Forget { pod: pod.clone() };
+                let sent = manager.tell(forget);
+                sent.inspect_err(|full| tracing::warn!(%pod, "its devices are free later: {full}"))
+                    .is_err()
+            }),
+            None => unsent.clear(),
+        }
+    }
+
+    /// None on a node without a device manager.
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(Reply<T>) -> DeviceRequest,
+    ) -> Result<Option<T>, AskError> {
+        match &self.manager {
+            Some(manager) => manager.ask(PLUGIN_TIMEOUT, question).await.map(Some),
+            None => Ok(None),
         }
     }
 }

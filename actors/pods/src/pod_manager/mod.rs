@@ -432,6 +432,7 @@ impl PodManager {
 
     fn stopped(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
         self.workers.mark_stopped(uid);
+        self.resizes.stop_waiting(uid);
         let trigger = match self.is_desired(uid) {
             true => RetryTrigger::PodTerminated,
             false => RetryTrigger::PodsRemoved,

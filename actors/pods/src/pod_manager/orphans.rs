@@ -62,6 +62,9 @@ impl PodManager {
         for uid in changed {
             self.workers.tell(uid, worker::Msg::Recheck);
         }
+        for pod in pods.values() {
+            self.workers.note_started(pod);
+        }
         let first = self.unmanaged.pods.is_none();
         let outline =
             |(uid, pod): (&PodUid, &RuntimePod)| (uid.clone(), Arc::new(from_runtime(pod)));
@@ -116,7 +119,7 @@ impl PodManager {
     /// Ends what may still run of a pod that had ended before and whose object remains.
     pub(super) fn resume(&mut self, uid: PodUid, pod: Arc<Pod>) {
         if !self.unmanaged.alive.contains(&uid) {
-            return;
+            return self.workers.release(&uid);
         }
         if !self.reservations.claim(&uid, &pod) {
             return self.reservations.wait(uid, pod);
@@ -181,6 +184,7 @@ impl PodManager {
             has_worker || unmanaged.contains_key(uid) || self.is_desired(uid)
         };
         self.workers.retain_assignments(is_known);
+        self.workers.plugins().forget_unsent();
         self.list_leftovers(ctx);
     }
 }

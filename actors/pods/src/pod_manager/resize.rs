@@ -51,6 +51,11 @@ impl PodResizes {
         self.waiting.remove(uid);
     }
 
+    /// A pod of which nothing runs any more is not resized.
+    pub(super) fn stop_waiting(&mut self, uid: &PodUid) {
+        self.waiting.remove(uid);
+    }
+
     fn defer(&mut self, uid: &PodUid, now: Timestamp) {
         let since = self.waiting.entry(uid.clone()).or_default();
         since.get_or_insert(now);

@@ -3,7 +3,6 @@
 //! The executor depends on the steps (kills, starts, the sandbox, resizes, removals); each of them on this file alone.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -24,6 +23,7 @@ use logic_volumes::MountedVolumes;
 use state::checkpoints::ContainerResources;
 
 use super::metrics::PullTimings;
+use super::operation::pins::PlacedContainers;
 use super::retries::RetryKey;
 use super::{Msg, Peers, PodGoal, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
 
@@ -36,8 +36,6 @@ pub struct SyncResult {
     pub(super) problems: Vec<(RetryKey, SyncProblem)>,
     /// Containers that run now, with the resources that they were started with or resized to.
     pub(super) started: Vec<(String, ResourceRequirements)>,
-    /// Containers that were created, with the CPUs that they run on.
-    pub(super) placed: Vec<(ContainerId, String)>,
     /// Kills that were begun; one is removed when its container is seen exited.
     pub(super) kills_in_progress: KillsInProgress,
     /// When a sandbox was made; none if none was.
@@ -106,8 +104,8 @@ pub(super) struct PlanExecutor {
     pub(super) volumes: Arc<MountedVolumes>,
     /// Reported as each pull ends, not at the end of the plan.
     pub(super) pulls: PullTimings,
-    /// Containers that were created, with the CPUs that they run on.
-    pub(super) placed: RefCell<Vec<(ContainerId, String)>>,
+    /// Reported as each container is created, not at the end of the plan.
+    pub(super) placed: PlacedContainers,
     pub(super) progress: PlanProgress,
 }
 

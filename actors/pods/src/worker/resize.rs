@@ -14,7 +14,7 @@ use logic_pods::resize::{
 };
 use logic_pods::sandbox;
 use logic_resources::cgroups::pod_limits;
-use logic_resources::resources::linux_resources;
+use logic_resources::resources::{LinuxResources, linux_resources};
 use state::checkpoints::ContainerResources;
 
 use super::context::{PlanExecutor, SyncProblem};
@@ -214,7 +214,12 @@ impl PlanExecutor {
         };
         let peers = &self.peers;
         let resources = linux_resources(&self.pod, &container, &peers.rules.node);
-        let resources = self.placement(name).limit(resources);
+        // The CPUs stay those that it was moved to last.
+        let resources = LinuxResources {
+            cpus: String::new(),
+            memory_nodes: String::new(),
+            ..self.placement(name).limit(resources)
+        };
         let enforced = peers
             .runtime
             .update_container_resources(id, &resources)

@@ -277,7 +277,7 @@ const OTHERS: [(&str, &str); 4] = [
     ),
     (
         "memory_manager_state",
-        r#"{"policyName":"None","machineState":{},"checksum":4047769742}"#,
+        r#"{"policyName":"None","machineState":{},"checksum":4236770233}"#,
     ),
     (
         "dra_manager_state",

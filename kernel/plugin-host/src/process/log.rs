@@ -68,9 +68,10 @@ fn show(plugin: &str, line: &str, cut: bool) {
     } else {
         None
     };
+    // A record may be nothing but fields.
     let Some(LogRecord {
-        level,
-        message: Some(message),
+        level: Some(level),
+        message,
         mut fields,
     }) = record
     else {
@@ -83,12 +84,13 @@ fn show(plugin: &str, line: &str, cut: bool) {
     } else {
         format!(" {}", serde_json::Value::Object(fields))
     };
-    match level.map(str::to_ascii_uppercase).as_deref() {
-        Some("ERROR") => tracing::error!(target: "plugin", plugin, "{message}{fields}"),
-        Some("WARN") => tracing::warn!(target: "plugin", plugin, "{message}{fields}"),
-        Some("DEBUG") => tracing::debug!(target: "plugin", plugin, "{message}{fields}"),
-        Some("TRACE") => tracing::trace!(target: "plugin", plugin, "{message}{fields}"),
-        Some(_) | None => tracing::info!(target: "plugin", plugin, "{message}{fields}"),
+    let message = message.unwrap_or_default();
+    match level.to_ascii_uppercase().as_str() {
+        "ERROR" => tracing::error!(target: "plugin", plugin, "{message}{fields}"),
+        "WARN" => tracing::warn!(target: "plugin", plugin, "{message}{fields}"),
+        "DEBUG" => tracing::debug!(target: "plugin", plugin, "{message}{fields}"),
+        "TRACE" => tracing::trace!(target: "plugin", plugin, "{message}{fields}"),
+        _ => tracing::info!(target: "plugin", plugin, "{message}{fields}"),
     }
 }
 

@@ -6,16 +6,16 @@
 use logic_placement::devices::{ContainerDevices, DeviceMount, DeviceNode};
 use logic_volumes::Relabel;
 
-use super::{ContainerConfig, ContainerMount, Device, MountAccess, MountOrigin, MountPropagation};
+use super::environment::Variables;
+use super::{
+    ContainerConfig, ContainerInput, ContainerMount, Device, MountAccess, MountOrigin,
+    MountPropagation,
+};
 
 pub(super) fn with_devices(config: ContainerConfig, given: &ContainerDevices) -> ContainerConfig {
-    let envs = given.envs.iter();
-    let envs = envs.filter(|(name, _)| !config.envs.iter().any(|(own, _)| own == *name));
-    let envs = envs.map(|(name, value)| (name.clone(), value.clone()));
     let mut annotations = given.annotations.clone();
     annotations.extend(config.annotations);
     ContainerConfig {
-        envs: envs.chain(config.envs.iter().cloned()).collect(),
         mounts: given
             .mounts
             .iter()
@@ -32,6 +32,15 @@ pub(super) fn with_devices(config: ContainerConfig, given: &ContainerDevices) ->
         annotations,
         ..config
     }
+}
+
+/// The container's variables after those that its devices bring, so that arguments and paths may name both.
+pub(super) fn variables(input: &ContainerInput<'_>, own: Variables) -> Variables {
+    let given = input.plugin_devices.into_iter();
+    let given = given.flat_map(|devices| &devices.envs);
+    let given = given.filter(|(name, _)| !own.iter().any(|(known, _)| known == *name));
+    let given = given.map(|(name, value)| (name.clone(), value.clone()));
+    given.chain(own.iter().cloned()).collect()
 }
 
 fn mount(mount: &DeviceMount) -> ContainerMount {
@@ -72,6 +81,7 @@ mod tests {
                 value: Some("own".to_owned()),
                 value_from: None,
             }]);
+            c.args = Some(vec!["--gpu=$(GPU)".to_owned()]);
         });
         let given = ContainerDevices {
             envs: string_map(&[("BOTH", "plugin"), ("GPU", "0")]),
@@ -103,6 +113,7 @@ mod tests {
             (first.container_path.as_str(), first.access),
             ("/lib/gpu", MountAccess::ReadOnly)
         );
+        assert_eq!(made.args, ["--gpu=0"]);
         assert_eq!(made.devices[0].permissions, "rw");
         assert_eq!(made.annotations["vendor.com/gpu"], "0");
         assert_eq!(made.cdi_devices, ["vendor.com/gpu=0"]);

@@ -161,7 +161,7 @@ pub fn container_config(
         ..
     } = *input;
     let name = || container.name.clone();
-    let envs = variables(input)?;
+    let envs = device_options::variables(input, variables(input)?);
     let unmountable = |source| ContainerConfigError::Mounts {
         container: name(),
         source,
@@ -210,7 +210,7 @@ pub fn container_config(
 
 /// The paths within the pod's volumes that must be prepared before the configuration can be made.
 pub fn subpaths(input: &ContainerInput<'_>) -> Result<Vec<Subpath>, ContainerConfigError> {
-    let envs = variables(input)?;
+    let envs = device_options::variables(input, variables(input)?);
     mounts::subpaths(input, &envs).map_err(|source| ContainerConfigError::Mounts {
         container: input.container.name.clone(),
         source,

@@ -13,11 +13,12 @@ pub(super) mod sandbox;
 mod start;
 pub(super) mod start_turns;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clients::runtime::RuntimeError;
-use futures_util::future::{join, join_all, try_join};
+use futures_util::future::{Either, join, join_all, select, try_join};
 use logic_api::pod::PodView;
 use logic_placement::devices::DeviceCallError;
 use logic_placement::topology::AssignmentError;
@@ -55,12 +56,9 @@ impl PlanExecutor {
         if starts && self.peers.assignments.held().contains_key(&self.uid) {
             self.await_placement().await;
         }
-        let refused = match starts && self.has_devices(None) {
-            true => self.allocate_devices().await.is_err(),
-            false => false,
-        };
+        let may_start = !starts || !self.has_devices(None) || self.allocate_devices().await;
         for batch in batches(plan.actions) {
-            if refused || self.is_over() || self.step(batch).await == StepOutcome::Last {
+            if !may_start || self.is_over() || self.step(batch).await == StepOutcome::Last {
                 break;
             }
         }
@@ -68,7 +66,6 @@ impl PlanExecutor {
             runtime: self.peers.runtime.pod(&self.uid).await,
             problems: self.progress.problems,
             started: self.progress.started,
-            placed: self.placed.into_inner(),
             kills_in_progress: self.progress.kills_in_progress,
             sandbox_made: self.progress.made_at,
             stopped: self.progress.stopped,
@@ -94,30 +91,39 @@ impl PlanExecutor {
         }
     }
 
-    /// Has the plugins give the pod its devices. A pod that does not get them is rejected, as upstream does at admission.
-    async fn allocate_devices(&mut self) -> Result<(), DeviceCallError> {
+    /// Has the plugins give the pod its devices; whether its containers may start. A pod of which nothing was made yet and
+    /// that does not get them is rejected, as upstream does at admission; another one is tried again.
+    async fn allocate_devices(&mut self) -> bool {
         let held = self.peers.assignments.held();
         let Some(assignment) = held.get(&self.uid) else {
-            return Ok(());
+            return true;
         };
         let allocated = self.peers.devices.allocate(&self.uid, assignment.clone());
-        let Err(error) = allocated.await else {
-            return Ok(());
+        let answer = match select(pin!(allocated), pin!(self.wait_for_end())).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(((), _)) => return false,
         };
-        let refused = AssignmentError::Unexpected(error.to_string());
-        let failure = Box::new(admission::not_assigned(&refused));
-        let uid = self.uid.clone();
-        if let Err(full) = self
-            .peers
-            .pod_manager
-            .tell(WorkerReport::Rejected { uid, failure })
-        {
-            tracing::warn!(pod = %self.uid, "rejected later: {full}");
-            self.progress
-                .problems
-                .push((RetryKey::Sandbox, SyncProblem::soon()));
+        match answer {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) if self.newest.is_empty() && self.report_refusal(&error) => {
+                return false;
+            }
+            Ok(Err(error)) => tracing::warn!(pod = %self.uid, "no devices yet: {error}"),
+            Err(error) => tracing::warn!(pod = %self.uid, "no devices yet: {error}"),
         }
-        Err(error)
+        let problem = (RetryKey::Sandbox, SyncProblem::soon());
+        self.progress.problems.push(problem);
+        false
+    }
+
+    /// Has the pod manager fail the pod; whether that was heard.
+    fn report_refusal(&self, error: &DeviceCallError) -> bool {
+        let refused = AssignmentError::Unexpected(error.to_string());
+        let report = WorkerReport::Rejected {
+            uid: self.uid.clone(),
+            failure: Box::new(admission::not_assigned(&refused)),
+        };
+        self.peers.pod_manager.tell(report).is_ok()
     }
 
     /// Carries out a batch of independent steps.

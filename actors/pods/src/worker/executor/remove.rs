@@ -105,7 +105,6 @@ pub(in crate::worker) async fn garbage(
     SyncResult {
         problems,
         started: Vec::new(),
-        placed: Vec::new(),
         kills_in_progress,
         sandbox_made: None,
         stopped: BTreeSet::new(),

@@ -254,7 +254,7 @@ impl ContainerStart<'_> {
     ) -> Result<(), NotStarted> {
         let (pod, peers) = (&self.executor.pod, &self.executor.peers);
         let node = &peers.rules.node;
-        let config = self.config(kind, container, images).await?;
+        let mut config = self.config(kind, container, images).await?;
         files::make_container_files(pod, &config, node).await;
 
         let turn = self.executor.turn(RuntimeCall::Container).await;
@@ -262,6 +262,8 @@ impl ContainerStart<'_> {
         let id = match self.executor.created.get(&self.name) {
             Some(made) => made.clone(),
             None => {
+                // They may be others since: the turn can take long.
+                config.resources.cpus = self.executor.placement(&self.name).cpus.to_string();
                 let created = self.create(&config).await;
                 let id = created.map_err(|error| failed("CreateContainerError", &error))?;
                 self.event(EventType::Normal, "Created", "Container created".to_owned());
@@ -332,7 +334,11 @@ impl ContainerStart<'_> {
             return Ok(None);
         }
         let devices = executor.peers.devices.pre_start(&executor.uid, &self.name);
-        let devices = devices.await.map_err(|error| StartFailure {
+        let devices = match select(pin!(devices), pin!(executor.wait_for_end())).await {
+            Either::Left((devices, _)) => devices,
+            Either::Right(((), _)) => return Ok(None),
+        };
+        let devices = devices.map_err(|error| StartFailure {
             reason: Some(ContainerConfigError::REASON),
             message: error.before_start().to_string(),
             retry_after: RETRY_BACKOFF,

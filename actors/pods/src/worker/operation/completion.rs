@@ -107,7 +107,6 @@ impl PodWorker {
         self.operation.activity = None;
         let now = ctx.now();
         self.metrics.end(now);
-        self.note_pins(report.placed);
         for (name, resources) in report.started {
             self.retries.forget_reasons(&name);
             self.checkpoint.actuate(name, resources);

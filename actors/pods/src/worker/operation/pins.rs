@@ -5,7 +5,9 @@
 //!
 //! Upstream: the `reconcileState` of pkg/kubelet/cm/cpumanager/cpu_manager.go (1.36), which looks once a period.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use clients::runtime::{RuntimeClient, RuntimeError};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,6 +19,9 @@ use logic_resources::resources::LinuxResources;
 use super::completion::WorkerCompletion;
 use crate::worker::{Msg, PodWorker, RETRY_BACKOFF};
 
+/// Containers that a plan has created, with the CPUs that they run on.
+pub(in crate::worker) type PlacedContainers = Rc<RefCell<Vec<(ContainerId, String)>>>;
+
 /// The CPUs of the pod's containers, as lists of ranges.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct ContainerPins {
@@ -24,6 +29,14 @@ pub(in crate::worker) struct ContainerPins {
     told: BTreeMap<ContainerId, String>,
     /// Those that it is being told of.
     moving: BTreeSet<ContainerId>,
+    placed: PlacedContainers,
+}
+
+impl ContainerPins {
+    /// Where a plan reports the containers that it creates.
+    pub(in crate::worker) fn placed(&self) -> PlacedContainers {
+        self.placed.clone()
+    }
 }
 
 /// A container's CPUs that the runtime was told, or why it was not.
@@ -35,27 +48,21 @@ pub struct Pinned {
 }
 
 impl PodWorker {
-    /// Notes what containers were created with.
-    pub(in crate::worker) fn note_pins(&mut self, placed: Vec<(ContainerId, String)>) {
-        self.pins.told.extend(placed);
-    }
-
     /// Has the runtime move the containers whose CPUs are others than it was told.
     pub(in crate::worker) fn pin(&mut self, pod: &Pod, ctx: &mut Context<Msg>) {
         let placement = &self.peers.assignments.placement;
         let Some(seen) = self.observed.pod().filter(|_| placement.pins_cpus()) else {
             return;
         };
+        self.pins.told.extend(self.pins.placed.take());
         let is_there = |id: &ContainerId| seen.containers.iter().any(|instance| instance.id == *id);
         self.pins.told.retain(|id, _| is_there(id));
         let held = self.peers.assignments.held();
         let mut moves = Vec::new();
         for (_, container) in pod.all_containers() {
             let name = container.name.as_str();
-            let newest = seen.newest(name).filter(|instance| {
-                let is_starting = self.operation.starting.contains(name);
-                instance.state == ContainerState::Running && !is_starting
-            });
+            let newest = seen.newest(name);
+            let newest = newest.filter(|instance| instance.state == ContainerState::Running);
             let Some(instance) = newest else { continue };
             let cpus = placement.container(&held, pod, name).cpus.to_string();
             let is_told = self.pins.told.get(&instance.id) == Some(&cpus);

@@ -1,6 +1,5 @@
 //! The worker's next operation: one at a time, from the goal and the observed state.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -193,7 +192,7 @@ impl PodWorker {
             created: self.created_ids(&plan),
             volumes: self.volumes.mounted().cloned().unwrap_or_default(),
             pulls: self.metrics.pulls.clone(),
-            placed: RefCell::default(),
+            placed: self.pins.placed(),
             progress: PlanProgress {
                 kills_in_progress: self.operation.kills_in_progress.clone(),
                 ..PlanProgress::default()

@@ -149,7 +149,7 @@ async fn nobody_gets_in_while_the_api_server_errs_and_others_do_not_wait_for_a_s
 /// Upstream's look-up of a token ends after 30 s at the latest (cached_token_authenticator.go).
 #[tokio::test]
 async fn reviews_that_hang_let_nobody_in_and_hold_nobody_up() {
-    let talkative = json!({ "logging": { "verbosity": 10 } });
+    let talkative = json!({ "logging": { "format": "json", "verbosity": 10 } });
     let cluster = Arc::new(start(Node::builder().config(&talkative)).await);
     let server = cluster.double();
     let may = master(server, 600);

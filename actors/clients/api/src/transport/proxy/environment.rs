@@ -2,13 +2,14 @@
 //!
 //! Upstream: golang.org/x/net/http/httpproxy, by which client-go's default transport goes.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use super::{Proxy, ProxyUrlError};
 use crate::transport::address::without_brackets;
 
 /// The environment's proxies, as they are written there; empty where there is none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxyEnvironment {
     /// `HTTPS_PROXY`, for servers with TLS.
     pub https: String,
@@ -16,6 +17,17 @@ pub struct ProxyEnvironment {
     pub http: String,
     /// `NO_PROXY`: names, addresses and ranges that are reached without, separated by commas.
     pub none: String,
+}
+
+/// Without the addresses, which may have passwords.
+impl fmt::Debug for ProxyEnvironment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProxyEnvironment")
+            .field("https", &!self.https.is_empty())
+            .field("http", &!self.http.is_empty())
+            .field("none", &self.none)
+            .finish()
+    }
 }
 
 impl ProxyEnvironment {

@@ -101,7 +101,9 @@ fn a_container_that_the_runtime_would_not_move_is_moved_later_even_while_an_imag
         assert_eq!(node.cpus("web", "side").await, "0-3");
         node.script(r#"{"faults": [{"call": "PullImage", "hang": true}]}"#);
         pass(std::time::Duration::from_secs(11)).await;
-        assert_eq!(node.cpus("web", "side").await, "0,3");
+        for name in ["side", "app"] {
+            assert_eq!(node.cpus("web", name).await, "0,3", "{name}");
+        }
     });
 }
 
@@ -166,6 +168,26 @@ fn what_a_pod_holds_that_is_gone_for_good_is_free_after_the_start() {
         pass(std::time::Duration::from_secs(2)).await;
         assert_eq!(node.cpus("web", "app").await, "0-3");
         assert!(!state(&node).contains("entries"), "{}", state(&node));
+    });
+}
+
+/// Upstream's TestRemoveStaleState of the CPU manager: a pod that is over holds nothing, though its object is there.
+#[test]
+fn what_a_pod_holds_that_was_over_before_the_start_is_free() {
+    run_paused(|| async {
+        let node = TestNode::assigning(static_cpus(4)).await;
+        let db = pod(&guaranteed("db", "3"));
+        node.desire(std::slice::from_ref(&db));
+        node.until("db", phase("Running")).await;
+        let node = node.restart_elsewhere_assigning(static_cpus(4)).await;
+        let mut over = k8s_openapi::api::core::v1::Pod::clone(&db);
+        over.status = Some(PodStatus {
+            phase: Some("Succeeded".to_owned()),
+            ..PodStatus::default()
+        });
+        node.desire(&[over.into(), pod(&guaranteed("next", "3"))]);
+        node.until("next", phase("Running")).await;
+        assert_eq!(node.cpus("next", "app").await, "1-3");
     });
 }
 

@@ -157,6 +157,8 @@ spec: {containers: [{name: app, image: localhost/busybox, command: [sleep, infin
         node.desire(&[pod(&wanting("web")), other.clone()]);
         let asked = requests.next(SOON).await;
         node.until("other", phase("Running")).await;
+        // A set that comes meanwhile asks nothing again.
+        node.desire(&[pod(&wanting("web")), other.clone()]);
         node.desire(&[other]);
         match asked {
             Some(DeviceRequest::Prefer { reply, .. }) => reply.send(Ok(["a".to_owned()].into())),
