@@ -269,7 +269,7 @@ impl KubeletDouble<'_> {
     }
 }
 
-/// State files of managers that this agent does not have, as a kubelet with the policies `none` writes them.
+/// State files of other managers, as a kubelet with the policies `none` writes them.
 const OTHERS: [(&str, &str); 4] = [
     (
         "cpu_manager_state",
@@ -285,7 +285,7 @@ const OTHERS: [(&str, &str); 4] = [
     ),
     (
         "device-plugins/kubelet_internal_checkpoint",
-        r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}"#,
+        r#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":3467439661}"#,
     ),
 ];
 

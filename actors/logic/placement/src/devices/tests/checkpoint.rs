@@ -114,3 +114,11 @@ fn a_checkpoint_that_is_damaged_is_refused_by_name() {
         "its checksum is 3825301949, expected 1705890942"
     );
 }
+
+/// The file of a node with one GPU and no pod that has it, as a vendor's manual shows it.
+#[test]
+fn a_kubelets_own_file_is_intact() {
+    let file = br#"{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"nvidia.com/gpu":["GPU-0650a168-e770-3ea8-8ac3-8a1d419763e0"]}},"Checksum":3952659280}"#;
+    let read = DeviceCheckpoint::decode(file).unwrap();
+    assert_eq!(read.registered["nvidia.com/gpu"].len(), 1);
+}
