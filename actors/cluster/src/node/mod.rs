@@ -304,10 +304,6 @@ impl NodeStatusManager {
     }
 
     fn on_node(&mut self, node: Option<Node>, ctx: &mut Context<Msg>) {
-        let older = |new: &Node| self.node.as_ref().is_some_and(|held| is_older(new, held));
-        if node.as_ref().is_some_and(older) {
-            return;
-        }
         let known = self.node.is_some();
         self.take(node, ctx);
         match (&self.node, known) {
@@ -317,8 +313,12 @@ impl NodeStatusManager {
         }
     }
 
-    /// The object is this one now.
+    /// The object is this one now, unless a newer one has been heard of.
     fn take(&mut self, node: Option<Node>, ctx: &mut Context<Msg>) {
+        let older = |new: &Node| self.node.as_ref().is_some_and(|held| is_older(new, held));
+        if node.as_ref().is_some_and(older) {
+            return;
+        }
         match (&node, self.registered) {
             (Some(_), _) => self.registered = Registered::Yes,
             (None, Registered::Yes) => {
@@ -458,7 +458,8 @@ fn is_ready(node: &Node) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// A read that began before a write may return after it, with the older object.
+/// A read that began before a write may return after it, with the older object; and the answer to a write after the
+/// watch has told what another wrote next.
 fn is_older(new: &Node, held: &Node) -> bool {
     let version = |node: &Node| node.metadata.resource_version.as_ref()?.parse::<u64>().ok();
     let same = new.metadata.uid == held.metadata.uid;

@@ -3,9 +3,11 @@
 //! The executor depends on the steps (kills, starts, the sandbox, resizes, removals); each of them on this file alone.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,6 @@ use logic_volumes::MountedVolumes;
 use state::checkpoints::ContainerResources;
 
 use super::metrics::PullTimings;
-use super::operation::pins::PlacedContainers;
 use super::retries::RetryKey;
 use super::{Msg, Peers, PodGoal, PodWorkerState, RETRY_BACKOFF, RETRY_PERIOD};
 
@@ -78,6 +79,9 @@ impl SyncProblem {
         }
     }
 }
+
+/// Containers that a plan has created, with the CPUs that they run on.
+pub(super) type PlacedContainers = Rc<RefCell<Vec<(ContainerId, String)>>>;
 
 /// Carries out one plan: its inputs, and its progress.
 #[derive(Debug)]

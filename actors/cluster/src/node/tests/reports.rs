@@ -283,6 +283,27 @@ fn whoever_looks_sees_the_object_change_but_no_beats() {
     });
 }
 
+#[test]
+fn what_another_wrote_meanwhile_outlives_the_answer_to_an_earlier_write() {
+    run_paused(|| async {
+        let rig = Rig::ready().await;
+        rig.server.delay_patches(SECOND);
+        rig.tell(NodeFact::VolumesInUse(VolumesInUse::Exactly(ids(&["a"]))));
+        pass(MOMENT).await;
+        let attached = json!([{ "name": "a", "devicePath": "" }]);
+        rig.server
+            .change(NODE, |node| node["status"]["volumesAttached"] = attached);
+        let seen = || {
+            let object = rig.object.borrow().clone().unwrap();
+            object.status.as_ref().unwrap().volumes_attached.is_some()
+        };
+        pass(MOMENT).await;
+        assert!(seen());
+        pass(SECOND * 2).await;
+        assert!(seen());
+    });
+}
+
 fn ids(names: &[&str]) -> BTreeSet<VolumeId> {
     names
         .iter()

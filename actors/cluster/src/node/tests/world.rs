@@ -32,6 +32,8 @@ struct FakeNodeApiState {
     /// The next requests that begin so are answered so; 0 is no answer at all.
     faults: VecDeque<(String, u16)>,
     away: bool,
+    /// How long the answers to patches, which are carried out at once, are under way.
+    patch_delay: Duration,
     watches: Vec<(String, mpsc::UnboundedSender<Value>)>,
 }
 
@@ -86,6 +88,10 @@ impl FakeNodeApi {
         });
     }
 
+    pub(super) fn delay_patches(&self, delay: Duration) {
+        self.with(|world| world.patch_delay = delay);
+    }
+
     pub(super) fn client(&self) -> api_client::ApiClient {
         let server = self.clone();
         let service = service_fn(move |request: Request<Body>| {
@@ -96,7 +102,12 @@ impl FakeNodeApi {
                 let body = body.collect_bytes().await.map_err(std::io::Error::other)?;
                 let body = serde_json::from_slice(&body).unwrap_or_default();
                 let query = parts.uri.query().unwrap_or_default().to_owned();
-                server.with(|world| world.answer(&parts.method, parts.uri.path(), &query, body))
+                let answer = server
+                    .with(|world| world.answer(&parts.method, parts.uri.path(), &query, body));
+                if parts.method == Method::PATCH {
+                    pass(server.with(|world| world.patch_delay)).await;
+                }
+                answer
             }
         });
         kube::Client::new(service, "default").into()

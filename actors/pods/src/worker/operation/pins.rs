@@ -5,9 +5,7 @@
 //!
 //! Upstream: the `reconcileState` of pkg/kubelet/cm/cpumanager/cpu_manager.go (1.36), which looks once a period.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 use clients::runtime::{RuntimeClient, RuntimeError};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,10 +15,8 @@ use logic_api::types::{ContainerId, ContainerState};
 use logic_resources::resources::LinuxResources;
 
 use super::completion::WorkerCompletion;
+use crate::worker::context::PlacedContainers;
 use crate::worker::{Msg, PodWorker, RETRY_BACKOFF};
-
-/// Containers that a plan has created, with the CPUs that they run on.
-pub(in crate::worker) type PlacedContainers = Rc<RefCell<Vec<(ContainerId, String)>>>;
 
 /// The CPUs of the pod's containers, as lists of ranges.
 #[derive(Debug, Default)]
