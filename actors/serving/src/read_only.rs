@@ -20,17 +20,7 @@ pub struct ReadOnlyHandlers<N>(KubeletHandlers<N>);
 
 impl<N: KubeletHost> RequestHandler for ReadOnlyHandlers<N> {
     async fn answer(&self, request: Request<Incoming>) -> HandlerResponse {
-        let counted = metrics::api::http::begin(
-            request.method().as_str(),
-            request.uri().path(),
-            "readonly",
-            kernel::now,
-        );
-        let answering = RequestContext {
-            counted,
-            from: None,
-            door: ServerPort::ReadOnly,
-        };
+        let answering = RequestContext::new(&request, None, ServerPort::ReadOnly);
         self.0.answer(request, answering).await
     }
 }

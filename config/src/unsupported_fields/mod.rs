@@ -165,7 +165,7 @@ pub(crate) const FIELDS: [(&str, Honour); 132] = [
     ("logging.options.text.infoBufferSize", NoEffect("the log is not buffered, so that a crash loses no line")),
     ("logging.options.json.splitStream", Honoured),
     ("logging.options.json.infoBufferSize", NoEffect("the log is not buffered, so that a crash loses no line")),
-    ("tracing", NotYet),
+    ("tracing", Honoured),
     ("shutdownGracePeriod", Honoured),
     ("shutdownGracePeriodCriticalPods", Honoured),
     ("shutdownGracePeriodByPodPriority", Honoured),

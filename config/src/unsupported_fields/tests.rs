@@ -87,11 +87,7 @@ fn only_what_was_changed_and_is_not_honoured_is_named() {
     };
     assert_eq!(
         names(&set, &typed),
-        [
-            "tracing",
-            "imageServiceEndpoint",
-            "--experimental-mounter-path"
-        ]
+        ["imageServiceEndpoint", "--experimental-mounter-path"]
     );
 }
 

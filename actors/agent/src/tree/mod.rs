@@ -13,13 +13,16 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clients::runtime::RuntimeClient;
 use clients::storage::Storage;
 use cluster::node::NodeResync;
 use config::KubeletFlags;
-use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
+use kernel::{
+    Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, error_chain, mailbox,
+};
 use logic_resources::cgroups::CgroupDriver;
 use pods::area::{PodListeners, PodPeers};
 use pods::cgroups::CgroupManager;
@@ -37,6 +40,7 @@ use state::checkpoints;
 use state::events::{self, Recorder};
 use state::objects::{self, ObjectFolder, ObjectStore, StoreWriter};
 use state::status::{self, PodResync};
+use telemetry::SpanExport;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::api_server::ClusterWiring;
@@ -63,6 +67,9 @@ pub struct NodeHandle {
     pub resync_devices: Recipient<NodeResync>,
 }
 
+/// How long the end of the agent waits for a collector of spans.
+const LAST_SPANS_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// What a node that serves has beside its areas: the plugins' hosts, the runtime in use, the service manager.
 type Outside = (Plugins, RuntimeState, Option<ServiceManager>);
 
@@ -76,6 +83,7 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     metrics::component::features(settings.config.gates.all());
     let manager = ServiceManager::from_environment().context("cannot configure the watchdog")?;
     open_files::limit(settings.config.kubelet.max_open_files);
+    start_spans(&settings);
     let root = Supervisor::root("oxlet", Intensity::MANAGERS);
     let cluster = ClusterWiring::find(&settings)?;
     let in_use = RuntimeState::load(&settings)?;
@@ -111,7 +119,26 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
         manager.stopping();
     }
     root.shutdown().await;
+    telemetry::stop(LAST_SPANS_TIMEOUT).await;
     Ok(())
+}
+
+/// Sends spans to a collector, where one is configured. Without them the node does all that it is there for.
+fn start_spans(settings: &AgentSettings) {
+    let Some(tracing) = &settings.config.kubelet.tracing else {
+        return;
+    };
+    let started = telemetry::start(&SpanExport {
+        endpoint: tracing.endpoint.clone(),
+        sampling_rate_per_million: tracing
+            .sampling_rate_per_million
+            .and_then(|rate| rate.try_into().ok())
+            .unwrap_or_default(),
+        host_name: settings.config.node_name.clone(),
+    });
+    if let Err(error) = started {
+        tracing::warn!("no spans are sent: {}", error_chain(&error));
+    }
 }
 
 /// Waits until no other agent has this node's lock; at once where no file is configured.

@@ -17,6 +17,7 @@ mod fetch;
 mod live;
 mod measured;
 mod operations;
+mod spans;
 mod streaming;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -155,15 +156,18 @@ impl RuntimeClient {
         call: &'static str,
         within: Duration,
         request: Q,
-        method: impl AsyncFn(Channel, Q) -> Result<Response<T>, Status>,
+        method: impl AsyncFn(Channel, Request<Q>) -> Result<Response<T>, Status>,
     ) -> Result<T, RuntimeError> {
+        let (began, span) = (kernel::now(), spans::begin(call));
         // Boxed: a call's future is some 13 KiB, and would be part of every future around it, twice.
-        let began = kernel::now();
         let answer = self
             .line
-            .idempotent(within, |channel| Box::pin(method(channel, request.clone())))
+            .idempotent(within, |channel| {
+                Box::pin(method(channel, spans::request(&span, request.clone())))
+            })
             .await;
         operations::count(call, began, &answer);
+        spans::end(&span, &answer);
         answer.map_err(|error| RuntimeError::new(call, error))
     }
 
@@ -177,15 +181,16 @@ impl RuntimeClient {
         request: Q,
         method: impl AsyncFnOnce(Channel, Request<Q>) -> Result<Response<T>, Status>,
     ) -> Result<T, RuntimeError> {
-        let mut request = Request::new(request);
+        let (began, span) = (kernel::now(), spans::begin(call));
+        let mut request = spans::request(&span, request);
         request.set_timeout(within + DEADLINE_MARGIN);
         // Boxed as above: a thousand pods that start at once have a thousand of these futures.
-        let began = kernel::now();
         let answer = self
             .line
             .creating(within, |channel| Box::pin(method(channel, request)))
             .await;
         operations::count(call, began, &answer);
+        spans::end(&span, &answer);
         // An adapter that lost its runtime during a call reports unavailable.
         answer.map_err(|error| {
             match error.outcome_unknown() || error.code() == Some(Code::Unavailable) {

@@ -33,6 +33,7 @@ use logic_resources::image_gc::{
 use pods::images;
 use serde::Serialize;
 use state::events::{EventType, InvolvedObject, Recorder};
+use telemetry::{Span, SpanKind, SpanScope};
 use thiserror::Error;
 
 use self::listing::{Listing, ListingError};
@@ -174,6 +175,7 @@ struct Run {
     any_gone: bool,
     freed: u64,
     errors: Vec<String>,
+    span: Span,
 }
 
 impl Actor for ImageGc {
@@ -264,9 +266,11 @@ impl ImageGc {
             any_gone: false,
             freed: 0,
             errors: Vec::new(),
+            span: Span::begin("Images/GarbageCollect", SpanKind::Internal, Vec::new),
         });
         let (runtime, mounts) = (self.peers.runtime.clone(), std::mem::take(&mut self.mounts));
-        ctx.run(async move { Msg::Listed(listing::list(&runtime, mounts).await) });
+        let scope = self.scope();
+        ctx.run(async move { Msg::Listed(scope.run(listing::list(&runtime, mounts)).await) });
     }
 
     fn listed(&mut self, listed: Result<Listing, ListingError>, ctx: &mut Context<Msg>) {
@@ -319,8 +323,16 @@ impl ImageGc {
         if images.is_empty() {
             return self.removed(Removal::nothing(reason), ctx);
         }
-        let runtime = self.peers.runtime.clone();
-        ctx.run(async move { Msg::Removed(removal::remove(&runtime, reason, images).await) });
+        let (runtime, scope) = (self.peers.runtime.clone(), self.scope());
+        ctx.run(
+            async move { Msg::Removed(scope.run(removal::remove(&runtime, reason, images)).await) },
+        );
+    }
+
+    /// The runtime's calls are within the span of the run.
+    fn scope(&self) -> SpanScope {
+        let run = self.run.as_ref();
+        run.map(|run| run.span.scope()).unwrap_or_default()
     }
 
     fn removed(&mut self, removal: Removal, ctx: &mut Context<Msg>) {

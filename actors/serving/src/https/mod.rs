@@ -194,17 +194,8 @@ struct SecureHandlers<N, R> {
 
 impl<N: KubeletHost, R: Reviews> AnswersPeer for SecureHandlers<N, R> {
     async fn answer(&self, peer: &TlsPeer, request: Request<Incoming>) -> HandlerResponse {
-        let counted = metrics::api::http::begin(
-            request.method().as_str(),
-            request.uri().path(),
-            "readwrite",
-            kernel::now,
-        );
-        let answering = RequestContext {
-            counted,
-            from: Some(peer.address.ip()),
-            door: ServerPort::ReadWrite,
-        };
+        let from = Some(peer.address.ip());
+        let answering = RequestContext::new(&request, from, ServerPort::ReadWrite);
         if peer.connection.is_refused() {
             // Nothing is decided for a caller who was refused here: each decision costs a signature or a review.
             return answering.with(later(StatusCode::SERVICE_UNAVAILABLE, "Closing"));

@@ -261,6 +261,34 @@ impl Route {
         }
     }
 
+    /// The endpoint's path with names in the place of values, as upstream's spans are called.
+    pub(super) fn template(&self) -> &'static str {
+        match self {
+            Route::Healthz => "/healthz",
+            Route::Pods => "/pods",
+            Route::RunningPods => "/runningpods/",
+            Route::Summary => "/stats/summary",
+            Route::Metrics(Metrics::Own) => "/metrics",
+            Route::Metrics(Metrics::Cadvisor) => "/metrics/cadvisor",
+            Route::Metrics(Metrics::Probes) => "/metrics/probes",
+            Route::Metrics(Metrics::Resource) => "/metrics/resource",
+            Route::Metrics(Metrics::Slis) => "/metrics/slis",
+            Route::Run(_) => "/run/{podNamespace}/{podID}/{containerName}",
+            Route::Exec(_) => "/exec/{podNamespace}/{podID}/{containerName}",
+            Route::Attach(_) => "/attach/{podNamespace}/{podID}/{containerName}",
+            Route::PortForward(_) => "/portForward/{podNamespace}/{podID}",
+            Route::ContainerLogs(_) => "/containerLogs/{podNamespace}/{podID}/{containerName}",
+            Route::Checkpoint(_) => "/checkpoint/{podNamespace}/{podID}/{containerName}",
+            Route::Logs(_) => "/logs/{logpath:*}",
+            Route::Configz => "/configz",
+            Route::Statusz => "/statusz",
+            Route::Flagz => "/flagz",
+            Route::Verbosity => "/debug/flags/v",
+            Route::Profiles => "/debug/pprof/{subpath:*}",
+            Route::Disabled(_) => "disabled",
+        }
+    }
+
     /// Whether the endpoint is refused to callers that do not accept JSON.
     pub(super) fn is_json(&self) -> bool {
         match self {

@@ -8,4 +8,5 @@ mod eviction;
 mod exclusive;
 mod garbage;
 mod own_process;
+mod spans;
 mod systemd_slices;

@@ -4,6 +4,7 @@ pub(super) mod completion;
 mod handover;
 pub(super) mod pins;
 mod repeat_guard;
+mod spans;
 mod sync;
 
 use std::collections::BTreeSet;

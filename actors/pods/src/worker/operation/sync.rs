@@ -17,6 +17,7 @@ use logic_pods::runtime::runtime_class::HandlerFeatures;
 
 use super::completion::{FetchedPod, WorkerCompletion};
 use super::repeat_guard::RuntimeWork;
+use super::spans;
 use crate::runtime::call_limiter::CallRank;
 use crate::worker::context::{PlanExecutor, PlanProgress};
 use crate::worker::executor::sandbox::addresses;
@@ -198,7 +199,12 @@ impl PodWorker {
                 ..PlanProgress::default()
             },
         };
-        ctx.run(async move { WorkerCompletion::PlanExecuted(executor.execute(plan).await).into() });
+        let span = spans::of_plan(pod, stage);
+        ctx.run(async move {
+            let executed = span.scope().run(executor.execute(plan)).await;
+            spans::end(&span, &executed);
+            WorkerCompletion::PlanExecuted(executed).into()
+        });
     }
 
     /// Whether this operation may begin now; if not, a timer brings the worker back when it may.
@@ -311,14 +317,18 @@ impl PodWorker {
         self.metrics.begin(self.sync_status.state, pod, ctx);
         let (peers, pod, runtime) = (self.peers.clone(), pod.clone(), seen.pod().clone());
         let stopped = self.operation.stopped.clone();
-        ctx.run(async move {
-            let removed = match leaves {
+        let span = spans::of_plan(&pod, PodWorkerState::Terminated);
+        let removing = async move {
+            match leaves {
                 true => {
                     remove::all_but_containers(&peers, &pod).await;
                     Ok(())
                 }
                 false => remove::everything(&peers, &pod, (&runtime, stopped), logs).await,
-            };
+            }
+        };
+        ctx.run(async move {
+            let removed = span.scope().run(removing).await;
             WorkerCompletion::Removed(removed).into()
         });
     }

@@ -20,6 +20,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
+use telemetry::{Attribute, RemoteParent, Span};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::accept::takes_json;
@@ -40,13 +41,52 @@ pub(crate) struct RequestContext {
     pub(crate) counted: ::metrics::api::http::RequestTimer,
     pub(crate) from: Option<IpAddr>,
     pub(crate) door: ServerPort,
+    /// Made when the endpoint is known.
+    span: Span,
 }
 
 impl RequestContext {
-    /// Counts the request until the last byte of the response is sent.
+    /// Of a request that came in by a port; `from` is unknown at the one that asks nobody who they are.
+    pub(crate) fn new<B>(request: &Request<B>, from: Option<IpAddr>, door: ServerPort) -> Self {
+        let server = match door {
+            ServerPort::ReadWrite => "readwrite",
+            ServerPort::ReadOnly => "readonly",
+        };
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        RequestContext {
+            counted: ::metrics::api::http::begin(method, path, server, kernel::now),
+            from,
+            door,
+            span: Span::default(),
+        }
+    }
+
+    /// Begins the span. A caller at the read-only port is anybody.
+    fn begin_span<B>(&mut self, place: &Route, request: &Request<B>) {
+        let parent = match self.door {
+            ServerPort::ReadWrite => RemoteParent::Followed,
+            ServerPort::ReadOnly => RemoteParent::Linked,
+        };
+        let route = place.template();
+        self.span = Span::of_request((request.headers(), parent), route, || {
+            vec![
+                Attribute::text("http.request.method", request.method().as_str()),
+                Attribute::text("http.route", route),
+                Attribute::text("url.path", request.uri().path()),
+            ]
+        });
+    }
+
+    /// Counts the request, and extends its span, until the last byte of the response is sent.
     pub(crate) fn with(self, answer: HandlerResponse) -> HandlerResponse {
-        let counted = self.counted;
-        answer.map(|body| with_guard(body, counted))
+        let (counted, span) = (self.counted, self.span);
+        let status = answer.status();
+        let code = i64::from(status.as_u16());
+        span.add(|| vec![Attribute::number("http.response.status_code", code)]);
+        if status.is_server_error() {
+            span.fail(&status);
+        }
+        answer.map(|body| with_guard(body, (counted, span)))
     }
 }
 
@@ -83,7 +123,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
     pub(crate) async fn answer(
         &self,
         request: Request<Incoming>,
-        answering: RequestContext,
+        mut answering: RequestContext,
     ) -> HandlerResponse {
         let found = straight(request.uri().path());
         let found = found.and_then(|path| find(&path, &self.paths, answering.door));
@@ -91,6 +131,17 @@ impl<N: KubeletHost> KubeletHandlers<N> {
             Ok(place) => place,
             Err(lost) => return answering.with(lost_answer(lost, request.uri().query())),
         };
+        answering.begin_span(&place, &request);
+        let scope = answering.span.scope();
+        scope.run(self.routed(place, request, answering)).await
+    }
+
+    async fn routed(
+        &self,
+        place: Route,
+        request: Request<Incoming>,
+        answering: RequestContext,
+    ) -> HandlerResponse {
         let methods = place.methods();
         if !methods.is_empty() && !methods.contains(request.method()) {
             let names: Vec<&str> = methods.iter().map(|method| method.as_str()).collect();

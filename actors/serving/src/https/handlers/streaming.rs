@@ -135,13 +135,18 @@ impl<N: KubeletHost> KubeletHandlers<N> {
             let why = "maximum number of in-flight requests exceeded".to_owned();
             return answering.with(no_stream(&NodeError::Exhausted(why)));
         };
-        let RequestContext { counted, from, .. } = answering;
+        let RequestContext {
+            counted,
+            from,
+            span,
+            ..
+        } = answering;
         let StreamCall { url, way } = called;
         let carried = StreamForward {
             url,
             from,
             idle: self.idle,
-            keep: Box::new((turn, counted)),
+            keep: Box::new((turn, counted, span)),
         };
         let done = match way {
             StreamTransport::Plain => streams::carry(carried, request).await,
