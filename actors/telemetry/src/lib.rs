@@ -9,7 +9,8 @@
 mod export;
 mod scope;
 mod span;
-#[cfg(all(test, feature = "otlp"))]
+#[cfg(test)]
+#[cfg(feature = "otlp")]
 mod tests;
 
 use std::time::Duration;

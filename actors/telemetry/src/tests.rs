@@ -85,9 +85,11 @@ async fn an_address_that_is_none_is_named() {
 
 #[test]
 fn without_a_rate_only_a_callers_traces_are_sampled() {
-    let own = |per_million| match sampler(per_million) {
-        Sampler::ParentBased(own) => format!("{own:?}"),
-        other => panic!("{other:?}"),
+    let own = |per_million| {
+        let Sampler::ParentBased(own) = sampler(per_million) else {
+            panic!("{per_million} does not follow the caller");
+        };
+        format!("{own:?}")
     };
     assert_eq!(own(0), "AlwaysOff");
     assert_eq!(own(1_000_000), "TraceIdRatioBased(1.0)");

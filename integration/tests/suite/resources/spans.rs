@@ -25,9 +25,12 @@ use tonic::{Request, Response, Status};
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-/// What the agent has sent: spans, each with the resource's facts.
+/// A span with its resource's facts.
+type ResourceSpan = (BTreeMap<String, String>, Span);
+
+/// What the agent has sent.
 #[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<(BTreeMap<String, String>, Span)>>>);
+struct Collector(Arc<Mutex<Vec<ResourceSpan>>>);
 
 #[tonic::async_trait]
 impl TraceService for Collector {
@@ -49,10 +52,15 @@ impl TraceService for Collector {
 }
 
 fn facts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
-    let text = |fact: &KeyValue| match fact.value.as_ref()?.value.as_ref()? {
-        Fact::StringValue(text) => Some(text.clone()),
-        Fact::IntValue(number) => Some(number.to_string()),
-        _ => None,
+    let text = |fact: &KeyValue| {
+        let value = fact.value.as_ref()?.value.as_ref()?;
+        let Fact::StringValue(text) = value else {
+            let Fact::IntValue(number) = value else {
+                return None;
+            };
+            return Some(number.to_string());
+        };
+        Some(text.clone())
     };
     let facts = attributes.iter();
     facts
@@ -71,15 +79,11 @@ impl Collector {
         address
     }
 
-    async fn until(&self, name: &str) -> (BTreeMap<String, String>, Span) {
+    async fn until(&self, name: &str) -> ResourceSpan {
         self.until_one(name, |_| true).await
     }
 
-    async fn until_one(
-        &self,
-        name: &str,
-        is_meant: impl Fn(&Span) -> bool,
-    ) -> (BTreeMap<String, String>, Span) {
+    async fn until_one(&self, name: &str, is_meant: impl Fn(&Span) -> bool) -> ResourceSpan {
         let find = || {
             let spans = self.0.lock().unwrap();
             let mut spans = spans.iter();
