@@ -32,6 +32,7 @@ mod suite {
     mod bench_smoke;
     mod cluster;
     mod confinement;
+    mod console;
     mod csi_driver;
     mod first_steps;
     mod full;

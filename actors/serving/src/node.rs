@@ -10,6 +10,7 @@ use logic_api::pod::PodView;
 use logic_api::types::{ContainerId, PodUid};
 
 use crate::healthz::HealthChecks;
+use crate::http::HandlerResponse;
 
 /// The node behind the server. Every answer comes within a deadline of the node's own.
 #[allow(
@@ -58,6 +59,9 @@ pub trait KubeletHost: HealthChecks {
 
     /// Returns name, version and start time for `/statusz`.
     fn about(&self) -> ComponentInfo;
+
+    /// Answers a request for a path beneath `/console/`; only where the operator has it served.
+    async fn console(&self, path: &str) -> HandlerResponse;
 
     /// Sets the verbosity of the log; the error is the reason for a refusal.
     fn set_verbosity(&self, level: u32) -> Result<(), String>;

@@ -80,6 +80,8 @@ pub struct EndpointPolicy {
     pub flagz: bool,
     /// Feature gate `ExtendWebSocketsToKubelet`.
     pub websockets: bool,
+    /// The flag `--console`.
+    pub console: bool,
 }
 
 impl Default for EndpointPolicy {
@@ -96,6 +98,7 @@ impl Default for EndpointPolicy {
             statusz: true,
             flagz: true,
             websockets: true,
+            console: false,
         }
     }
 }

@@ -72,6 +72,8 @@ pub struct KubeletFlags {
     pub plugins: String,
     /// Where `oxctl` finds the agent.
     pub admin_socket: String,
+    /// The console's page is served at `/console/` of the HTTPS API too.
+    pub console: bool,
     /// A folder of objects for a node without an API server; empty for none.
     pub object_manifests: String,
     /// How long the logs of a pod that is gone are kept, and the ended containers of a static one; zero removes them at once.
@@ -107,6 +109,7 @@ impl Default for KubeletFlags {
             experimental_allocatable_ignore_eviction: false,
             plugins: String::new(),
             admin_socket: "/run/oxlet/admin.sock".to_owned(),
+            console: false,
             object_manifests: String::new(),
             container_gc_period: GoDuration::from_secs(60),
             strict_decoding: false,

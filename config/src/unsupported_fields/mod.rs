@@ -172,13 +172,14 @@ pub(crate) const FIELDS: [(&str, Honour); 132] = [
 ];
 
 /// Every field of [`KubeletFlags`].
-pub(crate) const FLAGS: [(&str, Honour); 27] = [
+pub(crate) const FLAGS: [(&str, Honour); 28] = [
     ("admin-socket", Honoured),
     ("bootstrap-kubeconfig", Honoured),
     ("cert-dir", Honoured),
     ("cloud-provider", Honoured),
     ("config", Honoured),
     ("config-dir", Honoured),
+    ("console", Honoured),
     ("container-gc-period", Honoured),
     ("exit-on-lock-contention", Honoured),
     ("experimental-allocatable-ignore-eviction", Honoured),

@@ -17,13 +17,14 @@ use logic_resources::summary::SummaryScope;
 use pods::pod_manager;
 use resources::stats::SummaryProvider;
 use serving::healthz::HealthChecks;
+use serving::http::HandlerResponse;
 use serving::node::{
     Attach, ComponentInfo, ContainerCheckpointRequest, Detail, Exec, KubeletHost, Metrics,
     NodeError, PodsWithStatuses, RemoteCommandOptions, RunCommand,
 };
 use state::status;
 
-use super::admin::ContainerCheckpoints;
+use super::admin::{Console, ContainerCheckpoints};
 use super::healthz::NodeHealth;
 use crate::logging;
 
@@ -40,6 +41,7 @@ pub struct NodeApiPeers {
     pub statuses: Addr<status::Msg>,
     pub health: NodeHealth,
     pub checkpoints: ContainerCheckpoints,
+    pub console: Console,
     pub summaries: SummaryProvider,
     pub constant: Rc<AgentDescription>,
 }
@@ -184,6 +186,10 @@ impl KubeletHost for NodeApi {
         let reported = *self.0.runtime.cgroup_driver().borrow();
         let shown = shown_config(&self.0.constant.config, reported);
         Ok(shown.to_string().into_bytes())
+    }
+
+    async fn console(&self, path: &str) -> HandlerResponse {
+        self.0.console.answer(path).await
     }
 
     fn flags(&self) -> BTreeMap<String, String> {

@@ -73,5 +73,6 @@ fn paths(config: &NodeConfig) -> EndpointPolicy {
         statusz: gates.enabled("ComponentStatusz"),
         flagz: gates.enabled("ComponentFlagz"),
         websockets: gates.enabled("ExtendWebSocketsToKubelet"),
+        console: config.flags.console,
     }
 }

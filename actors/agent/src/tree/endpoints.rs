@@ -18,7 +18,9 @@ use super::NodeHandle;
 use super::api_server::ClusterWiring;
 use super::certificates::spawn_serving;
 use crate::endpoints;
-use crate::endpoints::admin::{Admin, AdminPeers, ContainerCheckpoints, FaultInjection, Plugins};
+use crate::endpoints::admin::{
+    Admin, AdminPeers, Console, ContainerCheckpoints, FaultInjection, Plugins,
+};
 use crate::endpoints::healthz::NodeHealth;
 use crate::endpoints::node_api::{self, AgentDescription, NodeApi};
 use crate::service_manager::{self, ServiceManager, ServiceNotifier};
@@ -48,8 +50,13 @@ pub(super) fn spawn(
     }
     let checkpoints = ContainerCheckpoints::new(runtime.clone(), &settings.node.root_dir);
     let notified = health.clone();
-    let health_and_checkpoints = (health, checkpoints.clone());
-    let api = node_api(node, (runtime, summaries), health_and_checkpoints, settings);
+    let peers = admin_peers(node, (plugins, handover, checkpoints), settings);
+    let api = node_api(
+        node,
+        (runtime, summaries),
+        (health, peers.clone()),
+        settings,
+    );
     if let Some(address) = settings.read_only {
         let (_, port) = mailbox(serving::MAILBOX);
         let (policy, api) = (settings.serving.clone(), api.clone());
@@ -57,6 +64,7 @@ pub(super) fn spawn(
             HttpServer::new(address, ReadOnlyHandlers::new(&policy, api.clone()))
         });
     }
+    let admin_api = api.clone();
     let certificate = https(&group, api, settings, cluster)?;
     let (_, port) = mailbox(pod_resources::MAILBOX);
     let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
@@ -64,7 +72,7 @@ pub(super) fn spawn(
     group.spawn(ChildSpec::permanent("pod-resources"), port, move || {
         PodResources::new(&root_dir, pod_manager.clone(), assignments.clone())
     });
-    admin(&group, node, (plugins, handover, checkpoints), settings);
+    admin(&group, (peers, admin_api), settings);
     notifier(&group, notified, manager);
     Ok(certificate)
 }
@@ -73,7 +81,7 @@ pub(super) fn spawn(
 fn node_api(
     node: &NodeHandle,
     (runtime, summaries): (RuntimeClient, SummaryProvider),
-    (health, checkpoints): (NodeHealth, ContainerCheckpoints),
+    (health, peers): (NodeHealth, AdminPeers),
     settings: &AgentSettings,
 ) -> Rc<NodeApi> {
     Rc::new(NodeApi(node_api::NodeApiPeers {
@@ -81,7 +89,8 @@ fn node_api(
         pod_manager: node.pod_manager.clone(),
         statuses: node.statuses.clone(),
         health,
-        checkpoints,
+        checkpoints: peers.checkpoints.clone(),
+        console: Console::new(peers),
         summaries,
         constant: Rc::new(AgentDescription {
             config: node_api::configz(&settings.config.kubelet),
@@ -92,14 +101,13 @@ fn node_api(
     }))
 }
 
-/// Spawns the server of the admin socket, for `oxctl`.
-fn admin(
-    group: &Supervisor,
+/// What the operator is shown comes from.
+fn admin_peers(
     node: &NodeHandle,
     (plugins, handover, checkpoints): (Plugins, Addr<handover::Msg>, ContainerCheckpoints),
     settings: &AgentSettings,
-) {
-    let peers = AdminPeers {
+) -> AdminPeers {
+    AdminPeers {
         root: node.root.clone(),
         plugins,
         handover,
@@ -111,11 +119,16 @@ fn admin(
         checkpoints,
         assignments: settings.assignments(),
         faults: FaultInjection::from_environment(),
-    };
+    }
+}
+
+/// Spawns the server of the admin socket, for `oxctl`.
+fn admin(group: &Supervisor, (peers, api): (AdminPeers, Rc<NodeApi>), settings: &AgentSettings) {
     let (_, port) = mailbox(endpoints::MAILBOX);
-    let path = settings.admin.clone();
+    let (path, policy) = (settings.admin.clone(), settings.serving.clone());
     group.spawn(ChildSpec::permanent("admin"), port, move || {
-        Admin::new(path.clone(), peers.clone())
+        let node = ReadOnlyHandlers::of_admin_socket(&policy, api.clone());
+        Admin::new(path.clone(), peers.clone(), node)
     });
 }
 

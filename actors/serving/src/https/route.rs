@@ -32,6 +32,8 @@ pub(super) enum Route {
     Flagz,
     Verbosity,
     Profiles,
+    /// A path beneath `/console/`.
+    Console(String),
     /// Disabled by the configuration; the reason in upstream's words.
     Disabled(&'static str),
 }
@@ -63,6 +65,8 @@ pub(super) enum RouteError {
 pub(crate) enum ServerPort {
     ReadOnly,
     ReadWrite,
+    /// The admin socket.
+    Admin,
 }
 
 /// Returns the path if it needs no redirect.
@@ -118,6 +122,9 @@ pub(super) fn find(
     paths: &EndpointPolicy,
     door: ServerPort,
 ) -> Result<Route, RouteError> {
+    if door == ServerPort::Admin {
+        return of_operator(path);
+    }
     let place = match path {
         "/metrics" => Route::Metrics(Metrics::Own),
         "/metrics/cadvisor" => Route::Metrics(Metrics::Cadvisor),
@@ -135,6 +142,17 @@ pub(super) fn find(
         _ => return debugging(path, paths),
     };
     Ok(place)
+}
+
+/// What the admin socket has of the kubelet's API: what the console's page asks for beside its own.
+fn of_operator(path: &str) -> Result<Route, RouteError> {
+    match path {
+        "/stats/summary" => Ok(Route::Summary),
+        _ if is_beneath(path, "/containerLogs") => {
+            Ok(Route::ContainerLogs(exactly(path, "/containerLogs")?))
+        }
+        _ => Err(RouteError::Nowhere),
+    }
 }
 
 /// Endpoints that are served only with `enableDebuggingHandlers`.
@@ -156,6 +174,15 @@ fn debugging(path: &str, paths: &EndpointPolicy) -> Result<Route, RouteError> {
         // The entries of its listing are beneath it.
         "logs" if path == "/logs" => return Err(RouteError::Elsewhere("/logs/".to_owned())),
         "logs" => Route::Logs(path.strip_prefix("/logs/").unwrap_or_default().to_owned()),
+        // Its page names all else relative to itself.
+        "console" if paths.console && path == "/console" => {
+            return Err(RouteError::Elsewhere("/console/".to_owned()));
+        }
+        "console" if paths.console => Route::Console(
+            path.strip_prefix("/console/")
+                .unwrap_or_default()
+                .to_owned(),
+        ),
         _ if path == "/debug/flags/v" && !paths.debug_flags => {
             Route::Disabled("flags endpoint is disabled.\n")
         }
@@ -253,6 +280,7 @@ impl Route {
             | Route::RunningPods
             | Route::ContainerLogs(_)
             | Route::Logs(_)
+            | Route::Console(_)
             | Route::Profiles => &[Method::GET],
             Route::Summary | Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) => {
                 &[Method::GET, Method::POST]
@@ -285,6 +313,7 @@ impl Route {
             Route::Flagz => "/flagz",
             Route::Verbosity => "/debug/flags/v",
             Route::Profiles => "/debug/pprof/{subpath:*}",
+            Route::Console(_) => "/console/{subpath:*}",
             Route::Disabled(_) => "disabled",
         }
     }
@@ -306,6 +335,7 @@ impl Route {
             | Route::Flagz
             | Route::Verbosity
             | Route::Profiles
+            | Route::Console(_)
             | Route::Disabled(_) => false,
         }
     }
@@ -434,6 +464,62 @@ mod tests {
         }
         let logs = find("/logs", &EndpointPolicy::default(), ServerPort::ReadWrite);
         assert_eq!(logs, Err(RouteError::Elsewhere("/logs/".to_owned())));
+    }
+
+    #[test]
+    fn console_is_served_where_it_is_wanted_and_then_by_no_open_port() {
+        let wanted = EndpointPolicy {
+            console: true,
+            ..EndpointPolicy::default()
+        };
+        let page = |path| find(path, &wanted, ServerPort::ReadWrite);
+        assert_eq!(page("/console/"), Ok(Route::Console(String::new())));
+        assert_eq!(
+            page("/console/why/ns/p"),
+            Ok(Route::Console("why/ns/p".into()))
+        );
+        assert_eq!(
+            page("/console"),
+            Err(RouteError::Elsewhere("/console/".into()))
+        );
+        let off = find(
+            "/console/",
+            &EndpointPolicy::default(),
+            ServerPort::ReadWrite,
+        );
+        assert_eq!(off, Err(RouteError::Nowhere));
+        let undebugged = EndpointPolicy {
+            debugging: false,
+            ..wanted
+        };
+        for (paths, door) in [
+            (wanted, ServerPort::ReadOnly),
+            (wanted, ServerPort::Admin),
+            (undebugged, ServerPort::ReadWrite),
+        ] {
+            assert_eq!(find("/console/", &paths, door), Err(RouteError::Nowhere));
+        }
+    }
+
+    #[test]
+    fn admin_socket_has_summaries_and_logs_and_nothing_that_changes_anything() {
+        let off = EndpointPolicy {
+            debugging: false,
+            ..EndpointPolicy::default()
+        };
+        let found = |path| find(path, &off, ServerPort::Admin);
+        assert_eq!(found("/stats/summary"), Ok(Route::Summary));
+        let log = Route::ContainerLogs(target(None, "c"));
+        assert_eq!(found("/containerLogs/ns/pod/c"), Ok(log));
+        for path in [
+            "/run/ns/pod/c",
+            "/exec/ns/pod/c",
+            "/logs/",
+            "/pods",
+            "/metrics",
+        ] {
+            assert_eq!(found(path), Err(RouteError::Nowhere), "{path}");
+        }
     }
 
     #[test]

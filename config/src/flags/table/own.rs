@@ -42,7 +42,7 @@ const fn answer(name: &'static str, kind: FlagType, help: &'static str) -> Flag 
 }
 
 #[rustfmt::skip]
-pub(super) const OWN: [Flag; 50] = [
+pub(super) const OWN: [Flag; 51] = [
     answer("help", FlagType::Bool, "print this text").short('h'),
     answer("version", FlagType::Version, "print the version; raw prints it in full; vX.Y.Z changes what is reported"),
 
@@ -73,6 +73,7 @@ pub(super) const OWN: [Flag; 50] = [
     ours("strict-decoding", FlagType::Bool, "refuse manifests and configuration with unknown or repeated fields"),
     ours("plugins", FlagType::Text, "file that declares plugins; without it the runtime endpoint decides"),
     ours("admin-socket", FlagType::Text, "socket that oxctl speaks to"),
+    ours("console", FlagType::Bool, "serve the node's page at /console/ of the HTTPS API too, to whom may use nodes/proxy"),
     ours("container-gc-period", FlagType::Duration, "how long the logs of a pod that is gone are kept, and the ended containers of a static one"),
     ours("object-manifests", FlagType::Text, "folder, watched, of the objects that pods may refer to: ConfigMaps, Secrets, Services, claims, volumes, CSIDrivers ..."),
 

@@ -1,6 +1,7 @@
 //! `oxctl`: what the operator asks the agent, over its admin socket.
 
 mod agent;
+mod console;
 mod image;
 #[cfg(test)]
 mod manual;
@@ -43,6 +44,8 @@ enum OutputFormat {
 
 #[derive(Debug, Subcommand)]
 enum OxctlCommand {
+    /// Shows the node live: tree, plugins, pods with their why and logs, volumes, images, pressure, events
+    Console,
     /// Shows every supervisor and actor
     Tree,
     /// Shows the plugins
@@ -147,6 +150,9 @@ async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
     if let OxctlCommand::Events { follow: true } = command {
         return show::follow(&agent, output).await;
     }
+    if let OxctlCommand::Console = command {
+        return console::run(&agent).await;
+    }
     if let OxctlCommand::Image(image) = command {
         return image::run(&agent, image, output).await;
     }
@@ -174,7 +180,8 @@ fn request(command: &OxctlCommand) -> (Method, String) {
     let post = |path: String| (Method::POST, path);
     match command {
         OxctlCommand::Events { .. } => get("/events"),
-        OxctlCommand::Tree => get("/tree"),
+        // What it asks for depends on what it shows.
+        OxctlCommand::Console | OxctlCommand::Tree => get("/tree"),
         OxctlCommand::Plugins => get("/plugins"),
         OxctlCommand::Pods => get("/pods"),
         OxctlCommand::Cpus => get("/cpus"),
@@ -223,6 +230,7 @@ fn timeout(command: &OxctlCommand) -> Option<Duration> {
         }
         OxctlCommand::Plugin(PluginCommand::Swap { .. }) => Some(LONG_TIMEOUT),
         OxctlCommand::Plugin(PluginCommand::Restart { .. })
+        | OxctlCommand::Console
         | OxctlCommand::Tree
         | OxctlCommand::Plugins
         | OxctlCommand::Pods
@@ -247,7 +255,7 @@ fn print(text: &str) -> Result<(), AgentError> {
 fn shown(command: &OxctlCommand, answer: &[u8]) -> Result<String, AgentError> {
     let now = show::now();
     match command {
-        OxctlCommand::Tree => show::tree(answer),
+        OxctlCommand::Console | OxctlCommand::Tree => show::tree(answer),
         OxctlCommand::Plugins | OxctlCommand::Image(_) => show::plugins(answer, now),
         OxctlCommand::Plugin(_) => show::generation(answer),
         OxctlCommand::Checkpoint { .. } => show::archives(answer),

@@ -9,6 +9,7 @@
 
 mod checkpoint;
 mod commands;
+mod console;
 mod device_view;
 mod images;
 mod machine_view;
@@ -23,19 +24,20 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
-use hyper::{Request, StatusCode};
 use kernel::error_chain;
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
 use plugin_host::{self as plugin, Declaration};
 use pods::runtime::handover;
 use pods::{images as keeper, pod_manager};
-use serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, json, refusal, serve};
+use serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, refusal, serve};
 use state::assignments::Assignments;
 use state::{events, status};
 
 pub use self::checkpoint::{Archives, ContainerCheckpointError, ContainerCheckpoints};
+pub use self::console::Console;
 pub use self::device_view::DeviceRow;
 pub use self::machine_view::{CpuRow, CpuUsage, MachineView, MemoryRow};
 use self::route::{AdminError, AdminRoute};
@@ -97,20 +99,23 @@ pub struct AdminPeers {
 
 /// The admin server.
 #[derive(Debug)]
-pub struct Admin {
+pub struct Admin<N> {
     path: Arc<Path>,
 
-    server: Rc<AdminServer>,
+    server: Rc<AdminServer<N>>,
 
     traffic: Rc<Traffic>,
 }
 
 #[derive(Debug)]
-struct AdminServer {
+struct AdminServer<N> {
     peers: AdminPeers,
+    console: Console,
+    /// Answers for the paths of the kubelet's API.
+    node: N,
 }
 
-impl Actor for Admin {
+impl<N: RequestHandler + std::fmt::Debug> Actor for Admin<N> {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
@@ -145,11 +150,18 @@ impl Actor for Admin {
     }
 }
 
-impl Admin {
-    pub fn new(path: PathBuf, peers: AdminPeers) -> Self {
+impl<N> Admin<N> {
+    /// `node` answers for the paths of the kubelet's API: `/stats/`, `/containerLogs/`.
+    pub fn new(path: PathBuf, peers: AdminPeers, node: N) -> Self {
+        let console = Console::new(peers.clone());
+        let server = AdminServer {
+            peers,
+            console,
+            node,
+        };
         Admin {
             path: path.into(),
-            server: Rc::new(AdminServer { peers }),
+            server: Rc::new(server),
             traffic: Rc::default(),
         }
     }
@@ -159,8 +171,15 @@ impl Admin {
     }
 }
 
-impl RequestHandler for AdminServer {
+impl<N: RequestHandler> RequestHandler for AdminServer<N> {
     async fn answer(&self, request: Request<Incoming>) -> HandlerResponse {
+        if let Err(refused) = route::check_browser(request.method(), request.headers()) {
+            return refused.into();
+        }
+        let path = request.uri().path();
+        if path.starts_with("/stats/") || path.starts_with("/containerLogs/") {
+            return self.node.answer(request).await;
+        }
         match self.dispatch(&request).await {
             Ok(answer) => answer,
             Err(refused) => refused.into(),
@@ -168,33 +187,13 @@ impl RequestHandler for AdminServer {
     }
 }
 
-impl AdminServer {
+impl<N> AdminServer<N> {
     async fn dispatch(&self, request: &Request<Incoming>) -> Result<HandlerResponse, AdminError> {
         let peers = &self.peers;
         match AdminRoute::of(request)? {
-            AdminRoute::Version => Ok(json(StatusCode::OK, &AgentVersion::this())),
-            AdminRoute::Tree => Ok(json(StatusCode::OK, &peers.root.tree().await)),
-            AdminRoute::Plugins => Ok(json(StatusCode::OK, &views::plugins(peers).await)),
-            AdminRoute::Pods => Ok(json(StatusCode::OK, &views::pods(peers).await?)),
-            AdminRoute::Cpus => Ok(json(
-                StatusCode::OK,
-                &machine_view::view(&peers.assignments, &peers.pod_manager).await?,
-            )),
-            AdminRoute::Devices => Ok(json(
-                StatusCode::OK,
-                &device_view::view(&peers.assignments, &peers.pod_manager).await?,
-            )),
-            AdminRoute::Images => Ok(json(StatusCode::OK, &images::list(&peers.images).await?)),
-            AdminRoute::Volumes => Ok(json(
-                StatusCode::OK,
-                &volume_list::view(&peers.volumes).await?,
-            )),
-            AdminRoute::Events => Ok(json(StatusCode::OK, &views::events(&peers.events).await?)),
+            AdminRoute::View(view) => views::answer(peers, view).await,
+            AdminRoute::Console { path } => Ok(self.console.answer(&path).await),
             AdminRoute::EventsToCome => views::events_to_come(&peers.events).await,
-            AdminRoute::Why { pod } => Ok(json(
-                StatusCode::OK,
-                &views::why(&peers.pod_manager, pod).await?,
-            )),
             AdminRoute::Restart { plugin } => commands::restart(&peers.plugins, &plugin).await,
             AdminRoute::SwapPlan { plugin, to } => commands::swap_plan(peers, &plugin, to).await,
             AdminRoute::Swap {

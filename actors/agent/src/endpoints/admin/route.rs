@@ -1,9 +1,11 @@
 //! The admin socket's paths, and its errors.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
+use hyper::header::{HOST, ORIGIN};
+use hyper::{HeaderMap, Method, Request, StatusCode};
 use kernel::{AskError, InjectedFault, NoSuchChild};
 use plugin_host::HostError;
 use pods::runtime::handover::{PodConsent, SwapError};
@@ -11,35 +13,75 @@ use serving::http::{decoded, query};
 
 use super::checkpoint::ContainerCheckpointError;
 
+/// What the node shows; by `GET` at the admin socket, and to the console's page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// `/version`
+    Version,
+    /// `/tree`
+    Tree,
+    /// `/plugins`
+    Plugins,
+    /// `/pods`
+    Pods,
+    /// `/cpus`
+    Cpus,
+    /// `/devices`
+    Devices,
+    /// `/images`
+    Images,
+    /// `/volumes`
+    Volumes,
+    /// `/events`
+    Events,
+    /// `/why/POD`, by UID, name or namespace/name
+    Why { pod: String },
+}
+
+impl View {
+    /// The view at a path, by its segments.
+    pub(super) fn at(segments: &[&str]) -> Option<View> {
+        let view = match segments {
+            ["version"] => View::Version,
+            ["tree"] => View::Tree,
+            ["plugins"] => View::Plugins,
+            ["pods"] => View::Pods,
+            ["cpus"] => View::Cpus,
+            ["devices"] => View::Devices,
+            ["images"] => View::Images,
+            ["volumes"] => View::Volumes,
+            ["events"] => View::Events,
+            ["why", pod] => View::Why {
+                pod: (*pod).to_owned(),
+            },
+            ["why", namespace, name] => View::Why {
+                pod: format!("{namespace}/{name}"),
+            },
+            _ => return None,
+        };
+        Some(view)
+    }
+}
+
 /// A request to the admin socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AdminRoute {
-    /// `GET /version`
-    Version,
-    /// `GET /tree`
-    Tree,
-    /// `GET /plugins`
-    Plugins,
-    /// `GET /pods`
-    Pods,
-    /// `GET /cpus`
-    Cpus,
-    /// `GET /devices`
-    Devices,
-    /// `GET /images`
-    Images,
-    /// `GET /volumes`
-    Volumes,
-    /// `GET /events`
-    Events,
+    View(View),
+    /// `GET /console/...`: the page, and what it shows
+    Console {
+        path: String,
+    },
     /// `GET /events?follow=true`: a line of JSON each, until the client disconnects
     EventsToCome,
-    /// `GET /why/POD`, by UID, name or namespace/name
-    Why { pod: String },
     /// `POST /plugins/NAME/restart`
-    Restart { plugin: String },
+    Restart {
+        plugin: String,
+    },
     /// `GET /plugins/KIND-or-NAME/swap?to=NAME`: what it would do
-    SwapPlan { plugin: String, to: String },
+    SwapPlan {
+        plugin: String,
+        to: String,
+    },
     /// `POST /plugins/KIND-or-NAME/swap?to=NAME&endPods=true`
     Swap {
         plugin: String,
@@ -49,7 +91,10 @@ pub(super) enum AdminRoute {
     /// `POST /checkpoint/POD/CONTAINER?timeout=SECONDS`, with the pod as above
     Checkpoint(CheckpointRequest),
     /// `POST /faults?path=PATH&fault=panic|hang`
-    Fault { path: String, fault: InjectedFault },
+    Fault {
+        path: String,
+        fault: InjectedFault,
+    },
 }
 
 /// A container, and the shortest timeout of its checkpoint.
@@ -64,11 +109,17 @@ pub(super) struct CheckpointRequest {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error(
-        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /devices, /images, /volumes, /events, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
+        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /devices, /images, /volumes, /events, /why/POD, /console/, /stats/summary, /containerLogs/NAMESPACE/POD/CONTAINER, /checkpoint/POD/CONTAINER, /faults, /version"
     )]
     Path { path: String },
     #[error("expected {expected} for this path")]
     Method { expected: &'static str },
+    #[error(
+        "{host:?} is no name of this machine, expected localhost: a page of somebody else's may have sent this"
+    )]
+    Host { host: String },
+    #[error("a browser's page may look, and change nothing: that is oxctl's")]
+    Browser,
     #[error("query parameter {name}: found {found:?}, expected {expected}")]
     Parameter {
         name: &'static str,
@@ -103,7 +154,9 @@ impl AdminError {
             | AdminError::NoSuchActor(_) => StatusCode::NOT_FOUND,
             AdminError::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             AdminError::Parameter { .. } => StatusCode::BAD_REQUEST,
-            AdminError::NoFaults { .. } => StatusCode::FORBIDDEN,
+            AdminError::NoFaults { .. } | AdminError::Host { .. } | AdminError::Browser => {
+                StatusCode::FORBIDDEN
+            }
             AdminError::Checkpoint(error) => error.status(),
             AdminError::Plugin(error) => host_status(error),
             AdminError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -130,29 +183,42 @@ fn swap_status(error: &SwapError) -> StatusCode {
     }
 }
 
+/// Refuses what a foreign page may have a browser send, to which the socket is forwarded: the request bears a name that is
+/// not this machine's, or wants something changed.
+pub(super) fn check_browser(method: &Method, headers: &HeaderMap) -> Result<(), AdminError> {
+    let host = headers.get(HOST).map(|host| host.to_str().unwrap_or("?"));
+    if let Some(host) = host.filter(|host| !is_local(host)) {
+        let host = host.to_owned();
+        return Err(AdminError::Host { host });
+    }
+    match *method != Method::GET && headers.contains_key(ORIGIN) {
+        true => Err(AdminError::Browser),
+        false => Ok(()),
+    }
+}
+
+/// Whether nobody else can own this name: a loopback address, or one without a dot.
+fn is_local(host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, port)| {
+        let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
+        if is_port { name } else { host }
+    });
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse();
+    match address {
+        Ok(address) => IpAddr::is_loopback(&address),
+        Err(_) => !name.contains('.'),
+    }
+}
+
 impl AdminRoute {
     pub(super) fn of(request: &Request<Incoming>) -> Result<AdminRoute, AdminError> {
         let path = request.uri().path();
         let parts: Vec<String> = path.trim_matches('/').split('/').map(decoded).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let route = match parts.as_slice() {
-            ["version"] => AdminRoute::Version,
-            ["tree"] => AdminRoute::Tree,
-            ["plugins"] => AdminRoute::Plugins,
-            ["pods"] => AdminRoute::Pods,
-            ["cpus"] => AdminRoute::Cpus,
-            ["devices"] => AdminRoute::Devices,
-            ["images"] => AdminRoute::Images,
-            ["volumes"] => AdminRoute::Volumes,
-            ["events"] => match follows(request)? {
-                true => AdminRoute::EventsToCome,
-                false => AdminRoute::Events,
-            },
-            ["why", pod] => AdminRoute::Why {
-                pod: (*pod).to_owned(),
-            },
-            ["why", namespace, name] => AdminRoute::Why {
-                pod: format!("{namespace}/{name}"),
+            ["events"] if follows(request)? => AdminRoute::EventsToCome,
+            ["console", rest @ ..] => AdminRoute::Console {
+                path: rest.join("/"),
             },
             ["plugins", plugin, "restart"] => {
                 expect(request, &Method::POST)?;
@@ -176,11 +242,9 @@ impl AdminRoute {
                     fault: fault(request)?,
                 }
             }
-            _ => {
-                return Err(AdminError::Path {
-                    path: path.to_owned(),
-                });
-            }
+            other => AdminRoute::View(View::at(other).ok_or_else(|| AdminError::Path {
+                path: path.to_owned(),
+            })?),
         };
         expect(request, route.method())?;
         Ok(route)
@@ -188,18 +252,10 @@ impl AdminRoute {
 
     fn method(&self) -> &'static Method {
         match self {
-            AdminRoute::Version
-            | AdminRoute::Tree
-            | AdminRoute::Plugins
-            | AdminRoute::Pods
-            | AdminRoute::Cpus
-            | AdminRoute::Devices
-            | AdminRoute::Images
-            | AdminRoute::Volumes
-            | AdminRoute::Events
+            AdminRoute::View(_)
+            | AdminRoute::Console { .. }
             | AdminRoute::EventsToCome
-            | AdminRoute::SwapPlan { .. }
-            | AdminRoute::Why { .. } => &Method::GET,
+            | AdminRoute::SwapPlan { .. } => &Method::GET,
             AdminRoute::Restart { .. }
             | AdminRoute::Swap { .. }
             | AdminRoute::Checkpoint(_)

@@ -19,6 +19,17 @@ use super::*;
 use crate::endpoints::MAILBOX;
 use crate::endpoints::tests::{directory_of, pod, statuses_of};
 
+/// Answers for the kubelet's API with the path.
+#[derive(Debug)]
+struct NodePaths;
+
+impl RequestHandler for NodePaths {
+    async fn answer(&self, request: Request<Incoming>) -> HandlerResponse {
+        let path = request.uri().path().to_owned();
+        serving::http::text(hyper::StatusCode::OK, path)
+    }
+}
+
 struct Rig {
     folder: TempDir,
     root: Supervisor,
@@ -87,7 +98,7 @@ impl Rig {
         let path = rig.socket();
         rig.root
             .spawn(ChildSpec::permanent("admin"), port, move || {
-                Admin::new(path.clone(), peers.clone())
+                Admin::new(path.clone(), peers.clone(), NodePaths)
             });
         // Answers after the start.
         rig.root.tree().await;
@@ -114,18 +125,21 @@ impl Rig {
 }
 
 async fn ask(socket: &Path, line: &str) -> (u16, Value) {
+    let (head, body) = exchange(socket, &format!("{line} HTTP/1.0\r\n\r\n")).await;
+    (
+        head[9..12].parse().unwrap(),
+        serde_json::from_str(&body).unwrap(),
+    )
+}
+
+/// Sends a request in HTTP/1.0; returns the answer's head and body.
+async fn exchange(socket: &Path, request: &str) -> (String, String) {
     let mut stream = UnixStream::connect(socket).await.unwrap();
-    stream
-        .write_all(format!("{line} HTTP/1.0\r\n\r\n").as_bytes())
-        .await
-        .unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (
-        head[9..12].parse().unwrap(),
-        serde_json::from_str(body).unwrap(),
-    )
+    (head.to_owned(), body.to_owned())
 }
 
 fn rig(faults: FaultInjection, test: impl AsyncFnOnce(Rig)) {
@@ -353,6 +367,85 @@ fn faults_reach_the_actor_where_they_are_allowed() {
         assert_eq!(
             rig.root.tree().await.find("test/events").unwrap().restarts,
             1
+        );
+    });
+}
+
+#[test]
+fn page_shows_what_oxctl_shows_and_runs_no_script_but_its_own() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        let get = async |path: &str| {
+            exchange(&rig.socket(), &format!("GET {path} HTTP/1.0\r\n\r\n")).await
+        };
+        for (path, kind) in [
+            ("/console/", "text/html"),
+            ("/console/page.css", "text/css"),
+            ("/console/page.js", "text/javascript"),
+        ] {
+            let (head, body) = get(path).await;
+            assert!(head.starts_with("HTTP/1.0 200"), "{path}: {head}");
+            assert!(head.contains(&format!("content-type: {kind}")), "{head}");
+            assert_eq!(head.matches("content-type: ").count(), 1, "{head}");
+            assert!(
+                head.contains("default-src 'none'; script-src 'self'"),
+                "{head}"
+            );
+            for outside in ["http:", "https:", "innerHTML", "eval("] {
+                assert!(!body.contains(outside), "{path} has {outside}");
+            }
+        }
+        for view in ["version", "events"] {
+            let (plain, shown) = (
+                get(&format!("/{view}")).await,
+                get(&format!("/console/{view}")).await,
+            );
+            assert!(shown.0.starts_with("HTTP/1.0 200"), "{view}: {}", shown.0);
+            assert_eq!(plain.1, shown.1, "{view}");
+        }
+        let (status, refused) = rig.ask("GET /console/nope").await;
+        assert_eq!(status, 404);
+        let sentence = refused["error"].as_str().unwrap();
+        assert!(
+            sentence.starts_with("there is nothing at /console/nope"),
+            "{sentence}"
+        );
+        assert_eq!(rig.ask("POST /console/").await.0, 405);
+        let (_, log) = get("/containerLogs/default/a/c").await;
+        assert_eq!(log, "/containerLogs/default/a/c", "the node's own answer");
+    });
+}
+
+/// `ssh -L 8080:/run/oxlet/admin.sock` makes the socket an address that any page may have a browser call.
+#[test]
+fn foreign_pages_read_nothing_and_change_nothing_through_a_forwarded_socket() {
+    rig(FaultInjection::Allowed, async |rig| {
+        let ask = async |line: &str, header: &str| {
+            let request = format!("{line} HTTP/1.0\r\n{header}\r\n\r\n");
+            let (head, body) = exchange(&rig.socket(), &request).await;
+            (head[9..12].to_owned(), body)
+        };
+        for host in [
+            "localhost:8080",
+            "127.0.0.1:8080",
+            "[::1]:8080",
+            "[::1]",
+            "oxlet",
+        ] {
+            let (status, _) = ask("GET /version", &format!("Host: {host}")).await;
+            assert_eq!(status, "200", "{host}");
+        }
+        for host in ["evil.example:8080", "10.0.0.1", "localhost.evil.example"] {
+            let (status, body) = ask("GET /version", &format!("Host: {host}")).await;
+            assert_eq!(status, "403", "{host}");
+            assert!(body.contains("expected localhost"), "{body}");
+        }
+        let break_it = "POST /faults?path=test/events&fault=panic";
+        let (status, body) = ask(break_it, "Host: localhost:8080\r\nOrigin: null").await;
+        assert_eq!(status, "403");
+        assert!(body.contains("change nothing"), "{body}");
+        assert_eq!(
+            rig.root.tree().await.find("test/events").unwrap().restarts,
+            0
         );
     });
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use hyper::StatusCode;
 use hyper::body::Bytes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
@@ -17,14 +18,14 @@ use pods::runtime::handover;
 use pods::worker::{self, Explanation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use serving::http::{HandlerResponse, streamed};
+use serving::http::{HandlerResponse, json as json_answer, streamed};
 use state::events::{self, Event};
 use state::status;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::AdminPeers;
-use super::route::AdminError;
+use super::route::{AdminError, View};
+use super::{AdminPeers, device_view, images, machine_view, volume_list};
 use crate::settings::RUNTIME;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,8 +75,29 @@ pub struct PodRow {
     pub stage: String,
 }
 
+/// Shows something of the node.
+pub(super) async fn answer(peers: &AdminPeers, view: View) -> Result<HandlerResponse, AdminError> {
+    let manager = &peers.pod_manager;
+    Ok(match view {
+        View::Version => shown(&AgentVersion::this()),
+        View::Tree => shown(&peers.root.tree().await),
+        View::Plugins => shown(&plugins(peers).await),
+        View::Pods => shown(&pods(peers).await?),
+        View::Cpus => shown(&machine_view::view(&peers.assignments, manager).await?),
+        View::Devices => shown(&device_view::view(&peers.assignments, manager).await?),
+        View::Images => shown(&images::list(&peers.images).await?),
+        View::Volumes => shown(&volume_list::view(&peers.volumes).await?),
+        View::Events => shown(&events(&peers.events).await?),
+        View::Why { pod } => shown(&why(manager, pod).await?),
+    })
+}
+
+fn shown<T: Serialize>(view: &T) -> HandlerResponse {
+    json_answer(StatusCode::OK, view)
+}
+
 /// The snapshots of the plugins' hosts; that of the runtime with the hand-over that is under way.
-pub(super) async fn plugins(peers: &AdminPeers) -> Vec<Value> {
+async fn plugins(peers: &AdminPeers) -> Vec<Value> {
     let tree = peers.plugins.group.tree().await;
     let progress = |reply| handover::Msg::Progress { reply };
     let progress = peers.handover.ask(ASK_TIMEOUT, progress).await;
@@ -105,7 +127,7 @@ fn measured(mut row: Value) -> Value {
     row
 }
 
-pub(super) async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, AdminError> {
+async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, AdminError> {
     let silent = |source| AdminError::Silent {
         who: "the pod manager or the status manager",
         source,
@@ -162,10 +184,7 @@ fn row(pod: &Pod, status: &PodStatus, stage: String) -> PodRow {
     }
 }
 
-pub(super) async fn why(
-    pod_manager: &Addr<pod_manager::Msg>,
-    pod: String,
-) -> Result<Explanation, AdminError> {
+async fn why(pod_manager: &Addr<pod_manager::Msg>, pod: String) -> Result<Explanation, AdminError> {
     let silent = |source| AdminError::Silent {
         who: "the pod's worker",
         source,
@@ -199,7 +218,7 @@ async fn explanation(
     }
 }
 
-pub(super) async fn events(events: &Addr<events::Msg>) -> Result<Vec<Event>, AdminError> {
+async fn events(events: &Addr<events::Msg>) -> Result<Vec<Event>, AdminError> {
     let silent = |source| AdminError::Silent {
         who: "the event recorder",
         source,

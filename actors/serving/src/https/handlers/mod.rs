@@ -51,6 +51,7 @@ impl RequestContext {
         let server = match door {
             ServerPort::ReadWrite => "readwrite",
             ServerPort::ReadOnly => "readonly",
+            ServerPort::Admin => "admin",
         };
         let (method, path) = (request.method().as_str(), request.uri().path());
         RequestContext {
@@ -64,7 +65,7 @@ impl RequestContext {
     /// Begins the span. A caller at the read-only port is anybody.
     fn begin_span<B>(&mut self, place: &Route, request: &Request<B>) {
         let parent = match self.door {
-            ServerPort::ReadWrite => RemoteParent::Followed,
+            ServerPort::ReadWrite | ServerPort::Admin => RemoteParent::Followed,
             ServerPort::ReadOnly => RemoteParent::Linked,
         };
         let route = place.template();
@@ -174,6 +175,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
             | Route::Flagz
             | Route::Verbosity
             | Route::Profiles
+            | Route::Console(_)
             | Route::Disabled(_) => {
                 let answer = self.plain(place, request).await;
                 return answering.with(answer);
@@ -208,6 +210,7 @@ impl<N: KubeletHost> KubeletHandlers<N> {
                 StatusCode::NOT_IMPLEMENTED,
                 "this agent is no Go program and has no such profiles\n",
             )),
+            Route::Console(path) => Ok(self.node.console(&path).await),
             Route::Disabled(why) => Ok(text(StatusCode::METHOD_NOT_ALLOWED, why)),
             Route::Exec(_) | Route::Attach(_) | Route::PortForward(_) => Ok(not_found()),
         };

@@ -27,6 +27,22 @@ fn health_is_said_in_upstreams_words() {
 }
 
 #[test]
+fn console_is_the_nodes_own_where_it_is_wanted() {
+    let wanted = |policy: &mut Policy| {
+        open(policy);
+        policy.paths.console = true;
+    };
+    run(wanted, async |rig: Rig| {
+        let told = rig.ask("GET /console/why/ns/p").await;
+        assert_eq!(told.body, r#"console "why/ns/p""#);
+        assert_eq!(rig.ask("POST /console/").await.status, 405);
+    });
+    run(open, async |rig: Rig| {
+        assert_eq!(rig.ask("GET /console/").await.status, 404);
+    });
+}
+
+#[test]
 fn pods_are_a_list_with_the_kept_statuses() {
     run(open, async |rig: Rig| {
         rig.node.pods.borrow_mut().push(super::rig::pod("q"));

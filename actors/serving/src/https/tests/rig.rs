@@ -166,6 +166,10 @@ impl KubeletHost for FakeNode {
         self.said(format!("summary {detail:?}"), b"{}".to_vec())
     }
 
+    async fn console(&self, path: &str) -> crate::http::HandlerResponse {
+        crate::http::text(hyper::StatusCode::OK, format!("console {path:?}"))
+    }
+
     async fn configz(&self) -> Result<Vec<u8>, NodeError> {
         self.said("configz".into(), br#"{"kubeletconfig":{}}"#.to_vec())
     }

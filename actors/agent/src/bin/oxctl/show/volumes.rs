@@ -37,7 +37,7 @@ pub(crate) fn table(answer: &[u8]) -> Result<String, AgentError> {
 }
 
 /// A number of bytes in the greatest unit below it, with at most one decimal: `1.5Gi`.
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
     let mut unit = 0;
     let mut tenths = u128::from(count) * 10;

@@ -1,0 +1,282 @@
+//! The node's page in a real browser, and `oxctl console` in a real terminal.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use integration::agent::{self, Node};
+use integration::{images, wait_until};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixStream};
+
+/// A debug build on a busy machine.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Of the page's own clock: it looks several times.
+const PAGE_TIME: &str = "--virtual-time-budget=7000";
+
+fn pod(name: &str, image: &str) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
+        "spec": { "containers": [{ "name": "app", "image": image, "command": ["sleep", "100000"] }] },
+    })
+    .to_string()
+}
+
+fn runs(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    status.and_then(|status| status.phase.as_deref()) == Some("Running")
+}
+
+/// A node with a pod that runs, one whose image is a script, and a log.
+async fn node() -> Node {
+    let image = r#"<img src=x onerror="document.title='broken in'">"#;
+    let node = Node::builder()
+        .manifest("web.yaml", &pod("web", images::BUSYBOX_IMAGE))
+        .manifest("evil.yaml", &pod("evil", image));
+    let node = node.start().await.unwrap();
+    let web = node
+        .until("web", CONVERGENCE_TIMEOUT, "runs", runs)
+        .await
+        .unwrap();
+    let folder = format!("default_web-node_{}", web.metadata.uid.unwrap());
+    let log = node.pod_logs().join(folder).join("app/0.log");
+    let line = "2026-01-01T00:00:00.000000000Z stdout F <b>said</b> \u{1b}[31mthis\n";
+    std::fs::write(log, line).unwrap();
+    node
+}
+
+/// The admin socket as an address, as `ssh -L` makes it; counts what is asked for.
+struct ForwardedSocket {
+    address: String,
+    asked_for_pods: Arc<AtomicUsize>,
+}
+
+impl ForwardedSocket {
+    async fn start(socket: PathBuf) -> ForwardedSocket {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let asked_for_pods = Arc::<AtomicUsize>::default();
+        let counted = asked_for_pods.clone();
+        tokio::spawn(async move {
+            while let Ok((browser, _)) = listener.accept().await {
+                let agent = UnixStream::connect(&socket).await.unwrap();
+                let ((mut from, mut back), (mut answers, mut to)) =
+                    (browser.into_split(), agent.into_split());
+                tokio::spawn(async move { tokio::io::copy(&mut answers, &mut back).await });
+                let counted = counted.clone();
+                tokio::spawn(async move {
+                    let mut piece = vec![0; 16 * 1024];
+                    while let Ok(length @ 1..) = from.read(&mut piece).await {
+                        let text = String::from_utf8_lossy(&piece[..length]);
+                        let asked = text.matches("GET /console/pods ").count();
+                        counted.fetch_add(asked, Ordering::Relaxed);
+                        to.write_all(&piece[..length]).await.unwrap();
+                    }
+                });
+            }
+        });
+        ForwardedSocket {
+            address,
+            asked_for_pods,
+        }
+    }
+
+    /// What the browser has made of the page at a place of it.
+    async fn seen(&self, place: &str) -> String {
+        let profile = tempfile::tempdir().unwrap();
+        let output = tokio::process::Command::new("chromium-headless-shell")
+            .args([
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-background-networking",
+                PAGE_TIME,
+            ])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg("--dump-dom")
+            .arg(format!("http://{}/console/#{place}", self.address))
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(CONVERGENCE_TIMEOUT, output).await;
+        let output = output.expect("the browser ends").unwrap();
+        let page = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        page
+    }
+}
+
+#[tokio::test]
+async fn page_shows_the_node_live_in_a_browser_and_runs_nobody_elses_script() {
+    let mut node = node().await;
+    let forwarded = ForwardedSocket::start(node.admin_socket()).await;
+
+    let pods = forwarded.seen("pods").await;
+    assert!(
+        pods.contains(">web-node</a>") && pods.contains(">Running<"),
+        "{pods}"
+    );
+    assert!(pods.contains("InvalidImageName"), "{pods}");
+    let looks = forwarded.asked_for_pods.load(Ordering::Relaxed);
+    assert!(
+        looks >= 3,
+        "it looks every two seconds: {looks} times in seven"
+    );
+
+    let evil = forwarded.seen("pod/default/evil-node").await;
+    assert!(
+        evil.contains("&lt;img src=x"),
+        "it is shown as text: {evil}"
+    );
+    assert!(
+        evil.contains("<title>Oxlet</title>") && !evil.contains("<img"),
+        "{evil}"
+    );
+
+    let web = forwarded.seen("pod/default/web-node").await;
+    assert!(
+        web.contains(r##"href="#log/default/web-node/app""##),
+        "{web}"
+    );
+    let log = forwarded.seen("log/default/web-node/app").await;
+    assert!(log.contains("&lt;b&gt;said&lt;/b&gt;"), "{log}");
+
+    let plugins = forwarded.seen("plugins").await;
+    assert!(
+        plugins.contains(">runtime<") && plugins.contains(">ready<"),
+        "{plugins}"
+    );
+    node.oxctl(&["plugin", "restart", "runtime"]).await.unwrap();
+    let plugins = forwarded.seen("plugins").await;
+    let generation = node.plugin().await.unwrap()["generation"].to_string();
+    assert!(plugins.contains(&format!(">{generation}<")), "{plugins}");
+
+    for (place, word) in [
+        ("tree", "eviction"),
+        ("volumes", "state"),
+        ("images", "image"),
+        ("pressure", "Under pressure"),
+        ("events", "Started"),
+    ] {
+        let page = forwarded.seen(place).await;
+        assert!(page.contains(word), "{place}: {page}");
+        assert!(
+            page.contains(r#"id="trouble" role="alert" hidden"#),
+            "{place}: {page}"
+        );
+    }
+    node.kill9().unwrap();
+    node.begin().await.unwrap();
+    assert!(forwarded.seen("pods").await.contains(">web-node</a>"));
+    assert!(node.terminate().await.unwrap().success());
+}
+
+/// A terminal in which the console runs.
+struct Terminal {
+    folder: tempfile::TempDir,
+}
+
+impl Terminal {
+    fn start(node: &Node) -> Terminal {
+        let terminal = Terminal {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let console = format!(
+            "{} --socket {} console",
+            agent::program("oxctl").unwrap().display(),
+            node.admin_socket().display()
+        );
+        terminal.tmux(&["new-session", "-d", "-x", "140", "-y", "24", &console]);
+        terminal
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let output = Command::new("tmux")
+            .arg("-S")
+            .arg(self.folder.path().join("tmux.sock"))
+            .args(["-f", "/dev/null"])
+            .args(arguments)
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn keys(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    async fn until(&self, words: &[&str]) -> String {
+        let screen = || self.tmux(&["capture-pane", "-p"]);
+        let shown = wait_until(CONVERGENCE_TIMEOUT, &words.join(", "), async || {
+            let screen = screen();
+            words.iter().all(|word| screen.contains(word))
+        });
+        if let Err(error) = shown.await {
+            panic!("{error}; the screen:\n{}", screen());
+        }
+        screen()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+#[tokio::test]
+async fn console_shows_the_node_in_a_terminal_from_a_pod_to_its_log_and_over_a_kill() {
+    let mut node = node().await;
+    let terminal = Terminal::start(&node);
+    terminal
+        .until(&["web-node", "Running", "InvalidImageName", "1 Pods"])
+        .await;
+    let place = terminal.until(&["web-node"]).await;
+    let rows = place.lines().skip(3);
+    let row = rows
+        .into_iter()
+        .position(|line| line.contains("web-node"))
+        .unwrap();
+    for _ in 0..row {
+        terminal.keys(&["Down"]);
+    }
+    terminal.keys(&["Enter"]);
+    let why = terminal
+        .until(&["default/web-node", "CONTAINER", "app"])
+        .await;
+    let rows = why.lines().skip(3);
+    let row = rows
+        .into_iter()
+        .position(|line| line.starts_with("app"))
+        .unwrap();
+    for _ in 0..row {
+        terminal.keys(&["Down"]);
+    }
+    terminal.keys(&["Enter"]);
+    terminal.until(&["<b>said</b> ·[31mthis"]).await;
+
+    terminal.keys(&["2"]);
+    terminal.until(&["runtime", "GENERATION"]).await;
+    terminal.keys(&["6"]);
+    terminal.until(&["under no pressure", "USED BY"]).await;
+    terminal.keys(&["3"]);
+    terminal.until(&["HANDLED"]).await;
+    node.kill9().unwrap();
+    terminal.until(&["no agent answers at"]).await;
+    node.begin().await.unwrap();
+    terminal.keys(&["1"]);
+    terminal.until(&["web-node", "Running"]).await;
+    terminal.keys(&["q"]);
+    wait_until(CONVERGENCE_TIMEOUT, "it has ended", async || {
+        terminal.tmux(&["list-sessions"]).is_empty()
+    })
+    .await
+    .unwrap();
+    assert!(node.terminate().await.unwrap().success());
+}
