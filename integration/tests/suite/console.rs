@@ -159,7 +159,7 @@ async fn page_shows_the_node_live_in_a_browser_and_runs_nobody_elses_script() {
 
     for (place, word) in [
         ("tree", "eviction"),
-        ("volumes", "state"),
+        ("volumes", "no volumes"),
         ("images", "image"),
         ("pressure", "Under pressure"),
         ("events", "Started"),
@@ -213,7 +213,8 @@ impl Terminal {
 
     async fn until(&self, words: &[&str]) -> String {
         let screen = || self.tmux(&["capture-pane", "-p"]);
-        let shown = wait_until(CONVERGENCE_TIMEOUT, &words.join(", "), async || {
+        let what = words.join(", ");
+        let shown = wait_until(CONVERGENCE_TIMEOUT, &what, async || {
             let screen = screen();
             words.iter().all(|word| screen.contains(word))
         });
