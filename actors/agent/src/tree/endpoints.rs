@@ -57,14 +57,15 @@ pub(super) fn spawn(
             HttpServer::new(address, ReadOnlyHandlers::new(&policy, api.clone()))
         });
     }
-    let certificate = https(&group, api, settings, cluster)?;
+    let certificate = https(&group, api.clone(), settings, cluster)?;
     let (_, port) = mailbox(pod_resources::MAILBOX);
     let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
     let assignments = settings.assignments();
     group.spawn(ChildSpec::permanent("pod-resources"), port, move || {
         PodResources::new(&root_dir, pod_manager.clone(), assignments.clone())
     });
-    admin(&group, node, (plugins, handover, checkpoints), settings);
+    let managed = (plugins, handover, checkpoints);
+    admin(&group, node, (managed, api), settings);
     notifier(&group, notified, manager);
     Ok(certificate)
 }
@@ -92,13 +93,17 @@ fn node_api(
     }))
 }
 
+/// What the operator gives orders to.
+type ManagedByAdmin = (Plugins, Addr<handover::Msg>, ContainerCheckpoints);
+
 /// Spawns the server of the admin socket, for `oxctl`.
 fn admin(
     group: &Supervisor,
     node: &NodeHandle,
-    (plugins, handover, checkpoints): (Plugins, Addr<handover::Msg>, ContainerCheckpoints),
+    (managed, api): (ManagedByAdmin, Rc<NodeApi>),
     settings: &AgentSettings,
 ) {
+    let (plugins, handover, checkpoints) = managed;
     let peers = AdminPeers {
         root: node.root.clone(),
         plugins,
@@ -109,6 +114,7 @@ fn admin(
         statuses: node.statuses.clone(),
         events: node.events.clone(),
         checkpoints,
+        api,
         assignments: settings.assignments(),
         faults: FaultInjection::from_environment(),
     };

@@ -4,8 +4,10 @@ mod agent;
 mod image;
 #[cfg(test)]
 mod manual;
+mod output;
 mod show;
 mod table;
+mod top;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::agent::{AgentClient, AgentError, Method};
+use crate::output::{Output, OutputFormat};
 
 /// Looks into a running Oxlet, and tells it what to do.
 #[derive(Debug, Parser)]
@@ -29,16 +32,10 @@ struct OxctlArguments {
     )]
     socket: PathBuf,
     /// A table for people, or JSON for programs
-    #[arg(short, long, global = true, value_enum, default_value_t = OutputFormat::Table)]
-    output: OutputFormat,
+    #[arg(short, long, global = true, default_value = "table", value_parser = output::format_parser())]
+    output: Output,
     #[command(subcommand)]
     command: OxctlCommand,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OutputFormat {
-    Table,
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,6 +49,8 @@ enum OxctlCommand {
     Plugin(PluginCommand),
     /// Shows the pods of this node
     Pods,
+    /// Shows what the agent, its plugins and the pods use of CPU and memory, again and again in a terminal
+    Top(top::TopArguments),
     /// Shows the machine's CPUs and memory, and who has which to itself
     Cpus,
     /// Shows the devices of device plugins, and who has them
@@ -143,12 +142,15 @@ fn main() -> ExitCode {
 
 async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
     let agent = AgentClient::at(&arguments.socket);
-    let (command, output) = (&arguments.command, arguments.output);
+    let (command, output) = (&arguments.command, arguments.output.format());
     if let OxctlCommand::Events { follow: true } = command {
         return show::follow(&agent, output).await;
     }
     if let OxctlCommand::Image(image) = command {
         return image::run(&agent, image, output).await;
+    }
+    if let OxctlCommand::Top(top) = command {
+        return top::run(&agent, top, output).await;
     }
     let (method, path) = request(command);
     if let OxctlCommand::Plugin(PluginCommand::Swap { .. }) = command
@@ -177,6 +179,7 @@ fn request(command: &OxctlCommand) -> (Method, String) {
         OxctlCommand::Tree => get("/tree"),
         OxctlCommand::Plugins => get("/plugins"),
         OxctlCommand::Pods => get("/pods"),
+        OxctlCommand::Top(_) => get("/top"),
         OxctlCommand::Cpus => get("/cpus"),
         OxctlCommand::Devices => get("/devices"),
         OxctlCommand::Images => get("/images"),
@@ -226,6 +229,7 @@ fn timeout(command: &OxctlCommand) -> Option<Duration> {
         | OxctlCommand::Tree
         | OxctlCommand::Plugins
         | OxctlCommand::Pods
+        | OxctlCommand::Top(_)
         | OxctlCommand::Cpus
         | OxctlCommand::Devices
         | OxctlCommand::Images
@@ -258,6 +262,7 @@ fn shown(command: &OxctlCommand, answer: &[u8]) -> Result<String, AgentError> {
         OxctlCommand::Volumes => show::volumes::table(answer),
         OxctlCommand::Events { .. } => show::events(answer, now),
         OxctlCommand::Why { .. } => show::why(answer, now),
+        OxctlCommand::Top(_) => show::json(answer),
         OxctlCommand::Fault { .. } => Ok("done\n".to_owned()),
         OxctlCommand::Version => show::version(answer),
     }

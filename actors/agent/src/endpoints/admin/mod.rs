@@ -7,6 +7,7 @@
 //!
 //! The paths are in `route.rs`. A refused request is answered with `{"error": SENTENCE}`.
 
+mod api_answers;
 mod checkpoint;
 mod commands;
 mod device_view;
@@ -15,6 +16,7 @@ mod machine_view;
 mod route;
 #[cfg(test)]
 mod tests;
+mod top_view;
 mod views;
 mod volume_list;
 
@@ -39,7 +41,9 @@ pub use self::checkpoint::{Archives, ContainerCheckpointError, ContainerCheckpoi
 pub use self::device_view::DeviceRow;
 pub use self::machine_view::{CpuRow, CpuUsage, MachineView, MemoryRow};
 use self::route::{AdminError, AdminRoute};
+pub use self::top_view::{ContainerUsage, NodeUsage, PodUsage, ProcessRow, TopView};
 pub use self::views::{AgentVersion, PodRow};
+use super::node_api::NodeApi;
 use super::{AcceptError, Msg, Snapshot, listen};
 
 /// A client that follows events keeps its connection for hours.
@@ -91,6 +95,8 @@ pub struct AdminPeers {
     pub statuses: Addr<status::Msg>,
     pub events: Addr<events::Msg>,
     pub checkpoints: ContainerCheckpoints,
+    /// What the HTTPS API answers with: figures, metrics and the configuration.
+    pub api: Rc<NodeApi>,
     pub assignments: Assignments,
     pub faults: FaultInjection,
 }
@@ -191,6 +197,12 @@ impl AdminServer {
             )),
             AdminRoute::Events => Ok(json(StatusCode::OK, &views::events(&peers.events).await?)),
             AdminRoute::EventsToCome => views::events_to_come(&peers.events).await,
+            AdminRoute::Top { age } => Ok(json(StatusCode::OK, &top_view::view(peers, age).await)),
+            AdminRoute::Config => Ok(json(
+                StatusCode::OK,
+                &api_answers::config(&peers.api).await?,
+            )),
+            AdminRoute::Metrics(which) => api_answers::metrics(&peers.api, which).await,
             AdminRoute::Why { pod } => Ok(json(
                 StatusCode::OK,
                 &views::why(&peers.pod_manager, pod).await?,

@@ -8,8 +8,13 @@ use kernel::{AskError, InjectedFault, NoSuchChild};
 use plugin_host::HostError;
 use pods::runtime::handover::{PodConsent, SwapError};
 use serving::http::{decoded, query};
+use serving::node::Metrics;
 
 use super::checkpoint::ContainerCheckpointError;
+
+/// Of the pods' figures, where `/top` does not say: as rarely as cAdvisor measures.
+const DEFAULT_AGE: Duration = Duration::from_secs(10);
+const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// A request to the admin socket.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,6 +39,12 @@ pub(super) enum AdminRoute {
     Events,
     /// `GET /events?follow=true`: a line of JSON each, until the client disconnects
     EventsToCome,
+    /// `GET /top?age=SECONDS`: use of the agent, its plugins and the pods, whose figures may be this old
+    Top { age: Duration },
+    /// `GET /config`
+    Config,
+    /// `GET /metrics/agent|cadvisor|probes|resource|slis`
+    Metrics(Metrics),
     /// `GET /why/POD`, by UID, name or namespace/name
     Why { pod: String },
     /// `POST /plugins/NAME/restart`
@@ -64,7 +75,7 @@ pub(super) struct CheckpointRequest {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error(
-        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /devices, /images, /volumes, /events, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
+        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /devices, /images, /volumes, /events, /top, /config, /metrics/agent, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
     )]
     Path { path: String },
     #[error("expected {expected} for this path")]
@@ -89,6 +100,8 @@ pub(super) enum AdminError {
     Swap(#[from] SwapError),
     #[error(transparent)]
     Checkpoint(#[from] ContainerCheckpointError),
+    #[error("it cannot be told now: {why}")]
+    Untold { why: String },
     #[error("{who} does not answer now")]
     Silent { who: &'static str, source: AskError },
 }
@@ -106,7 +119,9 @@ impl AdminError {
             AdminError::NoFaults { .. } => StatusCode::FORBIDDEN,
             AdminError::Checkpoint(error) => error.status(),
             AdminError::Plugin(error) => host_status(error),
-            AdminError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            AdminError::Silent { .. } | AdminError::Untold { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 }
@@ -148,6 +163,9 @@ impl AdminRoute {
                 true => AdminRoute::EventsToCome,
                 false => AdminRoute::Events,
             },
+            ["top"] => AdminRoute::Top { age: age(request)? },
+            ["config"] => AdminRoute::Config,
+            ["metrics", name] => AdminRoute::Metrics(metrics(path, name)?),
             ["why", pod] => AdminRoute::Why {
                 pod: (*pod).to_owned(),
             },
@@ -198,6 +216,9 @@ impl AdminRoute {
             | AdminRoute::Volumes
             | AdminRoute::Events
             | AdminRoute::EventsToCome
+            | AdminRoute::Top { .. }
+            | AdminRoute::Config
+            | AdminRoute::Metrics(_)
             | AdminRoute::SwapPlan { .. }
             | AdminRoute::Why { .. } => &Method::GET,
             AdminRoute::Restart { .. }
@@ -251,6 +272,36 @@ fn is_true(request: &Request<Incoming>, name: &'static str) -> Result<bool, Admi
             name,
             found: found.to_owned(),
             expected: "true or false",
+        }),
+    }
+}
+
+/// How old figures of pods may be; at least a second, as the summary's own.
+fn age(request: &Request<Incoming>) -> Result<Duration, AdminError> {
+    let Some(found) = query(request, "age").next() else {
+        return Ok(DEFAULT_AGE);
+    };
+    match found.parse::<u64>() {
+        Ok(seconds) if (1..=MAX_AGE.as_secs()).contains(&seconds) => {
+            Ok(Duration::from_secs(seconds))
+        }
+        Ok(_) | Err(_) => Err(AdminError::Parameter {
+            name: "age",
+            found,
+            expected: "1 to 60 seconds",
+        }),
+    }
+}
+
+fn metrics(path: &str, name: &str) -> Result<Metrics, AdminError> {
+    match name {
+        "agent" => Ok(Metrics::Own),
+        "cadvisor" => Ok(Metrics::Cadvisor),
+        "probes" => Ok(Metrics::Probes),
+        "resource" => Ok(Metrics::Resource),
+        "slis" => Ok(Metrics::Slis),
+        _ => Err(AdminError::Path {
+            path: path.to_owned(),
         }),
     }
 }

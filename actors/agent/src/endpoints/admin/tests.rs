@@ -1,14 +1,17 @@
 //! Invariants of the admin socket.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::time::Duration;
 
+use clients::runtime::RuntimeClient;
 use jiff::Timestamp;
 use kernel::testing::{Inbox, inbox};
 use kernel::{ChildSpec, Intensity, Strategy, error_chain, mailbox, system};
 use plugin_host::{LaunchMethod, ServiceKind};
 use pods::runtime::handover::{PodConsent, SwapPlan};
+use resources::stats::{self, SummaryProvider};
 use serde_json::{Value, json};
 use state::events::{EventBroadcaster, EventType, InvolvedObject, Recorder};
 use tempfile::TempDir;
@@ -17,7 +20,10 @@ use tokio::net::UnixStream;
 
 use super::*;
 use crate::endpoints::MAILBOX;
+use crate::endpoints::healthz::NodeHealth;
+use crate::endpoints::node_api;
 use crate::endpoints::tests::{directory_of, pod, statuses_of};
+use crate::settings::AgentSettings;
 
 struct Rig {
     folder: TempDir,
@@ -61,8 +67,9 @@ impl Rig {
         let statuses = statuses_of(&root, "a", &pod_manager).await;
         let recorder = Recorder::new(events.clone());
         let line = plugin_host::PluginClient::new("runtime");
-        let runtime = clients::runtime::RuntimeClient::new(line, Duration::from_millis(50));
-        let checkpoints = ContainerCheckpoints::new(runtime, folder.path());
+        let runtime = RuntimeClient::new(line, Duration::from_millis(50));
+        let checkpoints = ContainerCheckpoints::new(runtime.clone(), folder.path());
+        let api = api_of(&root, &pod_manager, (runtime, &statuses, &checkpoints));
         let peers = AdminPeers {
             root: root.clone(),
             plugins,
@@ -73,6 +80,7 @@ impl Rig {
             statuses,
             events,
             assignments: Assignments::default(),
+            api,
             checkpoints,
             faults,
         };
@@ -113,7 +121,56 @@ impl Rig {
     }
 }
 
+/// The API of a node whose runtime does not answer.
+fn api_of(
+    root: &Supervisor,
+    pod_manager: &Addr<pod_manager::Msg>,
+    (runtime, statuses, checkpoints): (RuntimeClient, &Addr<status::Msg>, &ContainerCheckpoints),
+) -> Rc<NodeApi> {
+    let host = config::HostFacts::detect();
+    let arguments = ["--hostname-override=test", "--node-ip=127.0.0.1"].map(OsString::from);
+    let config = match config::load(arguments, &host).unwrap() {
+        config::Invocation::Run(config) => config,
+        config::Invocation::Print(text) => panic!("{text}"),
+    };
+    let mut kubelet = config.kubelet.clone();
+    let header = (
+        "Authorization".to_owned(),
+        vec!["Bearer planted".to_owned()],
+    );
+    kubelet.static_pod_url_header.0.extend([header]);
+    let settings = AgentSettings::new(config);
+    let summaries = SummaryProvider::new(stats::Peers {
+        root: root.clone(),
+        runtime: runtime.clone(),
+        pod_manager: pod_manager.clone(),
+        volumes: inbox(4).0,
+        rules: settings.rules(),
+        groups: settings.system_groups(),
+        source: settings.stats_source(),
+    });
+    Rc::new(NodeApi(node_api::NodeApiPeers {
+        runtime,
+        pod_manager: pod_manager.clone(),
+        statuses: statuses.clone(),
+        health: NodeHealth::new(pod_manager.clone(), mailbox(1).0, root.clone()),
+        checkpoints: checkpoints.clone(),
+        summaries,
+        constant: Rc::new(node_api::AgentDescription {
+            config: node_api::configz(&kubelet),
+            flags: node_api::flags(&settings.config.flags),
+            version: settings.config.version.clone(),
+            started: kernel::wall(),
+        }),
+    }))
+}
+
 async fn ask(socket: &Path, line: &str) -> (u16, Value) {
+    let (code, body) = asked(socket, line).await;
+    (code, serde_json::from_str(&body).unwrap())
+}
+
+async fn asked(socket: &Path, line: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).await.unwrap();
     stream
         .write_all(format!("{line} HTTP/1.0\r\n\r\n").as_bytes())
@@ -122,10 +179,7 @@ async fn ask(socket: &Path, line: &str) -> (u16, Value) {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (
-        head[9..12].parse().unwrap(),
-        serde_json::from_str(body).unwrap(),
-    )
+    (head[9..12].parse().unwrap(), body.to_owned())
 }
 
 fn rig(faults: FaultInjection, test: impl AsyncFnOnce(Rig)) {
@@ -165,6 +219,45 @@ fn every_question_has_an_answer() {
         assert_eq!(shown, [("a", "Running", 1), ("b", "Pending", 1)]);
         let (_, events) = rig.ask("GET /events").await;
         assert_eq!(events[0]["message"], "one");
+    });
+}
+
+#[test]
+fn processes_are_told_of_where_the_runtime_says_nothing_of_pods() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        let (status, view) = rig.ask("GET /top?age=1").await;
+        assert_eq!(status, 200);
+        let view: TopView = serde_json::from_value(view).unwrap();
+        let agent = &view.processes[0];
+        assert_eq!(
+            (agent.kind.as_str(), agent.pid),
+            ("agent", Some(std::process::id()))
+        );
+        assert!(agent.rss_bytes > Some(0) && agent.threads > Some(0) && agent.began > Some(0));
+        assert!(view.pods.is_empty());
+        assert!(view.missing[0].starts_with("pods: the runtime"), "{view:?}");
+        assert_eq!(rig.ask("GET /top?age=0").await.0, 400);
+    });
+}
+
+#[test]
+fn configuration_is_told_without_its_headers_values() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        let (status, config) = rig.ask("GET /config").await;
+        assert_eq!(status, 200);
+        assert!(config["kubeletconfig"]["staticPodURLHeader"]["Authorization"].is_array());
+        assert!(config["flags"].is_object());
+        assert!(!config.to_string().contains("planted"), "{config:#}");
+    });
+}
+
+#[test]
+fn metrics_are_text() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        let (status, text) = asked(&rig.socket(), "GET /metrics/slis").await;
+        assert_eq!(status, 200);
+        assert!(text.starts_with("# HELP"), "{text}");
+        assert_eq!(rig.ask("GET /metrics/nothing").await.0, 404);
     });
 }
 
