@@ -1,6 +1,7 @@
 //! `oxctl`: what the operator asks the agent, over its admin socket.
 
 mod agent;
+mod diagnose;
 mod image;
 #[cfg(test)]
 mod manual;
@@ -81,6 +82,8 @@ enum OxctlCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 0)]
         timeout: u32,
     },
+    /// Writes all that shows how the node does into one archive without secrets, whether or not the agent runs
+    Diagnose(diagnose::DiagnoseArguments),
     /// Breaks an actor on purpose
     #[command(hide = true)]
     Fault {
@@ -124,7 +127,12 @@ fn main() -> ExitCode {
         .enable_all()
         .build();
     let done = match runtime {
-        Ok(runtime) => runtime.block_on(run(&arguments)),
+        Ok(runtime) => {
+            let done = runtime.block_on(run(&arguments));
+            // A read that hangs is not waited for.
+            runtime.shutdown_background();
+            done
+        }
         Err(error) => Err(AgentError::Output(error)),
     };
     match done {
@@ -151,6 +159,9 @@ async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
     }
     if let OxctlCommand::Top(top) = command {
         return top::run(&agent, top, output).await;
+    }
+    if let OxctlCommand::Diagnose(wanted) = command {
+        return diagnose::run(&agent, wanted, &arguments.output).await;
     }
     let (method, path) = request(command);
     if let OxctlCommand::Plugin(PluginCommand::Swap { .. }) = command
@@ -186,7 +197,8 @@ fn request(command: &OxctlCommand) -> (Method, String) {
         // Its runtime is found there.
         OxctlCommand::Image(_) => get("/plugins"),
         OxctlCommand::Volumes => get("/volumes"),
-        OxctlCommand::Version => get("/version"),
+        // An archive begins with it.
+        OxctlCommand::Version | OxctlCommand::Diagnose(_) => get("/version"),
         OxctlCommand::Why { pod } => get(&format!("/why/{}", agent::encoded(pod))),
         OxctlCommand::Plugin(PluginCommand::Restart { name }) => {
             post(format!("/plugins/{}/restart", agent::encoded(name)))
@@ -238,6 +250,7 @@ fn timeout(command: &OxctlCommand) -> Option<Duration> {
         | OxctlCommand::Events { .. }
         | OxctlCommand::Why { .. }
         | OxctlCommand::Fault { .. }
+        | OxctlCommand::Diagnose(_)
         | OxctlCommand::Version => None,
     }
 }
@@ -264,6 +277,6 @@ fn shown(command: &OxctlCommand, answer: &[u8]) -> Result<String, AgentError> {
         OxctlCommand::Why { .. } => show::why(answer, now),
         OxctlCommand::Top(_) => show::json(answer),
         OxctlCommand::Fault { .. } => Ok("done\n".to_owned()),
-        OxctlCommand::Version => show::version(answer),
+        OxctlCommand::Version | OxctlCommand::Diagnose(_) => show::version(answer),
     }
 }

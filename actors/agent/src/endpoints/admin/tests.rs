@@ -1,6 +1,5 @@
 //! Invariants of the admin socket.
 
-use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::time::Duration;
@@ -24,6 +23,7 @@ use crate::endpoints::healthz::NodeHealth;
 use crate::endpoints::node_api;
 use crate::endpoints::tests::{directory_of, pod, statuses_of};
 use crate::settings::AgentSettings;
+use crate::settings::testing::load;
 
 struct Rig {
     folder: TempDir,
@@ -127,19 +127,14 @@ fn api_of(
     pod_manager: &Addr<pod_manager::Msg>,
     (runtime, statuses, checkpoints): (RuntimeClient, &Addr<status::Msg>, &ContainerCheckpoints),
 ) -> Rc<NodeApi> {
-    let host = config::HostFacts::detect();
-    let arguments = ["--hostname-override=test", "--node-ip=127.0.0.1"].map(OsString::from);
-    let config = match config::load(arguments, &host).unwrap() {
-        config::Invocation::Run(config) => config,
-        config::Invocation::Print(text) => panic!("{text}"),
-    };
+    let config = load("--node-ip=127.0.0.1");
     let mut kubelet = config.kubelet.clone();
     let header = (
         "Authorization".to_owned(),
         vec!["Bearer planted".to_owned()],
     );
     kubelet.static_pod_url_header.0.extend([header]);
-    let settings = AgentSettings::new(config);
+    let settings = AgentSettings::new(Box::new(config));
     let summaries = SummaryProvider::new(stats::Peers {
         root: root.clone(),
         runtime: runtime.clone(),

@@ -102,6 +102,15 @@ async fn view(agent: &AgentClient, age: u64) -> Result<TopView, AgentError> {
     Ok(serde_json::from_slice(&answer)?)
 }
 
+/// The table of one view, which has no rates of processes.
+pub(crate) fn table_of(answer: &[u8]) -> Result<String, AgentError> {
+    let view: TopView = serde_json::from_slice(answer)?;
+    Ok(table::text(
+        &sorted(view, SortKey::Cpu),
+        PodRows::Containers,
+    ))
+}
+
 fn shown(view: TopView, arguments: &TopArguments) -> String {
     let rows = match arguments.containers {
         true => PodRows::Containers,
