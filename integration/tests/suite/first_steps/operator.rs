@@ -236,12 +236,8 @@ fn collect(top: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
 /// Neither what this test has planted nor a private key of the node's own.
 fn assert_no_secrets(files: &BTreeMap<String, String>, node: &Path) {
     let mut keys = BTreeMap::new();
-    for folder in ["pki", "root"] {
-        let folder = node.join(folder);
-        if folder.is_dir() {
-            collect(&folder, &folder, &mut keys);
-        }
-    }
+    let folder = node.join("pki");
+    collect(&folder, &folder, &mut keys);
     let is_key = |text: &&String| text.contains("PRIVATE KEY-----");
     let lines = keys.values().filter(is_key).flat_map(|text| {
         let private = text.split("PRIVATE KEY-----").nth(1).unwrap();

@@ -17,6 +17,7 @@ mod route;
 #[cfg(test)]
 mod tests;
 mod top_view;
+mod variables;
 mod views;
 mod volume_list;
 
@@ -42,6 +43,7 @@ pub use self::device_view::DeviceRow;
 pub use self::machine_view::{CpuRow, CpuUsage, MachineView, MemoryRow};
 use self::route::{AdminError, AdminRoute};
 pub use self::top_view::{ContainerUsage, NodeUsage, PodUsage, ProcessRow, TopView};
+pub use self::variables::Variable;
 pub use self::views::{AgentVersion, PodRow};
 use super::node_api::NodeApi;
 use super::{AcceptError, Msg, Snapshot, listen};
@@ -201,6 +203,10 @@ impl AdminServer {
             AdminRoute::Config => Ok(json(
                 StatusCode::OK,
                 &api_answers::config(&peers.api).await?,
+            )),
+            AdminRoute::Variables => Ok(json(
+                StatusCode::OK,
+                &variables::list(&peers.pod_manager).await?,
             )),
             AdminRoute::Metrics(which) => api_answers::metrics(&peers.api, which).await,
             AdminRoute::Why { pod } => Ok(json(

@@ -43,6 +43,8 @@ pub(super) enum AdminRoute {
     Top { age: Duration },
     /// `GET /config`
     Config,
+    /// `GET /variables`
+    Variables,
     /// `GET /metrics/agent|cadvisor|probes|resource|slis`
     Metrics(Metrics),
     /// `GET /why/POD`, by UID, name or namespace/name
@@ -75,7 +77,7 @@ pub(super) struct CheckpointRequest {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error(
-        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /devices, /images, /volumes, /events, /top, /config, /metrics/agent, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
+        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /devices, /images, /volumes, /events, /top, /config, /metrics/agent, /variables, /why/POD, /checkpoint/POD/CONTAINER, /faults, /version"
     )]
     Path { path: String },
     #[error("expected {expected} for this path")]
@@ -165,6 +167,7 @@ impl AdminRoute {
             },
             ["top"] => AdminRoute::Top { age: age(request)? },
             ["config"] => AdminRoute::Config,
+            ["variables"] => AdminRoute::Variables,
             ["metrics", name] => AdminRoute::Metrics(metrics(path, name)?),
             ["why", pod] => AdminRoute::Why {
                 pod: (*pod).to_owned(),
@@ -218,6 +221,7 @@ impl AdminRoute {
             | AdminRoute::EventsToCome
             | AdminRoute::Top { .. }
             | AdminRoute::Config
+            | AdminRoute::Variables
             | AdminRoute::Metrics(_)
             | AdminRoute::SwapPlan { .. }
             | AdminRoute::Why { .. } => &Method::GET,

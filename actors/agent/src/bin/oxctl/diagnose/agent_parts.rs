@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ::agent::endpoints::admin::Variable;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -46,6 +47,8 @@ pub(super) struct Known {
     pub(super) config: Value,
     /// Rows of `/pods`.
     pub(super) pods: Vec<Value>,
+    /// What containers have in their environments.
+    pub(super) variables: Vec<Variable>,
 }
 
 /// Asks what the other parts depend on.
@@ -61,7 +64,9 @@ pub(super) async fn known(agent: &AgentClient) -> Result<Known, AgentError> {
     // What fails here fails again, and is named then.
     let config = value("/config").await.unwrap_or_default();
     let pods = value("/pods").await.unwrap_or_default();
+    let variables = value("/variables").await.unwrap_or_default();
     Ok(Known {
+        variables: serde_json::from_value(variables).unwrap_or_default(),
         pid: version["pid"]
             .as_u64()
             .and_then(|pid| u32::try_from(pid).ok()),
@@ -82,8 +87,8 @@ pub(super) async fn add(archive: &mut Archive, agent: &AgentClient) -> Result<()
                 continue;
             }
         };
-        match show::json(&answer) {
-            Ok(text) => archive.add(&format!("{name}.json"), &text)?,
+        match serde_json::from_slice(&answer) {
+            Ok(value) => archive.add_json(&format!("{name}.json"), value)?,
             Err(error) => archive.missing(name, error),
         }
         match table(&answer, now) {
@@ -120,12 +125,12 @@ pub(super) async fn add_whys(
             let path = format!("/why/{}", encoded(text("uid")));
             let answer = agent.ask_with_timeout(ANSWER_TIMEOUT, Method::GET, &path);
             let shown = answer.await.and_then(|answer| {
-                let json = show::json(&answer)?;
+                let json: Value = serde_json::from_slice(&answer)?;
                 Ok((json, show::why(&answer, show::now())?))
             });
             match shown {
                 Ok((json, table)) => {
-                    archive.add(&format!("{name}.json"), &json)?;
+                    archive.add_json(&format!("{name}.json"), json)?;
                     archive.add(&format!("{name}.txt"), &table)?;
                 }
                 Err(error) => archive.missing(&name, error),

@@ -11,6 +11,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
+use serde_json::Value;
 use tar::{Builder, EntryType, Header};
 
 use super::DiagnoseError;
@@ -111,12 +112,22 @@ impl Archive {
 
     /// Adds a file without its secrets; what there is no room for is named among the errors.
     pub(super) fn add(&mut self, name: &str, text: &str) -> Result<(), DiagnoseError> {
+        let text = self.redactor.clean(text);
+        self.add_clean(name, text)
+    }
+
+    /// As [`add`](Self::add), of JSON, which it stays.
+    pub(super) fn add_json(&mut self, name: &str, mut value: Value) -> Result<(), DiagnoseError> {
+        self.redactor.clean_json(&mut value);
+        self.add_clean(name, format!("{value:#}\n"))
+    }
+
+    fn add_clean(&mut self, name: &str, mut text: String) -> Result<(), DiagnoseError> {
         let name = safe(name);
         // A log may come back under the same name: the first one counts.
         if self.names.contains(&name) {
             return Ok(());
         }
-        let mut text = self.redactor.clean(text);
         let ArchiveLimits { file, all } = self.limits;
         if text.len() > file {
             text.truncate(text.floor_char_boundary(file));

@@ -16,6 +16,11 @@ pub(super) enum Found {
     },
     /// What is known to be a secret.
     Secret(String),
+    /// Of a process of a container.
+    Variable {
+        name: String,
+        value: String,
+    },
     Missing {
         what: String,
         why: String,
@@ -38,6 +43,11 @@ impl Finder {
 
     pub(super) fn secret(&self, text: String) -> Result<(), Unwanted> {
         self.put(Found::Secret(text))
+    }
+
+    pub(super) fn variable(&self, name: &str, value: &str) -> Result<(), Unwanted> {
+        let (name, value) = (name.to_owned(), value.to_owned());
+        self.put(Found::Variable { name, value })
     }
 
     pub(super) fn missing(&self, what: impl Into<String>, why: &io::Error) -> Result<(), Unwanted> {

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use logic_resources::cgroups::Hierarchy;
 
 use super::files::{Finder, Unwanted, entries, head, is_folder, name};
-use super::redact::is_secret_name;
 
 const MAX_TEXT_BYTES: u64 = 4 << 20;
 /// Folders of a hierarchy that are looked at: a full node has about a thousand of pods.
@@ -122,34 +121,47 @@ pub(super) fn cgroups(finder: &Finder, root: &str) -> Result<(), Unwanted> {
     Ok(())
 }
 
-/// The values of variables that processes of pods have under names of secrets.
+/// The variables of the pods' processes: what their manifests take from elsewhere, and set while no agent runs.
 pub(super) fn variables(finder: &Finder, root: &str) -> Result<(), Unwanted> {
     let mut seen = BTreeSet::new();
+    let mut refused = None;
     for (_, top) in trees(root) {
         for group in groups(&top) {
             let processes = head(&group.join("cgroup.procs"), MAX_TEXT_BYTES).unwrap_or_default();
             for pid in processes.lines() {
                 if seen.len() < MAX_PROCESSES && seen.insert(pid.to_owned()) {
-                    process_variables(finder, pid)?;
+                    refused = process_variables(finder, pid)?.or(refused);
                 }
             }
         }
     }
-    Ok(())
+    match refused {
+        Some(error) => finder.missing("variables of processes", &error),
+        None => Ok(()),
+    }
 }
 
-fn process_variables(finder: &Finder, pid: &str) -> Result<(), Unwanted> {
-    // A process that ended meanwhile has none.
+/// Returns why they cannot be read, if not because the process has ended.
+fn process_variables(finder: &Finder, pid: &str) -> Result<Option<io::Error>, Unwanted> {
     let path = PathBuf::from(format!("/proc/{pid}/environ"));
-    let text = head(&path, MAX_TEXT_BYTES).unwrap_or_default();
+    let text = match head(&path, MAX_TEXT_BYTES) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Ok(Some(error)),
+    };
     for variable in text.split('\0') {
         if let Some((name, value)) = variable.split_once('=')
-            && is_secret_name(name)
+            && !is_public(name)
         {
-            finder.secret(value.to_owned())?;
+            finder.variable(name, value)?;
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Of services, and the pod's own name.
+fn is_public(name: &str) -> bool {
+    name == "HOSTNAME" || name.ends_with("_HOST") || name.contains("_PORT")
 }
 
 /// The hierarchies that pods have groups in, each with the folder below which they are.

@@ -19,6 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::agent::endpoints::admin::Variable;
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -147,12 +148,12 @@ async fn fill(
     learn(&mut archive, &known, &places).await?;
     let about =
         json!({ "oxctl": env!("CARGO_PKG_VERSION"), "agent_answers": answers, "node": hostname() });
-    archive.add("about.json", &format!("{about:#}\n"))?;
+    archive.add_json("about.json", about)?;
     if answers {
         agent_parts::add(&mut archive, agent).await?;
         agent_parts::add_whys(&mut archive, agent, &known.pods).await?;
     } else if !known.config.is_null() {
-        archive.add("config.json", &format!("{:#}\n", known.config))?;
+        archive.add_json("config.json", known.config.clone())?;
     }
     machine_parts(&mut archive, &places).await?;
     log_parts(&mut archive, &places, arguments).await?;
@@ -211,6 +212,10 @@ async fn learn(archive: &mut Archive, known: &Known, places: &Places) -> Result<
         [text("namespace"), text("name"), text("uid"), text("ip")]
     });
     archive.redactor().keep(names.chain([hostname()]));
+    for variable in &known.variables {
+        let Variable { name, value } = variable;
+        archive.redactor().learn_variable(name, value);
+    }
     let pods = places.pods.clone();
     let volumes = move |finder: &Finder| secrets::of_volumes(finder, &pods);
     gather(archive, "the values of secrets", volumes).await?;
@@ -273,6 +278,7 @@ async fn gather(
             match found {
                 Found::File { name, text } => archive.add(&name, &text)?,
                 Found::Secret(text) => archive.redactor().learn(&text),
+                Found::Variable { name, value } => archive.redactor().learn_variable(&name, &value),
                 Found::Missing { what, why } => archive.missing(&what, why),
             }
         }

@@ -1,5 +1,7 @@
 //! The forms of secrets in text.
 
+use std::ops::Range;
+
 use super::REMOVED;
 
 /// Last words of the names of secrets, without their separators: `DB_PASSWORD`, `client-secret`, `apiKey`.
@@ -34,7 +36,7 @@ const JSON_IN_BASE64: &str = "eyJ";
 const MIN_JSON_BYTES: usize = 20;
 
 /// Whether the value of this name is a secret, by the name's end.
-pub(in super::super) fn is_secret_name(name: &str) -> bool {
+pub(super) fn is_secret_name(name: &str) -> bool {
     let letters = name.chars().filter(char::is_ascii_alphanumeric);
     let letters: String = letters.map(|letter| letter.to_ascii_lowercase()).collect();
     SECRET_NAMES.iter().any(|last| letters.ends_with(last))
@@ -109,11 +111,10 @@ fn without_named_values(line: &str) -> String {
             continue;
         };
         let value = value_of(name, after);
-        let blank = after.len() - after.trim_start().len();
-        if value > blank {
-            clean.push_str(&after[..blank]);
+        if !value.is_empty() {
+            clean.push_str(&after[..value.start]);
             clean.push_str(REMOVED);
-            rest = &after[value..];
+            rest = &after[value.end..];
         }
     }
     clean.push_str(rest);
@@ -133,41 +134,42 @@ fn name_before(text: &str) -> Option<&str> {
     start.map(|(at, _)| &text[at..])
 }
 
-/// The length of a value with the blanks before it: what its quotes hold, or a word. Of a header all of the line counts,
-/// and of the last applied configuration, which is JSON.
-fn value_of(name: &str, text: &str) -> usize {
-    let blank = text.len() - text.trim_start().len();
-    let value = &text[blank..];
-    let header = ["authorization", "cookie", "configuration"];
+/// Where a value is: what its quotes hold, or a word. Of a header all of the line counts, and of the last applied
+/// configuration, which is JSON.
+fn value_of(name: &str, text: &str) -> Range<usize> {
+    const HEADERS: [&str; 2] = ["authorization", "cookie"];
+    let start = text.len() - text.trim_start().len();
+    let value = &text[start..];
     let name = name.to_ascii_lowercase();
+    if name.ends_with("configuration") {
+        return start..text.len();
+    }
     let quote = ["\\\"", "\\'", "\"", "'"]
         .into_iter()
         .find(|quote| value.starts_with(quote));
-    if name.ends_with(header[2]) {
-        return text.len();
-    }
     if let Some(quote) = quote {
-        return blank + quote.len() + quoted(&value[quote.len()..], quote);
+        let start = start + quote.len();
+        return start..start + quoted(&text[start..], quote);
     }
     if value.starts_with(['[', '{']) {
         let end = value.find([']', '}']).map_or(value.len(), |end| end + 1);
-        return blank + end;
+        return start..start + end;
     }
-    let ends: &[char] = match header.iter().any(|header| name.ends_with(header)) {
+    let ends: &[char] = match HEADERS.iter().any(|header| name.ends_with(header)) {
         true => &['"', '\'', '\\', ']', '}'],
         false => &[' ', '\t', ',', ';', '&', '"', '\'', '\\', ')', ']', '}'],
     };
-    blank + value.find(ends).unwrap_or(value.len())
+    start..start + value.find(ends).unwrap_or(value.len())
 }
 
-/// The length of what is before the closing quote, which is no escaped one, and the quote.
+/// The length of what is before the closing quote, which is no escaped one.
 fn quoted(text: &str, quote: &str) -> usize {
     let mut from = 0;
     while let Some(at) = text[from..].find(quote) {
         let at = from + at;
         let escaped = quote.len() == 1 && text[..at].ends_with('\\');
         if !escaped {
-            return at + quote.len();
+            return at;
         }
         from = at + quote.len();
     }

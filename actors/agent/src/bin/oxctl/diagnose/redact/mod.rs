@@ -8,7 +8,9 @@ mod forms;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) use self::forms::is_secret_name;
+use serde_json::Value;
+
+use self::forms::is_secret_name;
 
 /// In the place of what was taken out.
 pub(super) const REMOVED: &str = "<removed>";
@@ -53,9 +55,49 @@ impl Redactor {
         }
     }
 
+    /// Adds a variable's value where its name is a secret's, or the value looks made by a machine.
+    pub(super) fn learn_variable(&mut self, name: &str, value: &str) {
+        let has = |kind: fn(&char) -> bool| value.chars().any(|letter| kind(&letter));
+        let made = has(char::is_ascii_digit)
+            && has(char::is_ascii_alphabetic)
+            && !has(|letter| letter.is_whitespace() || *letter == '/');
+        if made || is_secret_name(name) {
+            self.learn(value);
+        }
+    }
+
     /// The text without secrets.
     pub(super) fn clean(&self, text: &str) -> String {
         forms::without(&self.without_values(text))
+    }
+
+    /// Takes secrets out of each text in a value, the names of fields among them. It stays what it is otherwise.
+    pub(super) fn clean_json(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.clean(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.clean_json(item)),
+            Value::Object(fields) => {
+                let cleaned = std::mem::take(fields).into_iter().map(|(name, mut value)| {
+                    match is_secret_name(&name) {
+                        true => self.clean_secret(&mut value),
+                        false => self.clean_json(&mut value),
+                    }
+                    (self.clean(&name), value)
+                });
+                *fields = cleaned.collect();
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// The value of a secret's name: its texts are secrets, but for those that have names of their own.
+    fn clean_secret(&self, value: &mut Value) {
+        match value {
+            Value::String(text) if !text.is_empty() => REMOVED.clone_into(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.clean_secret(item)),
+            Value::Object(_) => self.clean_json(value),
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
     }
 
     fn without_values(&self, text: &str) -> String {

@@ -33,7 +33,7 @@ fn secrets_leave_by_the_names_before_them() {
     assert_eq!(clean("PASSWORD=abc user=me"), "PASSWORD=<removed> user=me");
     assert_eq!(
         clean("{\"token\":\"a b\",\"x\":1}"),
-        "{\"token\":<removed>,\"x\":1}"
+        "{\"token\":\"<removed>\",\"x\":1}"
     );
 }
 
@@ -117,4 +117,24 @@ fn names_of_secrets_are_known_by_their_ends() {
     ] {
         assert!(!is_secret_name(name), "{name}");
     }
+}
+
+#[test]
+fn json_stays_json() {
+    let mut redactor = Redactor::default();
+    redactor.learn(PLANTED);
+    let mut value = serde_json::json!({
+        "authorization": { "mode": "Webhook", "tokens": 3 },
+        "clientSecret": "x", "apiKey": ["y", { "plain": "z" }],
+        "text": format!("\"a\" {PLANTED} \"b\""),
+        "planted-S3cret": { "pl4nted-S3cret-Value": 1 },
+    });
+    redactor.clean_json(&mut value);
+    let expected = serde_json::json!({
+        "authorization": { "mode": "Webhook", "tokens": 3 },
+        "clientSecret": REMOVED, "apiKey": [REMOVED, { "plain": "z" }],
+        "text": format!("\"a\" {REMOVED} \"b\""),
+        "planted-S3cret": { REMOVED: 1 },
+    });
+    assert_eq!(value, expected);
 }
