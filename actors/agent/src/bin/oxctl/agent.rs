@@ -14,7 +14,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::net::UnixStream;
 
-use crate::diagnose::DiagnoseError;
+use crate::diagnose::error::DiagnoseError;
 use crate::image::ImageError;
 
 /// Seconds longer than the agent's own timeout for a plugin.

@@ -6,8 +6,9 @@ use ::agent::endpoints::admin::Variable;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::PART_TIMEOUT;
 use super::archive::Archive;
-use super::{DiagnoseError, PART_TIMEOUT};
+use super::error::DiagnoseError;
 use crate::agent::{AgentClient, AgentError, Method, encoded};
 use crate::show;
 use crate::top;

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde_json::Value;
 use tar::{Builder, EntryType, Header};
 
-use super::DiagnoseError;
+use super::error::DiagnoseError;
 use super::redact::Redactor;
 
 const LIMITS: ArchiveLimits = ArchiveLimits {

@@ -7,6 +7,7 @@
 
 mod agent_parts;
 mod archive;
+pub(crate) mod error;
 mod files;
 mod logs;
 mod machine;
@@ -15,7 +16,6 @@ mod secrets;
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 
 use self::agent_parts::Known;
 use self::archive::{Archive, Existing, Written};
+use self::error::DiagnoseError;
 use self::files::{Finder, Found, Unwanted};
 use crate::agent::{AgentClient, AgentError};
 use crate::output::{Output, OutputFormat, file_parser};
@@ -59,26 +60,6 @@ pub(crate) struct DiagnoseArguments {
     /// The agent's unit, by which the journal has its log
     #[arg(long, value_name = "UNIT", default_value = "oxlet.service")]
     unit: String,
-}
-
-/// Why there is no archive.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DiagnoseError {
-    #[error("{} is there already; --force replaces it", .0.display())]
-    Exists(PathBuf),
-    #[error("cannot {what} {}", path.display())]
-    File {
-        what: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
-}
-
-impl DiagnoseError {
-    fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| DiagnoseError::File { what, path, source }
-    }
 }
 
 /// Where the parts are.
