@@ -6,8 +6,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
+use integration::agent::program;
 use integration::http;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
 
 use super::super::node_rig::*;
 
@@ -70,6 +74,65 @@ async fn top_shows_the_agent_its_plugins_and_the_pods(on: TestRuntime) {
     let row = words("default");
     assert_eq!(row[1], "web-node");
     assert!(row[2].ends_with('m') && row[3].ends_with("Mi"), "{row:?}");
+}
+
+/// Reads a terminal until it has shown a text; returns what it has shown.
+async fn until_shown(screen: &mut tokio::fs::File, text: &str) -> String {
+    let mut seen = String::new();
+    let reading = async {
+        let mut bytes = [0; 4096];
+        while !seen.contains(text) {
+            let read = screen.read(&mut bytes).await.unwrap();
+            seen.push_str(&String::from_utf8_lossy(&bytes[..read]));
+        }
+    };
+    let read = tokio::time::timeout(CONVERGENCE_TIMEOUT, reading).await;
+    assert!(read.is_ok(), "{text:?} is not in {seen:?}");
+    seen
+}
+
+#[tokio::test]
+async fn top_draws_again_in_a_terminal_also_while_the_agent_is_away() {
+    let mut node_rig = TestRuntime::Fake.start().await.unwrap();
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let person = openpt(flags).unwrap();
+    grantpt(&person).unwrap();
+    unlockpt(&person).unwrap();
+    let name = ptsname(&person, Vec::new()).unwrap();
+    let name = name.to_str().unwrap();
+    let end = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(name)
+        .unwrap();
+    let size = Winsize {
+        ws_row: 12,
+        ws_col: 50,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&person, size).unwrap();
+    let mut top = tokio::process::Command::new(program("oxctl").unwrap());
+    top.arg("--socket").arg(node_rig.node.admin_socket());
+    top.args(["top", "--interval=1"])
+        .stdout(end)
+        .kill_on_drop(true);
+    let mut top = top.spawn().unwrap();
+    let mut screen = tokio::fs::File::from_std(fs::File::from(person));
+    let first = until_shown(&mut screen, "\x1b[J").await;
+    assert!(first.starts_with("\x1b[2J\x1b[H"), "{first:?}");
+    assert!(first.contains("oxlet"), "{first:?}");
+    for line in first.split("\x1b[K\r\n") {
+        assert!(line.len() <= 50 + "\x1b[2J\x1b[H".len(), "{line:?}");
+    }
+    let next = until_shown(&mut screen, "\x1b[J").await;
+    assert!(next.starts_with("\x1b[H"), "over the first one: {next:?}");
+    node_rig.node.kill9().unwrap();
+    until_shown(&mut screen, "no agent answers").await;
+    node_rig.node.begin().await.unwrap();
+    until_shown(&mut screen, "\x1b[HNODE").await;
+    assert_eq!(top.try_wait().unwrap(), None, "it goes on");
+    top.kill().await.unwrap();
 }
 
 /// Each secret below contains this, and nothing else does.

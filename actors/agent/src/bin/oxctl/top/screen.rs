@@ -60,7 +60,7 @@ pub(super) fn frame(text: &str, (rows, columns): (usize, usize)) -> String {
     let mut frame = "\x1b[H".to_owned();
     for line in lines {
         frame.push_str(&line);
-        frame.push_str("\x1b[K\r\n");
+        frame.push_str("\x1b[K\n");
     }
     frame.push_str("\x1b[J");
     frame

@@ -156,11 +156,11 @@ fn usage_is_shown_in_the_columns_of_kubectl_top() {
 fn a_view_is_drawn_over_the_last_one_and_stays_on_the_screen() {
     assert_eq!(
         frame("one\ntwo\n", (10, 80)),
-        "\x1b[Hone\x1b[K\r\ntwo\x1b[K\r\n\x1b[J"
+        "\x1b[Hone\x1b[K\ntwo\x1b[K\n\x1b[J"
     );
     assert_eq!(
         frame("a long line\nb\nc\nd\n", (4, 6)),
-        "\x1b[Ha long\x1b[K\r\nb\x1b[K\r\n... 2 \x1b[K\r\n\x1b[J"
+        "\x1b[Ha long\x1b[K\nb\x1b[K\n... 2 \x1b[K\n\x1b[J"
     );
     assert_eq!(frame("", (0, 0)), "\x1b[H\x1b[J");
 }
