@@ -25,6 +25,9 @@ _oxctl() {
             oxctl,devices)
                 cmd="oxctl__subcmd__devices"
                 ;;
+            oxctl,diagnose)
+                cmd="oxctl__subcmd__diagnose"
+                ;;
             oxctl,events)
                 cmd="oxctl__subcmd__events"
                 ;;
@@ -49,6 +52,9 @@ _oxctl() {
             oxctl,pods)
                 cmd="oxctl__subcmd__pods"
                 ;;
+            oxctl,top)
+                cmd="oxctl__subcmd__top"
+                ;;
             oxctl,tree)
                 cmd="oxctl__subcmd__tree"
                 ;;
@@ -69,6 +75,9 @@ _oxctl() {
                 ;;
             oxctl__subcmd__help,devices)
                 cmd="oxctl__subcmd__help__subcmd__devices"
+                ;;
+            oxctl__subcmd__help,diagnose)
+                cmd="oxctl__subcmd__help__subcmd__diagnose"
                 ;;
             oxctl__subcmd__help,events)
                 cmd="oxctl__subcmd__help__subcmd__events"
@@ -93,6 +102,9 @@ _oxctl() {
                 ;;
             oxctl__subcmd__help,pods)
                 cmd="oxctl__subcmd__help__subcmd__pods"
+                ;;
+            oxctl__subcmd__help,top)
+                cmd="oxctl__subcmd__help__subcmd__top"
                 ;;
             oxctl__subcmd__help,tree)
                 cmd="oxctl__subcmd__help__subcmd__tree"
@@ -188,7 +200,7 @@ _oxctl() {
 
     case "${cmd}" in
         oxctl)
-            opts="-o -h -V --socket --output --help --version tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help"
+            opts="-o -h -V --socket --output --help --version tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -295,6 +307,44 @@ _oxctl() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        oxctl__subcmd__diagnose)
+            opts="-o -h --output --force --no-container-logs --config --root-dir --unit --socket --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --unit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         oxctl__subcmd__events)
             opts="-f -o -h --follow --socket --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -348,7 +398,7 @@ _oxctl() {
             return 0
             ;;
         oxctl__subcmd__help)
-            opts="tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help"
+            opts="tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -390,6 +440,20 @@ _oxctl() {
             return 0
             ;;
         oxctl__subcmd__help__subcmd__devices)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        oxctl__subcmd__help__subcmd__diagnose)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -600,6 +664,20 @@ _oxctl() {
             return 0
             ;;
         oxctl__subcmd__help__subcmd__pods)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        oxctl__subcmd__help__subcmd__top)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1160,6 +1238,40 @@ _oxctl() {
                 return 0
             fi
             case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        oxctl__subcmd__top)
+            opts="-o -h --once --sort --interval --containers --socket --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --sort)
+                    COMPREPLY=($(compgen -W "cpu memory" -- "${cur}"))
+                    return 0
+                    ;;
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -33,6 +33,7 @@ complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "tree" -d 'Shows every s
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "plugins" -d 'Shows the plugins'
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "plugin" -d 'Restarts a plugin, or swaps it for another one'
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "pods" -d 'Shows the pods of this node'
+complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "top" -d 'Shows what the agent, its plugins and the pods use of CPU and memory, again and again in a terminal'
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "cpus" -d 'Shows the machine\'s CPUs and memory, and who has which to itself'
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "devices" -d 'Shows the devices of device plugins, and who has them'
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "images" -d 'Shows the images that are pulled, wait, or back off'
@@ -41,6 +42,7 @@ complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "volumes" -d 'Shows the 
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "events" -d 'Shows what happened'
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "why" -d 'Explains what was done about a pod, and what it waits for'
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "checkpoint" -d 'Writes a running container\'s state into an archive on the node, and prints its path'
+complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "diagnose" -d 'Writes all that shows how the node does into one archive without secrets, whether or not the agent runs'
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "fault" -d 'Breaks an actor on purpose'
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "version" -d 'Shows the versions of agent and oxctl'
 complete -c oxctl -n "__fish_oxctl_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -75,6 +77,15 @@ complete -c oxctl -n "__fish_oxctl_using_subcommand pods" -l socket -d 'The agen
 complete -c oxctl -n "__fish_oxctl_using_subcommand pods" -s o -l output -d 'A table for people, or JSON for programs' -r -f -a "table\t''
 json\t''"
 complete -c oxctl -n "__fish_oxctl_using_subcommand pods" -s h -l help -d 'Print help'
+complete -c oxctl -n "__fish_oxctl_using_subcommand top" -l sort -d 'What the rows are sorted by, the largest first' -r -f -a "cpu\t''
+memory\t''"
+complete -c oxctl -n "__fish_oxctl_using_subcommand top" -l interval -d 'Seconds between two views' -r
+complete -c oxctl -n "__fish_oxctl_using_subcommand top" -l socket -d 'The agent\'s admin socket' -r -F
+complete -c oxctl -n "__fish_oxctl_using_subcommand top" -s o -l output -d 'A table for people, or JSON for programs' -r -f -a "table\t''
+json\t''"
+complete -c oxctl -n "__fish_oxctl_using_subcommand top" -l once -d 'Print one table and end, as without a terminal'
+complete -c oxctl -n "__fish_oxctl_using_subcommand top" -l containers -d 'Show each container of a pod'
+complete -c oxctl -n "__fish_oxctl_using_subcommand top" -s h -l help -d 'Print help'
 complete -c oxctl -n "__fish_oxctl_using_subcommand cpus" -l socket -d 'The agent\'s admin socket' -r -F
 complete -c oxctl -n "__fish_oxctl_using_subcommand cpus" -s o -l output -d 'A table for people, or JSON for programs' -r -f -a "table\t''
 json\t''"
@@ -151,6 +162,14 @@ complete -c oxctl -n "__fish_oxctl_using_subcommand checkpoint" -l socket -d 'Th
 complete -c oxctl -n "__fish_oxctl_using_subcommand checkpoint" -s o -l output -d 'A table for people, or JSON for programs' -r -f -a "table\t''
 json\t''"
 complete -c oxctl -n "__fish_oxctl_using_subcommand checkpoint" -s h -l help -d 'Print help'
+complete -c oxctl -n "__fish_oxctl_using_subcommand diagnose" -s o -l output -d 'The archive [default: oxlet-diagnose-NODE-TIME.tar.gz in this folder]' -r
+complete -c oxctl -n "__fish_oxctl_using_subcommand diagnose" -l config -d 'The agent\'s configuration, read where no agent runs' -r -F
+complete -c oxctl -n "__fish_oxctl_using_subcommand diagnose" -l root-dir -d 'The agent\'s --root-dir, where no agent runs' -r -F
+complete -c oxctl -n "__fish_oxctl_using_subcommand diagnose" -l unit -d 'The agent\'s unit, by which the journal has its log' -r
+complete -c oxctl -n "__fish_oxctl_using_subcommand diagnose" -l socket -d 'The agent\'s admin socket' -r -F
+complete -c oxctl -n "__fish_oxctl_using_subcommand diagnose" -l force -d 'Replace the archive if it is there'
+complete -c oxctl -n "__fish_oxctl_using_subcommand diagnose" -l no-container-logs -d 'Leave out the containers\' logs, in which is whatever the containers write'
+complete -c oxctl -n "__fish_oxctl_using_subcommand diagnose" -s h -l help -d 'Print help'
 complete -c oxctl -n "__fish_oxctl_using_subcommand fault" -l socket -d 'The agent\'s admin socket' -r -F
 complete -c oxctl -n "__fish_oxctl_using_subcommand fault" -s o -l output -d 'A table for people, or JSON for programs' -r -f -a "table\t''
 json\t''"
@@ -159,21 +178,23 @@ complete -c oxctl -n "__fish_oxctl_using_subcommand version" -l socket -d 'The a
 complete -c oxctl -n "__fish_oxctl_using_subcommand version" -s o -l output -d 'A table for people, or JSON for programs' -r -f -a "table\t''
 json\t''"
 complete -c oxctl -n "__fish_oxctl_using_subcommand version" -s h -l help -d 'Print help'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "tree" -d 'Shows every supervisor and actor'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "plugins" -d 'Shows the plugins'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "plugin" -d 'Restarts a plugin, or swaps it for another one'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "pods" -d 'Shows the pods of this node'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "cpus" -d 'Shows the machine\'s CPUs and memory, and who has which to itself'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "devices" -d 'Shows the devices of device plugins, and who has them'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "images" -d 'Shows the images that are pulled, wait, or back off'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "image" -d 'Lists, pulls, removes, imports and exports images of the runtime'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "volumes" -d 'Shows the volumes of this node\'s pods, and what hangs'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "events" -d 'Shows what happened'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "why" -d 'Explains what was done about a pod, and what it waits for'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "checkpoint" -d 'Writes a running container\'s state into an archive on the node, and prints its path'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "fault" -d 'Breaks an actor on purpose'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "version" -d 'Shows the versions of agent and oxctl'
-complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods cpus devices images image volumes events why checkpoint fault version help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "tree" -d 'Shows every supervisor and actor'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "plugins" -d 'Shows the plugins'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "plugin" -d 'Restarts a plugin, or swaps it for another one'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "pods" -d 'Shows the pods of this node'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "top" -d 'Shows what the agent, its plugins and the pods use of CPU and memory, again and again in a terminal'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "cpus" -d 'Shows the machine\'s CPUs and memory, and who has which to itself'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "devices" -d 'Shows the devices of device plugins, and who has them'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "images" -d 'Shows the images that are pulled, wait, or back off'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "image" -d 'Lists, pulls, removes, imports and exports images of the runtime'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "volumes" -d 'Shows the volumes of this node\'s pods, and what hangs'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "events" -d 'Shows what happened'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "why" -d 'Explains what was done about a pod, and what it waits for'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "checkpoint" -d 'Writes a running container\'s state into an archive on the node, and prints its path'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "diagnose" -d 'Writes all that shows how the node does into one archive without secrets, whether or not the agent runs'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "fault" -d 'Breaks an actor on purpose'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "version" -d 'Shows the versions of agent and oxctl'
+complete -c oxctl -n "__fish_oxctl_using_subcommand help; and not __fish_seen_subcommand_from tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c oxctl -n "__fish_oxctl_using_subcommand help; and __fish_seen_subcommand_from plugin" -f -a "restart" -d 'Drains a plugin, ends it and starts it again'
 complete -c oxctl -n "__fish_oxctl_using_subcommand help; and __fish_seen_subcommand_from plugin" -f -a "swap" -d 'Replaces the plugin of a kind (runtime) by another declared one'
 complete -c oxctl -n "__fish_oxctl_using_subcommand help; and __fish_seen_subcommand_from image" -f -a "ls" -d 'Lists the images that the runtime has'

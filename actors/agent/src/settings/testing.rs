@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use config::{CgroupVersion, HostFacts, Invocation, NodeConfig};
 
 /// The configuration of these flags, on a host with cgroup v2.
-pub(super) fn load(line: &str) -> NodeConfig {
+pub(crate) fn load(line: &str) -> NodeConfig {
     let host = HostFacts {
         hostname: "node".to_owned(),
         cgroup: CgroupVersion::V2,

@@ -64,15 +64,14 @@ pub(super) fn spawn(
             HttpServer::new(address, ReadOnlyHandlers::new(&policy, api.clone()))
         });
     }
-    let admin_api = api.clone();
-    let certificate = https(&group, api, settings, cluster)?;
+    let certificate = https(&group, api.clone(), settings, cluster)?;
     let (_, port) = mailbox(pod_resources::MAILBOX);
     let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
     let assignments = settings.assignments();
     group.spawn(ChildSpec::permanent("pod-resources"), port, move || {
         PodResources::new(&root_dir, pod_manager.clone(), assignments.clone())
     });
-    admin(&group, (peers, admin_api), settings);
+    admin(&group, (peers, api), settings);
     notifier(&group, notified, manager);
     Ok(certificate)
 }
@@ -127,8 +126,7 @@ fn admin(group: &Supervisor, (peers, api): (AdminPeers, Rc<NodeApi>), settings: 
     let (_, port) = mailbox(endpoints::MAILBOX);
     let (path, policy) = (settings.admin.clone(), settings.serving.clone());
     group.spawn(ChildSpec::permanent("admin"), port, move || {
-        let node = ReadOnlyHandlers::of_admin_socket(&policy, api.clone());
-        Admin::new(path.clone(), peers.clone(), node)
+        Admin::new(path.clone(), peers.clone(), (api.clone(), &policy))
     });
 }
 

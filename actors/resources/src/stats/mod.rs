@@ -197,11 +197,21 @@ impl SummaryProvider {
 
     /// The full summary, or CPU and memory alone.
     pub async fn summary(&self, scope: SummaryScope) -> Result<Rc<StatsSummary>, SummaryError> {
+        self.summary_within(scope, CACHE_PERIOD).await
+    }
+
+    /// As [`summary`](Self::summary), but the last one counts where it is younger than `age`: who watches for long
+    /// costs no measurement at each look.
+    pub async fn summary_within(
+        &self,
+        scope: SummaryScope,
+        age: Duration,
+    ) -> Result<Rc<StatsSummary>, SummaryError> {
         let mut last = self.0.last.lock().await;
         let now = kernel::now();
         let fresh = |answer: &&CachedSummary| {
             let covers = answer.scope == SummaryScope::Everything || answer.scope == scope;
-            covers && now.saturating_duration_since(answer.at) < CACHE_PERIOD
+            covers && now.saturating_duration_since(answer.at) < age
         };
         if let Some(answer) = last.as_ref().filter(fresh) {
             return Ok(match (answer.scope, scope) {

@@ -275,3 +275,27 @@ fn a_runtime_that_measures_only_containers_is_enough() {
         assert!(metrics::text().lines().any(|line| line == refused));
     });
 }
+
+#[test]
+fn who_watches_for_long_takes_what_was_measured_before() {
+    run_paused(|| async {
+        let (_node, summaries) = running().await;
+        let scope = SummaryScope::CpuAndMemory;
+        let age = Duration::from_secs(10);
+        let first = summaries.summary_within(scope, age).await.unwrap();
+        tokio::time::advance(Duration::from_secs(9)).await;
+        let second = summaries.summary_within(scope, age).await.unwrap();
+        assert!(Rc::ptr_eq(&first, &second), "nothing was measured");
+        let asked = summaries.summary(scope).await.unwrap();
+        assert!(!Rc::ptr_eq(&first, &asked), "others get new figures");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let third = summaries.summary_within(scope, age).await.unwrap();
+        assert!(
+            Rc::ptr_eq(&asked, &third),
+            "and the watcher has them as well"
+        );
+        tokio::time::advance(age).await;
+        let last = summaries.summary_within(scope, age).await.unwrap();
+        assert!(!Rc::ptr_eq(&third, &last));
+    });
+}

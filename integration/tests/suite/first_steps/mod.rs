@@ -1,5 +1,6 @@
-//! What a newcomer meets: `make run`, and the package.
+//! What a newcomer meets: `make run`, the package, and what shows how a node does.
 
 mod bare_root;
+mod operator;
 mod package;
 mod try_oxlet;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Limited};
 pub(crate) use hyper::Method;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -14,10 +14,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::net::UnixStream;
 
+use crate::diagnose::error::DiagnoseError;
 use crate::image::ImageError;
 
 /// Seconds longer than the agent's own timeout for a plugin.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
+/// Of an answer: the tree and the metrics of a full node have a few MiB.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
 
 /// Why the agent gave no answer to show.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +41,10 @@ pub(crate) enum AgentError {
     Output(io::Error),
     #[error("{}", kernel::error_chain(.0))]
     Image(#[from] ImageError),
+    #[error("the agent's answer to {path} has no end within {} MiB", MAX_ANSWER_BYTES >> 20)]
+    TooLong { path: String },
+    #[error("{}", kernel::error_chain(.0))]
+    Diagnose(#[from] DiagnoseError),
 }
 
 #[derive(Debug)]
@@ -66,9 +73,15 @@ impl AgentClient {
     ) -> Result<Bytes, AgentError> {
         let asked = async {
             let answer = self.open(method, path).await?;
-            let body = answer.into_body().collect().await;
+            let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES);
+            let body = body.collect().await;
             body.map(http_body_util::Collected::to_bytes)
-                .map_err(|why| self.connection_error(why))
+                .map_err(|why| match why.downcast::<hyper::Error>() {
+                    Ok(why) => self.connection_error(*why),
+                    Err(_) => AgentError::TooLong {
+                        path: path.to_owned(),
+                    },
+                })
         };
         let answer = tokio::time::timeout(within, asked).await;
         answer.unwrap_or_else(|_| {

@@ -12,8 +12,8 @@ use clients::images::{Credentials, ImageClient, ImageClientError, ImageRow, Impo
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::OutputFormat;
 use crate::agent::{AgentClient, AgentError, Method};
+use crate::output::OutputFormat;
 use crate::table::TextTable;
 
 /// Digits of an id that are shown in a table.

@@ -2,11 +2,14 @@
 
 mod agent;
 mod console;
+mod diagnose;
 mod image;
 #[cfg(test)]
 mod manual;
+mod output;
 mod show;
 mod table;
+mod top;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -16,6 +19,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::agent::{AgentClient, AgentError, Method};
+use crate::output::{Output, OutputFormat};
 
 /// Looks into a running Oxlet, and tells it what to do.
 #[derive(Debug, Parser)]
@@ -30,16 +34,10 @@ struct OxctlArguments {
     )]
     socket: PathBuf,
     /// A table for people, or JSON for programs
-    #[arg(short, long, global = true, value_enum, default_value_t = OutputFormat::Table)]
-    output: OutputFormat,
+    #[arg(short, long, global = true, default_value = "table", value_parser = output::format_parser())]
+    output: Output,
     #[command(subcommand)]
     command: OxctlCommand,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OutputFormat {
-    Table,
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -55,6 +53,8 @@ enum OxctlCommand {
     Plugin(PluginCommand),
     /// Shows the pods of this node
     Pods,
+    /// Shows what the agent, its plugins and the pods use of CPU and memory, again and again in a terminal
+    Top(top::TopArguments),
     /// Shows the machine's CPUs and memory, and who has which to itself
     Cpus,
     /// Shows the devices of device plugins, and who has them
@@ -85,6 +85,8 @@ enum OxctlCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 0)]
         timeout: u32,
     },
+    /// Writes all that shows how the node does into one archive without secrets, whether or not the agent runs
+    Diagnose(diagnose::DiagnoseArguments),
     /// Breaks an actor on purpose
     #[command(hide = true)]
     Fault {
@@ -128,7 +130,12 @@ fn main() -> ExitCode {
         .enable_all()
         .build();
     let done = match runtime {
-        Ok(runtime) => runtime.block_on(run(&arguments)),
+        Ok(runtime) => {
+            let done = runtime.block_on(run(&arguments));
+            // A read that hangs is not waited for.
+            runtime.shutdown_background();
+            done
+        }
         Err(error) => Err(AgentError::Output(error)),
     };
     match done {
@@ -146,7 +153,7 @@ fn main() -> ExitCode {
 
 async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
     let agent = AgentClient::at(&arguments.socket);
-    let (command, output) = (&arguments.command, arguments.output);
+    let (command, output) = (&arguments.command, arguments.output.format());
     if let OxctlCommand::Events { follow: true } = command {
         return show::follow(&agent, output).await;
     }
@@ -155,6 +162,12 @@ async fn run(arguments: &OxctlArguments) -> Result<(), AgentError> {
     }
     if let OxctlCommand::Image(image) = command {
         return image::run(&agent, image, output).await;
+    }
+    if let OxctlCommand::Top(top) = command {
+        return top::run(&agent, top, output).await;
+    }
+    if let OxctlCommand::Diagnose(wanted) = command {
+        return diagnose::run(&agent, wanted, &arguments.output).await;
     }
     let (method, path) = request(command);
     if let OxctlCommand::Plugin(PluginCommand::Swap { .. }) = command
@@ -184,13 +197,15 @@ fn request(command: &OxctlCommand) -> (Method, String) {
         OxctlCommand::Console | OxctlCommand::Tree => get("/tree"),
         OxctlCommand::Plugins => get("/plugins"),
         OxctlCommand::Pods => get("/pods"),
+        OxctlCommand::Top(_) => get("/top"),
         OxctlCommand::Cpus => get("/cpus"),
         OxctlCommand::Devices => get("/devices"),
         OxctlCommand::Images => get("/images"),
         // Its runtime is found there.
         OxctlCommand::Image(_) => get("/plugins"),
         OxctlCommand::Volumes => get("/volumes"),
-        OxctlCommand::Version => get("/version"),
+        // An archive begins with it.
+        OxctlCommand::Version | OxctlCommand::Diagnose(_) => get("/version"),
         OxctlCommand::Why { pod } => get(&format!("/why/{}", agent::encoded(pod))),
         OxctlCommand::Plugin(PluginCommand::Restart { name }) => {
             post(format!("/plugins/{}/restart", agent::encoded(name)))
@@ -234,6 +249,7 @@ fn timeout(command: &OxctlCommand) -> Option<Duration> {
         | OxctlCommand::Tree
         | OxctlCommand::Plugins
         | OxctlCommand::Pods
+        | OxctlCommand::Top(_)
         | OxctlCommand::Cpus
         | OxctlCommand::Devices
         | OxctlCommand::Images
@@ -242,6 +258,7 @@ fn timeout(command: &OxctlCommand) -> Option<Duration> {
         | OxctlCommand::Events { .. }
         | OxctlCommand::Why { .. }
         | OxctlCommand::Fault { .. }
+        | OxctlCommand::Diagnose(_)
         | OxctlCommand::Version => None,
     }
 }
@@ -266,7 +283,8 @@ fn shown(command: &OxctlCommand, answer: &[u8]) -> Result<String, AgentError> {
         OxctlCommand::Volumes => show::volumes::table(answer),
         OxctlCommand::Events { .. } => show::events(answer, now),
         OxctlCommand::Why { .. } => show::why(answer, now),
+        OxctlCommand::Top(_) => show::json(answer),
         OxctlCommand::Fault { .. } => Ok("done\n".to_owned()),
-        OxctlCommand::Version => show::version(answer),
+        OxctlCommand::Version | OxctlCommand::Diagnose(_) => show::version(answer),
     }
 }

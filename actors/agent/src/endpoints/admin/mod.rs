@@ -7,6 +7,7 @@
 //!
 //! The paths are in `route.rs`. A refused request is answered with `{"error": SENTENCE}`.
 
+mod api_answers;
 mod checkpoint;
 mod commands;
 mod console;
@@ -16,6 +17,8 @@ mod machine_view;
 mod route;
 #[cfg(test)]
 mod tests;
+mod top_view;
+mod variables;
 mod views;
 mod volume_list;
 
@@ -24,15 +27,16 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
+use hyper::{Request, StatusCode};
 use kernel::error_chain;
 use kernel::{Actor, Addr, Context, Exit, Supervisor};
 use plugin_host::{self as plugin, Declaration};
 use pods::runtime::handover;
 use pods::{images as keeper, pod_manager};
-use serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, refusal, serve};
+use serving::http::{HandlerResponse, Limits, RequestHandler, Traffic, json, refusal, serve};
+use serving::{Policy, ReadOnlyHandlers};
 use state::assignments::Assignments;
 use state::{events, status};
 
@@ -41,7 +45,10 @@ pub use self::console::Console;
 pub use self::device_view::DeviceRow;
 pub use self::machine_view::{CpuRow, CpuUsage, MachineView, MemoryRow};
 use self::route::{AdminError, AdminRoute};
+pub use self::top_view::{ContainerUsage, NodeUsage, PodUsage, ProcessRow, TopView};
+pub use self::variables::Variable;
 pub use self::views::{AgentVersion, PodRow};
+use super::node_api::NodeApi;
 use super::{AcceptError, Msg, Snapshot, listen};
 
 /// A client that follows events keeps its connection for hours.
@@ -99,23 +106,25 @@ pub struct AdminPeers {
 
 /// The admin server.
 #[derive(Debug)]
-pub struct Admin<N> {
+pub struct Admin {
     path: Arc<Path>,
 
-    server: Rc<AdminServer<N>>,
+    server: Rc<AdminServer>,
 
     traffic: Rc<Traffic>,
 }
 
 #[derive(Debug)]
-struct AdminServer<N> {
+struct AdminServer {
     peers: AdminPeers,
     console: Console,
+    /// What the HTTPS API answers with: figures, metrics and the configuration.
+    api: Rc<NodeApi>,
     /// Answers for the paths of the kubelet's API.
-    node: N,
+    node: ReadOnlyHandlers<NodeApi>,
 }
 
-impl<N: RequestHandler + std::fmt::Debug> Actor for Admin<N> {
+impl Actor for Admin {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
@@ -150,14 +159,14 @@ impl<N: RequestHandler + std::fmt::Debug> Actor for Admin<N> {
     }
 }
 
-impl<N> Admin<N> {
-    /// `node` answers for the paths of the kubelet's API: `/stats/`, `/containerLogs/`.
-    pub fn new(path: PathBuf, peers: AdminPeers, node: N) -> Self {
-        let console = Console::new(peers.clone());
+impl Admin {
+    /// The policy is that of the HTTPS API, some of whose paths are served here too.
+    pub fn new(path: PathBuf, peers: AdminPeers, (api, policy): (Rc<NodeApi>, &Policy)) -> Self {
         let server = AdminServer {
+            console: Console::new(peers.clone()),
+            node: ReadOnlyHandlers::of_admin_socket(policy, api.clone()),
             peers,
-            console,
-            node,
+            api,
         };
         Admin {
             path: path.into(),
@@ -171,7 +180,7 @@ impl<N> Admin<N> {
     }
 }
 
-impl<N: RequestHandler> RequestHandler for AdminServer<N> {
+impl RequestHandler for AdminServer {
     async fn answer(&self, request: Request<Incoming>) -> HandlerResponse {
         if let Err(refused) = route::check_browser(request.method(), request.headers()) {
             return refused.into();
@@ -187,13 +196,23 @@ impl<N: RequestHandler> RequestHandler for AdminServer<N> {
     }
 }
 
-impl<N> AdminServer<N> {
+impl AdminServer {
     async fn dispatch(&self, request: &Request<Incoming>) -> Result<HandlerResponse, AdminError> {
         let peers = &self.peers;
         match AdminRoute::of(request)? {
             AdminRoute::View(view) => views::answer(peers, view).await,
             AdminRoute::Console { path } => Ok(self.console.answer(&path).await),
             AdminRoute::EventsToCome => views::events_to_come(&peers.events).await,
+            AdminRoute::Top { age } => Ok(json(
+                StatusCode::OK,
+                &top_view::view((peers, &self.api), age).await,
+            )),
+            AdminRoute::Config => Ok(json(StatusCode::OK, &api_answers::config(&self.api).await?)),
+            AdminRoute::Variables => Ok(json(
+                StatusCode::OK,
+                &variables::list(&peers.pod_manager).await?,
+            )),
+            AdminRoute::Metrics(which) => api_answers::metrics(&self.api, which).await,
             AdminRoute::Restart { plugin } => commands::restart(&peers.plugins, &plugin).await,
             AdminRoute::SwapPlan { plugin, to } => commands::swap_plan(peers, &plugin, to).await,
             AdminRoute::Swap {

@@ -10,8 +10,13 @@ use kernel::{AskError, InjectedFault, NoSuchChild};
 use plugin_host::HostError;
 use pods::runtime::handover::{PodConsent, SwapError};
 use serving::http::{decoded, query};
+use serving::node::Metrics;
 
 use super::checkpoint::ContainerCheckpointError;
+
+/// Of the pods' figures, where `/top` does not say: as rarely as cAdvisor measures.
+const DEFAULT_AGE: Duration = Duration::from_secs(10);
+const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// What the node shows; by `GET` at the admin socket, and to the console's page.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,6 +78,16 @@ pub(super) enum AdminRoute {
     },
     /// `GET /events?follow=true`: a line of JSON each, until the client disconnects
     EventsToCome,
+    /// `GET /top?age=SECONDS`: use of the agent, its plugins and the pods, whose figures may be this old
+    Top {
+        age: Duration,
+    },
+    /// `GET /config`
+    Config,
+    /// `GET /variables`
+    Variables,
+    /// `GET /metrics/agent|cadvisor|probes|resource|slis`
+    Metrics(Metrics),
     /// `POST /plugins/NAME/restart`
     Restart {
         plugin: String,
@@ -109,7 +124,7 @@ pub(super) struct CheckpointRequest {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error(
-        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /devices, /images, /volumes, /events, /why/POD, /console/, /stats/summary, /containerLogs/NAMESPACE/POD/CONTAINER, /checkpoint/POD/CONTAINER, /faults, /version"
+        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /devices, /images, /volumes, /events, /top, /config, /metrics/agent, /variables, /why/POD, /console/, /stats/summary, /containerLogs/NAMESPACE/POD/CONTAINER, /checkpoint/POD/CONTAINER, /faults, /version"
     )]
     Path { path: String },
     #[error("expected {expected} for this path")]
@@ -140,6 +155,8 @@ pub(super) enum AdminError {
     Swap(#[from] SwapError),
     #[error(transparent)]
     Checkpoint(#[from] ContainerCheckpointError),
+    #[error("it cannot be told now: {why}")]
+    Untold { why: String },
     #[error("{who} does not answer now")]
     Silent { who: &'static str, source: AskError },
 }
@@ -159,7 +176,9 @@ impl AdminError {
             }
             AdminError::Checkpoint(error) => error.status(),
             AdminError::Plugin(error) => host_status(error),
-            AdminError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            AdminError::Silent { .. } | AdminError::Untold { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 }
@@ -216,6 +235,10 @@ impl AdminRoute {
         let parts: Vec<String> = path.trim_matches('/').split('/').map(decoded).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let route = match parts.as_slice() {
+            ["top"] => AdminRoute::Top { age: age(request)? },
+            ["config"] => AdminRoute::Config,
+            ["variables"] => AdminRoute::Variables,
+            ["metrics", name] => AdminRoute::Metrics(metrics(path, name)?),
             ["events"] if follows(request)? => AdminRoute::EventsToCome,
             ["console", rest @ ..] => AdminRoute::Console {
                 path: rest.join("/"),
@@ -255,6 +278,10 @@ impl AdminRoute {
             AdminRoute::View(_)
             | AdminRoute::Console { .. }
             | AdminRoute::EventsToCome
+            | AdminRoute::Top { .. }
+            | AdminRoute::Config
+            | AdminRoute::Variables
+            | AdminRoute::Metrics(_)
             | AdminRoute::SwapPlan { .. } => &Method::GET,
             AdminRoute::Restart { .. }
             | AdminRoute::Swap { .. }
@@ -307,6 +334,36 @@ fn is_true(request: &Request<Incoming>, name: &'static str) -> Result<bool, Admi
             name,
             found: found.to_owned(),
             expected: "true or false",
+        }),
+    }
+}
+
+/// How old figures of pods may be; at least a second, as the summary's own.
+fn age(request: &Request<Incoming>) -> Result<Duration, AdminError> {
+    let Some(found) = query(request, "age").next() else {
+        return Ok(DEFAULT_AGE);
+    };
+    match found.parse::<u64>() {
+        Ok(seconds) if (1..=MAX_AGE.as_secs()).contains(&seconds) => {
+            Ok(Duration::from_secs(seconds))
+        }
+        Ok(_) | Err(_) => Err(AdminError::Parameter {
+            name: "age",
+            found,
+            expected: "1 to 60 seconds",
+        }),
+    }
+}
+
+fn metrics(path: &str, name: &str) -> Result<Metrics, AdminError> {
+    match name {
+        "agent" => Ok(Metrics::Own),
+        "cadvisor" => Ok(Metrics::Cadvisor),
+        "probes" => Ok(Metrics::Probes),
+        "resource" => Ok(Metrics::Resource),
+        "slis" => Ok(Metrics::Slis),
+        _ => Err(AdminError::Path {
+            path: path.to_owned(),
         }),
     }
 }

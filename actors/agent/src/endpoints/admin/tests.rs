@@ -4,11 +4,13 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::time::Duration;
 
+use clients::runtime::RuntimeClient;
 use jiff::Timestamp;
 use kernel::testing::{Inbox, inbox};
 use kernel::{ChildSpec, Intensity, Strategy, error_chain, mailbox, system};
 use plugin_host::{LaunchMethod, ServiceKind};
 use pods::runtime::handover::{PodConsent, SwapPlan};
+use resources::stats::{self, SummaryProvider};
 use serde_json::{Value, json};
 use state::events::{EventBroadcaster, EventType, InvolvedObject, Recorder};
 use tempfile::TempDir;
@@ -17,18 +19,11 @@ use tokio::net::UnixStream;
 
 use super::*;
 use crate::endpoints::MAILBOX;
+use crate::endpoints::healthz::NodeHealth;
+use crate::endpoints::node_api;
 use crate::endpoints::tests::{directory_of, pod, statuses_of};
-
-/// Answers for the kubelet's API with the path.
-#[derive(Debug)]
-struct NodePaths;
-
-impl RequestHandler for NodePaths {
-    async fn answer(&self, request: Request<Incoming>) -> HandlerResponse {
-        let path = request.uri().path().to_owned();
-        serving::http::text(hyper::StatusCode::OK, path)
-    }
-}
+use crate::settings::AgentSettings;
+use crate::settings::testing::load;
 
 struct Rig {
     folder: TempDir,
@@ -72,8 +67,8 @@ impl Rig {
         let statuses = statuses_of(&root, "a", &pod_manager).await;
         let recorder = Recorder::new(events.clone());
         let line = plugin_host::PluginClient::new("runtime");
-        let runtime = clients::runtime::RuntimeClient::new(line, Duration::from_millis(50));
-        let checkpoints = ContainerCheckpoints::new(runtime, folder.path());
+        let runtime = RuntimeClient::new(line, Duration::from_millis(50));
+        let checkpoints = ContainerCheckpoints::new(runtime.clone(), folder.path());
         let peers = AdminPeers {
             root: root.clone(),
             plugins,
@@ -87,6 +82,8 @@ impl Rig {
             checkpoints,
             faults,
         };
+        let policy = AgentSettings::new(Box::new(load("--node-ip=127.0.0.1"))).serving;
+        let api = api_of(&peers, runtime);
         let rig = Rig {
             folder,
             root,
@@ -98,7 +95,7 @@ impl Rig {
         let path = rig.socket();
         rig.root
             .spawn(ChildSpec::permanent("admin"), port, move || {
-                Admin::new(path.clone(), peers.clone(), NodePaths)
+                Admin::new(path.clone(), peers.clone(), (api.clone(), &policy))
             });
         // Answers after the start.
         rig.root.tree().await;
@@ -124,12 +121,51 @@ impl Rig {
     }
 }
 
+/// The API of a node whose runtime does not answer.
+fn api_of(peers: &AdminPeers, runtime: RuntimeClient) -> Rc<NodeApi> {
+    let (root, pod_manager) = (&peers.root, &peers.pod_manager);
+    let config = load("--node-ip=127.0.0.1");
+    let mut kubelet = config.kubelet.clone();
+    let header = (
+        "Authorization".to_owned(),
+        vec!["Bearer planted".to_owned()],
+    );
+    kubelet.static_pod_url_header.0.extend([header]);
+    let settings = AgentSettings::new(Box::new(config));
+    let summaries = SummaryProvider::new(stats::Peers {
+        root: root.clone(),
+        runtime: runtime.clone(),
+        pod_manager: pod_manager.clone(),
+        volumes: inbox(4).0,
+        rules: settings.rules(),
+        groups: settings.system_groups(),
+        source: settings.stats_source(),
+    });
+    Rc::new(NodeApi(node_api::NodeApiPeers {
+        runtime,
+        pod_manager: pod_manager.clone(),
+        statuses: peers.statuses.clone(),
+        health: NodeHealth::new(pod_manager.clone(), mailbox(1).0, root.clone()),
+        checkpoints: peers.checkpoints.clone(),
+        console: Console::new(peers.clone()),
+        summaries,
+        constant: Rc::new(node_api::AgentDescription {
+            config: node_api::configz(&kubelet),
+            flags: node_api::flags(&settings.config.flags),
+            version: settings.config.version.clone(),
+            started: kernel::wall(),
+        }),
+    }))
+}
+
 async fn ask(socket: &Path, line: &str) -> (u16, Value) {
+    let (code, body) = asked(socket, line).await;
+    (code, serde_json::from_str(&body).unwrap())
+}
+
+async fn asked(socket: &Path, line: &str) -> (u16, String) {
     let (head, body) = exchange(socket, &format!("{line} HTTP/1.0\r\n\r\n")).await;
-    (
-        head[9..12].parse().unwrap(),
-        serde_json::from_str(&body).unwrap(),
-    )
+    (head[9..12].parse().unwrap(), body)
 }
 
 /// Sends a request in HTTP/1.0; returns the answer's head and body.
@@ -179,6 +215,45 @@ fn every_question_has_an_answer() {
         assert_eq!(shown, [("a", "Running", 1), ("b", "Pending", 1)]);
         let (_, events) = rig.ask("GET /events").await;
         assert_eq!(events[0]["message"], "one");
+    });
+}
+
+#[test]
+fn processes_are_told_of_where_the_runtime_says_nothing_of_pods() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        let (status, view) = rig.ask("GET /top?age=1").await;
+        assert_eq!(status, 200);
+        let view: TopView = serde_json::from_value(view).unwrap();
+        let agent = &view.processes[0];
+        assert_eq!(
+            (agent.kind.as_str(), agent.pid),
+            ("agent", Some(std::process::id()))
+        );
+        assert!(agent.rss_bytes > Some(0) && agent.threads > Some(0) && agent.began > Some(0));
+        assert!(view.pods.is_empty());
+        assert!(view.missing[0].starts_with("pods: the runtime"), "{view:?}");
+        assert_eq!(rig.ask("GET /top?age=0").await.0, 400);
+    });
+}
+
+#[test]
+fn configuration_is_told_without_its_headers_values() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        let (status, config) = rig.ask("GET /config").await;
+        assert_eq!(status, 200);
+        assert!(config["kubeletconfig"]["staticPodURLHeader"]["Authorization"].is_array());
+        assert!(config["flags"].is_object());
+        assert!(!config.to_string().contains("planted"), "{config:#}");
+    });
+}
+
+#[test]
+fn metrics_are_text() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        let (status, text) = asked(&rig.socket(), "GET /metrics/agent").await;
+        assert_eq!(status, 200);
+        assert!(text.contains("# HELP"), "{text}");
+        assert_eq!(rig.ask("GET /metrics/nothing").await.0, 404);
     });
 }
 
@@ -410,8 +485,11 @@ fn page_shows_what_oxctl_shows_and_runs_no_script_but_its_own() {
             "{sentence}"
         );
         assert_eq!(rig.ask("POST /console/").await.0, 405);
-        let (_, log) = get("/containerLogs/default/a/c").await;
-        assert_eq!(log, "/containerLogs/default/a/c", "the node's own answer");
+        let (_, log) = get("/containerLogs/default/a/nope").await;
+        assert_eq!(
+            log, r#"container "nope" not found in pod "a""#,
+            "upstream's words"
+        );
     });
 }
 

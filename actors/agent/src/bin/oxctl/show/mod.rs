@@ -17,8 +17,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use state::events::{Event, EventType, InvolvedObject};
 
-use crate::OutputFormat;
 use crate::agent::{AgentClient, AgentError, Method, ResponseLines};
+use crate::output::OutputFormat;
 use crate::table::TextTable;
 
 pub(crate) fn now() -> Timestamp {
