@@ -19,6 +19,9 @@ _oxctl() {
             oxctl,checkpoint)
                 cmd="oxctl__subcmd__checkpoint"
                 ;;
+            oxctl,console)
+                cmd="oxctl__subcmd__console"
+                ;;
             oxctl,cpus)
                 cmd="oxctl__subcmd__cpus"
                 ;;
@@ -69,6 +72,9 @@ _oxctl() {
                 ;;
             oxctl__subcmd__help,checkpoint)
                 cmd="oxctl__subcmd__help__subcmd__checkpoint"
+                ;;
+            oxctl__subcmd__help,console)
+                cmd="oxctl__subcmd__help__subcmd__console"
                 ;;
             oxctl__subcmd__help,cpus)
                 cmd="oxctl__subcmd__help__subcmd__cpus"
@@ -200,7 +206,7 @@ _oxctl() {
 
     case "${cmd}" in
         oxctl)
-            opts="-o -h -V --socket --output --help --version tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help"
+            opts="-o -h -V --socket --output --help --version console tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -236,6 +242,32 @@ _oxctl() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        oxctl__subcmd__console)
+            opts="-o -h --socket --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -398,7 +430,7 @@ _oxctl() {
             return 0
             ;;
         oxctl__subcmd__help)
-            opts="tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help"
+            opts="console tree plugins plugin pods top cpus devices images image volumes events why checkpoint diagnose fault version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -412,6 +444,20 @@ _oxctl() {
             return 0
             ;;
         oxctl__subcmd__help__subcmd__checkpoint)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        oxctl__subcmd__help__subcmd__console)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
