@@ -153,4 +153,5 @@ complete -c oxlet -l seccomp-default -d 'RuntimeDefault where a pod says nothing
 complete -c oxlet -l serialize-image-pulls -d 'pull one image at a time (deprecated)'
 complete -c oxlet -l storage-driver-secure -d 'without effect: a flag of cAdvisor\'s (deprecated)'
 complete -c oxlet -l version -d 'print the version; raw prints it in full; vX.Y.Z changes what is reported'
+complete -c oxlet -l alone -d 'be a node of the manifests in /etc/oxlet/manifests (or --pod-manifest-path): no API server, no configuration file; the machine decides the rest (Oxlet\'s own)'
 complete -c oxlet -l strict-decoding -d 'refuse manifests and configuration with unknown or repeated fields (Oxlet\'s own)'

@@ -8,4 +8,5 @@ pub mod logging;
 pub mod own_process;
 pub mod service_manager;
 pub mod settings;
+mod standalone;
 pub mod tree;

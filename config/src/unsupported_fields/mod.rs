@@ -172,8 +172,9 @@ pub(crate) const FIELDS: [(&str, Honour); 132] = [
 ];
 
 /// Every field of [`KubeletFlags`].
-pub(crate) const FLAGS: [(&str, Honour); 27] = [
+pub(crate) const FLAGS: [(&str, Honour); 28] = [
     ("admin-socket", Honoured),
+    ("alone", Honoured),
     ("bootstrap-kubeconfig", Honoured),
     ("cert-dir", Honoured),
     ("cloud-provider", Honoured),

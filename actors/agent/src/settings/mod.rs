@@ -12,7 +12,7 @@ mod placement;
 mod plugins;
 mod programs;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 
-use config::{CgroupVersion, HostFacts, Invocation, NodeConfig};
+use config::{CgroupVersion, HostFacts, Invocation, NodeConfig, StandaloneFacts};
 
 /// The configuration of these flags, on a host with cgroup v2.
-pub(super) fn load(line: &str) -> NodeConfig {
+pub(crate) fn load(line: &str) -> NodeConfig {
     let host = HostFacts {
         hostname: "node".to_owned(),
         cgroup: CgroupVersion::V2,
         program_folder: "/opt/oxlet".into(),
+        standalone: StandaloneFacts::default(),
     };
     match config::load(line.split_whitespace().map(OsString::from), &host).unwrap() {
         Invocation::Run(config) => *config,

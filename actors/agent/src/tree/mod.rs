@@ -46,6 +46,7 @@ use crate::own_process::lock_file::{LockFile, OnContention};
 use crate::own_process::open_files;
 use crate::service_manager::ServiceManager;
 use crate::settings::AgentSettings;
+use crate::standalone;
 
 /// The addresses that servers and the cluster's actors need.
 #[derive(Debug, Clone)]
@@ -78,6 +79,7 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     open_files::limit(settings.config.kubelet.max_open_files);
     let root = Supervisor::root("oxlet", Intensity::MANAGERS);
     let cluster = ClusterWiring::find(&settings)?;
+    standalone::keep(&settings.config).context("what this node alone is to keep")?;
     let in_use = RuntimeState::load(&settings)?;
     let recorder = plugins::LateRecorder::default();
     let (lines, hosts) = plugins::spawn(&root, &settings, (&in_use, recorder.clone()));
