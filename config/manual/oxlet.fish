@@ -37,7 +37,7 @@ complete -c oxlet -l eviction-minimum-reclaim -d 'signal=amount that eviction fr
 complete -c oxlet -l eviction-pressure-transition-period -d 'time that a pressure condition stays (deprecated)' -r -f
 complete -c oxlet -l eviction-soft -d 'signal<amount that evicts after a grace period (deprecated)' -r -f
 complete -c oxlet -l eviction-soft-grace-period -d 'signal=time, the grace periods (deprecated)' -r -f
-complete -c oxlet -l experimental-mounter-path -d 'program that mounts, instead of mount (deprecated)' -r -f
+complete -c oxlet -l experimental-mounter-path -d 'program that mounts NFS exports, instead of mount (deprecated)' -r -f
 complete -c oxlet -l feature-gates -d 'Gate=true,... to switch features (deprecated)' -r -f
 complete -c oxlet -l file-check-frequency -d 'time between two looks at the static pods (deprecated)' -r -f
 complete -c oxlet -l global-housekeeping-interval -d 'without effect: a flag of cAdvisor\'s (deprecated)' -r -f

@@ -5,6 +5,7 @@
 
 pub mod endpoints;
 pub mod logging;
+mod mounter;
 pub mod own_process;
 pub mod service_manager;
 pub mod settings;

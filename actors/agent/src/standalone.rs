@@ -112,13 +112,10 @@ mod tests {
     fn a_choice_that_cannot_be_kept_names_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
-        fs::write(&root, "").unwrap();
-        let error = keep(&load(&format!(
-            "--alone --root-dir={}/below",
-            root.display()
-        )));
+        fs::create_dir_all(root.join("oxlet/runtime-choice.draft")).unwrap();
+        let error = keep(&load(&format!("--alone --root-dir={}", root.display())));
         let why = error_chain(&error.unwrap_err());
-        assert!(why.contains("below/oxlet/runtime-choice"), "{why}");
+        assert!(why.contains("root/oxlet/runtime-choice: "), "{why}");
     }
 
     #[test]

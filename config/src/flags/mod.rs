@@ -62,7 +62,7 @@ pub struct KubeletFlags {
     pub maximum_dead_containers: i32,
     /// A node that registers takes pods.
     pub register_schedulable: bool,
-    /// A program that mounts; not honoured.
+    /// A program that mounts what is on the network, in the place of mount(8); empty for that.
     pub experimental_mounter_path: String,
     /// Hard thresholds of eviction are not taken off allocatable.
     pub experimental_allocatable_ignore_eviction: bool,

@@ -183,7 +183,7 @@ pub(crate) const FLAGS: [(&str, Honour); 28] = [
     ("container-gc-period", Honoured),
     ("exit-on-lock-contention", Honoured),
     ("experimental-allocatable-ignore-eviction", Honoured),
-    ("experimental-mounter-path", NotYet),
+    ("experimental-mounter-path", Honoured),
     ("hostname-override", Honoured),
     (
         "housekeeping-interval",

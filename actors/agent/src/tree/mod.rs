@@ -42,6 +42,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::api_server::ClusterWiring;
 use self::plugins::RuntimeState;
 use crate::endpoints::admin::Plugins;
+use crate::mounter;
 use crate::own_process::lock_file::{LockFile, OnContention};
 use crate::own_process::open_files;
 use crate::service_manager::ServiceManager;
@@ -79,6 +80,7 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     open_files::limit(settings.config.kubelet.max_open_files);
     let root = Supervisor::root("oxlet", Intensity::MANAGERS);
     let cluster = ClusterWiring::find(&settings)?;
+    mounter::set_up_dns(&settings.config);
     standalone::keep(&settings.config).context("what this node alone is to keep")?;
     let in_use = RuntimeState::load(&settings)?;
     let recorder = plugins::LateRecorder::default();

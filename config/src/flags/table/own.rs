@@ -67,7 +67,7 @@ pub(super) const OWN: [Flag; 51] = [
     old("maximum-dead-containers-per-container", FlagType::Int32, "dead instances kept of a container"),
     old("maximum-dead-containers", FlagType::Int32, "dead containers kept in all; negative is no limit"),
     old("register-schedulable", FlagType::Bool, "register the node as schedulable"),
-    old("experimental-mounter-path", FlagType::Text, "program that mounts, instead of mount"),
+    old("experimental-mounter-path", FlagType::Text, "program that mounts NFS exports, instead of mount"),
     old("experimental-allocatable-ignore-eviction", FlagType::Bool, "leave eviction thresholds out of allocatable"),
 
     ours("alone", FlagType::Bool, "be a node of the manifests in /etc/oxlet/manifests (or --pod-manifest-path): no API server, no configuration file; the machine decides the rest"),

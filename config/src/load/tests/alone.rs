@@ -28,6 +28,7 @@ fn alone_takes_no_further_word_and_opens_nothing_to_the_network() {
     assert_eq!(kubelet.static_pod_path, "/etc/oxlet/manifests");
     assert_eq!((kubelet.enable_server, kubelet.read_only_port), (false, 0));
     assert_eq!(kubelet.healthz_bind_address, "127.0.0.1");
+    assert_eq!(kubelet.container_runtime_endpoint, OWN_ENDPOINT);
     assert!(!kubelet.authentication.anonymous.enabled);
     // Where a port is opened after all, it is on this machine, and nobody is let in unknown.
     let node = rig.run("--alone --enable-server --read-only-port=10255");
@@ -208,6 +209,18 @@ fn drop_ins_and_flags_go_before_what_the_machine_decides() {
         ("/flag", 8)
     );
     assert_eq!(node.warnings, Vec::<String>::new());
+
+    // The default of a kubelet is a word like any other, said in a file or by a flag.
+    rig.host.standalone.daemons.clear();
+    let default = "unix:///run/containerd/containerd.sock";
+    let flag = format!("--alone --container-runtime-endpoint={default}");
+    assert_eq!(rig.run(&flag).plugins.runtime, "containerd");
+    rig.config(
+        "said.d/10-site.conf",
+        &format!("{{containerRuntimeEndpoint: '{default}'}}"),
+    );
+    let node = rig.run(&format!("--alone --config-dir={}", rig.at("said.d")));
+    assert_eq!(node.plugins.runtime, "containerd");
 
     let plugins = rig.file(
         "plugins.yaml",
