@@ -37,7 +37,7 @@ complete -c oxlet -l eviction-minimum-reclaim -d 'signal=amount that eviction fr
 complete -c oxlet -l eviction-pressure-transition-period -d 'time that a pressure condition stays (deprecated)' -r -f
 complete -c oxlet -l eviction-soft -d 'signal<amount that evicts after a grace period (deprecated)' -r -f
 complete -c oxlet -l eviction-soft-grace-period -d 'signal=time, the grace periods (deprecated)' -r -f
-complete -c oxlet -l experimental-mounter-path -d 'program that mounts, instead of mount (deprecated)' -r -f
+complete -c oxlet -l experimental-mounter-path -d 'program that mounts NFS exports, instead of mount (deprecated)' -r -f
 complete -c oxlet -l feature-gates -d 'Gate=true,... to switch features (deprecated)' -r -f
 complete -c oxlet -l file-check-frequency -d 'time between two looks at the static pods (deprecated)' -r -f
 complete -c oxlet -l global-housekeeping-interval -d 'without effect: a flag of cAdvisor\'s (deprecated)' -r -f
@@ -153,5 +153,6 @@ complete -c oxlet -l seccomp-default -d 'RuntimeDefault where a pod says nothing
 complete -c oxlet -l serialize-image-pulls -d 'pull one image at a time (deprecated)'
 complete -c oxlet -l storage-driver-secure -d 'without effect: a flag of cAdvisor\'s (deprecated)'
 complete -c oxlet -l version -d 'print the version; raw prints it in full; vX.Y.Z changes what is reported'
+complete -c oxlet -l alone -d 'be a node of the manifests in /etc/oxlet/manifests (or --pod-manifest-path): no API server, no configuration file; the machine decides the rest (Oxlet\'s own)'
 complete -c oxlet -l console -d 'serve the node\'s page at /console/ of the HTTPS API too, to whom may use nodes/proxy (Oxlet\'s own)'
 complete -c oxlet -l strict-decoding -d 'refuse manifests and configuration with unknown or repeated fields (Oxlet\'s own)'

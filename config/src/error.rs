@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::alone::AloneError;
 use crate::credential_providers::CredentialProviderError;
 use crate::document::DocumentError;
 use crate::document::source::FileError;
@@ -15,6 +16,8 @@ use crate::validation::Violations;
 pub enum ConfigError {
     #[error("failed to parse kubelet flag")]
     Flags(#[from] FlagError),
+    #[error("cannot be a node alone")]
+    Alone(#[from] AloneError),
     #[error("cannot read {}", .path.display())]
     File { path: PathBuf, source: FileError },
     #[error("cannot use {}", .path.display())]

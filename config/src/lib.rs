@@ -6,8 +6,9 @@
 //!
 //! To read, in this order: `load` (the whole way), `kubelet_configuration` (the type), `defaults`, `validation`,
 //! `flags`, `load::drop_in`, `document` (how text becomes settings, and how errors name their field), `feature_gates`,
-//! `plugins`, `unsupported_fields` (what this version does with each setting).
+//! `plugins`, `alone` (a node without a file), `unsupported_fields` (what this version does with each setting).
 
+mod alone;
 mod credential_providers;
 mod defaults;
 mod document;
@@ -22,6 +23,9 @@ mod unsupported_fields;
 mod validation;
 mod version;
 
+pub use alone::{
+    AloneError, KeptRuntime, SHIPPED_NETWORK, Standalone, StandaloneFacts, StandaloneRuntime,
+};
 pub use credential_providers::{CredentialProvider, CredentialProviderError};
 pub use document::DocumentError;
 pub use document::source::FileError;

@@ -29,6 +29,7 @@ macro_rules! on_real_runtimes {
 }
 
 mod suite {
+    mod alone;
     mod bench_smoke;
     mod cluster;
     mod confinement;

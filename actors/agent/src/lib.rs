@@ -5,7 +5,9 @@
 
 pub mod endpoints;
 pub mod logging;
+mod mounter;
 pub mod own_process;
 pub mod service_manager;
 pub mod settings;
+mod standalone;
 pub mod tree;

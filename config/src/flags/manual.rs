@@ -29,6 +29,9 @@ what is merged over it
 .I /etc/oxlet/plugins.yaml
 the node's plugins: runtimes, network, storage
 .TP
+.I /etc/oxlet/manifests
+the pods of a node that was started with --alone
+.TP
 .I /etc/default/oxlet
 OXLET_ARGS, further flags of the service
 .TP

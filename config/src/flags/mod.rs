@@ -62,12 +62,14 @@ pub struct KubeletFlags {
     pub maximum_dead_containers: i32,
     /// A node that registers takes pods.
     pub register_schedulable: bool,
-    /// A program that mounts; not honoured.
+    /// A program that mounts what is on the network, in the place of mount(8); empty for that.
     pub experimental_mounter_path: String,
     /// Hard thresholds of eviction are not taken off allocatable.
     pub experimental_allocatable_ignore_eviction: bool,
 
     // Ours.
+    /// A node of a folder of manifests, without an API server and without a configuration file.
+    pub alone: bool,
     /// The plugin file; empty for the adapter of the runtime's endpoint.
     pub plugins: String,
     /// Where `oxctl` finds the agent.
@@ -107,6 +109,7 @@ impl Default for KubeletFlags {
             register_schedulable: true,
             experimental_mounter_path: String::new(),
             experimental_allocatable_ignore_eviction: false,
+            alone: false,
             plugins: String::new(),
             admin_socket: "/run/oxlet/admin.sock".to_owned(),
             console: false,
@@ -284,10 +287,13 @@ impl LowArgs {
 
     /// Returns what an operator should know about the flags that were typed.
     pub(crate) fn warnings(&self) -> Vec<String> {
+        // A node alone has no file in which a setting would stand better.
+        let is_alone = self.own.get("alone") == Some(&Value::Bool(true));
         let typed = |wanted: fn(FlagStatus) -> bool| {
             let names = table::all().filter(|flag| self.used.contains(flag.name));
             let names = names
                 .filter(|flag| wanted(flag.status))
+                .filter(|flag| !(is_alone && matches!(flag.sets, Sets::Configuration(_))))
                 .map(|flag| format!("--{}", flag.name));
             names
                 .collect::<BTreeSet<_>>()

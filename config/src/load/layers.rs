@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::alone::Choices;
 use crate::defaults;
 use crate::document::source;
 use crate::document::{self, DocumentError, ParsedDocument};
@@ -22,20 +23,41 @@ pub(super) struct Layers {
     pub(super) unknown_fields: Vec<String>,
 }
 
-pub(super) fn merge(low: &LowArgs, flags: &KubeletFlags) -> Result<Layers, ConfigError> {
+/// What the lowest layer is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Base<'a> {
+    /// The defaults of a kubelet without a file.
+    Legacy,
+    /// The file of `--config`, over the defaults.
+    File(&'a Path),
+    /// What `--alone` chose, over the defaults.
+    Chosen(&'a Choices<'a>),
+}
+
+pub(super) fn merge(
+    low: &LowArgs,
+    flags: &KubeletFlags,
+    base: Base<'_>,
+) -> Result<Layers, ConfigError> {
     let typed = typed_gates(low, &Map::new())?;
     let mut decoder = Decoder::new(low, flags);
-    let (mut kubelet, baseline) = if flags.config.is_empty() {
-        (
+    let (mut kubelet, baseline) = match base {
+        Base::Legacy => (
             apply(low, &defaults::legacy(&typed)),
             defaults::legacy(&typed),
-        )
-    } else {
-        let file = decoder.read_file(Path::new(&flags.config))?;
-        let mut baseline = defaults::complete(Map::new(), &typed)
-            .expect("defaults alone always fit: a test completes them");
-        default_eviction(&mut baseline);
-        (file, baseline)
+        ),
+        Base::File(path) => {
+            let file = decoder.read_file(path)?;
+            let mut baseline = defaults::complete(Map::new(), &typed)
+                .expect("defaults alone always fit: a test completes them");
+            default_eviction(&mut baseline);
+            (file, baseline)
+        }
+        Base::Chosen(choices) => {
+            let mut chosen = choices.configuration(&typed);
+            default_eviction(&mut chosen);
+            (chosen.clone(), chosen)
+        }
     };
     if !flags.config_dir.is_empty() {
         let folder = Path::new(&flags.config_dir);

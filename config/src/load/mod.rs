@@ -8,15 +8,16 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use layers::Layers;
 pub use layers::parse_configuration;
+use layers::{Base, Layers};
 
+use crate::alone::{self, Choices, Standalone, StandaloneFacts};
 use crate::credential_providers::{self, CredentialProvider, CredentialProviderPaths};
 use crate::error::ConfigError;
 use crate::feature_gates::FeatureGates;
 use crate::flags::{self, FlagError, KubeletFlags, LowArgs};
 use crate::kubelet_configuration::KubeletConfiguration;
-use crate::plugins::{self, PluginFile};
+use crate::plugins::{self, PluginFile, PluginFolders};
 use crate::unsupported_fields::{self, Compared};
 use crate::validation::{self, CgroupVersion};
 use crate::{defaults, version};
@@ -30,6 +31,8 @@ pub struct HostFacts {
     pub cgroup: CgroupVersion,
     /// The directory of the agent's own program and its plugins.
     pub program_folder: PathBuf,
+    /// What a node alone can use.
+    pub standalone: StandaloneFacts,
 }
 
 impl HostFacts {
@@ -46,6 +49,7 @@ impl HostFacts {
                 CgroupVersion::V1
             },
             program_folder: program.parent().unwrap_or(Path::new("")).to_owned(),
+            standalone: StandaloneFacts::detect(),
         }
     }
 }
@@ -75,6 +79,8 @@ pub struct NodeConfig {
     pub unknown_fields: Vec<String>,
     /// The directory of the agent's own program and its plugins.
     pub program_folder: PathBuf,
+    /// What `--alone` chose; none without it.
+    pub alone: Option<Standalone>,
 }
 
 /// What a command line asks for: to run the agent, or to print an answer.
@@ -104,14 +110,26 @@ pub fn load(
     };
     let flags = low.kubelet_flags()?;
     let mut warnings = low.warnings();
+    let chosen = match flags.alone {
+        true => Some(Choices::new(&flags, &host.standalone, host.cgroup)?),
+        false => None,
+    };
+    let base = match &chosen {
+        Some(chosen) => Base::Chosen(chosen),
+        None if flags.config.is_empty() => Base::Legacy,
+        None => Base::File(Path::new(&flags.config)),
+    };
     let Layers {
         kubelet,
         baseline,
         unknown_fields,
-    } = layers::merge(&low, &flags)?;
+    } = layers::merge(&low, &flags, base)?;
+    if chosen.is_some() {
+        alone::check(&kubelet)?;
+    }
     let gates = FeatureGates::new(&kubelet.feature_gates)?;
     validation::validate(&kubelet, &gates, host.cgroup)?;
-    let plugins = plugins_of(&kubelet, &flags, host, &mut warnings)?;
+    let (plugins, alone) = plugins_of((&kubelet, &flags), chosen.as_ref(), host, &mut warnings)?;
     let credential_providers = credential_providers::load(
         CredentialProviderPaths {
             config: &flags.image_credential_provider_config,
@@ -138,6 +156,7 @@ pub fn load(
         warnings,
         unknown_fields,
         program_folder: host.program_folder.clone(),
+        alone,
     };
     Ok(Invocation::Run(Box::new(config)))
 }
@@ -158,11 +177,53 @@ fn not_honoured(
     (!unused.is_empty()).then(|| format!("valid, but not honoured yet by this version: {names}"))
 }
 
+/// Whether `containerRuntimeEndpoint` is what it is without a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RuntimeEndpoint {
+    Default,
+    Said,
+}
+
+/// The plugins: of the plugin file, else of the endpoint; of a node alone that says neither, of what was chosen.
 fn plugins_of(
-    kubelet: &KubeletConfiguration,
-    flags: &KubeletFlags,
+    (kubelet, flags): (&KubeletConfiguration, &KubeletFlags),
+    chosen: Option<&Choices<'_>>,
     host: &HostFacts,
     warnings: &mut Vec<String>,
+) -> Result<(PluginFile, Option<Standalone>), ConfigError> {
+    let program = host.program_folder.as_path();
+    let alone = chosen.map(|_| Standalone::default());
+    let open = chosen.and_then(|chosen| chosen.plugins(kubelet));
+    let endpoint = match (chosen, &open) {
+        (Some(_), Some(_)) => RuntimeEndpoint::Default,
+        (Some(_), None) => RuntimeEndpoint::Said,
+        (None, _) if kubelet.container_runtime_endpoint == defaults::runtime_endpoint() => {
+            RuntimeEndpoint::Default
+        }
+        (None, _) => RuntimeEndpoint::Said,
+    };
+    if let Some((fields, chosen)) = open.filter(|_| flags.plugins.is_empty()) {
+        let folders = PluginFolders {
+            program,
+            file: program,
+        };
+        let file = plugins::from_fields(fields, folders);
+        let file = file.expect("the choices are sound plugins: a test makes each of them");
+        return Ok((file, Some(chosen)));
+    }
+    if !flags.plugins.is_empty() && endpoint == RuntimeEndpoint::Said {
+        let file = &flags.plugins;
+        warnings.push(format!(
+            "containerRuntimeEndpoint is not used: {file} declares the runtime"
+        ));
+    }
+    Ok((declared_plugins(kubelet, flags, program)?, alone))
+}
+
+fn declared_plugins(
+    kubelet: &KubeletConfiguration,
+    flags: &KubeletFlags,
+    program: &Path,
 ) -> Result<PluginFile, ConfigError> {
     let endpoint = &kubelet.container_runtime_endpoint;
     let failed = |origin: &str| {
@@ -170,20 +231,15 @@ fn plugins_of(
         |source| ConfigError::Plugins { origin, source }
     };
     if flags.plugins.is_empty() {
-        return plugins::from_endpoint(endpoint, &host.program_folder)
+        return plugins::from_endpoint(endpoint, program)
             .map_err(failed("containerRuntimeEndpoint"));
     }
-    if *endpoint != defaults::runtime_endpoint() {
-        let file = &flags.plugins;
-        warnings.push(format!(
-            "containerRuntimeEndpoint is not used: {file} declares the runtime"
-        ));
-    }
-    plugins::load(Path::new(&flags.plugins), &host.program_folder).map_err(failed(&flags.plugins))
+    plugins::load(Path::new(&flags.plugins), program).map_err(failed(&flags.plugins))
 }
 
 fn node_name(flags: &KubeletFlags, host: &HostFacts) -> Result<String, ConfigError> {
     let name = match flags.hostname_override.trim() {
+        "" if flags.alone => alone::node_name(&host.hostname),
         "" => host.hostname.trim(),
         name => name,
     };

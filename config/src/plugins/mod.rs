@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use self::confinement::RawConfinement;
 pub use self::confinement::{PluginConfinement, PluginRole};
@@ -167,6 +167,14 @@ pub(crate) fn load(path: &Path, program: &Path) -> Result<PluginFile, PluginErro
 pub(crate) fn parse(text: &str, folders: PluginFolders<'_>) -> Result<PluginFile, PluginError> {
     let mut fields = document::parse_strictly(text)?;
     document::take_kind(&mut fields, API_VERSION, KIND)?;
+    from_fields(fields, folders)
+}
+
+/// Checks the fields of a plugin file, as if they stood in one.
+pub(crate) fn from_fields(
+    mut fields: Map<String, Value>,
+    folders: PluginFolders<'_>,
+) -> Result<PluginFile, PluginError> {
     document::strip_nulls(&mut fields);
     let raw: RawPluginFile = document::decode(fields)?;
     let plugins = raw

@@ -172,8 +172,9 @@ pub(crate) const FIELDS: [(&str, Honour); 132] = [
 ];
 
 /// Every field of [`KubeletFlags`].
-pub(crate) const FLAGS: [(&str, Honour); 28] = [
+pub(crate) const FLAGS: [(&str, Honour); 29] = [
     ("admin-socket", Honoured),
+    ("alone", Honoured),
     ("bootstrap-kubeconfig", Honoured),
     ("cert-dir", Honoured),
     ("cloud-provider", Honoured),
@@ -183,7 +184,7 @@ pub(crate) const FLAGS: [(&str, Honour); 28] = [
     ("container-gc-period", Honoured),
     ("exit-on-lock-contention", Honoured),
     ("experimental-allocatable-ignore-eviction", Honoured),
-    ("experimental-mounter-path", NotYet),
+    ("experimental-mounter-path", Honoured),
     ("hostname-override", Honoured),
     (
         "housekeeping-interval",

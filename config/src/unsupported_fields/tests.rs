@@ -85,10 +85,7 @@ fn only_what_was_changed_and_is_not_honoured_is_named() {
         root_dir: "/r".to_owned(),
         ..KubeletFlags::default()
     };
-    assert_eq!(
-        names(&set, &typed),
-        ["imageServiceEndpoint", "--experimental-mounter-path"]
-    );
+    assert_eq!(names(&set, &typed), ["imageServiceEndpoint"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use config::{CgroupVersion, HostFacts};
+use config::{CgroupVersion, HostFacts, StandaloneFacts};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::checkpoint::{self, CheckpointFile, Schema};
@@ -372,6 +372,7 @@ fn run(arguments: Vec<OsString>) {
         hostname: "node".to_owned(),
         cgroup: CgroupVersion::V2,
         program_folder: "/usr/bin".into(),
+        standalone: StandaloneFacts::default(),
     };
     if let Err(error) = config::load(arguments, &host) {
         let _shown = format!("{:#}", anyhow::Error::new(error));

@@ -47,13 +47,13 @@ pub(crate) struct Task {
 }
 
 impl Executor {
-    pub(crate) fn new(health: sdk::Health, root: PathBuf) -> Self {
+    pub(crate) fn new(health: sdk::Health, root: PathBuf, programs: Programs) -> Self {
         Self {
             root: root.into(),
             pool: BlockingPool::new(health, OWN_PLACES + FOREIGN_PLACES),
             walks: Walks::new(),
             held: Arc::default(),
-            programs: Arc::default(),
+            programs: Arc::new(programs),
             locks: KeyedLock::new(),
             own: Arc::new(Semaphore::new(OWN_PLACES)),
             foreign: Arc::new(Semaphore::new(FOREIGN_PLACES)),

@@ -28,6 +28,7 @@ use proto::storage::storage_server::StorageServer;
 use crate::executor::Executor;
 use crate::service::Service;
 use crate::settings::Settings;
+use crate::volumes::nfs::Programs;
 
 const NAME: &str = "storage-local";
 
@@ -45,7 +46,11 @@ pub fn info(version: &'static str) -> sdk::Info {
 pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
     let settings: Settings = setup.parse()?;
     settings.check().map_err(refused)?;
-    let executor = Executor::new(setup.health.clone(), settings.root_dir.clone());
+    let programs = Programs {
+        mounter: settings.mounter_path.clone(),
+        ..Programs::default()
+    };
+    let executor = Executor::new(setup.health.clone(), settings.root_dir.clone(), programs);
     if let Err(status) = executor.prepare(settings.root_propagation).await {
         // Only pods that ask for propagation miss it; a node without volumes would be worse.
         tracing::warn!("{}", status.message());

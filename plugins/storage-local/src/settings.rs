@@ -13,6 +13,8 @@ pub(crate) struct Settings {
     pub(crate) root_dir: PathBuf,
     #[serde(default)]
     pub(crate) root_propagation: Propagation,
+    /// The program that mounts what is on the network, in the place of mount(8) (`--experimental-mounter-path`).
+    pub(crate) mounter_path: Option<PathBuf>,
 }
 
 /// Whether mounts below the folder are seen in containers that want to see them.
@@ -30,6 +32,12 @@ impl Settings {
     /// Checks what has a form.
     pub(crate) fn check(&self) -> Result<(), Status> {
         let root = self.root_dir.to_string_lossy();
-        mounts::requests::absolute("rootDir", &root).map(drop)
+        mounts::requests::absolute("rootDir", &root)?;
+        match &self.mounter_path {
+            Some(mounter) => {
+                mounts::requests::absolute("mounterPath", &mounter.to_string_lossy()).map(drop)
+            }
+            None => Ok(()),
+        }
     }
 }

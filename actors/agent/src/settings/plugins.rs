@@ -44,6 +44,7 @@ pub(super) fn storage(config: &NodeConfig) -> BTreeMap<String, Declaration> {
             let name = &plugin.name;
             let hosted = Declaration {
                 configuration: plugin_configuration(plugin, config),
+                confinement: storage_confinement(plugin, config),
                 drain_within: Duration::from_secs(2),
                 term_within: Duration::from_millis(500),
                 abandon_within: Some(Duration::from_secs(1)),
@@ -98,6 +99,16 @@ fn runtime_configuration(plugin: &config::PluginConfig, config: &NodeConfig) -> 
     Value::Object(fields)
 }
 
+/// What a storage plugin may do; a mounter goes into a root of its own.
+fn storage_confinement(plugin: &config::PluginConfig, config: &NodeConfig) -> Confinement {
+    let has_mounter = plugin.name == LOCAL && !config.flags.experimental_mounter_path.is_empty();
+    let mut declared = plugin.confinement.clone();
+    if let Some(names) = declared.capabilities.as_mut().filter(|_| has_mounter) {
+        names.push("SYS_CHROOT");
+    }
+    confinement(&declared)
+}
+
 /// A storage plugin's section of the plugin file, with defaults from the node's configuration.
 fn plugin_configuration(plugin: &config::PluginConfig, config: &NodeConfig) -> Value {
     let root = &config.flags.root_dir;
@@ -105,6 +116,10 @@ fn plugin_configuration(plugin: &config::PluginConfig, config: &NodeConfig) -> V
     if plugin.name == LOCAL {
         // As the kubelet's: mounts below the root folder propagate to containers that ask for it.
         fields.insert("rootPropagation".to_owned(), "shared".into());
+        let mounter = &config.flags.experimental_mounter_path;
+        if !mounter.is_empty() {
+            fields.insert("mounterPath".to_owned(), mounter.as_str().into());
+        }
     }
     if plugin.name == CSI {
         let registration = Path::new(root).join("plugins_registry");
@@ -293,6 +308,26 @@ mod tests {
         assert_eq!(csi.configuration["nodeName"], "node");
         assert_eq!(csi.intensity.restarts, 1);
         assert_eq!(runtimes(&config).len(), 1);
+    }
+
+    #[test]
+    fn a_mounter_is_told_to_the_plugin_that_mounts_and_may_change_its_root() {
+        let chroot = Capabilities::named(["SYS_CHROOT"]).unwrap();
+        for (line, mounter) in [
+            ("", Value::Null),
+            (
+                "--experimental-mounter-path=/m/mounter",
+                "/m/mounter".into(),
+            ),
+        ] {
+            let storage = storage(&load(line));
+            let local = &storage["storage-local"];
+            assert_eq!(local.configuration["mounterPath"], mounter);
+            let may = local.confinement.capabilities.contains(chroot);
+            assert_eq!(may, !mounter.is_null());
+            let csi = &storage["storage-csi"].confinement.capabilities;
+            assert!(!csi.contains(chroot));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use config::{CgroupVersion, HostFacts, Invocation, NodeConfig};
+use config::{CgroupVersion, HostFacts, Invocation, NodeConfig, StandaloneFacts};
 
 /// The configuration of these flags, on a host with cgroup v2.
 pub(crate) fn load(line: &str) -> NodeConfig {
@@ -10,6 +10,7 @@ pub(crate) fn load(line: &str) -> NodeConfig {
         hostname: "node".to_owned(),
         cgroup: CgroupVersion::V2,
         program_folder: "/opt/oxlet".into(),
+        standalone: StandaloneFacts::default(),
     };
     match config::load(line.split_whitespace().map(OsString::from), &host).unwrap() {
         Invocation::Run(config) => *config,

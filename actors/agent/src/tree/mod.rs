@@ -46,10 +46,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::api_server::ClusterWiring;
 use self::plugins::RuntimeState;
 use crate::endpoints::admin::Plugins;
+use crate::mounter;
 use crate::own_process::lock_file::{LockFile, OnContention};
 use crate::own_process::open_files;
 use crate::service_manager::ServiceManager;
 use crate::settings::AgentSettings;
+use crate::standalone;
 
 /// The addresses that servers and the cluster's actors need.
 #[derive(Debug, Clone)]
@@ -86,6 +88,8 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
     start_spans(&settings);
     let root = Supervisor::root("oxlet", Intensity::MANAGERS);
     let cluster = ClusterWiring::find(&settings)?;
+    mounter::set_up_dns(&settings.config);
+    standalone::keep(&settings.config).context("what this node alone is to keep")?;
     let in_use = RuntimeState::load(&settings)?;
     let recorder = plugins::LateRecorder::default();
     let (lines, hosts) = plugins::spawn(&root, &settings, (&in_use, recorder.clone()));

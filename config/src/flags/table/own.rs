@@ -42,7 +42,7 @@ const fn answer(name: &'static str, kind: FlagType, help: &'static str) -> Flag 
 }
 
 #[rustfmt::skip]
-pub(super) const OWN: [Flag; 51] = [
+pub(super) const OWN: [Flag; 52] = [
     answer("help", FlagType::Bool, "print this text").short('h'),
     answer("version", FlagType::Version, "print the version; raw prints it in full; vX.Y.Z changes what is reported"),
 
@@ -67,9 +67,10 @@ pub(super) const OWN: [Flag; 51] = [
     old("maximum-dead-containers-per-container", FlagType::Int32, "dead instances kept of a container"),
     old("maximum-dead-containers", FlagType::Int32, "dead containers kept in all; negative is no limit"),
     old("register-schedulable", FlagType::Bool, "register the node as schedulable"),
-    old("experimental-mounter-path", FlagType::Text, "program that mounts, instead of mount"),
+    old("experimental-mounter-path", FlagType::Text, "program that mounts NFS exports, instead of mount"),
     old("experimental-allocatable-ignore-eviction", FlagType::Bool, "leave eviction thresholds out of allocatable"),
 
+    ours("alone", FlagType::Bool, "be a node of the manifests in /etc/oxlet/manifests (or --pod-manifest-path): no API server, no configuration file; the machine decides the rest"),
     ours("strict-decoding", FlagType::Bool, "refuse manifests and configuration with unknown or repeated fields"),
     ours("plugins", FlagType::Text, "file that declares plugins; without it the runtime endpoint decides"),
     ours("admin-socket", FlagType::Text, "socket that oxctl speaks to"),

@@ -1,5 +1,6 @@
 //! Precedence, whole command lines, and every kind of bad file.
 
+mod alone;
 mod mistakes;
 
 use std::fs;
@@ -27,6 +28,7 @@ fn rig() -> Rig {
         hostname: "Host-1\n".to_owned(),
         cgroup: CgroupVersion::V2,
         program_folder: "/opt/oxlet".into(),
+        standalone: StandaloneFacts::default(),
     };
     Rig {
         folder: tempfile::tempdir().unwrap(),

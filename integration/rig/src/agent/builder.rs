@@ -25,6 +25,8 @@ pub enum Runtime {
     External(String),
     /// No plugin is declared: `containerRuntimeEndpoint` alone says what to do, as on a kubelet's node.
     Undeclared(String),
+    /// Nothing says which: the agent of a node alone looks at the machine ([`Builder::alone`]).
+    Chosen,
 }
 
 impl From<&Containerd> for Runtime {
@@ -53,6 +55,16 @@ pub struct Builder {
     group: CgroupPlacement,
     /// Text of the kubeconfig; none: a standalone node.
     kubeconfig: Option<String>,
+    mode: Mode,
+}
+
+/// What the agent's command line begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// `--config`, with all that a node in a folder of its own needs.
+    Configured,
+    /// `--alone`, with a drop-in that only keeps the node in its folder.
+    Alone,
 }
 
 impl Default for Builder {
@@ -76,6 +88,7 @@ impl Default for Builder {
             objects: None,
             group: CgroupPlacement::default(),
             kubeconfig: None,
+            mode: Mode::Configured,
         }
     }
 }
@@ -177,6 +190,13 @@ impl Builder {
         self
     }
 
+    /// Starts it as a node alone (`--alone`): everything that a test does not say is the agent's choice.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.mode = Mode::Alone;
+        self
+    }
+
     /// Adds a flag to the agent's command line.
     #[must_use]
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
@@ -229,7 +249,10 @@ impl Builder {
             read_only: free_port()?,
             https: free_port()?,
         };
-        let mut config = configuration(&dir, ports);
+        let mut config = match self.mode {
+            Mode::Configured => configuration(&dir, ports),
+            Mode::Alone => drop_in(&dir, ports),
+        };
         config["cgroupRoot"] = json!(super::leftovers::cgroup(&dir));
         if self.runtime == Runtime::Fake {
             merge(&mut config, &simulated());
@@ -238,7 +261,9 @@ impl Builder {
             config["containerRuntimeEndpoint"] = json!(endpoint);
         }
         merge(&mut config, &self.config);
-        fs::write(dir.join("config.yaml"), format!("{config:#}"))?;
+        let file = self.mode.file(&dir);
+        fs::create_dir_all(file.parent().unwrap_or(&dir))?;
+        fs::write(file, format!("{config:#}"))?;
         let command = self.command(&dir)?;
         let node = Node {
             dir,
@@ -262,12 +287,12 @@ impl Builder {
     fn command(&self, dir: &Path) -> Result<Vec<String>> {
         let mut command = vec![
             program("oxlet")?.display().to_string(),
-            format!("--config={}", dir.join("config.yaml").display()),
             format!("--root-dir={}", dir.join("root").display()),
             format!("--admin-socket={}", dir.join("admin.sock").display()),
             format!("--hostname-override={NODE_NAME}"),
             format!("--cert-dir={}", dir.join("pki").display()),
         ];
+        command.extend(self.mode.flags(dir));
         if let Some(kubeconfig) = &self.kubeconfig {
             let file = dir.join("kubeconfig");
             fs::write(&file, kubeconfig)?;
@@ -299,7 +324,7 @@ impl Builder {
     /// Each managed plugin is declared twice, so that one can be swapped for the other.
     fn plugins(&self) -> Option<Value> {
         let (active, more) = match &self.runtime {
-            Runtime::Undeclared(_) => return None,
+            Runtime::Undeclared(_) | Runtime::Chosen => return None,
             Runtime::External(endpoint) => ("external", json!({ "endpoint": endpoint })),
             Runtime::Fake => (
                 "fake",
@@ -351,6 +376,45 @@ impl Builder {
             "plugins": plugins,
         }))
     }
+}
+
+impl Mode {
+    /// Where the configuration is written.
+    fn file(self, dir: &Path) -> PathBuf {
+        match self {
+            Mode::Configured => dir.join("config.yaml"),
+            Mode::Alone => dir.join("config.d/10-node.conf"),
+        }
+    }
+
+    /// The flags by which the agent finds it.
+    fn flags(self, dir: &Path) -> Vec<String> {
+        match self {
+            Mode::Configured => vec![format!("--config={}", self.file(dir).display())],
+            Mode::Alone => vec![
+                "--alone".to_owned(),
+                format!("--config-dir={}", dir.join("config.d").display()),
+            ],
+        }
+    }
+}
+
+/// What keeps a node alone in its folder and on its ports, and lets the machine's disk be as full as it is.
+fn drop_in(dir: &Path, ports: NodePorts) -> Value {
+    let mut fields = configuration(dir, ports);
+    if let Value::Object(fields) = &mut fields {
+        let chosen = [
+            "address",
+            "port",
+            "failCgroupV1",
+            "failSwapOn",
+            "makeIPTablesUtilChains",
+            "serializeImagePulls",
+            "maxPods",
+        ];
+        fields.retain(|name, _| !chosen.contains(&name.as_str()));
+    }
+    fields
 }
 
 fn configuration(dir: &Path, ports: NodePorts) -> Value {

@@ -135,6 +135,17 @@ impl Node {
         Ok(())
     }
 
+    /// Ends the agent, its plugins, and monitors and containers of the native runtime, and takes their mounts and cgroups
+    /// away: what a pulled plug leaves is the disk.
+    pub fn pull_plug(&mut self) -> Result<()> {
+        self.kill9()?;
+        leftovers::remove(&self.root(), &self.pod_logs());
+        leftovers::end_native(&self.root(), &self.dir);
+        leftovers::unmount(&self.dir);
+        leftovers::remove_cgroups(&self.dir);
+        Ok(())
+    }
+
     /// Returns the read-only port, which serves `/pods`.
     pub fn read_only_port(&self) -> u16 {
         self.ports.read_only

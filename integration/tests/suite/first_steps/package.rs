@@ -160,16 +160,22 @@ async fn it_runs_pods_in_a_bare_root_and_leaves_only_what_the_operator_owns() {
             .contains("runtime-fake")
     );
     drop(agent);
+    let own = root.path("etc/oxlet/manifests/web.yaml");
+    fs::write(&own, "").unwrap();
     let gone = root.dpkg(&["--purge", "oxlet"]);
     assert!(gone.status.success(), "{}", words(&gone));
     for path in [
         "usr/bin/oxlet",
         "usr/lib/oxlet",
         "usr/share/oxlet",
-        "etc/oxlet",
+        "etc/oxlet/config.yaml",
+        "etc/oxlet/config.d",
+        "etc/oxlet/plugins.yaml",
+        "etc/oxlet/net.d",
     ] {
         assert!(!root.path(path).exists(), "{path}");
     }
+    assert!(own.exists());
     assert!(root.path("etc/kubernetes/manifests/sample.yaml").exists());
     assert!(root.path("var/lib/kubelet/oxlet").exists());
 }
@@ -293,6 +299,7 @@ fn it_is_installed_below_any_prefix_and_the_operators_settings_stay() {
         "opt/oxlet/share/fish/vendor_completions.d/oxlet.fish",
         "opt/oxlet/share/man/man8/oxctl.8.gz",
         "opt/oxlet/share/man/man8/oxlet.8.gz",
+        "opt/oxlet/share/oxlet/90-alone.conf",
         "opt/oxlet/share/oxlet/90-kubeadm.conf",
         "opt/oxlet/share/zsh/site-functions/_oxlet",
     ] {
@@ -310,7 +317,7 @@ fn verified(root: &Path) -> (bool, String) {
 }
 
 #[test]
-fn systemd_understands_the_unit_with_and_without_kubeadms_files() {
+fn systemd_understands_the_unit_with_and_without_the_drop_ins_that_ship() {
     let dir = tempfile::tempdir().unwrap();
     let (programs, root) = (dir.path().join("programs"), dir.path().join("root"));
     small_programs(&programs, None);
@@ -331,18 +338,18 @@ fn systemd_understands_the_unit_with_and_without_kubeadms_files() {
 
     let folder = root.join("etc/systemd/system/oxlet.service.d");
     fs::create_dir_all(&folder).unwrap();
-    let drop_in = folder.join("90-kubeadm.conf");
-    fs::copy(root.join("usr/share/oxlet/90-kubeadm.conf"), &drop_in).unwrap();
-    assert_eq!(verified(&root), (true, String::new()));
-    let text = fs::read_to_string(&drop_in).unwrap();
-    fs::write(
-        &drop_in,
-        text.replace("/usr/bin/oxlet", "/usr/bin/not-there"),
-    )
-    .unwrap();
-    let (well, said) = verified(&root);
-    assert!(
-        !well && said.contains("/usr/bin/not-there is not executable"),
-        "{said}"
-    );
+    for name in ["90-alone.conf", "90-kubeadm.conf"] {
+        let drop_in = folder.join(name);
+        fs::copy(root.join("usr/share/oxlet").join(name), &drop_in).unwrap();
+        assert_eq!(verified(&root), (true, String::new()), "{name}");
+        let text = fs::read_to_string(&drop_in).unwrap();
+        let elsewhere = text.replace("/usr/bin/oxlet", "/usr/bin/not-there");
+        fs::write(&drop_in, elsewhere).unwrap();
+        let (well, said) = verified(&root);
+        assert!(
+            !well && said.contains("/usr/bin/not-there is not executable"),
+            "{name}: {said}"
+        );
+        fs::remove_file(drop_in).unwrap();
+    }
 }

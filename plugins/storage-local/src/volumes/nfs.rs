@@ -1,4 +1,5 @@
-//! NFS exports, mounted by mount(8) and the node's own helper (upstream's pkg/volume/nfs/nfs.go, 1.36).
+//! NFS exports, mounted by mount(8) and the node's own helper, or by the mounter in their place (upstream's
+//! pkg/volume/nfs/nfs.go and staging/src/k8s.io/mount-utils/mount_linux.go, 1.36).
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use crate::request::MountParameters;
 use crate::state::place::{self, Place};
 
 const FOLDER_MODE: u32 = 0o750;
+const MOUNT: &str = "mount";
 /// Where mount(8) looks for helpers first.
 const HELPER: &str = "/sbin/mount.nfs";
 /// Upstream's `unMountTimeout`, after which it is done by force.
@@ -30,14 +32,17 @@ pub(crate) struct Programs {
     pub(crate) mount: PathBuf,
     pub(crate) umount: PathBuf,
     pub(crate) helper: PathBuf,
+    /// Started with `mount` and its arguments, where the node itself has no helper; it brings its own.
+    pub(crate) mounter: Option<PathBuf>,
 }
 
 impl Default for Programs {
     fn default() -> Self {
         Self {
-            mount: "mount".into(),
+            mount: MOUNT.into(),
             umount: "umount".into(),
             helper: HELPER.into(),
+            mounter: None,
         }
     }
 }
@@ -89,19 +94,29 @@ impl Programs {
             words.extend([OsStr::new("-o"), options.as_ref()]);
         }
         words.extend([source.as_ref(), target.as_os_str()]);
-        if !self.helper.exists() {
+        let program = match &self.mounter {
+            Some(mounter) => {
+                words.insert(0, MOUNT.as_ref());
+                mounter
+            }
+            None => &self.mount,
+        };
+        if self.mounter.is_none() && !self.helper.exists() {
             let output = format!(
                 "mount: {}: bad option; for several filesystems (e.g. nfs, cifs) you might need a /sbin/mount.<type> helper program.\n",
                 target.display()
             );
-            let text = refused("exit status 32", &words, &output);
+            let text = refused("exit status 32", MOUNT.as_ref(), &words, &output);
             return Err(Status::failed_precondition(text));
         }
-        let ended = command::run(self.mount.as_os_str(), &words, None)?;
+        let ended = command::run(program.as_os_str(), &words, None)?;
         match ended.code() {
             Some(0) => Ok(()),
             Some(_) | None => Err(Status::internal(refused(
                 &ended.exit_text(),
+                self.mounter
+                    .as_ref()
+                    .map_or(MOUNT.as_ref(), |mounter| mounter.as_os_str()),
                 &words,
                 &ended.output,
             ))),
@@ -123,10 +138,11 @@ fn force(target: &Path) -> Result<(), Status> {
 }
 
 /// As upstream's mounter says it.
-fn refused(end: &str, words: &[&OsStr], output: &str) -> String {
+fn refused(end: &str, program: &OsStr, words: &[&OsStr], output: &str) -> String {
+    let program = program.to_string_lossy();
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     format!(
-        "mount failed: {end}\nMounting command: mount\nMounting arguments: {}\nOutput: {output}",
+        "mount failed: {end}\nMounting command: {program}\nMounting arguments: {}\nOutput: {output}",
         words.join(" ")
     )
 }
@@ -195,6 +211,7 @@ mod tests {
             mount: script("mount", mount),
             umount: script("umount", umount),
             helper: script("mount.nfs", ""),
+            mounter: None,
         }
     }
 
@@ -281,6 +298,41 @@ mod tests {
             )
         );
         assert!(!place.target.exists() && log(&node).is_empty());
+    }
+
+    /// Upstream's TestMakeMountArgs with a mounter path: it is told `mount`, and needs no helper of the node.
+    #[test]
+    fn a_mounter_takes_the_place_of_mount_and_its_helper() {
+        let node = Node::new();
+        let place = node.place("u", "nfs", "share");
+        let usual = programs(&node, MOUNT, UMOUNT);
+        let mounter = node.path("mounter");
+        fs::rename(&usual.mount, &mounter).unwrap();
+        let programs = Programs {
+            helper: node.path("missing"),
+            mounter: Some(mounter.clone()),
+            ..usual
+        };
+        let parameters = MountParameters::default();
+        programs
+            .set_up(&place, &nfs("server"), &parameters)
+            .unwrap();
+        assert_eq!(mounted(&place.target).len(), 1);
+        programs.tear_down(&place, MINUTE).unwrap();
+        let folder = "ROOT/pods/u/volumes/kubernetes.io~nfs/share";
+        assert_eq!(
+            log(&node),
+            format!("mount mount -t nfs server:/export/home {folder}\numount {folder}\n")
+        );
+
+        fs::write(&mounter, "#!/bin/sh\necho no server >&2; exit 32\n").unwrap();
+        let why = programs.set_up(&place, &nfs("server"), &parameters);
+        let why = why.unwrap_err().message().to_owned();
+        let command = format!("Mounting command: {}\n", mounter.display());
+        assert!(
+            why.contains(&command) && why.contains("arguments: mount -t nfs"),
+            "{why}"
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use apiserver::{Server, ServerOptions};
 use clients::runtime::RuntimeClient;
 use clients::runtime::fake::serve;
 use clients::storage::testing::FakeStorage;
-use config::{CgroupVersion, HostFacts, Invocation};
+use config::{CgroupVersion, HostFacts, Invocation, StandaloneFacts};
 use kernel::testing::{SIMULATED_START, observe};
 use kernel::{Intensity, Supervisor};
 use plugin_host::PluginClient;
@@ -119,6 +119,7 @@ fn settings(folder: &Path, api: &Arc<Server>) -> AgentSettings {
         hostname: NODE.to_owned(),
         cgroup: CgroupVersion::V2,
         program_folder: folder.to_owned(),
+        standalone: StandaloneFacts::default(),
     };
     let loaded = config::load(arguments(folder).map(OsString::from), &machine).unwrap();
     let Invocation::Run(config) = loaded else {
