@@ -1,15 +1,24 @@
 //! Spawns the resources' area: the container manager, garbage collection, eviction, and the graceful node shutdown.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use cluster::node::NodeResync;
-use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
+use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox, watch};
+use logic_placement::claims::health::KnownClaims;
 use logic_resources::eviction::EvictionPolicy;
+use pods::pod_manager::claims::PodClaims;
 use pods::pod_manager::devices::DevicePlugins;
+use pods::pod_manager::{self, NodeChange, PodQuery};
 
 use crate::container_gc::{self, ContainerGc, ContainerGcConfig};
 use crate::container_manager::{self, ContainerManager, ContainerManagerConfig};
 use crate::device_manager::{self, DeviceManager};
+use crate::dynamic_resources::plugin_watcher::{self, PluginWatcher};
+use crate::dynamic_resources::{
+    self, ClaimApi, DriverResync, DynamicResources, DynamicResourcesConfig, HealthChanged,
+    HealthWatch, PodsQuery,
+};
 use crate::eviction::{self, Collectors, EvictionManager, Reclaimer};
 use crate::image_gc::{self, ImageGc, ImageGcConfig};
 use crate::iptables::program::IptablesPrograms;
@@ -91,6 +100,45 @@ pub fn spawn_devices(
     let plugins = DevicePlugins::new(Recipient::new(addr.clone(), device_manager::Msg::from));
     let resync = Recipient::new(addr, |NodeResync| device_manager::Msg::Resync);
     (plugins, resync)
+}
+
+/// Spawns the manager of dynamic resources, which pods ask and so comes before their area, and the watcher that brings it
+/// its drivers; returns the way to it, and what it knows.
+pub fn spawn_dynamic_resources(
+    root: &Supervisor,
+    config: DynamicResourcesConfig,
+    (api, pods): (ClaimApi, &Addr<pod_manager::Msg>),
+) -> (PodClaims, watch::Receiver<Arc<KnownClaims>>) {
+    let group = root.supervisor(
+        "dynamic-resources",
+        Strategy::OneForOne,
+        Intensity::MANAGERS,
+    );
+    let (addr, port) = mailbox(dynamic_resources::MAILBOX);
+    let (watcher, watcher_port) = mailbox(plugin_watcher::MAILBOX);
+    let (known, shown) = watch::channel(Arc::default());
+    let peers = dynamic_resources::Peers {
+        api,
+        pods: Recipient::new(pods.clone(), |PodsQuery(asker)| {
+            pod_manager::Msg::Query(PodQuery::Unended { asker })
+        }),
+        drivers: Recipient::new(watcher, |DriverResync| plugin_watcher::Msg::Resync),
+        status: Recipient::new(pods.clone(), |HealthChanged(pods)| {
+            pod_manager::Msg::Node(NodeChange::ClaimDevices { pods })
+        }),
+        known,
+    };
+    let in_statuses = (config.health == HealthWatch::On).then(|| shown.clone());
+    let root_dir = config.root_dir.clone();
+    group.spawn(ChildSpec::permanent("manager"), port, move || {
+        DynamicResources::new(config.clone(), peers.clone())
+    });
+    let claims = PodClaims::new(Recipient::new(addr.clone(), Into::into), in_statuses);
+    let spec = ChildSpec::permanent("plugin-watcher");
+    group.spawn(spec, watcher_port, move || {
+        PluginWatcher::new(&root_dir, addr.clone())
+    });
+    (claims, shown)
 }
 
 /// Spawns the area's actors; returns those that report a fact of the node, to be asked for it again.

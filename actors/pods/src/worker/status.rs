@@ -107,7 +107,8 @@ impl PodWorker {
             resize: &self.published.resize,
             last_words: &self.checkpoint.record.termination_messages,
         };
-        let status = status::pod_status(&input);
+        let mut status = status::pod_status(&input);
+        self.peers.claims.show(&mut status, pod, ctx.timestamp());
         if self.published.status.as_deref() != Some(&status) {
             for why in history::changes(self.published.status.as_deref(), &status) {
                 self.history.note(&why, ctx.timestamp());

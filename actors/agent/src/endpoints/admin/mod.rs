@@ -27,7 +27,8 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Request, StatusCode};
 use kernel::error_chain;
-use kernel::{Actor, Addr, Context, Exit, Supervisor};
+use kernel::{Actor, Addr, Context, Exit, Supervisor, watch};
+use logic_placement::claims::health::KnownClaims;
 use plugin_host::{self as plugin, Declaration};
 use pods::runtime::handover;
 use pods::{images as keeper, pod_manager};
@@ -92,6 +93,7 @@ pub struct AdminPeers {
     pub events: Addr<events::Msg>,
     pub checkpoints: ContainerCheckpoints,
     pub assignments: Assignments,
+    pub claims: watch::Receiver<Arc<KnownClaims>>,
     pub faults: FaultInjection,
 }
 
@@ -180,10 +182,12 @@ impl AdminServer {
                 StatusCode::OK,
                 &machine_view::view(&peers.assignments, &peers.pod_manager).await?,
             )),
-            AdminRoute::Devices => Ok(json(
-                StatusCode::OK,
-                &device_view::view(&peers.assignments, &peers.pod_manager).await?,
-            )),
+            AdminRoute::Devices => {
+                let claims = peers.claims.borrow().clone();
+                let held = (&peers.assignments, &*claims);
+                let rows = device_view::view(held, &peers.pod_manager).await?;
+                Ok(json(StatusCode::OK, &rows))
+            }
             AdminRoute::Images => Ok(json(StatusCode::OK, &images::list(&peers.images).await?)),
             AdminRoute::Volumes => Ok(json(
                 StatusCode::OK,

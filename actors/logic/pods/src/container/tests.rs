@@ -61,6 +61,7 @@ fn with_input<T>(pod: &Pod, given: Given<'_>, make: impl Fn(&ContainerInput<'_>)
         namespaces: &namespaces(pod),
         target: None,
         placement: &ContainerPlacement::default(),
+        claim_devices: &[],
         plugin_devices: given.devices,
     })
 }
