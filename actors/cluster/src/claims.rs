@@ -50,3 +50,51 @@ fn late() -> ApiError {
         message: format!("no answer within {TIMEOUT:?}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use api_client::plain;
+    use apiserver::{Server, ServerOptions};
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_claim_is_read_as_it_is_now() {
+        let server = Server::start(ServerOptions::default()).await.unwrap();
+        let client = plain(server.url().parse().unwrap());
+        let absent = resource_claim(&client, "default", "gpu").await.unwrap_err();
+        assert!(absent.to_string().contains("not found"), "{absent}");
+        let claim = json!({ "metadata": { "name": "gpu" }, "spec": {} });
+        let path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+        server.post(path, &claim).unwrap();
+        let read = resource_claim(&client, "default", "gpu").await.unwrap();
+        assert_eq!(read.metadata.name.as_deref(), Some("gpu"));
+    }
+
+    #[tokio::test]
+    async fn slices_are_deleted_of_the_selected_node_and_driver_alone() {
+        let server = Server::start(ServerOptions::default()).await.unwrap();
+        let client = plain(server.url().parse().unwrap());
+        let path = "/apis/resource.k8s.io/v1/resourceslices";
+        for (name, node, driver) in [("a", "one", "x"), ("b", "one", "y"), ("c", "two", "x")] {
+            let slice = json!({ "metadata": { "name": name }, "spec": { "nodeName": node, "driver": driver } });
+            server.post(path, &slice).unwrap();
+        }
+        let left = || {
+            let slices = server.list(path).unwrap().into_iter();
+            let mut names: Vec<String> = slices
+                .map(|slice| slice["metadata"]["name"].as_str().unwrap().to_owned())
+                .collect();
+            names.sort();
+            names
+        };
+        let selector = "spec.nodeName=one,spec.driver=x";
+        delete_resource_slices(&client, selector).await.unwrap();
+        assert_eq!(left(), ["b", "c"]);
+        delete_resource_slices(&client, "spec.nodeName=one")
+            .await
+            .unwrap();
+        assert_eq!(left(), ["c"]);
+    }
+}

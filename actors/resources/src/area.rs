@@ -13,8 +13,8 @@ use pods::pod_manager::{self, NodeChange, PodQuery};
 
 use crate::container_gc::{self, ContainerGc, ContainerGcConfig};
 use crate::container_manager::{self, ContainerManager, ContainerManagerConfig};
-use crate::device_manager::{self, DeviceManager};
-use crate::dynamic_resources::plugin_watcher::{self, PluginWatcher};
+use crate::device_manager::{self, DeviceManager, DevicePluginHandler, PluginResync};
+use crate::dynamic_resources::plugin_watcher::{self, DraHandler, PluginWatcher};
 use crate::dynamic_resources::{
     self, ClaimApi, DriverResync, DynamicResources, DynamicResourcesConfig, HealthChanged,
     HealthWatch, PodsQuery,
@@ -86,18 +86,35 @@ pub fn mailboxes() -> (Addr<container_manager::Msg>, Port<container_manager::Msg
     mailbox(container_manager::MAILBOX)
 }
 
-/// Spawns the device manager, which pods ask and so comes before their area; returns the way to it.
+/// Spawns the device manager, which pods ask and so comes before their area, and the watcher of plugins that it does not
+/// find by itself; returns the way to it.
 pub fn spawn_devices(
     root: &Supervisor,
-    root_dir: PathBuf,
+    (root_dir, health): (PathBuf, HealthWatch),
     peers: device_manager::Peers,
 ) -> (DevicePlugins, Recipient<NodeResync>) {
     let group = root.supervisor("devices", Strategy::OneForOne, Intensity::MANAGERS);
     let (addr, port) = mailbox(device_manager::MAILBOX);
+    let (watcher, watcher_port) = mailbox(plugin_watcher::MAILBOX);
+    let peers = device_manager::Peers {
+        plugins: Some(Recipient::new(watcher, |PluginResync| {
+            plugin_watcher::Msg::Resync
+        })),
+        ..peers
+    };
+    let (registry, handler) = (root_dir.clone(), DevicePluginHandler::new(addr.clone()));
     group.spawn(ChildSpec::permanent("device-manager"), port, move || {
         DeviceManager::new(&root_dir, peers.clone())
     });
+    let spec = ChildSpec::permanent("plugin-watcher");
+    group.spawn(spec, watcher_port, move || {
+        PluginWatcher::new(&registry, handler.clone())
+    });
     let plugins = DevicePlugins::new(Recipient::new(addr.clone(), device_manager::Msg::from));
+    let plugins = match health {
+        HealthWatch::On => plugins.showing_health(),
+        HealthWatch::Off => plugins,
+    };
     let resync = Recipient::new(addr, |NodeResync| device_manager::Msg::Resync);
     (plugins, resync)
 }
@@ -136,7 +153,7 @@ pub fn spawn_dynamic_resources(
     let claims = PodClaims::new(Recipient::new(addr.clone(), Into::into), in_statuses);
     let spec = ChildSpec::permanent("plugin-watcher");
     group.spawn(spec, watcher_port, move || {
-        PluginWatcher::new(&root_dir, addr.clone())
+        PluginWatcher::new(&root_dir, DraHandler::new(addr.clone()))
     });
     (claims, shown)
 }

@@ -28,8 +28,10 @@ pub(super) fn spawn_plugins(
     let peers = device_manager::Peers {
         assigners: vec![Recipient::new(pod_manager.clone(), changed)],
         node: cluster.map(ClusterWiring::devices),
+        ..device_manager::Peers::default()
     };
-    resources::area::spawn_devices(root, settings.node.root_dir.clone(), peers)
+    let claims = settings.claims();
+    resources::area::spawn_devices(root, (claims.root_dir, claims.health), peers)
 }
 
 /// Spawns the manager of dynamic resources; returns the way to it, and what it knows.

@@ -1,9 +1,9 @@
-//! The plugin watcher of DRA drivers: those that register by a socket in the agent's `plugins_registry`.
+//! A plugin watcher: the plugins of one type that register by a socket in the agent's `plugins_registry`.
 //!
 //! - **Owns** the watcher of the folder.
-//! - **Hears** that the manager of dynamic resources has started again.
-//! - **Asks** the manager to take a driver in, and tells it of one that has gone.
-//! - **Never** touches plugins of other types: the storage plugins' process registers them.
+//! - **Hears** that the manager of the plugins has started again: the one of dynamic resources, or the device manager.
+//! - **Asks** the manager to take a plugin in, and tells it of one that has gone.
+//! - **Never** touches plugins of other types: CSI drivers are registered by the storage plugin's process.
 //!
 //! Upstream: pkg/kubelet/pluginmanager, and cm/dra/plugin/registration.go for what registering means (1.36).
 
@@ -20,6 +20,8 @@ use super::Msg as Manager;
 
 /// Room for the manager's restarts.
 pub const MAILBOX: usize = 8;
+/// The manager, which starts before, tells that it has.
+const BEGIN_AFTER: Duration = Duration::from_secs(1);
 /// The manager takes a driver in without waiting for it.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between a driver's name and its socket: neither has it.
@@ -33,11 +35,13 @@ pub fn registration_folder(root_dir: &Path) -> PathBuf {
 /// Messages of the plugin watcher.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
-    /// Registers every driver again: the manager has started, and knows none.
+    /// Registers every plugin again: the manager has started, and knows none.
     Resync,
+    /// Begins, unless a manager that has just started had it begin already.
+    Begin,
 }
 
-/// Where drivers register.
+/// Where plugins register.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub folder: PathBuf,
@@ -45,27 +49,29 @@ pub struct Snapshot {
 
 /// The plugin watcher.
 #[derive(Debug)]
-pub struct PluginWatcher {
+pub struct PluginWatcher<H: PluginHandler> {
     folder: PathBuf,
 
-    manager: Addr<Manager>,
+    handler: H,
 
     /// Ends with its watcher when it is dropped.
-    registry: Option<PluginRegistry<DraHandler>>,
+    registry: Option<PluginRegistry<H>>,
 }
 
-impl Actor for PluginWatcher {
+impl<H: PluginHandler + Clone> Actor for PluginWatcher<H> {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
-    async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        self.watch();
+    async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        ctx.after(BEGIN_AFTER, Msg::Begin);
         Ok(())
     }
 
     async fn handle(&mut self, msg: Msg, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
             Msg::Resync => self.watch(),
+            Msg::Begin if self.registry.is_none() => self.watch(),
+            Msg::Begin => {}
         }
         Ok(())
     }
@@ -77,21 +83,19 @@ impl Actor for PluginWatcher {
     }
 }
 
-impl PluginWatcher {
+impl<H: PluginHandler + Clone> PluginWatcher<H> {
     /// A watcher below the agent's root folder.
-    pub fn new(root_dir: &Path, manager: Addr<Manager>) -> Self {
+    pub fn new(root_dir: &Path, handler: H) -> Self {
         PluginWatcher {
             folder: registration_folder(root_dir),
-            manager,
+            handler,
             registry: None,
         }
     }
 
     /// Begins anew: every socket that is there is asked again.
     fn watch(&mut self) {
-        let handler = DraHandler {
-            manager: self.manager.clone(),
-        };
+        let handler = self.handler.clone();
         let registry = PluginRegistry::start(self.folder.clone(), BlockingThreads, handler);
         self.registry = Some(registry);
     }
@@ -117,7 +121,7 @@ impl BlockingCalls for BlockingThreads {
 
 /// A driver's socket. Several of one driver may be registered at once, while one instance takes over from another.
 #[derive(Debug, Clone)]
-struct DraPlugin {
+pub struct DraPlugin {
     /// The driver's name and its socket.
     key: String,
 }
@@ -146,12 +150,16 @@ impl Plugin for DraPlugin {
 }
 
 /// Registers drivers with the manager of dynamic resources.
-#[derive(Debug)]
-struct DraHandler {
+#[derive(Debug, Clone)]
+pub struct DraHandler {
     manager: Addr<Manager>,
 }
 
 impl DraHandler {
+    pub fn new(manager: Addr<Manager>) -> Self {
+        DraHandler { manager }
+    }
+
     fn forget(&self, driver: DriverName, socket: PathBuf) -> Result<(), String> {
         let gone = Manager::Deregistered { driver, socket };
         self.manager.tell(gone).map_err(|full| full.to_string())

@@ -220,6 +220,20 @@ impl ClaimRig {
         pod.await.unwrap()
     }
 
+    /// Has the driver tell how its device is, until the pod's status shows it.
+    async fn until_health(&self, driver: &FakeDriver, told: (i32, &str), wanted: &Value) {
+        let shows = async || {
+            // An agent that has just been killed may still be counted.
+            if driver.watchers() > 0 {
+                driver.report(&[("gpu", told.0, told.1)]);
+            }
+            let pod = self.cluster.pod("web");
+            pod.is_some_and(|pod| health(&pod) == wanted)
+        };
+        let what = format!("the pod shows {wanted}");
+        wait_until(CONVERGENCE_TIMEOUT, &what, shows).await.unwrap();
+    }
+
     /// Whether the container of the pod has the device.
     async fn assert_device(&self, on: TestRuntime, pod: &Value) {
         let id = container_id(pod);
@@ -322,9 +336,8 @@ async fn a_claim_is_prepared_once_and_undone_once_with_the_agent_killed_in_betwe
     assert_eq!(claimed.claim_resources[0].driver_name, DRIVER);
     let names = &claimed.claim_resources[0].cdi_devices;
     assert_eq!(names[0].name, CDI_DEVICE);
-    driver.driver.report(&[("gpu", 2, "too hot")]);
     let hot = json!({ "resourceID": CDI_DEVICE, "health": "Unhealthy", "message": "too hot" });
-    rig.until_pod(|pod| *health(pod) == hot).await;
+    rig.until_health(&driver.driver, (2, "too hot"), &hot).await;
     let row = json!({ "resource": DRIVER, "id": "pool/gpu", "health": "Unhealthy", "nodes": [],
         "holder": "default/web claim gpu" });
     assert_eq!(rig.devices().await, json!([row]));
@@ -335,10 +348,9 @@ async fn a_claim_is_prepared_once_and_undone_once_with_the_agent_killed_in_betwe
     rig.begin().await;
     driver.until_registered(2).await;
     rig.until_no_slices().await;
-    driver.driver.report(&[("gpu", 1, "")]);
-    let again = rig
-        .until_pod(|pod| health(pod)["health"] == "Healthy")
-        .await;
+    let well = json!({ "resourceID": CDI_DEVICE, "health": "Healthy" });
+    rig.until_health(&driver.driver, (1, ""), &well).await;
+    let again = rig.until_pod(is_running).await;
     assert_eq!(container_id(&again), container_id(&running));
     assert_eq!(driver.driver.calls(), [""; 0]);
 

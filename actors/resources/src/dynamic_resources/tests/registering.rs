@@ -9,8 +9,9 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::super::plugin_watcher::{self, PluginWatcher};
+use super::super::plugin_watcher::{self, DraHandler, PluginWatcher};
 use super::*;
+use crate::device_manager::{self, DevicePluginHandler, PluginEndpoint};
 
 /// So long the folder is looked at again, and sockets that were refused are asked again.
 const SOON: Duration = Duration::from_secs(60);
@@ -53,7 +54,7 @@ impl WatcherRig {
         let root_dir = folder.path().to_owned();
         let spec = ChildSpec::permanent("plugin-watcher");
         root.spawn(spec, port, move || {
-            PluginWatcher::new(&root_dir, manager.clone())
+            PluginWatcher::new(&root_dir, DraHandler::new(manager.clone()))
         });
         WatcherRig {
             folder,
@@ -181,6 +182,44 @@ fn a_driver_that_is_refused_is_told_why_and_other_plugins_are_left_to_others() {
         assert!(why.contains("v1alpha1"), "{why}");
         assert_eq!(csi.told(), None);
         assert!(rig.manager.drain().is_empty());
+        rig.root.shutdown().await;
+    });
+}
+
+/// Upstream's ValidatePlugin, RegisterPlugin and DeRegisterPlugin of devicemanager/plugin/v1beta1/handler.go.
+#[test]
+fn a_device_plugin_that_is_found_there_is_registered_at_its_socket_and_let_go_with_it() {
+    run_paused(|| async {
+        let mut rig = WatcherRig::start();
+        let (manager, mut heard) = inbox(16);
+        let (_, port) = mailbox(plugin_watcher::MAILBOX);
+        let root_dir = rig.folder.path().to_owned();
+        let spec = ChildSpec::permanent("device-plugin-watcher");
+        rig.root.spawn(spec, port, move || {
+            PluginWatcher::new(&root_dir, DevicePluginHandler::new(manager.clone()))
+        });
+        let newer = rig.plugin("new.sock", "DevicePlugin", &["v2"]);
+        let plugin = rig.plugin("gpu.sock", "DevicePlugin", &["v2", "v1beta1"]);
+        match heard.next(SOON).await {
+            Some(device_manager::Msg::Register(call)) => {
+                assert_eq!(call.registration.resource, "gpu");
+                assert_eq!(call.endpoint, PluginEndpoint::At("/run/gpu.sock".into()));
+                call.reply.send(Ok(())).unwrap();
+            }
+            other => panic!("{other:?}"),
+        }
+        pass(SECOND).await;
+        assert_eq!(plugin.told(), Some((true, String::new())));
+        let (registered, why) = newer.told().unwrap();
+        let words = "manager version, v1beta1, is not among plugin supported versions [v2]";
+        assert!(!registered && why.contains(words), "{why}");
+        std::fs::remove_file(rig.socket("gpu.sock")).unwrap();
+        let gone = heard.next(SOON).await;
+        assert!(
+            matches!(&gone, Some(device_manager::Msg::Deregister { resource }) if resource == "gpu"),
+            "{gone:?}"
+        );
+        assert!(rig.manager.drain().is_empty(), "it is no DRA driver");
         rig.root.shutdown().await;
     });
 }
