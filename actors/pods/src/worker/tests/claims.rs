@@ -72,13 +72,21 @@ async fn unprepare(requests: &mut Inbox<ClaimRequest>, answer: Result<(), Claims
     }
 }
 
+#[derive(Debug, strum::IntoStaticStr)]
+enum Answer {
+    Pods(Option<BTreeSet<PodUid>>),
+}
+
 /// The pods that are not over, as the manager of dynamic resources is told.
 async fn unended(node: &TestNode) -> BTreeSet<PodUid> {
     let (asker, mut answers) = inbox(1);
-    let asker = Recipient::new(asker, |pods: Option<BTreeSet<PodUid>>| pods);
+    let asker = Recipient::new(asker, Answer::Pods);
     let question = Msg::Query(PodQuery::Unended { asker });
     node.node.pod_manager.tell(question).unwrap();
-    answers.next(SOON).await.unwrap().unwrap()
+    let Some(Answer::Pods(pods)) = answers.next(SOON).await else {
+        panic!("the pod manager answers");
+    };
+    pods.unwrap()
 }
 
 #[test]

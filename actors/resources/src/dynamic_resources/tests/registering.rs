@@ -176,7 +176,7 @@ fn a_driver_that_is_refused_is_told_why_and_other_plugins_are_left_to_others() {
         let mut rig = WatcherRig::start();
         let csi = rig.plugin("csi.sock", "CSIPlugin", &["1.0.0"]);
         let old = rig.plugin("old.sock", "DRAPlugin", &["v1alpha1.DRAPlugin"]);
-        pass(SECOND).await;
+        pass(5 * SECOND).await;
         let (registered, why) = old.told().unwrap();
         assert!(!registered);
         assert!(why.contains("v1alpha1"), "{why}");
