@@ -274,11 +274,7 @@ impl TestNode {
         let pod_peers = PodPeers {
             runtime: runtime.clone(),
             gate: gate.clone(),
-            cgroups: CgroupManager::on(
-                (CgroupDriver::Cgroupfs, runtime.cgroup_driver()),
-                (hierarchy(folder.path()), Vec::new()),
-                SystemdConnection::default(),
-            ),
+            cgroups: cgroups(&runtime, folder.path()),
             state: state.clone(),
             volumes: volumes.clone(),
             objects,
@@ -425,6 +421,14 @@ impl TestNode {
             .map(|event| event.reason)
             .collect()
     }
+}
+
+fn cgroups(runtime: &RuntimeClient, folder: &Path) -> CgroupManager {
+    CgroupManager::on(
+        (CgroupDriver::Cgroupfs, runtime.cgroup_driver()),
+        (hierarchy(folder), Vec::new()),
+        SystemdConnection::default(),
+    )
 }
 
 /// What pods hold by the files of an earlier life.
