@@ -4,6 +4,7 @@
 //! Nothing here knows the pods' area: its actors are reached through [`kernel::Recipient`].
 
 pub mod certificates;
+pub mod claims;
 pub mod node;
 pub mod pods;
 pub mod reviews;

@@ -21,6 +21,7 @@ use crate::cgroups::pod_cgroups::PodCgroups;
 use crate::images::credentials::{self, DockerKeyring};
 use crate::images::{self, ImageManager};
 use crate::logs::{self, ContainerLogManager};
+use crate::pod_manager::claims::PodClaims;
 use crate::pod_manager::devices::DevicePlugins;
 use crate::pod_manager::{self, PodManager, PodSource, PodWorkers, PodsChanged};
 use crate::prober::{self, Prober};
@@ -91,6 +92,8 @@ pub struct PodPeers {
     pub objects: ObjectStore,
     /// The device manager.
     pub devices: DevicePlugins,
+    /// The manager of dynamic resources.
+    pub claims: PodClaims,
     pub listeners: PodListeners,
 }
 
@@ -251,6 +254,7 @@ impl PodArea<'_> {
             over: self.peers.listeners.over.clone(),
             assignments,
             devices: self.peers.devices.clone(),
+            claims: self.peers.claims.clone(),
             rules,
         }
     }

@@ -47,6 +47,7 @@ use crate::cgroups::CgroupManager;
 use crate::cgroups::systemd::SystemdConnection;
 use crate::images;
 use crate::images::credentials;
+use crate::pod_manager::claims::PodClaims;
 use crate::pod_manager::devices::DevicePlugins;
 use crate::pod_manager::{self, NodeChange, PodSource};
 use crate::runtime::handover::{HandoverStep, RuntimeGate, RuntimeInUse};
@@ -103,17 +104,23 @@ impl TestNode {
 
     /// The same, whose devices this manager gives.
     pub async fn with_devices(placement: NodePlacement, devices: DevicePlugins) -> TestNode {
-        let listeners = PodListeners::default();
-        TestNode::empty_with(placement, devices, listeners).await
+        let managers = (placement, devices, PodClaims::default());
+        TestNode::empty_with(managers, PodListeners::default()).await
+    }
+
+    /// Starts a node whose pods' claims this manager has prepared.
+    pub async fn with_claims(claims: PodClaims) -> TestNode {
+        let managers = (NodePlacement::default(), DevicePlugins::default(), claims);
+        TestNode::empty_with(managers, PodListeners::default()).await
     }
 
     async fn empty(placement: NodePlacement, listeners: PodListeners) -> TestNode {
-        TestNode::empty_with(placement, DevicePlugins::default(), listeners).await
+        let managers = (placement, DevicePlugins::default(), PodClaims::default());
+        TestNode::empty_with(managers, listeners).await
     }
 
     async fn empty_with(
-        placement: NodePlacement,
-        devices: DevicePlugins,
+        managers: (NodePlacement, DevicePlugins, PodClaims),
         listeners: PodListeners,
     ) -> TestNode {
         let folder = tempfile::tempdir().unwrap();
@@ -124,13 +131,7 @@ impl TestNode {
         )
         .unwrap();
         let storage = FakeStorage::start();
-        TestNode::on_with(
-            (fake, storage, folder),
-            CPUS,
-            (placement, devices),
-            listeners,
-        )
-        .await
+        TestNode::on_with((fake, storage, folder), CPUS, managers, listeners).await
     }
 
     /// Starts a node that makes pods' cgroups: below `cgroup/cpu/kubepods` and `cgroup/memory/kubepods` of its folder.
@@ -219,14 +220,14 @@ impl TestNode {
         placement: NodePlacement,
         listeners: PodListeners,
     ) -> TestNode {
-        let managers = (placement, DevicePlugins::default());
+        let managers = (placement, DevicePlugins::default(), PodClaims::default());
         TestNode::on_with(world, cpus, managers, listeners).await
     }
 
     async fn on_with(
         (fake, storage, folder): (Fake, FakeStorage, TempDir),
         cpus: u32,
-        (placement, devices): (NodePlacement, DevicePlugins),
+        (placement, devices, claims): (NodePlacement, DevicePlugins, PodClaims),
         listeners: PodListeners,
     ) -> TestNode {
         let line = PluginClient::fixed("runtime", serve(&fake));
@@ -273,15 +274,12 @@ impl TestNode {
         let pod_peers = PodPeers {
             runtime: runtime.clone(),
             gate: gate.clone(),
-            cgroups: CgroupManager::on(
-                (CgroupDriver::Cgroupfs, runtime.cgroup_driver()),
-                (hierarchy(folder.path()), Vec::new()),
-                SystemdConnection::default(),
-            ),
+            cgroups: cgroups(&runtime, folder.path()),
             state: state.clone(),
             volumes: volumes.clone(),
             objects,
             devices,
+            claims,
             listeners,
         };
         crate::area::spawn(&root, (&pods, pod_ports), settings, pod_peers);
@@ -423,6 +421,14 @@ impl TestNode {
             .map(|event| event.reason)
             .collect()
     }
+}
+
+fn cgroups(runtime: &RuntimeClient, folder: &Path) -> CgroupManager {
+    CgroupManager::on(
+        (CgroupDriver::Cgroupfs, runtime.cgroup_driver()),
+        (hierarchy(folder), Vec::new()),
+        SystemdConnection::default(),
+    )
 }
 
 /// What pods hold by the files of an earlier life.

@@ -1,15 +1,24 @@
 //! Spawns the resources' area: the container manager, garbage collection, eviction, and the graceful node shutdown.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use cluster::node::NodeResync;
-use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
+use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox, watch};
+use logic_placement::claims::health::KnownClaims;
 use logic_resources::eviction::EvictionPolicy;
+use pods::pod_manager::claims::PodClaims;
 use pods::pod_manager::devices::DevicePlugins;
+use pods::pod_manager::{self, NodeChange, PodQuery};
 
 use crate::container_gc::{self, ContainerGc, ContainerGcConfig};
 use crate::container_manager::{self, ContainerManager, ContainerManagerConfig};
-use crate::device_manager::{self, DeviceManager};
+use crate::device_manager::{self, DeviceManager, DevicePluginHandler, PluginResync};
+use crate::dynamic_resources::plugin_watcher::{self, DraHandler, PluginWatcher};
+use crate::dynamic_resources::{
+    self, ClaimApi, DriverResync, DynamicResources, DynamicResourcesConfig, HealthChanged,
+    HealthWatch, PodsQuery,
+};
 use crate::eviction::{self, Collectors, EvictionManager, Reclaimer};
 use crate::image_gc::{self, ImageGc, ImageGcConfig};
 use crate::iptables::program::IptablesPrograms;
@@ -77,20 +86,76 @@ pub fn mailboxes() -> (Addr<container_manager::Msg>, Port<container_manager::Msg
     mailbox(container_manager::MAILBOX)
 }
 
-/// Spawns the device manager, which pods ask and so comes before their area; returns the way to it.
+/// Spawns the device manager, which pods ask and so comes before their area, and the watcher of plugins that it does not
+/// find by itself; returns the way to it.
 pub fn spawn_devices(
     root: &Supervisor,
-    root_dir: PathBuf,
+    (root_dir, health): (PathBuf, HealthWatch),
     peers: device_manager::Peers,
 ) -> (DevicePlugins, Recipient<NodeResync>) {
     let group = root.supervisor("devices", Strategy::OneForOne, Intensity::MANAGERS);
     let (addr, port) = mailbox(device_manager::MAILBOX);
+    let (watcher, watcher_port) = mailbox(plugin_watcher::MAILBOX);
+    let peers = device_manager::Peers {
+        plugins: Some(Recipient::new(watcher, |PluginResync| {
+            plugin_watcher::Msg::Resync
+        })),
+        ..peers
+    };
+    let (registry, handler) = (root_dir.clone(), DevicePluginHandler::new(addr.clone()));
     group.spawn(ChildSpec::permanent("device-manager"), port, move || {
         DeviceManager::new(&root_dir, peers.clone())
     });
+    let spec = ChildSpec::permanent("plugin-watcher");
+    group.spawn(spec, watcher_port, move || {
+        PluginWatcher::new(&registry, handler.clone())
+    });
     let plugins = DevicePlugins::new(Recipient::new(addr.clone(), device_manager::Msg::from));
+    let plugins = match health {
+        HealthWatch::On => plugins.showing_health(),
+        HealthWatch::Off => plugins,
+    };
     let resync = Recipient::new(addr, |NodeResync| device_manager::Msg::Resync);
     (plugins, resync)
+}
+
+/// Spawns the manager of dynamic resources, which pods ask and so comes before their area, and the watcher that brings it
+/// its drivers; returns the way to it, and what it knows.
+pub fn spawn_dynamic_resources(
+    root: &Supervisor,
+    config: DynamicResourcesConfig,
+    (api, pods): (ClaimApi, &Addr<pod_manager::Msg>),
+) -> (PodClaims, watch::Receiver<Arc<KnownClaims>>) {
+    let group = root.supervisor(
+        "dynamic-resources",
+        Strategy::OneForOne,
+        Intensity::MANAGERS,
+    );
+    let (addr, port) = mailbox(dynamic_resources::MAILBOX);
+    let (watcher, watcher_port) = mailbox(plugin_watcher::MAILBOX);
+    let (known, shown) = watch::channel(Arc::default());
+    let peers = dynamic_resources::Peers {
+        api,
+        pods: Recipient::new(pods.clone(), |PodsQuery(asker)| {
+            pod_manager::Msg::Query(PodQuery::Unended { asker })
+        }),
+        drivers: Recipient::new(watcher, |DriverResync| plugin_watcher::Msg::Resync),
+        status: Recipient::new(pods.clone(), |HealthChanged(pods)| {
+            pod_manager::Msg::Node(NodeChange::ClaimDevices { pods })
+        }),
+        known,
+    };
+    let in_statuses = (config.health == HealthWatch::On).then(|| shown.clone());
+    let root_dir = config.root_dir.clone();
+    group.spawn(ChildSpec::permanent("manager"), port, move || {
+        DynamicResources::new(config.clone(), peers.clone())
+    });
+    let claims = PodClaims::new(Recipient::new(addr.clone(), Into::into), in_statuses);
+    let spec = ChildSpec::permanent("plugin-watcher");
+    group.spawn(spec, watcher_port, move || {
+        PluginWatcher::new(&root_dir, DraHandler::new(addr.clone()))
+    });
+    (claims, shown)
 }
 
 /// Spawns the area's actors; returns those that report a fact of the node, to be asked for it again.

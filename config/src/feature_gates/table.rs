@@ -162,7 +162,7 @@ pub(super) const NEEDS: &[(&str, &[&str])] = &[
 #[rustfmt::skip]
 pub(super) const UNHEEDED: &[&str] = &[
     "CPUManagerPolicyAlphaOptions", "CRIListStreaming", "ChangeContainerStatusOnKubeletRestart",
-    "ContainerRestartRules", "DRAWorkloadResourceClaims", "EnvFiles", "HostnameOverride",
+    "ContainerRestartRules", "EnvFiles", "HostnameOverride",
     "ImageVolumeWithDigest", "InPlacePodVerticalScalingExclusiveCPUs",
     "InPlacePodVerticalScalingExclusiveMemory", "KubeletInUserNamespace",
     "KubeletPodResourcesListUseActivePods", "KubeletRegistrationGetOnExistsOnly",

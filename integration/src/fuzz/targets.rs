@@ -304,6 +304,7 @@ fn containers_of(pod: &Pod, node: &NodePolicy, objects: &StaticObjects, ips: &[S
             namespaces: &namespaces(pod),
             target: None,
             placement: &ContainerPlacement::default(),
+            claim_devices: &[],
             plugin_devices: None,
         });
         let _hash = logic_api::pod::hash::container_hash(container);

@@ -43,7 +43,21 @@ impl TestRuntime {
     }
 
     pub(super) async fn start_with(self, more: impl FnOnce(Builder) -> Builder) -> Option<NodeRig> {
-        let (dir, containerd, builder) = match self {
+        let (dir, containerd, builder) = self.prepare().await?;
+        let node = match more(builder).start().await {
+            Ok(node) => node,
+            Err(error) => panic!("{error:#}"),
+        };
+        Some(NodeRig {
+            node,
+            containerd,
+            dir,
+        })
+    }
+
+    /// The runtime's own folder, its daemon, and a node on it that is not started yet; none where it cannot be had.
+    pub(super) async fn prepare(self) -> Option<(Option<TempDir>, Option<Containerd>, Builder)> {
+        Some(match self {
             TestRuntime::Fake => (None, None, Node::builder()),
             TestRuntime::Containerd => {
                 let dir = tempfile::tempdir().unwrap();
@@ -58,15 +72,6 @@ impl TestRuntime {
                 let builder = native(dir.path());
                 (Some(dir), None, builder)
             }
-        };
-        let node = match more(builder).start().await {
-            Ok(node) => node,
-            Err(error) => panic!("{error:#}"),
-        };
-        Some(NodeRig {
-            node,
-            containerd,
-            dir,
         })
     }
 
@@ -223,7 +228,7 @@ fn native(dir: &Path) -> Builder {
     let handlers = json!({ "runc": "/usr/sbin/runc" });
     Node::builder()
         .runtime(Runtime::Native(
-            json!({ "import": [archive], "handlers": handlers }),
+            json!({ "import": [archive], "handlers": handlers, "cdiSpecDirs": [dir.join("cdi")] }),
         ))
         .network_by("network-native", &json!({ "confDir": networks }))
 }

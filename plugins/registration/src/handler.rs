@@ -1,6 +1,7 @@
 //! The handler of one type of plugins (upstream's pluginmanager/cache.PluginHandler, 1.36).
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use proto::registration::PluginInfo;
 
@@ -59,11 +60,30 @@ pub trait PluginHandler: Send + Sync + 'static {
         version: Version<Self>,
     ) -> impl Future<Output = Result<Self::Plugin, String>> + Send;
 
+    /// Takes it that a plugin that was registered by that name has gone (DeRegisterPlugin), before subscribers hear of
+    /// it. Must not wait.
+    fn deregister(&self, _name: &str) {}
+
     /// Takes the names of all registered plugins, after every change and before its events.
     fn names_changed(&self, names: &[&str]);
 
     /// Logs an event, before subscribers get it.
     fn log(&self, event: &RegistrationEvent<Self::Plugin>);
+}
+
+/// Threads for work that may block.
+pub trait BlockingCalls: Send + 'static {
+    /// Does `work` on a thread and returns what it returns, or a sentence that says that `what` has not been done
+    /// within that time.
+    ///
+    /// # Errors
+    /// What `work` returns, or that it was not done.
+    fn run<T: Send + 'static>(
+        &self,
+        what: &str,
+        within: Duration,
+        work: impl FnOnce() -> Result<T, String> + Send + 'static,
+    ) -> impl Future<Output = Result<T, String>> + Send;
 }
 
 /// The version type of a handler's plugins.

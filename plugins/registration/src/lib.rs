@@ -20,10 +20,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use blocking_pool::BlockingPool;
 use feed::Feed;
 use futures_util::Stream;
-pub use handler::{Plugin, PluginHandler, Version};
+pub use handler::{BlockingCalls, Plugin, PluginHandler, Version};
 use introduction::{Inquiry, Introduction};
 use table::{PluginTable, RegistrationRequest};
 use tokio::sync::{Notify, broadcast, watch};
@@ -86,11 +85,11 @@ struct Board<H: PluginHandler> {
 }
 
 impl<H: PluginHandler> PluginRegistry<H> {
-    /// Begins to watch `folder`, whose scans run on `pool`.
-    pub fn start(folder: PathBuf, pool: BlockingPool, handler: H) -> Self {
+    /// Begins to watch `folder`, whose scans run on `threads`.
+    pub fn start(folder: PathBuf, threads: impl BlockingCalls, handler: H) -> Self {
         let board = Arc::new(Board::new(handler));
         let (alive, end) = watch::channel(());
-        let watcher = Watcher::new(folder, pool, board.clone());
+        let watcher = Watcher::new(folder, threads, board.clone());
         tokio::spawn(async move { watcher.run(end).await });
         Self {
             board,
@@ -161,6 +160,9 @@ impl<H: PluginHandler> Board<H> {
         self.handler.names_changed(&names);
         for event in events {
             self.handler.log(&event);
+            if let RegistrationEvent::Gone(name) = &event {
+                self.handler.deregister(name);
+            }
             // Without a subscriber there is no reader to miss it.
             drop(self.events.send(event));
         }
@@ -211,7 +213,8 @@ async fn register<H: PluginHandler>(
     let version = version.map_err(|why| introduction::invalid(&why))?;
     let plugin = board.handler.register(info, version).await;
     let plugin = plugin.map_err(|why| introduction::failed(&why))?;
-    board.change(
+    let name = plugin.name().to_owned();
+    let taken = board.change(
         |table| match table.registered(Instant::now(), ask, plugin) {
             Some(Ok(events)) => (Ok(()), events),
             Some(Err(why)) => (Err(introduction::failed(&why)), Vec::new()),
@@ -221,5 +224,9 @@ async fn register<H: PluginHandler>(
                 Vec::new(),
             ),
         },
-    )
+    );
+    if taken.is_err() && board.table().plugin(&name).is_none() {
+        board.handler.deregister(&name);
+    }
+    taken
 }

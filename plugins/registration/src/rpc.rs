@@ -32,7 +32,7 @@ pub enum ConnectRetry {
 /// Connects to what serves gRPC at a socket; its caller has the deadline.
 pub async fn connect(socket: &Path, patience: ConnectRetry) -> Result<Channel, Failure> {
     let stream = open(socket, patience).await.map_err(|error| {
-        let (socket, words) = (socket.display(), mounts::answer::os_error_text(&error));
+        let (socket, words) = (socket.display(), os_error_text(&error));
         Failure::unreachable(format!(
             "Error while dialing: dial unix {socket}: connect: {words}"
         ))
@@ -47,6 +47,21 @@ pub async fn connect(socket: &Path, patience: ConnectRetry) -> Result<Channel, F
         }))
         .await
         .map_err(Failure::unreachable)
+}
+
+/// The system's own words in lower case and without a number, as Go prints them.
+pub(crate) fn os_error_text(cause: &io::Error) -> String {
+    let text = cause.to_string();
+    let text = text
+        .split_once(" (os error ")
+        .map_or(&*text, |(words, _)| words);
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) if cause.raw_os_error().is_some() => {
+            first.to_lowercase().chain(letters).collect()
+        }
+        Some(_) | None => text.to_owned(),
+    }
 }
 
 async fn open(socket: &Path, patience: ConnectRetry) -> io::Result<UnixStream> {

@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use blocking_pool::BlockingPool;
 use futures_util::{FutureExt, StreamExt};
 use inotify::{EventStream, Inotify, Watches};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::{Board, PluginHandler, introduce, sockets};
+use crate::{BlockingCalls, Board, PluginHandler, introduce, rpc, sockets};
 
 /// What inotify should have reported is found after that long; without inotify it is the only way.
 const SCAN_INTERVAL: Duration = Duration::from_secs(10);
@@ -23,20 +22,20 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 const INOTIFY_BUFFER: usize = 16 * 1024;
 
 /// The task that scans the registration folder.
-pub(crate) struct Watcher<H: PluginHandler> {
+pub(crate) struct Watcher<H: PluginHandler, T> {
     folder: PathBuf,
-    pool: BlockingPool,
+    threads: T,
     board: Arc<Board<H>>,
     watches: Option<Watches>,
     /// The last warning, which is not repeated.
     complaint: Option<String>,
 }
 
-impl<H: PluginHandler> Watcher<H> {
-    pub(crate) fn new(folder: PathBuf, pool: BlockingPool, board: Arc<Board<H>>) -> Self {
+impl<H: PluginHandler, T: BlockingCalls> Watcher<H, T> {
+    pub(crate) fn new(folder: PathBuf, threads: T, board: Arc<Board<H>>) -> Self {
         Self {
             folder,
-            pool,
+            threads,
             board,
             watches: None,
             complaint: None,
@@ -101,14 +100,15 @@ impl<H: PluginHandler> Watcher<H> {
     async fn scan(&mut self) {
         let (folder, mut watches) = (self.folder.clone(), self.watches.clone());
         let what = format!("looking for {} below {}", H::NOUN, folder.display());
-        let looked = self.pool.run(&what, SCAN_TIMEOUT, move || {
+        let looked = self.threads.run(&what, SCAN_TIMEOUT, move || {
             sockets::scan(&folder, watches.as_mut()).map_err(|error| {
-                mounts::answer::failed(format!("cannot look below {}", folder.display()), error)
+                let why = rpc::os_error_text(&error);
+                format!("cannot look below {}: {why}", folder.display())
             })
         });
         let looked = match looked.await {
             Ok(looked) => looked,
-            Err(status) => return self.complain(Some(status.message().to_owned())),
+            Err(why) => return self.complain(Some(why)),
         };
         let folder = self.folder.display();
         self.complain(

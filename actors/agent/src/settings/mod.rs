@@ -35,6 +35,7 @@ use pods::images::{self, credentials};
 use pods::pod_manager::PodSource;
 use resources::area::{IptablesUse, ResourceSettings};
 use resources::container_manager::ContainerManagerConfig;
+use resources::dynamic_resources::DynamicResourcesConfig;
 use resources::stats::StatsSource;
 use state::area::StateSettings;
 use state::assignments::Assignments;
@@ -154,6 +155,11 @@ impl AgentSettings {
     /// What pods have to themselves; nothing on a node that [`AgentSettings::check`] refuses.
     pub fn assignments(&self) -> Assignments {
         self.assignments.clone().unwrap_or_default()
+    }
+
+    /// The settings of the manager of dynamic resources.
+    pub fn claims(&self) -> DynamicResourcesConfig {
+        placement::claims(&self.config, &self.node.root_dir)
     }
 
     /// What manifests of static pods are read with.

@@ -14,12 +14,14 @@ use kernel::error_chain;
 use logic_api::pod::requests::CPU;
 use logic_api::quantity::Quantity;
 use logic_placement::NodePlacement;
+use logic_placement::claims::ClaimGates;
 use logic_placement::cpus::{
     CpuMachine, CpuManager, CpuPolicy, CpuSet, CpuSettings, ExclusiveQuota, OptionGate, OptionGates,
 };
 use logic_placement::memory::{MemoryManager, MemoryReservation, MemorySettings};
 use logic_placement::topology::{PodLevelManagers, TopologyManager, TopologySettings};
 use logic_resources::node::NodeFacts;
+use resources::dynamic_resources::{DynamicResourcesConfig, HealthWatch};
 use state::assignments::Assignments;
 
 use super::node;
@@ -116,6 +118,24 @@ fn machine(sys: &Path, policy: &str) -> Result<CpuMachine, CpuTopologyError> {
             Ok(CpuMachine::default())
         }
         machine => machine,
+    }
+}
+
+/// What decides about ResourceClaims. `DynamicResourceAllocation` itself is locked on, as upstream.
+pub(super) fn claims(config: &NodeConfig, root_dir: &Path) -> DynamicResourcesConfig {
+    let gates = &config.gates;
+    DynamicResourcesConfig {
+        node_name: config.node_name.clone(),
+        root_dir: root_dir.to_owned(),
+        gates: ClaimGates {
+            extended_resources: gates.enabled("DRAExtendedResource"),
+            pod_groups: gates.enabled("DRAWorkloadResourceClaims"),
+            health_messages: gates.enabled("ResourceHealthStatusMessage"),
+        },
+        health: match gates.enabled("ResourceHealthStatus") {
+            true => HealthWatch::On,
+            false => HealthWatch::Off,
+        },
     }
 }
 

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use api_client::{ApiClient, Identity, RequestLane};
 use clients::runtime::RuntimeClient;
 use cluster::certificates::{self, BootstrapOutcome};
+use cluster::claims;
 use cluster::node::csi_node::{self, CsiNode};
 use cluster::node::lease::{self, Heartbeat};
 use cluster::node::node_informer::{self, NodeInformer};
@@ -18,18 +19,22 @@ use cluster::node::{self, NodeStatusManager};
 use cluster::pods::{self as api_pods, ApiPods};
 use k8s_openapi::api::core::v1;
 use kernel::watch;
-use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
+use kernel::{
+    Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, error_chain, mailbox,
+};
 use logic_api::objects::StaticObjects;
 use logic_api::pod::PodView;
 use logic_api::types::PodUid;
 use logic_node::certificates::{CertificateSubject, RotationPolicy};
 use logic_node::node_status::{ExtendedResources, NodeFact};
+use logic_placement::claims::{ClaimKey, ResourceSliceSelector};
 use logic_placement::devices::NodeDevices;
 use logic_pods::admission::NodeShutdown;
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 use logic_resources::thresholds::Signal;
 use pods::area::PodListeners;
 use pods::pod_manager::{self, PodSource};
+use resources::dynamic_resources::{ClaimApi, Question};
 use resources::node_health::{self, NodeHealthMonitor};
 use state::events;
 use state::objects::manager::{self, ObjectManager};
@@ -182,6 +187,30 @@ impl ClusterWiring {
                 removed: devices.removed,
             }))
         })
+    }
+
+    /// What the manager of dynamic resources reads and deletes.
+    pub(super) fn claims(&self) -> ClaimApi {
+        let (reader, deleter) = (self.client.clone(), self.client.clone());
+        let read = move |key: ClaimKey| {
+            let client = reader.clone();
+            async move {
+                let claim = claims::resource_claim(&client, &key.namespace, &key.name).await;
+                claim.map_err(|error| error_chain(&error).to_string())
+            }
+        };
+        let delete = move |selector: ResourceSliceSelector| {
+            let client = deleter.clone();
+            async move {
+                let selector = selector.field_selector();
+                let deleted = claims::delete_resource_slices(&client, &selector).await;
+                deleted.map_err(|error| error_chain(&error).to_string())
+            }
+        };
+        ClaimApi {
+            claims: Some(Question::new(read)),
+            slices: Some(Question::new(delete)),
+        }
     }
 
     /// Where a shutdown is reported: the node status manager.

@@ -67,9 +67,9 @@ pub(super) fn spawn(
     let certificate = https(&group, api.clone(), settings, cluster)?;
     let (_, port) = mailbox(pod_resources::MAILBOX);
     let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
-    let assignments = settings.assignments();
+    let held = (settings.assignments(), node.claims.clone());
     group.spawn(ChildSpec::permanent("pod-resources"), port, move || {
-        PodResources::new(&root_dir, pod_manager.clone(), assignments.clone())
+        PodResources::new(&root_dir, pod_manager.clone(), held.clone())
     });
     admin(&group, (peers, api), settings);
     notifier(&group, notified, manager);
@@ -117,6 +117,7 @@ fn admin_peers(
         events: node.events.clone(),
         checkpoints,
         assignments: settings.assignments(),
+        claims: node.claims.clone(),
         faults: FaultInjection::from_environment(),
     }
 }

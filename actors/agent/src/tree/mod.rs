@@ -5,6 +5,7 @@
 
 mod api_server;
 mod certificates;
+mod devices;
 mod endpoints;
 mod plugins;
 mod sources;
@@ -13,6 +14,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -21,18 +23,17 @@ use clients::storage::Storage;
 use cluster::node::NodeResync;
 use config::KubeletFlags;
 use kernel::{
-    Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, error_chain, mailbox,
+    Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, error_chain, mailbox, watch,
 };
+use logic_placement::claims::health::KnownClaims;
 use logic_resources::cgroups::CgroupDriver;
 use pods::area::{PodListeners, PodPeers};
 use pods::cgroups::CgroupManager;
-use pods::pod_manager::devices::DevicePlugins;
-use pods::pod_manager::{NodeChange, PodsChanged};
+use pods::pod_manager::PodsChanged;
 use pods::runtime::handover::RuntimeGate;
 use pods::runtime::pleg;
 use pods::{hosts, images, pod_manager};
 use resources::area::ResourcePeers;
-use resources::device_manager::{self, DevicesChanged};
 use resources::stats::{self, SummaryProvider};
 use resources::{container_gc, container_manager, eviction, image_gc, shutdown};
 use state::area::StatePeers;
@@ -67,6 +68,8 @@ pub struct NodeHandle {
     pub recorder: Recorder,
     /// Asks the device manager for its facts of the node again.
     pub resync_devices: Recipient<NodeResync>,
+    /// What is known of the ResourceClaims in use.
+    pub claims: watch::Receiver<Arc<KnownClaims>>,
 }
 
 /// How long the end of the agent waits for a collector of spans.
@@ -325,7 +328,10 @@ fn pods(
         cluster: cluster.map(ClusterWiring::volumes),
     };
     volumes::area::spawn(root, volumes_port, settings.volumes(), volume_peers);
-    let (devices, resync_devices) = devices(root, &pods.pod_manager, (settings, cluster));
+    let (devices, resync_devices) =
+        devices::spawn_plugins(root, &pods.pod_manager, (settings, cluster));
+    let (claims, known_claims) =
+        devices::spawn_claims(root, &pods.pod_manager, (settings, cluster));
     let pod_peers = PodPeers {
         runtime: backends.runtime,
         gate: backends.gate,
@@ -334,6 +340,7 @@ fn pods(
         volumes: volumes.clone(),
         objects,
         devices,
+        claims,
         listeners: PodListeners {
             changed: Some(Recipient::new(containers.addr.clone(), |PodsChanged| {
                 container_manager::Msg::PodsChanged
@@ -353,26 +360,8 @@ fn pods(
         checkpoints: state.checkpoints,
         pleg: pods.pleg,
         resync_devices,
+        claims: known_claims,
     }
-}
-
-/// Spawns the device manager; returns the ways to it.
-fn devices(
-    root: &Supervisor,
-    pod_manager: &Addr<pod_manager::Msg>,
-    (settings, cluster): (&AgentSettings, Option<&ClusterWiring>),
-) -> (DevicePlugins, Recipient<NodeResync>) {
-    let changed = |changed: DevicesChanged| {
-        pod_manager::Msg::Node(NodeChange::Devices {
-            inventory: changed.inventory,
-            pods: changed.pods,
-        })
-    };
-    let peers = device_manager::Peers {
-        assigners: vec![Recipient::new(pod_manager.clone(), changed)],
-        node: cluster.map(ClusterWiring::devices),
-    };
-    resources::area::spawn_devices(root, settings.node.root_dir.clone(), peers)
 }
 
 /// What measures the node and its pods, for the servers and for eviction.

@@ -89,8 +89,8 @@ impl FakeDriver {
         };
         let end = CancellationToken::new();
         *self.server.lock().unwrap() = end.clone();
-        tokio::task::spawn_local(async move {
-            let serving = tokio::task::spawn_local(router.serve_with_incoming(listener));
+        tokio::spawn(async move {
+            let serving = tokio::spawn(router.serve_with_incoming(listener));
             end.cancelled().await;
             serving.abort();
         });

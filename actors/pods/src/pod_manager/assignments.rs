@@ -111,6 +111,11 @@ impl PodWorkers {
     /// Takes in the devices of device plugins, and has the status of pods written anew whose devices have changed.
     pub(super) fn set_devices(&self, inventory: Arc<DeviceInventory>, pods: &BTreeSet<PodUid>) {
         self.peers().assignments.set_devices(inventory);
+        self.wake(pods);
+    }
+
+    /// Has the workers of these pods look at them again.
+    pub(super) fn wake(&self, pods: &BTreeSet<PodUid>) {
         for uid in pods {
             self.tell(uid, worker::Msg::Wake);
         }

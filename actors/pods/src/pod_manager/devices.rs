@@ -6,10 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::PodStatus;
 use kernel::{AskError, Recipient, Reply};
 use logic_api::types::PodUid;
-use logic_placement::devices::{ContainerDevices, DeviceCallError, PreferenceQuestion};
+use logic_placement::devices::{
+    ContainerDevices, DeviceCallError, PreferenceQuestion, update_health,
+};
 use logic_placement::topology::Assignment;
+use state::assignments::Assignments;
 
 /// For a plugin's answer; longer than the device manager waits itself.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(150);
@@ -44,6 +48,8 @@ pub enum DeviceRequest {
 #[derive(Debug, Clone, Default)]
 pub struct DevicePlugins {
     manager: Option<Recipient<DeviceRequest>>,
+    /// Whether the pods' statuses show how their devices are.
+    shows_health: bool,
     /// Pods that have ended and of which the device manager has not heard yet.
     unsent: Rc<RefCell<BTreeSet<PodUid>>>,
 }
@@ -52,7 +58,25 @@ impl DevicePlugins {
     pub fn new(manager: Recipient<DeviceRequest>) -> Self {
         DevicePlugins {
             manager: Some(manager),
-            unsent: Rc::default(),
+            ..DevicePlugins::default()
+        }
+    }
+
+    /// The same, with the health of the pods' devices in their statuses.
+    #[must_use]
+    pub fn showing_health(self) -> Self {
+        DevicePlugins {
+            shows_health: true,
+            ..self
+        }
+    }
+
+    /// Puts the devices that the pod holds into its status, with their health.
+    pub(crate) fn show(&self, status: &mut PodStatus, pod: &PodUid, assignments: &Assignments) {
+        let held = assignments.held();
+        let own = held.get(pod).filter(|_| self.shows_health);
+        if let (Some(own), Some(statuses)) = (own, &mut status.container_statuses) {
+            update_health(statuses, own, &assignments.devices());
         }
     }
 

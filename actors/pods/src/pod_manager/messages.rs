@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kernel::Reply;
+use kernel::{Recipient, Reply};
 use logic_api::types::{PodFailure, PodUid};
 use logic_placement::devices::{DeviceInventory, PreferenceQuestion};
 use logic_pods::admission::NodeShutdown;
@@ -80,6 +80,8 @@ pub enum NodeChange {
         inventory: Arc<DeviceInventory>,
         pods: BTreeSet<PodUid>,
     },
+    /// The health of devices of claims has changed that these pods have: their statuses are to be made anew.
+    ClaimDevices { pods: BTreeSet<PodUid> },
     /// The pods leave their runtime, or may start in another one: every worker looks at its gate.
     RuntimeHandover,
 }
@@ -97,6 +99,11 @@ pub enum PodQuery {
     Unfinished { reply: Reply<BTreeSet<PodUid>> },
     /// How far each pod is; none before every source has told its pods.
     Standings { reply: Reply<Option<Standings>> },
+    /// Which pods may still have something running; none before every source has told its pods and the runtime was
+    /// listed. The answer is told, and nobody waits for it.
+    Unended {
+        asker: Recipient<Option<BTreeSet<PodUid>>>,
+    },
     /// The worker of the pod of this UID, name or namespace/name.
     Worker {
         pod: String,

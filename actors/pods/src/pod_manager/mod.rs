@@ -11,6 +11,7 @@
 
 mod admit;
 mod assignments;
+pub mod claims;
 pub mod devices;
 mod leftovers;
 mod listing;
@@ -281,6 +282,7 @@ impl PodManager {
                 self.workers.set_devices(inventory, &pods);
                 self.admit_deferred();
             }
+            NodeChange::ClaimDevices { pods } => return self.workers.wake(&pods),
             NodeChange::RuntimeHandover => return self.workers.tell_all(|| worker::Msg::Wake),
         }
         self.retry_resizes(RetryTrigger::NodeChanged, ctx);
@@ -317,6 +319,11 @@ impl PodManager {
             PodQuery::Active { reply } => reply.send(self.workers.active()),
             PodQuery::Unfinished { reply } => reply.send(self.workers.unfinished()),
             PodQuery::Standings { reply } => reply.send(self.standings()),
+            PodQuery::Unended { asker } => {
+                if asker.tell(self.unended()).is_err() {
+                    tracing::debug!("which pods have ended is told when it is asked again");
+                }
+            }
             PodQuery::Worker { pod, reply } => reply.send(self.find(&pod)),
         }
     }

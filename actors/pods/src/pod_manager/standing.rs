@@ -1,5 +1,7 @@
 //! How far each pod is, for what collects the dead containers of the node.
 
+use std::collections::BTreeSet;
+
 use logic_api::types::PodUid;
 use logic_resources::container_gc::{PodStanding, Standings};
 
@@ -25,5 +27,13 @@ impl PodManager {
         standings.extend(begins.map(|uid| (uid, PodStanding::Active)));
         standings.extend(self.workers.standings());
         Some(standings)
+    }
+
+    /// The pods that have not ended: with a worker, about to have one, or still there in the runtime.
+    pub(super) fn unended(&self) -> Option<BTreeSet<PodUid>> {
+        let standings = self.standings()?.into_iter();
+        let active = standings.filter(|(_, standing)| *standing == PodStanding::Active);
+        let alive = self.unmanaged.alive.iter().cloned();
+        Some(active.map(|(uid, _)| uid).chain(alive).collect())
     }
 }

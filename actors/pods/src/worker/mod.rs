@@ -63,6 +63,7 @@ pub use self::operation::pins::Pinned;
 use self::retries::Retries;
 use self::status::PublishedStatus;
 use crate::cgroups::pod_cgroups::PodCgroups;
+use crate::pod_manager::claims::PodClaims;
 use crate::pod_manager::devices::DevicePlugins;
 use crate::runtime::handover::RuntimeGate;
 use crate::{images, logs, prober};
@@ -116,6 +117,7 @@ pub struct Peers {
     pub rules: Arc<PodWorkerConfig>,
     pub assignments: Assignments,
     pub devices: DevicePlugins,
+    pub claims: PodClaims,
 }
 
 /// The state of the pod's worker, as upstream's `PodWorkerState`.

@@ -107,7 +107,10 @@ impl PodWorker {
             resize: &self.published.resize,
             last_words: &self.checkpoint.record.termination_messages,
         };
-        let status = status::pod_status(&input);
+        let mut status = status::pod_status(&input);
+        let peers = &self.peers;
+        (peers.devices).show(&mut status, &self.uid, &peers.assignments);
+        peers.claims.show(&mut status, pod, ctx.timestamp());
         if self.published.status.as_deref() != Some(&status) {
             for why in history::changes(self.published.status.as_deref(), &status) {
                 self.history.note(&why, ctx.timestamp());

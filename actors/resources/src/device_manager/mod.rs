@@ -14,6 +14,7 @@ mod batch;
 mod checkpoint;
 mod folder;
 mod lane;
+mod node_plugins;
 mod plugin;
 mod plugins;
 mod registrar;
@@ -39,6 +40,7 @@ use self::batch::Batch;
 use self::checkpoint::{CheckpointStore, CheckpointWrite};
 pub use self::folder::{has_checkpoint, plugin_folder};
 use self::lane::PluginLane;
+pub use self::node_plugins::DevicePluginHandler;
 pub use self::plugin::PluginEvent;
 pub use self::registrar::{PluginEndpoint, RegistrationCall};
 
@@ -151,7 +153,13 @@ pub struct Peers {
     pub assigners: Vec<Recipient<DevicesChanged>>,
     /// The node status manager.
     pub node: Option<Recipient<NodeDevices>>,
+    /// The watcher of node plugins, if there is one.
+    pub plugins: Option<Recipient<PluginResync>>,
 }
+
+/// Asks the plugin watcher to register every plugin again: the device manager has just started.
+#[derive(Debug)]
+pub struct PluginResync;
 
 /// The device manager.
 #[derive(Debug)]
@@ -188,6 +196,10 @@ impl Actor for DeviceManager {
         folder::prepare(&self.folder)?;
         self.restore(ctx.now());
         self.serve(ctx).await?;
+        let plugins = self.peers.plugins.as_ref();
+        if plugins.is_some_and(|plugins| plugins.tell(PluginResync).is_err()) {
+            tracing::warn!("device plugins are known once they register again");
+        }
         self.tell(BTreeSet::new(), ctx);
         Ok(())
     }

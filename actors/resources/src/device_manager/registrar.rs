@@ -20,7 +20,7 @@ use super::{DeviceManager, Msg, folder};
 /// A plugin registers by one call on a connection of its own.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
 /// Longer than a plugin is waited for that is to be connected to.
-const REGISTER_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const REGISTER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a plugin serves its devices.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -137,6 +137,7 @@ impl DynamicResources {
         if devices.is_empty() {
             return;
         }
+        self.publish();
         self.record_health(ctx);
         let pods = self.cache.pods_with(driver, devices);
         if pods.is_empty() {

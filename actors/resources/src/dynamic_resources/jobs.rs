@@ -14,13 +14,12 @@ use kernel::{Context, Reply};
 use logic_api::pod::PodView;
 use logic_api::types::PodUid;
 use logic_placement::claims::{
-    CallFailure, ClaimDevice, ClaimIdentity, ClaimKey, ClaimReference, ClaimUid, DriverError,
-    DriverName, PreparePlan, UnpreparePlan, encode_claims, needed_claims,
+    CallFailure, ClaimDevice, ClaimIdentity, ClaimKey, ClaimReference, ClaimUid, ClaimsError,
+    DriverError, DriverName, JobFailure, PreparePlan, UnpreparePlan, encode_claims, needed_claims,
 };
 use metrics::node::dynamic_resources::operated;
 use metrics::runtime::CallResult;
 
-use super::failure::{ClaimsError, JobFailure};
 use super::links::DriverLine;
 use super::question::Question;
 use super::{DynamicResources, Msg, WriteResult};
@@ -116,6 +115,8 @@ impl DynamicResources {
     ) {
         let claims = match needed_claims(pod, self.config.gates) {
             Ok(needed) => keys(pod, &needed),
+            // Its claims have never had names, so that none was prepared: it may end. Upstream's stays.
+            Err(_) if !self.cache.is_referenced(&pod.uid()) => return reply.send(Ok(())),
             Err(error) => return reply.send(Err(ClaimsError::Unprepare(error.into()))),
         };
         if claims.is_empty() {
@@ -170,7 +171,7 @@ impl DynamicResources {
         match self.jobs.get(&number).map(|job| &job.work) {
             Some(Work::Prepare { pod, needed, .. }) => {
                 let namespace = pod.namespace().to_owned();
-                let (needed, api) = (needed.clone(), self.peers.claims.clone());
+                let (needed, api) = (needed.clone(), self.peers.api.claims.clone());
                 ctx.run(async move {
                     let claims = fetch(api, &namespace, needed).await;
                     Msg::Job(JobEvent::Fetched {

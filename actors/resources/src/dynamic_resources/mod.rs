@@ -2,9 +2,9 @@
 //!
 //! - **Owns** the claims in use with their state file, the health of their devices with its file, and the connections
 //!   to the drivers.
-//! - **Hears** of drivers that come and go, of pods whose claims are to be prepared or undone, and what others ask of
-//!   claims; and the results of its own calls.
-//! - **Tells** the status manager which pods' devices have changed their health, has the plugin watcher tell all drivers
+//! - **Hears** of drivers that come and go, of pods whose claims are to be prepared or undone, and which devices a
+//!   container gets; and the results of its own calls.
+//! - **Tells** the pod manager which pods' devices have changed their health, shows what it knows to all that read it, has the plugin watcher tell all drivers
 //!   when it starts, and the pod manager each minute which pods there are. It asks no actor: pods ask it.
 //! - **Never** starts a call before the state file names the claim and its pods, so that nothing stays prepared that
 //!   is known to no agent; never has one driver wait for another, or a claim's jobs overtake each other.
@@ -12,11 +12,10 @@
 //! Upstream: pkg/kubelet/cm/dra/manager.go and plugin/dra_plugin_manager.go (1.36). A state file that is damaged keeps
 //! the kubelet from starting; here it is set aside, and the pods that are there are prepared again.
 
-mod answers;
-mod failure;
 mod health;
 mod jobs;
 mod links;
+pub mod plugin_watcher;
 mod question;
 mod reconcile;
 mod slices;
@@ -29,18 +28,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kernel::{Actor, Context, Exit, Recipient, Reply};
+use kernel::{Actor, Context, Exit, Recipient, Reply, watch};
+use logic_api::pod::PodView;
 use logic_api::types::PodUid;
-use logic_placement::claims::health::{HEALTH_FILE, HealthCache};
+use logic_placement::claims::health::{HEALTH_FILE, HealthCache, KnownClaims};
 use logic_placement::claims::{
-    ClaimCache, ClaimEntry, ClaimGates, ClaimKey, ClaimLocks, ContainerClaimError, DriverEndpoint,
-    DriverError, DriverName, DriverRegistry, DynamicResource, ResourceSliceSelector, STATE_FILE,
+    ClaimCache, ClaimEntry, ClaimGates, ClaimKey, ClaimLocks, ClaimsError, ContainerClaimError,
+    DriverEndpoint, DriverError, DriverName, DriverRegistry, ResourceSliceSelector, STATE_FILE,
+    container_devices,
 };
+use pods::pod_manager::claims::ClaimRequest;
 use serde::Serialize;
 
-pub use self::failure::{ClaimsError, JobFailure};
 pub use self::jobs::JobEvent;
 use self::jobs::{Job, Recording};
 use self::links::Link;
@@ -55,7 +56,9 @@ pub use self::state_file::WriteResult;
 pub const MAILBOX: usize = 1024;
 /// What a driver has for a call, as upstream.
 const CALL_TIMEOUT: Duration = Duration::from_secs(45);
-/// Between looks for pods that are gone and still have claims, as upstream.
+/// Before the first look for pods that are gone and still have claims, and between looks while the pods are not known.
+const UNKNOWN_PERIOD: Duration = Duration::from_secs(5);
+/// Between these looks later, as upstream.
 const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
 
 /// The section of the configuration.
@@ -90,17 +93,25 @@ pub struct PodsQuery(pub Recipient<Option<BTreeSet<PodUid>>>);
 #[derive(Debug)]
 pub struct HealthChanged(pub BTreeSet<PodUid>);
 
+/// What the manager needs of the API server; nothing on a node without one.
+#[derive(Debug, Clone, Default)]
+pub struct ClaimApi {
+    /// Reads a ResourceClaim.
+    pub claims: Option<Question<ClaimKey, ResourceClaim>>,
+    /// Deletes the node's ResourceSlices.
+    pub slices: Option<Question<ResourceSliceSelector, ()>>,
+}
+
 /// The actors that the manager works with.
 #[derive(Debug, Clone)]
 pub struct Peers {
-    /// Reads a ResourceClaim from the API; none on a node without an API server.
-    pub claims: Option<Question<ClaimKey, ResourceClaim>>,
-    /// Deletes the node's ResourceSlices; none on a node without an API server.
-    pub slices: Option<Question<ResourceSliceSelector, ()>>,
+    pub api: ClaimApi,
     /// The pod manager.
     pub pods: Recipient<PodsQuery>,
     pub drivers: Recipient<DriverResync>,
     pub status: Recipient<HealthChanged>,
+    /// What is known of the claims, for the pods' statuses.
+    pub known: watch::Sender<Arc<KnownClaims>>,
 }
 
 /// Messages of the manager.
@@ -126,8 +137,12 @@ pub enum Msg {
         pod: Arc<Pod>,
         reply: Reply<Result<(), ClaimsError>>,
     },
-    /// Answers from what is known.
-    Query(ClaimQuery),
+    /// Answers the CDI names of the devices of this container of the pod, of any kind.
+    Devices {
+        pod: Arc<Pod>,
+        container: String,
+        reply: Reply<Result<Vec<String>, ContainerClaimError>>,
+    },
     /// Follows a connection to a driver.
     Link(LinkEvent),
     /// Goes on with a job.
@@ -144,29 +159,22 @@ pub enum Msg {
     Pods(Option<BTreeSet<PodUid>>),
 }
 
-/// What others ask.
-#[derive(Debug, strum::IntoStaticStr)]
-pub enum ClaimQuery {
-    /// The CDI names of the devices of this container of the pod, of any kind.
-    Devices {
-        pod: Arc<Pod>,
-        container: String,
-        reply: Reply<Result<Vec<String>, ContainerClaimError>>,
-    },
-    /// The claims of this container of the pod, for the pod resources API.
-    DynamicResources {
-        pod: Arc<Pod>,
-        container: String,
-        reply: Reply<Result<Vec<DynamicResource>, ContainerClaimError>>,
-    },
-    /// The statuses of the pod's app containers with the health of their devices.
-    Health {
-        pod: Arc<Pod>,
-        statuses: Vec<ContainerStatus>,
-        reply: Reply<Vec<ContainerStatus>>,
-    },
-    /// Whether claims may still have to be undone for this pod: it is not over before that.
-    IsReferenced { pod: PodUid, reply: Reply<bool> },
+impl From<ClaimRequest> for Msg {
+    fn from(request: ClaimRequest) -> Msg {
+        match request {
+            ClaimRequest::Prepare { pod, reply } => Msg::Prepare { pod, reply },
+            ClaimRequest::Unprepare { pod, reply } => Msg::Unprepare { pod, reply },
+            ClaimRequest::Devices {
+                pod,
+                container,
+                reply,
+            } => Msg::Devices {
+                pod,
+                container,
+                reply,
+            },
+        }
+    }
 }
 
 /// What is known of drivers and claims.
@@ -201,6 +209,8 @@ pub struct DynamicResources {
     locks: ClaimLocks,
     recording: Recording,
     slices: SliceCleanup,
+    /// Until every source has told its pods, and the runtime what it has.
+    pods_unknown: bool,
     /// The number of the next job or link.
     next: u64,
 }
@@ -212,8 +222,9 @@ impl Actor for DynamicResources {
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         self.read_claims().await?;
         self.read_health().await;
+        self.publish();
         self.begin_slice_cleanup(ctx);
-        ctx.after(RECONCILE_PERIOD, Msg::Tick);
+        ctx.after(UNKNOWN_PERIOD, Msg::Tick);
         if let Err(full) = self.peers.drivers.tell(DriverResync) {
             tracing::warn!("drivers are known once they register again: {full}");
         }
@@ -231,7 +242,11 @@ impl Actor for DynamicResources {
             Msg::Deregistered { driver, socket } => self.deregister(&driver, &socket, ctx),
             Msg::Prepare { pod, reply } => self.prepare(pod, reply, ctx),
             Msg::Unprepare { pod, reply } => self.unprepare(&pod, reply, ctx),
-            Msg::Query(query) => self.answer(query, ctx),
+            Msg::Devices {
+                pod,
+                container,
+                reply,
+            } => reply.send(self.devices(&pod, &container)),
             Msg::Link(event) => self.link_event(event, ctx),
             Msg::Job(event) => self.job_event(event, ctx),
             Msg::Recorded(result) => self.recorded(result, ctx),
@@ -270,6 +285,7 @@ impl DynamicResources {
             locks: ClaimLocks::default(),
             recording: Recording::default(),
             slices: SliceCleanup::default(),
+            pods_unknown: true,
             next: 0,
         }
     }
@@ -279,7 +295,24 @@ impl DynamicResources {
         self.next
     }
 
+    fn devices(&self, pod: &Pod, container: &str) -> Result<Vec<String>, ContainerClaimError> {
+        let found = pod.container(container);
+        found.map_or(Ok(Vec::new()), |(_, container)| {
+            container_devices(&self.cache, pod, &container, self.config.gates)
+        })
+    }
+
+    /// Shows what is known of the claims to those that write statuses, and others that only read.
+    fn publish(&self) {
+        self.peers.known.send_replace(Arc::new(KnownClaims {
+            claims: self.cache.clone(),
+            health: self.health.clone(),
+            gates: self.config.gates,
+        }));
+    }
+
     fn show_claims_in_use(&self) {
+        self.publish();
         metrics::node::dynamic_resources::in_use(&self.cache.claims_in_use());
     }
 }

@@ -6,7 +6,7 @@ use kernel::{Context, Exit, Recipient};
 use logic_api::types::PodUid;
 use logic_placement::claims::decode_claims;
 
-use super::{DynamicResources, Msg, PodsQuery, RECONCILE_PERIOD};
+use super::{DynamicResources, Msg, PodsQuery, RECONCILE_PERIOD, UNKNOWN_PERIOD};
 
 impl DynamicResources {
     /// Reads the state file, or sets a damaged one aside: the claims of pods that are there are prepared again, those of
@@ -31,7 +31,11 @@ impl DynamicResources {
     }
 
     pub(super) fn tick(&mut self, ctx: &mut Context<Msg>) {
-        ctx.after(RECONCILE_PERIOD, Msg::Tick);
+        let period = match self.pods_unknown {
+            true => UNKNOWN_PERIOD,
+            false => RECONCILE_PERIOD,
+        };
+        ctx.after(period, Msg::Tick);
         let answer = Recipient::new(ctx.addr().clone(), Msg::Pods);
         if let Err(full) = self.peers.pods.tell(PodsQuery(answer)) {
             tracing::debug!("the pods are not known now: {full}");
@@ -41,6 +45,7 @@ impl DynamicResources {
     pub(super) fn reconcile(&mut self, pods: Option<BTreeSet<PodUid>>, ctx: &mut Context<Msg>) {
         // Before every source has told its pods none is gone.
         let Some(active) = pods else { return };
+        self.pods_unknown = false;
         for gone in self.cache.inactive(&active) {
             // One that hangs is not asked for once more.
             if !self.is_busy_with(&gone.pod) {

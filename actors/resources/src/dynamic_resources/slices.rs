@@ -69,7 +69,7 @@ impl DynamicResources {
         retry: Duration,
         ctx: &mut Context<Msg>,
     ) {
-        if self.peers.slices.is_none() {
+        if self.peers.api.slices.is_none() {
             return;
         }
         let key = driver.clone();
@@ -90,7 +90,7 @@ impl DynamicResources {
     /// A deletion that was called off while this waited is not pending any more.
     fn delete_slices(&mut self, driver: Option<DriverName>, ctx: &mut Context<Msg>) {
         let pending = self.slices.pending.get_mut(&driver);
-        let (Some(deletion), Some(api)) = (pending, self.peers.slices.clone()) else {
+        let (Some(deletion), Some(api)) = (pending, self.peers.api.slices.clone()) else {
             return;
         };
         let selector = ResourceSliceSelector {

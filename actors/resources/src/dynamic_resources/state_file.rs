@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// What is appended to the name of a file that is of no use.
-const DAMAGED: &str = "damaged";
+const DAMAGED: &str = "set-aside";
 
 /// The file, and what is in it.
 #[derive(Debug)]

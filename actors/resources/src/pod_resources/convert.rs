@@ -3,8 +3,10 @@
 //! Upstream: pkg/kubelet/apis/podresources/server_v1.go, the `GetCPUs` and `GetMemory` of container_manager_linux.go
 //! (1.36).
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use logic_api::pod::{PodView, is_sidecar};
+use logic_placement::claims::ClaimedDevice;
+use logic_placement::claims::health::KnownClaims;
 use logic_placement::devices::DeviceInventory;
 use logic_placement::topology::{AssignedResources, Assignment, MemoryBlock, NumaMask, NumaNodeId};
 use proto::pod_resources as wire;
@@ -13,7 +15,7 @@ use proto::pod_resources as wire;
 pub(super) fn resources(
     pod: &Pod,
     assigned: Option<&Assignment>,
-    inventory: &DeviceInventory,
+    (inventory, claims): (&DeviceInventory, &KnownClaims),
 ) -> wire::PodResources {
     let init = pod.init_containers().iter();
     let sidecars = init.filter(|container| is_sidecar(container));
@@ -26,7 +28,10 @@ pub(super) fn resources(
             .chain(pod.app_containers())
             .map(|container| {
                 let own = of_container(&container.name);
-                container_resources(&container.name, own, inventory)
+                wire::ContainerResources {
+                    dynamic_resources: dynamic_resources(pod, container, claims),
+                    ..container_resources(&container.name, own, inventory)
+                }
             })
             .collect(),
         cpu_ids: whole
@@ -52,6 +57,39 @@ fn container_resources(
             .unwrap_or_default(),
         memory: own.map(|own| memory(&own.memory)).unwrap_or_default(),
         ..Default::default()
+    }
+}
+
+/// The container's claims; none, as upstream, while one of them is not prepared.
+fn dynamic_resources(
+    pod: &Pod,
+    container: &Container,
+    claims: &KnownClaims,
+) -> Vec<wire::DynamicResource> {
+    let resources = claims.dynamic_resources(pod, container);
+    let resources = resources.inspect_err(|error| {
+        let (pod, container) = (pod.name(), &container.name);
+        tracing::debug!("claims of container {container} of pod {pod} are not shown: {error}");
+    });
+    let resources = resources.unwrap_or_default().into_iter();
+    resources
+        .map(|resource| wire::DynamicResource {
+            claim_name: resource.claim.name,
+            claim_namespace: resource.claim.namespace,
+            claim_resources: resource.devices.into_iter().map(claimed_device).collect(),
+        })
+        .collect()
+}
+
+fn claimed_device(claimed: ClaimedDevice) -> wire::ClaimResource {
+    let device = claimed.device;
+    let names = device.cdi_ids.into_iter();
+    wire::ClaimResource {
+        cdi_devices: names.map(|name| wire::CdiDevice { name }).collect(),
+        driver_name: claimed.driver.to_string(),
+        pool_name: device.pool,
+        device_name: device.device,
+        share_id: device.share,
     }
 }
 

@@ -1,8 +1,8 @@
-//! The pod resources socket: which devices, CPUs and memory are assigned to each container exclusively.
+//! The pod resources socket: which devices, claims, CPUs and memory each container has.
 //!
 //! - **Owns** its socket, `pod-resources/kubelet.sock` below the agent's folder.
 //! - **Hears** nothing but its own accept loop.
-//! - **Tells** no other actor; it asks the pod manager which pods there are, and reads what they hold.
+//! - **Tells** no other actor; it asks the pod manager which pods there are, and reads what they hold and have claimed.
 //! - **Never** answers more often than a limit allows: clients that watch devices poll it often.
 //!
 //! Upstream: pkg/kubelet/apis/podresources, pkg/kubelet/server/server.go (ListenAndServePodResources), 1.36.
@@ -17,7 +17,8 @@ mod v1alpha1;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kernel::{Actor, Addr, Context, Exit};
+use kernel::{Actor, Addr, Context, Exit, watch};
+use logic_placement::claims::health::KnownClaims;
 use pods::pod_manager;
 use serde::Serialize;
 use serving::listen;
@@ -108,11 +109,11 @@ impl PodResources {
     pub fn new(
         root_dir: &Path,
         pod_manager: Addr<pod_manager::Msg>,
-        assignments: Assignments,
+        held: (Assignments, watch::Receiver<Arc<KnownClaims>>),
     ) -> Self {
         PodResources {
             socket: socket(root_dir).into(),
-            lister: PodResourcesService::new(pod_manager, assignments),
+            lister: PodResourcesService::new(pod_manager, held),
             connections: ConnectionSlots::default(),
         }
     }

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kernel::{Addr, Reply};
+use kernel::{Addr, Reply, watch};
 use logic_api::pod::PodView;
+use logic_placement::claims::health::KnownClaims;
 use logic_placement::topology::HeldAssignments;
 use logic_pods::images::rate::{PullRateLimit, TokenBucket};
 use metrics::pods::pod_resources as counted;
@@ -34,14 +35,19 @@ const VERSION: &str = "v1";
 pub(super) struct PodResourcesService {
     pod_manager: Addr<pod_manager::Msg>,
     assignments: Assignments,
+    claims: watch::Receiver<Arc<KnownClaims>>,
     bucket: Arc<Mutex<TokenBucket>>,
 }
 
 impl PodResourcesService {
-    pub(super) fn new(pod_manager: Addr<pod_manager::Msg>, assignments: Assignments) -> Self {
+    pub(super) fn new(
+        pod_manager: Addr<pod_manager::Msg>,
+        (assignments, claims): (Assignments, watch::Receiver<Arc<KnownClaims>>),
+    ) -> Self {
         PodResourcesService {
             pod_manager,
             assignments,
+            claims,
             bucket: Arc::new(Mutex::new(TokenBucket::full(RATE))),
         }
     }
@@ -97,10 +103,10 @@ impl PodResourcesLister for PodResourcesService {
             counted::LIST_ERRORS.with_label_values(&[VERSION]).inc();
         })?;
         let held = self.assignments.held();
-        let inventory = self.assignments.devices();
+        let (inventory, claims) = (self.assignments.devices(), self.claims.borrow().clone());
         let of_pod = |pod: &Arc<Pod>| {
             let own = held.get(&pod.uid()).map(AsRef::as_ref);
-            resources(pod, own, &inventory)
+            resources(pod, own, (&inventory, &claims))
         };
         Ok(Response::new(wire::ListPodResourcesResponse {
             pod_resources: active.iter().map(of_pod).collect(),
@@ -144,8 +150,9 @@ impl PodResourcesLister for PodResourcesService {
         let pod = found.inspect_err(fail)?;
         let held = self.assignments.held();
         let own = held.get(&pod.uid()).map(AsRef::as_ref);
+        let (inventory, claims) = (self.assignments.devices(), self.claims.borrow().clone());
         Ok(Response::new(wire::GetPodResourcesResponse {
-            pod_resources: Some(resources(pod, own, &self.assignments.devices())),
+            pod_resources: Some(resources(pod, own, (&inventory, &claims))),
         }))
     }
 }
@@ -220,6 +227,23 @@ pub(super) mod client {
             Ok(names(answer.into_inner().pod_resources.unwrap()))
         }
 
+        /// Each container's name, and its claims' devices in words.
+        pub(in crate::pod_resources) async fn claims(
+            &mut self,
+            namespace: &str,
+            name: &str,
+        ) -> Result<Vec<(String, Vec<String>)>, Status> {
+            let request = wire::GetPodResourcesRequest {
+                pod_name: name.to_owned(),
+                pod_namespace: namespace.to_owned(),
+            };
+            let answer = self.0.get(request).await?.into_inner();
+            let containers = answer.pod_resources.unwrap().containers.into_iter();
+            Ok(containers
+                .map(|container| (container.name, devices(container.dynamic_resources)))
+                .collect())
+        }
+
         /// The number of allocatable devices, CPUs and memory blocks, in this order.
         pub(in crate::pod_resources) async fn allocatable(&mut self) -> Result<[usize; 3], Status> {
             let request = wire::AllocatableResourcesRequest {};
@@ -234,6 +258,27 @@ pub(super) mod client {
                 answer.memory.len(),
             ])
         }
+    }
+
+    fn devices(claims: Vec<wire::DynamicResource>) -> Vec<String> {
+        let mut devices = Vec::new();
+        for claim in claims {
+            for device in claim.claim_resources {
+                let names = device.cdi_devices.into_iter().map(|device| device.name);
+                let names: Vec<String> = names.collect();
+                devices.push(format!(
+                    "{}/{}/{} {} {}/{}: {}",
+                    device.driver_name,
+                    device.pool_name,
+                    device.device_name,
+                    device.share_id.unwrap_or_default(),
+                    claim.claim_namespace,
+                    claim.claim_name,
+                    names.join(",")
+                ));
+            }
+        }
+        devices
     }
 
     fn names(pod: wire::PodResources) -> (String, Vec<String>) {

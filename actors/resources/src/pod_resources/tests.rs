@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kernel::testing::{pass, run_paused};
 use kernel::{ChildSpec, mailbox};
 use logic_api::testing::yaml::pod;
+use logic_placement::claims::{ClaimCache, ClaimDevice, ClaimEntry, Preparation};
 use pods::testing::TestNode;
 use tonic::Code;
 
@@ -33,15 +34,23 @@ async fn start() -> (TestNode, tempfile::TempDir, ListerClient) {
 }
 
 async fn start_with(pods: &[Arc<Pod>]) -> (TestNode, tempfile::TempDir, ListerClient) {
+    start_knowing(pods, KnownClaims::default()).await
+}
+
+async fn start_knowing(
+    pods: &[Arc<Pod>],
+    known: KnownClaims,
+) -> (TestNode, tempfile::TempDir, ListerClient) {
     let node = TestNode::start().await;
     node.desire(pods);
     let folder = tempfile::tempdir().unwrap();
     let (_, port) = mailbox(MAILBOX);
     let (root, pod_manager) = (folder.path().to_owned(), node.node.pod_manager.clone());
-    let assignments = node.assignments.clone();
+    let (_, known) = watch::channel(Arc::new(known));
+    let held = (node.assignments.clone(), known);
     let spec = ChildSpec::permanent("pod-resources");
     node.node.root.spawn(spec, port, move || {
-        PodResources::new(&root, pod_manager.clone(), assignments.clone())
+        PodResources::new(&root, pod_manager.clone(), held.clone())
     });
     pass(Duration::from_secs(1)).await;
     let client = ListerClient::new(socket(folder.path()));
@@ -96,6 +105,50 @@ fn a_pod_that_has_ended_is_not_listed_but_can_be_asked_for() {
         assert_eq!(client.list().await.unwrap(), [web]);
         let job = listed("job", &["app"]);
         assert_eq!(client.get("shop", "job").await.unwrap(), job);
+    });
+}
+
+/// Upstream's TestListPodResourcesV1 with `DynamicResources`.
+#[test]
+fn a_container_is_listed_with_its_claims() {
+    const CLAIMING: &str = "
+metadata: {name: web, namespace: shop}
+spec:
+  resourceClaims: [{name: device, resourceClaimName: gpu}]
+  containers:
+  - {name: app, image: localhost/busybox, resources: {claims: [{name: device}]}}
+  - {name: other, image: localhost/busybox}
+";
+    run_paused(|| async {
+        let device = ClaimDevice {
+            pool: "pool".to_owned(),
+            device: "dev".to_owned(),
+            share: Some("share".to_owned()),
+            requests: Vec::new(),
+            cdi_ids: vec!["vendor.com/gpu=0".to_owned()],
+        };
+        let claim = ClaimEntry {
+            uid: "gpu-uid".into(),
+            namespace: "shop".to_owned(),
+            name: "gpu".to_owned(),
+            pods: ["web".into()].into(),
+            drivers: [("gpu.example.com".into(), vec![device])].into(),
+            preparation: Preparation::Prepared,
+        };
+        let known = KnownClaims {
+            claims: ClaimCache::from_iter([claim]),
+            ..KnownClaims::default()
+        };
+        let (_node, _folder, mut client) = start_knowing(&[pod(CLAIMING)], known).await;
+        let shown = client.claims("shop", "web").await.unwrap();
+        let own = "gpu.example.com/pool/dev share shop/gpu: vendor.com/gpu=0";
+        assert_eq!(
+            shown,
+            [
+                ("app".to_owned(), vec![own.to_owned()]),
+                ("other".to_owned(), Vec::new())
+            ]
+        );
     });
 }
 

@@ -4,6 +4,7 @@
 mod cgroup_values;
 mod cgroups;
 mod devices;
+mod dynamic_resources;
 mod eviction;
 mod exclusive;
 mod garbage;

@@ -281,7 +281,7 @@ const OTHERS: [(&str, &str); 4] = [
     ),
     (
         "dra_manager_state",
-        r#"{"data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"entries\":null}","checksum":1}"#,
+        r#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":null}","Checksum":4010664294}"#,
     ),
     (
         "device-plugins/kubelet_internal_checkpoint",

@@ -225,12 +225,16 @@ pub(crate) fn container_info(
         .iter()
         .map(|env| format!("{}={}", env.key, String::from_utf8_lossy(&env.value)))
         .collect();
+    let cdi_devices = config.cdi_devices.iter();
+    let cdi_devices: Vec<_> = cdi_devices
+        .map(|device| serde_json::json!({ "name": device.name }))
+        .collect();
     info(serde_json::json!({
         "sandboxID": state.id(container.record.sandbox),
         "pid": if container.running() { pid(container.record.seq) } else { 0 },
         "config": {
             "command": config.command, "args": config.args, "workingDir": config.working_dir, "envs": envs,
-            "stdin": config.stdin, "tty": config.tty,
+            "stdin": config.stdin, "tty": config.tty, "CDI_devices": cdi_devices,
         },
         "files": container.record.files,
     }))

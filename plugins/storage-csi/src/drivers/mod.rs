@@ -13,7 +13,7 @@ use futures_util::{Stream, StreamExt};
 use handler::{CsiHandler, CsiPlugin};
 use proto::storage::event::Event as EventKind;
 use proto::storage::{BackendGone, Event, Refused, Synced};
-use registration::RegistrationEvent as PluginEvent;
+use registration::{BlockingCalls, RegistrationEvent as PluginEvent};
 use tonic::Status;
 
 use crate::driver::Driver;
@@ -27,7 +27,10 @@ impl Registry {
     pub(crate) fn start(folder: PathBuf, pool: BlockingPool, health: sdk::Health) -> Self {
         health.attribute("drivers", "");
         let handler = CsiHandler { health };
-        Self(registration::PluginRegistry::start(folder, pool, handler))
+        let threads = ScanThreads(pool);
+        Self(registration::PluginRegistry::start(
+            folder, threads, handler,
+        ))
     }
 
     /// Returns the driver of that name. Just after the start it is waited for, as long as those found first are
@@ -46,6 +49,22 @@ impl Registry {
     /// Returns the whole state as events, then every change.
     pub(crate) fn watch(&self) -> impl Stream<Item = Result<Event, Status>> + Send + use<> {
         self.0.watch().map(|event| Ok(to_wire(event)))
+    }
+}
+
+/// The pool's threads, for scans.
+struct ScanThreads(BlockingPool);
+
+impl BlockingCalls for ScanThreads {
+    async fn run<T: Send + 'static>(
+        &self,
+        what: &str,
+        within: Duration,
+        work: impl FnOnce() -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        let work = || work().map_err(Status::internal);
+        let done = self.0.run(what, within, work).await;
+        done.map_err(|status| status.message().to_owned())
     }
 }
 

@@ -57,7 +57,7 @@ enum OxctlCommand {
     Top(top::TopArguments),
     /// Shows the machine's CPUs and memory, and who has which to itself
     Cpus,
-    /// Shows the devices of device plugins, and who has them
+    /// Shows the devices of device plugins and of resource claims, and who has them
     Devices,
     /// Shows the images that are pulled, wait, or back off
     Images,

@@ -31,7 +31,8 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Request, StatusCode};
 use kernel::error_chain;
-use kernel::{Actor, Addr, Context, Exit, Supervisor};
+use kernel::{Actor, Addr, Context, Exit, Supervisor, watch};
+use logic_placement::claims::health::KnownClaims;
 use plugin_host::{self as plugin, Declaration};
 use pods::runtime::handover;
 use pods::{images as keeper, pod_manager};
@@ -101,6 +102,7 @@ pub struct AdminPeers {
     pub events: Addr<events::Msg>,
     pub checkpoints: ContainerCheckpoints,
     pub assignments: Assignments,
+    pub claims: watch::Receiver<Arc<KnownClaims>>,
     pub faults: FaultInjection,
 }
 

@@ -79,6 +79,7 @@ impl Rig {
             statuses,
             events,
             assignments: Assignments::default(),
+            claims: watch::channel(Arc::default()).1,
             checkpoints,
             faults,
         };

@@ -84,7 +84,11 @@ pub(super) async fn answer(peers: &AdminPeers, view: View) -> Result<HandlerResp
         View::Plugins => shown(&plugins(peers).await),
         View::Pods => shown(&pods(peers).await?),
         View::Cpus => shown(&machine_view::view(&peers.assignments, manager).await?),
-        View::Devices => shown(&device_view::view(&peers.assignments, manager).await?),
+        View::Devices => {
+            let claims = peers.claims.borrow().clone();
+            let held = (&peers.assignments, &*claims);
+            shown(&device_view::view(held, manager).await?)
+        }
         View::Images => shown(&images::list(&peers.images).await?),
         View::Volumes => shown(&volume_list::view(&peers.volumes).await?),
         View::Events => shown(&events(&peers.events).await?),

@@ -14,6 +14,7 @@ mod containers;
 mod drivers;
 mod eligibility;
 mod entry;
+mod failure;
 pub mod health;
 mod locks;
 mod names;
@@ -34,12 +35,15 @@ pub use self::drivers::{
 };
 pub use self::eligibility::ClaimRefusal;
 pub use self::entry::{ClaimDevice, ClaimEntry, Preparation};
+pub use self::failure::{ClaimsError, JobFailure};
 pub use self::locks::ClaimLocks;
 pub use self::names::{ClaimIdentity, ClaimKey, ClaimUid, DriverName};
 pub use self::prepare::{
     CallFailure, ClaimAnswer, DriverAnswer, PreparePlan, PrepareRefusal, check_answer,
 };
-pub use self::references::{ClaimNameError, ClaimOrigin, ClaimReference, needed_claims};
+pub use self::references::{
+    ClaimNameError, ClaimOrigin, ClaimReference, has_claims, needed_claims,
+};
 pub use self::unprepare::{InactivePod, UnpreparePlan};
 
 /// The feature gates that decide about claims; upstream's defaults.

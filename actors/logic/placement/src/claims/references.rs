@@ -58,6 +58,14 @@ impl ClaimNameError {
     }
 }
 
+/// Whether the pod has claims, or extended resources that the scheduler made one of: whether anything may have to be
+/// prepared for it.
+pub fn has_claims(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let extended = status.and_then(|status| status.extended_resource_claim_status.as_ref());
+    pod_claims(pod).next().is_some() || extended.is_some()
+}
+
 /// The ResourceClaim objects that must be prepared for the pod, in the order in which it names them, each once.
 ///
 /// # Errors

@@ -28,7 +28,11 @@ pub(super) fn with_devices(config: ContainerConfig, given: &ContainerDevices) ->
             .map(device)
             .chain(config.devices)
             .collect(),
-        cdi_devices: given.cdi_devices.clone(),
+        cdi_devices: config
+            .cdi_devices
+            .into_iter()
+            .chain(given.cdi_devices.iter().cloned())
+            .collect(),
         annotations,
         ..config
     }

@@ -145,6 +145,8 @@ pub struct ContainerInput<'a> {
     pub target: Option<&'a ContainerId>,
     /// Where it runs.
     pub placement: &'a ContainerPlacement,
+    /// The CDI names of the devices that it gets of its pod's claims.
+    pub claim_devices: &'a [String],
     /// What it gets with the devices of device plugins; none where it has none.
     pub plugin_devices: Option<&'a ContainerDevices>,
 }
@@ -187,7 +189,7 @@ pub fn container_config(
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts,
         devices,
-        cdi_devices: Vec::new(),
+        cdi_devices: input.claim_devices.to_vec(),
         labels: labels::container_labels(pod, container),
         annotations: labels::container_annotations(pod, container, restart_count),
         log_path: labels::container_log_path(&container.name, restart_count),

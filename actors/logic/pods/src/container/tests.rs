@@ -21,6 +21,7 @@ struct Given<'a> {
     volumes: Option<&'a MountedVolumes>,
     subpaths: Option<&'a PreparedSubpaths>,
     features: HandlerFeatures,
+    claims: &'a [String],
     devices: Option<&'a ContainerDevices>,
 }
 
@@ -34,6 +35,7 @@ const NOTHING: Given<'_> = Given {
         recursive_read_only_mounts: false,
         user_namespaces: false,
     },
+    claims: &[],
     devices: None,
 };
 
@@ -61,8 +63,33 @@ fn with_input<T>(pod: &Pod, given: Given<'_>, make: impl Fn(&ContainerInput<'_>)
         namespaces: &namespaces(pod),
         target: None,
         placement: &ContainerPlacement::default(),
+        claim_devices: given.claims,
         plugin_devices: given.devices,
     })
+}
+
+/// Upstream's GetResources of cm/container_manager_linux.go: those of claims come first.
+#[test]
+fn devices_of_claims_and_of_plugins_are_named_to_the_runtime() {
+    let web = pod("web").app("c");
+    let claims = ["vendor.com/gpu=0".to_owned()];
+    let devices = ContainerDevices {
+        cdi_devices: vec!["vendor.com/nic=1".to_owned()],
+        ..ContainerDevices::default()
+    };
+    let given = Given {
+        claims: &claims,
+        ..NOTHING
+    };
+    let made = made_with(&web, given).unwrap();
+    assert_eq!(made.cdi_devices, ["vendor.com/gpu=0"]);
+    let given = Given {
+        claims: &claims,
+        devices: Some(&devices),
+        ..NOTHING
+    };
+    let made = made_with(&web, given).unwrap();
+    assert_eq!(made.cdi_devices, ["vendor.com/gpu=0", "vendor.com/nic=1"]);
 }
 
 /// The configuration of a container with these devices.

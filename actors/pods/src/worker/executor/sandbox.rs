@@ -2,12 +2,13 @@
 //!
 //! Upstream: kuberuntime_sandbox.go (createPodSandbox), kubelet.go (SyncPod), 1.36.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clients::runtime::{RuntimeError, RuntimePodUpdate};
 use futures_util::TryFutureExt;
-use futures_util::future::try_join3;
+use futures_util::future::{Either, select, try_join3};
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::linux::UserNamespace;
 use logic_api::pod::PodView;
@@ -29,6 +30,7 @@ use thiserror::Error;
 use super::{creation, files};
 use crate::cgroups::pod_cgroups::PodCgroupError;
 use crate::hosts::{self, NamesError};
+use crate::pod_manager::claims::ClaimRequestError;
 use crate::worker::context::{PlanExecutor, SyncProblem};
 use crate::worker::{Msg, RETRY_BACKOFF, RETRY_PERIOD};
 
@@ -50,6 +52,8 @@ pub(super) enum SandboxError {
     Users(#[from] UserNamespaceError),
     #[error(transparent)]
     Unsupported(#[from] UserNamespaceUnsupported),
+    #[error("failed to prepare dynamic resources: {0}")]
+    Claims(#[from] ClaimRequestError),
     #[error("the pod is to end")]
     Superseded,
     #[error("network is not ready: {0}")]
@@ -67,7 +71,7 @@ impl SandboxError {
             Self::Cgroup(error) => error.to_string(),
             Self::Users(error) => error.to_string(),
             Self::Unsupported(error) => error.to_string(),
-            Self::Superseded | Self::NetworkNotReady(_) => self.to_string(),
+            Self::Superseded | Self::NetworkNotReady(_) | Self::Claims(_) => self.to_string(),
             Self::Silent(error) => with_cause(error),
         }
     }
@@ -86,6 +90,12 @@ impl SandboxError {
                 weight: EventLevel::Warning,
                 reason: "NetworkNotReady".to_owned(),
                 message: self.to_string(),
+            },
+            Self::Claims(error) => HistoryEvent {
+                object: None,
+                weight: EventLevel::Warning,
+                reason: "FailedPrepareDynamicResources".to_owned(),
+                message: format!("Failed to prepare dynamic resources: {error}"),
             },
             Self::Runtime(error) => creation_failed(&error.as_grpc_status()),
             Self::Config(_)
@@ -106,7 +116,8 @@ impl SandboxError {
             Self::Names(error) => error.transient(),
             Self::Cgroup(error) => error.transient(),
             Self::Users(error) => error.transient(),
-            Self::Unsupported(_) => false,
+            // A driver is not called each second for what it has refused.
+            Self::Unsupported(_) | Self::Claims(_) => false,
             Self::NetworkNotReady(_) | Self::Silent(_) => true,
         };
         SyncProblem {
@@ -148,6 +159,7 @@ impl PlanExecutor {
             Err(_) if self.is_over() => {}
             // Broken off by the node's own restarts: the next plan looks what is there.
             Err(SandboxError::Runtime(error)) if error.setback().is_some() => {}
+            Err(error @ SandboxError::Claims(_)) => self.tell(&error.event()),
             Err(error) => {
                 pod_starts::STARTED_PODS_ERRORS.inc();
                 if wants_users {
@@ -177,6 +189,7 @@ impl PlanExecutor {
 
     async fn make_sandbox(&mut self, attempt: u32) -> Result<SandboxId, SandboxError> {
         files::make_pod_folders(&self.pod, &self.peers.rules.node).await;
+        self.prepare_claims().await?;
         let request = self.sandbox_request(attempt).await?;
         for why in &request.why {
             self.tell(why);
@@ -196,6 +209,15 @@ impl PlanExecutor {
         self.progress.made = Some(Arc::new(request.config));
         self.progress.made_at = Some(kernel::now());
         Ok(id)
+    }
+
+    /// Has drivers prepare the pod's claims: at each sandbox, as upstream, so that a node that was restarted does it anew.
+    async fn prepare_claims(&self) -> Result<(), SandboxError> {
+        let prepared = self.peers.claims.prepare(&self.pod);
+        match select(pin!(prepared), pin!(self.wait_for_end())).await {
+            Either::Left((prepared, _)) => Ok(prepared?),
+            Either::Right(((), _)) => Err(SandboxError::Superseded),
+        }
     }
 
     async fn addresses(&self, id: &SandboxId) -> Result<Vec<String>, SandboxError> {

@@ -295,6 +295,7 @@ impl ContainerStart<'_> {
             true => peers.runtime.features(&executor.pod, &*peers.objects).await,
             false => HandlerFeatures::default(),
         };
+        let claim_devices = self.claim_devices().await?;
         let plugin_devices = self.plugin_devices().await?;
         let nothing = PreparedSubpaths::new();
         let input = ContainerInput {
@@ -316,6 +317,7 @@ impl ContainerStart<'_> {
             namespaces: &self.context.sandbox.namespaces,
             target,
             placement: &executor.placement(&self.name),
+            claim_devices: &claim_devices,
             plugin_devices: plugin_devices.as_ref(),
         };
         let prepared = executor.subpaths(container, || subpaths(&input)).await;
@@ -325,6 +327,18 @@ impl ContainerStart<'_> {
             ..input
         };
         container_config(&input).map_err(misconfigured)
+    }
+
+    /// The CDI names of the devices that the container gets of its pod's claims.
+    async fn claim_devices(&self) -> Result<Vec<String>, StartFailure> {
+        let claims = &self.executor.peers.claims;
+        let devices = claims.devices(&self.executor.pod, &self.name).await;
+        devices.map_err(|error| StartFailure {
+            reason: Some(ContainerConfigError::REASON),
+            message: error.to_string(),
+            retry_after: RETRY_BACKOFF,
+            kill: None,
+        })
     }
 
     /// What the container gets with its devices, which their plugins have prepared.

@@ -13,9 +13,13 @@ use state::{checkpoints, status as status_manager};
 use volumes::NotReleased;
 
 use super::{MAX_SILENT_FAILURES, removal_pause};
+use crate::pod_manager::claims::ClaimRequestError;
 use crate::worker::context::SyncResult;
 use crate::worker::executor::remove::NotRemoved;
-use crate::worker::{Msg, Pinned, PodWorker, RETRY_PERIOD, WorkerReport, metrics, mounts};
+use crate::worker::retries::RetryKey;
+use crate::worker::{
+    Msg, Pinned, PodWorker, RETRY_BACKOFF, RETRY_PERIOD, WorkerReport, metrics, mounts,
+};
 
 /// The result of a task that the worker began.
 #[derive(Debug)]
@@ -32,6 +36,8 @@ pub enum WorkerCompletion {
     Released(Result<Result<(), NotReleased>, AskError>),
     /// Whether a runtime that is handed over has nothing of the pod any more.
     Cleared(Result<(), NotRemoved>),
+    /// Whether the drivers have undone the claims of a pod of which nothing runs.
+    ClaimsUndone(Result<(), ClaimRequestError>),
     /// Whether the pod is removed.
     Removed(Result<(), NotRemoved>),
     /// Which containers were moved to other CPUs.
@@ -73,6 +79,7 @@ impl PodWorker {
                 self.reconcile(ctx)
             }
             WorkerCompletion::Cleared(result) => self.cleared(result, ctx),
+            WorkerCompletion::ClaimsUndone(result) => self.claims_undone(result, ctx),
             WorkerCompletion::Removed(result) => self.removed(result, ctx),
             WorkerCompletion::Pinned(pins) => {
                 self.pinned(pins, ctx);
@@ -162,6 +169,32 @@ impl PodWorker {
             tracing::warn!(pod = %self.pod_name(), "the runtime that is handed over keeps {left}");
             self.retry_after(RETRY_PERIOD, ctx);
             return Ok(());
+        }
+        self.reconcile(ctx)
+    }
+
+    fn claims_undone(
+        &mut self,
+        result: Result<(), ClaimRequestError>,
+        ctx: &mut Context<Msg>,
+    ) -> Result<(), Exit> {
+        self.operation.activity = None;
+        match result {
+            Ok(()) => self.operation.claims_undone = true,
+            Err(error) => {
+                tracing::warn!(pod = %self.pod_name(), "the pod is not over: {error}");
+                let why = HistoryEvent {
+                    object: None,
+                    weight: EventLevel::Warning,
+                    reason: "FailedUnprepareDynamicResources".to_owned(),
+                    message: format!("Failed to unprepare dynamic resources: {error}"),
+                };
+                let pod = self.updates.goal.borrow().allocated.clone();
+                let recorder = &self.peers.recorder;
+                self.history.record(&pod, &why, ctx.timestamp(), recorder);
+                let until = ctx.now() + RETRY_BACKOFF;
+                self.retries.add(RetryKey::Teardown, until, None);
+            }
         }
         self.reconcile(ctx)
     }

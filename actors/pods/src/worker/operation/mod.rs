@@ -33,6 +33,8 @@ pub(super) struct CurrentOperation {
     handed_over: bool,
     /// Kills that were begun and whose containers have not been seen exited.
     pub(super) kills_in_progress: KillsInProgress,
+    /// Whether the drivers have undone the ended pod's claims.
+    pub(super) claims_undone: bool,
     /// The sandboxes that plans have stopped.
     pub(super) stopped: BTreeSet<SandboxId>,
 }
@@ -76,6 +78,9 @@ pub enum Activity {
     /// Removes dead instances of a running pod.
     #[serde(rename = "removing dead instances")]
     CollectingGarbage,
+    /// Has the claims of a pod of which nothing runs undone.
+    #[serde(rename = "undoing its claims")]
+    UndoingClaims,
     /// Removes a pod that is gone.
     #[serde(rename = "removing what is left")]
     RemovingPod,
@@ -101,6 +106,7 @@ mod tests {
             (Activity::Fetching, "looking at what exists"),
             (Activity::ExecutingPlan, "carrying out a plan"),
             (Activity::CollectingGarbage, "removing dead instances"),
+            (Activity::UndoingClaims, "undoing its claims"),
             (Activity::RemovingPod, "removing what is left"),
         ];
         for (activity, text) in all {

@@ -129,7 +129,7 @@ impl PodWorker {
         if seen.pod().is_stopped() {
             // The last status needs the termination messages, so none is published while they are read; the worker
             // comes back here afterwards.
-            if self.observed.pending_messages.is_empty() {
+            if self.observed.pending_messages.is_empty() && self.claims_are_undone(pod, ctx) {
                 self.sync_status.state = PodWorkerState::Terminated;
                 self.publish(pod, &BTreeMap::new(), ctx);
             }
@@ -144,6 +144,23 @@ impl PodWorker {
         } else {
             self.execute(plan, pod, PodWorkerState::Terminating, ctx);
         }
+    }
+
+    /// Whether the drivers have undone the claims of a pod of which nothing runs; if not, has them do it. The pod is not
+    /// over before, as upstream: its claims may be given to others then.
+    fn claims_are_undone(&mut self, pod: &Arc<Pod>, ctx: &mut Context<Msg>) -> bool {
+        if self.operation.claims_undone || !self.peers.claims.concerns(pod) {
+            return true;
+        }
+        self.publish(pod, &BTreeMap::new(), ctx);
+        if self.retries.is_backed_off(&RetryKey::Teardown) {
+            self.retry_when_due(&PodPlan::default(), pod, ctx);
+            return false;
+        }
+        self.operation.activity = Some(Activity::UndoingClaims);
+        let (claims, pod) = (self.peers.claims.clone(), pod.clone());
+        ctx.run(async move { WorkerCompletion::ClaimsUndone(claims.unprepare(&pod).await).into() });
+        false
     }
 
     /// Begins to carry out a plan; one of a pod that syncs is broken off when the pod is to end.

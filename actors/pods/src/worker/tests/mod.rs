@@ -2,6 +2,7 @@
 
 mod admission;
 mod assignments;
+mod claims;
 mod faults;
 mod handover;
 mod hooks;

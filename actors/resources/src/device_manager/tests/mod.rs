@@ -47,6 +47,7 @@ impl Rig {
         let peers = Peers {
             assigners: vec![Recipient::new(to_assigner, PeerMessage::Devices)],
             node: Some(Recipient::new(to_node, PeerMessage::Node)),
+            plugins: None,
         };
         let (addr, port) = mailbox(MAILBOX);
         let dir = root_dir.path().to_owned();

@@ -14,16 +14,13 @@ impl Rig {
     }
 
     /// What the status of the pod's container shows of its devices.
-    async fn shown(&self, pod: &Arc<Pod>) -> Value {
+    fn shown(&self, pod: &Arc<Pod>) -> Value {
         let status =
             json!({"name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 0});
-        let (pod, statuses) = (Arc::clone(pod), vec![read(status)]);
-        let statuses = self.query(|reply| ClaimQuery::Health {
-            pod,
-            statuses,
-            reply,
-        });
-        let status = serde_json::to_value(&statuses.await[0]).unwrap();
+        let mut statuses = [read(status)];
+        let known = self.known.borrow();
+        known.show(&mut statuses, pod, kernel::timestamp());
+        let status = serde_json::to_value(&statuses[0]).unwrap();
         status["allocatedResourcesStatus"][0]["resources"][0].clone()
     }
 }
@@ -40,21 +37,21 @@ fn pods_show_the_health_of_their_devices_and_are_told_of_changes_alone() {
         assert_eq!(rig.prepare(&db).await, Ok(()));
         let id = "vendor.com/claim=0";
         assert_eq!(
-            rig.shown(&web).await,
+            rig.shown(&web),
             json!({"resourceID": id, "health": "Unknown"})
         );
         driver.report(&[("claim", 2, "too hot")]);
         pass(SECOND).await;
         assert_eq!(rig.changed(), [["db-uid", "web-uid"]]);
         let hot = json!({"resourceID": id, "health": "Unhealthy", "message": "too hot"});
-        assert_eq!(rig.shown(&web).await, hot);
+        assert_eq!(rig.shown(&web), hot);
         // The same again, and a device that no pod has.
         driver.report(&[("claim", 2, "too hot"), ("other", 2, "")]);
         pass(SECOND).await;
         assert_eq!(rig.changed(), [[""; 0]; 0]);
-        assert_eq!(rig.shown(&web).await, hot);
+        assert_eq!(rig.shown(&web), hot);
         pass(31 * SECOND).await;
-        assert_eq!(rig.shown(&web).await["health"], "Unknown");
+        assert_eq!(rig.shown(&web)["health"], "Unknown");
         rig.root.shutdown().await;
     });
 }
@@ -69,20 +66,20 @@ fn what_a_driver_said_is_forgotten_when_it_dies_and_heard_again_when_it_is_back(
         assert_eq!(rig.prepare(&web).await, Ok(()));
         driver.report(&[("claim", 1, "")]);
         pass(SECOND).await;
-        assert_eq!(rig.shown(&web).await["health"], "Healthy");
+        assert_eq!(rig.shown(&web)["health"], "Healthy");
         assert_eq!(rig.changed(), [["web-uid"]]);
         driver.die();
         pass(SECOND).await;
-        assert_eq!(rig.shown(&web).await["health"], "Unknown");
+        assert_eq!(rig.shown(&web)["health"], "Unknown");
         assert_eq!(rig.changed(), [["web-uid"]]);
         driver.serve(NodeService::V1);
         pass(40 * SECOND).await;
         driver.report(&[("claim", 1, "")]);
         pass(SECOND).await;
-        assert_eq!(rig.shown(&web).await["health"], "Healthy");
+        assert_eq!(rig.shown(&web)["health"], "Healthy");
         rig.deregister("gpu");
         pass(SECOND).await;
-        assert_eq!(rig.shown(&web).await["health"], "Unknown");
+        assert_eq!(rig.shown(&web)["health"], "Unknown");
         assert_eq!(driver.watchers(), 0);
         rig.root.shutdown().await;
     });
@@ -100,14 +97,15 @@ fn what_was_said_before_a_restart_holds_no_longer_than_it_did() {
         pass(SECOND).await;
         let rig = rig.restart().await;
         pass(SECOND).await;
-        assert_eq!(rig.shown(&web).await["message"], "fine");
+        assert_eq!(rig.shown(&web)["message"], "fine");
         pass(30 * SECOND).await;
-        assert_eq!(rig.shown(&web).await["health"], "Unknown");
+        assert_eq!(rig.shown(&web)["health"], "Unknown");
         rig.root.shutdown().await;
         let file = rig.folder.path().join(HEALTH_FILE);
         std::fs::write(file, "{").unwrap();
         let rig = Rig::start_in(rig.folder, rig.surroundings);
-        assert_eq!(rig.shown(&web).await["health"], "Unknown");
+        pass(SECOND).await;
+        assert_eq!(rig.shown(&web)["health"], "Unknown");
         rig.root.shutdown().await;
     });
 }

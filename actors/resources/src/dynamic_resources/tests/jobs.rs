@@ -16,10 +16,10 @@ fn a_claim_is_prepared_once_for_all_its_pods_and_undone_after_the_last() {
         assert_eq!(both, (Ok(()), Ok(())));
         assert_eq!(driver.calls(), ["prepare shared"]);
         assert_eq!(rig.devices(&web).await, ["vendor.com/shared=0"]);
-        assert!(rig.is_referenced("web").await && rig.is_referenced("db").await);
+        assert!(rig.is_referenced("web") && rig.is_referenced("db"));
         assert_eq!(rig.unprepare(&web).await, Ok(()));
         assert_eq!(driver.calls(), [""; 0]);
-        assert!(!rig.is_referenced("web").await && rig.is_referenced("db").await);
+        assert!(!rig.is_referenced("web") && rig.is_referenced("db"));
         assert!(rig.state().contains("db-uid") && !rig.state().contains("web-uid"));
         assert_eq!(rig.unprepare(&db).await, Ok(()));
         assert_eq!(driver.calls(), ["unprepare shared"]);
@@ -80,7 +80,7 @@ fn a_pod_that_may_not_have_its_claims_reaches_no_driver_and_no_file() {
             assert_eq!(rig.unprepare(&pod).await, Ok(()));
         }
         assert_eq!(driver.calls(), [""; 0]);
-        assert!(!rig.is_referenced("web").await);
+        assert!(!rig.is_referenced("web"));
         assert!(!rig.state().contains("-uid"));
         let mut waiting = Pod::clone(&pod_of("web", &[]));
         waiting.spec.as_mut().unwrap().resource_claims =
@@ -122,7 +122,7 @@ fn what_a_driver_fails_at_is_asked_for_again() {
             driver.fault(fault);
             let expected = format!("prepare dynamic resources: {expected}");
             assert_eq!(rig.prepare(&web).await, Err(expected));
-            assert!(rig.is_referenced("web").await);
+            assert!(rig.is_referenced("web"));
             assert_eq!(driver.calls(), ["prepare claim"]);
         }
         assert_eq!(rig.prepare(&web).await, Ok(()));
@@ -131,10 +131,10 @@ fn what_a_driver_fails_at_is_asked_for_again() {
             let expected = expected.replace("NodePrepare", "NodeUnprepare");
             let expected = format!("unprepare dynamic resources: {expected}");
             assert_eq!(rig.unprepare(&web).await, Err(expected));
-            assert!(rig.is_referenced("web").await);
+            assert!(rig.is_referenced("web"));
         }
         assert_eq!(rig.unprepare(&web).await, Ok(()));
-        assert!(!rig.is_referenced("web").await);
+        assert!(!rig.is_referenced("web"));
         rig.root.shutdown().await;
     });
 }
@@ -188,7 +188,7 @@ fn a_pod_that_goes_while_it_is_prepared_is_undone_after_that() {
         assert!(prepared.is_err());
         assert_eq!(undone, Ok(()));
         assert_eq!(driver.calls(), ["prepare claim", "unprepare claim"]);
-        assert!(!rig.is_referenced("web").await);
+        assert!(!rig.is_referenced("web"));
         rig.root.shutdown().await;
     });
 }
@@ -242,28 +242,24 @@ fn a_driver_that_is_gone_fails_the_end_of_its_pods_until_it_is_back() {
 }
 
 #[test]
-fn the_pod_resources_api_is_told_of_a_containers_claims() {
+fn the_pod_resources_api_is_shown_a_containers_claims() {
     run_paused(|| async {
         let rig = Rig::start();
         let _driver = rig.driver("gpu", NodeService::V1).await;
         rig.claim("claim", &["gpu"], &["web"]);
         let web = pod_of("web", &["claim"]);
-        assert_eq!(rig.prepare(&web).await, Ok(()));
-        let ask = |container: &str| {
-            let (pod, container) = (Arc::clone(&web), container.to_owned());
-            rig.query(|reply| ClaimQuery::DynamicResources {
-                pod,
-                container,
-                reply,
-            })
+        let shown = || {
+            let known = rig.known.borrow();
+            known.dynamic_resources(&web, &web.app_containers()[0])
         };
-        let resources = ask("app").await.unwrap();
+        assert!(shown().is_err(), "nothing is prepared yet");
+        assert_eq!(rig.prepare(&web).await, Ok(()));
+        let resources = shown().unwrap();
         assert_eq!(resources[0].claim, ClaimKey::new("ns", "claim"));
         assert_eq!(
             resources[0].devices[0].device.share.as_deref(),
             Some("share")
         );
-        assert_eq!(ask("strange").await, Ok(Vec::new()));
         rig.root.shutdown().await;
     });
 }

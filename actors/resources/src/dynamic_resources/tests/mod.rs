@@ -3,6 +3,7 @@
 mod health;
 mod jobs;
 mod links;
+mod registering;
 mod restarts;
 
 use std::path::Path;
@@ -48,6 +49,7 @@ struct Rig {
     surroundings: Rc<Mutex<Surroundings>>,
     root: Supervisor,
     addr: Addr<Msg>,
+    known: watch::Receiver<Arc<KnownClaims>>,
     told: Inbox<PeerMessage>,
 }
 
@@ -59,7 +61,8 @@ impl Rig {
     fn start_in(folder: TempDir, surroundings: Rc<Mutex<Surroundings>>) -> Rig {
         let (addr, port) = mailbox(MAILBOX);
         let (tells, told) = inbox(64);
-        let peers = peers(&surroundings, tells);
+        let (publish, known) = watch::channel(Arc::default());
+        let peers = peers(&surroundings, tells, publish);
         let config = DynamicResourcesConfig {
             node_name: "worker".to_owned(),
             root_dir: folder.path().to_owned(),
@@ -76,6 +79,7 @@ impl Rig {
             surroundings,
             root,
             addr,
+            known,
             told,
         }
     }
@@ -148,28 +152,20 @@ impl Rig {
         answer.await.unwrap().map_err(|error| error.to_string())
     }
 
-    async fn query<T: Send + 'static>(&self, query: impl FnOnce(Reply<T>) -> ClaimQuery) -> T {
-        let answer = self
-            .addr
-            .ask(ANSWER_TIMEOUT, |reply| Msg::Query(query(reply)));
-        answer.await.unwrap()
-    }
-
     /// The devices of the pod's container `app`.
     async fn devices(&self, pod: &Arc<Pod>) -> Vec<String> {
         let (pod, container) = (Arc::clone(pod), "app".to_owned());
-        let devices = self.query(|reply| ClaimQuery::Devices {
+        let devices = self.addr.ask(ANSWER_TIMEOUT, |reply| Msg::Devices {
             pod,
             container,
             reply,
         });
-        devices.await.unwrap()
+        devices.await.unwrap().unwrap()
     }
 
-    async fn is_referenced(&self, pod: &str) -> bool {
+    fn is_referenced(&self, pod: &str) -> bool {
         let pod = format!("{pod}-uid").into();
-        let referenced = self.query(|reply| ClaimQuery::IsReferenced { pod, reply });
-        referenced.await
+        self.known.borrow().claims.is_referenced(&pod)
     }
 
     async fn snapshot(&self) -> Value {
@@ -188,7 +184,11 @@ fn lock(surroundings: &Mutex<Surroundings>) -> std::sync::MutexGuard<'_, Surroun
     surroundings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn peers(surroundings: &Rc<Mutex<Surroundings>>, tells: Addr<PeerMessage>) -> Peers {
+fn peers(
+    surroundings: &Rc<Mutex<Surroundings>>,
+    tells: Addr<PeerMessage>,
+    known: watch::Sender<Arc<KnownClaims>>,
+) -> Peers {
     let around = Rc::clone(surroundings);
     let claims = Question::new(move |key: ClaimKey| {
         let mut around = lock(&around);
@@ -210,11 +210,14 @@ fn peers(surroundings: &Rc<Mutex<Surroundings>>, tells: Addr<PeerMessage>) -> Pe
         })
     });
     Peers {
-        claims: Some(claims),
-        slices: Some(slices),
+        api: ClaimApi {
+            claims: Some(claims),
+            slices: Some(slices),
+        },
         pods: Recipient::new(tells.clone(), PeerMessage::Pods),
         drivers: Recipient::new(tells.clone(), |DriverResync| PeerMessage::Drivers),
         status: Recipient::new(tells, |HealthChanged(pods)| PeerMessage::Health(pods)),
+        known,
     }
 }
 

@@ -34,7 +34,7 @@ fn claims_outlive_the_agent_and_are_prepared_once_more() {
         ));
         // Containers may be made again before any driver is back.
         assert_eq!(rig.devices(&web).await, ["vendor.com/claim=0"]);
-        assert!(rig.is_referenced("web").await);
+        assert!(rig.is_referenced("web"));
         rig.register("gpu", &rig.socket("gpu"), NodeService::V1)
             .await
             .unwrap();
@@ -75,10 +75,10 @@ fn a_claim_that_was_being_prepared_at_the_end_is_undone_with_its_pod() {
         driver.fault(DriverFault::Claims("busy"));
         rig.next_look(Some(&[])).await;
         assert_eq!(driver.calls(), ["unprepare claim"]);
-        assert!(rig.is_referenced("web").await);
+        assert!(rig.is_referenced("web"));
         rig.next_look(Some(&[])).await;
         assert_eq!(driver.calls(), ["unprepare claim"]);
-        assert!(!rig.is_referenced("web").await);
+        assert!(!rig.is_referenced("web"));
         rig.root.shutdown().await;
     });
 }
@@ -120,7 +120,7 @@ fn a_damaged_state_file_is_set_aside_and_named() {
             why.as_str().unwrap().starts_with("checkpoint is corrupted"),
             "{why}"
         );
-        let aside = std::fs::read_to_string(rig.folder.path().join("dra_manager_state.damaged"));
+        let aside = std::fs::read_to_string(rig.folder.path().join("dra_manager_state.set-aside"));
         assert_eq!(aside.unwrap(), damaged);
         // The pod is prepared again.
         rig.register("gpu", &rig.socket("gpu"), NodeService::V1)

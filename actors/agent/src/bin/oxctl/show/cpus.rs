@@ -29,7 +29,7 @@ pub(crate) fn table(answer: &[u8]) -> Result<String, AgentError> {
     Ok(text)
 }
 
-/// The devices of device plugins, one line each.
+/// The devices of device plugins and of claims, one line each.
 pub(crate) fn devices(answer: &[u8]) -> Result<String, AgentError> {
     let devices: Vec<DeviceRow> = serde_json::from_slice(answer)?;
     let mut table = TextTable::new(&["RESOURCE", "ID", "HEALTH", "NUMA", "WHO"]);

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 pub use self::checkpoint::{HEALTH_FILE, HealthStateFlaw, decode_health, encode_health};
-pub use self::status::show_health;
+pub use self::status::{KnownClaims, show_health};
 use super::names::DriverName;
 
 /// How long a report holds that does not say so itself.

@@ -7,16 +7,46 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    ContainerStatus, Pod, ResourceClaim as ContainerClaim, ResourceHealth, ResourceStatus,
+    Container, ContainerStatus, Pod, ResourceClaim as ContainerClaim, ResourceHealth,
+    ResourceStatus,
 };
 use logic_api::pod::PodView;
 
 use super::{DeviceHealth, HealthCache};
-use crate::claims::ClaimGates;
 use crate::claims::cache::ClaimCache;
 use crate::claims::entry::{ClaimDevice, ClaimEntry};
 use crate::claims::names::{ClaimKey, DriverName};
 use crate::claims::references::{base_request, claim_reference, container_claims, pod_claims};
+use crate::claims::{ClaimGates, ContainerClaimError, DynamicResource, dynamic_resources};
+
+/// What is known of the claims in use and of their devices, for those that show it.
+#[derive(Clone, Debug, Default)]
+pub struct KnownClaims {
+    pub claims: ClaimCache,
+    pub health: HealthCache,
+    pub gates: ClaimGates,
+}
+
+impl KnownClaims {
+    /// Puts what is known now of the devices of the pod's claims into the statuses of its app containers.
+    pub fn show(&self, statuses: &mut [ContainerStatus], pod: &Pod, now: Timestamp) {
+        let known = (&self.claims, &self.health);
+        show_health(statuses, pod, known, now, self.gates);
+    }
+
+    /// The claims that the container uses, with their devices.
+    ///
+    /// # Errors
+    ///
+    /// A claim of the container is not in use yet.
+    pub fn dynamic_resources(
+        &self,
+        pod: &Pod,
+        container: &Container,
+    ) -> Result<Vec<DynamicResource>, ContainerClaimError> {
+        dynamic_resources(&self.claims, pod, container, self.gates)
+    }
+}
 
 /// Puts what is known now of the devices of the pod's claims into the statuses of its app containers. What is there
 /// already, of device plugins, stays; what is there of a claim is replaced.

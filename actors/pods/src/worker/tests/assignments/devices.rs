@@ -16,7 +16,7 @@ use logic_placement::topology::{NumaMask, TopologyManager};
 use crate::pod_manager::devices::{DevicePlugins, DeviceRequest};
 use crate::pod_manager::{Msg, NodeChange};
 use crate::testing::TestNode;
-use crate::worker::tests::phase;
+use crate::worker::tests::{container, phase};
 
 const RESOURCE: &str = "vendor.com/gpu";
 const SOON: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ async fn start() -> (TestNode, Inbox<DeviceRequest>) {
     let provider = DeviceProvider::new(NumaMask::EMPTY, DraResources::Off);
     topology.add_hint_provider(Box::new(provider));
     let (manager, requests) = inbox(16);
-    let devices = DevicePlugins::new(Recipient::new(manager, |request| request));
+    let devices = DevicePlugins::new(Recipient::new(manager, |request| request)).showing_health();
     let node = TestNode::with_devices(NodePlacement::from(topology), devices).await;
     let mut inventory = DeviceInventory::default();
     let options = PluginOptions {
@@ -113,6 +113,15 @@ fn a_container_starts_with_the_device_that_its_plugin_prefers_and_gives_it_back(
             other => panic!("{other:?}"),
         }
         node.until("web", phase("Running")).await;
+        let shown = node.statuses().await[&"web".into()].clone();
+        let shown = &container(&shown, "app").allocated_resources_status;
+        let shown = &shown.as_ref().unwrap()[0];
+        assert_eq!(shown.name, RESOURCE);
+        let device = &shown.resources.as_ref().unwrap()[0];
+        assert_eq!(
+            (&*device.resource_id, device.health.as_deref()),
+            ("b", Some("Healthy"))
+        );
         let held = node.assignments.held();
         let own = &held[&"web".into()].containers["app"];
         assert_eq!(own.devices[RESOURCE], ["b".to_owned()].into());

@@ -1,7 +1,9 @@
 //! Why a pod's claims are not as they should be.
 
-use logic_placement::claims::{CallFailure, ClaimNameError, PrepareRefusal};
 use thiserror::Error;
+
+use super::prepare::{CallFailure, PrepareRefusal};
+use super::references::ClaimNameError;
 
 /// Why a pod's claims are not prepared, or not undone; in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
