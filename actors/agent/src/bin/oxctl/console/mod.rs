@@ -147,13 +147,17 @@ impl Console {
     }
 
     fn handle(&mut self, event: &Event) -> Step {
-        match event {
-            Event::Key(key) if key.kind != KeyEventKind::Release => self.press(key),
+        let Event::Key(key) = event else {
             // The next drawing has the new size.
-            _ => Step::Stay,
+            return Step::Stay;
+        };
+        match key.kind {
+            KeyEventKind::Press | KeyEventKind::Repeat => self.press(key),
+            KeyEventKind::Release => Step::Stay,
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "any other key does nothing")]
     fn press(&mut self, key: &KeyEvent) -> Step {
         let is_interrupt = key.modifiers.contains(KeyModifiers::CONTROL);
         let row = self.selected;
