@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cluster::node::NodeResync;
 use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, mailbox};
 use logic_resources::eviction::EvictionPolicy;
-use pods::pod_manager::devices::DevicePlugins;
+use pods::pod_manager::devices::{DevicePlugins, HealthInStatus};
 
 use crate::container_gc::{self, ContainerGc, ContainerGcConfig};
 use crate::container_manager::{self, ContainerManager, ContainerManagerConfig};
@@ -80,7 +80,7 @@ pub fn mailboxes() -> (Addr<container_manager::Msg>, Port<container_manager::Msg
 /// Spawns the device manager, which pods ask and so comes before their area; returns the way to it.
 pub fn spawn_devices(
     root: &Supervisor,
-    root_dir: PathBuf,
+    (root_dir, health): (PathBuf, HealthInStatus),
     peers: device_manager::Peers,
 ) -> (DevicePlugins, Recipient<NodeResync>) {
     let group = root.supervisor("devices", Strategy::OneForOne, Intensity::MANAGERS);
@@ -88,7 +88,8 @@ pub fn spawn_devices(
     group.spawn(ChildSpec::permanent("device-manager"), port, move || {
         DeviceManager::new(&root_dir, peers.clone())
     });
-    let plugins = DevicePlugins::new(Recipient::new(addr.clone(), device_manager::Msg::from));
+    let manager = Recipient::new(addr.clone(), device_manager::Msg::from);
+    let plugins = DevicePlugins::new(manager, health);
     let resync = Recipient::new(addr, |NodeResync| device_manager::Msg::Resync);
     (plugins, resync)
 }

@@ -341,7 +341,8 @@ fn devices(
         assigners: vec![Recipient::new(pod_manager.clone(), changed)],
         node: cluster.map(ClusterWiring::devices),
     };
-    resources::area::spawn_devices(root, settings.node.root_dir.clone(), peers)
+    let root_dir = settings.node.root_dir.clone();
+    resources::area::spawn_devices(root, (root_dir, settings.device_health()), peers)
 }
 
 /// What measures the node and its pods, for the servers and for eviction.

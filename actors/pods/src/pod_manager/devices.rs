@@ -6,10 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::PodStatus;
 use kernel::{AskError, Recipient, Reply};
 use logic_api::types::PodUid;
-use logic_placement::devices::{ContainerDevices, DeviceCallError, PreferenceQuestion};
+use logic_placement::devices::{
+    ContainerDevices, DeviceCallError, PreferenceQuestion, update_health,
+};
 use logic_placement::topology::Assignment;
+use state::assignments::Assignments;
 
 /// For a plugin's answer; longer than the device manager waits itself.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(150);
@@ -40,20 +44,45 @@ pub enum DeviceRequest {
     Forget { pod: PodUid },
 }
 
+/// Whether pods' statuses show the health of their devices (feature gate `ResourceHealthStatus`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HealthInStatus {
+    #[default]
+    Shown,
+    Hidden,
+}
+
 /// The way to the device manager; none on a node without one.
 #[derive(Debug, Clone, Default)]
 pub struct DevicePlugins {
     manager: Option<Recipient<DeviceRequest>>,
+    health: HealthInStatus,
     /// Pods that have ended and of which the device manager has not heard yet.
     unsent: Rc<RefCell<BTreeSet<PodUid>>>,
 }
 
 impl DevicePlugins {
-    pub fn new(manager: Recipient<DeviceRequest>) -> Self {
+    pub fn new(manager: Recipient<DeviceRequest>, health: HealthInStatus) -> Self {
         DevicePlugins {
             manager: Some(manager),
+            health,
             unsent: Rc::default(),
         }
+    }
+
+    /// Puts the health of the devices that a pod's app containers have into its status; what others put there stays.
+    pub(crate) fn show_health(
+        &self,
+        status: &mut PodStatus,
+        pod: &PodUid,
+        assignments: &Assignments,
+    ) {
+        let held = assignments.held();
+        let (Some(held), HealthInStatus::Shown) = (held.get(pod), self.health) else {
+            return;
+        };
+        let containers = status.container_statuses.iter_mut().flatten();
+        update_health(containers, held, &assignments.devices());
     }
 
     /// Asks each question. What is not answered now is left out, after a pause: the same may be asked again.

@@ -107,7 +107,9 @@ impl PodWorker {
             resize: &self.published.resize,
             last_words: &self.checkpoint.record.termination_messages,
         };
-        let status = status::pod_status(&input);
+        let mut status = status::pod_status(&input);
+        let (devices, assignments) = (&self.peers.devices, &self.peers.assignments);
+        devices.show_health(&mut status, &self.uid, assignments);
         if self.published.status.as_deref() != Some(&status) {
             for why in history::changes(self.published.status.as_deref(), &status) {
                 self.history.note(&why, ctx.timestamp());
