@@ -8,7 +8,7 @@ use kernel::{Addr, ChildSpec, Intensity, Port, Recipient, Strategy, Supervisor, 
 use logic_placement::claims::health::KnownClaims;
 use logic_resources::eviction::EvictionPolicy;
 use pods::pod_manager::claims::PodClaims;
-use pods::pod_manager::devices::DevicePlugins;
+use pods::pod_manager::devices::{DevicePlugins, HealthInStatus};
 use pods::pod_manager::{self, NodeChange, PodQuery};
 
 use crate::container_gc::{self, ContainerGc, ContainerGcConfig};
@@ -90,7 +90,7 @@ pub fn mailboxes() -> (Addr<container_manager::Msg>, Port<container_manager::Msg
 /// find by itself; returns the way to it.
 pub fn spawn_devices(
     root: &Supervisor,
-    (root_dir, health): (PathBuf, HealthWatch),
+    (root_dir, health): (PathBuf, HealthInStatus),
     peers: device_manager::Peers,
 ) -> (DevicePlugins, Recipient<NodeResync>) {
     let group = root.supervisor("devices", Strategy::OneForOne, Intensity::MANAGERS);
@@ -110,11 +110,8 @@ pub fn spawn_devices(
     group.spawn(spec, watcher_port, move || {
         PluginWatcher::new(&registry, handler.clone())
     });
-    let plugins = DevicePlugins::new(Recipient::new(addr.clone(), device_manager::Msg::from));
-    let plugins = match health {
-        HealthWatch::On => plugins.showing_health(),
-        HealthWatch::Off => plugins,
-    };
+    let manager = Recipient::new(addr.clone(), device_manager::Msg::from);
+    let plugins = DevicePlugins::new(manager, health);
     let resync = Recipient::new(addr, |NodeResync| device_manager::Msg::Resync);
     (plugins, resync)
 }

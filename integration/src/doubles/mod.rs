@@ -1,7 +1,8 @@
-//! What stands for a part of the node's surroundings: a CSI driver, logind, systemd, an image registry, a dead file server.
+//! What stands for a part of the node's surroundings: a CSI driver, a device plugin, logind, systemd, an image registry, a dead file server.
 
 pub mod bus;
 pub mod csi_driver;
+pub mod device_plugin;
 pub mod logind;
 pub mod registry;
 pub mod stuck_mount;

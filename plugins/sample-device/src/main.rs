@@ -2,11 +2,13 @@
 //! `/dev/sample-ID`, and `SAMPLE_DEVICES` with the ids. The protocol is `proto/deviceplugin/v1beta1/api.proto`.
 
 mod agent;
+mod health;
 mod service;
 
 use std::path::PathBuf;
 
 use clap::Parser;
+use tokio::sync::watch;
 
 /// Serves the devices of one resource.
 #[derive(Debug, Parser)]
@@ -20,6 +22,9 @@ struct SampleArguments {
     /// The device node of the host that stands behind all of them
     #[arg(long, default_value = "/dev/null")]
     node: PathBuf,
+    /// A file with the ids of the devices that are out of order, one a line; it may change at any time
+    #[arg(long)]
+    unhealthy: Option<PathBuf>,
     /// Where agents have the socket of device plugins
     #[arg(long, default_value = "/var/lib/kubelet/device-plugins")]
     folder: PathBuf,
@@ -28,6 +33,15 @@ struct SampleArguments {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let arguments = SampleArguments::parse();
-    let socket = service::serve(&arguments.folder, &arguments.devices, &arguments.node)?;
+    let unhealthy = match &arguments.unhealthy {
+        Some(file) => health::follow(file)?,
+        None => watch::channel(Default::default()).1,
+    };
+    let plugin = service::SamplePlugin {
+        devices: arguments.devices,
+        node: arguments.node,
+        unhealthy,
+    };
+    let socket = service::serve(&arguments.folder, plugin)?;
     agent::stay_registered(&arguments.folder, &arguments.resource, &socket).await
 }

@@ -1,6 +1,6 @@
 //! What the agent calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -10,6 +10,7 @@ use futures_util::{Stream, StreamExt, stream};
 use proto::device_plugin as wire;
 use proto::device_plugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
@@ -17,23 +18,23 @@ use tonic::{Request, Response, Status};
 /// The plugin's own socket; the agent leaves it alone.
 const SOCKET: &str = "sample-device.sock";
 
-struct SamplePlugin {
-    devices: Vec<String>,
-    node: PathBuf,
+/// What the plugin has to give.
+pub(crate) struct SamplePlugin {
+    /// Ids.
+    pub(crate) devices: Vec<String>,
+    pub(crate) node: PathBuf,
+    /// The ids of those that are out of order.
+    pub(crate) unhealthy: watch::Receiver<BTreeSet<String>>,
 }
 
 /// Begins to serve on a socket in the folder; returns the socket's name.
-pub(crate) fn serve(folder: &Path, devices: &[String], node: &Path) -> anyhow::Result<String> {
+pub(crate) fn serve(folder: &Path, plugin: SamplePlugin) -> anyhow::Result<String> {
     let path = folder.join(SOCKET);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
         Ok(()) | Err(_) => {}
     }
     let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
-    let plugin = SamplePlugin {
-        devices: devices.to_vec(),
-        node: node.to_owned(),
-    };
     let server = Server::builder().add_service(DevicePluginServer::new(plugin));
     drop(tokio::spawn(
         server.serve_with_incoming(UnixListenerStream::new(listener)),
@@ -54,18 +55,16 @@ impl DevicePlugin for SamplePlugin {
         Ok(Response::new(wire::DevicePluginOptions::default()))
     }
 
-    /// A stream that ends says that the plugin is gone, so this one waits after the list, which never changes.
+    /// A stream that ends says that the plugin is gone, so this one waits where no list follows any more.
     async fn list_and_watch(&self, _: Request<wire::Empty>) -> Result<Response<Devices>, Status> {
-        let device = |id: &String| wire::Device {
-            id: id.clone(),
-            health: "Healthy".to_owned(),
-            topology: None,
-        };
-        let list = wire::ListAndWatchResponse {
-            devices: self.devices.iter().map(device).collect(),
-        };
-        let once = stream::once(async { Ok(list) });
-        Ok(Response::new(Box::pin(once.chain(stream::pending()))))
+        let (devices, mut unhealthy) = (self.devices.clone(), self.unhealthy.clone());
+        unhealthy.mark_changed();
+        let lists = stream::unfold((devices, unhealthy), async |(devices, mut unhealthy)| {
+            unhealthy.changed().await.ok()?;
+            let list = list(&devices, &unhealthy.borrow_and_update());
+            Some((Ok(list), (devices, unhealthy)))
+        });
+        Ok(Response::new(Box::pin(lists.chain(stream::pending()))))
     }
 
     async fn get_preferred_allocation(
@@ -91,6 +90,20 @@ impl DevicePlugin for SamplePlugin {
         _: Request<wire::PreStartContainerRequest>,
     ) -> Result<Response<wire::PreStartContainerResponse>, Status> {
         Ok(Response::new(wire::PreStartContainerResponse {}))
+    }
+}
+
+fn list(devices: &[String], unhealthy: &BTreeSet<String>) -> wire::ListAndWatchResponse {
+    let device = |id: &String| wire::Device {
+        id: id.clone(),
+        health: match unhealthy.contains(id) {
+            true => "Unhealthy".to_owned(),
+            false => "Healthy".to_owned(),
+        },
+        topology: None,
+    };
+    wire::ListAndWatchResponse {
+        devices: devices.iter().map(device).collect(),
     }
 }
 

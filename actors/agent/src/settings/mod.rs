@@ -33,6 +33,7 @@ use plugin_host::{Confiner, Declaration};
 use pods::area::{PodSettings, PullSettings};
 use pods::images::{self, credentials};
 use pods::pod_manager::PodSource;
+use pods::pod_manager::devices::HealthInStatus;
 use resources::area::{IptablesUse, ResourceSettings};
 use resources::container_manager::ContainerManagerConfig;
 use resources::dynamic_resources::DynamicResourcesConfig;
@@ -195,6 +196,14 @@ impl AgentSettings {
             kubelet: self.config.kubelet.kubelet_cgroups.clone(),
             runtime: self.config.flags.runtime_cgroups.clone(),
             system: self.config.kubelet.system_cgroups.clone(),
+        }
+    }
+
+    /// Whether pods' statuses show the health of their devices.
+    pub fn device_health(&self) -> HealthInStatus {
+        match self.config.gates.enabled("ResourceHealthStatus") {
+            true => HealthInStatus::Shown,
+            false => HealthInStatus::Hidden,
         }
     }
 

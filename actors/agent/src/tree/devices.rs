@@ -30,8 +30,8 @@ pub(super) fn spawn_plugins(
         node: cluster.map(ClusterWiring::devices),
         ..device_manager::Peers::default()
     };
-    let claims = settings.claims();
-    resources::area::spawn_devices(root, (claims.root_dir, claims.health), peers)
+    let root_dir = settings.node.root_dir.clone();
+    resources::area::spawn_devices(root, (root_dir, settings.device_health()), peers)
 }
 
 /// Spawns the manager of dynamic resources; returns the way to it, and what it knows.

@@ -5,6 +5,8 @@ pub mod claims;
 pub mod cpus;
 pub mod devices;
 pub mod memory;
+#[cfg(test)]
+mod model;
 mod node_placement;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

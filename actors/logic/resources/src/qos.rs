@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use logic_api::pod::requests::{CPU, MEMORY};
+use logic_api::pod::requests::{CPU, MEMORY, parse};
 use logic_api::pod::{PodView, is_sidecar};
-use logic_api::quantity::{bytes, milli};
+use logic_api::quantity::{bytes, compare, milli};
 use serde::{Deserialize, Serialize};
 
 const NODE_CRITICAL_CLASS: &str = "system-node-critical";
@@ -70,6 +70,20 @@ fn class(resources: &ResourceRequirements) -> Qos {
         (cpu, memory) if cpu == memory => cpu,
         _ => Qos::Burstable,
     }
+}
+
+/// Whether a container's requests of CPU and memory are its limits, and some: `IsContainerEquivalentQOSGuaranteed` of
+/// upstream's `cm/qos/helpers.go`.
+pub fn is_guaranteed(container: &Container) -> bool {
+    let Some(resources) = &container.resources else {
+        return false;
+    };
+    [CPU, MEMORY].into_iter().all(|name| {
+        let of = |list: &Option<BTreeMap<String, Quantity>>| parse(list.as_ref()?.get(name)?);
+        let request = of(&resources.requests).filter(|request| !request.is_zero());
+        let same = request.zip(of(&resources.limits));
+        same.is_some_and(|(request, limit)| compare(&request, &limit).is_eq())
+    })
 }
 
 fn amount(list: Option<&BTreeMap<String, Quantity>>, name: &str) -> i128 {
@@ -177,6 +191,34 @@ mod tests {
             limits: Some(quantities(limits)),
             claims: None,
         })
+    }
+
+    /// Upstream's TestIsContainerQOSGuaranteed (cm/qos).
+    #[test]
+    fn a_container_is_guaranteed_whose_limits_are_its_requests() {
+        const ONE: QosResourceList = &[(CPU, "1"), (MEMORY, "1G")];
+        const CPU_ONLY: QosResourceList = &[(CPU, "1")];
+        for (resources, guaranteed) in [
+            (resources(ONE, ONE), true),
+            (resources(ONE, &[(CPU, "1000m"), (MEMORY, "1G")]), true),
+            (resources(ONE, &[(CPU, "2"), (MEMORY, "1G")]), false),
+            (resources(ONE, &[(CPU, "1"), (MEMORY, "2G")]), false),
+            (resources(CPU_ONLY, ONE), false),
+            (resources(CPU_ONLY, CPU_ONLY), false),
+            (resources(ONE, &[]), false),
+            (
+                resources(&[(CPU, "0"), (MEMORY, "1G")], &[(CPU, "0"), (MEMORY, "1G")]),
+                false,
+            ),
+            (Some(ResourceRequirements::default()), false),
+            (None, false),
+        ] {
+            let container = Container {
+                resources,
+                ..Container::default()
+            };
+            assert_eq!(is_guaranteed(&container), guaranteed, "{container:?}");
+        }
     }
 
     /// Upstream's TestComputePodQOS.

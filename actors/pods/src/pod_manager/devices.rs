@@ -44,40 +44,45 @@ pub enum DeviceRequest {
     Forget { pod: PodUid },
 }
 
+/// Whether pods' statuses show the health of their devices (feature gate `ResourceHealthStatus`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HealthInStatus {
+    #[default]
+    Shown,
+    Hidden,
+}
+
 /// The way to the device manager; none on a node without one.
 #[derive(Debug, Clone, Default)]
 pub struct DevicePlugins {
     manager: Option<Recipient<DeviceRequest>>,
-    /// Whether the pods' statuses show how their devices are.
-    shows_health: bool,
+    health: HealthInStatus,
     /// Pods that have ended and of which the device manager has not heard yet.
     unsent: Rc<RefCell<BTreeSet<PodUid>>>,
 }
 
 impl DevicePlugins {
-    pub fn new(manager: Recipient<DeviceRequest>) -> Self {
+    pub fn new(manager: Recipient<DeviceRequest>, health: HealthInStatus) -> Self {
         DevicePlugins {
             manager: Some(manager),
-            ..DevicePlugins::default()
+            health,
+            unsent: Rc::default(),
         }
     }
 
-    /// The same, with the health of the pods' devices in their statuses.
-    #[must_use]
-    pub fn showing_health(self) -> Self {
-        DevicePlugins {
-            shows_health: true,
-            ..self
-        }
-    }
-
-    /// Puts the devices that the pod holds into its status, with their health.
-    pub(crate) fn show(&self, status: &mut PodStatus, pod: &PodUid, assignments: &Assignments) {
+    /// Puts the health of the devices that a pod's app containers have into its status; what others put there stays.
+    pub(crate) fn show_health(
+        &self,
+        status: &mut PodStatus,
+        pod: &PodUid,
+        assignments: &Assignments,
+    ) {
         let held = assignments.held();
-        let own = held.get(pod).filter(|_| self.shows_health);
-        if let (Some(own), Some(statuses)) = (own, &mut status.container_statuses) {
-            update_health(statuses, own, &assignments.devices());
-        }
+        let (Some(held), HealthInStatus::Shown) = (held.get(pod), self.health) else {
+            return;
+        };
+        let containers = status.container_statuses.iter_mut().flatten();
+        update_health(containers, held, &assignments.devices());
     }
 
     /// Asks each question. What is not answered now is left out, after a pause: the same may be asked again.

@@ -108,9 +108,9 @@ impl PodWorker {
             last_words: &self.checkpoint.record.termination_messages,
         };
         let mut status = status::pod_status(&input);
-        let peers = &self.peers;
-        (peers.devices).show(&mut status, &self.uid, &peers.assignments);
-        peers.claims.show(&mut status, pod, ctx.timestamp());
+        let (devices, assignments) = (&self.peers.devices, &self.peers.assignments);
+        devices.show_health(&mut status, &self.uid, assignments);
+        self.peers.claims.show(&mut status, pod, ctx.timestamp());
         if self.published.status.as_deref() != Some(&status) {
             for why in history::changes(self.published.status.as_deref(), &status) {
                 self.history.note(&why, ctx.timestamp());

@@ -1,12 +1,11 @@
 //! Devices of a device plugin that is a process of its own, on real containers.
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-use integration::agent::program;
+use integration::agent::Node;
+use integration::cluster::Cluster;
+use integration::doubles::device_plugin::SamplePlugin;
 use integration::wait_until;
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::suite::node_rig::{
     CONVERGENCE_TIMEOUT, NodeRig, TestRuntime, container, id_of, identities, phase, server,
@@ -16,25 +15,9 @@ on_real_runtimes! {
     devices_are_given_once_and_outlive_the_agent_and_the_plugin,
 }
 
-/// The example of a device plugin, killed at the end of the test.
-struct SamplePlugin(Child);
-
-impl SamplePlugin {
-    fn start(root: &Path) -> Self {
-        let child = Command::new(program("sample-device").unwrap())
-            .arg("--folder")
-            .arg(root.join("device-plugins"))
-            .stdin(Stdio::null())
-            .spawn();
-        SamplePlugin(child.unwrap())
-    }
-}
-
-impl Drop for SamplePlugin {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
+/// Starts a plugin of two devices.
+fn plugin(node: &Node) -> SamplePlugin {
+    SamplePlugin::start(&node.root(), &["a", "b"].map(str::to_owned)).unwrap()
 }
 
 fn wanting(name: &str) -> String {
@@ -68,20 +51,35 @@ async fn device(rig: &NodeRig, name: &str) -> String {
     seen.trim().to_owned()
 }
 
+/// Waits until the status of the pod's container shows its device with this health.
+async fn until_health(rig: &NodeRig, name: &str, health: &str) {
+    let shows = |pod: &Pod| {
+        let own = container(pod, "app").and_then(|own| own.allocated_resources_status.clone());
+        let mut devices = own.into_iter().flatten().flat_map(|own| own.resources);
+        devices.any(|devices| devices[0].health.as_deref() == Some(health))
+    };
+    rig.until(name, &format!("shows its device as {health}"), shows)
+        .await;
+}
+
 async fn devices_are_given_once_and_outlive_the_agent_and_the_plugin(on: TestRuntime) {
     let Some(mut rig) = on.start().await else {
         return;
     };
-    let root = rig.node.root();
-    let plugin = SamplePlugin::start(&root);
+    let plugin = plugin(&rig.node);
     until_healthy(&rig, 2).await;
     for name in ["one", "two"] {
         rig.node.drop_manifest(name, &wanting(name)).unwrap();
         rig.until_running(name).await;
     }
     let mut given = [device(&rig, "one").await, device(&rig, "two").await];
+    let first = given[0].clone();
     given.sort();
     assert_eq!(given, ["a", "b"]);
+    plugin.set_unhealthy(&[&first]).unwrap();
+    until_health(&rig, "one", "Unhealthy").await;
+    plugin.set_unhealthy(&[]).unwrap();
+    until_health(&rig, "one", "Healthy").await;
     rig.node.drop_manifest("late", &wanting("late")).unwrap();
     let refused = |pod: &Pod| phase(pod) == "Failed";
     let late = rig
@@ -105,7 +103,7 @@ async fn devices_are_given_once_and_outlive_the_agent_and_the_plugin(on: TestRun
         rig.until_running(name).await;
     }
     assert_eq!(identities(&rig.node.pods().await.unwrap()), before);
-    let _plugin = SamplePlugin::start(&root);
+    let _plugin = self::plugin(&rig.node);
     until_healthy(&rig, 2).await;
     let kept = device(&rig, "one").await;
     rig.node.remove_manifest("one").unwrap();
@@ -117,4 +115,68 @@ async fn devices_are_given_once_and_outlive_the_agent_and_the_plugin(on: TestRun
         rig.node.remove_manifest(name).unwrap();
         rig.until_gone(name).await;
     }
+}
+
+/// The pod's one device as its status in the API shows it, with its health.
+fn shown(pod: &Value) -> (&str, &str) {
+    let resource = &pod["status"]["containerStatuses"][0]["allocatedResourcesStatus"][0];
+    let device = &resource["resources"][0];
+    let text = |field: &str| device[field].as_str().unwrap_or_default();
+    match resource["name"] == "example.com/sample" {
+        true => (text("resourceID"), text("health")),
+        false => ("", ""),
+    }
+}
+
+async fn until_shown(cluster: &Cluster, health: &str) -> Value {
+    let is_shown = |pod: &Value| shown(pod) == ("a", health);
+    let pod = cluster.until_pod("web", CONVERGENCE_TIMEOUT, is_shown);
+    pod.await.unwrap()
+}
+
+#[tokio::test]
+async fn the_api_shows_a_pods_device_as_unhealthy_while_its_plugin_says_so() {
+    let mut cluster = Cluster::start(Node::builder()).await.unwrap();
+    let first = plugin(&cluster.node);
+    let node = "/api/v1/nodes/node";
+    let has_devices = |node: &Value| node["status"]["allocatable"]["example.com/sample"] == "2";
+    cluster
+        .until(node, CONVERGENCE_TIMEOUT, has_devices)
+        .await
+        .unwrap();
+    let web = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "web" },
+        "spec": {
+            "nodeName": "node",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "app",
+                "image": "localhost/oxlet/busybox:1",
+                "command": ["sleep", "infinity"],
+                "resources": {
+                    "limits": { "example.com/sample": "1" },
+                    "requests": { "example.com/sample": "1" },
+                },
+            }],
+        },
+    });
+    cluster.apply(&web).unwrap();
+    let running =
+        |pod: &Value| pod["status"]["phase"] == "Running" && shown(pod) == ("a", "Healthy");
+    let web = cluster.until_pod("web", CONVERGENCE_TIMEOUT, running);
+    let container = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
+    let before = container(&web.await.unwrap());
+    first.set_unhealthy(&["a"]).unwrap();
+    until_shown(&cluster, "Unhealthy").await;
+    // The agent restarts, and another plugin takes over: its word counts, though the pod had the device before.
+    drop(first);
+    let second = plugin(&cluster.node);
+    cluster.node.restart().await.unwrap();
+    second.set_unhealthy(&[]).unwrap();
+    let after = until_shown(&cluster, "Healthy").await;
+    second.set_unhealthy(&["a", "b"]).unwrap();
+    until_shown(&cluster, "Unhealthy").await;
+    assert_eq!(container(&after), before, "nothing of it was restarted");
 }

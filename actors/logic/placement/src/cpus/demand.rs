@@ -1,17 +1,16 @@
 //! How many CPUs a container, or a pod as a whole, is to have to itself.
 //!
-//! Mirrors upstream's guaranteedCPUs and podGuaranteedCPUs of cpumanager/policy_static.go, and cm/qos/helpers.go, at
-//! v1.36.
+//! Mirrors upstream's guaranteedCPUs and podGuaranteedCPUs of cpumanager/policy_static.go at v1.36.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
-use logic_api::pod::requests::{CPU, MEMORY, has_pod_level};
+use logic_api::pod::requests::{CPU, has_pod_level};
 use logic_api::pod::{PodView, is_sidecar};
-use logic_api::quantity::{Quantity, compare};
+use logic_api::quantity::Quantity;
 use logic_api::types::ContainerKind;
-use logic_resources::qos::{Qos, pod_qos};
+use logic_resources::qos::{Qos, is_guaranteed, pod_qos};
 
 use crate::topology::PodLevelManagers;
 
@@ -105,26 +104,11 @@ impl CpuDemand {
     }
 }
 
-/// Whether a container's limits of CPU and memory are its requests.
-pub(super) fn is_guaranteed(container: &Container) -> bool {
-    let Some(resources) = &container.resources else {
-        return false;
-    };
-    [CPU, MEMORY].iter().all(|name| is_fixed(resources, name))
-}
-
 /// Whether a container of a pod with pod-level resources may have CPUs to itself.
 pub(super) fn qualifies(container: &Container) -> bool {
     let resources = container.resources.as_ref();
     let limit = resources.and_then(|resources| amount(&resources.limits, CPU));
     is_guaranteed(container) && limit.is_none_or(|limit| is_integral(&limit))
-}
-
-fn is_fixed(resources: &ResourceRequirements, name: &str) -> bool {
-    let request = amount(&resources.requests, name).filter(|request| !request.is_zero());
-    let limit = amount(&resources.limits, name);
-    let same = request.zip(limit);
-    same.is_some_and(|(request, limit)| compare(&request, &limit).is_eq())
 }
 
 fn amount(amounts: &Amounts, name: &str) -> Option<Quantity> {

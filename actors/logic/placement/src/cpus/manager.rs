@@ -6,14 +6,15 @@
 //! count as available for `full-pcpus-only`; and each CPU is given once, however the machine is built.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use logic_api::pod::PodView;
+use logic_api::pod::{PodView, is_sidecar};
+use logic_api::types::ContainerKind;
 
 use super::assigned::{all_held, cpus_of};
 use super::cpu_set::CpuSet;
 use super::demand::{CpuDemand, qualifies};
 use super::machine::CpuMachine;
 use super::policy::{CpuManagerError, CpuPolicy, CpuSettings, ExclusiveQuota, StaticPolicy};
-use crate::topology::HeldAssignments;
+use crate::topology::{Assignment, HeldAssignments};
 
 /// The CPU manager.
 #[derive(Debug)]
@@ -87,12 +88,25 @@ impl CpuManager {
         let of_pod = held.get(&pod.uid());
         let own = of_pod.and_then(|assigned| assigned.containers.get(container));
         let own = own.map(cpus_of).filter(|cpus| !cpus.is_empty());
-        let is_lasting = pod
+        let is_known = pod
             .all_containers()
             .any(|(_, known)| known.name == container);
-        let of_pod = || of_pod.map(|assigned| cpus_of(&assigned.pod));
-        let of_pod = || of_pod().filter(|cpus| is_lasting && !cpus.is_empty());
+        let of_pod = || of_pod.map(|assigned| self.shared_by_pod(pod, assigned));
+        let of_pod = || of_pod().filter(|cpus| is_known && !cpus.is_empty());
         own.or_else(of_pod).unwrap_or_else(|| self.shared(held))
+    }
+
+    /// What the containers of a pod share. An assignment that is read from the state file has all of the pod's CPUs
+    /// there, with those that its containers have to themselves.
+    fn shared_by_pod(&self, pod: &Pod, assigned: &Assignment) -> CpuSet {
+        let lasting = pod
+            .all_containers()
+            .filter(|(kind, own)| *kind != ContainerKind::Init || is_sidecar(own));
+        let exclusive = lasting.filter(|(_, own)| self.demand.of_container(pod, own) > 0);
+        let own = exclusive.filter_map(|(_, own)| assigned.containers.get(&own.name));
+        own.fold(cpus_of(&assigned.pod), |shared, own| {
+            shared.difference(&cpus_of(own))
+        })
     }
 
     /// Whether a container has CPUs that no other container runs on, not even one of its pod.

@@ -36,8 +36,8 @@ pub fn resource_health(
 }
 
 /// Writes the health of the devices that containers hold into their statuses; what others have written stays.
-pub fn update_health(
-    statuses: &mut [ContainerStatus],
+pub fn update_health<'a>(
+    statuses: impl IntoIterator<Item = &'a mut ContainerStatus>,
     held: &Assignment,
     inventory: &DeviceInventory,
 ) {

@@ -3,15 +3,14 @@
 //! Mirrors `getContainerRequestedResources`, `getPodRequestedResources` and `validatePodScopeResources` of upstream's
 //! memorymanager/policy_static.go at v1.36.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource as api;
-use logic_api::pod::requests::{CPU, MEMORY, has_pod_level, parse};
+use logic_api::pod::requests::{has_pod_level, parse};
 use logic_api::pod::{PodView, is_sidecar};
-use logic_api::quantity::{Quantity, compare};
 use logic_api::types::ContainerKind;
+use logic_resources::qos::is_guaranteed;
 use thiserror::Error;
 
 use super::amount::{MemoryAmounts, add, is_memory, whole_units};
@@ -130,21 +129,6 @@ fn used_up(total: &MemoryAmounts, used: &MemoryAmounts) -> Option<String> {
     let mut total = total.iter();
     let empty = total.find(|(resource, bytes)| used(*resource) >= **bytes);
     empty.map(|(resource, _)| resource.clone())
-}
-
-/// Whether requests and limits of CPU and memory are the same, and some: `IsContainerEquivalentQOSGuaranteed` of
-/// upstream's cm/qos.
-fn is_guaranteed(container: &Container) -> bool {
-    let resources = container.resources.as_ref();
-    let amount = |list: Option<&BTreeMap<String, api::Quantity>>, resource| {
-        let amount = list.and_then(|list| list.get(resource)).and_then(parse);
-        amount.unwrap_or_else(Quantity::zero)
-    };
-    [CPU, MEMORY].into_iter().all(|resource| {
-        let request = amount(resources.and_then(|own| own.requests.as_ref()), resource);
-        let limit = amount(resources.and_then(|own| own.limits.as_ref()), resource);
-        !request.is_zero() && compare(&request, &limit) == Ordering::Equal
-    })
 }
 
 fn read(list: Option<&BTreeMap<String, api::Quantity>>) -> Result<MemoryAmounts, NotAnInteger> {

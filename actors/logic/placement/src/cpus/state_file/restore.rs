@@ -90,14 +90,18 @@ impl CpuManager {
             return Ok(());
         };
         let default = state.default.clone();
+        let is_strict = policy.has(CpuPolicyOption::StrictReservation);
+        let (machine, known) = (policy.shared(&CpuSet::default()), self.known(state));
         if default.is_empty() {
-            return match state.containers.is_empty() {
+            // Strict reservation leaves nothing where pods have all the rest; upstream does not start then.
+            let is_given_away = is_strict && machine == known;
+            return match state.containers.is_empty() || is_given_away {
                 true => Ok(()),
                 false => Err(CpuStateError::NoDefault),
             };
         }
         let reserved = policy.reserved.intersection(&default);
-        if policy.has(CpuPolicyOption::StrictReservation) {
+        if is_strict {
             if !reserved.is_empty() {
                 return Err(CpuStateError::Reserved { reserved, default });
             }
@@ -116,7 +120,6 @@ impl CpuManager {
                 default,
             });
         }
-        let (machine, known) = (policy.shared(&CpuSet::default()), self.known(state));
         match machine == known {
             true => Ok(()),
             false => Err(CpuStateError::OtherMachine { machine, known }),

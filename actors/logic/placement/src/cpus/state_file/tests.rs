@@ -268,8 +268,9 @@ fn a_state_is_refused_that_does_not_fit_the_machine() {
             state("0-5", &[], ""),
             Some(present("0-1", "0-5")),
         ),
-        // What a node with strict reservation writes itself.
+        // What a node with strict reservation writes itself; the last one is refused upstream.
         ((2, "0-1"), strict, state("4-11", &[("0", "2-3")], ""), None),
+        ((2, "0-1"), strict, state("", &[("0", "2-11")], ""), None),
     ] {
         let checked = two_sockets_with(reserved, options).check_state(&state);
         let refused = checked.err().map(|error| error.to_string());
@@ -292,6 +293,34 @@ fn what_everybody_runs_on_at_first_follows_from_the_settings() {
         without_policy(GATES[0]).check_state(&state("1", &[("0", "0-2")], "")),
         Ok(())
     );
+}
+
+/// The file names all CPUs of a pod, and does not say which of them its containers share.
+#[test]
+fn after_a_restart_containers_share_none_of_the_cpus_that_a_sibling_has_to_itself() {
+    let node = Node {
+        reserved: (1, ""),
+        pod_level: PodLevelManagers::On,
+        ..Node::new(two_sockets())
+    };
+    let (manager, pod) = (node.manager(), pod_of("pod", "pod 3, init 1, app 1, app"));
+    let request = AssignmentRequest {
+        devices: &crate::devices::DeviceInventory::EMPTY,
+        preferences: &crate::devices::DevicePreferences::NONE,
+        pod: &pod,
+        held: &HeldAssignments::new(),
+        assigned: &Assignment::default(),
+    };
+    let assigned = manager.assign_pod(&request, anywhere()).unwrap();
+    let held = with(HeldAssignments::new(), &pod, &assigned);
+    let nobody = BTreeMap::new();
+    let restored = manager.state(&held, &nobody).held(&nobody);
+    for container in ["init-0", "app-1", "app-2"] {
+        let before = manager.affinity(&pod, container, &held);
+        assert_eq!(manager.affinity(&pod, container, &restored), before);
+    }
+    let [own, shared] = ["app-1", "app-2"].map(|name| manager.affinity(&pod, name, &restored));
+    assert_eq!((own.len(), shared.len(), own.common(&shared)), (1, 2, 0));
 }
 
 /// Upstream's TestCPUManagerRestoreState.

@@ -1,7 +1,7 @@
 //! How many CPUs containers and pods have to themselves.
 
 use super::*;
-use crate::cpus::demand::{CpuDemand, is_guaranteed};
+use crate::cpus::demand::CpuDemand;
 
 const OFF: CpuDemand = CpuDemand {
     pod_level: PodLevelManagers::Off,
@@ -37,31 +37,6 @@ fn a_pod_needs_the_most_that_its_containers_use_at_a_time() {
         ("pod 2/4, app 1", 0),
     ] {
         assert_eq!(ON.of_pod(&pod_of("pod", parts)), count, "{parts}");
-    }
-}
-
-/// Upstream's TestIsContainerQOSGuaranteed (cm/qos).
-#[test]
-fn a_container_is_guaranteed_whose_limits_are_its_requests() {
-    let mut more_memory = cpu("1");
-    more_memory.limits = Some(quantities(&[("cpu", "1"), ("memory", "2G")]));
-    let mut no_memory = cpu("1");
-    no_memory.requests = Some(quantities(&[("cpu", "1")]));
-    for (resources, guaranteed) in [
-        (Some(cpu("1")), true),
-        (Some(cpu("1/1000m")), true),
-        (Some(cpu("1/2")), false),
-        (Some(cpu("0")), false),
-        (Some(more_memory), false),
-        (Some(no_memory), false),
-        (Some(ResourceRequirements::default()), false),
-        (None, false),
-    ] {
-        let container = Container {
-            resources,
-            ..Container::default()
-        };
-        assert_eq!(is_guaranteed(&container), guaranteed, "{container:?}");
     }
 }
 

@@ -13,7 +13,7 @@ use logic_placement::devices::{
 };
 use logic_placement::topology::{NumaMask, TopologyManager};
 
-use crate::pod_manager::devices::{DevicePlugins, DeviceRequest};
+use crate::pod_manager::devices::{DevicePlugins, DeviceRequest, HealthInStatus};
 use crate::pod_manager::{Msg, NodeChange};
 use crate::testing::TestNode;
 use crate::worker::tests::{container, phase};
@@ -39,12 +39,22 @@ spec:
 
 /// A node with three devices, whose plugin has a say in which one is given.
 async fn start() -> (TestNode, Inbox<DeviceRequest>) {
+    start_with(HealthInStatus::Shown).await
+}
+
+async fn start_with(health: HealthInStatus) -> (TestNode, Inbox<DeviceRequest>) {
     let mut topology = TopologyManager::default();
     let provider = DeviceProvider::new(NumaMask::EMPTY, DraResources::Off);
     topology.add_hint_provider(Box::new(provider));
     let (manager, requests) = inbox(16);
-    let devices = DevicePlugins::new(Recipient::new(manager, |request| request)).showing_health();
+    let devices = DevicePlugins::new(Recipient::new(manager, |request| request), health);
     let node = TestNode::with_devices(NodePlacement::from(topology), devices).await;
+    tell(&node, "Healthy", &[]);
+    (node, requests)
+}
+
+/// Tells the pod manager that all devices are of this health, as it changed for these pods.
+fn tell(node: &TestNode, health: &str, pods: &[&str]) {
     let mut inventory = DeviceInventory::default();
     let options = PluginOptions {
         preferred_allocation: true,
@@ -53,17 +63,46 @@ async fn start() -> (TestNode, Inbox<DeviceRequest>) {
     inventory.registered(RESOURCE, options);
     let device = |id: &str| ListedDevice {
         id: id.to_owned(),
-        health: "Healthy".to_owned(),
+        health: health.to_owned(),
         nodes: Vec::new(),
     };
     let listed = ["a", "b", "c"].map(device).into();
     inventory.listed(RESOURCE, listed).unwrap();
     let changed = NodeChange::Devices {
         inventory: inventory.into(),
-        pods: [].into(),
+        pods: pods.iter().map(|pod| (*pod).into()).collect(),
     };
     node.node.pod_manager.tell(Msg::Node(changed)).unwrap();
-    (node, requests)
+}
+
+/// Each device that the status shows, with its health.
+fn shown(status: &PodStatus) -> Vec<(&str, &str)> {
+    let containers = status.container_statuses.iter().flatten();
+    let resources = containers.flat_map(|own| own.allocated_resources_status.iter().flatten());
+    let devices = resources.flat_map(|resource| resource.resources.iter().flatten());
+    devices
+        .map(|device| {
+            let health = device.health.as_deref();
+            (device.resource_id.as_str(), health.unwrap_or_default())
+        })
+        .collect()
+}
+
+/// Brings a pod up with device `b`.
+async fn run_with_b(node: &TestNode, requests: &mut Inbox<DeviceRequest>) {
+    node.desire(&[pod(&wanting("web"))]);
+    prefer(requests, "b").await;
+    allocate(requests, "b", Ok(())).await;
+    match requests.next(SOON).await {
+        Some(DeviceRequest::PreStart {
+            container, reply, ..
+        }) => {
+            assert_eq!(container, "app");
+            reply.send(Ok(Some(ContainerDevices::default())));
+        }
+        other => panic!("{other:?}"),
+    }
+    node.until("web", phase("Running")).await;
 }
 
 /// Answers the question which device the plugin prefers.
@@ -100,28 +139,7 @@ async fn allocate(
 fn a_container_starts_with_the_device_that_its_plugin_prefers_and_gives_it_back() {
     run_paused(|| async {
         let (node, mut requests) = start().await;
-        node.desire(&[pod(&wanting("web"))]);
-        prefer(&mut requests, "b").await;
-        allocate(&mut requests, "b", Ok(())).await;
-        match requests.next(SOON).await {
-            Some(DeviceRequest::PreStart {
-                container, reply, ..
-            }) => {
-                assert_eq!(container, "app");
-                reply.send(Ok(Some(ContainerDevices::default())));
-            }
-            other => panic!("{other:?}"),
-        }
-        node.until("web", phase("Running")).await;
-        let shown = node.statuses().await[&"web".into()].clone();
-        let shown = &container(&shown, "app").allocated_resources_status;
-        let shown = &shown.as_ref().unwrap()[0];
-        assert_eq!(shown.name, RESOURCE);
-        let device = &shown.resources.as_ref().unwrap()[0];
-        assert_eq!(
-            (&*device.resource_id, device.health.as_deref()),
-            ("b", Some("Healthy"))
-        );
+        run_with_b(&node, &mut requests).await;
         let held = node.assignments.held();
         let own = &held[&"web".into()].containers["app"];
         assert_eq!(own.devices[RESOURCE], ["b".to_owned()].into());
@@ -133,6 +151,37 @@ fn a_container_starts_with_the_device_that_its_plugin_prefers_and_gives_it_back(
             "{ended:?}"
         );
         assert!(node.assignments.held().is_empty());
+    });
+}
+
+/// Upstream's TestUpdateAllocatedResourcesStatus, from the plugin's word to the pod's status.
+#[test]
+fn a_status_is_written_anew_when_the_health_of_the_pods_device_changes() {
+    run_paused(|| async {
+        let (node, mut requests) = start().await;
+        run_with_b(&node, &mut requests).await;
+        let is = |health: &'static str| move |status: &PodStatus| shown(status) == [("b", health)];
+        node.until("web", is("Healthy")).await;
+        tell(&node, "Unhealthy", &["web"]);
+        let status = node.until("web", is("Unhealthy")).await;
+        assert!(
+            phase("Running")(&status),
+            "a pod runs on whatever its device is"
+        );
+        tell(&node, "Healthy", &["web"]);
+        node.until("web", is("Healthy")).await;
+    });
+}
+
+#[test]
+fn no_status_shows_devices_where_the_feature_gate_is_off() {
+    run_paused(|| async {
+        let (node, mut requests) = start_with(HealthInStatus::Hidden).await;
+        run_with_b(&node, &mut requests).await;
+        tell(&node, "Unhealthy", &["web"]);
+        assert!(requests.next(SOON).await.is_none());
+        let status = node.until("web", phase("Running")).await;
+        assert_eq!(shown(&status), []);
     });
 }
 

@@ -1,0 +1,81 @@
+//! The example of a device plugin, as a process that a test kills, hangs, and whose devices it has fail.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::Result;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::agent::program;
+
+/// Where the test says which devices are out of order; below the agent's root folder.
+const UNHEALTHY: &str = "sample-devices-out-of-order";
+
+/// `sample-device` of one agent: devices of `example.com/sample`. Dropped, it is killed.
+#[derive(Debug)]
+pub struct SamplePlugin {
+    process: Child,
+    root: PathBuf,
+}
+
+impl SamplePlugin {
+    /// Starts it with devices of these ids, for the agent of this root folder.
+    ///
+    /// # Errors
+    ///
+    /// The program is not built.
+    pub fn start(root: &Path, ids: &[String]) -> Result<Self> {
+        let process = Command::new(program("sample-device")?)
+            .arg("--folder")
+            .arg(root.join("device-plugins"))
+            .arg("--unhealthy")
+            .arg(root.join(UNHEALTHY))
+            .arg("--devices")
+            .arg(ids.join(","))
+            .stdin(Stdio::null())
+            .spawn()?;
+        let root = root.to_owned();
+        Ok(SamplePlugin { process, root })
+    }
+
+    /// Has these devices be out of order, and all others in order.
+    ///
+    /// # Errors
+    ///
+    /// The file that says so cannot be written.
+    pub fn set_unhealthy(&self, ids: &[&str]) -> Result<()> {
+        Ok(fs::write(self.root.join(UNHEALTHY), ids.join("\n"))?)
+    }
+
+    /// Stops the process where it is: it answers nothing, and its connections stay open.
+    ///
+    /// # Errors
+    ///
+    /// It has ended.
+    pub fn hang(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Has a process that hangs go on.
+    ///
+    /// # Errors
+    ///
+    /// It has ended.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.process.id())?;
+        Ok(kill(Pid::from_raw(pid), signal)?)
+    }
+}
+
+impl Drop for SamplePlugin {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
