@@ -2,6 +2,7 @@
 //! same.
 
 mod all_at_once;
+mod device_plugins;
 mod kills;
 mod left_tasks;
 mod serving;
