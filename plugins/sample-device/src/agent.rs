@@ -1,4 +1,4 @@
-//! The agent's side: a plugin registers once, and again whenever the agent makes its socket anew.
+//! The agent's side: a plugin registers once, and again whenever the agent makes its socket anew; its own socket is gone then.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +12,8 @@ use proto::device_plugin::registration_client::RegistrationClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Endpoint, Uri};
 
+use crate::service::{SamplePlugin, serve};
+
 /// The socket of the agent below the folder.
 const AGENT_SOCKET: &str = "kubelet.sock";
 /// The version of the protocol.
@@ -19,11 +21,12 @@ const VERSION: &str = "v1beta1";
 /// Before an agent that did not answer is asked again.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
-/// Registers with the agent, now and with each socket that it makes; only ends when the folder cannot be watched.
+/// Serves and registers with the agent, now and with each socket that it makes; only ends when the folder cannot be watched,
+/// or has no room for a socket.
 pub(crate) async fn stay_registered(
     folder: &Path,
     resource: &str,
-    own: &str,
+    plugin: &SamplePlugin,
 ) -> anyhow::Result<()> {
     let inotify = Inotify::init()?;
     let mask = WatchMask::CREATE | WatchMask::MOVED_TO;
@@ -32,7 +35,8 @@ pub(crate) async fn stay_registered(
     let mut changes = inotify.into_event_stream([0; 4096])?;
     let agent = folder.join(AGENT_SOCKET);
     loop {
-        while register(&agent, resource, own).await.is_err() {
+        let serving = serve(folder, plugin.clone())?;
+        while register(&agent, resource, serving.socket).await.is_err() {
             tokio::time::sleep(RETRY_PERIOD).await;
         }
         loop {

@@ -42,6 +42,5 @@ async fn main() -> anyhow::Result<()> {
         node: arguments.node,
         unhealthy,
     };
-    let socket = service::serve(&arguments.folder, plugin)?;
-    agent::stay_registered(&arguments.folder, &arguments.resource, &socket).await
+    agent::stay_registered(&arguments.folder, &arguments.resource, &plugin).await
 }

@@ -11,14 +11,16 @@ use proto::device_plugin as wire;
 use proto::device_plugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-/// The plugin's own socket; the agent leaves it alone.
+/// The plugin's own socket. An agent that starts empties the folder, as the kubelet does.
 const SOCKET: &str = "sample-device.sock";
 
 /// What the plugin has to give.
+#[derive(Clone)]
 pub(crate) struct SamplePlugin {
     /// Ids.
     pub(crate) devices: Vec<String>,
@@ -27,8 +29,20 @@ pub(crate) struct SamplePlugin {
     pub(crate) unhealthy: watch::Receiver<BTreeSet<String>>,
 }
 
-/// Begins to serve on a socket in the folder; returns the socket's name.
-pub(crate) fn serve(folder: &Path, plugin: SamplePlugin) -> anyhow::Result<String> {
+/// A plugin that serves until this is dropped.
+pub(crate) struct Serving {
+    pub(crate) socket: &'static str,
+    task: AbortHandle,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Begins to serve on a socket in the folder.
+pub(crate) fn serve(folder: &Path, plugin: SamplePlugin) -> anyhow::Result<Serving> {
     let path = folder.join(SOCKET);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
@@ -36,10 +50,11 @@ pub(crate) fn serve(folder: &Path, plugin: SamplePlugin) -> anyhow::Result<Strin
     }
     let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
     let server = Server::builder().add_service(DevicePluginServer::new(plugin));
-    drop(tokio::spawn(
-        server.serve_with_incoming(UnixListenerStream::new(listener)),
-    ));
-    Ok(SOCKET.to_owned())
+    let task = tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    Ok(Serving {
+        socket: SOCKET,
+        task: task.abort_handle(),
+    })
 }
 
 type Devices = Pin<Box<dyn Stream<Item = Result<wire::ListAndWatchResponse, Status>> + Send>>;

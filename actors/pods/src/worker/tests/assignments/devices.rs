@@ -16,7 +16,7 @@ use logic_placement::topology::{NumaMask, TopologyManager};
 use crate::pod_manager::devices::{DevicePlugins, DeviceRequest, HealthInStatus};
 use crate::pod_manager::{Msg, NodeChange};
 use crate::testing::TestNode;
-use crate::worker::tests::{container, phase};
+use crate::worker::tests::phase;
 
 const RESOURCE: &str = "vendor.com/gpu";
 const SOON: Duration = Duration::from_secs(5);
