@@ -45,8 +45,9 @@ fn manifests() -> BTreeMap<String, String> {
 /// Images of the page's names that need no registry: a web server, a program that keeps files, a shell.
 fn images() -> [Image; 3] {
     let words = |line: &[&str]| line.iter().map(|word| (*word).to_owned()).collect();
+    let httpd = format!("httpd -p 80 -h /usr/share/nginx/html; {SERVE}");
     let nginx = Image {
-        entrypoint: words(&["httpd", "-f", "-p", "80", "-h", "/usr/share/nginx/html"]),
+        entrypoint: words(&["sh", "-c", &httpd]),
         arguments: Vec::new(),
         ..Image::busybox(NGINX)
     };
@@ -61,9 +62,15 @@ fn images() -> [Image; 3] {
     [nginx, postgres, Image::busybox(BUSYBOX)]
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().port()
+/// Two ports below those that the kernel gives by itself: what leads one of them to a pod catches no other test's.
+fn free_ports() -> [u16; 2] {
+    const FIRST: u32 = 20_000;
+    const COUNT: u32 = 12_000;
+    let start = std::process::id().wrapping_mul(31) % COUNT;
+    let all = (0..COUNT).map(|number| FIRST + (start + number) % COUNT);
+    let ports = all.filter_map(|port| u16::try_from(port).ok());
+    let mut free = ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    [free.next().unwrap(), free.next().unwrap()]
 }
 
 /// The page's node, with its folders below the test's own and its ports where no other program has them.
@@ -71,16 +78,20 @@ struct Site {
     rig: NodeRig,
     on: TestRuntime,
     srv: PathBuf,
+    /// Of the page.
     port: u16,
+    database_port: u16,
 }
 
 impl Site {
     async fn start(on: TestRuntime) -> Option<Site> {
         let fake = json!({ "images": [NGINX, POSTGRES, BUSYBOX] });
         let rig = on.start_with(|builder| builder.alone().fake(&fake)).await?;
+        let [port, database_port] = free_ports();
         let site = Site {
             srv: rig.node.dir().join("srv"),
-            port: free_port(),
+            port,
+            database_port,
             rig,
             on,
         };
@@ -100,7 +111,7 @@ impl Site {
     }
 
     fn write_manifests(&self) {
-        let database = free_port();
+        let database = self.database_port;
         for (name, text) in manifests() {
             let text = text
                 .replace("/srv/", &format!("{}/", self.srv.display()))
@@ -135,6 +146,15 @@ impl Site {
         wait_until(CONVERGENCE_TIMEOUT, "the page is served", is_served)
             .await
             .unwrap();
+    }
+
+    /// Ends the pods, and with them what leads their ports to them.
+    async fn end(self) {
+        for name in ["web", "database", "first-page"] {
+            // One may be gone already.
+            drop(self.rig.node.remove_manifest(&format!("{name}.yaml")));
+            self.rig.until_gone(name).await;
+        }
     }
 
     fn assert_the_job_ran_once(&self) {
@@ -187,6 +207,7 @@ async fn the_pods_of_the_page_outlive_kills_and_the_job_ends_once(on: TestRuntim
     site.rig.until_gone("web").await;
     site.rig.until_running("database").await;
     site.assert_the_job_ran_once();
+    site.end().await;
 }
 
 /// Has the native runtime's records say that they are of an earlier boot of the machine.
@@ -248,6 +269,7 @@ async fn services_begin_again_after_a_pulled_plug_and_what_had_succeeded_does_no
         assert_eq!(lives.lines().count(), begins, "{lives}");
         assert_nothing_twice(&site.rig.cri().await).await;
     }
+    site.end().await;
 }
 
 const NEAR: &str = "
