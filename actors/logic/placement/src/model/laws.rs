@@ -183,9 +183,7 @@ pub(super) fn admitted(life: &Life<'_>, plan: &PodPlan, pod: &Pod, assigned: &As
             let ids = own.devices.get(*resource);
             let given = ids.map_or(0, BTreeSet::len);
             let known = life.inventory.resource(resource);
-            // What no plugin has is not this area's: the node's numbers refuse it.
-            let asked = known.map_or(0, |_| usize::try_from(count).unwrap());
-            assert_eq!(given, asked, "{resource}");
+            assert_eq!(given, usize::try_from(count).unwrap(), "{resource}");
             let is_healthy = |id: &String| known.is_some_and(|known| known.is_healthy(id));
             assert!(ids.into_iter().flatten().all(is_healthy), "{ids:?}");
         }

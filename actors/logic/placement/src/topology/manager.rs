@@ -144,6 +144,9 @@ impl TopologyManager {
     /// The same on a node with devices. Where it is undecided, the plugins are to be asked, and this again with
     /// their answers added to those from before: at most once for each container and resource.
     ///
+    /// A pod that holds all that it asks for keeps it. Upstream refuses one whose hints, made of what it holds, do not
+    /// meet: CPUs that `align-by-socket` took from another NUMA node of the socket than its devices'.
+    ///
     /// # Errors
     ///
     /// The policy finds no place for it, a provider refuses, or a plugin has to be asked first.
@@ -162,9 +165,18 @@ impl TopologyManager {
             devices,
             preferences,
         };
+        match self.place(&whole) {
+            Err(refusal) if refusal.hints().is_some() => self.kept(&whole).ok_or(refusal),
+            decided => decided,
+        }
+    }
+
+    /// Where the policy has the pod's resources come from.
+    fn place(&self, whole: &AssignmentRequest<'_>) -> Result<Assignment, AssignmentError> {
+        let pod = whole.pod;
         match (self.policy, self.scope) {
-            (TopologyPolicy::None, _) => self.containers(&whole, |_, _| Ok(TopologyHint::NOWHERE)),
-            (_, TopologyScope::Container) => self.containers(&whole, |request, container| {
+            (TopologyPolicy::None, _) => self.containers(whole, |_, _| Ok(TopologyHint::NOWHERE)),
+            (_, TopologyScope::Container) => self.containers(whole, |request, container| {
                 let of = |provider: &dyn HintProvider| provider.hints(request, container);
                 self.affinity(of).map_err(|hints| {
                     let hints = format!("container {}: {hints}", container.name);
@@ -178,20 +190,31 @@ impl TopologyManager {
                 })
             }),
             (_, TopologyScope::Pod) if self.is_pod_level(pod) => {
-                let hint = self.pod_affinity(&whole).map_err(|hints| {
+                let hint = self.pod_affinity(whole).map_err(|hints| {
                     AssignmentError::PodLevelTopologyAffinity {
                         what: "under pod-scope topology manager",
                         hints,
                     }
                 })?;
-                self.as_a_whole(&whole, hint)
+                self.as_a_whole(whole, hint)
             }
             (_, TopologyScope::Pod) => {
                 let refused = |hints| AssignmentError::TopologyAffinity { hints };
-                let hint = self.pod_affinity(&whole).map_err(refused)?;
-                self.containers(&whole, |_, _| Ok(hint))
+                let hint = self.pod_affinity(whole).map_err(refused)?;
+                self.containers(whole, |_, _| Ok(hint))
             }
         }
+    }
+
+    /// What the pod holds, if that is all that it is to have.
+    fn kept(&self, whole: &AssignmentRequest<'_>) -> Option<Assignment> {
+        let own = whole.held.get(&whole.pod.uid())?;
+        let is_whole = self.scope == TopologyScope::Pod && self.is_pod_level(whole.pod);
+        let anywhere = match is_whole {
+            true => self.as_a_whole(whole, TopologyHint::NOWHERE),
+            false => self.containers(whole, |_, _| Ok(TopologyHint::NOWHERE)),
+        };
+        anywhere.ok().filter(|all| *all == **own)
     }
 
     /// Assigns to one container after the other, init containers first, each with what those before it got.
