@@ -190,6 +190,9 @@ struct ObservedState {
     /// Whether the runtime state is missing or doubtful, and must be fetched before acting.
     stale: bool,
     runtime_state: Option<PodRuntimeState>,
+    /// Whether the runtime itself had something of the pod at the last whole look: the state has what an earlier runtime had
+    /// as well.
+    is_in_runtime: bool,
     log_counts: BTreeMap<String, u32>,
     /// The features of the pod's runtime handler, as far as its status depends on them.
     features: HandlerFeatures,
@@ -281,6 +284,7 @@ impl PodWorker {
                 runtime_state: None,
                 log_counts: BTreeMap::new(),
                 features: HandlerFeatures::default(),
+                is_in_runtime: false,
                 pending_messages: BTreeSet::new(),
             },
             checkpoint: PodCheckpoint::default(),

@@ -131,12 +131,6 @@ async fn is_empty(containerd: &Containerd) -> bool {
     cri.sandboxes().await.unwrap().is_empty() && cri.containers().await.unwrap().is_empty()
 }
 
-/// What is dead may stay in a runtime that is left, if it cannot be removed in time: it harms nobody.
-async fn runs_nothing(containerd: &Containerd) -> bool {
-    let cri = Cri::over(containerd.channel());
-    cri.running().await.unwrap().is_empty()
-}
-
 /// How many instances of the pod's container there were in either runtime: each has a log of its own, and logs outlive runtimes.
 fn starts(node: &Node, pod: &str) -> usize {
     let logs = node.dir().join("logs");
@@ -173,7 +167,7 @@ async fn pods_are_handed_over_to_another_containerd_and_back_and_never_run_in_bo
     rig.until_all(1).await;
     rig.until("once", "has failed", |pod| phase(pod) == "Failed")
         .await;
-    assert!(runs_nothing(&rig.old).await, "nothing runs in the old one");
+    assert!(is_empty(&rig.old).await, "nothing is left in the old one");
     let why = rig.node.oxctl(&["why", "port"]).await.unwrap();
     assert!(why.contains("other"), "{why}");
 
@@ -184,7 +178,7 @@ async fn pods_are_handed_over_to_another_containerd_and_back_and_never_run_in_bo
         "{told}"
     );
     rig.until_all(2).await;
-    assert!(runs_nothing(&rig.new).await, "nothing runs in the new one");
+    assert!(is_empty(&rig.new).await, "nothing is left in the new one");
     assert_eq!(
         (starts(&rig.node, "once"), starts(&rig.node, "done")),
         (1, 1)

@@ -271,6 +271,8 @@ impl PodWorker {
     }
 
     fn update_runtime_state(&mut self, runtime: RuntimePod, ctx: &mut Context<Msg>) {
+        self.observed.is_in_runtime =
+            !runtime.sandboxes.is_empty() || !runtime.containers.is_empty();
         let runtime = self.checkpoint.with_inherited(runtime);
         let seen = match &mut self.observed.runtime_state {
             Some(seen) => {

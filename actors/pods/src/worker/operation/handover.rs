@@ -28,8 +28,9 @@ impl PodWorker {
         let Some(seen) = self.observed.pod() else {
             return;
         };
-        let (is_stopped, is_gone) = (seen.is_stopped(), self.checkpoint.is_inherited(seen));
-        if !is_stopped {
+        // What is on record may still be there: an agent that was killed in between has not removed it.
+        let is_gone = !self.observed.is_in_runtime && self.checkpoint.is_inherited(seen);
+        if !seen.is_stopped() {
             return self.leave(pod, ctx);
         }
         self.publish(pod, &self.published.waiting.clone(), ctx);

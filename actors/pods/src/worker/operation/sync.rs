@@ -58,8 +58,11 @@ impl PodWorker {
             self.fetch(&desired.allocated, ctx);
             return Ok(());
         }
+        if self.sync_status.state == PodWorkerState::Terminating {
+            self.terminate(&desired.allocated, ctx);
+        }
         match (self.sync_status.state, handover) {
-            (PodWorkerState::Terminating, _) => self.terminate(&desired.allocated, ctx),
+            (PodWorkerState::Terminating, _) => {}
             (PodWorkerState::Syncing, None) => self.sync(&desired.allocated, ctx),
             (PodWorkerState::Terminated, None) => {}
             (PodWorkerState::Syncing | PodWorkerState::Terminated, Some(step)) => {

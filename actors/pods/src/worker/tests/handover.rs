@@ -48,7 +48,10 @@ async fn until_empty(node: &TestNode, wholly: bool) {
         }
         pass(Duration::from_millis(100)).await;
     }
-    panic!("the runtime does not get empty");
+    panic!(
+        "the runtime does not get empty: {:?}",
+        node.runtime.pods().await
+    );
 }
 
 fn restarted(status: &PodStatus) -> bool {
@@ -140,6 +143,49 @@ fn a_restarted_agent_takes_up_a_hand_over_where_the_last_one_was_killed() {
         node.until("web", phase("Running")).await;
         node.hand_over(HandoverStep::End);
         until_empty(&node, false).await;
+        let node = node.restart().await;
+        node.hand_over(HandoverStep::Clear);
+        node.desire(&pods);
+        until_empty(&node, true).await;
+        let node = node.restart_elsewhere().await;
+        node.desire(&pods);
+        node.until("web", restarted).await;
+    });
+}
+
+#[test]
+fn a_pod_that_has_not_seen_its_end_when_all_are_to_be_removed_is_removed_as_well() {
+    for told_after in (0..40).map(|count| Duration::from_millis(count * 100)) {
+        run_paused(move || async move {
+            let node = TestNode::start().await;
+            let pods =
+                ["Always", "Never"].map(|policy| pod(&sleeping(&policy.to_lowercase(), policy)));
+            node.desire(&pods);
+            for name in ["always", "never"] {
+                node.until(name, phase("Running")).await;
+            }
+            node.hand_over(HandoverStep::End);
+            pass(told_after).await;
+            node.hand_over(HandoverStep::Clear);
+            until_empty(&node, true).await;
+        });
+    }
+}
+
+#[test]
+fn what_an_agent_that_was_killed_has_on_record_and_not_removed_is_removed_by_the_next_one() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        let pods = [pod(&sleeping("web", "Always"))];
+        node.desire(&pods);
+        node.until("web", phase("Running")).await;
+        node.hand_over(HandoverStep::End);
+        until_empty(&node, false).await;
+        node.script(
+            r#"{"faults": [{"call": "RemovePodSandbox", "subject": "web", "times": 1, "hang": true}]}"#,
+        );
+        node.hand_over(HandoverStep::Clear);
+        pass(Duration::from_secs(1)).await;
         let node = node.restart().await;
         node.hand_over(HandoverStep::Clear);
         node.desire(&pods);
