@@ -56,6 +56,8 @@ pub struct Builder {
     /// Text of the kubeconfig; none: a standalone node.
     kubeconfig: Option<String>,
     mode: Mode,
+    /// None: the workspace's own.
+    program: Option<PathBuf>,
 }
 
 /// What the agent's command line begins with.
@@ -89,6 +91,7 @@ impl Default for Builder {
             group: CgroupPlacement::default(),
             kubeconfig: None,
             mode: Mode::Configured,
+            program: None,
         }
     }
 }
@@ -197,6 +200,13 @@ impl Builder {
         self
     }
 
+    /// Runs this agent, with the plugins that lie beside it.
+    #[must_use]
+    pub fn program(mut self, oxlet: PathBuf) -> Self {
+        self.program = Some(oxlet);
+        self
+    }
+
     /// Adds a flag to the agent's command line.
     #[must_use]
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
@@ -285,8 +295,12 @@ impl Builder {
 
     /// The agent's command line; writes the files that it names.
     fn command(&self, dir: &Path) -> Result<Vec<String>> {
+        let oxlet = match &self.program {
+            Some(own) => own.clone(),
+            None => program("oxlet")?,
+        };
         let mut command = vec![
-            program("oxlet")?.display().to_string(),
+            oxlet.display().to_string(),
             format!("--root-dir={}", dir.join("root").display()),
             format!("--admin-socket={}", dir.join("admin.sock").display()),
             format!("--hostname-override={NODE_NAME}"),

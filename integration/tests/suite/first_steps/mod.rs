@@ -4,3 +4,4 @@ mod bare_root;
 mod operator;
 mod package;
 mod try_oxlet;
+mod upgrade;

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use monitor::{Exit, Fact, Input};
+use serde_json::json;
 
 use crate::rig::{Rig, read_until, sh, with_each_runtime, within};
 
@@ -19,6 +20,31 @@ async fn a_log_is_whole_when_the_exit_is_told() {
         let log = rig.log("many");
         assert_eq!(log.lines().count(), 20_000);
         assert!(log.ends_with("stdout F 20000\n"));
+        rig.end().await;
+    })
+    .await;
+}
+
+/// By its log an instance is counted where nothing else is left of it.
+#[tokio::test]
+async fn a_container_that_never_starts_leaves_no_log_unless_its_runtime_refuses_it() {
+    with_each_runtime(|rig| async move {
+        rig.create(&sh("unstarted", "true")).await;
+        rig.kill_monitor().await;
+        rig.succeed().await;
+        assert!(!rig.log_path("unstarted").exists());
+        within(rig.monitor.start("unstarted")).await.unwrap();
+        assert!(rig.log_path("unstarted").exists());
+        let mut broken = sh("broken", "true");
+        broken.spec = |spec| spec["process"]["args"] = json!(["/bin/nothing"]);
+        if within(rig.monitor.create(rig.bundle(&broken)))
+            .await
+            .is_ok()
+        {
+            // Some runtimes find it out at the start.
+            drop(within(rig.monitor.start("broken")).await);
+        }
+        assert_eq!(rig.log("broken"), "");
         rig.end().await;
     })
     .await;

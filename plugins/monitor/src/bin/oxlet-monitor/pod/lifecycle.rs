@@ -32,7 +32,6 @@ impl Pod {
         let pid_file = container.file("pid", number);
         let begun = make_folder(&folder)
             .and_then(|()| container.intend(Phase::Creating))
-            .and_then(|()| container.open_log())
             .and_then(|()| container.make_streams(self.folder.join(format!("c{number}"))));
         let inherited = match begun {
             Ok(inherited) => inherited,
@@ -134,7 +133,14 @@ impl Pod {
         });
         let pid = match taken {
             Ok(pid) => pid,
-            Err(refusal) => return self.discard(number, Some((client, refusal))),
+            Err(refusal) => {
+                // Whoever asks for the log of a container whose command cannot be run finds an empty one, as with
+                // containerd. One that cannot be opened is no other reason.
+                if refusal.kind == RefusalKind::Runtime && container.open_log().is_err() {
+                    container.log = None;
+                }
+                return self.discard(number, Some((client, refusal)));
+            }
         };
         let Some(init) = process::identify(pid) else {
             let gone = refusal(
@@ -164,6 +170,11 @@ impl Pod {
         };
         if container.busy || container.phase() != Phase::Created {
             return self.wrong_phase(client, number, "started");
+        }
+        // Not before: a container that never starts leaves no log, by which it would count as a restart.
+        if let Err(error) = container.open_log() {
+            let message = format!("container {}: {error}", container.id());
+            return self.refuse(client, RefusalKind::System, message);
         }
         if let Err(error) = container.intend(Phase::Starting) {
             let message = format!(

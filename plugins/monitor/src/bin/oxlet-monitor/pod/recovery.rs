@@ -56,11 +56,13 @@ impl Pod {
         let phase = container.phase();
         if matches!(phase, Phase::Created | Phase::Starting | Phase::Running) {
             container.reopen_streams();
-            if let Err(error) = container.open_log() {
-                let what = format!("log cannot be opened again, output is lost: {error}");
-                // Whoever asks for the status reads it.
-                let _new = container.trouble(Part::Log, &what);
-            }
+        }
+        if matches!(phase, Phase::Starting | Phase::Running)
+            && let Err(error) = container.open_log()
+        {
+            let what = format!("log cannot be opened again, output is lost: {error}");
+            // Whoever asks for the status reads it.
+            let _new = container.trouble(Part::Log, &what);
         }
         let is_alive = container.adopted.is_some();
         let number = self.number();
