@@ -87,3 +87,34 @@ fn a_driver_that_does_not_take_a_volume_away_is_named_as_well() {
         assert_eq!(cluster.stuck(), [NONE]);
     });
 }
+
+#[test]
+fn a_call_that_hangs_for_ever_is_given_up_and_the_next_pod_gets_the_volume() {
+    run_paused(|| async {
+        let (rig, _cluster) = within(&objects("1Gi", "1Gi", false)).await;
+        rig.plugins.backend("d.example.com");
+        rig.plugins.fault("stage", ID, StorageFault::Held);
+        pass(MOMENT).await;
+        let answer = rig.want(&pod_with("a", &[CLAIM]));
+        pass(SECOND).await;
+        // The pod goes before its volume came.
+        let released = rig.release("a");
+        pass(MOUNT_TIMEOUT).await;
+        assert!(answer.await.unwrap().unwrap().is_err());
+        assert!(
+            released.await.unwrap().unwrap().is_err(),
+            "the driver may still do it"
+        );
+        // Its plugin answers for it at last.
+        rig.plugins.release();
+        rig.release("a").await.unwrap().unwrap().unwrap();
+        rig.mounted(&pod_with("b", &[CLAIM])).await;
+        rig.release("b").await.unwrap().unwrap().unwrap();
+        pass(SECOND).await;
+        assert_eq!(
+            (rig.plugins.mounted(), rig.plugins.staged()),
+            (vec![], vec![])
+        );
+        rig.assert_serial();
+    });
+}

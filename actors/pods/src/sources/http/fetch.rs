@@ -287,9 +287,15 @@ impl UrlClient {
         }
     }
 
-    /// The URL as errors show it: without the query, which may have secrets.
-    fn name(&self) -> String {
-        self.url.split('?').next().unwrap_or_default().to_owned()
+    /// The URL as everybody may read it: without its user and its query, which may have secrets.
+    pub(super) fn name(&self) -> String {
+        let plain = self.url.split('?').next().unwrap_or_default();
+        let Some((scheme, rest)) = plain.split_once("://") else {
+            return plain.to_owned();
+        };
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        format!("{scheme}://{host}{path}")
     }
 }
 
@@ -297,7 +303,7 @@ impl fmt::Debug for UrlClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Headers may hold secrets.
         f.debug_struct("UrlClient")
-            .field("url", &self.url)
+            .field("url", &self.name())
             .finish_non_exhaustive()
     }
 }

@@ -95,7 +95,10 @@ impl Actor for UrlSource {
     type Snapshot = Snapshot;
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        tracing::info!(url = %self.client.url(), "static pods are fetched from here");
+        tracing::info!(
+            url = self.client.name(),
+            "static pods are fetched from here"
+        );
         self.fetch(ctx);
         Ok(())
     }
@@ -110,7 +113,7 @@ impl Actor for UrlSource {
 
     fn snapshot(&self) -> Snapshot {
         Snapshot {
-            url: self.client.url().to_owned(),
+            url: self.client.name(),
             pods: self.version.map(|_| self.pods.len()),
             fetches: self.fetches,
             failures: self.failures,
@@ -198,7 +201,7 @@ impl UrlSource {
         match answer {
             Ok(fetched) => {
                 if self.failures > 0 {
-                    tracing::info!("pods are read from {} again", self.client.url());
+                    tracing::info!("pods are read from {} again", self.client.name());
                 }
                 self.failures = 0;
                 self.last_error = None;
@@ -235,7 +238,8 @@ impl UrlSource {
             }
         }
         self.version = Some(fetched.version);
-        let Unique { pods, duplicates } = unique([(self.client.url(), self.pods.as_slice())]);
+        let name = self.client.name();
+        let Unique { pods, duplicates } = unique([(name.as_str(), self.pods.as_slice())]);
         self.complain(
             fetched.version,
             duplicates.into_iter().map(|(_, refused)| refused).collect(),
@@ -251,7 +255,7 @@ impl UrlSource {
     }
 
     fn complain(&mut self, version: u64, duplicates: Vec<SourceError>, ctx: &Context<Msg>) {
-        let url = self.client.url();
+        let url = self.client.name();
         let refused =
             self.problems
                 .iter()

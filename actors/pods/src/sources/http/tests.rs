@@ -396,6 +396,12 @@ fn unreachable_server_is_named() {
         );
         let rig = Rig::start("no url".into(), &[], RootCertStore::empty());
         rig.failure("no url: ").await;
+        let named = "http://someone:secret@node.example/pods?token=secret";
+        let rig = Rig::start(named.into(), &[], RootCertStore::empty());
+        let error = rig.failure("found a user in the URL").await;
+        assert!(error.starts_with("http://node.example/pods: "), "{error}");
+        let shown = rig.root.tree().await.children[0].snapshot.to_string();
+        assert!(!shown.contains("secret"), "{shown}");
     });
     run.unwrap();
 }

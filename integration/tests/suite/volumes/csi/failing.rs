@@ -14,9 +14,6 @@ on_each_runtime! {
     a_hung_driver_delays_only_its_own_pod,
 }
 
-/// As upstream's, a call's time is two minutes: it is waited for once only.
-const LONG: Duration = Duration::from_secs(200);
-
 fn refusal(code: tonic::Code, message: &str) -> DriverFaultAction {
     DriverFaultAction::Error {
         code: code.into(),
@@ -177,33 +174,4 @@ async fn life(rig: &CsiRig, driver: &CsiDriver, name: &str) -> Duration {
     let took = began.elapsed();
     rig.remove_pod(name).await;
     took
-}
-
-#[tokio::test]
-async fn a_call_that_hangs_for_ever_is_given_up() {
-    let Some(rig) = CsiRig::start(TestRuntime::Fake, &[], json!({})).await else {
-        return;
-    };
-    rig.claim("web", json!({}));
-    let hangs = DriverFault::at(
-        "NodeStageVolume",
-        FaultPoint::Before,
-        DriverFaultAction::Hang,
-    )
-    .times(1);
-    rig.driver.set_faults(&[hangs]).unwrap();
-    rig.drop_pod(&pod("web", claimed("web")));
-    wait_until(CONVERGENCE_TIMEOUT, "the call hangs", async || {
-        let calls = rig.driver.journal().unwrap();
-        calls.iter().any(|call| call.name == "NodeStageVolume")
-    })
-    .await
-    .unwrap();
-    // The pod goes before its volume came.
-    rig.node_rig.node.remove_manifest("web.json").unwrap();
-    rig.node_rig.node.until_gone("web", LONG).await.unwrap();
-    let pod = rig.run("again", "web").await;
-    assert_mounted_once(&rig.target(&pod, "pv-web"));
-    rig.remove_pod("again").await;
-    rig.until_unused().await;
 }
