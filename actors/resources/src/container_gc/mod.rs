@@ -27,6 +27,7 @@ use pods::pod_manager;
 use pods::runtime::dead_containers;
 use serde::Serialize;
 use state::events::{EventType, InvolvedObject, Recorder};
+use telemetry::{Span, SpanKind};
 use thiserror::Error;
 
 /// Room for its own results, and for questions of the eviction manager, which asks one at a time.
@@ -193,14 +194,20 @@ impl ContainerGc {
         self.run = Some(asked);
         let (config, peers, now) = (self.config.clone(), self.peers.clone(), ctx.timestamp());
         ctx.run(async move {
-            let collected = tokio::time::timeout(RUN_TIMEOUT, collect(&config, &peers, scope, now));
-            Msg::Collected(collected.await.unwrap_or_else(|_| Collected {
+            let span = Span::begin("Containers/GarbageCollect", SpanKind::Internal, Vec::new);
+            let work = span.scope().run(collect(&config, &peers, scope, now));
+            let collected = tokio::time::timeout(RUN_TIMEOUT, work).await;
+            let collected = collected.unwrap_or_else(|_| Collected {
                 errors: vec![format!(
                     "not all was removed within {} s",
                     RUN_TIMEOUT.as_secs()
                 )],
                 ..Collected::default()
-            }))
+            });
+            if let Some(error) = collected.errors.first() {
+                span.fail(error);
+            }
+            Msg::Collected(collected)
         });
     }
 
