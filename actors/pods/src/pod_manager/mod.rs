@@ -315,6 +315,7 @@ impl PodManager {
     fn answer_query(&self, query: PodQuery) {
         match query {
             PodQuery::All { reply } => reply.send(self.all()),
+            PodQuery::Pod { uid, reply } => reply.send(self.pod(&uid)),
             PodQuery::Stuck { reply } => reply.send(self.stuck.values().cloned().collect()),
             PodQuery::Active { reply } => reply.send(self.workers.active()),
             PodQuery::Unfinished { reply } => reply.send(self.workers.unfinished()),
