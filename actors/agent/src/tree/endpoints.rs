@@ -73,7 +73,7 @@ pub(super) fn spawn(
         PodResources::new(&root_dir, pod_manager.clone(), held.clone())
     });
     if settings.config.gates.enabled("PodsAPI") {
-        pods_api(&group, node, settings);
+        spawn_pods_api(&group, node, settings);
     }
     admin(&group, (peers, api), settings);
     notifier(&group, notified, manager);
@@ -81,7 +81,7 @@ pub(super) fn spawn(
 }
 
 /// Spawns the server of the pods API.
-fn pods_api(group: &Supervisor, node: &NodeHandle, settings: &AgentSettings) {
+fn spawn_pods_api(group: &Supervisor, node: &NodeHandle, settings: &AgentSettings) {
     let (_, port) = mailbox(pods_api::MAILBOX);
     let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
     let statuses = node.statuses.clone();

@@ -14,10 +14,7 @@ const MAX_LAG: usize = 1024;
 #[derive(Debug, Clone)]
 pub enum StatusChange {
     /// The pod's status is this one now.
-    Changed {
-        uid: PodUid,
-        status: Arc<PodStatus>,
-    },
+    Changed { uid: PodUid, status: Arc<PodStatus> },
     /// Nothing of the pod is left. May come more than once.
     Removed { uid: PodUid },
 }
@@ -36,7 +33,9 @@ pub(super) struct StatusFeed(Option<broadcast::Sender<StatusChange>>);
 
 impl StatusFeed {
     pub(super) fn subscribe(&mut self) -> broadcast::Receiver<StatusChange> {
-        let queue = self.0.get_or_insert_with(|| broadcast::Sender::new(MAX_LAG));
+        let queue = self
+            .0
+            .get_or_insert_with(|| broadcast::Sender::new(MAX_LAG));
         queue.subscribe()
     }
 

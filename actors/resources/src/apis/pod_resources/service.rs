@@ -235,7 +235,9 @@ pub(super) mod client {
         }
 
         /// The number of allocatable devices, CPUs and memory blocks, in this order.
-        pub(in crate::apis::pod_resources) async fn allocatable(&mut self) -> Result<[usize; 3], Status> {
+        pub(in crate::apis::pod_resources) async fn allocatable(
+            &mut self,
+        ) -> Result<[usize; 3], Status> {
             let request = wire::AllocatableResourcesRequest {};
             let answer = self
                 .0

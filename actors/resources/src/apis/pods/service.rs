@@ -144,9 +144,11 @@ impl Pods for PodsService {
         self.rate.admit()?;
         let wanted = request.into_inner().pod_uid;
         let uid = PodUid::from(wanted.as_str());
-        let pod = self.sources.pod(&uid).await?.ok_or_else(|| {
-            Status::not_found(format!("pod with UID {wanted} not found"))
-        })?;
+        let pod = self
+            .sources
+            .pod(&uid)
+            .await?
+            .ok_or_else(|| Status::not_found(format!("pod with UID {wanted} not found")))?;
         let statuses = self.sources.statuses().await?;
         let pod = encode(&pod, statuses.get(&uid).map(AsRef::as_ref))?;
         Ok(Response::new(wire::GetPodResponse { pod }))

@@ -154,7 +154,10 @@ fn counted(bytes: Result<Vec<u8>, Status>) -> Result<Vec<u8>, Status> {
 fn dropped(error: RecvError) -> Status {
     match error {
         RecvError::Lagged(missed) => {
-            tracing::info!(missed, "a client that watches pods does not keep up, and is dropped");
+            tracing::info!(
+                missed,
+                "a client that watches pods does not keep up, and is dropped"
+            );
             DROPPED_EVENTS.inc();
             Status::resource_exhausted("watch client channel closed")
         }

@@ -75,7 +75,10 @@ fn message(
                 for (key, item) in value.as_object().ok_or_else(unfit)? {
                     let mut entry = Vec::new();
                     wire::bytes(1, key.as_bytes(), &mut entry);
-                    let of_entry = MessageField { number: 2, ..*field };
+                    let of_entry = MessageField {
+                        number: 2,
+                        ..*field
+                    };
                     single(item, &of_entry, unfit, &mut entry)?;
                     wire::bytes(field.number, &entry, out);
                 }

@@ -37,13 +37,26 @@ fn the_example_sets_every_field_of_every_message() {
         let own = fields.iter().filter(|field| !is_embedded(field.shape));
         unset.extend(own.map(|field| (*message, field.name)));
     }
-    strike(&serde_json::to_value(every_field()).unwrap(), "Pod", &mut unset);
+    strike(
+        &serde_json::to_value(every_field()).unwrap(),
+        "Pod",
+        &mut unset,
+    );
     assert_eq!(unset, BTreeSet::new());
 }
 
 /// Takes the fields that this object has out of those that no object has; one that is in no message is an error.
-fn strike(value: &Value, message: &'static str, unset: &mut BTreeSet<(&'static str, &'static str)>) {
-    let mut names: BTreeSet<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+fn strike(
+    value: &Value,
+    message: &'static str,
+    unset: &mut BTreeSet<(&'static str, &'static str)>,
+) {
+    let mut names: BTreeSet<&str> = value
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     strike_own(value, message, unset, &mut names);
     if message == "Pod" {
         names.retain(|name| !["apiVersion", "kind"].contains(name));
@@ -89,7 +102,10 @@ fn every_message_that_a_field_names_is_in_the_table() {
         let mut numbers: Vec<u64> = fields.iter().map(|field| field.number).collect();
         assert!(!numbers.is_empty(), "{message}");
         numbers.dedup();
-        assert!(numbers.is_sorted() && numbers.len() == fields.len(), "{message}");
+        assert!(
+            numbers.is_sorted() && numbers.len() == fields.len(),
+            "{message}"
+        );
         for field in fields {
             if let FieldType::Message(name) = field.kind {
                 assert!(messages().contains_key(name), "{message}.{}", field.name);
