@@ -139,9 +139,9 @@ fn quantity(text: &str) -> Vec<u8> {
 }
 
 fn int_or_string(value: &Value) -> Option<Vec<u8>> {
-    let (kind, number, text) = match value {
-        Value::String(text) => (1, 0, text.as_str()),
-        number => (0, number.as_i64()?, ""),
+    let (kind, number, text) = match value.as_str() {
+        Some(text) => (1, 0, text),
+        None => (0, value.as_i64()?, ""),
     };
     let mut out = Vec::new();
     wire::number(1, kind, &mut out);
