@@ -3,7 +3,11 @@
 use std::path::PathBuf;
 use std::{env, fs};
 
-const DRA_HEALTH: &str = "dra_health/v1alpha1/api.proto";
+/// Contracts whose package has the name of another one's, each with the folder of what is generated.
+const NAMESAKES: [(&str, &str); 2] = [
+    ("dra_health", "dra/health_v1alpha1/api.proto"),
+    ("pods", "pods/v1alpha1/api.proto"),
+];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let contracts = [
@@ -22,7 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "dra/v1/api.proto",
         "dra/v1beta1/api.proto",
     ];
-    for contract in contracts.iter().chain(&[DRA_HEALTH]) {
+    let namesakes = NAMESAKES.map(|(_, contract)| contract);
+    for contract in contracts.iter().chain(&namesakes) {
         println!("cargo:rerun-if-changed={contract}");
     }
     let files = protox::compile(contracts, ["."])?;
@@ -31,12 +36,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .btree_map(".csi")
         .btree_map(".v1beta1")
         .compile_fds(files)?;
-    // Its package has the name of another one.
-    let folder = PathBuf::from(env::var("OUT_DIR")?).join("dra_health");
-    fs::create_dir_all(&folder)?;
-    let files = protox::compile([DRA_HEALTH], ["."])?;
-    tonic_prost_build::configure()
-        .out_dir(folder)
-        .compile_fds(files)?;
+    for (folder, contract) in NAMESAKES {
+        let folder = PathBuf::from(env::var("OUT_DIR")?).join(folder);
+        fs::create_dir_all(&folder)?;
+        let files = protox::compile([contract], ["."])?;
+        tonic_prost_build::configure()
+            .out_dir(folder)
+            .compile_fds(files)?;
+    }
     Ok(())
 }

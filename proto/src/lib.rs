@@ -1,6 +1,6 @@
 //! The wire contracts: [`plugin`], [`storage`], [`network`] and [`images`] are ours; [`cri`], [`containerd`], [`csi`], [`registration`],
-//! [`device_plugin`], [`pod_resources`], [`pod_resources_v1alpha1`], [`dra`], [`dra_v1beta1`] and [`dra_health`] are kept by
-//! others.
+//! [`device_plugin`], [`pod_resources`], [`pod_resources_v1alpha1`], [`pods`], [`dra`], [`dra_v1beta1`] and [`dra_health`] are
+//! kept by others.
 //!
 //! Generated from the `.proto` files of this crate; they are the documentation.
 
@@ -67,6 +67,11 @@ pub mod pod_resources {
 /// `v1alpha1`, podresources: the first version, of devices alone.
 pub mod pod_resources_v1alpha1 {
     tonic::include_proto!("v1alpha1");
+}
+
+/// `v1alpha1`, pods: the pods of the node with their statuses.
+pub mod pods {
+    include!(concat!(env!("OUT_DIR"), "/pods/v1alpha1.rs"));
 }
 
 /// `k8s.io.kubelet.pkg.apis.dra.v1`: what a DRA driver does for claims on the node.

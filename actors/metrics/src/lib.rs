@@ -34,6 +34,7 @@ const AREAS: &[fn()] = &[
     runtime::pleg::declare,
     pods::placement::declare,
     pods::pod_resources::declare,
+    pods::pods_api::declare,
     pods::pod_starts::declare,
     pods::declare,
     node::queues::declare,

@@ -1,6 +1,7 @@
 //! The node's resources: what is used, who goes when it runs short, what is healthy, and the node's end. One file or
 //! folder an actor; `area` spawns them.
 
+pub mod apis;
 pub mod area;
 pub mod container_gc;
 pub mod container_manager;
@@ -12,6 +13,5 @@ pub mod iptables;
 pub mod node_health;
 pub mod oom;
 pub mod pod_cidr;
-pub mod pod_resources;
 pub mod shutdown;
 pub mod stats;

@@ -228,12 +228,16 @@ mod tests {
         let named = |set: &[(&str, bool)]| gates(set).unwrap().unheeded().collect::<Vec<_>>();
         let none: [&str; 0] = [];
         assert_eq!(named(&[]), none);
-        let heeded = [("MemoryQoS", true), ("SELinuxMount", true)];
+        let heeded = [
+            ("MemoryQoS", true),
+            ("PodsAPI", true),
+            ("SELinuxMount", true),
+        ];
         assert_eq!(named(&heeded), none);
-        let as_before = [("PLEGOnDemandRelist", true), ("PodsAPI", false)];
+        let as_before = [("PLEGOnDemandRelist", true), ("QOSReserved", false)];
         assert_eq!(named(&as_before), none);
-        let turned = [("PLEGOnDemandRelist", false), ("PodsAPI", true)];
-        assert_eq!(named(&turned), ["PLEGOnDemandRelist", "PodsAPI"]);
+        let turned = [("PLEGOnDemandRelist", false), ("EnvFiles", false)];
+        assert_eq!(named(&turned), ["EnvFiles", "PLEGOnDemandRelist"]);
         assert!(named(&[("AllAlpha", true)]).contains(&"QOSReserved"));
         for name in table::UNHEEDED {
             assert!(gate(name).is_some_and(|gate| !gate.locked), "{name}");

@@ -167,8 +167,7 @@ pub(super) const UNHEEDED: &[&str] = &[
     "InPlacePodVerticalScalingExclusiveMemory", "KubeletInUserNamespace",
     "KubeletPodResourcesListUseActivePods", "KubeletRegistrationGetOnExistsOnly",
     "KubeletSeparateDiskGC", "LocalStorageCapacityIsolationFSQuotaMonitoring", "PLEGOnDemandRelist",
-    "PodLevelResourceManagers", "PodReadyToStartContainersCondition", "PodsAPI", "QOSReserved",
-    "ReloadKubeletServerCertificateFile",
+    "PodLevelResourceManagers", "PodReadyToStartContainersCondition", "QOSReserved", "ReloadKubeletServerCertificateFile",
     "RuntimeClassInImageCriApi", "TopologyManagerPolicyAlphaOptions",
     "UserNamespacesHostNetworkSupport",
 ];

@@ -8,7 +8,8 @@ use cluster::certificates;
 use cluster::reviews::ApiReviews;
 use kernel::{Addr, ChildSpec, Intensity, Strategy, Supervisor, mailbox};
 use pods::runtime::handover;
-use resources::pod_resources::{self, PodResources};
+use resources::apis::pod_resources::{self, PodResources};
+use resources::apis::pods::{self as pods_api, PodsApi};
 use resources::stats::SummaryProvider;
 use serving::read_only::ReadOnlyHandlers;
 use serving::server::HttpServer;
@@ -71,9 +72,22 @@ pub(super) fn spawn(
     group.spawn(ChildSpec::permanent("pod-resources"), port, move || {
         PodResources::new(&root_dir, pod_manager.clone(), held.clone())
     });
+    if settings.config.gates.enabled("PodsAPI") {
+        spawn_pods_api(&group, node, settings);
+    }
     admin(&group, (peers, api), settings);
     notifier(&group, notified, manager);
     Ok(certificate)
+}
+
+/// Spawns the server of the pods API.
+fn spawn_pods_api(group: &Supervisor, node: &NodeHandle, settings: &AgentSettings) {
+    let (_, port) = mailbox(pods_api::MAILBOX);
+    let (root_dir, pod_manager) = (settings.node.root_dir.clone(), node.pod_manager.clone());
+    let statuses = node.statuses.clone();
+    group.spawn(ChildSpec::permanent("pods-api"), port, move || {
+        PodsApi::new(&root_dir, pod_manager.clone(), statuses.clone())
+    });
 }
 
 /// What the HTTPS API and the read-only port answer with.

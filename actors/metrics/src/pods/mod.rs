@@ -5,6 +5,7 @@ pub mod logs;
 pub mod placement;
 pub mod pod_resources;
 pub mod pod_starts;
+pub mod pods_api;
 pub mod prober;
 pub mod resizes;
 pub mod status;

@@ -39,6 +39,21 @@ impl PodManager {
         pods
     }
 
+    /// The pod of this UID, as it is in [`all`](Self::all).
+    pub(super) fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        if let Some(goal) = self.workers.desired(uid) {
+            return Some(goal.allocated);
+        }
+        let mut waiting = self.reservations.waiting();
+        let waiting = waiting.find(|pod| uid_of(pod) == *uid);
+        let deferred = || Some(&self.deferred.get(uid)?.pod);
+        let ended = || {
+            let mut pods = self.sources.with_uid(uid);
+            pods.find(|pod| self.has_ended(uid, pod))
+        };
+        waiting.or_else(deferred).or_else(ended).cloned()
+    }
+
     pub(super) fn find(&self, wanted: &str) -> PodLookup {
         if let Some(worker) = self.workers.find(wanted) {
             return PodLookup::Worker(worker);

@@ -91,6 +91,11 @@ pub enum NodeChange {
 pub enum PodQuery {
     /// Every pod, sorted by name.
     All { reply: Reply<Vec<Arc<Pod>>> },
+    /// The pod of this UID, as it is among all; none where there is none.
+    Pod {
+        uid: PodUid,
+        reply: Reply<Option<Arc<Pod>>>,
+    },
     /// What is left of ended pods that the runtime does not remove, each with the pod's name.
     Stuck { reply: Reply<Vec<String>> },
     /// The pods that hold resources: those of which something may still run.
@@ -133,6 +138,11 @@ impl Msg {
     /// Asks for every pod, sorted by name.
     pub fn all(reply: Reply<Vec<Arc<Pod>>>) -> Msg {
         Msg::Query(PodQuery::All { reply })
+    }
+
+    /// Asks for the pod of this UID.
+    pub fn pod(uid: PodUid, reply: Reply<Option<Arc<Pod>>>) -> Msg {
+        Msg::Query(PodQuery::Pod { uid, reply })
     }
 
     /// Asks for the pods that hold resources.

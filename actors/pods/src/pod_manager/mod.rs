@@ -315,6 +315,7 @@ impl PodManager {
     fn answer_query(&self, query: PodQuery) {
         match query {
             PodQuery::All { reply } => reply.send(self.all()),
+            PodQuery::Pod { uid, reply } => reply.send(self.pod(&uid)),
             PodQuery::Stuck { reply } => reply.send(self.stuck.values().cloned().collect()),
             PodQuery::Active { reply } => reply.send(self.workers.active()),
             PodQuery::Unfinished { reply } => reply.send(self.workers.unfinished()),
@@ -371,8 +372,10 @@ impl PodManager {
 
     fn end_pod(&mut self, uid: &PodUid, ctx: &Context<Msg>) {
         self.stop_waiting(uid, ctx);
-        if let Some(desired) = self.workers.desired(uid) {
-            self.workers.set_goal(uid, PodGoal::end(desired.desired));
+        match self.workers.desired(uid) {
+            Some(desired) => self.workers.set_goal(uid, PodGoal::end(desired.desired)),
+            // No worker tells that nothing is left.
+            None => self.workers.tell_ended([uid]),
         }
     }
 

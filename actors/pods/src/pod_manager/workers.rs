@@ -260,8 +260,8 @@ impl PodWorkers {
         );
     }
 
-    /// Tells the status manager again which pods have ended.
-    pub(super) fn tell_ended(&self, ended: &BTreeSet<PodUid>) {
+    /// Tells the status manager of pods of which nothing is left.
+    pub(super) fn tell_ended<'a>(&self, ended: impl IntoIterator<Item = &'a PodUid>) {
         for uid in ended {
             let forget = status::Msg::Forget { uid: uid.clone() };
             if let Err(full) = self.peers.state.statuses.tell(forget) {

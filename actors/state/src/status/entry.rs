@@ -33,6 +33,13 @@ pub(super) enum PodOwnership {
     Deleted,
 }
 
+/// Whether a status says something new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StatusNews {
+    Changed,
+    Unchanged,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct StatusEntry {
     /// None if the worker ended before it reported a status.
@@ -54,14 +61,15 @@ pub(super) struct StatusEntry {
 
 impl StatusEntry {
     /// Takes a newer status. An equal one is no change.
-    pub(super) fn set_status(&mut self, status: Arc<PodStatus>, now: Instant) {
-        let old = self.status.as_deref();
-        if !old.is_some_and(|old| status_patch::equal(old, &status)) {
-            self.version += 1;
-            self.since.get_or_insert(now);
-            self.not_before = None;
+    pub(super) fn set_status(&mut self, status: Arc<PodStatus>, now: Instant) -> StatusNews {
+        let old = self.status.replace(status.clone());
+        if old.is_some_and(|old| status_patch::equal(&old, &status)) {
+            return StatusNews::Unchanged;
         }
-        self.status = Some(status);
+        self.version += 1;
+        self.since.get_or_insert(now);
+        self.not_before = None;
+        StatusNews::Changed
     }
 
     /// Ends what the API shows as running of a pod that is over: its worker may have died with the agent.

@@ -12,6 +12,7 @@
 //! Upstream: pkg/kubelet/status/status_manager.go (1.36).
 
 mod entry;
+mod feed;
 mod known_pods;
 mod sync_queue;
 mod sync_request;
@@ -21,7 +22,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use entry::{PodOwnership, StatusEntry};
+use entry::{PodOwnership, StatusEntry, StatusNews};
+use feed::StatusFeed;
+pub use feed::{StatusChange, StatusWatch};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kernel::{Actor, Context, Exit, Recipient, Reply};
 use known_pods::KnownPods;
@@ -52,6 +55,8 @@ pub enum Msg {
     All {
         reply: Reply<BTreeMap<PodUid, Arc<PodStatus>>>,
     },
+    /// Answers with every kept status, and a stream of the changes after it.
+    Watch { reply: Reply<StatusWatch> },
 }
 
 /// Asks for everything again that the status manager has lost.
@@ -106,6 +111,7 @@ pub struct StatusManager {
     /// None until the API's pods are known.
     shown: Option<KnownPods>,
     queue: SyncQueue,
+    feed: StatusFeed,
     changes: u64,
     written: u64,
     deleted: u64,
@@ -135,6 +141,7 @@ impl Actor for StatusManager {
             Msg::Came(report) => self.on_synced(*report, ctx),
             Msg::Tick => self.tick(ctx),
             Msg::All { reply } => reply.send(self.all()),
+            Msg::Watch { reply } => reply.send(self.watch()),
         }
         Ok(())
     }
@@ -168,6 +175,7 @@ impl StatusManager {
             entries: BTreeMap::new(),
             shown: None,
             queue: SyncQueue::default(),
+            feed: StatusFeed::default(),
             changes: 0,
             written: 0,
             deleted: 0,
@@ -187,12 +195,15 @@ impl StatusManager {
             // A manifest that came back has the UID that it had.
             entry.life = PodOwnership::Worker;
         }
-        entry.set_status(status, ctx.now());
+        if entry.set_status(status.clone(), ctx.now()) == StatusNews::Changed {
+            self.feed.changed(&uid, &status);
+        }
         self.consider(&uid, ctx);
         self.dispatch(ctx);
     }
 
     fn forget(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
+        self.feed.removed(uid);
         let is_here = self.shown.as_ref().is_none_or(|shown| shown.has(uid));
         if self.peers.api.is_none() || !is_here {
             self.drop_entry(uid);
@@ -300,6 +311,13 @@ impl StatusManager {
         let kept =
             |(uid, entry): (&PodUid, &StatusEntry)| Some((uid.clone(), entry.status.clone()?));
         self.entries.iter().filter_map(kept).collect()
+    }
+
+    fn watch(&mut self) -> StatusWatch {
+        StatusWatch {
+            statuses: self.all(),
+            changes: self.feed.subscribe(),
+        }
     }
 
     /// Queues the pod, if there is something to patch.

@@ -244,10 +244,10 @@ fn feature_gates_of_all_layers_add_up_and_flags_win() {
     );
     rig.config("d/1.conf", "featureGates: {EnvFiles: false}");
     let config = rig.run(&format!(
-        "--config={file} --config-dir={} --feature-gates=MemoryQoS=false,PodsAPI=true,SELinuxMount=true",
+        "--config={file} --config-dir={} --feature-gates=MemoryQoS=false,HostnameOverride=false,SELinuxMount=true",
         rig.at("d")
     ));
-    let unheeded = "featureGates.EnvFiles, featureGates.PodsAPI";
+    let unheeded = "featureGates.EnvFiles, featureGates.HostnameOverride";
     let warning = format!("valid, but not honoured yet by this version: {unheeded}");
     assert!(config.warnings.contains(&warning), "{:?}", config.warnings);
     let gates = config.gates;

@@ -9,5 +9,6 @@ mod eviction;
 mod exclusive;
 mod garbage;
 mod own_process;
+mod pods_api;
 mod spans;
 mod systemd_slices;

@@ -4,5 +4,6 @@
 pub mod api_pods;
 pub mod mirrors;
 pub mod needed;
+pub mod protobuf;
 pub mod references;
 pub mod take_over;

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use kernel::testing::{pass, run_paused};
 use serde_json::json;
+use tokio::sync::broadcast::error::TryRecvError;
 
 use self::rig::{
     FakeStatusApi, ROUND_TRIP, RequestFault, ResyncAsked, Rig, deleted, mirror, pod, status,
     with_container, with_message, with_ready,
 };
+
+use super::StatusChange;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -560,5 +563,53 @@ fn a_successor_asks_for_everything_again() {
             rig.asked.drain(),
             [ResyncAsked::Statuses, ResyncAsked::Pods]
         );
+    });
+}
+
+#[test]
+fn a_watch_begins_with_every_status_and_hears_what_changes_after_it() {
+    run_paused(|| async {
+        let rig = Rig::start();
+        rig.say("web-uid", status("Pending"));
+        let mut watch = rig.changes().await;
+        assert_eq!(watch.statuses.keys().count(), 1);
+        rig.say("web-uid", status("Pending"));
+        rig.say("web-uid", status("Running"));
+        rig.forget("web-uid");
+        pass(ROUND_TRIP).await;
+        let phase = |change| match change {
+            Ok(StatusChange::Changed { status, .. }) => status.phase.clone(),
+            Ok(StatusChange::Removed { .. }) | Err(_) => None,
+        };
+        // An equal status is no change.
+        assert_eq!(phase(watch.changes.try_recv()).as_deref(), Some("Running"));
+        let removed = watch.changes.try_recv();
+        assert!(matches!(removed, Ok(StatusChange::Removed { uid }) if uid.as_str() == "web-uid"));
+        assert!(watch.changes.try_recv().is_err());
+    });
+}
+
+#[test]
+fn a_watcher_that_lags_is_told_and_the_next_one_begins_anew() {
+    run_paused(|| async {
+        let rig = Rig::start();
+        let mut slow = rig.changes().await;
+        for change in 0..2000 {
+            rig.say("web-uid", with_message("Running", &change.to_string()));
+            if change % 500 == 0 {
+                pass(ROUND_TRIP).await;
+            }
+        }
+        pass(ROUND_TRIP).await;
+        assert!(matches!(
+            slow.changes.try_recv(),
+            Err(TryRecvError::Lagged(_))
+        ));
+        drop(slow);
+        rig.say("web-uid", status("Succeeded"));
+        let mut next = rig.changes().await;
+        let kept = next.statuses.values().next().unwrap();
+        assert_eq!(kept.phase.as_deref(), Some("Succeeded"));
+        assert!(matches!(next.changes.try_recv(), Err(TryRecvError::Empty)));
     });
 }

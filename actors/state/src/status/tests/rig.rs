@@ -13,7 +13,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tower::service_fn;
 
-use super::super::{MAILBOX, Msg, Peers, PodResync, StatusClient, StatusManager};
+use super::super::{MAILBOX, Msg, Peers, PodResync, StatusClient, StatusManager, StatusWatch};
 
 /// How long the API takes for a request.
 pub(super) const ROUND_TRIP: Duration = Duration::from_millis(5);
@@ -312,6 +312,11 @@ impl Rig {
 
     pub(super) fn forget(&self, uid: &str) {
         self.keeper.tell(Msg::Forget { uid: uid.into() }).unwrap();
+    }
+
+    pub(super) async fn changes(&self) -> StatusWatch {
+        let watch = self.keeper.ask(SOON, |reply| Msg::Watch { reply });
+        watch.await.unwrap()
     }
 
     /// The requests from now on until none comes any more.

@@ -1,6 +1,6 @@
 //! The gRPC service on the socket: beside the plugins' clients the only place in this crate with wire types.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -8,7 +8,6 @@ use kernel::{Addr, Reply, watch};
 use logic_api::pod::PodView;
 use logic_placement::claims::health::KnownClaims;
 use logic_placement::topology::HeldAssignments;
-use logic_pods::images::rate::{PullRateLimit, TokenBucket};
 use metrics::pods::pod_resources as counted;
 use pods::pod_manager;
 use proto::pod_resources as wire;
@@ -20,14 +19,10 @@ use state::assignments::Assignments;
 use tonic::{Request, Response, Status};
 
 use super::convert::{self, resources};
+use crate::apis::rate::RequestRate;
 
 /// The pod manager answers from memory.
 const POD_MANAGER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Upstream's `DefaultQPS` and `DefaultBurstTokens`.
-const RATE: PullRateLimit = PullRateLimit {
-    per_second: 100,
-    burst: 10,
-};
 const VERSION: &str = "v1";
 
 /// The gRPC service. Clones share the rate limit.
@@ -36,7 +31,7 @@ pub(super) struct PodResourcesService {
     pod_manager: Addr<pod_manager::Msg>,
     assignments: Assignments,
     claims: watch::Receiver<Arc<KnownClaims>>,
-    bucket: Arc<Mutex<TokenBucket>>,
+    rate: RequestRate,
 }
 
 impl PodResourcesService {
@@ -48,7 +43,7 @@ impl PodResourcesService {
             pod_manager,
             assignments,
             claims,
-            bucket: Arc::new(Mutex::new(TokenBucket::full(RATE))),
+            rate: RequestRate::default(),
         }
     }
 
@@ -68,12 +63,7 @@ impl PodResourcesService {
 
     /// Takes a token of the rate limit.
     pub(super) fn admit(&self) -> Result<(), Status> {
-        let now = kernel::timestamp();
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        match bucket.take(now) {
-            true => Ok(()),
-            false => Err(Status::resource_exhausted("rejected by rate limit")),
-        }
+        self.rate.admit()
     }
 
     /// The pods that this question is about, by name.
@@ -172,13 +162,13 @@ pub(super) mod client {
 
     use super::wire;
 
-    pub(in crate::pod_resources) struct ListerClient(
+    pub(in crate::apis::pod_resources) struct ListerClient(
         PodResourcesListerClient<Channel>,
         OlderClient<Channel>,
     );
 
     impl ListerClient {
-        pub(in crate::pod_resources) fn new(socket: PathBuf) -> ListerClient {
+        pub(in crate::apis::pod_resources) fn new(socket: PathBuf) -> ListerClient {
             let connector = tower::service_fn(move |_: Uri| {
                 let socket = socket.clone();
                 async move { UnixStream::connect(socket).await.map(TokioIo::new) }
@@ -192,7 +182,7 @@ pub(super) mod client {
         }
 
         /// Each pod's name, with its containers'.
-        pub(in crate::pod_resources) async fn list(
+        pub(in crate::apis::pod_resources) async fn list(
             &mut self,
         ) -> Result<Vec<(String, Vec<String>)>, Status> {
             let answer = self.0.list(wire::ListPodResourcesRequest {}).await?;
@@ -201,7 +191,7 @@ pub(super) mod client {
         }
 
         /// The same of the first version.
-        pub(in crate::pod_resources) async fn list_v1alpha1(
+        pub(in crate::apis::pod_resources) async fn list_v1alpha1(
             &mut self,
         ) -> Result<Vec<(String, Vec<String>)>, Status> {
             let answer = self.1.list(older::ListPodResourcesRequest {}).await?;
@@ -214,7 +204,7 @@ pub(super) mod client {
             Ok(pods.map(names).collect())
         }
 
-        pub(in crate::pod_resources) async fn get(
+        pub(in crate::apis::pod_resources) async fn get(
             &mut self,
             namespace: &str,
             name: &str,
@@ -228,7 +218,7 @@ pub(super) mod client {
         }
 
         /// Each container's name, and its claims' devices in words.
-        pub(in crate::pod_resources) async fn claims(
+        pub(in crate::apis::pod_resources) async fn claims(
             &mut self,
             namespace: &str,
             name: &str,
@@ -245,7 +235,9 @@ pub(super) mod client {
         }
 
         /// The number of allocatable devices, CPUs and memory blocks, in this order.
-        pub(in crate::pod_resources) async fn allocatable(&mut self) -> Result<[usize; 3], Status> {
+        pub(in crate::apis::pod_resources) async fn allocatable(
+            &mut self,
+        ) -> Result<[usize; 3], Status> {
             let request = wire::AllocatableResourcesRequest {};
             let answer = self
                 .0

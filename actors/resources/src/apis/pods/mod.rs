@@ -1,32 +1,31 @@
-//! The pod resources socket: which devices, claims, CPUs and memory each container has.
+//! The pods socket: the pods of the node with their statuses, for clients on the node, while the API server is away too.
 //!
-//! - **Owns** its socket, `pod-resources/kubelet.sock` below the agent's folder.
+//! - **Owns** its socket, `pods-api/pods-api.sock` below the agent's folder.
 //! - **Hears** nothing but its own accept loop.
-//! - **Tells** no other actor; it asks the pod manager which pods there are, and reads what they hold and have claimed.
-//! - **Never** answers more often than a limit allows: clients that watch devices poll it often.
+//! - **Tells** no other actor; it asks the pod manager for pods, and the status manager for statuses and their changes.
+//! - **Never** waits for a client: one that watches and does not keep up is dropped.
 //!
-//! Upstream: pkg/kubelet/apis/podresources, pkg/kubelet/server/server.go (ListenAndServePodResources), 1.36.
+//! It is there with the feature gate `PodsAPI` alone.
+//!
+//! Upstream: pkg/kubelet/apis/pods, pkg/kubelet/server/server.go (ListenAndServePodsServer), 1.36.
 
-mod connections;
-mod convert;
 mod service;
 #[cfg(test)]
 mod tests;
-mod v1alpha1;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kernel::{Actor, Addr, Context, Exit, watch};
-use logic_placement::claims::health::KnownClaims;
+use kernel::{Actor, Addr, Context, Exit};
 use pods::pod_manager;
 use serde::Serialize;
 use serving::listen;
-use state::assignments::Assignments;
+use state::status;
 use tonic::transport::Server;
 
-use self::connections::ConnectionSlots;
-use self::service::PodResourcesService;
+use self::service::PodsService;
+use super::connections::ConnectionSlots;
 
 /// Room for its own accept loop.
 pub const MAILBOX: usize = 8;
@@ -35,46 +34,46 @@ const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 /// The path of the socket below the agent's root folder.
 pub fn socket(root_dir: &Path) -> PathBuf {
-    root_dir.join("pod-resources/kubelet.sock")
+    root_dir.join("pods-api/pods-api.sock")
 }
 
-/// Messages of the pod resources server.
+/// Messages of the pods API's server.
 #[derive(Debug, strum::IntoStaticStr)]
 pub enum Msg {
     /// Fails: no connection is accepted any more.
     ListenerFailed(tonic::transport::Error),
 }
 
-/// The socket's path, and the number of open connections.
+/// The socket's path, and the numbers of open connections and of watches.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     pub socket: PathBuf,
     pub connections: usize,
+    pub watches: usize,
 }
 
-/// The pod resources server.
+/// The pods API's server.
 #[derive(Debug)]
-pub struct PodResources {
+pub struct PodsApi {
     socket: Arc<Path>,
 
-    lister: PodResourcesService,
+    service: PodsService,
 
     connections: ConnectionSlots,
 }
 
-impl Actor for PodResources {
+impl Actor for PodsApi {
     type Msg = Msg;
     type Snapshot = Snapshot;
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         let listener = listen::unix(&self.socket).await?;
         let incoming = self.connections.incoming(listener);
-        let (service, older) = (self.lister.clone().service(), self.lister.clone().older());
+        let service = self.service.clone().server();
         ctx.run(async move {
             let served = Server::builder()
                 .concurrency_limit_per_connection(MAX_CONCURRENT_REQUESTS)
                 .add_service(service)
-                .add_service(older)
                 .serve_with_incoming(incoming)
                 .await;
             match served {
@@ -101,19 +100,20 @@ impl Actor for PodResources {
         Snapshot {
             socket: self.socket.to_path_buf(),
             connections: self.connections.open(),
+            watches: self.service.watches(),
         }
     }
 }
 
-impl PodResources {
+impl PodsApi {
     pub fn new(
         root_dir: &Path,
         pod_manager: Addr<pod_manager::Msg>,
-        held: (Assignments, watch::Receiver<Arc<KnownClaims>>),
+        statuses: Addr<status::Msg>,
     ) -> Self {
-        PodResources {
+        PodsApi {
             socket: socket(root_dir).into(),
-            lister: PodResourcesService::new(pod_manager, held),
+            service: PodsService::new(pod_manager, statuses),
             connections: ConnectionSlots::default(),
         }
     }
