@@ -24,6 +24,10 @@ impl ChildProcess {
         Ok(ChildProcess(command.stdin(Stdio::null()).spawn()?))
     }
 
+    pub(super) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Stops the process where it is: it answers nothing, and its connections stay open.
     ///
     /// # Errors
@@ -43,7 +47,7 @@ impl ChildProcess {
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = i32::try_from(self.0.id())?;
+        let pid = i32::try_from(self.id())?;
         Ok(kill(Pid::from_raw(pid), signal)?)
     }
 }

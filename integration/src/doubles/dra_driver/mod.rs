@@ -62,6 +62,16 @@ impl DraDriver {
         Ok(())
     }
 
+    /// Returns whether the agent has taken in the process that runs now.
+    ///
+    /// # Errors
+    ///
+    /// The record cannot be read.
+    pub fn is_registered(&self) -> Result<bool> {
+        let id = self.process.as_ref().map(ChildProcess::id);
+        id.map_or(Ok(false), |id| self.records.is_registered(id))
+    }
+
     /// Stops the process where it is: it answers nothing, and its connections stay open.
     ///
     /// # Errors

@@ -173,8 +173,9 @@ impl Registration for Services {
         request: Request<RegistrationStatus>,
     ) -> GrpcResult<RegistrationStatusResponse> {
         let told = request.into_inner();
-        if !told.plugin_registered {
-            eprintln!("dra-driver: not registered: {}", told.error);
+        if told.plugin_registered {
+            let noted = self.records.registered(process::id());
+            noted.map_err(|error| Status::internal(format!("{error:#}")))?;
         }
         Ok(Response::new(RegistrationStatusResponse {}))
     }

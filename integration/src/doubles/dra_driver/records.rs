@@ -26,6 +26,15 @@ impl Records {
         })
     }
 
+    /// Notes that the agent has taken in this process of the driver.
+    pub(super) fn registered(&self, process: u32) -> Result<()> {
+        self.append("registered", &process.to_string())
+    }
+
+    pub(super) fn is_registered(&self, process: u32) -> Result<bool> {
+        Ok(self.lines("registered")?.contains(&process.to_string()))
+    }
+
     /// Notes which devices a claim is allocated.
     pub(super) fn allocate(&self, claim: &str, devices: &[String]) -> Result<()> {
         write(&self.allocated_file(claim), devices)

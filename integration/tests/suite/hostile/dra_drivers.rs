@@ -19,19 +19,19 @@ const DRIVER: &str = "gpu.example.com";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
 const MANAGER: &str = "oxlet/dynamic-resources/manager";
-const DEVICES: usize = 11;
+const DEVICES: usize = 32;
 /// Kills and hangs of the driver.
 const FAULTS: usize = 200;
-/// From fault to fault.
-const PERIOD: Duration = Duration::from_millis(120);
-/// A driver hangs for at most so long.
-const HANG: Duration = Duration::from_millis(90);
+/// A driver hangs for at most so long, and a fault comes so long at most after a pod has come or gone.
+const HANG: Duration = Duration::from_millis(60);
 /// Milliseconds; a call takes twice as long at most, so that faults come in the middle of calls.
-const PAUSE: u64 = 15;
+const PAUSE: u64 = 10;
 /// Pods that run from the first fault to the last, with one device each.
 const KEEPERS: [&str; 3] = ["keeper-0", "keeper-1", "keeper-2"];
 /// Pods that come and go. A slot's claims have the same name, one after the other.
-const SLOTS: usize = 6;
+const SLOTS: usize = 12;
+/// So many pods at most are deleted by force. Their claims are over at once, and their devices wait for the end.
+const FORCED: usize = 6;
 
 /// A cluster of one node, with the drivers of its devices; dropped in this order.
 struct DraRig {
@@ -220,6 +220,7 @@ struct Churn {
     came: usize,
     /// UIDs of claims that are no more.
     over: BTreeSet<String>,
+    forced: Vec<Claimant>,
     /// Pods whose container was seen to have the claim's devices.
     ran: BTreeSet<String>,
 }
@@ -228,10 +229,17 @@ impl Churn {
     /// Has one pod go, or another one come in its place.
     fn turn(&mut self, rig: &DraRig, chaos: &mut Chaos) {
         let slot = usize::try_from(chaos.below(SLOTS as u64)).unwrap();
-        let wanted = 1 + usize::try_from(chaos.below(2)).unwrap();
+        let (wanted, by_force) = (1 + usize::from(chaos.below(2) == 0), chaos.below(4) == 0);
         match &self.slots[slot] {
             Some(own) if rig.cluster.pod(&own.pod).is_some_and(|pod| !is_going(&pod)) => {
-                rig.delete(&own.pod);
+                if by_force && self.forced.len() < FORCED {
+                    rig.delete(&format!("{}?gracePeriodSeconds=0", own.pod));
+                    rig.release(DRIVER, own);
+                    self.over.insert(own.uid.clone());
+                    self.forced.extend(self.slots[slot].take());
+                } else {
+                    rig.delete(&own.pod);
+                }
             }
             None if self.free.len() >= wanted => {
                 let (pod, claim) = (format!("churn-{}", self.came), format!("slot-{slot}"));
@@ -286,9 +294,14 @@ impl Churn {
         }
         rig.until("every pod that came is gone", async || {
             self.reap(rig);
+            let prepared = rig.drivers[DRIVER].prepared().unwrap();
+            let mut forced = self.forced.iter();
             self.slots.iter().all(Option::is_none)
+                && !forced.any(|gone| prepared.contains_key(&gone.uid))
         })
         .await;
+        let forced = self.forced.iter().flat_map(|gone| gone.devices.clone());
+        self.free.extend(forced);
     }
 }
 
@@ -344,19 +357,23 @@ async fn a_driver_killed_and_hung_two_hundred_times_gives_no_device_twice_and_lo
     let mut chaos = Chaos::new(29);
     let began = Instant::now();
     for _ in 0..FAULTS {
-        let next = Instant::now() + PERIOD;
+        // Most drivers live until they can be called: else few pods would ever run.
+        if chaos.below(4) > 0 {
+            let is_registered = async || rig.drivers[DRIVER].is_registered().unwrap();
+            rig.until("the driver is registered", is_registered).await;
+        }
         churn.reap(&rig);
         churn.turn(&rig, &mut chaos);
         chaos.moment(HANG).await;
         fail(rig.drivers.get_mut(DRIVER).unwrap(), &mut chaos).await;
         churn.look(&rig).await;
-        tokio::time::sleep_until(next).await;
     }
     println!(
-        "{FAULTS} faults in {:?}: {} pods came, {} of them ran, {} calls",
+        "{FAULTS} faults in {:?}: {} pods came, {} of them ran, {} were deleted by force, {} calls",
         began.elapsed(),
         churn.came,
         churn.ran.len(),
+        churn.forced.len(),
         rig.drivers[DRIVER].calls().unwrap().len()
     );
     assert!(churn.ran.len() > 20, "{churn:?}");
