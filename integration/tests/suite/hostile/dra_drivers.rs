@@ -361,6 +361,33 @@ fn holdings(claimants: &[Claimant]) -> BTreeMap<String, Vec<String>> {
     each.map(|own| (own.uid, own.devices)).collect()
 }
 
+/// Kills and hangs the driver while pods come and go.
+async fn attack(rig: &mut DraRig, churn: &mut Churn) {
+    let mut chaos = Chaos::new(29);
+    let began = Instant::now();
+    for _ in 0..FAULTS {
+        // Most drivers live until they can be called: else few pods would ever run.
+        if chaos.below(4) > 0 {
+            let is_registered = async || rig.drivers[DRIVER].is_registered().unwrap();
+            rig.until("the driver is registered", is_registered).await;
+        }
+        churn.reap(rig);
+        churn.turn(rig, &mut chaos);
+        chaos.moment(LIFE).await;
+        fail(rig.drivers.get_mut(DRIVER).unwrap(), &mut chaos).await;
+        churn.look(rig).await;
+    }
+    println!(
+        "{FAULTS} faults in {:?}: {} pods came, {} of them ran, {} were deleted by force, {} calls",
+        began.elapsed(),
+        churn.came,
+        churn.ran.len(),
+        churn.forced.len(),
+        rig.drivers[DRIVER].calls().unwrap().len()
+    );
+    assert!(churn.ran.len() > 20, "{churn:?}");
+}
+
 #[tokio::test]
 async fn a_driver_killed_and_hung_two_hundred_times_gives_no_device_twice_and_loses_none() {
     let mut rig = DraRig::start(&[DRIVER], PAUSE).await;
@@ -374,31 +401,8 @@ async fn a_driver_killed_and_hung_two_hundred_times_gives_no_device_twice_and_lo
     }
     let (before, agent) = (kept(&rig.pods()), rig.cluster.node.pid());
 
-    let mut chaos = Chaos::new(29);
-    let began = Instant::now();
-    for _ in 0..FAULTS {
-        // Most drivers live until they can be called: else few pods would ever run.
-        if chaos.below(4) > 0 {
-            let is_registered = async || rig.drivers[DRIVER].is_registered().unwrap();
-            rig.until("the driver is registered", is_registered).await;
-        }
-        churn.reap(&rig);
-        churn.turn(&rig, &mut chaos);
-        chaos.moment(LIFE).await;
-        fail(rig.drivers.get_mut(DRIVER).unwrap(), &mut chaos).await;
-        churn.look(&rig).await;
-    }
-    println!(
-        "{FAULTS} faults in {:?}: {} pods came, {} of them ran, {} were deleted by force, {} calls",
-        began.elapsed(),
-        churn.came,
-        churn.ran.len(),
-        churn.forced.len(),
-        rig.drivers[DRIVER].calls().unwrap().len()
-    );
-    assert!(churn.ran.len() > 20, "{churn:?}");
+    attack(&mut rig, &mut churn).await;
     churn.end(&rig).await;
-    println!("all is quiet after {:?}", began.elapsed());
     assert_eq!(
         kept(&rig.pods()),
         before,
