@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use anyhow::Result;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
+use super::child_process::ChildProcess;
 use crate::agent::program;
 
 /// Where the test says which devices are out of order; below the agent's root folder.
@@ -16,7 +15,7 @@ const UNHEALTHY: &str = "sample-devices-out-of-order";
 /// `sample-device` of one agent: devices of `example.com/sample`. Dropped, it is killed.
 #[derive(Debug)]
 pub struct SamplePlugin {
-    process: Child,
+    process: ChildProcess,
     root: PathBuf,
 }
 
@@ -27,15 +26,15 @@ impl SamplePlugin {
     ///
     /// The program is not built.
     pub fn start(root: &Path, ids: &[String]) -> Result<Self> {
-        let process = Command::new(program("sample-device")?)
+        let mut command = Command::new(program("sample-device")?);
+        command
             .arg("--folder")
             .arg(root.join("device-plugins"))
             .arg("--unhealthy")
             .arg(root.join(UNHEALTHY))
             .arg("--devices")
-            .arg(ids.join(","))
-            .stdin(Stdio::null())
-            .spawn()?;
+            .arg(ids.join(","));
+        let process = ChildProcess::start(&mut command)?;
         let root = root.to_owned();
         Ok(SamplePlugin { process, root })
     }
@@ -55,7 +54,7 @@ impl SamplePlugin {
     ///
     /// It has ended.
     pub fn hang(&self) -> Result<()> {
-        self.signal(Signal::SIGSTOP)
+        self.process.hang()
     }
 
     /// Has a process that hangs go on.
@@ -64,18 +63,6 @@ impl SamplePlugin {
     ///
     /// It has ended.
     pub fn resume(&self) -> Result<()> {
-        self.signal(Signal::SIGCONT)
-    }
-
-    fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = i32::try_from(self.process.id())?;
-        Ok(kill(Pid::from_raw(pid), signal)?)
-    }
-}
-
-impl Drop for SamplePlugin {
-    fn drop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
+        self.process.resume()
     }
 }

@@ -427,6 +427,12 @@ pub(super) fn actor<'a>(tree: &'a serde_json::Value, path: &str) -> Option<&'a s
     children.find_map(|child| actor(child, path))
 }
 
+/// How often actors of the tree were restarted, all together.
+pub(super) fn restarts(tree: &serde_json::Value) -> u64 {
+    let children = tree["children"].as_array().into_iter().flatten();
+    tree["restarts"].as_u64().unwrap() + children.map(restarts).sum::<u64>()
+}
+
 /// Every actor of the tree but the pods' workers.
 pub(super) fn managers(tree: &serde_json::Value) -> Vec<String> {
     let path = tree["path"].as_str().unwrap_or_default();

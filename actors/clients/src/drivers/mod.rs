@@ -11,6 +11,7 @@ pub mod testing;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -84,14 +85,25 @@ impl DriverCallError {
 
 impl From<Status> for DriverCallError {
     fn from(status: Status) -> Self {
-        match status.code() == Code::Cancelled && status.message() == "Timeout expired" {
-            true => Self::late(),
-            false => Self {
+        if status.code() == Code::Cancelled && status.message() == "Timeout expired" {
+            return Self::late();
+        }
+        // What the client found out by itself has a source, what came over the wire has none.
+        match causes(&status).last() {
+            Some(cause) => Self {
+                code: Code::Unavailable,
+                message: format!("error reading from server: {cause}"),
+            },
+            None => Self {
                 code: status.code(),
                 message: status.message().to_owned(),
             },
         }
     }
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(error.source(), |&error| error.source())
 }
 
 impl DriverClient {

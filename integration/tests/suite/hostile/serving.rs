@@ -9,10 +9,11 @@ use integration::agent::{Builder, Node};
 use integration::cluster::Cluster;
 use integration::{http, tls};
 use rustls::pki_types::ServerName;
-use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, interval};
+
+use crate::suite::node_rig::restarts;
 
 /// A debug build on a busy machine.
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -176,9 +177,4 @@ async fn nobody_without_a_right_shuts_the_port_or_delays_a_probe() {
         0
     );
     drop((windowless, invented));
-}
-
-fn restarts(node: &Value) -> u64 {
-    let children = node["children"].as_array().into_iter().flatten();
-    node["restarts"].as_u64().unwrap() + children.map(restarts).sum::<u64>()
 }

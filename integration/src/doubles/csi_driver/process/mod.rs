@@ -12,10 +12,8 @@ pub(super) mod usage;
 mod volumes;
 
 use std::fs;
-use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use proto::csi::controller_server::ControllerServer;
@@ -32,8 +30,7 @@ use tower::util::MapResponseLayer;
 use self::dispatcher::Dispatcher;
 use self::services::Services;
 use super::{DriverOptions, RegistrationMode};
-
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
+use crate::doubles::child_process::orphaned;
 
 /// Serves until SIGTERM; then the driver removes its registration socket.
 pub async fn run(options: DriverOptions) -> Result<()> {
@@ -66,14 +63,6 @@ pub async fn run(options: DriverOptions) -> Result<()> {
         fs::remove_file(&socket).ok();
     }
     Ok(())
-}
-
-/// Resolves when the parent process is gone: a test that was killed leaves no driver.
-async fn orphaned() {
-    let parent = parent_id();
-    while parent_id() == parent {
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
 }
 
 /// The sockets by which it registers.

@@ -8,6 +8,7 @@ use integration::tls::{self, RawResponse};
 use integration::wait_until;
 
 use super::*;
+use crate::suite::node_rig::restarts;
 
 const SECRET: &str = "open-sesame-77";
 
@@ -75,10 +76,6 @@ fn token_of(cluster: &Cluster, pod: &Value) -> String {
 
 /// No server fell, and the log has none of these words.
 async fn assert_unhurt(cluster: &Cluster, secrets: &[&str]) {
-    fn restarts(node: &Value) -> u64 {
-        let children = node["children"].as_array().into_iter().flatten();
-        node["restarts"].as_u64().unwrap() + children.map(restarts).sum::<u64>()
-    }
     assert_eq!(restarts(&cluster.node.admin("/tree").await.unwrap()), 0);
     let log = cluster.node.log();
     assert!(log.contains("\"v\":4"), "the log says little");
