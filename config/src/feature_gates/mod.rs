@@ -229,16 +229,20 @@ mod tests {
         let none: [&str; 0] = [];
         assert_eq!(named(&[]), none);
         let heeded = [
+            ("CPUManagerPolicyAlphaOptions", true),
             ("MemoryQoS", true),
             ("PodsAPI", true),
             ("SELinuxMount", true),
         ];
         assert_eq!(named(&heeded), none);
-        let as_before = [("PLEGOnDemandRelist", true), ("QOSReserved", false)];
+        let as_before = [
+            ("PLEGOnDemandRelist", true),
+            ("TopologyManagerPolicyAlphaOptions", false),
+        ];
         assert_eq!(named(&as_before), none);
         let turned = [("PLEGOnDemandRelist", false), ("EnvFiles", false)];
         assert_eq!(named(&turned), ["EnvFiles", "PLEGOnDemandRelist"]);
-        assert!(named(&[("AllAlpha", true)]).contains(&"QOSReserved"));
+        assert!(named(&[("AllAlpha", true)]).contains(&"TopologyManagerPolicyAlphaOptions"));
         for name in table::UNHEEDED {
             assert!(gate(name).is_some_and(|gate| !gate.locked), "{name}");
         }

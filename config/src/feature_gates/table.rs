@@ -161,13 +161,10 @@ pub(super) const NEEDS: &[(&str, &[&str])] = &[
 /// it and without it, as upstream does, and the hint in the handshake that the gate controls is not given here.
 #[rustfmt::skip]
 pub(super) const UNHEEDED: &[&str] = &[
-    "CPUManagerPolicyAlphaOptions", "CRIListStreaming", "ChangeContainerStatusOnKubeletRestart",
-    "ContainerRestartRules", "EnvFiles", "HostnameOverride",
-    "ImageVolumeWithDigest", "InPlacePodVerticalScalingExclusiveCPUs",
-    "InPlacePodVerticalScalingExclusiveMemory", "KubeletInUserNamespace",
+    "CRIListStreaming", "ChangeContainerStatusOnKubeletRestart", "ContainerRestartRules", "EnvFiles",
+    "HostnameOverride", "ImageVolumeWithDigest", "KubeletInUserNamespace",
     "KubeletPodResourcesListUseActivePods", "KubeletRegistrationGetOnExistsOnly",
     "KubeletSeparateDiskGC", "LocalStorageCapacityIsolationFSQuotaMonitoring", "PLEGOnDemandRelist",
-    "PodLevelResourceManagers", "PodReadyToStartContainersCondition", "QOSReserved", "ReloadKubeletServerCertificateFile",
-    "RuntimeClassInImageCriApi", "TopologyManagerPolicyAlphaOptions",
-    "UserNamespacesHostNetworkSupport",
+    "PodReadyToStartContainersCondition", "ReloadKubeletServerCertificateFile",
+    "TopologyManagerPolicyAlphaOptions", "UserNamespacesHostNetworkSupport",
 ];

@@ -19,6 +19,10 @@ use logic_resources::node::{
     PodLimit, Reservations, Support,
 };
 
+/// The gates by which exclusive CPUs and memory do not stand against a resize.
+const RESIZED_CPUS: &str = "InPlacePodVerticalScalingExclusiveCPUs";
+const RESIZED_MEMORY: &str = "InPlacePodVerticalScalingExclusiveMemory";
+
 /// The facts of the node that decisions about pods need.
 pub(super) fn facts(config: &NodeConfig, machine: &MachineFacts) -> NodeFacts {
     let kubelet = &config.kubelet;
@@ -47,8 +51,16 @@ pub(super) fn facts(config: &NodeConfig, machine: &MachineFacts) -> NodeFacts {
         app_armor: machine.app_armor,
         pod_level_resources: gate(config, "PodLevelResources"),
         declared_features: declared_features(config),
-        cpu_manager: exclusive(&kubelet.cpu_manager_policy, "static"),
-        memory_manager: exclusive(&kubelet.memory_manager_policy, "Static"),
+        cpu_manager: exclusive(
+            config,
+            (&kubelet.cpu_manager_policy, "static"),
+            RESIZED_CPUS,
+        ),
+        memory_manager: exclusive(
+            config,
+            (&kubelet.memory_manager_policy, "Static"),
+            RESIZED_MEMORY,
+        ),
         // Only cgroup v2 can limit swap.
         swap: match kubelet.memory_swap.swap_behavior.as_str() {
             "LimitedSwap" if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() => {
@@ -98,8 +110,9 @@ fn declared_features(config: &NodeConfig) -> Option<BTreeSet<String>> {
         .then(|| declared().into_iter().collect())
 }
 
-fn exclusive(policy: &str, word: &str) -> ExclusiveAllocation {
-    match policy == word {
+/// Whether a policy keeps what guaranteed pods have from being resized; with the gate none does.
+fn exclusive(config: &NodeConfig, (policy, word): (&str, &str), gate: &str) -> ExclusiveAllocation {
+    match policy == word && !config.gates.enabled(gate) {
         true => ExclusiveAllocation::Static,
         false => ExclusiveAllocation::None,
     }

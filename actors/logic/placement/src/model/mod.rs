@@ -399,10 +399,9 @@ fn exclusive_resources_are_never_shared_nor_lost_whatever_comes_and_goes() {
     }
 }
 
-/// Which a random life finds once in about 1,500.
-#[test]
-fn cpus_of_another_node_of_the_socket_than_the_devices_are_kept() {
-    let machine = MachinePlan {
+/// Two NUMA nodes of three CPUs on one socket, a device at the second one.
+fn of_one_socket() -> MachinePlan {
+    MachinePlan {
         memory: vec![(1000, 0); 2],
         cores: 3,
         threads: 1,
@@ -416,20 +415,45 @@ fn cpus_of_another_node_of_the_socket_than_the_devices_are_kept() {
         topology: ("restricted", "pod"),
         pod_level: PodLevelManagers::On,
         devices: [vec![0b10], Vec::new()],
-    };
+    }
+}
+
+/// A guaranteed pod of one container with one CPU and so many devices.
+fn with_one_cpu(devices: u32) -> PodPlan {
     let container = pods::ContainerPlan {
         kind: pods::Kind::App,
         milli_cpus: 1000,
         mib: 1,
         huge_pages: 0,
-        devices: [1, 0],
+        devices: [devices, 0],
     };
-    let plan = PodPlan {
+    PodPlan {
         qos: Qos::Guaranteed,
         containers: vec![container],
         whole: None,
-    };
+    }
+}
+
+/// Which a random life finds once in about 1,500.
+#[test]
+fn cpus_of_another_node_of_the_socket_than_the_devices_are_kept() {
     let tally = Tally::default();
-    live(machine, vec![Step::Comes(plan, 0, Allocate::Works)], &tally);
-    assert_eq!(tally.with_cpus.get(), 1);
+    let comes = Step::Comes(with_one_cpu(1), 0, Allocate::Works);
+    live(of_one_socket(), vec![comes], &tally);
+    assert_eq!((tally.with_cpus.get(), tally.refused.get()), (1, 0));
+}
+
+#[test]
+fn a_pod_that_asks_for_more_cpus_than_it_holds_is_not_given_those_alone() {
+    let tally = Tally::default();
+    let mut life = Life::new(of_one_socket(), &tally);
+    let plan = with_one_cpu(0);
+    life.comes(plan.clone(), 0, Allocate::Works);
+    let more = plan.resized(2000, 1).pod("pod-0");
+    assert!(life.held.contains_key(&more.uid()));
+    let refused = life.admit(&more, 0);
+    assert!(
+        matches!(refused, Err(AssignmentError::TopologyAffinity { .. })),
+        "{refused:?}"
+    );
 }

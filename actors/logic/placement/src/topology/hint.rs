@@ -24,6 +24,13 @@ pub enum ResourceHints {
     Possible(Vec<TopologyHint>),
 }
 
+impl ResourceHints {
+    /// Whether there is no place for it at all.
+    pub(super) fn is_nowhere(&self) -> bool {
+        matches!(self, Self::Possible(places) if places.is_empty())
+    }
+}
+
 /// A provider's hints by resource name; it has no preference where there are none.
 pub type ProviderHints = BTreeMap<String, ResourceHints>;
 

@@ -9,7 +9,7 @@ use logic_api::pod::{PodView, requests};
 use thiserror::Error;
 
 use super::assignment::{Assignment, AssignmentError, HeldAssignments};
-use super::hint::{ProviderHints, TopologyHint, described};
+use super::hint::{ProviderHints, ResourceHints, TopologyHint, described};
 use super::numa_topology::{DistancesUnknown, NumaTopology};
 use super::policy::TopologyPolicy;
 use super::policy_options::{NumaOrder, PolicyOptionError, PolicyOptions};
@@ -206,14 +206,26 @@ impl TopologyManager {
         }
     }
 
-    /// What the pod holds, if that is all that it is to have.
+    /// What the pod holds, if that is all that it asks for.
     fn kept(&self, whole: &AssignmentRequest<'_>) -> Option<Assignment> {
         let own = whole.held.get(&whole.pod.uid())?;
         let is_whole = self.scope == TopologyScope::Pod && self.is_pod_level(whole.pod);
-        let anywhere = match is_whole {
-            true => self.as_a_whole(whole, TopologyHint::NOWHERE),
-            false => self.containers(whole, |_, _| Ok(TopologyHint::NOWHERE)),
+        let (hints, anywhere) = if is_whole {
+            let hints = self.provider_hints(|provider| provider.pod_hints(whole));
+            (hints, self.as_a_whole(whole, TopologyHint::NOWHERE))
+        } else {
+            let containers = whole.pod.all_containers();
+            let hints = containers.flat_map(|(_, container)| {
+                self.provider_hints(|provider| provider.hints(whole, container))
+            });
+            let anywhere = self.containers(whole, |_, _| Ok(TopologyHint::NOWHERE));
+            (hints.collect(), anywhere)
         };
+        // There is no place for a number that is not the one that it holds.
+        let mut resources = hints.iter().flat_map(BTreeMap::values);
+        if resources.any(ResourceHints::is_nowhere) {
+            return None;
+        }
         anywhere.ok().filter(|all| *all == **own)
     }
 
