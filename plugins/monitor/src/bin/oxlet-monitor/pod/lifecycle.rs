@@ -135,9 +135,9 @@ impl Pod {
             Ok(pid) => pid,
             Err(refusal) => {
                 // Whoever asks for the log of a container whose command cannot be run finds an empty one, as with
-                // containerd. One that cannot be opened is no other reason.
-                if refusal.kind == RefusalKind::Runtime && container.open_log().is_err() {
-                    container.log = None;
+                // containerd. That it cannot be opened is no other reason.
+                if refusal.kind == RefusalKind::Runtime {
+                    drop(container.open_log());
                 }
                 return self.discard(number, Some((client, refusal)));
             }
