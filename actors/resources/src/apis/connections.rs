@@ -1,4 +1,4 @@
-//! Connections to the socket, up to a limit.
+//! Connections to a socket, up to a limit, and the services that they reach.
 
 use std::io;
 use std::pin::Pin;
@@ -9,10 +9,14 @@ use futures_util::{Stream, stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::service::Routes;
+use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
 /// Clients that watch devices are few, and each keeps one connection.
 const MAX_CONNECTIONS: usize = 32;
+/// Concurrent requests on one connection; the rate limit counts all connections.
+const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 /// Counts the connections that are open.
 #[derive(Debug, Clone)]
@@ -29,8 +33,26 @@ impl ConnectionSlots {
         MAX_CONNECTIONS.saturating_sub(self.0.available_permits())
     }
 
+    /// Serves whoever connects; resolves only when no connection is accepted any more, with the reason.
+    pub(super) async fn serve(
+        self,
+        listener: UnixListener,
+        services: Routes,
+    ) -> tonic::transport::Error {
+        let served = Server::builder()
+            .concurrency_limit_per_connection(MAX_CONCURRENT_REQUESTS)
+            .add_routes(services)
+            .serve_with_incoming(self.incoming(listener))
+            .await;
+        match served {
+            Err(error) => error,
+            // The incoming connections never end.
+            Ok(()) => std::future::pending().await,
+        }
+    }
+
     /// The incoming connections; one above the limit waits in the socket's backlog.
-    pub(super) fn incoming(
+    fn incoming(
         &self,
         listener: UnixListener,
     ) -> impl Stream<Item = io::Result<CountedConnection>> + use<> {
@@ -49,7 +71,7 @@ impl ConnectionSlots {
 
 /// A connection that holds its slot until it is dropped.
 #[derive(Debug)]
-pub(super) struct CountedConnection {
+struct CountedConnection {
     stream: UnixStream,
     _place: OwnedSemaphorePermit,
 }

@@ -22,15 +22,13 @@ use pods::pod_manager;
 use serde::Serialize;
 use serving::listen;
 use state::assignments::Assignments;
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 use self::service::PodResourcesService;
 use super::connections::ConnectionSlots;
 
 /// Room for its own accept loop.
 pub const MAILBOX: usize = 8;
-/// Concurrent requests on one connection; the rate limit counts all connections.
-const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 /// The path of the socket below the agent's root folder.
 pub fn socket(root_dir: &Path) -> PathBuf {
@@ -67,21 +65,10 @@ impl Actor for PodResources {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         let listener = listen::unix(&self.socket).await?;
-        let incoming = self.connections.incoming(listener);
-        let (service, older) = (self.lister.clone().service(), self.lister.clone().older());
-        ctx.run(async move {
-            let served = Server::builder()
-                .concurrency_limit_per_connection(MAX_CONCURRENT_REQUESTS)
-                .add_service(service)
-                .add_service(older)
-                .serve_with_incoming(incoming)
-                .await;
-            match served {
-                Err(error) => Msg::ListenerFailed(error),
-                // The incoming connections never end.
-                Ok(()) => std::future::pending().await,
-            }
-        });
+        let services =
+            Routes::new(self.lister.clone().service()).add_service(self.lister.clone().older());
+        let connections = self.connections.clone();
+        ctx.run(async move { Msg::ListenerFailed(connections.serve(listener, services).await) });
         Ok(())
     }
 

@@ -22,15 +22,13 @@ use pods::pod_manager;
 use serde::Serialize;
 use serving::listen;
 use state::status;
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 use self::service::PodsService;
 use super::connections::ConnectionSlots;
 
 /// Room for its own accept loop.
 pub const MAILBOX: usize = 8;
-/// Concurrent requests on one connection; the rate limit counts all connections.
-const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 /// The path of the socket below the agent's root folder.
 pub fn socket(root_dir: &Path) -> PathBuf {
@@ -68,20 +66,9 @@ impl Actor for PodsApi {
 
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         let listener = listen::unix(&self.socket).await?;
-        let incoming = self.connections.incoming(listener);
-        let service = self.service.clone().server();
-        ctx.run(async move {
-            let served = Server::builder()
-                .concurrency_limit_per_connection(MAX_CONCURRENT_REQUESTS)
-                .add_service(service)
-                .serve_with_incoming(incoming)
-                .await;
-            match served {
-                Err(error) => Msg::ListenerFailed(error),
-                // The incoming connections never end.
-                Ok(()) => std::future::pending().await,
-            }
-        });
+        let services = Routes::new(self.service.clone().server());
+        let connections = self.connections.clone();
+        ctx.run(async move { Msg::ListenerFailed(connections.serve(listener, services).await) });
         Ok(())
     }
 
