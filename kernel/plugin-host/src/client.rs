@@ -9,7 +9,7 @@ use std::time::Duration;
 use kernel::watch;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
@@ -21,9 +21,17 @@ use crate::persistent::{Abandoned, PersistentState};
 /// limit of 4 MiB is less than a list of a thousand pods.
 pub const MESSAGE_LIMIT: usize = 64 << 20;
 
-/// Between attempts of one call. A successor is there within milliseconds, or after a back-off.
+/// Between attempts of one call. A successor is there within milliseconds, or after a back-off; what is absent for long is
+/// not asked for all the time.
 const MIN_RETRY_INTERVAL: Duration = Duration::from_millis(1);
-const MAX_RETRY_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// The next attempt comes after this part of the time that the call has waited already.
+const WAITED_PARTS: u32 = 8;
+
+/// The pause before the next attempt of a call that waits since then.
+fn retry_interval(since: Instant) -> Duration {
+    (since.elapsed() / WAITED_PARTS).clamp(MIN_RETRY_INTERVAL, MAX_RETRY_INTERVAL)
+}
 
 /// Where a plugin stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,7 +150,7 @@ impl PluginClient {
     {
         let mut broken = None;
         let attempts = async {
-            let mut pause = MIN_RETRY_INTERVAL;
+            let began = Instant::now();
             loop {
                 let wire = self.open().await?;
                 let answer = tokio::select! {
@@ -157,8 +165,7 @@ impl PluginClient {
                     }
                     Err(status) => broken = Some(chain(&status)),
                 }
-                sleep(pause).await;
-                pause = (pause * 2).min(MAX_RETRY_INTERVAL);
+                sleep(retry_interval(began)).await;
             }
         };
         match timeout(within, attempts).await {
@@ -300,7 +307,7 @@ impl PluginClient {
 
     /// As `open`, but waits until the socket has a listener. A managed plugin's socket always has one.
     async fn reach(&self) -> Result<ClientConnection, CallError> {
-        let mut pause = MIN_RETRY_INTERVAL;
+        let began = Instant::now();
         loop {
             // The sender lives in `self`: waiting cannot fail.
             drop(
@@ -316,8 +323,7 @@ impl PluginClient {
                 Some(SocketRoute::Foreign(path)) if UnixStream::connect(&path).await.is_err() => {}
                 Some(SocketRoute::Foreign(_) | SocketRoute::Kept(_)) | None => return Ok(wire),
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(MAX_RETRY_INTERVAL);
+            sleep(retry_interval(began)).await;
         }
     }
 
@@ -341,5 +347,23 @@ impl fmt::Debug for PluginClient {
             .field("plugin", &self.shared.plugin)
             .field("view", &*self.shared.view.borrow())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::testing::run_paused;
+
+    use super::*;
+
+    #[test]
+    fn a_call_tries_again_less_often_the_longer_its_plugin_is_away() {
+        run_paused(|| async {
+            for (waited, pause) in [(0, 1), (80, 10), (800, 100), (4_000, 500), (3_600_000, 500)] {
+                let began = Instant::now();
+                sleep(Duration::from_millis(waited)).await;
+                assert_eq!(retry_interval(began), Duration::from_millis(pause));
+            }
+        });
     }
 }

@@ -4,7 +4,7 @@
 //! of its own: a file system that hangs costs its own signals. Pods are measured while a threshold is met, and those
 //! with limits of local storage are measured always; where they cannot be, the node's own figures count all the same.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -96,6 +96,8 @@ struct SamplerState {
     pods_io: BoundedIo,
     /// The mount points of images and writable layers, and when the runtime told them.
     places: RefCell<Option<(Instant, Places)>>,
+    /// Whether the runtime did not tell them when it was last asked.
+    keeps_places: Cell<bool>,
     layout: RefCell<FsLayout>,
 }
 
@@ -127,6 +129,7 @@ impl UsageSampler {
             machine_io: BoundedIo::default(),
             pods_io: BoundedIo::default(),
             places: RefCell::default(),
+            keeps_places: Cell::default(),
             layout: RefCell::default(),
         }))
     }
@@ -298,18 +301,19 @@ impl UsageSampler {
         }
         let runtime = &self.0.summaries.0.peers.runtime;
         let told = match timeout(LAYOUT_TIMEOUT, runtime.file_systems()).await {
-            Ok(Ok(file_systems)) => Some(Places::of(file_systems)),
-            Ok(Err(error)) => {
-                tracing::warn!("the images' file system is not known: {}", error.describe());
-                None
-            }
-            Err(_) => {
-                tracing::warn!("the runtime does not tell where images are");
-                None
-            }
+            Ok(Ok(file_systems)) => Ok(Places::of(file_systems)),
+            Ok(Err(error)) => Err(error.describe().to_string()),
+            Err(_) => Err("it does not answer".to_owned()),
         };
+        let kept_before = self.0.keeps_places.replace(told.is_err());
+        match &told {
+            Err(why) if !kept_before => {
+                tracing::warn!("the runtime does not tell where images are: {why}");
+            }
+            Ok(_) | Err(_) => {}
+        }
         // A runtime that has never told is asked again by the next look.
-        let places = told.or(known.map(|(_, places)| places));
+        let places = told.ok().or(known.map(|(_, places)| places));
         self.0
             .places
             .replace(places.clone().map(|places| (now, places)));

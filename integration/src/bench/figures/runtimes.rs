@@ -74,9 +74,23 @@ pub(super) const FIGURES: &[Figure] = &[
         BenchGoal::Under(2_000.0),
     ),
     figure(
+        "containerd-deletion-median",
+        RUNTIMES,
+        "on containerd: {crowd} pods deleted at once, the median gone",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
         "containerd-deletion",
         RUNTIMES,
         "on containerd: {crowd} pods deleted at once to all gone",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
+        "native-deletion-median",
+        RUNTIMES,
+        "on the native runtime: {crowd} pods deleted at once, the median gone",
         "ms",
         BenchGoal::None,
     ),

@@ -35,6 +35,7 @@ struct FigureKeys {
     exec: &'static str,
     restart: &'static str,
     crowd: &'static str,
+    deletion_median: &'static str,
     deletion: &'static str,
     pss_many: &'static str,
     cpu_many: &'static str,
@@ -46,6 +47,7 @@ const CONTAINERD: FigureKeys = FigureKeys {
     exec: "containerd-exec",
     restart: "containerd-restart",
     crowd: "containerd-crowd",
+    deletion_median: "containerd-deletion-median",
     deletion: "containerd-deletion",
     pss_many: "containerd-pss-many",
     cpu_many: "containerd-cpu-many",
@@ -57,6 +59,7 @@ const NATIVE: FigureKeys = FigureKeys {
     exec: "native-exec",
     restart: "native-restart",
     crowd: "native-crowd",
+    deletion_median: "native-deletion-median",
     deletion: "native-deletion",
     pss_many: "native-pss-many",
     cpu_many: "native-cpu-many",
@@ -113,7 +116,9 @@ async fn on(
         restart_times(&cri, plan.real_pods).await?.median(),
     );
     put(keys.crowd, at_once(cluster, "crowd", plan.api_crowd).await?);
-    put(keys.deletion, deletion(cluster, plan.api_crowd).await?);
+    let took = deletion(cluster, plan.api_crowd).await?;
+    put(keys.deletion_median, took.median());
+    put(keys.deletion, took.most());
     let left = plan.many.saturating_sub(plan.real_pods);
     at_once(cluster, "more", left).await?;
     let (pss, processor) = memory::at_rest(plan, &node()?).await?;
@@ -221,18 +226,22 @@ async fn instance(cri: &Cri, pod: &str, attempt: u32) -> Result<Option<Container
     Ok(cri.containers().await?.into_iter().find(is_it))
 }
 
-/// Deletes the pods of the crowd at once, and waits until the API has none of them; milliseconds.
-async fn deletion(cluster: &Cluster, pods: usize) -> Result<f64> {
-    let name = |nth| format!("crowd-{nth}");
+/// Deletes the pods of the crowd at once, which let their grace of a second pass, and waits until the API has none of them.
+async fn deletion(cluster: &Cluster, pods: usize) -> Result<Samples> {
+    let mut left: Vec<String> = (0..pods).map(|nth| format!("crowd-{nth}")).collect();
     let mut took = Samples::default();
     let before = Instant::now();
-    for nth in 0..pods {
-        let path = format!("/api/v1/namespaces/default/pods/{}", name(nth));
+    for name in &left {
+        let path = format!("/api/v1/namespaces/default/pods/{name}");
         let deleted: Result<Value, _> = cluster.server.delete(&path);
         deleted.map_err(|failure| anyhow::anyhow!("{failure:?}"))?;
     }
-    let gone = async || (0..pods).all(|nth| cluster.pod(&name(nth)).is_none());
+    let gone = async || {
+        let here = left.len();
+        left.retain(|name| cluster.pod(name).is_some());
+        (left.len()..here).for_each(|_| took.add(before.elapsed()));
+        left.is_empty()
+    };
     cluster.wait("the crowd is gone", gone).await?;
-    took.add(before.elapsed());
-    Ok(took.most())
+    Ok(took)
 }
