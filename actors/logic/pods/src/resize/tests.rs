@@ -62,6 +62,7 @@ fn asked(old: &Pod, new: &Pod, others: &[&Pod], node: &NodeFacts) -> Allocation 
         pressures: &BTreeSet::new(),
         shutting_down: NodeShutdown::No,
     })
+    .allocation
 }
 
 /// With nothing to itself.
@@ -140,6 +141,7 @@ fn a_resized_pod_keeps_what_it_has_to_itself() {
             pressures: &BTreeSet::new(),
             shutting_down: NodeShutdown::No,
         })
+        .allocation
     };
     let resized = Allocation::Allocated {
         allocated: AllocatedResources::of(&new),
