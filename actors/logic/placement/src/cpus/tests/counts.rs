@@ -270,90 +270,65 @@ fn series_of_the_static_policy_are_there_from_the_start() {
 /// Upstream's scope_container.go and scope_pod.go: only `single-numa-node` guarantees that resources lie together.
 #[test]
 fn one_numa_node_is_counted_where_the_policy_guarantees_it() {
-    let container = "1 container numa_node alignment";
-    for (policy, scope, parts, expected) in [
+    const CONTAINER: (&str, &str) = ("single-numa-node", "container");
+    const POD: (&str, &str) = ("single-numa-node", "pod");
+    let cases = [
         (
-            "single-numa-node",
-            "container",
+            CONTAINER,
             "app 2",
-            "1 cpu request, 1 container numa_node alignment, CACHE",
+            ", 1 cpu request, 1 container numa_node alignment, CACHE",
         ),
         (
-            "single-numa-node",
-            "pod",
+            POD,
             "app 2",
-            "1 cpu request, CACHE, 1 pod numa_node alignment",
+            ", 1 cpu request, CACHE, 1 pod numa_node alignment",
         ),
-        ("restricted", "container", "app 2", "1 cpu request, CACHE"),
-        ("restricted", "pod", "app 2", "1 cpu request, CACHE"),
+        (
+            ("restricted", "container"),
+            "app 2",
+            ", 1 cpu request, CACHE",
+        ),
+        (("restricted", "pod"), "app 2", ", 1 cpu request, CACHE"),
         // Those that ask for nothing as well.
-        ("single-numa-node", "container", "app", container),
+        (CONTAINER, "app", ", 1 container numa_node alignment"),
+        (POD, "app, app", ", 1 pod numa_node alignment"),
+        // More than one node has, and more than all have.
         (
-            "single-numa-node",
-            "pod",
-            "app, app",
-            "1 pod numa_node alignment",
-        ),
-        // More than one node has.
-        (
-            "single-numa-node",
-            "container",
+            CONTAINER,
             "app 7",
-            "1 container numa_node failure",
+            ", 1 refusal, 1 container numa_node failure",
         ),
+        (POD, "app 7", ", 1 refusal, 1 pod numa_node failure"),
+        (("restricted", "container"), "app 14", ", 1 refusal"),
+        (("restricted", "pod"), "app 14", ", 1 refusal"),
         (
-            "single-numa-node",
-            "pod",
-            "app 7",
-            "1 pod numa_node failure",
-        ),
-        ("restricted", "container", "app 14", ""),
-        ("restricted", "pod", "app 14", ""),
-        (
-            "best-effort",
-            "container",
+            ("best-effort", "pod"),
             "app 14",
-            "1 cpu request, 1 cpu error",
+            ", 1 refusal, 1 cpu request, 1 cpu error",
         ),
         // Each fits one node, together they do not.
         (
-            "single-numa-node",
-            "container",
+            CONTAINER,
             "app 4, app 4",
-            "2 cpu requests, 2 container numa_node alignments, 2 container uncore_cache alignments",
+            ", 2 cpu requests, 2 container numa_node alignments, 2 container uncore_cache alignments",
         ),
-        (
-            "single-numa-node",
-            "pod",
-            "app 4, app 4",
-            "1 pod numa_node failure",
-        ),
+        (POD, "app 4, app 4", ", 1 refusal, 1 pod numa_node failure"),
         // Refused at the second container.
         (
-            "single-numa-node",
-            "container",
+            CONTAINER,
             "app 2, app 7",
-            "1 cpu request, 1 container numa_node alignment, CACHE, 1 container numa_node failure",
+            ", 1 refusal, 1 cpu request, 1 container numa_node alignment, CACHE, 1 container numa_node failure",
         ),
-    ] {
+    ];
+    for ((policy, scope), parts, expected) in cases {
         let topology = placed(Node::new(two_sockets()).manager(), policy, scope);
-        let refusal = if expected.is_empty()
-            || expected.ends_with("failure")
-            || expected.ends_with("error")
-        {
-            ", 1 refusal"
-        } else {
-            ""
-        };
-        let cache = "1 container uncore_cache alignment";
-        let expected = [
-            &format!("1 admission{refusal}"),
-            &expected.replace("CACHE", cache),
-        ];
-        let expected = expected.map(|part| part.as_str()).into_iter();
-        let expected: Vec<&str> = expected.filter(|part| !part.is_empty()).collect();
+        let expected = expected.replace("CACHE", "1 container uncore_cache alignment");
         let found = asked(&topology, parts, &HeldAssignments::new());
-        assert_eq!(found, expected.join(", "), "{policy} {scope} {parts}");
+        assert_eq!(
+            found,
+            format!("1 admission{expected}"),
+            "{policy} {scope} {parts}"
+        );
     }
 }
 
