@@ -104,9 +104,19 @@ const FACTS: &[(&str, &[&str])] = &[
     ("kubelet_imagemanager_ondisk_pullintents", &[]),
     ("kubelet_cpu_manager_allocation_per_numa", &["numa_node"]),
     ("kubelet_cpu_manager_exclusive_cpu_allocation_count", &[]),
+    (
+        "kubelet_container_aligned_compute_resources_count",
+        &["boundary", "scope"],
+    ),
+    (
+        "kubelet_container_aligned_compute_resources_failure_count",
+        &["boundary", "scope"],
+    ),
+    ("kubelet_cpu_manager_pinning_errors_total", &[]),
     ("kubelet_cpu_manager_pinning_requests_total", &[]),
     ("kubelet_cpu_manager_shared_pool_size_millicores", &[]),
     ("kubelet_lifecycle_handler_http_fallbacks_total", &[]),
+    ("kubelet_memory_manager_pinning_errors_total", &[]),
     ("kubelet_memory_manager_pinning_requests_total", &[]),
     ("kubelet_topology_manager_admission_duration_ms", &[]),
     ("kubelet_topology_manager_admission_errors_total", &[]),
@@ -237,6 +247,18 @@ const FACTS: &[(&str, &[&str])] = &[
     ("force_cleaned_failed_volume_operations_total", &[]),
     ("reconstruct_volume_operations_errors_total", &[]),
     ("reconstruct_volume_operations_total", &[]),
+    (
+        "resource_manager_allocation_errors_total",
+        &["resource_name", "source"],
+    ),
+    (
+        "resource_manager_allocations_total",
+        &["resource_name", "source"],
+    ),
+    (
+        "resource_manager_container_assignments",
+        &["assignment_type", "resource_name"],
+    ),
     (
         "rest_client_exec_plugin_call_total",
         &["call_status", "code"],

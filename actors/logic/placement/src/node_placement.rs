@@ -16,7 +16,7 @@ use crate::devices::{DeviceProvider, DraResources};
 use crate::memory::{self, MemoryManager, StateFileError as MemoryStateFileError, memory_nodes};
 use crate::topology::{
     AssignedResources, Assignment, HeldAssignments, MemoryBlock, NumaMask, NumaNodeId,
-    TopologyManager,
+    PlacementCounts, TopologyManager,
 };
 
 /// The name of the CPU manager's state file below the root folder.
@@ -118,15 +118,25 @@ impl NodePlacement {
         memory: MemoryManager,
     ) -> Self {
         let (cpus, memory) = (Arc::new(cpus), Arc::new(memory));
-        topology.add_hint_provider(Box::new(cpus.clone()));
-        topology.add_hint_provider(Box::new(memory.clone()));
+        // In upstream's order: a container whose devices are refused is not counted by the others.
         let devices = DeviceProvider::new(machine.node_mask(), DraResources::Off);
         topology.add_hint_provider(Box::new(devices));
+        topology.add_hint_provider(Box::new(cpus.clone()));
+        topology.add_hint_provider(Box::new(memory.clone()));
         Self {
             topology,
             machine,
             managers: Some(Managers { cpus, memory }),
         }
+    }
+
+    /// The series of counters that are there from the start, at zero.
+    pub fn first_counts(&self) -> PlacementCounts {
+        let mut counts = self.topology.first_counts();
+        if let Some(managers) = &self.managers {
+            counts.extend(managers.cpus.first_counts());
+        }
+        counts
     }
 
     /// Where a container of the pod runs, by what all pods hold.

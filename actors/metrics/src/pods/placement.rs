@@ -3,15 +3,23 @@
 
 use std::sync::LazyLock;
 
-use prometheus::{Gauge, GaugeVec, Histogram, IntCounter};
+use prometheus::{Gauge, GaugeVec, Histogram, IntCounter, IntCounterVec};
 
-use crate::registry::{counter, gauge, gauges, histogram};
+use crate::registry::{counter, counters, gauge, gauges, histogram};
 
 /// Containers that were to have CPUs to themselves.
 pub static CPU_REQUESTS: LazyLock<IntCounter> = LazyLock::new(|| {
     counter(
         "kubelet_cpu_manager_pinning_requests_total",
         "The number of cpu core allocations which required pinning.",
+    )
+});
+
+/// Those of them that could not have them.
+pub static CPU_ERRORS: LazyLock<IntCounter> = LazyLock::new(|| {
+    counter(
+        "kubelet_cpu_manager_pinning_errors_total",
+        "The number of cpu core allocations which required pinning failed.",
     )
 });
 
@@ -48,6 +56,60 @@ pub static MEMORY_REQUESTS: LazyLock<IntCounter> = LazyLock::new(|| {
     )
 });
 
+/// Those of them that could not have it.
+pub static MEMORY_ERRORS: LazyLock<IntCounter> = LazyLock::new(|| {
+    counter(
+        "kubelet_memory_manager_pinning_errors_total",
+        "The number of memory pages allocations which required pinning that failed.",
+    )
+});
+
+/// Containers and pods that were assigned what lies within one core, NUMA node or cache.
+pub static ALIGNED: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "kubelet_container_aligned_compute_resources_count",
+        "Cumulative number of aligned compute resources allocated to containers by alignment type.",
+        &["scope", "boundary"],
+    )
+});
+
+/// Those that were refused because theirs would not.
+pub static NOT_ALIGNED: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "kubelet_container_aligned_compute_resources_failure_count",
+        "Cumulative number of failures to allocate aligned compute resources to containers by alignment type.",
+        &["scope", "boundary"],
+    )
+});
+
+/// Allocations out of what the node has, or a pod as a whole. This and the two below have series under the feature gate
+/// `PodLevelResourceManagers` alone.
+pub static ALLOCATIONS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "resource_manager_allocations_total",
+        "Number of exclusive resource allocations performed by a resource manager.",
+        &["resource_name", "source"],
+    )
+});
+
+/// Allocations that failed.
+pub static ALLOCATION_ERRORS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "resource_manager_allocation_errors_total",
+        "Number of errors encountered during exclusive resource allocation.",
+        &["resource_name", "source"],
+    )
+});
+
+/// Containers by whether they share what they were allocated.
+pub static ASSIGNMENTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    counters(
+        "resource_manager_container_assignments",
+        "Number of containers with a specific type of resource assignment.",
+        &["resource_name", "assignment_type"],
+    )
+});
+
 /// Pods that the topology manager had to admit.
 pub static ADMISSIONS: LazyLock<IntCounter> = LazyLock::new(|| {
     counter(
@@ -78,8 +140,24 @@ const BUCKETS: [f64; 15] = [
 ];
 
 pub(crate) fn declare() {
-    for counter in [&CPU_REQUESTS, &MEMORY_REQUESTS, &ADMISSIONS, &REFUSALS] {
+    for counter in [
+        &CPU_REQUESTS,
+        &CPU_ERRORS,
+        &MEMORY_REQUESTS,
+        &MEMORY_ERRORS,
+        &ADMISSIONS,
+        &REFUSALS,
+    ] {
         LazyLock::force(counter);
+    }
+    for counters in [
+        &ALIGNED,
+        &NOT_ALIGNED,
+        &ALLOCATIONS,
+        &ALLOCATION_ERRORS,
+        &ASSIGNMENTS,
+    ] {
+        LazyLock::force(counters);
     }
     for gauge in [&SHARED_CPUS, &EXCLUSIVE_CPUS] {
         LazyLock::force(gauge);

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kernel::Context;
 use logic_api::types::{PodFailure, PodUid};
 use logic_placement::devices::{DevicePreferences, PreferenceQuestion};
-use logic_pods::admission::{self, Admission, AdmissionDecision, PodPresence};
+use logic_pods::admission::{self, Admission, AdmissionDecision, AdmissionOutcome, PodPresence};
 use metrics::pods as pod_metrics;
 
 use super::assignments::count;
@@ -52,7 +52,7 @@ impl PodManager {
             false => PodPresence::New,
         };
         let began = kernel::now();
-        let verdict = admission::admit(&Admission {
+        let AdmissionOutcome { decision, counts } = admission::admit(&Admission {
             pod: &pod,
             others: &others,
             used: Some(&self.workers.used(&uid)),
@@ -68,13 +68,11 @@ impl PodManager {
             shutting_down: self.node.shutting_down,
             standing,
         });
-        if standing == PodPresence::New {
-            count(&verdict, kernel::now().saturating_duration_since(began));
-        }
-        if !matches!(verdict, AdmissionDecision::Ask(_)) {
+        count(&counts, kernel::now().saturating_duration_since(began));
+        if !matches!(decision, AdmissionDecision::Ask(_)) {
             self.preferences.remove(&uid);
         }
-        match verdict {
+        match decision {
             AdmissionDecision::Ask(questions) => self.ask_plugins(uid, pod, questions),
             AdmissionDecision::Admit(assigned) => {
                 // Before its worker begins.
@@ -109,8 +107,8 @@ impl PodManager {
         }
         let topology = &self.workers.placement().topology;
         let devices = self.workers.devices();
-        let assigned = topology.admit_with_devices(pod, &held, &devices, &DevicePreferences::NONE);
-        !assigned.is_ok_and(|assigned| assigned.is_empty())
+        let again = topology.admit_with_devices(pod, &held, &devices, &DevicePreferences::NONE);
+        !again.outcome.is_ok_and(|assigned| assigned.is_empty())
     }
 
     fn defer(&mut self, uid: PodUid, pod: Arc<Pod>, why: String) {

@@ -10,8 +10,7 @@ use logic_api::types::{ContainerState, PodUid, RuntimeContainer, RuntimePod};
 use logic_placement::NodePlacement;
 use logic_placement::devices::DeviceInventory;
 use logic_placement::memory::release_ended;
-use logic_placement::topology::{Assignment, HeldAssignments};
-use logic_pods::admission::AdmissionDecision;
+use logic_placement::topology::{Assignment, HeldAssignments, ManagedResource, PlacementCount};
 use metrics::pods::placement as counted;
 use state::placement_files;
 
@@ -19,29 +18,52 @@ use super::workers::PodWorkers;
 use crate::pod_manager::devices::DevicePlugins;
 use crate::worker;
 
-/// The reason of a pod whose resources cannot lie together.
-const NOT_ALIGNED: &str = "TopologyAffinityError";
-
-/// Counts the decision about a new pod, as far as it is about what it has to itself.
-pub(super) fn count(verdict: &AdmissionDecision, took: Duration) {
-    counted::ADMISSIONS.inc();
-    counted::ADMISSION_DURATION.observe(took.as_secs_f64() * 1000.0);
-    match verdict {
-        AdmissionDecision::Admit(assigned) => {
-            let all = || assigned.containers.values();
-            let pinned = all().filter(|own| !own.cpus.is_empty()).count();
-            counted::CPU_REQUESTS.inc_by(u64::try_from(pinned).unwrap_or(u64::MAX));
-            let pinned = all().filter(|own| !own.memory.is_empty()).count();
-            counted::MEMORY_REQUESTS.inc_by(u64::try_from(pinned).unwrap_or(u64::MAX));
-        }
-        AdmissionDecision::Reject(failure) if failure.reason == NOT_ALIGNED => {
-            counted::REFUSALS.inc();
-        }
-        AdmissionDecision::Reject(_)
-        | AdmissionDecision::Ask(_)
-        | AdmissionDecision::Defer { .. }
-        | AdmissionDecision::Preempt { .. } => {}
+/// Counts a decision about a pod, as far as it is about what it has to itself: nothing of one that was refused before, or
+/// that waits.
+pub(super) fn count(counts: &[PlacementCount], took: Duration) {
+    for step in counts {
+        add(*step, 1);
     }
+    if !counts.is_empty() {
+        counted::ADMISSION_DURATION.observe(took.as_secs_f64() * 1000.0);
+    }
+}
+
+/// Adds to the counter of a step; nothing makes its series be there.
+fn add(step: PlacementCount, times: u64) {
+    let (series, labels) = match step {
+        PlacementCount::Requested => return counted::ADMISSIONS.inc_by(times),
+        PlacementCount::Refused => return counted::REFUSALS.inc_by(times),
+        PlacementCount::PinningRequested(ManagedResource::Cpu) => {
+            return counted::CPU_REQUESTS.inc_by(times);
+        }
+        PlacementCount::PinningRequested(ManagedResource::Memory) => {
+            return counted::MEMORY_REQUESTS.inc_by(times);
+        }
+        PlacementCount::PinningFailed(ManagedResource::Cpu) => {
+            return counted::CPU_ERRORS.inc_by(times);
+        }
+        PlacementCount::PinningFailed(ManagedResource::Memory) => {
+            return counted::MEMORY_ERRORS.inc_by(times);
+        }
+        PlacementCount::Aligned(scope, boundary) => {
+            (&counted::ALIGNED, [scope.as_str(), boundary.as_str()])
+        }
+        PlacementCount::NotAligned(scope, boundary) => {
+            (&counted::NOT_ALIGNED, [scope.as_str(), boundary.as_str()])
+        }
+        PlacementCount::Allocated(resource, source) => {
+            (&counted::ALLOCATIONS, [resource.as_str(), source.as_str()])
+        }
+        PlacementCount::AllocationFailed(resource, source) => (
+            &counted::ALLOCATION_ERRORS,
+            [resource.as_str(), source.as_str()],
+        ),
+        PlacementCount::Assigned(resource, manner) => {
+            (&counted::ASSIGNMENTS, [resource.as_str(), manner.as_str()])
+        }
+    };
+    series.with_label_values(&labels).inc_by(times);
 }
 
 impl PodWorkers {
@@ -133,10 +155,23 @@ impl PodWorkers {
         self.tell_all(|| worker::Msg::Wake);
     }
 
+    /// Makes the metrics of what pods have to themselves be there.
+    pub(super) fn begin_to_count(&self) {
+        for step in self.placement().first_counts() {
+            add(step, 0);
+        }
+        if self.placement().pins_cpus() {
+            self.show();
+        }
+    }
+
     /// Sets the gauges of what is held.
     fn show(&self) {
         let (placement, held) = (self.placement(), self.assignments());
-        counted::SHARED_CPUS.set(f64::from(placement.shared_cpus(&held).len()) * 1000.0);
+        let shared = placement.shared_cpus(&held);
+        // Reserved CPUs run shared containers too, unless that is forbidden, and are not counted.
+        let shared = shared.difference(&placement.reserved_cpus());
+        counted::SHARED_CPUS.set(f64::from(shared.len()) * 1000.0);
         let by_node = placement.exclusive_cpus(&held);
         counted::EXCLUSIVE_CPUS.set(f64::from(by_node.values().sum::<u32>()));
         for (node, cpus) in by_node {
@@ -144,5 +179,117 @@ impl PodWorkers {
             let gauge = counted::CPUS_BY_NODE.with_label_values(&[&node]);
             gauge.set(f64::from(cpus));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use logic_placement::topology::AlignmentBoundary::{NumaNode, PhysicalCpu, UncoreCache};
+    use logic_placement::topology::AllocationSource::{Node, Pod};
+    use logic_placement::topology::AssignmentType::{NodeExclusive, PodExclusive, PodShared};
+    use logic_placement::topology::ManagedResource::{Cpu, Memory};
+    use logic_placement::topology::PlacementCount::{
+        Aligned, Allocated, AllocationFailed, Assigned, NotAligned, PinningFailed,
+        PinningRequested, Refused, Requested,
+    };
+    use logic_placement::topology::TopologyScope as Scope;
+
+    use super::*;
+
+    /// What a scrape says of a series: nothing where it is not there.
+    fn value(series: &str) -> Option<String> {
+        let text = metrics::text();
+        let mut lines = text.lines();
+        let line = lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+        Some(line.to_owned())
+    }
+
+    /// By upstream's names and labels.
+    const SERIES: [(PlacementCount, &str); 17] = [
+        (
+            Requested,
+            "kubelet_topology_manager_admission_requests_total",
+        ),
+        (Refused, "kubelet_topology_manager_admission_errors_total"),
+        (
+            PinningRequested(Cpu),
+            "kubelet_cpu_manager_pinning_requests_total",
+        ),
+        (
+            PinningFailed(Cpu),
+            "kubelet_cpu_manager_pinning_errors_total",
+        ),
+        (
+            PinningRequested(Memory),
+            "kubelet_memory_manager_pinning_requests_total",
+        ),
+        (
+            PinningFailed(Memory),
+            "kubelet_memory_manager_pinning_errors_total",
+        ),
+        (
+            Aligned(Scope::Container, PhysicalCpu),
+            r#"kubelet_container_aligned_compute_resources_count{boundary="physical_cpu",scope="container"}"#,
+        ),
+        (
+            Aligned(Scope::Container, UncoreCache),
+            r#"kubelet_container_aligned_compute_resources_count{boundary="uncore_cache",scope="container"}"#,
+        ),
+        (
+            Aligned(Scope::Pod, NumaNode),
+            r#"kubelet_container_aligned_compute_resources_count{boundary="numa_node",scope="pod"}"#,
+        ),
+        (
+            NotAligned(Scope::Container, PhysicalCpu),
+            r#"kubelet_container_aligned_compute_resources_failure_count{boundary="physical_cpu",scope="container"}"#,
+        ),
+        (
+            NotAligned(Scope::Pod, NumaNode),
+            r#"kubelet_container_aligned_compute_resources_failure_count{boundary="numa_node",scope="pod"}"#,
+        ),
+        (
+            Allocated(Cpu, Node),
+            r#"resource_manager_allocations_total{resource_name="cpu",source="node"}"#,
+        ),
+        (
+            Allocated(Memory, Pod),
+            r#"resource_manager_allocations_total{resource_name="memory",source="pod"}"#,
+        ),
+        (
+            AllocationFailed(Memory, Node),
+            r#"resource_manager_allocation_errors_total{resource_name="memory",source="node"}"#,
+        ),
+        (
+            Assigned(Cpu, NodeExclusive),
+            r#"resource_manager_container_assignments{assignment_type="node_exclusive",resource_name="cpu"}"#,
+        ),
+        (
+            Assigned(Memory, PodShared),
+            r#"resource_manager_container_assignments{assignment_type="pod_shared",resource_name="memory"}"#,
+        ),
+        (
+            Assigned(Cpu, PodExclusive),
+            r#"resource_manager_container_assignments{assignment_type="pod_exclusive",resource_name="cpu"}"#,
+        ),
+    ];
+
+    #[test]
+    fn each_step_is_one_of_its_series() {
+        for (step, series) in SERIES {
+            // Series with labels are there once they are counted, or from the start.
+            assert_eq!(value(series).is_none(), series.contains('{'), "{series}");
+            add(step, 0);
+            assert_eq!(value(series).as_deref(), Some("0"), "{series}");
+            count(&[step], Duration::from_millis(1));
+            assert_eq!(value(series).as_deref(), Some("1"), "{series}");
+        }
+        let took = "kubelet_topology_manager_admission_duration_ms_count";
+        assert_eq!(value(took), Some(SERIES.len().to_string()));
+        count(&[], Duration::from_millis(1));
+        assert_eq!(
+            value(took),
+            Some(SERIES.len().to_string()),
+            "nobody was asked"
+        );
     }
 }

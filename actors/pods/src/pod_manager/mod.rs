@@ -121,6 +121,7 @@ impl Actor for PodManager {
     /// A restarted pod manager finds the workers as they are; the relist reports the other pods, and the
     /// sources send theirs again.
     async fn start(&mut self, _ctx: &mut Context<Msg>) -> Result<(), Exit> {
+        self.workers.begin_to_count();
         self.resizes.load(&self.peers.checkpoints).await;
         for (uid, pod) in self.workers.pods() {
             self.reservations.claim(&uid, &pod);

@@ -13,12 +13,14 @@ use kernel::{Addr, Context};
 use logic_api::types::PodUid;
 use logic_pods::admission;
 use logic_pods::resize::{
-    self, AllocatedResources, Allocation, PendingResize, Requested, ResizeInput, ResizeRefusal,
+    self, AllocatedResources, Allocation, PendingResize, Requested, ResizeInput, ResizeOutcome,
+    ResizeRefusal,
 };
 use logic_pods::status::terminal_on_arrival;
 use metrics::pods::resizes;
 use state::checkpoints;
 
+use super::assignments::count;
 use super::{Msg, PodManager};
 use crate::worker::PodGoal;
 
@@ -198,7 +200,8 @@ impl PodManager {
         };
         let active = self.workers.active();
         let others: Vec<&Pod> = active.iter().map(|pod| &**pod).collect();
-        let answer = resize::allocate(&ResizeInput {
+        let began = kernel::now();
+        let ResizeOutcome { allocation, counts } = resize::allocate(&ResizeInput {
             wanted: &desired.desired,
             allocated: &AllocatedResources::of(&desired.allocated),
             others: &others,
@@ -210,7 +213,8 @@ impl PodManager {
             pressures: &self.node.pressures,
             shutting_down: self.node.shutting_down,
         });
-        let next = match answer {
+        count(&counts, kernel::now().saturating_duration_since(began));
+        let next = match allocation {
             Allocation::Unchanged => PodGoal {
                 resized: desired.resized,
                 ..PodGoal::run(desired.desired)

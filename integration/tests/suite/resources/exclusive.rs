@@ -1,9 +1,11 @@
 //! CPUs and memory that a container has to itself, read back from the kernel.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use integration::{pods, wait_until};
+use integration::agent::Node;
+use integration::{http, pods, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -157,4 +159,124 @@ async fn what_a_pod_takes_others_lose_and_get_back_over_a_kill_of_the_agent(on: 
     wait_until(Duration::from_secs(10), what, forgotten)
         .await
         .unwrap();
+}
+
+/// What a scrape says of the managers, by series.
+async fn counted(node: &Node) -> BTreeMap<String, f64> {
+    const MANAGERS: [&str; 5] = [
+        "kubelet_container_aligned_compute_resources_",
+        "kubelet_cpu_manager_",
+        "kubelet_memory_manager_",
+        "kubelet_topology_manager_admission_",
+        "resource_manager_",
+    ];
+    let text = http::get(node.read_only_port(), "/metrics").await.unwrap();
+    let text = text.text();
+    let samples = text.lines().filter_map(|line| line.rsplit_once(' '));
+    let own = samples.filter(|(series, _)| {
+        let is_total = !series.contains("_duration_ms_bucket") && !series.ends_with("_sum");
+        is_total && MANAGERS.iter().any(|manager| series.starts_with(manager))
+    });
+    own.map(|(series, value)| (series.to_owned(), value.parse().unwrap()))
+        .collect()
+}
+
+/// The series of a node on which so many pods were asked for, admitted, refused and allocated something; the admitted one
+/// has so many CPUs.
+fn expected(
+    [asked, admitted, refused, allocated]: [f64; 4],
+    cpus: f64,
+    all: &[usize],
+) -> BTreeMap<String, f64> {
+    let manager = |name: &str, value: f64| (format!("kubelet_{name}"), value);
+    let boundary = |name: &str, scope: &str, boundary: &str, value: f64| {
+        let labels = format!("boundary=\"{boundary}\",scope=\"{scope}\"");
+        (
+            format!("kubelet_container_aligned_compute_resources_{name}{{{labels}}}"),
+            value,
+        )
+    };
+    let shared = u32::try_from(all.len() - 1).map(f64::from).unwrap() - cpus;
+    let mut series = BTreeMap::from([
+        manager("cpu_manager_allocation_per_numa{numa_node=\"0\"}", cpus),
+        manager("cpu_manager_exclusive_cpu_allocation_count", cpus),
+        manager("cpu_manager_pinning_errors_total", 0.0),
+        manager("cpu_manager_pinning_requests_total", admitted),
+        manager("cpu_manager_shared_pool_size_millicores", shared * 1000.0),
+        manager("memory_manager_pinning_errors_total", 0.0),
+        manager("memory_manager_pinning_requests_total", admitted),
+        manager("topology_manager_admission_duration_ms_count", asked),
+        manager("topology_manager_admission_errors_total", refused),
+        manager("topology_manager_admission_requests_total", asked),
+        boundary("count", "container", "numa_node", 0.0),
+        boundary("count", "container", "physical_cpu", 0.0),
+        boundary("count", "container", "uncore_cache", allocated),
+        boundary("count", "pod", "numa_node", admitted),
+        boundary("failure_count", "container", "numa_node", 0.0),
+        boundary("failure_count", "container", "physical_cpu", 0.0),
+        boundary("failure_count", "pod", "numa_node", refused),
+    ]);
+    for resource in ["cpu", "memory"].into_iter().filter(|_| allocated > 0.0) {
+        let source = format!("resource_name=\"{resource}\",source=\"node\"");
+        let manner = format!("assignment_type=\"node_exclusive\",resource_name=\"{resource}\"");
+        series.extend([
+            (
+                format!("resource_manager_allocations_total{{{source}}}"),
+                allocated,
+            ),
+            (
+                format!("resource_manager_container_assignments{{{manner}}}"),
+                allocated,
+            ),
+        ]);
+    }
+    series
+}
+
+/// Upstream's test/e2e_node/{cpu,memory,topology}_manager_metrics_test.go, as far as this machine has cores and nodes for
+/// them, with the gate `PodLevelResourceManagers`.
+#[tokio::test]
+async fn what_pods_take_is_counted_by_the_kubelets_names_and_anew_after_a_kill_of_the_agent() {
+    let mut settings = settings();
+    settings["topologyManagerScope"] = "pod".into();
+    settings["featureGates"] = json!({ "PodLevelResourceManagers": true });
+    let mut node = Node::builder().config(&settings).start().await.unwrap();
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    let all = numbers(online.trim());
+    let until = async |node: &Node, what: &str, wanted: &BTreeMap<String, f64>| {
+        let is_so = async || counted(node).await == *wanted;
+        let so = wait_until(CONVERGENCE_TIMEOUT, what, is_so).await;
+        assert!(
+            so.is_ok(),
+            "{what}: {:#?} and not {wanted:#?}",
+            counted(node).await
+        );
+    };
+    until(
+        &node,
+        "nothing is counted yet",
+        &expected([0.0; 4], 0.0, &all),
+    )
+    .await;
+
+    let is_running = |pod: &k8s_openapi::api::core::v1::Pod| phase(pod) == "Running";
+    node.drop_manifest("db", &guaranteed("db", 1)).unwrap();
+    node.until("db", CONVERGENCE_TIMEOUT, "runs", is_running)
+        .await
+        .unwrap();
+    let wanted = expected([1.0, 1.0, 0.0, 1.0], 1.0, &all);
+    until(&node, "a pod is counted", &wanted).await;
+
+    node.drop_manifest("large", &guaranteed("large", all.len()))
+        .unwrap();
+    let wanted = expected([2.0, 1.0, 1.0, 1.0], 1.0, &all);
+    until(&node, "a refused pod is counted", &wanted).await;
+    node.remove_manifest("large").unwrap();
+    node.until_gone("large", CONVERGENCE_TIMEOUT).await.unwrap();
+
+    // It is asked for again, and allocated nothing.
+    node.kill9().unwrap();
+    node.begin().await.unwrap();
+    let wanted = expected([1.0, 1.0, 0.0, 0.0], 1.0, &all);
+    until(&node, "a pod that runs is counted", &wanted).await;
 }

@@ -8,6 +8,7 @@
 mod accumulator;
 mod allocation;
 mod assigned;
+mod counts;
 mod cpu_set;
 mod demand;
 mod hints;

@@ -16,8 +16,8 @@ use super::hints::HintFinder;
 use super::manager::CpuManager;
 use super::policy::StaticPolicy;
 use crate::topology::{
-    AssignedResources, Assignment, AssignmentError, AssignmentRequest, HintProvider, ProviderHints,
-    ResourceHints, TopologyHint,
+    AssignedResources, Assignment, AssignmentError, AssignmentRequest, HintProvider,
+    PlacementCounts, ProviderHints, ResourceHints, TopologyHint,
 };
 
 /// The resource of the hints.
@@ -104,11 +104,32 @@ impl HintProvider for CpuManager {
         let whole = policy.allocate(&available, count, hint)?;
         self.divide(policy, pod, &whole)
     }
+
+    fn counts(
+        &self,
+        request: &AssignmentRequest<'_>,
+        container: &Container,
+        outcome: Result<&AssignedResources, &AssignmentError>,
+    ) -> PlacementCounts {
+        self.container_counts(request, container, outcome)
+    }
+
+    fn pod_counts(
+        &self,
+        request: &AssignmentRequest<'_>,
+        outcome: Result<&Assignment, &AssignmentError>,
+    ) -> PlacementCounts {
+        self.whole_counts(request, outcome)
+    }
 }
 
 impl CpuManager {
     /// The policy, if it has anything to do for this request.
-    fn asked(&self, request: &AssignmentRequest<'_>, count: u32) -> Option<&StaticPolicy> {
+    pub(super) fn asked(
+        &self,
+        request: &AssignmentRequest<'_>,
+        count: u32,
+    ) -> Option<&StaticPolicy> {
         let asked = count > 0 && !self.demand.is_left_out(request.pod);
         self.policy.as_ref().filter(|_| asked)
     }
@@ -141,7 +162,7 @@ impl CpuManager {
 }
 
 /// What a container has to itself already.
-fn kept(request: &AssignmentRequest<'_>, container: &Container) -> Option<CpuSet> {
+pub(super) fn kept(request: &AssignmentRequest<'_>, container: &Container) -> Option<CpuSet> {
     let held = request.held.get(&request.pod.uid())?;
     let own = held.containers.get(&container.name).map(cpus_of);
     own.filter(|cpus| !cpus.is_empty())

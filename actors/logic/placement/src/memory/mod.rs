@@ -8,6 +8,7 @@
 
 mod amount;
 mod asked;
+mod counts;
 mod hints;
 mod kept;
 mod machine;

@@ -19,18 +19,18 @@ use super::pod_level::{blocks, divide};
 use super::reuse::{self, ReusableMemory};
 use crate::topology::{
     AssignedResources, Assignment, AssignmentError, AssignmentRequest, HintProvider,
-    PodLevelManagers, ProviderHints, ResourceHints, TopologyHint,
+    PlacementCounts, PodLevelManagers, ProviderHints, ResourceHints, TopologyHint,
 };
 
 impl MemoryManager {
     /// Whether the pod's containers get memory of their own.
-    fn manages(&self, pod: &Pod) -> bool {
+    pub(super) fn manages(&self, pod: &Pod) -> bool {
         self.policy() == MemoryPolicy::Static
             && pod_qos(pod) == Qos::Guaranteed
             && (self.pod_level() == PodLevelManagers::On || !has_pod_level(pod))
     }
 
-    fn asked<'a>(&self, pod: &'a Pod) -> AskedMemory<'a> {
+    pub(super) fn asked<'a>(&self, pod: &'a Pod) -> AskedMemory<'a> {
         AskedMemory {
             pod,
             pod_level: self.pod_level(),
@@ -182,6 +182,23 @@ impl HintProvider for MemoryManager {
         if let Kept::Nothing = kept(request.held, request.pod, container) {
             reuse::take_over(request.pod, container, assigned);
         }
+    }
+
+    fn counts(
+        &self,
+        request: &AssignmentRequest<'_>,
+        container: &Container,
+        outcome: Result<&AssignedResources, &AssignmentError>,
+    ) -> PlacementCounts {
+        self.container_counts(request, container, outcome)
+    }
+
+    fn pod_counts(
+        &self,
+        request: &AssignmentRequest<'_>,
+        outcome: Result<&Assignment, &AssignmentError>,
+    ) -> PlacementCounts {
+        self.whole_counts(request, outcome)
     }
 }
 

@@ -11,7 +11,11 @@ use super::Life;
 use super::machine::RESOURCES;
 use super::pods::PodPlan;
 use crate::cpus::CpuSet;
-use crate::topology::{AssignedResources, Assignment, HeldAssignments, MemoryBlock, NumaMask};
+use crate::topology::testing::counted as shown;
+use crate::topology::{
+    AlignmentBoundary, AssignedResources, Assignment, HeldAssignments, MemoryBlock, NumaMask,
+    PlacementCount, TopologyAdmission,
+};
 use crate::{ContainerPlacement, StateFile};
 
 const MI: u64 = 1 << 20;
@@ -31,6 +35,60 @@ pub(super) fn check(life: &Life<'_>) {
 pub(super) fn idle(life: &Life<'_>) -> (CpuSet, Vec<StateFile>) {
     let files = life.placement.state_files(&life.held);
     (life.placement.shared_cpus(&life.held), files)
+}
+
+/// What is counted of one decision.
+pub(super) fn counted(admission: &TopologyAdmission) {
+    let counts = &admission.counts;
+    let is_failure = |step: &&PlacementCount| match step {
+        PlacementCount::Refused
+        | PlacementCount::PinningFailed(_)
+        | PlacementCount::NotAligned(..)
+        | PlacementCount::AllocationFailed(..) => true,
+        PlacementCount::Requested
+        | PlacementCount::PinningRequested(_)
+        | PlacementCount::Aligned(..)
+        | PlacementCount::Allocated(..)
+        | PlacementCount::Assigned(..) => false,
+    };
+    let requests = counts
+        .iter()
+        .filter(|step| **step == PlacementCount::Requested);
+    assert_eq!(requests.count(), 1);
+    if admission.outcome.is_ok() {
+        assert_eq!(counts.iter().find(is_failure), None, "{}", shown(counts));
+    }
+}
+
+/// What is counted of a pod that is admitted with something, then again, and when it is found running.
+pub(super) fn counted_again(
+    first: &[PlacementCount],
+    again: &[PlacementCount],
+    running: &[PlacementCount],
+) {
+    let is_new = |step: &PlacementCount| match step {
+        PlacementCount::Allocated(..)
+        | PlacementCount::Assigned(..)
+        | PlacementCount::Aligned(_, AlignmentBoundary::UncoreCache) => true,
+        PlacementCount::Aligned(
+            _,
+            AlignmentBoundary::NumaNode | AlignmentBoundary::PhysicalCpu,
+        )
+        | PlacementCount::Requested
+        | PlacementCount::Refused
+        | PlacementCount::PinningRequested(_)
+        | PlacementCount::PinningFailed(_)
+        | PlacementCount::NotAligned(..)
+        | PlacementCount::AllocationFailed(..) => false,
+    };
+    assert!(!again.iter().any(is_new), "{}", shown(again));
+    let requests = |counts: &[PlacementCount]| {
+        let mut counts = counts.to_vec();
+        counts.retain(|step| matches!(step, PlacementCount::PinningRequested(_)));
+        shown(&counts)
+    };
+    assert_eq!(requests(again), requests(first));
+    assert_eq!(shown(running), shown(again));
 }
 
 fn all(own: &Assignment) -> impl Iterator<Item = &AssignedResources> {

@@ -25,7 +25,9 @@ use crate::devices::{
     DevicesByNode, PluginOptions, PreferenceQuestion,
 };
 use crate::memory::release_ended;
-use crate::topology::{Assignment, AssignmentError, HeldAssignments, PodLevelManagers};
+use crate::topology::{
+    Assignment, AssignmentError, HeldAssignments, PodLevelManagers, TopologyAdmission,
+};
 use crate::{NodePlacement, StateFile};
 
 const LIVES: u32 = 600;
@@ -155,19 +157,20 @@ impl<'a> Life<'a> {
     }
 
     /// Asks until the plugins have said all that they are asked.
-    fn admit(&self, pod: &Pod, answer: u8) -> Result<Assignment, AssignmentError> {
+    fn admit(&self, pod: &Pod, answer: u8) -> TopologyAdmission {
         let mut preferences = DevicePreferences::default();
         for _ in 0..=pod.all_containers().count() * RESOURCES.len() {
             let topology = &self.placement.topology;
             let (held, devices) = (&self.held, &self.inventory);
-            match topology.admit_with_devices(pod, held, devices, &preferences) {
-                Err(AssignmentError::Undecided(questions)) => {
-                    for question in questions {
-                        let preferred = preferred(&question, answer);
-                        preferences.insert(question, preferred);
-                    }
-                }
-                decided => return decided,
+            let admission = topology.admit_with_devices(pod, held, devices, &preferences);
+            let Err(AssignmentError::Undecided(questions)) = admission.outcome else {
+                laws::counted(&admission);
+                return admission;
+            };
+            assert_eq!(admission.counts, [], "it is asked again");
+            for question in questions {
+                let preferred = preferred(&question, answer);
+                preferences.insert(question, preferred);
             }
         }
         panic!("plugins are asked again and again");
@@ -179,14 +182,18 @@ impl<'a> Life<'a> {
         if self.lacks(&plan) {
             return count(&self.tally.refused, true);
         }
-        let assigned = match self.admit(&pod, answer) {
+        let first = self.admit(&pod, answer);
+        let assigned = match first.outcome {
             Ok(assigned) => assigned,
             Err(_) => return count(&self.tally.refused, true),
         };
         laws::admitted(self, &plan, &pod, &assigned);
         self.assign(&pod.uid(), assigned.clone());
         let again = self.admit(&pod, answer);
-        assert_eq!(again, Ok(assigned.clone()), "it keeps what it has");
+        assert_eq!(again.outcome, Ok(assigned.clone()), "it keeps what it has");
+        let topology = &self.placement.topology;
+        let running = topology.running_counts(&pod, &self.held, &self.inventory);
+        laws::counted_again(&first.counts, &again.counts, &running);
         if allocate == Allocate::Fails {
             return self.assign(&pod.uid(), Assignment::default());
         }
@@ -262,7 +269,7 @@ impl<'a> Life<'a> {
         }
         let plan = plan.resized(milli_cpus, mib);
         let pod = plan.pod(pod.name());
-        if let Ok(assigned) = self.admit(&pod, 0) {
+        if let Ok(assigned) = self.admit(&pod, 0).outcome {
             laws::resized(self, &uid, &assigned);
             self.assign(&uid, assigned);
             self.pods.insert(uid, (plan, pod));
@@ -451,7 +458,7 @@ fn a_pod_that_asks_for_more_cpus_than_it_holds_is_not_given_those_alone() {
     life.comes(plan.clone(), 0, Allocate::Works);
     let more = plan.resized(2000, 1).pod("pod-0");
     assert!(life.held.contains_key(&more.uid()));
-    let refused = life.admit(&more, 0);
+    let refused = life.admit(&more, 0).outcome;
     assert!(
         matches!(refused, Err(AssignmentError::TopologyAffinity { .. })),
         "{refused:?}"

@@ -9,6 +9,9 @@ use logic_api::pod::{PodView, requests};
 use thiserror::Error;
 
 use super::assignment::{Assignment, AssignmentError, HeldAssignments};
+use super::counts::AlignmentBoundary::NumaNode;
+use super::counts::PlacementCount::{Aligned, Requested};
+use super::counts::PlacementCounts;
 use super::hint::{ProviderHints, ResourceHints, TopologyHint, described};
 use super::numa_topology::{DistancesUnknown, NumaTopology};
 use super::policy::TopologyPolicy;
@@ -17,7 +20,7 @@ use super::provider::{AssignmentRequest, HintProvider};
 use crate::devices::{DeviceInventory, DevicePreferences};
 
 /// `topologyManagerScope`: what has to lie together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TopologyScope {
     /// Each container by itself.
     #[default]
@@ -61,12 +64,20 @@ pub enum TopologyManagerError {
 /// The topology manager. The default one has no policy and asks nobody.
 #[derive(Debug, Default)]
 pub struct TopologyManager {
-    policy: TopologyPolicy,
-    scope: TopologyScope,
+    pub(super) policy: TopologyPolicy,
+    pub(super) scope: TopologyScope,
     options: PolicyOptions,
     pod_level: PodLevelManagers,
     numa: NumaTopology,
-    providers: Vec<Box<dyn HintProvider>>,
+    pub(super) providers: Vec<Box<dyn HintProvider>>,
+}
+
+/// What the topology manager has decided about a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopologyAdmission {
+    pub outcome: Result<Assignment, AssignmentError>,
+    /// What is counted of it; nothing where it is undecided, as it is asked again.
+    pub counts: PlacementCounts,
 }
 
 impl TopologyScope {
@@ -138,7 +149,9 @@ impl TopologyManager {
     ///
     /// The policy finds no place for it, or a provider refuses.
     pub fn admit(&self, pod: &Pod, held: &HeldAssignments) -> Result<Assignment, AssignmentError> {
-        self.admit_with_devices(pod, held, &DeviceInventory::EMPTY, &DevicePreferences::NONE)
+        let (devices, preferences) = (&DeviceInventory::EMPTY, &DevicePreferences::NONE);
+        self.admit_with_devices(pod, held, devices, preferences)
+            .outcome
     }
 
     /// The same on a node with devices. Where it is undecided, the plugins are to be asked, and this again with
@@ -147,16 +160,15 @@ impl TopologyManager {
     /// A pod that holds all that it asks for keeps it. Upstream refuses one whose hints, made of what it holds, do not
     /// meet: CPUs that `align-by-socket` took from another NUMA node of the socket than its devices'.
     ///
-    /// # Errors
-    ///
-    /// The policy finds no place for it, a provider refuses, or a plugin has to be asked first.
+    /// The outcome is an error where the policy finds no place for it, a provider refuses, or a plugin has to be asked
+    /// first.
     pub fn admit_with_devices(
         &self,
         pod: &Pod,
         held: &HeldAssignments,
         devices: &DeviceInventory,
         preferences: &DevicePreferences,
-    ) -> Result<Assignment, AssignmentError> {
+    ) -> TopologyAdmission {
         let none = Assignment::default();
         let whole = AssignmentRequest {
             pod,
@@ -165,60 +177,91 @@ impl TopologyManager {
             devices,
             preferences,
         };
-        match self.place(&whole) {
-            Err(refusal) if refusal.hints().is_some() => self.kept(&whole).ok_or(refusal),
+        let mut counts = vec![Requested];
+        let outcome = match self.place(&whole, &mut counts) {
+            Err(refusal) if refusal.hints().is_some() => {
+                let mut of_kept = vec![Requested];
+                match self.kept(&whole, &mut of_kept) {
+                    Some(kept) => {
+                        counts = of_kept;
+                        Ok(kept)
+                    }
+                    None => Err(refusal),
+                }
+            }
             decided => decided,
+        };
+        match &outcome {
+            Ok(_) => {}
+            Err(AssignmentError::Undecided(_)) => counts.clear(),
+            Err(refusal) => counts.extend(self.refusal_counts(refusal)),
         }
+        TopologyAdmission { outcome, counts }
     }
 
-    /// Where the policy has the pod's resources come from.
-    fn place(&self, whole: &AssignmentRequest<'_>) -> Result<Assignment, AssignmentError> {
+    /// Where the policy has the pod's resources come from; adds what is counted.
+    fn place(
+        &self,
+        whole: &AssignmentRequest<'_>,
+        counts: &mut PlacementCounts,
+    ) -> Result<Assignment, AssignmentError> {
         let pod = whole.pod;
-        match (self.policy, self.scope) {
-            (TopologyPolicy::None, _) => self.containers(whole, |_, _| Ok(TopologyHint::NOWHERE)),
-            (_, TopologyScope::Container) => self.containers(whole, |request, container| {
-                let of = |provider: &dyn HintProvider| provider.hints(request, container);
-                self.affinity(of).map_err(|hints| {
-                    let hints = format!("container {}: {hints}", container.name);
-                    match self.is_pod_level(pod) {
-                        true => AssignmentError::PodLevelTopologyAffinity {
-                            what: "with a container-level topology manager",
-                            hints,
-                        },
-                        false => AssignmentError::TopologyAffinity { hints },
-                    }
+        let assigned = match (self.policy, self.scope) {
+            (TopologyPolicy::None, _) => {
+                self.containers(whole, counts, |_, _| Ok(TopologyHint::NOWHERE))
+            }
+            (_, TopologyScope::Container) => {
+                self.containers(whole, counts, |request, container| {
+                    self.container_affinity(request, container)
+                        .map_err(|hints| {
+                            let hints = format!("container {}: {hints}", container.name);
+                            match self.is_pod_level(pod) {
+                                true => AssignmentError::PodLevelTopologyAffinity {
+                                    what: "with a container-level topology manager",
+                                    hints,
+                                },
+                                false => AssignmentError::TopologyAffinity { hints },
+                            }
+                        })
                 })
-            }),
-            (_, TopologyScope::Pod) if self.is_pod_level(pod) => {
+            }
+            (_, TopologyScope::Pod) if self.is_whole(pod) => {
                 let hint = self.pod_affinity(whole).map_err(|hints| {
                     AssignmentError::PodLevelTopologyAffinity {
                         what: "under pod-scope topology manager",
                         hints,
                     }
                 })?;
-                self.as_a_whole(whole, hint)
+                self.as_a_whole(whole, counts, hint)
             }
             (_, TopologyScope::Pod) => {
                 let refused = |hints| AssignmentError::TopologyAffinity { hints };
                 let hint = self.pod_affinity(whole).map_err(refused)?;
-                self.containers(whole, |_, _| Ok(hint))
+                self.containers(whole, counts, |_, _| Ok(hint))
             }
+        }?;
+        if self.counts_alignment(TopologyScope::Pod) {
+            counts.push(Aligned(TopologyScope::Pod, NumaNode));
         }
+        Ok(assigned)
     }
 
-    /// What the pod holds, if that is all that it asks for.
-    fn kept(&self, whole: &AssignmentRequest<'_>) -> Option<Assignment> {
+    /// What the pod holds, if that is all that it asks for; adds what is counted.
+    fn kept(
+        &self,
+        whole: &AssignmentRequest<'_>,
+        counts: &mut PlacementCounts,
+    ) -> Option<Assignment> {
         let own = whole.held.get(&whole.pod.uid())?;
-        let is_whole = self.scope == TopologyScope::Pod && self.is_pod_level(whole.pod);
-        let (hints, anywhere) = if is_whole {
+        let (hints, anywhere) = if self.is_whole(whole.pod) {
             let hints = self.provider_hints(|provider| provider.pod_hints(whole));
-            (hints, self.as_a_whole(whole, TopologyHint::NOWHERE))
+            (hints, self.as_a_whole(whole, counts, TopologyHint::NOWHERE))
         } else {
             let containers = whole.pod.all_containers();
             let hints = containers.flat_map(|(_, container)| {
                 self.provider_hints(|provider| provider.hints(whole, container))
             });
-            let anywhere = self.containers(whole, |_, _| Ok(TopologyHint::NOWHERE));
+            let anywhere = self.containers(whole, counts, |_, _| Ok(TopologyHint::NOWHERE));
             (hints.collect(), anywhere)
         };
         // There is no place for a number that is not the one that it holds.
@@ -233,6 +276,7 @@ impl TopologyManager {
     fn containers(
         &self,
         whole: &AssignmentRequest<'_>,
+        counts: &mut PlacementCounts,
         affinity: impl Fn(&AssignmentRequest<'_>, &Container) -> Result<TopologyHint, AssignmentError>,
     ) -> Result<Assignment, AssignmentError> {
         let mut assigned = Assignment::default();
@@ -242,14 +286,21 @@ impl TopologyManager {
                 ..*whole
             };
             let hint = affinity(&request, container)?;
-            let answers = self.providers.iter();
-            let answers = answers.map(|provider| provider.assign(&request, container, hint));
-            let answers: Vec<_> = answers.collect::<Result<_, _>>()?;
+            let mut answers = Vec::with_capacity(self.providers.len());
+            for provider in &self.providers {
+                let answer = provider.assign(&request, container, hint);
+                counts.extend(provider.counts(&request, container, answer.as_ref()));
+                answers.push(answer?);
+            }
             for resources in answers {
                 assigned.assign(&container.name, resources);
             }
             for provider in &self.providers {
                 provider.take_over(whole, container, &mut assigned);
+            }
+            // One that keeps what it has against the hints is not aligned.
+            if self.counts_alignment(TopologyScope::Container) && self.policy.admits(hint) {
+                counts.push(Aligned(TopologyScope::Container, NumaNode));
             }
         }
         Ok(assigned)
@@ -258,16 +309,30 @@ impl TopologyManager {
     fn as_a_whole(
         &self,
         whole: &AssignmentRequest<'_>,
+        counts: &mut PlacementCounts,
         hint: TopologyHint,
     ) -> Result<Assignment, AssignmentError> {
         let mut assigned = Assignment::default();
         for provider in &self.providers {
-            assigned.extend(provider.assign_pod(whole, hint)?);
+            let answer = provider.assign_pod(whole, hint);
+            counts.extend(provider.pod_counts(whole, answer.as_ref()));
+            assigned.extend(answer?);
         }
         Ok(assigned)
     }
 
-    fn pod_affinity(&self, whole: &AssignmentRequest<'_>) -> Result<TopologyHint, String> {
+    pub(super) fn container_affinity(
+        &self,
+        request: &AssignmentRequest<'_>,
+        container: &Container,
+    ) -> Result<TopologyHint, String> {
+        self.affinity(|provider| provider.hints(request, container))
+    }
+
+    pub(super) fn pod_affinity(
+        &self,
+        whole: &AssignmentRequest<'_>,
+    ) -> Result<TopologyHint, String> {
         self.affinity(|provider| provider.pod_hints(whole))
     }
 
@@ -294,6 +359,11 @@ impl TopologyManager {
         hints: impl Fn(&dyn HintProvider) -> ProviderHints,
     ) -> Vec<ProviderHints> {
         self.providers.iter().map(|own| hints(&**own)).collect()
+    }
+
+    /// Whether the pod is assigned its resources as a whole.
+    pub(super) fn is_whole(&self, pod: &Pod) -> bool {
+        self.scope == TopologyScope::Pod && self.is_pod_level(pod)
     }
 
     fn is_pod_level(&self, pod: &Pod) -> bool {

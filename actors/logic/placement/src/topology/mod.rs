@@ -7,6 +7,8 @@
 //! Mirrors upstream's pkg/kubelet/cm/topologymanager at v1.36.
 
 mod assignment;
+mod counting;
+mod counts;
 mod hint;
 mod manager;
 mod merge;
@@ -23,9 +25,14 @@ mod tests;
 pub use self::assignment::{
     AssignedResources, Assignment, AssignmentError, HeldAssignments, MemoryBlock,
 };
+pub use self::counts::{
+    AlignmentBoundary, AllocationSource, AssignmentType, ManagedResource, PlacementCount,
+    PlacementCounts,
+};
 pub use self::hint::{ProviderHints, ResourceHints, TopologyHint};
 pub use self::manager::{
-    PodLevelManagers, TopologyManager, TopologyManagerError, TopologyScope, TopologySettings,
+    PodLevelManagers, TopologyAdmission, TopologyManager, TopologyManagerError, TopologyScope,
+    TopologySettings,
 };
 pub use self::numa_mask::{NumaMask, NumaNodeId, NumaNodeOutOfRange};
 pub use self::numa_topology::{DistancesUnknown, NumaTopology};

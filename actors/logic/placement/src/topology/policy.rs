@@ -51,6 +51,15 @@ impl TopologyPolicy {
         }
     }
 
+    /// Whether what it admits lies within one NUMA node, or is refused: what may run elsewhere is not counted as aligned
+    /// (upstream's IsAlignmentGuaranteed).
+    pub fn guarantees_alignment(self) -> bool {
+        match self {
+            Self::SingleNumaNode => true,
+            Self::None | Self::BestEffort | Self::Restricted => false,
+        }
+    }
+
     /// The one hint that the providers' hints come to.
     pub fn merge(
         self,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::assignment::{AssignedResources, Assignment, AssignmentError, HeldAssignments};
+use super::counts::PlacementCounts;
 use super::hint::{ProviderHints, TopologyHint};
 use crate::devices::{DeviceInventory, DevicePreferences};
 
@@ -68,6 +69,26 @@ pub trait HintProvider: fmt::Debug + Send + Sync {
         _assigned: &mut Assignment,
     ) {
     }
+
+    /// What is counted of a container that [`Self::assign`] has answered about, with that answer; or with what it holds,
+    /// if it was not asked for as the pod runs already. By default nothing. What wraps a provider passes this on.
+    fn counts(
+        &self,
+        _request: &AssignmentRequest<'_>,
+        _container: &Container,
+        _outcome: Result<&AssignedResources, &AssignmentError>,
+    ) -> PlacementCounts {
+        PlacementCounts::new()
+    }
+
+    /// The same of [`Self::assign_pod`].
+    fn pod_counts(
+        &self,
+        _request: &AssignmentRequest<'_>,
+        _outcome: Result<&Assignment, &AssignmentError>,
+    ) -> PlacementCounts {
+        PlacementCounts::new()
+    }
 }
 
 /// A provider that others ask as well.
@@ -104,5 +125,22 @@ impl<P: HintProvider> HintProvider for Arc<P> {
         assigned: &mut Assignment,
     ) {
         P::take_over(self, request, container, assigned);
+    }
+
+    fn counts(
+        &self,
+        request: &AssignmentRequest<'_>,
+        container: &Container,
+        outcome: Result<&AssignedResources, &AssignmentError>,
+    ) -> PlacementCounts {
+        P::counts(self, request, container, outcome)
+    }
+
+    fn pod_counts(
+        &self,
+        request: &AssignmentRequest<'_>,
+        outcome: Result<&Assignment, &AssignmentError>,
+    ) -> PlacementCounts {
+        P::pod_counts(self, request, outcome)
     }
 }

@@ -1,14 +1,51 @@
-//! The simplest hint provider there can be, for tests of whoever holds assignments.
+//! The simplest hint provider there can be, and counts as texts, for tests of whoever holds assignments.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Container;
 
 use super::{
-    AssignedResources, Assignment, AssignmentError, AssignmentRequest, HintProvider, ProviderHints,
-    TopologyHint, TopologyManager,
+    AssignedResources, Assignment, AssignmentError, AssignmentRequest, HintProvider,
+    PlacementCount, ProviderHints, TopologyHint, TopologyManager,
 };
+
+/// How often each step comes, such as `1 admission, 2 cpu requests`.
+pub fn counted(counts: &[PlacementCount]) -> String {
+    let mut sums: BTreeMap<PlacementCount, u32> = BTreeMap::new();
+    for step in counts {
+        *sums.entry(*step).or_default() += 1;
+    }
+    let words = sums.into_iter().map(|(step, sum)| match sum {
+        1 => format!("1 {}", named(step)),
+        sum => format!("{sum} {}s", named(step)),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn named(step: PlacementCount) -> String {
+    match step {
+        PlacementCount::Requested => "admission".to_owned(),
+        PlacementCount::Refused => "refusal".to_owned(),
+        PlacementCount::PinningRequested(resource) => format!("{} request", resource.as_str()),
+        PlacementCount::PinningFailed(resource) => format!("{} error", resource.as_str()),
+        PlacementCount::Aligned(scope, boundary) => {
+            format!("{} {} alignment", scope.as_str(), boundary.as_str())
+        }
+        PlacementCount::NotAligned(scope, boundary) => {
+            format!("{} {} failure", scope.as_str(), boundary.as_str())
+        }
+        PlacementCount::Allocated(resource, source) => {
+            format!("{} {} allocation", resource.as_str(), source.as_str())
+        }
+        PlacementCount::AllocationFailed(resource, source) => {
+            format!("{} {} allocation error", resource.as_str(), source.as_str())
+        }
+        PlacementCount::Assigned(resource, manner) => {
+            format!("{} {} assignment", resource.as_str(), manner.as_str())
+        }
+    }
+}
 
 /// Gives every container a CPU of its own, the lowest of so many that nobody holds, wherever it lies.
 #[derive(Debug)]

@@ -25,7 +25,10 @@ use logic_api::pod::requests::{self, OverheadPolicy, RequestBasis, ResourceAmoun
 use logic_api::text::sysctls::SysctlForbidden;
 use logic_api::types::{PodFailure, PodUid};
 use logic_placement::devices::{DeviceInventory, DevicePreferences, PreferenceQuestion};
-use logic_placement::topology::{Assignment, AssignmentError, HeldAssignments, TopologyManager};
+use logic_placement::topology::{
+    Assignment, AssignmentError, HeldAssignments, PlacementCounts, TopologyAdmission,
+    TopologyManager,
+};
 use logic_resources::node::{NodeFacts, Support};
 use logic_resources::thresholds::{PressureCondition, Signal};
 use logic_volumes::resolve::event_reasons::ATTACH_LIMIT;
@@ -89,6 +92,14 @@ pub enum AdmissionDecision {
     },
 }
 
+/// A decision, and what is counted of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmissionOutcome {
+    pub decision: AdmissionDecision,
+    /// Steps of the counters of placement; nothing where the topology manager was not asked, or is asked again.
+    pub counts: PlacementCounts,
+}
+
 /// The prefix of a rejected pod's status message.
 const REJECTED: &str = "Pod was rejected: ";
 
@@ -144,11 +155,16 @@ pub fn event_message(failure: &PodFailure) -> &str {
 }
 
 /// Decides whether the pod may run.
-pub fn admit(input: &Admission<'_>) -> AdmissionDecision {
+pub fn admit(input: &Admission<'_>) -> AdmissionOutcome {
     if input.standing == PodPresence::Running {
-        return AdmissionDecision::Admit(kept(input));
+        let Admission { pod, held, .. } = *input;
+        return AdmissionOutcome {
+            decision: AdmissionDecision::Admit(kept(input)),
+            counts: input.topology.running_counts(pod, held, input.devices),
+        };
     }
-    match (evaluate(input), awaited(input)) {
+    let Evaluation { fit, counts } = evaluate(input);
+    let decision = match (fit, awaited(input)) {
         (Ok(_), Some(why)) => AdmissionDecision::Defer { why },
         (Ok(Fit { victims, assigned }), None) if victims.is_empty() => {
             AdmissionDecision::Admit(assigned)
@@ -159,7 +175,8 @@ pub fn admit(input: &Admission<'_>) -> AdmissionDecision {
         },
         (Err(Refusal::Undecided(questions)), _) => AdmissionDecision::Ask(questions),
         (Err(Refusal::Failed(failure)), _) => AdmissionDecision::Reject(rejected(failure)),
-    }
+    };
+    AdmissionOutcome { decision, counts }
 }
 
 fn rejected(failure: PodFailure) -> PodFailure {
@@ -194,13 +211,47 @@ pub(crate) struct Fit {
     pub(crate) assigned: Assignment,
 }
 
+/// Whether the pod fits, and what is counted of it.
+#[derive(Debug)]
+pub(crate) struct Evaluation {
+    pub(crate) fit: Result<Fit, Refusal>,
+    /// Nothing of a pod that waits for the end of others: it is evaluated again.
+    pub(crate) counts: PlacementCounts,
+}
+
 /// How the pod fits, or why it may not run. No pod is preempted for one that would be refused all the same, so what
-/// upstream checks after preemption is checked before it is carried out.
-pub(crate) fn evaluate(input: &Admission<'_>) -> Result<Fit, Refusal> {
+/// upstream checks after preemption is checked before it is carried out. What is assigned is counted even if the pod is
+/// refused afterwards, as upstream's managers count it then.
+pub(crate) fn evaluate(input: &Admission<'_>) -> Evaluation {
+    if let Err(failure) = before_placement(input) {
+        return Evaluation {
+            fit: Err(failure.into()),
+            counts: PlacementCounts::new(),
+        };
+    }
+    let TopologyAdmission { outcome, counts } = assign(input);
+    let assigned = outcome.map_err(|error| match error {
+        AssignmentError::Undecided(questions) => Refusal::Undecided(questions),
+        error @ (AssignmentError::TopologyAffinity { .. }
+        | AssignmentError::PodLevelTopologyAffinity { .. }
+        | AssignmentError::Refused { .. }
+        | AssignmentError::Unexpected(_)) => Refusal::Failed(unassigned(&error)),
+    });
+    let fit = assigned.and_then(|assigned| after_placement(input, assigned));
+    let waits = matches!(&fit, Ok(Fit { victims, .. }) if !victims.is_empty());
+    Evaluation {
+        fit,
+        counts: if waits { Vec::new() } else { counts },
+    }
+}
+
+fn before_placement(input: &Admission<'_>) -> Result<(), PodFailure> {
     without_pressure(input)?;
     let allowed = input.node.sysctls.admits(input.pod);
-    allowed.map_err(|error| refuse(SysctlForbidden::REASON, error.to_string()))?;
-    let assigned = assign(input)?;
+    allowed.map_err(|error| refuse(SysctlForbidden::REASON, error.to_string()))
+}
+
+fn after_placement(input: &Admission<'_>, assigned: Assignment) -> Result<Fit, Refusal> {
     of_this_system(input)?;
     let victims = place(input)?;
     features::app_armor(input.pod, input.node)?;
@@ -225,21 +276,17 @@ fn refuse(reason: &str, message: impl Into<String>) -> PodFailure {
 }
 
 /// What the pod gets to itself. While it waits for devices nothing can be assigned, and nothing is refused.
-fn assign(input: &Admission<'_>) -> Result<Assignment, Refusal> {
+fn assign(input: &Admission<'_>) -> TopologyAdmission {
     if awaited(input).is_some() {
-        return Ok(kept(input));
+        return TopologyAdmission {
+            outcome: Ok(kept(input)),
+            counts: PlacementCounts::new(),
+        };
     }
     let Admission { pod, held, .. } = *input;
     let (devices, preferences) = (input.devices, input.preferences);
     let topology = input.topology;
-    let assigned = topology.admit_with_devices(pod, held, devices, preferences);
-    assigned.map_err(|error| match error {
-        AssignmentError::Undecided(questions) => Refusal::Undecided(questions),
-        error @ (AssignmentError::TopologyAffinity { .. }
-        | AssignmentError::PodLevelTopologyAffinity { .. }
-        | AssignmentError::Refused { .. }
-        | AssignmentError::Unexpected(_)) => Refusal::Failed(unassigned(&error)),
-    })
+    topology.admit_with_devices(pod, held, devices, preferences)
 }
 
 fn unassigned(error: &AssignmentError) -> PodFailure {

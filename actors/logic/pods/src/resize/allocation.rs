@@ -12,7 +12,7 @@ use logic_api::pod::{PodView, is_sidecar};
 use logic_api::quantity::compare;
 use logic_api::types::{PodFailure, PodUid};
 use logic_placement::devices::{DeviceInventory, DevicePreferences};
-use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
+use logic_placement::topology::{Assignment, HeldAssignments, PlacementCounts, TopologyManager};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize};
 use logic_resources::qos::{Qos, pod_qos};
 use logic_resources::thresholds::Signal;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ResizeRefusal;
 use super::change::restarts;
-use crate::admission::{self, Admission, Fit, NodeShutdown, PodPresence, Refusal};
+use crate::admission::{self, Admission, Evaluation, Fit, NodeShutdown, PodPresence, Refusal};
 
 /// The resources that the node has allocated to a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -90,13 +90,31 @@ pub enum Allocation {
     Refused(ResizeRefusal, String),
 }
 
+/// A decision about a resize, and what is counted of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResizeOutcome {
+    pub allocation: Allocation,
+    /// Steps of the counters of placement: upstream admits the pod with its new resources.
+    pub counts: PlacementCounts,
+}
+
+impl From<Allocation> for ResizeOutcome {
+    /// Decided without the topology manager.
+    fn from(allocation: Allocation) -> Self {
+        Self {
+            allocation,
+            counts: PlacementCounts::new(),
+        }
+    }
+}
+
 /// Decides whether the pod gets its desired resources.
-pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
+pub fn allocate(input: &ResizeInput<'_>) -> ResizeOutcome {
     if !pod_differs(input.wanted, input.allocated) {
-        return Allocation::Unchanged;
+        return Allocation::Unchanged.into();
     }
     if let Some(why) = infeasible(input) {
-        return Allocation::Refused(ResizeRefusal::Infeasible, why);
+        return Allocation::Refused(ResizeRefusal::Infeasible, why).into();
     }
     let admission = Admission {
         pod: input.wanted,
@@ -112,7 +130,8 @@ pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
         standing: PodPresence::New,
     };
     let allocated = AllocatedResources::of(input.wanted);
-    match admission::evaluate(&admission) {
+    let Evaluation { fit, counts } = admission::evaluate(&admission);
+    let allocation = match fit {
         Ok(Fit { victims, assigned }) if victims.is_empty() => Allocation::Allocated {
             allocated,
             assigned,
@@ -127,7 +146,8 @@ pub fn allocate(input: &ResizeInput<'_>) -> Allocation {
         }
         // A running pod keeps the devices that it has.
         Err(Refusal::Undecided(_)) => Allocation::Refused(ResizeRefusal::Deferred, String::new()),
-    }
+    };
+    ResizeOutcome { allocation, counts }
 }
 
 /// The pod as it is allocated: its spec with the allocated resources.

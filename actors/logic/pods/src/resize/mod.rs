@@ -15,7 +15,9 @@ mod progress;
 mod requested;
 
 pub use actuation::{PodResize, ResizeStep, limits_in_force, resize_steps};
-pub use allocation::{AllocatedResources, Allocation, ResizeInput, allocate, apply, pod_differs};
+pub use allocation::{
+    AllocatedResources, Allocation, ResizeInput, ResizeOutcome, allocate, apply, pod_differs,
+};
 pub use change::{
     Actuated, POD_LEVEL, ResizeAction, ResizeDirection, ResizeDirections, allocated_and_actuated,
     container_change, directions, pod_level_differs,

@@ -10,7 +10,7 @@ use logic_api::testing::*;
 use logic_api::types::{ContainerState, EventLevel};
 use logic_placement::devices::DeviceInventory;
 use logic_placement::topology::testing::OneCpuEach;
-use logic_placement::topology::{Assignment, HeldAssignments, TopologyManager};
+use logic_placement::topology::{Assignment, HeldAssignments, PlacementCount, TopologyManager};
 use logic_resources::node::{ExclusiveAllocation, NodeFacts, NodeSwap, PodLevelResize, Support};
 use proptest::prelude::*;
 
@@ -62,6 +62,7 @@ fn asked(old: &Pod, new: &Pod, others: &[&Pod], node: &NodeFacts) -> Allocation 
         pressures: &BTreeSet::new(),
         shutting_down: NodeShutdown::No,
     })
+    .allocation
 }
 
 /// With nothing to itself.
@@ -127,9 +128,9 @@ fn a_resized_pod_keeps_what_it_has_to_itself() {
     let (old, new) = (asking("p", &[("cpu", "1")]), asking("p", &[("cpu", "2")]));
     let topology = OneCpuEach(1).alone();
     let assigned = topology.admit(&old, &HeldAssignments::new()).unwrap();
-    let ask = |holder: &str| {
+    let outcome = |holder: &str, wanted: &Pod| {
         allocate(&ResizeInput {
-            wanted: &new,
+            wanted,
             allocated: &AllocatedResources::of(&old),
             others: &[],
             used: None,
@@ -141,6 +142,7 @@ fn a_resized_pod_keeps_what_it_has_to_itself() {
             shutting_down: NodeShutdown::No,
         })
     };
+    let ask = |holder: &str| outcome(holder, &new).allocation;
     let resized = Allocation::Allocated {
         allocated: AllocatedResources::of(&new),
         assigned: assigned.clone(),
@@ -149,6 +151,15 @@ fn a_resized_pod_keeps_what_it_has_to_itself() {
     // What it would need more is not there: it waits.
     let why = "Allocate failed due to no CPU left, which is unexpected";
     assert_eq!(refused(&ask("o")), (ResizeRefusal::Deferred, why));
+    // Each time it is asked for is an admission; what is decided before is none.
+    for (holder, wanted, counts) in [
+        ("p", &new, &[PlacementCount::Requested][..]),
+        ("o", &new, &[PlacementCount::Requested]),
+        ("p", &old, &[]),
+        ("p", &asking("p", &[("cpu", "200")]), &[]),
+    ] {
+        assert_eq!(outcome(holder, wanted).counts, counts, "{holder}");
+    }
 }
 
 /// Upstream's TestRetryPendingResizesGuanteedQOSPods.

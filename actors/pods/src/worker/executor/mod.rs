@@ -21,10 +21,11 @@ use clients::runtime::RuntimeError;
 use futures_util::future::{Either, join, join_all, select, try_join};
 use logic_api::pod::PodView;
 use logic_placement::devices::DeviceCallError;
-use logic_placement::topology::AssignmentError;
+use logic_placement::topology::{AssignmentError, TopologyPolicy};
 use logic_pods::admission;
 use logic_pods::pod_actions::{PodAction, PodPlan, RemovedLog};
 use logic_pods::runtime::call_limit::RuntimeCall;
+use metrics::pods as counted;
 use state::{checkpoints, placement_files};
 
 use self::kill::KillOutcome;
@@ -119,11 +120,20 @@ impl PlanExecutor {
     /// Has the pod manager fail the pod; whether that was heard.
     fn report_refusal(&self, error: &DeviceCallError) -> bool {
         let refused = AssignmentError::Unexpected(error.to_string());
+        let failure = admission::not_assigned(&refused);
+        let reason = admission::counted_reason(&failure.reason);
         let report = WorkerReport::Rejected {
             uid: self.uid.clone(),
-            failure: Box::new(admission::not_assigned(&refused)),
+            failure: Box::new(failure),
         };
-        self.peers.pod_manager.tell(report).is_ok()
+        let is_told = self.peers.pod_manager.tell(report).is_ok();
+        if is_told {
+            counted::REJECTIONS.with_label_values(&[reason]).inc();
+            if self.peers.assignments.placement.topology.policy() != TopologyPolicy::None {
+                counted::placement::REFUSALS.inc();
+            }
+        }
+        is_told
     }
 
     /// Carries out a batch of independent steps.

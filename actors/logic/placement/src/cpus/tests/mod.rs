@@ -1,5 +1,6 @@
 //! The CPU manager, by upstream's cases.
 
+mod counts;
 mod cpu_set;
 mod demand;
 mod hints;

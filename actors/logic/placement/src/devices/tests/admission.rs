@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::*;
 use crate::topology::TopologyManager;
+use crate::topology::testing::counted;
 
 fn manager(dra: DraResources) -> TopologyManager {
     let mut manager = TopologyManager::default();
@@ -19,7 +20,10 @@ fn decide(pod: &Pod, inventory: &DeviceInventory) -> (Assignment, Vec<Vec<Prefer
     let mut rounds = Vec::new();
     loop {
         let held = HeldAssignments::new();
-        match manager.admit_with_devices(pod, &held, inventory, &preferences) {
+        match manager
+            .admit_with_devices(pod, &held, inventory, &preferences)
+            .outcome
+        {
             Err(AssignmentError::Undecided(questions)) => {
                 for question in &questions {
                     let available = question.available.iter().rev();
@@ -116,4 +120,29 @@ fn an_extended_resource_that_a_claim_stands_for_needs_no_device() {
     }
     web.status = None;
     assert!(manager(DraResources::On).admit(&web, &held).is_err());
+}
+
+/// Upstream's order of providers, and its `Allocate`.
+#[test]
+fn a_container_without_its_devices_is_not_counted_by_the_cpu_manager() {
+    const ONE: Listed<'_> = &[("dev1", &[])];
+    let topology = crate::testing::static_cpus(4).topology;
+    let counts = |devices: &str, there: &DeviceInventory| {
+        let amounts = [("cpu", "2"), ("memory", "1Gi"), (RESOURCE, devices)];
+        let web = pod("web").app_with("c", |container| {
+            limits(container, &amounts);
+            let own = container.resources.as_mut().unwrap();
+            own.requests.clone_from(&own.limits);
+        });
+        let (held, answers) = (HeldAssignments::new(), &DevicePreferences::NONE);
+        let decided = topology.admit_with_devices(&web, &held, there, answers);
+        counted(&decided.counts)
+    };
+    let there = inventory(&[(RESOURCE, ONE)]);
+    assert_eq!(
+        counts("1", &there),
+        "1 admission, 1 cpu request, 1 container uncore_cache alignment"
+    );
+    assert_eq!(counts("2", &there), "1 admission");
+    assert_eq!(counts("1", &asking(ONE)), "", "it is asked for again");
 }

@@ -1,6 +1,7 @@
 //! Memory by upstream's cases. Blocks are written `0,1 memory 1Gi`, and what a container has as `main: ` and its blocks.
 
 mod assigning;
+mod counts;
 mod hints;
 mod init_containers;
 mod laws;

@@ -35,7 +35,7 @@ fn containers(texts: &[&str]) -> Vec<Container> {
 }
 
 /// A pod with as much memory as a whole, at least and at most.
-fn whole(memory: (&str, &str), init: &[&str], apps: &[&str]) -> Pod {
+pub(super) fn whole(memory: (&str, &str), init: &[&str], apps: &[&str]) -> Pod {
     let pod = with("a", containers(init), containers(apps));
     let (requests, limits) = (
         [("cpu", "3"), ("memory", memory.0)],
@@ -89,7 +89,7 @@ fn containers_without_memory_of_their_own_find_some_left() {
 }
 
 /// Texts between semicolons.
-fn list(texts: &str) -> Vec<&str> {
+pub(super) fn list(texts: &str) -> Vec<&str> {
     let texts = texts.split("; ");
     texts.filter(|text| !text.is_empty()).collect()
 }

@@ -1,6 +1,7 @@
 //! The topology manager by its settings.
 
 use super::*;
+use crate::topology::testing::counted;
 
 fn made(
     policy: &str,
@@ -55,6 +56,20 @@ fn a_manager_has_the_policy_of_its_setting() {
     // Without a policy nothing else counts.
     let manager = made("none", "unknown", &[unknown], nodes(9)).unwrap();
     assert_eq!(manager.policy(), TopologyPolicy::None);
+}
+
+/// Upstream's initializeMetrics.
+#[test]
+fn series_of_alignment_are_there_from_the_start_where_there_is_a_policy() {
+    for policy in ["best-effort", "restricted", "single-numa-node"] {
+        let manager = made(policy, "pod", &[], NumaTopology::default()).unwrap();
+        assert_eq!(
+            counted(&manager.first_counts()),
+            "1 container numa_node alignment, 1 pod numa_node alignment, 1 container numa_node failure, 1 pod numa_node \
+             failure"
+        );
+    }
+    assert_eq!(TopologyManager::default().first_counts(), []);
 }
 
 /// Upstream's TestManagerScope.

@@ -8,7 +8,7 @@ use logic_api::testing::*;
 
 use super::*;
 use crate::devices::{DeviceInventory, DevicePreferences};
-use crate::topology::testing::OneCpuEach;
+use crate::topology::testing::{OneCpuEach, counted};
 
 /// Gives the same hints to all, and each container one CPU. Writes down what it is asked.
 #[derive(Debug, Default)]
@@ -276,6 +276,34 @@ fn what_other_pods_hold_is_not_assigned_again_until_they_are_gone() {
     held.remove(&"first".into());
     let third = admit(&held).unwrap();
     assert_eq!(cpus(&third), [("app", vec![1]), ("setup", vec![0])]);
+}
+
+/// The hints do not meet in one node; there is nothing of which it could be said that it lies together.
+#[test]
+fn a_pod_that_keeps_what_it_holds_against_the_hints_counts_as_admitted_and_not_as_aligned() {
+    for scope in SCOPES {
+        let apart = provider(&[("cpu", &[off(&[0, 1])])]);
+        let (manager, _) = asking(TopologyPolicy::SingleNumaNode, scope, apart);
+        let (pod, devices) = (two_containers(), DeviceInventory::EMPTY);
+        let ask = |held: &HeldAssignments| {
+            let answers = &DevicePreferences::NONE;
+            manager.admit_with_devices(&pod, held, &devices, answers)
+        };
+        let failure = format!(
+            "1 admission, 1 refusal, 1 {} numa_node failure",
+            scope.as_str()
+        );
+        assert_eq!(counted(&ask(&nobody()).counts), failure);
+        let own = OneCpuEach(4).alone().admit(&pod, &nobody()).unwrap();
+        let held = HeldAssignments::from([(pod.uid(), Arc::new(own.clone()))]);
+        let kept = ask(&held);
+        assert_eq!(
+            (kept.outcome, &*counted(&kept.counts)),
+            (Ok(own), "1 admission")
+        );
+        let running = manager.running_counts(&pod, &held, &devices);
+        assert_eq!(counted(&running), "1 admission");
+    }
 }
 
 #[test]

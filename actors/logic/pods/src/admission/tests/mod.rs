@@ -1,5 +1,6 @@
 //! Who may run, by upstream's cases.
 
+mod counts;
 mod laws;
 
 use std::sync::{Arc, LazyLock};
@@ -68,6 +69,11 @@ fn input<'a>(pod: &'a Pod, others: &'a [&'a Pod], node: &'a NodeFacts) -> Admiss
         shutting_down: NodeShutdown::No,
         standing: PodPresence::New,
     }
+}
+
+/// The decision alone.
+fn admit(input: &Admission<'_>) -> AdmissionDecision {
+    super::admit(input).decision
 }
 
 /// With nothing to itself.

@@ -19,7 +19,7 @@ spec:
 ";
 
 /// A guaranteed pod of this many CPUs.
-fn guaranteed(name: &str, cpus: &str) -> String {
+pub(super) fn guaranteed(name: &str, cpus: &str) -> String {
     format!(
         "
 metadata: {{name: {name}}}

@@ -1,5 +1,6 @@
 //! Devices of a device plugin: preferred, given before the first container, prepared before each, and free at the end.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -11,7 +12,11 @@ use logic_placement::devices::{
     ContainerDevices, DeviceCallError, DeviceInventory, DeviceProvider, DraResources, ListedDevice,
     PluginOptions,
 };
-use logic_placement::topology::{NumaMask, TopologyManager};
+use logic_placement::topology::{
+    NumaMask, NumaTopology, PodLevelManagers, TopologyManager, TopologySettings,
+};
+use metrics::pods::REJECTIONS;
+use metrics::pods::placement::REFUSALS;
 
 use crate::pod_manager::devices::{DevicePlugins, DeviceRequest, HealthInStatus};
 use crate::pod_manager::{Msg, NodeChange};
@@ -43,7 +48,13 @@ async fn start() -> (TestNode, Inbox<DeviceRequest>) {
 }
 
 async fn start_with(health: HealthInStatus) -> (TestNode, Inbox<DeviceRequest>) {
-    let mut topology = TopologyManager::default();
+    start_by(TopologyManager::default(), health).await
+}
+
+async fn start_by(
+    mut topology: TopologyManager,
+    health: HealthInStatus,
+) -> (TestNode, Inbox<DeviceRequest>) {
     let provider = DeviceProvider::new(NumaMask::EMPTY, DraResources::Off);
     topology.add_hint_provider(Box::new(provider));
     let (manager, requests) = inbox(16);
@@ -201,6 +212,32 @@ fn a_pod_that_its_plugin_refuses_fails_with_the_plugins_words_and_holds_nothing(
         assert_eq!(status.message.as_deref(), Some(message));
         assert!(!node.exists(&"web".into()).await, "nothing of it was begun");
         assert!(node.assignments.held().is_empty());
+    });
+}
+
+/// Upstream's Admit: the plugins are called there, and without a policy the topology manager counts no refusal.
+#[test]
+fn a_pod_that_its_plugin_refuses_counts_as_not_admitted() {
+    run_paused(|| async {
+        let best_effort = TopologySettings {
+            policy: "best-effort",
+            scope: "container",
+            options: &BTreeMap::new(),
+            pod_level: PodLevelManagers::Off,
+        };
+        let policy = TopologyManager::new(&best_effort, NumaTopology::default()).unwrap();
+        for (topology, refusals) in [(TopologyManager::default(), 0), (policy, 1)] {
+            let rejected = REJECTIONS.with_label_values(&["UnexpectedAdmissionError"]);
+            let before = (rejected.get(), REFUSALS.get());
+            let (node, mut requests) = start_by(topology, HealthInStatus::Shown).await;
+            node.desire(&[pod(&wanting("web"))]);
+            prefer(&mut requests, "a").await;
+            let refused = DeviceCallError::Failed("out of order".to_owned());
+            allocate(&mut requests, "a", Err(refused)).await;
+            node.until("web", phase("Failed")).await;
+            let counted = (rejected.get() - before.0, REFUSALS.get() - before.1);
+            assert_eq!(counted, (1, refusals));
+        }
     });
 }
 
