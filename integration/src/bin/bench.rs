@@ -13,8 +13,8 @@ struct BenchArguments {
     /// Measures less, in about a minute; its figures are not judged.
     #[arg(long)]
     quick: bool,
-    /// Measures only this section: memory, latency, probes, volumes, burst, kernel, containerd, cluster,
-    /// cluster-containerd, scrapes, eviction or runtimes.
+    /// Measures only this section: memory, latency, probes, volumes, burst, kernel, placement, containerd,
+    /// cluster, cluster-containerd, scrapes, eviction or runtimes.
     #[arg(long)]
     section: Option<String>,
     /// How the figures are shown.

@@ -12,6 +12,7 @@ async fn the_bench_measures_every_figure() {
         "latency",
         "probes",
         "burst",
+        "placement",
         "containerd",
         "cluster",
         "cluster-containerd",

@@ -1,6 +1,6 @@
 //! Many pods: their volumes, all at once, and the kernel that bears them.
 
-use super::{BURST, BenchGoal, Figure, KERNEL, VOLUMES, figure};
+use super::{BURST, BenchGoal, Figure, KERNEL, PLACEMENT, VOLUMES, figure};
 
 pub(super) const FIGURES: &[Figure] = &[
     figure(
@@ -135,5 +135,19 @@ pub(super) const FIGURES: &[Figure] = &[
         "1,000 idle actors' processor time",
         "% of a core",
         BenchGoal::None,
+    ),
+    figure(
+        "placement-median",
+        PLACEMENT,
+        "admission with CPUs and memory of its own, on 256 CPUs of 8 NUMA nodes, median",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
+        "placement-p99",
+        PLACEMENT,
+        "admission with CPUs and memory of its own, on 256 CPUs of 8 NUMA nodes, p99",
+        "ms",
+        BenchGoal::Under(5.0),
     ),
 ];

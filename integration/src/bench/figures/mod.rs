@@ -23,6 +23,8 @@ pub const VOLUMES: &str = "volumes";
 pub const BURST: &str = "burst";
 /// Section: the actor kernel alone.
 pub const KERNEL: &str = "kernel";
+/// Section: admission of pods with CPUs and memory of their own, on a large machine.
+pub const PLACEMENT: &str = "placement";
 /// Section: a node on a real containerd.
 pub const CONTAINERD: &str = "containerd";
 /// Section: a node of a cluster, on the fake runtime.
@@ -38,13 +40,14 @@ pub const EVICTION: &str = "eviction";
 pub const RUNTIMES: &str = "runtimes";
 
 /// The sections, in the order in which they are measured.
-pub const SECTIONS: [&str; 12] = [
+pub const SECTIONS: [&str; 13] = [
     MEMORY,
     LATENCY,
     PROBES,
     VOLUMES,
     BURST,
     KERNEL,
+    PLACEMENT,
     CONTAINERD,
     CLUSTER,
     CLUSTER_REAL,

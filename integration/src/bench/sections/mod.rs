@@ -7,6 +7,7 @@ mod eviction;
 mod kernel;
 mod latency;
 mod memory;
+mod placement;
 mod probes;
 mod runtimes;
 mod scrapes;
@@ -40,6 +41,7 @@ pub(super) async fn measure(
         figures::VOLUMES => volumes::measure(plan, report).await?,
         figures::BURST => burst::measure(plan, report).await?,
         figures::KERNEL => kernel::measure(report).await?,
+        figures::PLACEMENT => placement::measure(plan, report)?,
         figures::CONTAINERD => containerd::measure(plan, report).await?,
         figures::CLUSTER => cluster::measure(plan, report).await?,
         figures::CLUSTER_REAL => cluster::real(plan, report).await?,
