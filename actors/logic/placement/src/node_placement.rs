@@ -165,6 +165,15 @@ impl NodePlacement {
         }
     }
 
+    /// The CPUs that a container is assigned, as the pod resources API tells them: its own ones, or those that the
+    /// containers of its pod share (pod-level resources).
+    pub fn assigned_cpus(&self, held: &HeldAssignments, pod: &Pod, name: &str) -> CpuSet {
+        match &self.managers {
+            Some(Managers { cpus, .. }) => cpus.given(pod, name, held),
+            None => self.container(held, pod, name).cpus,
+        }
+    }
+
     /// Whether containers are moved when what pods hold changes.
     pub fn pins_cpus(&self) -> bool {
         let managers = self.managers.as_ref();

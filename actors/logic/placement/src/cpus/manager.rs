@@ -82,6 +82,15 @@ impl CpuManager {
     /// The CPUs that a container runs on: its own ones, those that its pod's containers share, or those of everybody.
     /// Empty without a policy, which is no constraint.
     pub fn affinity(&self, pod: &Pod, container: &str, held: &HeldAssignments) -> CpuSet {
+        let given = self.given(pod, container, held);
+        match given.is_empty() {
+            true => self.shared(held),
+            false => given,
+        }
+    }
+
+    /// The same without those of everybody: what the container is assigned, as upstream's state has it.
+    pub fn given(&self, pod: &Pod, container: &str, held: &HeldAssignments) -> CpuSet {
         if self.policy.is_none() {
             return CpuSet::default();
         }
@@ -93,7 +102,7 @@ impl CpuManager {
             .any(|(_, known)| known.name == container);
         let of_pod = || of_pod.map(|assigned| self.shared_by_pod(pod, assigned));
         let of_pod = || of_pod().filter(|cpus| is_known && !cpus.is_empty());
-        own.or_else(of_pod).unwrap_or_else(|| self.shared(held))
+        own.or_else(of_pod).unwrap_or_default()
     }
 
     /// What the containers of a pod share. An assignment that is read from the state file has all of the pod's CPUs

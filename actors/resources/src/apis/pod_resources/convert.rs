@@ -5,22 +5,25 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use logic_api::pod::{PodView, is_sidecar};
+use logic_placement::NodePlacement;
 use logic_placement::claims::ClaimedDevice;
 use logic_placement::claims::health::KnownClaims;
 use logic_placement::devices::DeviceInventory;
-use logic_placement::topology::{AssignedResources, Assignment, MemoryBlock, NumaMask, NumaNodeId};
+use logic_placement::topology::{
+    AssignedResources, HeldAssignments, MemoryBlock, NumaMask, NumaNodeId,
+};
 use proto::pod_resources as wire;
 
 /// The containers that hold resources for as long as the pod lives, with these: sidecars first, then app containers.
 pub(super) fn resources(
     pod: &Pod,
-    assigned: Option<&Assignment>,
+    (placement, held): (&NodePlacement, &HeldAssignments),
     (inventory, claims): (&DeviceInventory, &KnownClaims),
 ) -> wire::PodResources {
+    let assigned = held.get(&pod.uid());
     let init = pod.init_containers().iter();
     let sidecars = init.filter(|container| is_sidecar(container));
     let of_container = |name: &str| assigned.and_then(|assigned| assigned.containers.get(name));
-    let whole = assigned.map(|assigned| &assigned.pod);
     wire::PodResources {
         name: pod.name().to_owned(),
         namespace: pod.namespace().to_owned(),
@@ -28,16 +31,14 @@ pub(super) fn resources(
             .chain(pod.app_containers())
             .map(|container| {
                 let own = of_container(&container.name);
+                let own_cpus = placement.assigned_cpus(held, pod, &container.name);
                 wire::ContainerResources {
+                    cpu_ids: cpus(own_cpus.iter()),
                     dynamic_resources: dynamic_resources(pod, container, claims),
                     ..container_resources(&container.name, own, inventory)
                 }
             })
             .collect(),
-        cpu_ids: whole
-            .map(|own| cpus(own.cpus.iter().copied()))
-            .unwrap_or_default(),
-        memory: whole.map(|own| memory(&own.memory)).unwrap_or_default(),
     }
 }
 
@@ -52,9 +53,6 @@ fn container_resources(
         devices: devices
             .flat_map(|(resource, ids)| container_devices(resource, ids.iter(), inventory))
             .collect(),
-        cpu_ids: own
-            .map(|own| cpus(own.cpus.iter().copied()))
-            .unwrap_or_default(),
         memory: own.map(|own| memory(&own.memory)).unwrap_or_default(),
         ..Default::default()
     }

@@ -94,10 +94,8 @@ impl PodResourcesLister for PodResourcesService {
         })?;
         let held = self.assignments.held();
         let (inventory, claims) = (self.assignments.devices(), self.claims.borrow().clone());
-        let of_pod = |pod: &Arc<Pod>| {
-            let own = held.get(&pod.uid()).map(AsRef::as_ref);
-            resources(pod, own, (&inventory, &claims))
-        };
+        let placement = &self.assignments.placement;
+        let of_pod = |pod: &Arc<Pod>| resources(pod, (placement, &held), (&inventory, &claims));
         Ok(Response::new(wire::ListPodResourcesResponse {
             pod_resources: active.iter().map(of_pod).collect(),
         }))
@@ -139,10 +137,10 @@ impl PodResourcesLister for PodResourcesService {
         });
         let pod = found.inspect_err(fail)?;
         let held = self.assignments.held();
-        let own = held.get(&pod.uid()).map(AsRef::as_ref);
+        let placement = &self.assignments.placement;
         let (inventory, claims) = (self.assignments.devices(), self.claims.borrow().clone());
         Ok(Response::new(wire::GetPodResourcesResponse {
-            pod_resources: Some(resources(pod, own, (&inventory, &claims))),
+            pod_resources: Some(resources(pod, (placement, &held), (&inventory, &claims))),
         }))
     }
 }

@@ -318,7 +318,16 @@ fn after_a_restart_containers_share_none_of_the_cpus_that_a_sibling_has_to_itsel
     for container in ["init-0", "app-1", "app-2"] {
         let before = manager.affinity(&pod, container, &held);
         assert_eq!(manager.affinity(&pod, container, &restored), before);
+        for held in [&held, &restored] {
+            assert_eq!(
+                manager.given(&pod, container, held),
+                before,
+                "as it is told"
+            );
+        }
     }
+    let other = pod_of("other", "pod 1, app");
+    assert!(manager.given(&other, "app-1", &held).is_empty());
     let [own, shared] = ["app-1", "app-2"].map(|name| manager.affinity(&pod, name, &restored));
     assert_eq!((own.len(), shared.len(), own.common(&shared)), (1, 2, 0));
 }
