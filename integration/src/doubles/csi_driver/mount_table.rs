@@ -1,11 +1,12 @@
 //! Mounts and loop devices, as the kernel tells them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// A line of the table of mounts.
@@ -119,8 +120,19 @@ pub fn within_its_file_system(path: &Path) -> Option<(String, PathBuf)> {
     Some((holder.device, holder.root.join(rest)))
 }
 
+/// Waits until nobody else attaches or detaches the file: not even a losetup whose driver was killed meanwhile, as it inherits
+/// the lock.
+fn alone(file: &Path) -> Result<Flock<File>> {
+    let shown = || format!("cannot lock {}", file.display());
+    let lock = File::open(file).with_context(shown)?;
+    fcntl(&lock, FcntlArg::F_SETFD(FdFlag::empty())).with_context(shown)?;
+    let lock = Flock::lock(lock, FlockArg::LockExclusive);
+    lock.map_err(|(_, error)| error).with_context(shown)
+}
+
 /// Returns the loop device of a file, made if there is none yet.
 pub(super) fn loop_device(file: &Path) -> Result<PathBuf> {
+    let _alone = alone(file)?;
     if let Some(device) = loop_devices(file)?.into_iter().next() {
         return Ok(device);
     }
@@ -149,6 +161,7 @@ pub(super) fn loops_below(folder: &Path) -> Vec<PathBuf> {
 }
 
 pub(super) fn detach_loops(file: &Path) -> Result<()> {
+    let _alone = alone(file)?;
     for device in loop_devices(file)? {
         losetup(&["--detach", &device.display().to_string()])?;
     }
