@@ -49,11 +49,12 @@ impl<'a> HintMerger<'a> {
         let all = self.numa.nodes();
         let mut merged = BTreeSet::from([Combination::of_none(all)]);
         for hints in resources {
-            let with_each = |one: &Combination| {
-                let one = *one;
-                hints.iter().map(move |hint| one.with(*hint))
-            };
-            merged = merged.iter().flat_map(with_each).collect();
+            // One by one: 65,000 are soon found among some hundred different ones, and take long to sort.
+            let mut joined = BTreeSet::new();
+            for one in &merged {
+                joined.extend(hints.iter().map(|hint| one.with(*hint)));
+            }
+            merged = joined;
         }
         let hints = merged.iter().map(|one| (one.nodes, one.preferred));
         let (nodes, preferred) = self.best(hints).unwrap_or((all, false));
