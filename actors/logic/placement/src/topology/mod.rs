@@ -7,10 +7,10 @@
 //! Mirrors upstream's pkg/kubelet/cm/topologymanager at v1.36.
 
 mod assignment;
-mod counting;
 mod counts;
 mod hint;
 mod manager;
+mod manager_counts;
 mod merge;
 mod numa_mask;
 mod numa_topology;
