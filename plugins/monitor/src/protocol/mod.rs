@@ -215,7 +215,7 @@ pub enum RefusalKind {
     Runtime,
     /// The runtime did not end within its deadline and was killed.
     Deadline,
-    /// A system call of the monitor failed.
+    /// A system call of the monitor failed, or somebody else killed the runtime.
     System,
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use monitor::{Exit, Input, Phase};
+use monitor::{Exit, Input, MonitorError, Phase, RefusalKind};
 use serde_json::json;
 
 use crate::rig::{Rig, sh, wait_until, with_each_runtime, within};
@@ -136,6 +136,44 @@ async fn a_start_whose_outcome_nobody_recorded_is_looked_up_and_never_done_twice
         assert_eq!(phase, expected, "{when}");
         if phase == Phase::Created {
             within(rig.monitor.start("half")).await.unwrap();
+        }
+        let starts = rig.dir.path().join("rootfs/data/starts");
+        wait_until(|| starts.exists()).await;
+        assert_eq!(rig.ask("half", "cat /data/starts").await, "started\n");
+        rig.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_start_whose_runtime_is_killed_counts_if_it_was_carried_out_and_can_be_asked_for_again_if_not()
+ {
+    for (when, expected) in [("before", Phase::Created), ("after", Phase::Running)] {
+        let rig = Rig::new().await;
+        let mut create = rig.bundle(&sh("half", "echo started >> /data/starts; sleep 1000"));
+        create.handler.program = stopping_at(&rig, "start", when);
+        within(rig.monitor.create(create)).await.unwrap();
+        let reached = rig.dir.path().join("reached");
+        let monitor = within(rig.monitor.status()).await.unwrap().pid;
+        let kill = async {
+            wait_until(|| reached.exists()).await;
+            let calls = format!("/proc/{monitor}/task/{monitor}/children");
+            let calls = fs::read_to_string(calls).unwrap();
+            let is_start = |pid: &&str| {
+                let line = fs::read_to_string(format!("/proc/{pid}/cmdline"));
+                line.is_ok_and(|line| line.ends_with("start\0half\0"))
+            };
+            let call = calls.split_whitespace().find(is_start);
+            crate::rig::kill(call.expect("the call runs").parse().unwrap());
+        };
+        let (started, ()) = tokio::join!(within(rig.monitor.start("half")), kill);
+        fs::write(rig.dir.path().join("go"), "").unwrap();
+        match (started, expected) {
+            (Ok(status), Phase::Running) => assert_eq!(status.phase, Phase::Running),
+            (Err(MonitorError::Refused(refusal)), Phase::Created) => {
+                assert_eq!(refusal.kind, RefusalKind::System, "{refusal:?}");
+                within(rig.monitor.start("half")).await.unwrap();
+            }
+            other => panic!("{when}: {other:?}"),
         }
         let starts = rig.dir.path().join("rootfs/data/starts");
         wait_until(|| starts.exists()).await;

@@ -54,10 +54,24 @@ impl Store {
             let waited = Cancel::current().sleep(RETRY_LOCK);
             waited.map_err(|_| fail(format!("{}: its lock is held by another", what())))?;
         }
-        Ok(Self {
+        let store = Self {
             dir: dir.to_owned(),
             _lock: lock,
-        })
+        };
+        store.take_back_unwritten();
+        Ok(store)
+    }
+
+    /// Takes back addresses without a holder: who reserved them was killed before it wrote, and nobody would ever ask
+    /// for them. Whoever writes has the lock, so that none of them is about to be written.
+    fn take_back_unwritten(&self) {
+        for path in self.files() {
+            let named = path.file_name().and_then(|name| name.to_str());
+            let is_address = named.is_some_and(|name| address::parse(name).is_some());
+            if is_address && path.metadata().is_ok_and(|file| file.len() == 0) {
+                remove(&path);
+            }
+        }
     }
 
     /// Gives an address to a holder; false if it has one already.
@@ -118,9 +132,7 @@ impl Store {
     /// Takes a holder's addresses back. One whose file cannot be deleted stays, as with the program.
     pub(super) fn release(&self, of: Holder<'_>) {
         for path in self.files_of(of) {
-            if let Err(error) = fs::remove_file(&path) {
-                tracing::warn!("address {} is not taken back: {error}", path.display());
-            }
+            remove(&path);
         }
     }
 
@@ -134,13 +146,20 @@ impl Store {
     }
 
     fn files_with(&self, key: &str) -> Vec<PathBuf> {
-        let Ok(entries) = fs::read_dir(&self.dir) else {
-            return Vec::new();
-        };
-        let paths = entries.flatten().map(|entry| entry.path());
-        paths
-            .filter(|path| fs::read_to_string(path).is_ok_and(|text| text.trim() == key))
-            .collect()
+        let mut files = self.files();
+        files.retain(|path| fs::read_to_string(path).is_ok_and(|text| text.trim() == key));
+        files
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = fs::remove_file(path) {
+        tracing::warn!("address {} is not taken back: {error}", path.display());
     }
 }
 

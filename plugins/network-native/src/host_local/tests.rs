@@ -166,6 +166,20 @@ fn a_holder_of_an_old_version_without_an_interface_is_found() {
 }
 
 #[test]
+fn an_address_whose_giver_was_killed_before_it_wrote_the_holder_is_given_to_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let ipam = ipam(dir.path(), json!({ "subnet": "10.1.0.0/30" }));
+    fs::create_dir(dir.path().join("net")).unwrap();
+    fs::write(dir.path().join("net/10.1.0.2"), "").unwrap();
+    assert_eq!(add(&ipam, "next").unwrap(), ["10.1.0.2/30"]);
+
+    fs::write(dir.path().join("net/10.1.0.2"), "").unwrap();
+    ipam.delete(holder("killed")).unwrap();
+    let left = ["last_reserved_ip.0", "lock"].map(str::to_owned);
+    assert_eq!(names(dir.path()), BTreeSet::from(left));
+}
+
+#[test]
 fn the_resolver_s_file_is_read() {
     let dns =
         resolver("# no\nnameserver 10.0.0.1\nsearch a b\noptions ndots:5\ndomain c\nnameserver\n");

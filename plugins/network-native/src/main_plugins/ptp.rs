@@ -12,7 +12,7 @@ use crate::host_local::Ipam;
 use crate::links::veth::{self, Ends};
 use crate::links::{EXCLUSIVE, Link, Links, NOWHERE, ON_HOST, ON_LINK, Route, is};
 use crate::main_plugins::bridge::{end_masquerade, forward, holder, masquerade};
-use crate::{inside, interface};
+use crate::{inside, interface, sysctl};
 
 /// The sandbox's end among the interfaces of a result: behind the node's end.
 const INSIDE: u32 = 1;
@@ -85,6 +85,12 @@ impl PointToPoint {
         };
         let outside = veth::make(links, &sandbox, ends)?;
         let name = outside.name.as_str();
+        // Nobody but the pod is on this wire: its gateway answers from the first moment, not after two seconds of looking
+        // for a duplicate. A kernel without IPv6 has no such parameter.
+        drop(sysctl::write(
+            &format!("net/ipv6/conf/{name}/accept_dad"),
+            "0",
+        ));
         links
             .set_up(outside.index)
             .or_fail(format!("failed to set {name:?} up"))?;

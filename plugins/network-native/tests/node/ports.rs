@@ -164,6 +164,21 @@ async fn ports_of_the_node_lead_to_the_pod_on_a_point_to_point_link() {
 }
 
 #[tokio::test]
+async fn the_node_s_end_of_a_point_to_point_link_is_ready_with_the_pod() {
+    let node = Node::new();
+    node.network(json!([{ "type": "ptp", "ipam": node.host_local() }]));
+    let (_process, mut client) = node.start(Doer::BuiltIn).await;
+    let sandbox = node.sandbox("pod");
+    client.add(sandbox.add()).await.unwrap();
+    let gateway = node.output(&["ip", "-6", "-brief", "address"]);
+    assert!(gateway.contains("fd00:78::1/128"), "{gateway}");
+    assert_eq!(
+        node.output(&["ip", "-6", "address", "show", "tentative"]),
+        ""
+    );
+}
+
+#[tokio::test]
 async fn a_node_that_forwards_nothing_else_forwards_for_pods_behind_the_firewall_plugin() {
     for (firewall, reached) in [(true, address("192.0.2.1")), (false, None)] {
         let node = Node::new();

@@ -166,6 +166,13 @@ impl<P> Call<P> {
             return Ok(text);
         }
         let words = last_error(&log).unwrap_or_else(|| text.trim().to_owned());
+        // Whoever kills a runtime says nothing of the container: what it was to do may be asked for again.
+        if let Exit::Signal(signal) = exit {
+            return Err(Refusal {
+                kind: RefusalKind::System,
+                message: format!("the runtime was ended by signal {signal}: {words:?}"),
+            });
+        }
         let message = if words.is_empty() {
             format!("the runtime failed without a word: {exit:?}")
         } else {

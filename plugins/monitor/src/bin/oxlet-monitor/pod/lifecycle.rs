@@ -234,7 +234,11 @@ impl Pod {
         let trouble = match status.as_deref() {
             Ok("running" | "paused") => {
                 self.is_running(number);
-                None
+                // It was started, whatever the call said of itself.
+                if let Some((client, _)) = owed {
+                    self.answer_status(client, number);
+                }
+                return;
             }
             Ok("created") => {
                 container.record.phase = Phase::Created;
