@@ -2,7 +2,7 @@
 //!
 //! Not a list of what is needed: such a list is one of a library's version, and what it lacks is a crash.
 
-use kernel_filters::{Action, Filter, Profile, Rule, SeccompError};
+use kernel_filters::{Action, Argument, Filter, Operator, Profile, Rule, SeccompError};
 use serde::{Deserialize, Serialize};
 
 /// Calls that change the machine, or look into other processes.
@@ -28,7 +28,6 @@ const MACHINE: &[&str] = &[
     "settimeofday",
     "swapoff",
     "swapon",
-    "userfaultfd",
 ];
 /// Programs loaded into the kernel.
 const PROGRAMS: &[&str] = &["bpf"];
@@ -91,15 +90,32 @@ impl SystemCalls {
             flags: Vec::new(),
             listener_path: String::new(),
             listener_metadata: String::new(),
-            syscalls: vec![Rule {
-                names,
-                action: Action::Errno,
-                errno_ret: None,
-                args: Vec::new(),
-            }],
+            syscalls: vec![refused(names, Vec::new()), faults_of_the_kernel()],
         };
         Filter::compile(&profile).map(Some)
     }
+}
+
+fn refused(names: Vec<String>, args: Vec<Argument>) -> Rule {
+    Rule {
+        names,
+        action: Action::Errno,
+        errno_ret: None,
+        args,
+    }
+}
+
+/// Whoever holds up faults of the kernel itself wins its races. A process's own faults are its own, and are what a plugin
+/// uses to keep its code small (`kernel/heap`).
+fn faults_of_the_kernel() -> Rule {
+    const UFFD_USER_MODE_ONLY: u64 = 1;
+    let flags = Argument {
+        index: 0,
+        value: UFFD_USER_MODE_ONLY,
+        value_two: 0,
+        op: Operator::MaskedEqual,
+    };
+    refused(vec!["userfaultfd".to_owned()], vec![flags])
 }
 
 #[cfg(test)]

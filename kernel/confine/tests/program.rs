@@ -120,6 +120,24 @@ fn filter_refuses_what_capabilities_would_allow() {
     assert_eq!(shell(&network, script), (vec![], "allowed\n".to_owned()));
 }
 
+/// The first tells of faults of the kernel itself, the second of the process's own.
+#[test]
+fn faults_of_the_kernel_are_held_up_by_no_plugin() {
+    let network = Order {
+        capabilities: Capabilities::ALL,
+        system_calls: SystemCalls::Network,
+        ..order(&[])
+    };
+    let number = nix::libc::SYS_userfaultfd;
+    let script = format!(
+        r"perl -e 'for (0, 1) {{ print syscall({number}, $_) < 0 ? qq(refused\n) : qq(allowed\n) }}'"
+    );
+    assert_eq!(
+        shell(&network, &script),
+        (vec![], "refused\nallowed\n".to_owned())
+    );
+}
+
 #[test]
 fn what_the_machine_refuses_is_told_and_the_program_runs() {
     let elsewhere = Order {

@@ -31,13 +31,15 @@ pub async fn keep_small() -> Infallible {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut times: u32 = 0;
+    #[cfg(target_os = "linux")]
+    let mut code = None;
     loop {
         ticks.tick().await;
         give_back();
         // The first time is the start itself.
         if times % CODE_EVERY == 1 {
             #[cfg(target_os = "linux")]
-            code::unmap();
+            code.get_or_insert_with(code::Code::find).unmap();
         }
         times = times.wrapping_add(1);
     }
