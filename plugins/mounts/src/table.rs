@@ -1,6 +1,6 @@
 //! The kernel's mount table, `/proc/self/mountinfo`. No path is ever accessed for this.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -12,6 +12,9 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 const MOUNT_INFO: &str = "/proc/self/mountinfo";
 /// Bytes; a node of a hundred pods has some more.
 const USUAL_LENGTH: usize = 64 << 10;
+
+/// Which word of a line the mount point is.
+const MOUNT_POINT: usize = 4;
 
 /// All mounts of this process's namespace, in the order in which they were made.
 #[derive(Clone, Debug, Default)]
@@ -55,25 +58,13 @@ impl MountInfo {
 impl MountTable {
     /// Reads the table from /proc.
     pub fn read() -> io::Result<Self> {
-        // The kernel tells no length, and a small buffer has it make the first lines again and again.
-        let mut bytes = Vec::with_capacity(USUAL_LENGTH);
-        File::open(MOUNT_INFO)?.read_to_end(&mut bytes)?;
-        Self::parse(&bytes)
+        Self::parse(&bytes()?)
     }
 
     /// Parses the kernel's text.
     pub fn parse(text: &[u8]) -> io::Result<Self> {
-        let lines = text.split(|&byte| byte == b'\n');
-        let entries = lines
-            .filter(|line| !line.is_empty())
-            .map(|line| {
-                entry(line).ok_or_else(|| {
-                    let line = String::from_utf8_lossy(line);
-                    let why = format!("{MOUNT_INFO} has a line of an unknown form: {line}");
-                    io::Error::new(io::ErrorKind::InvalidData, why)
-                })
-            })
-            .collect::<io::Result<_>>()?;
+        let entries = lines(text).map(|line| entry(line).ok_or_else(|| unknown(line)));
+        let entries = entries.collect::<io::Result<_>>()?;
         Ok(Self { entries })
     }
 
@@ -135,6 +126,42 @@ impl MountTable {
         }
         seen.len()
     }
+}
+
+/// Returns the paths of the mounts at or below this one, which is absolute, without links and dots: of a table of
+/// hundreds nothing else is kept.
+pub fn at_or_below(path: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    at_or_below_of(&bytes()?, path)
+}
+
+fn at_or_below_of(text: &[u8], path: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    for line in lines(text) {
+        let word = line.split(|&byte| byte == b' ').nth(MOUNT_POINT);
+        let mount_point = self::path(word.ok_or_else(|| unknown(line))?);
+        if mount_point.starts_with(path) {
+            found.insert(mount_point);
+        }
+    }
+    Ok(found)
+}
+
+fn bytes() -> io::Result<Vec<u8>> {
+    // The kernel tells no length, and a small buffer has it make the first lines again and again.
+    let mut bytes = Vec::with_capacity(USUAL_LENGTH);
+    File::open(MOUNT_INFO)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = text.split(|&byte| byte == b'\n');
+    lines.filter(|line| !line.is_empty())
+}
+
+fn unknown(line: &[u8]) -> io::Error {
+    let line = String::from_utf8_lossy(line);
+    let why = format!("{MOUNT_INFO} has a line of an unknown form: {line}");
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 /// Tells whether something is mounted at this path, whose folders are looked at, but not itself.
@@ -304,6 +331,10 @@ mod tests {
         let below = table.below(Path::new("/var/with space"));
         assert_eq!(below.iter().map(|entry| entry.id).collect::<Vec<_>>(), [50]);
         assert_eq!(table.below(Path::new("/")).len(), 5);
+        let paths = at_or_below_of(USUAL.as_bytes(), Path::new("/var/with space")).unwrap();
+        let expected = ["/var/with space", "/var/with space/in"].map(PathBuf::from);
+        assert_eq!(paths, BTreeSet::from(expected));
+        assert!(at_or_below_of(b"21 1 8:1 /\n", Path::new("/")).is_err());
         let holding = |path: &str| table.holding(Path::new(path)).map(|entry| entry.id);
         assert_eq!(holding("/var/with space/in/a/b"), Some(50));
         assert_eq!(holding("/var/with space/other"), Some(41));

@@ -36,7 +36,8 @@ impl How {
 
 /// Unmounts all that is mounted at exactly this path. Nothing mounted, or nothing there at all, is fine.
 ///
-/// The path itself is not looked at: a volume whose server is gone does not hang this by itself.
+/// The path itself is looked at when nothing is mounted there any more, or the kernel refuses to unmount what is: a
+/// volume whose server is gone does not hang this by itself.
 pub fn unmount(target: &Path) -> Result<(), Status> {
     unmount_with(target, How::Plain)
 }
@@ -59,7 +60,7 @@ pub fn unmount_with(target: &Path, how: How) -> Result<(), Status> {
 }
 
 fn gone(target: &Path) -> Result<(), Status> {
-    match table::is_mount_point(target) {
+    match table::is_mount_root(target) {
         Ok(true) => Err(refused(target, Errno::INVAL)),
         Ok(false) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -14,7 +14,7 @@ use tonic::Status;
 
 pub use self::pod::pod;
 use crate::answer;
-use crate::table::{self, MountTable};
+use crate::table;
 
 /// Of a volume that is being removed; no volume's name has such a letter in it.
 const REMAINS: &str = "deleted~";
@@ -32,6 +32,10 @@ pub fn is_remains(name: &str) -> bool {
 pub fn empty_dir(path: &Path) -> Result<(), Status> {
     if let Some(old) = remains(path).map_err(|error| failed(path, error))? {
         whole(&old)?;
+    }
+    // What its mount alone held, and what was never used, is empty; the kernel tells whether anything is mounted on it.
+    if fs::remove_dir(path).is_ok() {
+        return Ok(());
     }
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => {}
@@ -101,12 +105,7 @@ fn mount_points(path: &Path) -> io::Result<Vec<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let table = MountTable::read()?;
-    let points = table.at(&real).into_iter().chain(table.below(&real));
-    let mut points: Vec<_> = points.map(|entry| entry.mount_point.clone()).collect();
-    points.sort();
-    points.dedup();
-    Ok(points)
+    Ok(table::at_or_below(&real)?.into_iter().collect())
 }
 
 fn mounted(path: &Path) -> Status {
