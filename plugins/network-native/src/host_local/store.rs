@@ -18,6 +18,8 @@ use crate::address;
 use crate::failure::{OrFail, fail};
 
 const LOCK: &str = "lock";
+/// An address's file until its holder stands in it.
+const NEW: &str = "new";
 const LAST: &str = "last_reserved_ip.";
 const LINE_BREAK: &str = "\r\n";
 /// The program holds the lock for about a millisecond.
@@ -54,24 +56,12 @@ impl Store {
             let waited = Cancel::current().sleep(RETRY_LOCK);
             waited.map_err(|_| fail(format!("{}: its lock is held by another", what())))?;
         }
-        let store = Self {
+        // Whoever was killed while it reserved left it; nobody else does now.
+        drop(fs::remove_file(dir.join(NEW)));
+        Ok(Self {
             dir: dir.to_owned(),
             _lock: lock,
-        };
-        store.take_back_unwritten();
-        Ok(store)
-    }
-
-    /// Takes back addresses without a holder: who reserved them was killed before it wrote, and nobody would ever ask
-    /// for them. Whoever writes has the lock, so that none of them is about to be written.
-    fn take_back_unwritten(&self) {
-        for path in self.files() {
-            let named = path.file_name().and_then(|name| name.to_str());
-            let is_address = named.is_some_and(|name| address::parse(name).is_some());
-            if is_address && path.metadata().is_ok_and(|file| file.len() == 0) {
-                remove(&path);
-            }
-        }
+        })
     }
 
     /// Gives an address to a holder; false if it has one already.
@@ -83,35 +73,22 @@ impl Store {
     ) -> Result<bool, CniError> {
         let path = self.dir.join(address.to_string());
         let what = || format!("address {}", path.display());
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path);
-        let mut file = match file {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+        match fs::symlink_metadata(&path) {
+            Ok(_) => {
                 // A set with very many addresses that are all taken.
                 let late = Cancel::current().check();
                 late.map_err(|_| fail("no free address was found in time"))?;
                 return Ok(false);
             }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).or_fail(what()),
-        };
-        if let Err(error) = file.write_all(key(of).as_bytes()) {
-            // An address that nobody holds would be held for ever.
-            drop(fs::remove_file(&path));
-            return Err(error).or_fail(what());
         }
+        // Whole at once: an address whose holder a kill kept from being written would be held for ever.
+        let new = self.dir.join(NEW);
+        let written = write(&new, &key(of)).and_then(|()| fs::rename(&new, &path));
+        written.or_fail(what())?;
         let last = self.dir.join(format!("{LAST}{set}"));
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&last);
-        file.and_then(|mut file| file.write_all(address.to_string().as_bytes()))
-            .or_fail(format!("last address {}", last.display()))?;
+        write(&last, &address.to_string()).or_fail(format!("last address {}", last.display()))?;
         Ok(true)
     }
 
@@ -132,7 +109,9 @@ impl Store {
     /// Takes a holder's addresses back. One whose file cannot be deleted stays, as with the program.
     pub(super) fn release(&self, of: Holder<'_>) {
         for path in self.files_of(of) {
-            remove(&path);
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!("address {} is not taken back: {error}", path.display());
+            }
         }
     }
 
@@ -157,10 +136,10 @@ impl Store {
     }
 }
 
-fn remove(path: &Path) {
-    if let Err(error) = fs::remove_file(path) {
-        tracing::warn!("address {} is not taken back: {error}", path.display());
-    }
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path)?.write_all(text.as_bytes())
 }
 
 fn key(of: Holder<'_>) -> String {

@@ -166,16 +166,16 @@ fn a_holder_of_an_old_version_without_an_interface_is_found() {
 }
 
 #[test]
-fn an_address_whose_giver_was_killed_before_it_wrote_the_holder_is_given_to_the_next() {
+fn what_a_killed_reservation_left_holds_nothing_and_an_address_without_a_holder_is_somebody_s() {
     let dir = tempfile::tempdir().unwrap();
-    let ipam = ipam(dir.path(), json!({ "subnet": "10.1.0.0/30" }));
+    let ipam = ipam(dir.path(), json!({ "subnet": "10.1.0.0/29" }));
     fs::create_dir(dir.path().join("net")).unwrap();
+    // So an operator keeps an address from being given.
     fs::write(dir.path().join("net/10.1.0.2"), "").unwrap();
-    assert_eq!(add(&ipam, "next").unwrap(), ["10.1.0.2/30"]);
-
-    fs::write(dir.path().join("net/10.1.0.2"), "").unwrap();
-    ipam.delete(holder("killed")).unwrap();
-    let left = ["last_reserved_ip.0", "lock"].map(str::to_owned);
+    fs::write(dir.path().join("net/new"), "killed\r\neth0").unwrap();
+    assert!(ipam.check(holder("killed")).is_err());
+    assert_eq!(add(&ipam, "next").unwrap(), ["10.1.0.3/29"]);
+    let left = ["10.1.0.2", "10.1.0.3", "last_reserved_ip.0", "lock"].map(str::to_owned);
     assert_eq!(names(dir.path()), BTreeSet::from(left));
 }
 
