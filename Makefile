@@ -3,15 +3,19 @@ export CLIPPY_CONF_DIR := $(CURDIR)/.ci
 NEXTEST := cargo nextest run --config-file .ci/nextest.toml
 # What ships: the agent, its plugins, and the programs that they start.
 SHIPPED := $(foreach crate,agent confine monitor oxlet-cni oxlet-oci oxlet-plugins,--package $(crate))
+# Of these, what `.ci/static` does not build.
+DYNAMIC := --package agent --package oxlet-plugins
 export TARGET
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER ?= aarch64-linux-gnu-gcc
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER ?= aarch64-linux-gnu-gcc
 
 .PHONY: help build run test test-v2 check bench fuzz deny install deb rpm
 help: ## what can be made
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 build: ## oxlet, oxctl and the plugins, as they ship (target/release); for another machine with TARGET=
-	.ci/portable cargo build --release $(SHIPPED) --bins $(if $(TARGET),--target $(TARGET))
+	.ci/portable cargo build --release $(DYNAMIC) --bins $(if $(TARGET),--target $(TARGET))
+	.ci/portable .ci/static
 
 install: ## what `make build` has built, below DESTDIR and PREFIX (/usr/local)
 	.ci/package install
@@ -45,6 +49,7 @@ bench: ## speed and memory, as a table; beside a kubelet where KUBELET_BIN names
 	.ci/install test
 	cargo build --release --workspace --bins
 	cargo build --release --package kernel --example bench
+	.ci/static
 	$${CARGO_TARGET_DIR:-target}/release/bench $(ARGS)
 
 fuzz: ## the fuzz targets for manifests, config, checkpoints and conflists by libFuzzer, SECONDS each (default 20)

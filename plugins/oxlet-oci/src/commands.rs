@@ -106,7 +106,7 @@ fn create(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
     if paths.state.exists() {
         return Err(CommandError::Exists(arguments.id.clone()).into());
     }
-    sealed::become_sealed()?;
+    sealed::become_sealed(&paths.bundle)?;
     causes::listen()?;
     let bundle = arguments
         .bundle

@@ -15,7 +15,7 @@ pub(crate) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError>
     if !record.is_alive() {
         return Err(CommandError::NotRunning(arguments.id.clone()).into());
     }
-    sealed::become_sealed()?;
+    sealed::become_sealed(&paths.bundle)?;
     causes::listen()?;
     if !arguments.detach {
         return Err(CommandError::Missing("exec", "--detach").into());

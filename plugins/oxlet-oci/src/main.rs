@@ -1,7 +1,7 @@
 //! `oxlet-oci`: an OCI runtime by the OCI command line, on libcontainer.
 //!
 //! One thread, one command, no daemon: it makes what a bundle says, or refuses and names the field. What
-//! libcontainer would drop is refused in `bundle.rs`; what it lacks is added: the program is a sealed copy of itself
+//! libcontainer would drop is refused in `bundle.rs`; what it lacks is added: the program is one that nobody can write
 //! while it enters containers (`sealed.rs`), seccomp without a C library and capabilities after it (`payload.rs`),
 //! signals that cannot reach another process (`record.rs`), device rules of cgroup v2 (`cgroup.rs`), hooks after a
 //! container's end (`hooks.rs`), the causes of errors (`causes.rs`, `program.rs`).

@@ -1,23 +1,37 @@
-//! Before it enters a container, the program becomes a copy of itself in sealed memory: a process in the container
-//! that gets hold of `/proc/PID/exe` (CVE-2019-5736) then has a file that nobody can write, and that is gone soon.
+//! Before it enters a container, the program becomes one that nobody can write: a process in the container that gets hold
+//! of `/proc/PID/exe` (CVE-2019-5736) then has nothing to gain.
+//!
+//! It is its own file seen through an overlay without an upper layer, mounted nowhere and gone with this process; where the
+//! kernel makes none (before 5.2, or not above this file system), a copy in sealed memory, which costs the time and the
+//! memory of a copy. runc does the same, in this order.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, memfd_create, openat, statfs,
+};
 use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
+    fsopen,
+};
 
 const NAME: &str = "oxlet-oci";
+const OWN: &str = "/proc/self/exe";
+/// As in linux/magic.h.
+const OVERLAYFS: i64 = 0x794c_7630;
 /// How often sealing is tried while the kernel itself holds pages of the memory: five seconds in all.
 const MAX_TRIES: usize = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why the program is no sealed copy of itself.
+/// Why the program is not one that nobody can write.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SealedError {
     #[error("cannot copy this program into memory")]
@@ -40,19 +54,62 @@ pub(crate) fn close_inherited() {
     }
 }
 
-/// Goes on as the sealed copy; returns at once when it is that already.
-pub(crate) fn become_sealed() -> Result<(), SealedError> {
-    let exe = fs::read_link("/proc/self/exe").map_err(SealedError::Copy)?;
-    if exe
-        .as_os_str()
-        .as_bytes()
-        .starts_with(format!("/memfd:{NAME}").as_bytes())
-    {
+/// Goes on as the program that nobody can write; returns at once when it is that already. An overlay without an
+/// upper layer has two others at least: `second` is one that goes with the container.
+pub(crate) fn become_sealed(second: &Path) -> Result<(), SealedError> {
+    let own = fs::read_link(OWN).map_err(SealedError::Copy)?;
+    if is_sealed(&own) {
         return Ok(());
+    }
+    if let Ok(program) = overlaid(&own, second) {
+        return run(program.as_fd());
     }
     let memory = copy().map_err(SealedError::Copy)?;
     while_busy(|| seal(&memory), pause).map_err(SealedError::Seal)?;
-    run(&memory)
+    run(memory.as_fd())
+}
+
+/// Whether the program that runs, by its path, is in sealed memory or on such an overlay: at the top of a file system of
+/// that kind which nobody can write to.
+fn is_sealed(own: &Path) -> bool {
+    let in_memory = format!("/memfd:{NAME}");
+    if own.as_os_str().as_bytes().starts_with(in_memory.as_bytes()) {
+        return true;
+    }
+    own.parent() == Some(Path::new("/")) && is_on_overlay(Path::new(OWN))
+}
+
+fn is_on_overlay(program: &Path) -> bool {
+    let overlay = statfs(program).is_ok_and(|found| found.f_type == OVERLAYFS);
+    let read_only = File::options().write(true).open(program);
+    overlay
+        && read_only.is_err_and(|error| error.raw_os_error() == Some(Errno::ROFS.raw_os_error()))
+}
+
+/// The program at this path, as an overlay shows it that is mounted nowhere.
+fn overlaid(program: &Path, second: &Path) -> io::Result<OwnedFd> {
+    let (Some(folder), Some(name)) = (program.parent(), program.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    fs::create_dir_all(second)?;
+    let layers = layers(&[folder, second]).ok_or(io::ErrorKind::InvalidInput)?;
+    let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(overlay.as_fd(), "lowerdir", OsStr::from_bytes(&layers))?;
+    fsconfig_create(overlay.as_fd())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mount = fsmount(overlay.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(openat(mount, name, flags, Mode::empty())?)
+}
+
+/// Folders as an overlay's option; none where one has a character that the option takes for its own.
+fn layers(folders: &[&Path]) -> Option<Vec<u8>> {
+    let names = folders.iter().map(|folder| folder.as_os_str().as_bytes());
+    let all = names.collect::<Vec<_>>();
+    let plain = |name: &&[u8]| !name.iter().any(|byte| b":,\\".contains(byte));
+    all.iter().all(plain).then(|| all.join(&b':'))
 }
 
 #[expect(
@@ -68,7 +125,7 @@ fn copy() -> io::Result<File> {
         NAME,
         MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
     )?);
-    io::copy(&mut File::open("/proc/self/exe")?, &mut &memory)?;
+    io::copy(&mut File::open(OWN)?, &mut &memory)?;
     Ok(memory)
 }
 
@@ -92,9 +149,9 @@ fn while_busy(
     seal()
 }
 
-fn run(memory: &File) -> Result<(), SealedError> {
+fn run(program: BorrowedFd<'_>) -> Result<(), SealedError> {
     let text = |error: std::ffi::NulError| SealedError::Copy(error.into());
-    let path = CString::new(format!("/proc/self/fd/{}", memory.as_raw_fd())).map_err(text)?;
+    let path = CString::new(format!("/proc/self/fd/{}", program.as_raw_fd())).map_err(text)?;
     let args: Result<Vec<CString>, _> = std::env::args_os()
         .map(|arg| CString::new(arg.as_bytes()))
         .collect();
@@ -115,6 +172,35 @@ mod tests {
         let memory = copy().unwrap();
         seal(&memory).unwrap();
         assert!((&memory).write_all(b"x").is_err());
+    }
+
+    #[test]
+    fn an_overlay_shows_the_program_and_nobody_can_write_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("bin/program");
+        fs::create_dir(program.parent().unwrap()).unwrap();
+        fs::write(&program, "content").unwrap();
+        let shown = overlaid(&program, &folder.path().join("second")).unwrap();
+        let path = format!("/proc/self/fd/{}", shown.as_raw_fd());
+        let path = Path::new(&path);
+        assert_eq!(fs::read(path).unwrap(), b"content");
+        assert_eq!(fs::read_link(path).unwrap(), Path::new("/program"));
+        assert!(is_on_overlay(path));
+        assert!(!is_on_overlay(&program));
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(&folder.path().display().to_string()));
+    }
+
+    #[test]
+    fn a_folder_that_the_option_of_layers_would_read_otherwise_is_not_named() {
+        let layers = |folders: &[&str]| {
+            let folders = folders.iter().map(Path::new).collect::<Vec<_>>();
+            super::layers(&folders)
+        };
+        assert_eq!(layers(&["/a", "/b"]), Some(b"/a:/b".to_vec()));
+        for odd in ["/a:b", "/a,b", "/a\\b"] {
+            assert_eq!(layers(&[odd, "/b"]), None, "{odd}");
+        }
     }
 
     #[test]

@@ -2,5 +2,6 @@
 
 pub mod call_limiter;
 pub mod dead_containers;
+pub(crate) mod grace_periods;
 pub mod handover;
 pub mod pleg;

@@ -94,6 +94,9 @@ pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Resul
     on(plan, &cluster, (&NATIVE, &of_native), report).await
 }
 
+/// So many times a node settles after it was busy.
+const SETTLES: u32 = 12;
+
 /// Measures a node whose processes name one of these folders in their command lines, as do the runtime's.
 async fn on(
     plan: &BenchPlan,
@@ -121,6 +124,8 @@ async fn on(
     put(keys.deletion, took.most());
     let left = plan.many.saturating_sub(plan.real_pods);
     at_once(cluster, "more", left).await?;
+    // What fifty ends and a hundred starts have left behind is cleared within a minute, and is no rest.
+    tokio::time::sleep(plan.settle * SETTLES).await;
     let (pss, processor) = memory::at_rest(plan, &node()?).await?;
     put(keys.pss_many, pss);
     put(keys.cpu_many, processor);

@@ -1,4 +1,4 @@
-//! How many starts, or stops of sandboxes, the runtime is given abreast.
+//! How many starts, or kills and stops of sandboxes, the runtime is given abreast.
 //!
 //! A runtime that is the bottleneck finishes fifty of them no sooner for having all of them at once, only the median pod
 //! later. The limit follows the times that calls take: while they take about as long as alone, more are let in; once
@@ -29,27 +29,27 @@ pub enum RuntimeCall {
     Sandbox,
     /// `CreateContainer` and `StartContainer`.
     Container,
+    /// `StopContainer` without a grace period.
+    Kill,
     /// `StopPodSandbox`, which takes the pod's network down.
     SandboxStop,
 }
+
+const KINDS: usize = 4;
 
 /// An adaptive limit of calls abreast.
 #[derive(Clone, Debug)]
 pub struct CallLimit {
     limit: f64,
-    /// In seconds, ageing; none before the first call.
-    fastest_sandbox: Option<f64>,
-    fastest_container: Option<f64>,
-    fastest_stop: Option<f64>,
+    /// Of each kind of call, in seconds, ageing; none before the first call.
+    fastest: [Option<f64>; KINDS],
 }
 
 impl Default for CallLimit {
     fn default() -> Self {
         CallLimit {
             limit: INITIAL_LIMIT,
-            fastest_sandbox: None,
-            fastest_container: None,
-            fastest_stop: None,
+            fastest: [None; KINDS],
         }
     }
 }
@@ -68,11 +68,7 @@ impl CallLimit {
     /// Takes in how long a call took that ended well, with so many under way at its end, itself included.
     pub fn ended(&mut self, call: RuntimeCall, took: Duration, abreast: usize) {
         let took = took.as_secs_f64().max(1e-6);
-        let fastest = match call {
-            RuntimeCall::Sandbox => &mut self.fastest_sandbox,
-            RuntimeCall::Container => &mut self.fastest_container,
-            RuntimeCall::SandboxStop => &mut self.fastest_stop,
-        };
+        let fastest = &mut self.fastest[call as usize];
         let alone = fastest.map_or(took, |known| took.min(known * AGEING));
         *fastest = Some(alone);
         // A limit that is not reached says nothing about a larger one.
@@ -90,12 +86,8 @@ impl CallLimit {
 
     /// After this time a call counts as stuck, and holds up nobody.
     pub fn stuck_after(&self, call: RuntimeCall) -> Duration {
-        let fastest = match call {
-            RuntimeCall::Sandbox => self.fastest_sandbox,
-            RuntimeCall::Container => self.fastest_container,
-            RuntimeCall::SandboxStop => self.fastest_stop,
-        };
-        let long = Duration::from_secs_f64(fastest.unwrap_or_default() * STUCK_FACTOR);
+        let fastest = self.fastest[call as usize].unwrap_or_default();
+        let long = Duration::from_secs_f64(fastest * STUCK_FACTOR);
         long.max(LEAST_STUCK_TIME)
     }
 }

@@ -3,6 +3,7 @@
 use kernel::watch;
 
 use crate::runtime::call_limiter::CallLimiter;
+use crate::runtime::grace_periods::GracePeriods;
 
 /// What pods are to do in a runtime that is handed over to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,7 @@ pub struct RuntimeGate {
     state: watch::Receiver<RuntimeInUse>,
     pub(crate) starts: CallLimiter,
     pub(crate) stops: CallLimiter,
+    pub(crate) graces: GracePeriods,
 }
 
 impl RuntimeGate {
@@ -36,6 +38,7 @@ impl RuntimeGate {
             state,
             starts: CallLimiter::default(),
             stops: CallLimiter::default(),
+            graces: GracePeriods::default(),
         }
     }
 

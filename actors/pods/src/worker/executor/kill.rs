@@ -16,9 +16,11 @@ use logic_api::pod::PodView;
 use logic_api::types::ContainerId;
 use logic_pods::pod_actions::PodAction;
 use logic_pods::pod_actions::kill::{KillReason, MINIMUM_GRACE, PreStopHooks, kill_grace};
+use logic_pods::runtime::call_limit::RuntimeCall;
 use state::events::EventType;
 
 use crate::hooks;
+use crate::runtime::grace_periods::TURN_TIMEOUT;
 use crate::worker::context::{KillProgress, PlanExecutor, PreStopState};
 use crate::worker::{PodGoal, PodWorkerState, history};
 
@@ -196,8 +198,32 @@ impl PlanExecutor {
         if tokio::time::timeout(left(), turn).await.is_err() {
             tracing::debug!(container = %kill.name, "ended before its turn: its grace is over");
         }
-        let grace = left().max(MINIMUM_GRACE);
-        self.peers.runtime.stop_container(&kill.id, grace).await
+        self.stop(&kill.id, left().max(MINIMUM_GRACE)).await
+    }
+
+    /// Has the runtime end a container; when its grace is over, the runtime kills it, or of a crowd this does in its turn.
+    async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+        let (runtime, gate) = (&self.peers.runtime, &self.peers.gate);
+        let period = gate.graces.begin();
+        if !period.is_of_a_crowd() {
+            return runtime.stop_container(id, grace).await;
+        }
+        let stopped = pin!(runtime.stop_container(id, grace + TURN_TIMEOUT));
+        let killed = pin!(async {
+            tokio::time::sleep(grace).await;
+            let permit = gate.stops.enter(RuntimeCall::Kill, self.rank).await;
+            runtime.stop_container(id, Duration::ZERO).await?;
+            permit.end();
+            Ok(())
+        });
+        match select(stopped, killed).await {
+            Either::Left((stopped, _)) => stopped,
+            Either::Right((Ok(()), _)) => Ok(()),
+            Either::Right((Err(error), stopped)) => {
+                tracing::debug!(%id, "left to the runtime to kill: {}", RuntimeError::describe(&error));
+                stopped.await
+            }
+        }
     }
 
     /// Runs the hook. Its failure is logged and does not delay the kill.

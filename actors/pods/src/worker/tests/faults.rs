@@ -338,20 +338,27 @@ fn a_pod_that_the_runtime_does_not_remove_is_over_for_everybody_else_and_said_to
     });
 }
 
+/// Twenty running pods of this manifest.
+async fn crowd(node: &TestNode, text: &str) {
+    let named = |nth: usize| {
+        let mut pod = (*pod(text)).clone();
+        let name = format!("plain-{nth}");
+        (pod.metadata.name, pod.metadata.uid) = (Some(name.clone()), Some(name));
+        std::sync::Arc::new(pod)
+    };
+    let pods: Vec<_> = (0..20).map(named).collect();
+    node.desire(&pods);
+    for nth in 0..20 {
+        node.until(&format!("plain-{nth}"), all_ready).await;
+    }
+    pass(Duration::from_secs(5)).await;
+}
+
 #[test]
 fn sandboxes_of_many_pods_are_stopped_a_few_abreast() {
     run_paused(|| async {
         let node = TestNode::start().await;
-        let named = |nth: usize| {
-            let mut pod = (*pod(PLAIN)).clone();
-            let name = format!("plain-{nth}");
-            (pod.metadata.name, pod.metadata.uid) = (Some(name.clone()), Some(name));
-            std::sync::Arc::new(pod)
-        };
-        let pods: Vec<_> = (0..20).map(named).collect();
-        node.desire(&pods);
-        node.until("plain-19", all_ready).await;
-        pass(Duration::from_secs(5)).await;
+        crowd(&node, PLAIN).await;
         node.script(r#"{"faults": [{"call": "StopPodSandbox", "delay": "1s"}]}"#);
         node.desire(&[]);
         // One round of stops: the containers end at once.
@@ -367,6 +374,54 @@ fn sandboxes_of_many_pods_are_stopped_a_few_abreast() {
         );
         pass(Duration::from_secs(10)).await;
         assert!(node.runtime.pods().await.unwrap().is_empty());
+    });
+}
+
+const STUBBORN: &str = "
+metadata: {name: plain}
+spec:
+  terminationGracePeriodSeconds: 3
+  containers:
+  - {name: app, image: localhost/busybox, command: [sh, -c, \"trap '' TERM; sleep 86400\"]}
+";
+
+async fn running(node: &TestNode) -> usize {
+    let all = node.runtime.pods().await.unwrap();
+    let containers = all.values().flat_map(|pod| &pod.containers);
+    let running = containers.filter(|one| matches!(one.state, ContainerState::Running));
+    running.count()
+}
+
+#[test]
+fn of_many_containers_whose_grace_is_over_a_few_are_killed_abreast() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        crowd(&node, STUBBORN).await;
+        node.desire(&[]);
+        pass(Duration::from_millis(2_900)).await;
+        assert_eq!(running(&node).await, 20, "none before its grace is over");
+        node.script(r#"{"faults": [{"call": "StopContainer", "delay": "1s"}]}"#);
+        // One round of kills, beside those that the runtime's own clock has killed.
+        pass(Duration::from_millis(1_500)).await;
+        let left = running(&node).await;
+        assert!((4..16).contains(&left), "{left} of 20 run");
+        pass(Duration::from_secs(5)).await;
+        assert_eq!(running(&node).await, 0);
+    });
+}
+
+#[test]
+fn a_container_whose_turn_to_be_killed_does_not_come_is_killed_by_the_runtime() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        crowd(&node, STUBBORN).await;
+        node.desire(&[]);
+        pass(Duration::from_millis(2_900)).await;
+        node.script(r#"{"faults": [{"call": "StopContainer", "delay": "1h"}]}"#);
+        pass(Duration::from_secs(9)).await;
+        assert!(running(&node).await > 0);
+        pass(Duration::from_secs(2)).await;
+        assert_eq!(running(&node).await, 0);
     });
 }
 
