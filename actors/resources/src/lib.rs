@@ -3,6 +3,7 @@
 
 pub mod apis;
 pub mod area;
+mod authority;
 pub mod container_gc;
 pub mod container_manager;
 pub mod device_manager;

@@ -13,6 +13,8 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
+use crate::authority::AnyAuthority;
+
 /// Clients that watch devices are few, and each keeps one connection.
 const MAX_CONNECTIONS: usize = 32;
 /// Concurrent requests on one connection; the rate limit counts all connections.
@@ -55,14 +57,16 @@ impl ConnectionSlots {
     fn incoming(
         &self,
         listener: UnixListener,
-    ) -> impl Stream<Item = io::Result<CountedConnection>> + use<> {
+    ) -> impl Stream<Item = io::Result<AnyAuthority<CountedConnection>>> + use<> {
         let places = self.0.clone();
         stream::unfold((listener, places), |(listener, places)| async move {
             let place = places.clone().acquire_owned().await.ok()?;
             let accepted = listener.accept().await;
-            let connection = accepted.map(|(stream, _)| CountedConnection {
-                stream,
-                _place: place,
+            let connection = accepted.map(|(stream, _)| {
+                AnyAuthority::new(CountedConnection {
+                    stream,
+                    _place: place,
+                })
             });
             Some((connection, (listener, places)))
         })

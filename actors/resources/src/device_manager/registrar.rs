@@ -10,12 +10,13 @@ use metrics::node::device_plugins::REGISTRATIONS;
 use proto::device_plugin as wire;
 use proto::device_plugin::registration_server;
 use serving::listen;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::{DeviceManager, Msg, folder};
+use crate::authority::AnyAuthority;
 
 /// A plugin registers by one call on a connection of its own.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
@@ -120,10 +121,11 @@ impl DeviceManager {
 
 fn incoming(
     listener: UnixListener,
-) -> impl futures_util::Stream<Item = std::io::Result<tokio::net::UnixStream>> {
+) -> impl futures_util::Stream<Item = std::io::Result<AnyAuthority<UnixStream>>> {
     stream::unfold(listener, |listener| async move {
         let accepted = listener.accept().await;
-        Some((accepted.map(|(stream, _)| stream), listener))
+        let connection = accepted.map(|(stream, _)| AnyAuthority::new(stream));
+        Some((connection, listener))
     })
 }
 

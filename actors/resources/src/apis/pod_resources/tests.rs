@@ -8,6 +8,7 @@ use kernel::{ChildSpec, mailbox};
 use logic_api::testing::yaml::pod;
 use logic_placement::claims::{ClaimCache, ClaimDevice, ClaimEntry, Preparation};
 use pods::testing::TestNode;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 
 use super::service::client::ListerClient;
@@ -195,5 +196,52 @@ fn more_requests_than_the_limit_are_refused_until_time_has_passed() {
         );
         pass(Duration::from_secs(1)).await;
         client.allocatable().await.unwrap();
+    });
+}
+
+/// A request for the list as grpc-go writes it when it dials a path: its HPACK block, with `:authority`
+/// `%2Fvar%2Flib%2Fkubelet%2Fpod-resources%2Fkubelet.sock`, and an empty message.
+fn request_by_path() -> Vec<u8> {
+    let authority = b"%2Fvar%2Flib%2Fkubelet%2Fpod-resources%2Fkubelet.sock";
+    let fields: [&[u8]; 5] = [
+        b"\x83\x86\x44\x1b/v1.PodResourcesLister/List\x41",
+        &[u8::try_from(authority.len()).unwrap()],
+        authority,
+        b"\x5f\x10application/grpc\x7a\x0egrpc-go/1.79.0",
+        b"\x40\x02te\x08trailers",
+    ];
+    let block = fields.concat();
+    let length = u8::try_from(block.len()).unwrap();
+    let frames: [&[u8]; 5] = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+        &[0, 0, length, 1, 4, 0, 0, 0, 1],
+        &block,
+        &[0, 0, 5, 0, 1, 0, 0, 0, 1],
+        &[0; 5],
+    ];
+    frames.concat()
+}
+
+#[test]
+fn a_client_that_names_the_socket_as_its_host_is_answered() {
+    run_paused(|| async {
+        let (_node, folder, _client) = start().await;
+        let path = socket(folder.path());
+        let mut stream = tokio::net::UnixStream::connect(path).await.unwrap();
+        stream.write_all(&request_by_path()).await.unwrap();
+        loop {
+            let mut header = [0; 9];
+            stream.read_exact(&mut header).await.unwrap();
+            let mut payload = vec![0; usize::from(header[1]) << 8 | usize::from(header[2])];
+            stream.read_exact(&mut payload).await.unwrap();
+            let kind = header[3];
+            assert!(![3, 7].contains(&kind), "reset: {header:?} {payload:?}");
+            // The pod's name is in the answer's message.
+            if kind == 0 && header[8] == 1 {
+                let text = String::from_utf8_lossy(&payload);
+                assert!(text.contains("web"), "{text}");
+                return;
+            }
+        }
     });
 }

@@ -113,14 +113,12 @@ impl DeviceInventory {
         Ok(changed)
     }
 
-    /// A plugin has gone: no device of it can be used, and its resource is removed after a grace.
+    /// A plugin has gone, be it before its first list: no device of it can be used, and its resource is removed after a grace.
     pub fn disconnected(&mut self, resource: &str, now: Instant) {
         if let Some(known) = self.resources.get_mut(resource) {
             let known = Arc::make_mut(known);
             known.presence = PluginPresence::Gone { since: now };
-            if known.listing == ListingState::Current {
-                known.listing = ListingState::Lapsed;
-            }
+            known.listing = ListingState::Lapsed;
         }
     }
 

@@ -114,7 +114,7 @@ fn a_plugin_that_registers_again_replaces_its_devices_once_it_lists_them() {
 }
 
 #[test]
-fn a_plugin_counts_only_once_it_has_registered_and_listed() {
+fn a_plugin_counts_once_it_has_registered_and_listed_or_gone_without_a_list() {
     let mut there = DeviceInventory::default();
     assert_eq!(there.listed(RESOURCE, three(&[])), Ok(ids(&[])));
     assert_eq!(there, DeviceInventory::EMPTY);
@@ -123,6 +123,7 @@ fn a_plugin_counts_only_once_it_has_registered_and_listed() {
     assert!(there.resource(RESOURCE).is_none());
     assert_eq!(there.options(RESOURCE), Some(PluginOptions::default()));
     there.disconnected(RESOURCE, moment());
+    assert_eq!(counts(&there, RESOURCE), Some((0, 0)), "none can be used");
     assert_eq!(
         there.listed(RESOURCE, three(&[])),
         Ok(ids(&["Device1", "Device2", "Device3"]))
