@@ -11,8 +11,6 @@ use logic_placement::devices::checkpoint::FILE_NAME;
 
 /// The name of the agent's socket, which plugins wait for.
 const SOCKET: &str = "kubelet.sock";
-/// Says that sockets in this folder are the older way to register.
-const DEPRECATION: &str = "DEPRECATION";
 
 /// The folder below the agent's root folder.
 pub fn plugin_folder(root_dir: &Path) -> PathBuf {
@@ -30,7 +28,8 @@ pub(super) fn socket(folder: &Path) -> PathBuf {
 }
 
 /// Makes the folder, and removes the sockets of plugins in it: each registers again once the agent's socket is made anew,
-/// which is replaced in one step later.
+/// which is replaced in one step later. No file `DEPRECATION` is written, by which plugins would not register: upstream has
+/// the code for it (handler.go, `GetPluginHandler`) and never calls it.
 ///
 /// # Errors
 ///
@@ -48,9 +47,6 @@ pub(super) fn prepare(folder: &Path) -> io::Result<()> {
         if let Err(error) = fs::remove_file(&path) {
             tracing::error!("cannot remove {}: {error}", path.display());
         }
-    }
-    if let Err(error) = fs::write(folder.join(DEPRECATION), "") {
-        tracing::debug!("cannot write {DEPRECATION}: {error}");
     }
     Ok(())
 }

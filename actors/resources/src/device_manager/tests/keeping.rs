@@ -148,7 +148,7 @@ fn sockets_of_plugins_are_removed_at_the_start_and_nothing_else() {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         left.sort();
-        assert_eq!(left, ["DEPRECATION", "kubelet.sock", "notes.txt", "vendor"]);
+        assert_eq!(left, ["kubelet.sock", "notes.txt", "vendor"]);
         assert!(folder.join("vendor/deep.sock").exists());
         let own = fs::metadata(folder.join("kubelet.sock")).unwrap();
         assert!(own.file_type().is_socket());
