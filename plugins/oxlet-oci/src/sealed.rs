@@ -3,7 +3,7 @@
 //!
 //! It is its own file seen through an overlay without an upper layer, mounted nowhere and gone with this process; where the
 //! kernel makes none (before 5.2, or not above this file system), a copy in sealed memory, which costs the time and the
-//! memory of a copy. runc does the same, in this order.
+//! memory of a copy.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};

@@ -208,7 +208,7 @@ impl PlanExecutor {
         if !period.is_of_a_crowd() {
             return runtime.stop_container(id, grace).await;
         }
-        let stopped = pin!(runtime.stop_container(id, grace + TURN_TIMEOUT));
+        let stopped = pin!(runtime.stop_container(id, grace.saturating_add(TURN_TIMEOUT)));
         let killed = pin!(async {
             tokio::time::sleep(grace).await;
             let permit = gate.stops.enter(RuntimeCall::Kill, self.rank).await;
