@@ -176,7 +176,7 @@ impl NodeHealthMonitor {
             let pleg = sources
                 .pleg
                 .ask(ASK_TIMEOUT, |reply| pleg::Msg::Health { reply });
-            let volumes = sources.volumes.ask(ASK_TIMEOUT, volumes::Msg::view);
+            let volumes = sources.volumes.ask(ASK_TIMEOUT, volumes::Msg::stuck);
             let pods = sources.pods.ask(ASK_TIMEOUT, pod_manager::Msg::stuck);
             let runtime = sources.runtime.reported_status();
             let (pleg, volumes, pods, runtime) =
@@ -190,7 +190,6 @@ impl NodeHealthMonitor {
                 };
                 unhealthy.insert("PLEG".to_owned(), problem);
             }
-            let stuck = volumes.map(|view| view.stuck).ok();
             Msg::Checked(Box::new(HealthReport {
                 runtime: runtime
                     .inspect_err(|error| {
@@ -198,7 +197,7 @@ impl NodeHealthMonitor {
                     })
                     .ok(),
                 unhealthy,
-                stuck,
+                stuck: volumes.ok(),
                 stuck_pods: pods.ok(),
             }))
         });

@@ -151,6 +151,7 @@ impl Actor for VolumeManager {
             Msg::Reported(volumes) => self.reporter.reported(volumes, &mut self.world),
             Msg::Resync => self.resync(),
             Msg::Query(VolumeQuery::View { reply }) => reply.send(self.view()),
+            Msg::Query(VolumeQuery::Stuck { reply }) => reply.send(self.stuck()),
             Msg::Query(VolumeQuery::Stats { reply }) => reply.send(self.stats()),
             Msg::Query(VolumeQuery::Measure { reply }) => self.measure_at_once(reply, ctx),
             Msg::Query(VolumeQuery::PodsWithMounts { reply }) => {

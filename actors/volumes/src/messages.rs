@@ -63,6 +63,8 @@ pub enum Msg {
 pub enum VolumeQuery {
     /// The view for operators.
     View { reply: Reply<VolumesView> },
+    /// The names of stuck volumes.
+    Stuck { reply: Reply<Vec<String>> },
     /// The last measurements, by pod and the pod's name of the volume.
     Stats {
         reply: Reply<BTreeMap<PodUid, BTreeMap<String, VolumeMetrics>>>,
@@ -80,6 +82,11 @@ impl Msg {
     /// Asks for the view for operators.
     pub fn view(reply: Reply<VolumesView>) -> Msg {
         Msg::Query(VolumeQuery::View { reply })
+    }
+
+    /// Asks for the names of stuck volumes.
+    pub fn stuck(reply: Reply<Vec<String>>) -> Msg {
+        Msg::Query(VolumeQuery::Stuck { reply })
     }
 
     /// Asks for the last measurements, by pod and the pod's name of the volume.

@@ -4,6 +4,7 @@
 //! alone declares both that runtime and its network.
 
 mod confinement;
+mod listener;
 mod native;
 mod network;
 mod shipped;
@@ -24,6 +25,8 @@ use crate::kubelet_configuration::GoDuration;
 
 const API_VERSION: &str = "oxlet.dev/v1alpha1";
 const KIND: &str = "PluginConfiguration";
+/// The runtimes that have an adapter, as their processes are called.
+const ADAPTED: [&str; 2] = ["crio", "containerd"];
 const HEALTH_INTERVAL: GoDuration = GoDuration::from_secs(3);
 const START_TIMEOUT: GoDuration = GoDuration::from_secs(10);
 const RESTARTS: u32 = 5;
@@ -348,8 +351,8 @@ fn not_a_socket(endpoint: &str) -> String {
     format!("{endpoint:?} is no Unix socket; expected one such as unix:///run/crio/crio.sock")
 }
 
-/// Returns the plugin for a kubelet's runtime endpoint: CRI-O and containerd, recognised by the socket's name, get
-/// their adapter; any other endpoint is taken for plain CRI.
+/// Returns the plugin for a kubelet's runtime endpoint: CRI-O and containerd, recognised by the socket's name or by the
+/// process that listens there, get their adapter; any other endpoint is taken for plain CRI.
 pub fn from_endpoint(endpoint: &str, program: &Path) -> Result<PluginFile, PluginError> {
     let Some(path) = socket_path(endpoint) else {
         return Err(PluginError::field(
@@ -357,9 +360,11 @@ pub fn from_endpoint(endpoint: &str, program: &Path) -> Result<PluginFile, Plugi
             not_a_socket(endpoint),
         ));
     };
-    let name = ["crio", "containerd"]
+    let listens = |name: &str| listener::listener(&path).is_some_and(|listener| listener == name);
+    let name = ADAPTED
         .into_iter()
-        .find(|name| endpoint.contains(name));
+        .find(|name| endpoint.contains(name))
+        .or_else(|| ADAPTED.into_iter().find(|name| listens(name)));
     let (start, configuration) = match name {
         Some(name) => {
             let start = shipped::start(&format!("runtime-{name}"), Vec::new(), program);

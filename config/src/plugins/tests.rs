@@ -330,6 +330,22 @@ fn a_kubelets_endpoint_tells_the_plugin() {
     assert!(from_endpoint("tcp://127.0.0.1:1", program).is_err());
 }
 
+/// Else containerd at a socket of an odd name would be listed each second instead of telling its events.
+#[test]
+fn a_runtime_at_a_socket_of_another_name_is_known_by_its_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("cri.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let endpoint = socket.to_str().unwrap();
+    let runtime = || from_endpoint(endpoint, Path::new("/opt")).unwrap().runtime;
+    assert_eq!(runtime(), "cri");
+    let own_name = format!("/proc/self/task/{}/comm", std::process::id());
+    for name in ["containerd", "crio"] {
+        std::fs::write(&own_name, name).unwrap();
+        assert_eq!(runtime(), name);
+    }
+}
+
 #[test]
 fn a_shipped_plugin_is_a_name_of_one_program_and_a_path_is_any_other() {
     let start = |command: &str| {

@@ -11,7 +11,7 @@ use tonic::{Code, Response, Status};
 
 use super::containerd_event::{ContainerdEvent, ContainerdEventKind};
 use super::pod::PodStatuses;
-use super::poll::{PollPace, PollTimer};
+use super::poll::{PollPace, Polls};
 use crate::connection::RuntimeConnection;
 
 /// Enough to keep containerd busy; more would only queue there, before the agent's own calls.
@@ -27,11 +27,12 @@ const APPEARANCE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The reason that containerd's CRI part gives to a container it saw run out of memory.
 const OUT_OF_MEMORY: &str = "OOMKilled";
 
-/// Asks CRI. Clones share the limit of questions at once.
+/// Asks CRI. Clones share the limit of questions at once, and how many polls run.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
     client: RuntimeServiceClient<RuntimeConnection>,
     permits: Arc<Semaphore>,
+    polls: Polls,
 }
 
 /// What a first look at a container that has just exited shows; it may still be shown as running.
@@ -50,6 +51,7 @@ impl Lookup {
         Self {
             client,
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
+            polls: Polls::default(),
         }
     }
 
@@ -209,7 +211,7 @@ impl Lookup {
 
     /// containerd makes a container before its CRI part lists it, a sandbox long before.
     async fn appears(&self, id: &str) -> Result<Option<String>, Status> {
-        let timer = PollTimer::new(APPEARANCE_TIMEOUT);
+        let timer = self.polls.begin(APPEARANCE_TIMEOUT);
         loop {
             let filter = cri::ContainerFilter {
                 id: id.to_owned(),
@@ -238,7 +240,7 @@ impl Lookup {
         if id == sandbox {
             return Ok(true);
         }
-        let timer = PollTimer::new(APPEARANCE_TIMEOUT);
+        let timer = self.polls.begin(APPEARANCE_TIMEOUT);
         loop {
             let started = self
                 .container(id)
@@ -251,7 +253,7 @@ impl Lookup {
     }
 
     async fn ended(&self, id: &str, sandbox: &str, pace: PollPace) -> Result<bool, Status> {
-        let timer = PollTimer::at(pace, SETTLE_TIMEOUT);
+        let timer = self.polls.begin_at(pace, SETTLE_TIMEOUT);
         if pace == PollPace::Unhurried {
             timer.step().await;
         }
@@ -277,7 +279,7 @@ impl Lookup {
         if id == sandbox {
             return Ok(false);
         }
-        let timer = PollTimer::new(APPEARANCE_TIMEOUT);
+        let timer = self.polls.begin(APPEARANCE_TIMEOUT);
         loop {
             let Some(status) = self.container(id).await? else {
                 return Ok(false);
@@ -295,7 +297,7 @@ impl Lookup {
     }
 
     async fn gone(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
-        let timer = PollTimer::new(SETTLE_TIMEOUT);
+        let timer = self.polls.begin(SETTLE_TIMEOUT);
         loop {
             let gone = if id == sandbox {
                 self.sandbox(id).await?.is_none()
