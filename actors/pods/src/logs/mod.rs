@@ -44,6 +44,8 @@ use self::watch::LogFileState;
 pub const MAILBOX: usize = 2048;
 /// Logs checked by one task: a sweep over a full node must not keep a flooded log waiting.
 const MAX_CHECKS: usize = 128;
+/// One sweep of so many looks at every log; the others only at those whose writes nobody reports.
+const WHOLE_SWEEP: u64 = 6;
 /// `containerLogMaxWorkers` beyond this would leave no thread of the blocking pool to rotate.
 const MAX_WORKERS: usize = 2;
 
@@ -123,6 +125,7 @@ pub struct ContainerLogManager {
     /// Watches that reported before the check that set them ended; none while no check is running.
     early: Option<BTreeSet<i32>>,
     timer: Option<(Instant, TimerId)>,
+    sweeps: u64,
     to_compress: VecDeque<(ContainerId, String)>,
     compressions: usize,
     looks: u64,
@@ -195,6 +198,7 @@ impl ContainerLogManager {
             watched: BTreeMap::new(),
             early: None,
             timer: None,
+            sweeps: 0,
             to_compress: VecDeque::new(),
             compressions: 0,
             looks: 0,
@@ -291,7 +295,14 @@ impl ContainerLogManager {
         if self.watches.is_none() {
             self.begin_watching(ctx);
         }
-        self.check_all(ctx);
+        self.sweeps = self.sweeps.wrapping_add(1);
+        if self.sweeps.is_multiple_of(WHOLE_SWEEP) {
+            return self.check_all(ctx);
+        }
+        let now = ctx.now();
+        let unreported = self.logs.values_mut().filter(|log| log.watch.is_none());
+        unreported.for_each(|log| log.check_by(now));
+        self.set_timer(ctx);
     }
 
     fn check_all(&mut self, ctx: &mut Context<Msg>) {
