@@ -24,7 +24,7 @@ deb rpm: build ## a package of it (target/package)
 	.ci/package $@
 
 run: ## start the agent with the best runtime here, run config/sample-pod.yaml, show it
-	@echo "The first time this builds what it runs, and nothing else: some minutes on two cores."
+	@echo "The first time this builds what it runs, and nothing else: four minutes on two cores."
 	CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 cargo build $(SHIPPED) --package rig --package runtime-fake --bins
 	$${CARGO_TARGET_DIR:-target}/debug/try-oxlet $(if $(UNTIL),--until $(UNTIL)) $(if $(RUNTIME),--runtime $(RUNTIME))
 

@@ -17,8 +17,10 @@ use crate::executor::measured_at_once::MeasurementRequest;
 use crate::executor::{StuckProcess, StuckVolumes};
 use crate::{Msg, VolumeCompletion, VolumeManager, VolumeTimer, metrics};
 
-/// Volumes measured at the same time, no two of one driver or server.
+/// Volumes measured at the same time, no two of one driver or server, and those in memory apart.
 const MAX_CONCURRENT_MEASUREMENTS: usize = 2;
+/// Volumes in memory measured at the same time: each answers at once, and together they wake fewer.
+const MAX_CONCURRENT_IN_MEMORY: usize = 16;
 /// A large volume takes long to walk.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// A volume that cannot be measured is retried with growing periods, up to this many.
@@ -82,17 +84,25 @@ impl VolumeMeasurements {
         record.next = next;
     }
 
-    /// The next volume that may be measured now; none if the limit is reached.
+    /// The next volume that may be measured now; none if the limits are reached.
     fn next(
         &mut self,
         busy: impl Fn(&VolumeId) -> bool,
     ) -> Option<(MeasurableVolume, MeasurementGroup)> {
-        if self.running.len() >= MAX_CONCURRENT_MEASUREMENTS {
+        let running = self.running.values();
+        let in_memory = running.filter(|(kind, _)| is_in_memory(*kind)).count();
+        let room_in_memory = in_memory < MAX_CONCURRENT_IN_MEMORY;
+        let room = self.running.len() - in_memory < MAX_CONCURRENT_MEASUREMENTS;
+        if !room && !room_in_memory {
             return None;
         }
         let taken: BTreeSet<&MeasurementGroup> = self.running.values().collect();
         let free = |volume: &MeasurableVolume| {
-            !taken.contains(&group_of(volume)) && !busy(&volume.volume.id)
+            let room = match is_in_memory(volume.place.kind) {
+                true => room_in_memory,
+                false => room,
+            };
+            room && !taken.contains(&group_of(volume)) && !busy(&volume.volume.id)
         };
         let at = self.due.iter().position(free)?;
         let volume = self.due.remove(at)?;
@@ -104,6 +114,11 @@ impl VolumeMeasurements {
 /// As upstream, a hostPath volume is not measured.
 fn is_measured(volume: &MeasurableVolume) -> bool {
     volume.place.kind != VolumeKind::HostPath
+}
+
+/// Whether its files are few, written by the node itself, and in memory.
+fn is_in_memory(kind: VolumeKind) -> bool {
+    matches!(kind, VolumeKind::Secret | VolumeKind::Projected)
 }
 
 fn group_of(volume: &MeasurableVolume) -> MeasurementGroup {
