@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// So many grace periods end as the runtime ends them, all at once.
-const FEW: usize = 4;
+use logic_pods::runtime::call_limit;
+
 /// How much longer than its grace period a container of a crowd may live: then the runtime kills it, whoever's turn it is.
 pub(crate) const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -31,7 +31,7 @@ impl GracePeriods {
         self.0.set(running + 1);
         GracePeriod {
             all: self.clone(),
-            crowded: running >= FEW,
+            crowded: call_limit::is_of_a_crowd(running),
         }
     }
 }

@@ -91,13 +91,18 @@ mod tests {
     #[test]
     fn a_step_grows_with_the_time_waited_and_with_the_number_of_polls() {
         for (waited, shortest, others, expected) in [
-            (MS * 0, SHORTEST_STEP, 0, MS),
+            (Duration::ZERO, SHORTEST_STEP, 0, MS),
             (MS * 320, SHORTEST_STEP, 0, MS * 20),
             (MS * 9000, SHORTEST_STEP, 0, LONGEST_STEP),
-            (MS * 0, UNHURRIED_STEP, 0, MS * 25),
-            (MS * 0, SHORTEST_STEP, 3, MS * 12),
+            (Duration::ZERO, UNHURRIED_STEP, 0, MS * 25),
+            (Duration::ZERO, SHORTEST_STEP, 3, MS * 12),
             (MS * 320, SHORTEST_STEP, 3, MS * 20),
-            (MS * 0, SHORTEST_STEP, u32::MAX, LONGEST_STEP_OF_A_CROWD),
+            (
+                Duration::ZERO,
+                SHORTEST_STEP,
+                u32::MAX,
+                LONGEST_STEP_OF_A_CROWD,
+            ),
         ] {
             assert_eq!(
                 step(waited, shortest, others),

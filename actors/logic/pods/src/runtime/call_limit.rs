@@ -23,6 +23,15 @@ const AGEING: f64 = 1.001;
 const LEAST_STUCK_TIME: Duration = Duration::from_secs(2);
 const STUCK_FACTOR: f64 = 8.0;
 
+/// So many grace periods end as the runtime ends them, all at once.
+const FEW_GRACE_PERIODS: usize = 4;
+
+/// Whether a container whose grace period begins while so many others run is one of a crowd: such containers are killed a
+/// few abreast, behind the limit.
+pub fn is_of_a_crowd(others: usize) -> bool {
+    others >= FEW_GRACE_PERIODS
+}
+
 /// The calls that take times of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeCall {
@@ -117,6 +126,12 @@ mod tests {
             let limit = after(60, MS * 150, cores);
             assert!((least..=most).contains(&limit), "{cores} cores: {limit}");
         }
+    }
+
+    #[test]
+    fn four_grace_periods_are_no_crowd_and_the_fifth_makes_one() {
+        assert!(!is_of_a_crowd(0) && !is_of_a_crowd(3));
+        assert!(is_of_a_crowd(4) && is_of_a_crowd(49));
     }
 
     #[test]
