@@ -152,6 +152,12 @@ mod tests {
             adapter,
             backend("/a/adapter", json!({ "endpoint": "/run/o.sock" }))
         );
+        // Who listens at an endpoint of another name is known only while it listens: with its adapter or as plain CRI.
+        let plain = LaunchMethod::External {
+            endpoint: "/run/c.sock".into(),
+        };
+        let plain = Declaration::new("runtime", ServiceKind::Runtime, plain);
+        assert_eq!(adapter, super::backend(&plain));
         let fake = backend("/a/fake", json!({ "stateDir": "/s" }));
         assert_eq!(fake, backend("/new/fake", json!({ "stateDir": "/s" })));
         assert_ne!(fake, backend("/a/fake", json!({ "stateDir": "/t" })));
