@@ -20,8 +20,11 @@ build: ## oxlet, oxctl and the plugins, as they ship (target/release); for anoth
 install: ## what `make build` has built, below DESTDIR and PREFIX (/usr/local)
 	.ci/package install
 
-deb rpm: build ## a package of it (target/package)
-	.ci/package $@
+deb: build ## a Debian package of it (target/package)
+	.ci/package deb
+
+rpm: build ## an RPM package of it (target/package)
+	.ci/package rpm
 
 run: ## start the agent with the best runtime here, run config/sample-pod.yaml, show it
 	@echo "The first time this builds what it runs, and nothing else: four minutes on two cores."

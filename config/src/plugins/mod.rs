@@ -360,11 +360,11 @@ pub fn from_endpoint(endpoint: &str, program: &Path) -> Result<PluginFile, Plugi
             not_a_socket(endpoint),
         ));
     };
-    let listens = |name: &str| listener::listener(&path).is_some_and(|listener| listener == name);
-    let name = ADAPTED
-        .into_iter()
-        .find(|name| endpoint.contains(name))
-        .or_else(|| ADAPTED.into_iter().find(|name| listens(name)));
+    let by_name = ADAPTED.into_iter().find(|name| endpoint.contains(name));
+    let name = by_name.or_else(|| {
+        let listener = listener::listener(&path)?;
+        ADAPTED.into_iter().find(|name| listener == *name)
+    });
     let (start, configuration) = match name {
         Some(name) => {
             let start = shipped::start(&format!("runtime-{name}"), Vec::new(), program);

@@ -1,8 +1,6 @@
 //! The calls of `oxlet.storage.v1`: read, done on the pool, answered.
 
-use std::path::Path;
 use std::pin::Pin;
-use std::time::Duration;
 
 use futures_util::Stream;
 use mounts::requests::{self, within};
@@ -43,24 +41,6 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) fn new(executor: Executor) -> Self {
         Self { executor }
-    }
-
-    /// Measures what may hang without a walk.
-    async fn foreign_figures(
-        &self,
-        kind: LocalVolumeKind,
-        path: &Path,
-        within: Duration,
-    ) -> Result<Figures, Status> {
-        let task = Task {
-            what: format!("measuring {}", path.display()),
-            subject: None,
-            backing: Backing::Foreign,
-            within,
-        };
-        let there = path.to_owned();
-        let work = move |_: &Executor| stats::figures(kind, &there);
-        self.executor.run(task, work).await
     }
 }
 
@@ -197,12 +177,18 @@ impl Storage for Service {
         let kind = LocalVolumeKind::read(&request.kind)?;
         let path = stats::path(&request.path)?;
         let within = within(request.within_ms);
-        let end = tokio::time::Instant::now() + within;
-        let figures = match kind.backing() {
-            // A look at what does not hang takes less than to hand it to a thread.
-            Backing::Own => stats::figures(kind, &path)?,
-            Backing::Foreign => self.foreign_figures(kind, &path, within).await?,
+        let task = Task {
+            what: format!("measuring {}", path.display()),
+            subject: None,
+            backing: kind.backing(),
+            within,
         };
+        let end = tokio::time::Instant::now() + within;
+        let there = path.clone();
+        let figures = self
+            .executor
+            .run(task, move |_| stats::figures(kind, &there))
+            .await?;
         let response = match figures {
             Figures::Known(response) => response,
             Figures::Walk => {

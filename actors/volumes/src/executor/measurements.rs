@@ -19,8 +19,9 @@ use crate::{Msg, VolumeCompletion, VolumeManager, VolumeTimer, metrics};
 
 /// Volumes measured at the same time, no two of one driver or server, and those in memory apart.
 const MAX_CONCURRENT_MEASUREMENTS: usize = 2;
-/// Volumes in memory measured at the same time: each answers at once, and together they wake fewer.
-const MAX_CONCURRENT_IN_MEMORY: usize = 16;
+/// Volumes in memory measured at the same time: each answers at once, and together they wake fewer. Were all of both to
+/// hang, storage-local had half of its places for the node's own disk left.
+const MAX_CONCURRENT_IN_MEMORY: usize = 6;
 /// A large volume takes long to walk.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// A volume that cannot be measured is retried with growing periods, up to this many.

@@ -10,7 +10,7 @@ const LONGEST_STEP: Duration = Duration::from_millis(100);
 const SHORTEST_STEP: Duration = Duration::from_millis(1);
 /// Half of what containerd takes to clean up after an exit: questions only slow it down.
 const UNHURRIED_STEP: Duration = Duration::from_millis(25);
-/// A step is so much longer for each other poll: of fifty pods that start or end together, what they wait for is kept up by
+/// A step is so much longer for each other poll: of fifty pods that start or end together, what they wait for is held up by
 /// their questions.
 const STEP_PER_OTHER: Duration = Duration::from_millis(4);
 const LONGEST_STEP_OF_A_CROWD: Duration = Duration::from_millis(250);
