@@ -12,7 +12,7 @@ use logic_resources::summary::{
     SwapStats, groups,
 };
 
-use crate::group_stats::{GroupReader, MACHINE, interfaces};
+use crate::group_stats::{GroupPass, GroupReader, MACHINE, interfaces};
 use crate::meminfo::MemInfo;
 use crate::{cgroups, units};
 
@@ -99,9 +99,10 @@ impl MachineStats {
     /// Usage of the node and its system containers now; `driver` has made the pods' cgroups.
     pub fn read(&self, scope: SummaryScope, at: SystemTime, driver: CgroupDriver) -> NodeFigures {
         let meminfo = MemInfo::read(&self.proc).unwrap_or_default();
-        let root = self.group(MACHINE, scope, at);
+        let groups = self.pass(scope, at);
+        let root = groups.read(MACHINE);
         let stat = self.text("stat");
-        let system = self.system(scope, at, driver);
+        let system = self.system(&groups, driver);
         let time = Timestamp::try_from(at).ok();
         let mut figures = NodeFigures {
             started: started(&stat),
@@ -120,10 +121,32 @@ impl MachineStats {
         };
         if scope == SummaryScope::Everything {
             figures.io = root.as_ref().and_then(groups::io);
-            figures.network = Some(groups::network(&interfaces(&self.text("net/dev")), time));
+            let of_root = root.and_then(|root| root.network);
+            let counters = of_root.unwrap_or_else(|| interfaces(&self.text("net/dev")));
+            figures.network = Some(groups::network(&counters, time));
             figures.rlimit = Some(self.limit(time));
         }
         figures
+    }
+
+    /// What eviction goes by: the memory of the node and of all its pods, and where everything is asked for the processes.
+    /// It asks every ten seconds: networks and the system's containers are not looked at.
+    pub fn read_for_eviction(
+        &self,
+        scope: SummaryScope,
+        at: SystemTime,
+        driver: CgroupDriver,
+    ) -> NodeFigures {
+        let meminfo = MemInfo::read(&self.proc).unwrap_or_default();
+        let groups = self.pass(SummaryScope::CpuAndMemory, at);
+        let root = groups.read(MACHINE);
+        let time = Timestamp::try_from(at).ok();
+        NodeFigures {
+            memory: memory(root.as_ref(), &meminfo, time),
+            system: self.of_pods(&groups, driver).into_iter().collect(),
+            rlimit: (scope == SummaryScope::Everything).then(|| self.limit(time)),
+            ..NodeFigures::default()
+        }
     }
 
     /// The names of the system containers' groups, and of the group above the pods'.
@@ -137,35 +160,33 @@ impl MachineStats {
         fs::read_to_string(self.proc.join(file)).unwrap_or_default()
     }
 
-    fn group(&self, name: &str, scope: SummaryScope, at: SystemTime) -> Option<GroupStats> {
+    fn pass(&self, scope: SummaryScope, at: SystemTime) -> ScopedPass<'_> {
         let detail = match scope {
             SummaryScope::CpuAndMemory => GroupDetail::CpuAndMemory,
             SummaryScope::Everything => GroupDetail::Summary,
         };
-        self.groups.as_ref()?.read(name, detail, at)
+        let groups = self.groups.as_ref();
+        ScopedPass {
+            groups: groups.and_then(|groups| groups.pass(at)),
+            detail,
+        }
     }
 
-    fn system(
-        &self,
-        scope: SummaryScope,
-        at: SystemTime,
-        driver: CgroupDriver,
-    ) -> Vec<ContainerStats> {
-        let pods = self.pods.as_ref().map(|pods| (PODS, pods.path(driver)));
-        let stats = self
-            .shown
-            .iter()
-            .cloned()
-            .chain(pods)
-            .filter_map(|(name, group)| {
-                let group = self.group(&group, scope, at)?;
-                let started = match name {
-                    KUBELET => self.began.or(group.created),
-                    _ => group.created,
-                };
-                Some(groups::system_container(name, &group, started))
-            });
-        stats.collect()
+    fn system(&self, groups: &ScopedPass<'_>, driver: CgroupDriver) -> Vec<ContainerStats> {
+        let shown = self.shown.iter().filter_map(|(name, group)| {
+            let group = groups.read(group)?;
+            let started = match *name {
+                KUBELET => self.began.or(group.created),
+                _ => group.created,
+            };
+            Some(groups::system_container(name, &group, started))
+        });
+        shown.chain(self.of_pods(groups, driver)).collect()
+    }
+
+    fn of_pods(&self, groups: &ScopedPass<'_>, driver: CgroupDriver) -> Option<ContainerStats> {
+        let group = groups.read(&self.pods.as_ref()?.path(driver))?;
+        Some(groups::system_container(PODS, &group, group.created))
     }
 
     fn limit(&self, at: Option<Timestamp>) -> ProcessLimit {
@@ -181,6 +202,19 @@ impl MachineStats {
             maxpid: limits.into_iter().flatten().min(),
             curproc: tasks.and_then(|(_, all)| all.parse().ok()),
         }
+    }
+}
+
+/// One reading of groups with what is read of each; nothing on a machine without cgroups.
+#[derive(Debug)]
+struct ScopedPass<'a> {
+    groups: Option<GroupPass<'a>>,
+    detail: GroupDetail,
+}
+
+impl ScopedPass<'_> {
+    fn read(&self, name: &str) -> Option<GroupStats> {
+        self.groups.as_ref()?.read(name, self.detail)
     }
 }
 
@@ -345,6 +379,10 @@ mod tests {
             (pods.working_set_bytes, pods.available_bytes),
             (Some(4000), Some(5000))
         );
+        let told = machine.read_for_eviction(SummaryScope::Everything, at, driver);
+        assert_eq!((told.memory, told.rlimit), (Some(memory), Some(limit)));
+        assert_eq!(told.system, figures.system[1..]);
+        assert!(told.network.is_none());
         let slices = machine.read(SummaryScope::CpuAndMemory, at, CgroupDriver::Systemd);
         let pods = slices.system[1].cpu.as_ref().unwrap();
         assert_eq!(pods.usage_core_nano_seconds, Some(3000));

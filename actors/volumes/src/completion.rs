@@ -6,6 +6,7 @@ use logic_api::types::PodUid;
 
 use super::executor::{FinishedOperation, StuckProcess};
 use super::{Msg, VolumeManager};
+use crate::executor::batches::BatchResult;
 use crate::executor::drivers::PluginListing;
 use crate::executor::measurements::MeasurementResult;
 
@@ -34,6 +35,8 @@ pub enum VolumeCompletion {
     },
     /// The result of a measurement.
     Measured(MeasurementResult),
+    /// The result of a batch of measurements.
+    BatchMeasured(BatchResult),
     /// The node object changed: its labels, which drivers' topology must match, or its attached volumes.
     NodeChanged,
     /// Objects changed, from which volumes are made.
@@ -65,6 +68,7 @@ impl VolumeManager {
                 self.on_limits_refreshed(&driver, answer, ctx)
             }
             VolumeCompletion::Measured(measured) => self.on_measured(measured, ctx),
+            VolumeCompletion::BatchMeasured(result) => self.on_batch_measured(result, ctx),
             VolumeCompletion::NodeChanged => self.node_changed(ctx),
             VolumeCompletion::ObjectsChanged => self.await_objects(ctx),
         }

@@ -5,10 +5,13 @@
 //! registry double as manifest and blobs.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -104,18 +107,8 @@ impl Image {
             },
             "rootfs": { "type": "layers", "diff_ids": [layer.digest] },
         }))?);
-        let manifest = Blob::new(serde_json::to_vec(&json!({
-            "schemaVersion": 2,
-            "mediaType": MANIFEST,
-            "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
-            "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
-        }))?);
-        Ok(BuiltImage {
-            name: self.name.clone(),
-            manifest,
-            config,
-            layer,
-        })
+        let name = self.name.clone();
+        BuiltImage::new(name, config, (TAR_LAYER, layer))
     }
 
     fn layer(&self) -> Result<Vec<u8>> {
@@ -188,6 +181,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 /// The media type of the manifests that [`Image::build`] makes.
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
+const TAR_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+const GZIP_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+
 /// An image's three blobs.
 #[derive(Debug)]
 pub struct BuiltImage {
@@ -197,11 +193,34 @@ pub struct BuiltImage {
     pub manifest: Blob,
     /// The OCI config.
     pub config: Blob,
-    /// The only layer, uncompressed.
+    /// The only layer, uncompressed unless [`BuiltImage::gzipped`] made it.
     pub layer: Blob,
 }
 
 impl BuiltImage {
+    fn new(name: String, config: Blob, (media_type, layer): (&str, Blob)) -> Result<Self> {
+        let manifest = Blob::new(serde_json::to_vec(&json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
+            "layers": [descriptor(media_type, &layer)],
+        }))?);
+        Ok(Self {
+            name,
+            manifest,
+            config,
+            layer,
+        })
+    }
+
+    /// Returns the same image with its layer compressed by gzip, as registries have them.
+    pub fn gzipped(self) -> Result<Self> {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(&self.layer.content)?;
+        let layer = Blob::new(gzip.finish()?);
+        Self::new(self.name, self.config, (GZIP_LAYER, layer))
+    }
+
     /// Writes the image as a docker archive, which `ctr images import` and CRI-O's tools read.
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut tar = LayerBuilder::new();

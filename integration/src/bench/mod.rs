@@ -43,6 +43,10 @@ pub struct BenchPlan {
     pub plugin_kills: usize,
     /// Pods on a real containerd.
     pub real_pods: usize,
+    /// Images pulled, one after the other.
+    pub pulls: usize,
+    /// Files of 64 KiB in the layer of each.
+    pub layer_files: usize,
     /// Pods made in the API at once.
     pub api_crowd: usize,
     /// Pods that eat the node's memory, one after the other.
@@ -51,7 +55,7 @@ pub struct BenchPlan {
     pub log_lines: usize,
     /// How long a node settles before it is measured.
     pub settle: Duration,
-    /// The time over which processor time is counted.
+    /// The time over which processor time is counted: what a node does once a minute is in it once.
     pub idle: Duration,
     /// The only section to measure; none for all.
     pub section: Option<String>,
@@ -72,11 +76,13 @@ impl BenchPlan {
             container_kills: 220,
             plugin_kills: 100,
             real_pods: 10,
+            pulls: 5,
+            layer_files: 1_024,
             api_crowd: 50,
             eaters: 10,
             log_lines: 10_000,
             settle: Duration::from_secs(5),
-            idle: Duration::from_secs(40),
+            idle: Duration::from_secs(60),
             section: None,
             kubelet: None,
         }
@@ -94,6 +100,7 @@ impl BenchPlan {
             container_kills: 20,
             plugin_kills: 10,
             real_pods: 3,
+            pulls: 3,
             api_crowd: 10,
             eaters: 3,
             log_lines: 1_000,
@@ -114,6 +121,8 @@ impl BenchPlan {
             container_kills: 3,
             plugin_kills: 2,
             real_pods: 1,
+            pulls: 1,
+            layer_files: 2,
             api_crowd: 2,
             eaters: 1,
             log_lines: 10,

@@ -22,7 +22,7 @@ use k8s_openapi::ByteString;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::images::{Image, MANIFEST};
+use crate::images::{BuiltImage, Image, MANIFEST};
 
 const LAYER: &str = "application/octet-stream";
 
@@ -77,7 +77,11 @@ impl ImageRegistry {
 
     /// Puts `image` on the content_store as `repository:tag` and returns the name to pull it by.
     pub fn push(&self, repository: &str, tag: &str, image: &Image) -> Result<String> {
-        let built = image.build()?;
+        Ok(self.push_built(repository, tag, image.build()?))
+    }
+
+    /// Puts an image that is built as `repository:tag` and returns the name to pull it by.
+    pub fn push_built(&self, repository: &str, tag: &str, built: BuiltImage) -> String {
         let mut content_store = locked(&self.content_store);
         let manifest = (
             built.manifest.digest.clone(),
@@ -94,7 +98,8 @@ impl ImageRegistry {
                 .blobs
                 .insert(blob.digest, Bytes::from(blob.content));
         }
-        Ok(format!("{}/{repository}:{tag}", self.address))
+        drop(content_store);
+        self.name(repository, tag)
     }
 
     /// Returns the name to pull `repository:tag` by, whether or not it is there.

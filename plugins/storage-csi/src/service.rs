@@ -9,11 +9,12 @@ use futures_util::Stream;
 use mounts::{remove, requests, subpath};
 use proto::storage::storage_server::Storage;
 use proto::storage::{
-    BindSubpathRequest, BindSubpathResponse, CapabilitiesRequest, CapabilitiesResponse, Event,
-    ExpandRequest, ExpandResponse, InquireRequest, InquireResponse, KindCapability, ListRequest,
-    ListResponse, MapBlockRequest, MapBlockResponse, MountRequest, MountResponse, ReadFileRequest,
-    ReadFileResponse, ReleaseSubpathsRequest, ReleaseSubpathsResponse, RemovePodRequest,
-    RemovePodResponse, StageRequest, StageResponse, StatsRequest, StatsResponse, UnmapBlockRequest,
+    BatchStatsRequest, BatchStatsResponse, BindSubpathRequest, BindSubpathResponse,
+    CapabilitiesRequest, CapabilitiesResponse, Event, ExpandRequest, ExpandResponse,
+    InquireRequest, InquireResponse, KindCapability, ListRequest, ListResponse, MapBlockRequest,
+    MapBlockResponse, MountRequest, MountResponse, ReadFileRequest, ReadFileResponse,
+    ReleaseSubpathsRequest, ReleaseSubpathsResponse, RemovePodRequest, RemovePodResponse,
+    StageRequest, StageResponse, StatsRequest, StatsResponse, UnmapBlockRequest,
     UnmapBlockResponse, UnmountRequest, UnmountResponse, UnstageRequest, UnstageResponse,
     WatchRequest,
 };
@@ -145,6 +146,15 @@ impl Storage for Service {
             .stats(request.into_inner())
             .await
             .map(Response::new)
+    }
+
+    async fn batch_stats(
+        &self,
+        _: Request<BatchStatsRequest>,
+    ) -> Result<Response<BatchStatsResponse>, Status> {
+        Err(Status::unimplemented(
+            "drivers are asked about one volume at a time",
+        ))
     }
 
     async fn expand(&self, request: Request<ExpandRequest>) -> CsiAnswer<ExpandResponse> {

@@ -1,19 +1,20 @@
 //! The calls of `oxlet.storage.v1`: read, done on the pool, answered.
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures_util::Stream;
 use mounts::requests::{self, within};
 use proto::storage::storage_server::Storage;
 use proto::storage::volume::Source;
 use proto::storage::{
-    BindSubpathRequest, BindSubpathResponse, CapabilitiesRequest, CapabilitiesResponse, Event,
-    ExpandRequest, ExpandResponse, InquireRequest, InquireResponse, ListRequest, ListResponse,
-    MapBlockRequest, MapBlockResponse, MountRequest, MountResponse, ReadFileRequest,
-    ReadFileResponse, ReleaseSubpathsRequest, ReleaseSubpathsResponse, RemovePodRequest,
-    RemovePodResponse, StageRequest, StageResponse, StatsRequest, StatsResponse, UnmapBlockRequest,
-    UnmapBlockResponse, UnmountRequest, UnmountResponse, UnstageRequest, UnstageResponse,
-    WatchRequest,
+    BatchStatsRequest, BatchStatsResponse, BindSubpathRequest, BindSubpathResponse,
+    CapabilitiesRequest, CapabilitiesResponse, Event, ExpandRequest, ExpandResponse,
+    InquireRequest, InquireResponse, ListRequest, ListResponse, MapBlockRequest, MapBlockResponse,
+    MountRequest, MountResponse, ReadFileRequest, ReadFileResponse, ReleaseSubpathsRequest,
+    ReleaseSubpathsResponse, RemovePodRequest, RemovePodResponse, StageRequest, StageResponse,
+    StatsRequest, StatsResponse, UnmapBlockRequest, UnmapBlockResponse, UnmountRequest,
+    UnmountResponse, UnstageRequest, UnstageResponse, WatchRequest,
 };
 use tonic::{Request, Response, Status};
 
@@ -41,6 +42,34 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) fn new(executor: Executor) -> Self {
         Self { executor }
+    }
+
+    async fn measure(
+        &self,
+        request: &StatsRequest,
+        within: Duration,
+    ) -> Result<StatsResponse, Status> {
+        let (kind, path) = stats::target(request)?;
+        let task = Task {
+            what: format!("measuring {}", path.display()),
+            subject: None,
+            backing: kind.backing(),
+            within,
+        };
+        let end = tokio::time::Instant::now() + within;
+        let there = path.clone();
+        let figures = self
+            .executor
+            .run(task, move |_| stats::figures(kind, &there))
+            .await?;
+        match figures {
+            Figures::Known(response) => Ok(response),
+            Figures::Walk => {
+                let left = end.saturating_duration_since(tokio::time::Instant::now());
+                let walks = &self.executor.walks;
+                walks.folder(&self.executor.pool, &path, left).await
+            }
+        }
     }
 }
 
@@ -174,32 +203,29 @@ impl Storage for Service {
 
     async fn stats(&self, request: Request<StatsRequest>) -> LocalAnswer<StatsResponse> {
         let request = request.into_inner();
-        let kind = LocalVolumeKind::read(&request.kind)?;
-        let path = stats::path(&request.path)?;
         let within = within(request.within_ms);
+        Ok(Response::new(self.measure(&request, within).await?))
+    }
+
+    async fn batch_stats(
+        &self,
+        request: Request<BatchStatsRequest>,
+    ) -> LocalAnswer<BatchStatsResponse> {
+        let BatchStatsRequest { volumes, within_ms } = request.into_inner();
+        stats::check_batch(&volumes)?;
         let task = Task {
-            what: format!("measuring {}", path.display()),
+            what: format!("measuring {} volumes in memory", volumes.len()),
             subject: None,
-            backing: kind.backing(),
-            within,
+            backing: Backing::Own,
+            within: within(within_ms),
         };
-        let end = tokio::time::Instant::now() + within;
-        let there = path.clone();
-        let figures = self
+        let results = self
             .executor
-            .run(task, move |_| stats::figures(kind, &there))
+            .run(task, move |_| {
+                Ok(volumes.iter().map(stats::in_memory).collect())
+            })
             .await?;
-        let response = match figures {
-            Figures::Known(response) => response,
-            Figures::Walk => {
-                let left = end.saturating_duration_since(tokio::time::Instant::now());
-                self.executor
-                    .walks
-                    .folder(&self.executor.pool, &path, left)
-                    .await?
-            }
-        };
-        Ok(Response::new(response))
+        Ok(Response::new(BatchStatsResponse { results }))
     }
 
     async fn expand(&self, request: Request<ExpandRequest>) -> LocalAnswer<ExpandResponse> {

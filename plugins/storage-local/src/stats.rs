@@ -2,16 +2,20 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mounts::answer::failed;
 use mounts::{measure, requests};
-use proto::storage::{Measure, StatsResponse};
+use proto::storage::batch_stats_result::Result as BatchStatsResultKind;
+use proto::storage::{BatchStatsResult, Measure, StatsRequest, StatsResponse};
 use tonic::Status;
 
-use crate::kind::LocalVolumeKind;
+use crate::kind::{Backing, LocalVolumeKind};
 use crate::volumes::empty_dir;
 use crate::volumes::host_path::{self, Found};
+
+/// As the contract has it.
+const MAX_BATCH: usize = 256;
 
 /// How a volume is measured.
 #[derive(Debug)]
@@ -45,8 +49,39 @@ pub(crate) fn figures(kind: LocalVolumeKind, path: &Path) -> Result<Figures, Sta
 }
 
 /// Checks what a Stats names.
-pub(crate) fn path(path: &str) -> Result<std::path::PathBuf, Status> {
-    requests::absolute("path", path)
+pub(crate) fn target(request: &StatsRequest) -> Result<(LocalVolumeKind, PathBuf), Status> {
+    let kind = LocalVolumeKind::read(&request.kind)?;
+    Ok((kind, requests::absolute("path", &request.path)?))
+}
+
+/// Refuses a batch that is longer than the contract has it.
+pub(crate) fn check_batch(volumes: &[StatsRequest]) -> Result<(), Status> {
+    match volumes.len() {
+        0..=MAX_BATCH => Ok(()),
+        many => Err(Status::invalid_argument(format!(
+            "{many} volumes are to be measured at once, expected {MAX_BATCH} at most"
+        ))),
+    }
+}
+
+/// Measures one volume of a batch; one that has to be walked through is refused.
+pub(crate) fn in_memory(request: &StatsRequest) -> BatchStatsResult {
+    let measured = target(request).and_then(|(kind, path)| match kind.backing() {
+        Backing::Own => figures(kind, &path),
+        Backing::Foreign => Ok(Figures::Walk),
+    });
+    let result = match measured {
+        Ok(Figures::Known(stats)) => BatchStatsResultKind::Stats(stats),
+        Ok(Figures::Walk) => {
+            let path = &request.path;
+            let why = format!("{path} does not lie in memory: only Stats measures it");
+            BatchStatsResultKind::Refused(why)
+        }
+        Err(refused) => BatchStatsResultKind::Refused(refused.message().to_owned()),
+    };
+    BatchStatsResult {
+        result: Some(result),
+    }
 }
 
 /// Of a raw device only its size is known.
@@ -99,6 +134,42 @@ mod tests {
         for kind in [LocalVolumeKind::Local, LocalVolumeKind::Nfs] {
             assert!(matches!(figures(kind, &memory).unwrap(), Figures::Known(_)));
         }
+    }
+
+    #[test]
+    fn of_a_batch_each_volume_in_memory_is_measured_and_each_other_is_refused_with_its_reason() {
+        let node = Node::new();
+        let (folder, memory) = (node.folder("folder"), node.folder("memory"));
+        mount::tmpfs(&memory, &TmpfsOptions::default()).unwrap();
+        let asked = |kind: &str, path: &Path| StatsRequest {
+            kind: kind.to_owned(),
+            path: path.display().to_string(),
+            ..StatsRequest::default()
+        };
+        let told = |kind: &str, path: &Path| match in_memory(&asked(kind, path)).result.unwrap() {
+            BatchStatsResultKind::Stats(stats) => Ok(stats.used.is_some()),
+            BatchStatsResultKind::Refused(why) => Err(why),
+        };
+        assert_eq!(told("projected", &memory), Ok(true));
+        for (kind, path, why) in [
+            ("projected", folder.as_path(), "does not lie in memory"),
+            ("nfs", memory.as_path(), "does not lie in memory"),
+            ("host-path", memory.as_path(), "does not lie in memory"),
+            ("secret", Path::new("/no/such/volume"), "/no/such/volume"),
+            ("secret", Path::new("here"), "here"),
+            ("cake", memory.as_path(), "cake"),
+        ] {
+            let refused = told(kind, path).unwrap_err();
+            assert!(refused.contains(why), "{kind} {path:?}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_batch_has_256_volumes_at_most() {
+        let volumes = vec![StatsRequest::default(); 257];
+        assert!(check_batch(&volumes[1..]).is_ok());
+        let refused = check_batch(&volumes).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     }
 
     #[test]

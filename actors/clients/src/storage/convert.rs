@@ -328,6 +328,21 @@ pub(super) fn figures(answer: wire::StatsResponse) -> VolumeMetrics {
     }
 }
 
+pub(super) fn batch_stats(measured: &[MeasureTarget], within_ms: u32) -> wire::BatchStatsRequest {
+    wire::BatchStatsRequest {
+        volumes: measured.iter().map(|one| stats(one, 0)).collect(),
+        within_ms,
+    }
+}
+
+pub(super) fn result(one: wire::BatchStatsResult) -> Result<VolumeMetrics, String> {
+    match one.result {
+        Some(wire::batch_stats_result::Result::Stats(told)) => Ok(figures(told)),
+        Some(wire::batch_stats_result::Result::Refused(why)) => Err(why),
+        None => Err("nothing is said of it".to_owned()),
+    }
+}
+
 pub(super) fn expand(growth: &ExpandSpec, within_ms: u32) -> wire::ExpandRequest {
     wire::ExpandRequest {
         volume: Some(volume(&growth.volume)),

@@ -297,6 +297,32 @@ impl Storage {
         Ok(convert::figures(answer))
     }
 
+    /// How full these volumes of one plugin are, each as [`Storage::stats`] has it or why it is not measured.
+    ///
+    /// # Errors
+    /// [`StorageError`] of the answer as a whole, as from [`Storage::stats`]; also where it is not as long as the question.
+    pub async fn batch_stats(
+        &self,
+        plugin: StoragePlugin,
+        measured: &[MeasureTarget],
+        within: Duration,
+    ) -> Result<Vec<Result<VolumeMetrics, String>>, StorageError> {
+        let request = convert::batch_stats(measured, millis(within));
+        let asked = measured.len();
+        let answer = self
+            .call(plugin, within, request, async |mut client, request| {
+                let answer = client.batch_stats(request).await?;
+                match answer.get_ref().results.len() {
+                    told if told == asked => Ok(answer),
+                    told => Err(Status::internal(format!(
+                        "BatchStats has {told} results, expected {asked}"
+                    ))),
+                }
+            })
+            .await?;
+        Ok(answer.results.into_iter().map(convert::result).collect())
+    }
+
     /// Expands a volume on the node; returns its new size in bytes, none where the backend does not report it.
     ///
     /// # Errors

@@ -29,6 +29,9 @@ pub enum StorageFault {
     Held,
 }
 
+/// The call of a batch in [`FakeStorage::calls`] with its number of volumes; a fault of one of its volumes refuses this one.
+const BATCH: &str = "batch-stats";
+
 #[derive(Debug, Default)]
 struct FakeStorageState {
     calls: Vec<String>,
@@ -207,6 +210,15 @@ impl Drop for CallGuard {
     }
 }
 
+fn figures() -> wire::StatsResponse {
+    wire::StatsResponse {
+        capacity: Some(1 << 30),
+        used: Some(1 << 20),
+        taken_ms: 1_700_000_000_000,
+        ..wire::StatsResponse::default()
+    }
+}
+
 fn found(state: wire::State, volume: &wire::Volume, uid: &str, path: &str) -> wire::Found {
     wire::Found {
         state: state.into(),
@@ -345,12 +357,28 @@ impl Contract for FakeStorage {
     ) -> Result<Response<wire::StatsResponse>, Status> {
         let id = request.into_inner().volume_id;
         let _busy = self.meet("stats", &id).await?;
-        Ok(Response::new(wire::StatsResponse {
-            capacity: Some(1 << 30),
-            used: Some(1 << 20),
-            taken_ms: 1_700_000_000_000,
-            ..wire::StatsResponse::default()
-        }))
+        Ok(Response::new(figures()))
+    }
+
+    async fn batch_stats(
+        &self,
+        request: Request<wire::BatchStatsRequest>,
+    ) -> Result<Response<wire::BatchStatsResponse>, Status> {
+        let volumes = request.into_inner().volumes;
+        let _busy = self.meet(BATCH, &volumes.len().to_string()).await?;
+        let results = volumes.into_iter().map(|volume| {
+            let mut state = self.state();
+            let fault = state.faults.get_mut(&(BATCH, volume.volume_id));
+            let result = match fault.and_then(VecDeque::pop_front) {
+                None => wire::batch_stats_result::Result::Stats(figures()),
+                Some(_) => wire::batch_stats_result::Result::Refused("on a disk".to_owned()),
+            };
+            wire::BatchStatsResult {
+                result: Some(result),
+            }
+        });
+        let results = results.collect();
+        Ok(Response::new(wire::BatchStatsResponse { results }))
     }
 
     async fn expand(

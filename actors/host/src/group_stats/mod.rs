@@ -115,18 +115,7 @@ impl GroupReader {
 
     /// Reads one group; none where there is no such group.
     pub fn read(&self, name: &str, detail: GroupDetail, at: SystemTime) -> Option<GroupStats> {
-        let role = match name.trim_matches('/').is_empty() {
-            true => GroupRole::Machine,
-            false => GroupRole::Other,
-        };
-        let target = GroupTarget {
-            name,
-            detail,
-            role,
-            usage: None,
-            descriptors: None,
-        };
-        self.pass(at)?.stats(&mut FileReader::default(), target)
+        self.pass(at)?.read(name, detail)
     }
 
     /// Whether the kernel reports stalls of groups: only version 2 does. Upstream: `IsPsiEnabled`.
@@ -138,8 +127,8 @@ impl GroupReader {
     }
 
     /// Opens what all groups are read from; none where there are no groups.
-    fn pass(&self, at: SystemTime) -> Option<Pass<'_>> {
-        Some(Pass {
+    pub fn pass(&self, at: SystemTime) -> Option<GroupPass<'_>> {
+        Some(GroupPass {
             reader: self,
             trees: Trees::open(&self.hierarchy)?,
             proc: Folder::open(&self.proc),
@@ -156,9 +145,9 @@ impl GroupReader {
     }
 }
 
-/// One reading of some groups.
+/// One reading of some groups, at the same time.
 #[derive(Debug)]
-struct Pass<'a> {
+pub struct GroupPass<'a> {
     reader: &'a GroupReader,
     trees: Trees,
     /// `/proc`
@@ -167,7 +156,23 @@ struct Pass<'a> {
     boot: Option<Timestamp>,
 }
 
-impl Pass<'_> {
+impl GroupPass<'_> {
+    /// Reads one group; none where there is no such group.
+    pub fn read(&self, name: &str, detail: GroupDetail) -> Option<GroupStats> {
+        let role = match name.trim_matches('/').is_empty() {
+            true => GroupRole::Machine,
+            false => GroupRole::Other,
+        };
+        let target = GroupTarget {
+            name,
+            detail,
+            role,
+            usage: None,
+            descriptors: None,
+        };
+        self.stats(&mut FileReader::default(), target)
+    }
+
     fn stats(&self, files: &mut FileReader, target: GroupTarget<'_>) -> Option<GroupStats> {
         let group = self.trees.group(target.name)?;
         let mut stats = match &group {

@@ -231,7 +231,7 @@ impl UsageSampler {
         let figures = self
             .0
             .machine_io
-            .run(move || machine.read(scope, at, driver));
+            .run(move || machine.read_for_eviction(scope, at, driver));
         let (figures, disks) = match extent {
             SampleExtent::Everything => {
                 let (figures, disks) = futures_util::future::join(figures, self.disks()).await;

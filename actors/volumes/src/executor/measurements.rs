@@ -1,4 +1,4 @@
-//! Measures how full volumes are: each one once a period, few at a time.
+//! Measures how full volumes are: each one once a period, few at a time, and those in memory together ([`super::batches`]).
 //!
 //! Upstream: pkg/kubelet/server/stats/volume_stat_calculator.go (1.36).
 
@@ -13,15 +13,13 @@ use logic_volumes::reconciler::{MeasurableVolume, MountPoint};
 use logic_volumes::{VolumeId, VolumeKind, VolumeSource};
 use state::events::EventType;
 
+use crate::executor::batches::{Batches, MeasurementMode, is_batched};
 use crate::executor::measured_at_once::MeasurementRequest;
-use crate::executor::{StuckProcess, StuckVolumes};
+use crate::executor::{StuckProcess, hangs};
 use crate::{Msg, VolumeCompletion, VolumeManager, VolumeTimer, metrics};
 
-/// Volumes measured at the same time, no two of one driver or server, and those in memory apart.
+/// Volumes measured at the same time, no two of one driver or server; a batch counts as none.
 const MAX_CONCURRENT_MEASUREMENTS: usize = 2;
-/// Volumes in memory measured at the same time: each answers at once, and together they wake fewer. Were all of both to
-/// hang, storage-local had half of its places for the node's own disk left.
-const MAX_CONCURRENT_IN_MEMORY: usize = 6;
 /// A large volume takes long to walk.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// A volume that cannot be measured is retried with growing periods, up to this many.
@@ -32,19 +30,21 @@ const CHECKS_PER_PERIOD: u32 = 12;
 /// The last measurements of volumes, and the queue of due ones.
 #[derive(Debug, Default)]
 pub(crate) struct VolumeMeasurements {
-    known: BTreeMap<MountPoint, MeasurementRecord>,
+    pub(super) known: BTreeMap<MountPoint, MeasurementRecord>,
     /// Due volumes, in order.
     pub(super) due: VecDeque<MeasurableVolume>,
     pub(super) running: BTreeMap<MountPoint, MeasurementGroup>,
+    pub(super) batches: Batches,
     pub(super) requests: Vec<MeasurementRequest>,
 }
 
 #[derive(Debug)]
-struct MeasurementRecord {
+pub(super) struct MeasurementRecord {
     figures: VolumeMetrics,
-    next: Instant,
+    pub(super) next: Instant,
     /// Consecutive failures.
     failures: u32,
+    pub(super) mode: MeasurementMode,
 }
 
 impl MeasurementRecord {
@@ -53,6 +53,7 @@ impl MeasurementRecord {
             figures: VolumeMetrics::default(),
             next,
             failures: 0,
+            mode: MeasurementMode::InBatch,
         }
     }
 }
@@ -90,20 +91,12 @@ impl VolumeMeasurements {
         &mut self,
         busy: impl Fn(&VolumeId) -> bool,
     ) -> Option<(MeasurableVolume, MeasurementGroup)> {
-        let running = self.running.values();
-        let in_memory = running.filter(|(kind, _)| is_in_memory(*kind)).count();
-        let room_in_memory = in_memory < MAX_CONCURRENT_IN_MEMORY;
-        let room = self.running.len() - in_memory < MAX_CONCURRENT_MEASUREMENTS;
-        if !room && !room_in_memory {
+        if self.running.len() >= MAX_CONCURRENT_MEASUREMENTS {
             return None;
         }
         let taken: BTreeSet<&MeasurementGroup> = self.running.values().collect();
         let free = |volume: &MeasurableVolume| {
-            let room = match is_in_memory(volume.place.kind) {
-                true => room_in_memory,
-                false => room,
-            };
-            room && !taken.contains(&group_of(volume)) && !busy(&volume.volume.id)
+            !taken.contains(&group_of(volume)) && !busy(&volume.volume.id)
         };
         let at = self.due.iter().position(free)?;
         let volume = self.due.remove(at)?;
@@ -113,13 +106,8 @@ impl VolumeMeasurements {
 }
 
 /// As upstream, a hostPath volume is not measured.
-fn is_measured(volume: &MeasurableVolume) -> bool {
-    volume.place.kind != VolumeKind::HostPath
-}
-
-/// Whether its files are few, written by the node itself, and in memory.
-fn is_in_memory(kind: VolumeKind) -> bool {
-    matches!(kind, VolumeKind::Secret | VolumeKind::Projected)
+fn is_measured(place: &&MountPoint) -> bool {
+    place.kind != VolumeKind::HostPath
 }
 
 fn group_of(volume: &MeasurableVolume) -> MeasurementGroup {
@@ -162,27 +150,41 @@ impl VolumeManager {
         let mut old = std::mem::take(&mut self.measures.due);
         old.retain(|volume| self.world.is_mounted(&volume.place));
         let waiting: BTreeSet<MountPoint> = old.iter().map(|volume| volume.place.clone()).collect();
-        for volume in self.world.measurable().filter(is_measured) {
-            let place = &volume.place;
-            let measure = self.measures.known.entry(place.clone());
+        let mut batch = Vec::new();
+        let measures = &mut self.measures;
+        let batch_next = measures.batches.next(now, period);
+        for place in self.world.mounted_places().filter(is_measured) {
             // A new volume is measured at once, the others are spread.
-            let measure = measure.or_insert_with(|| MeasurementRecord::new(now));
-            let running = self.measures.running.contains_key(place);
-            if measure.next <= now && !running && !waiting.contains(place) {
+            let measure = match measures.known.get_mut(place) {
+                Some(measure) => measure,
+                None => measures
+                    .known
+                    .entry(place.clone())
+                    .or_insert_with(|| MeasurementRecord::new(now)),
+            };
+            let running = measures.running.contains_key(place) || measures.batches.holds(place);
+            if measure.next > now || running || waiting.contains(place) {
+                continue;
+            }
+            let Some(volume) = self.world.measurable_at(place) else {
+                continue;
+            };
+            if is_batched(place, measure.mode) {
+                measure.next = batch_next;
+                batch.push(volume);
+            } else {
                 measure.next = now + period + spread(place, period);
                 old.push_back(volume);
             }
         }
-        self.measures.due = old;
+        measures.due = old;
+        self.measure_batch(batch, ctx);
         self.measure_next(ctx);
     }
 
     pub(super) fn measure_next(&mut self, ctx: &mut Context<Msg>) {
         let (world, worn) = (&self.world, &self.stuck_processes);
-        let hangs = |id: &VolumeId| {
-            let mut over = worn.values().flat_map(StuckVolumes::keys).flatten();
-            world.hangs(id) || over.any(|held| held == id)
-        };
+        let hangs = |id: &VolumeId| hangs(world, worn, id);
         while let Some((volume, lane)) = self.measures.next(hangs) {
             self.measures.running.insert(volume.place.clone(), lane);
             let storage = self.peers.storage.clone();
@@ -213,6 +215,7 @@ impl VolumeManager {
             Ok(figures) => {
                 let figures = self.policy.health.apply(figures);
                 self.store_metrics(&place, figures, ctx);
+                self.measures.rejoin(&place);
             }
             Err(error) => {
                 tracing::debug!(pod = %place.uid, volume = place.folder, "not measured: {error}");
@@ -228,7 +231,7 @@ impl VolumeManager {
         self.measure_next(ctx);
     }
 
-    fn store_metrics(
+    pub(super) fn store_metrics(
         &mut self,
         place: &MountPoint,
         mut figures: VolumeMetrics,
@@ -280,7 +283,7 @@ impl VolumeManager {
     }
 }
 
-fn asked(volume: MeasurableVolume) -> (MountPoint, storage::MeasureTarget) {
+pub(super) fn asked(volume: MeasurableVolume) -> (MountPoint, storage::MeasureTarget) {
     let (driver, volume_handle) = match &volume.volume.source {
         VolumeSource::Csi(csi) => (csi.driver.clone(), csi.volume_handle.clone()),
         VolumeSource::EmptyDir(_)

@@ -1,5 +1,6 @@
 //! Carries out operations on volumes through the storage plugins; beside it is what else these are asked for.
 
+pub(crate) mod batches;
 pub(crate) mod csi_limits;
 pub(crate) mod drivers;
 mod measured_at_once;
@@ -16,7 +17,7 @@ use clients::storage::{
 use kernel::Context;
 use logic_api::pod::PodView;
 use logic_volumes::reconciler::{
-    FailureEffect, MountPoint, OperationResult, UnstageOperation, VolumeOperation,
+    FailureEffect, MountPoint, OperationResult, StateOfWorld, UnstageOperation, VolumeOperation,
 };
 use logic_volumes::resolve::event_reasons;
 use logic_volumes::{Relabel, VolumeId, VolumeKind, VolumeMode, paths};
@@ -212,6 +213,16 @@ pub struct StuckProcess {
 
 /// The volumes that a process is stuck over, each with the message.
 pub(super) type StuckVolumes = BTreeMap<Option<VolumeId>, String>;
+
+/// Whether an operation on the volume takes too long, or a process that is being replaced is stuck over it.
+fn hangs(
+    world: &StateOfWorld,
+    stuck: &BTreeMap<(StoragePlugin, u64), StuckVolumes>,
+    id: &VolumeId,
+) -> bool {
+    let mut over = stuck.values().flat_map(StuckVolumes::keys).flatten();
+    world.hangs(id) || over.any(|held| held == id)
+}
 
 impl StuckProcess {
     pub(super) fn of(

@@ -1,5 +1,6 @@
 //! Invariants of the volume manager: storage plugins in the test's own process that touch no disk, on a paused clock.
 
+mod batches;
 mod drivers;
 mod growth;
 mod in_use;

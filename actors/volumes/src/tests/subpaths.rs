@@ -179,35 +179,6 @@ fn volumes_are_measured_now_and_then_two_at_a_time() {
     });
 }
 
-/// A volume on the disk is walked through; the tokens of a hundred pods only have their file systems asked.
-#[test]
-fn volumes_in_memory_are_measured_beside_two_on_the_disk() {
-    const NAME: &str = "projected: {sources: [{downwardAPI: {items: [{path: n, fieldRef: {fieldPath: metadata.name}}]}}]}";
-    run_paused(|| async {
-        let rig = Rig::with("", Some(FULL), |_| {}).await;
-        let on_disk = ["e", "f", "g"].map(|name| (name, "emptyDir: {}"));
-        let in_memory = ["p", "q", "r"].map(|name| (name, NAME));
-        rig.mounted(&pod_with("a", &[on_disk, in_memory].concat()))
-            .await;
-        for (kind, names) in [
-            ("empty-dir", ["e", "f", "g"]),
-            ("projected", ["p", "q", "r"]),
-        ] {
-            for name in names {
-                let volume = format!("kubernetes.io/{kind}/a-{name}");
-                rig.plugins.fault("stats", &volume, StorageFault::Held);
-            }
-        }
-        pass(30 * SECOND).await;
-        let calls = rig.plugins.calls();
-        let measured = |kind: &str| {
-            let stats = calls.iter().filter(|call| call.starts_with("stats"));
-            stats.filter(|call| call.contains(kind)).count()
-        };
-        assert_eq!((measured("empty-dir"), measured("projected")), (2, 3));
-    });
-}
-
 #[test]
 fn what_cannot_be_measured_is_asked_for_more_and_more_seldom() {
     run_paused(|| async {

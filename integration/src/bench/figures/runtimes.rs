@@ -129,4 +129,18 @@ pub(super) const FIGURES: &[Figure] = &[
         "ms",
         BenchGoal::None,
     ),
+    figure(
+        "containerd-unpack",
+        RUNTIMES,
+        "on containerd: an image with a layer of 64 MiB pulled from loopback and unpacked, median",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
+        "native-unpack",
+        RUNTIMES,
+        "on the native runtime: an image with a layer of 64 MiB pulled from loopback and unpacked, median",
+        "ms",
+        BenchGoal::None,
+    ),
 ];

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use proto::cri::{Container, ContainerState, ExecSyncRequest};
+use proto::cri::{Container, ContainerState, ExecSyncRequest, ImageSpec, PullImageRequest};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -22,11 +22,14 @@ use crate::bench::samples::Samples;
 use crate::bench::{AgentColumn, BenchPlan, BenchReport, process};
 use crate::cluster::Cluster;
 use crate::containerd::{Containerd, missing};
+use crate::doubles::registry::ImageRegistry;
 use crate::images::{BUSYBOX_IMAGE, Image};
 use crate::pods;
 
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Bytes of each file of a large layer.
+const LARGE_FILE: u64 = 64 << 10;
 
 /// The keys of one runtime's figures.
 struct FigureKeys {
@@ -39,6 +42,7 @@ struct FigureKeys {
     deletion: &'static str,
     pss_many: &'static str,
     cpu_many: &'static str,
+    unpack: &'static str,
 }
 
 const CONTAINERD: FigureKeys = FigureKeys {
@@ -51,6 +55,7 @@ const CONTAINERD: FigureKeys = FigureKeys {
     deletion: "containerd-deletion",
     pss_many: "containerd-pss-many",
     cpu_many: "containerd-cpu-many",
+    unpack: "containerd-unpack",
 };
 
 const NATIVE: FigureKeys = FigureKeys {
@@ -63,6 +68,7 @@ const NATIVE: FigureKeys = FigureKeys {
     deletion: "native-deletion",
     pss_many: "native-pss-many",
     cpu_many: "native-cpu-many",
+    unpack: "native-unpack",
 };
 
 pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
@@ -129,6 +135,7 @@ async fn on(
     let (pss, processor) = memory::at_rest(plan, &node()?).await?;
     put(keys.pss_many, pss);
     put(keys.cpu_many, processor);
+    put(keys.unpack, unpack_times(&cri, plan).await?.median());
     Ok(())
 }
 
@@ -191,6 +198,42 @@ async fn exec_times(cri: &Cri, times: usize) -> Result<Samples> {
         );
     }
     Ok(took)
+}
+
+/// How long an image takes to be pulled from loopback and unpacked, so many images of as many layers.
+async fn unpack_times(cri: &Cri, plan: &BenchPlan) -> Result<Samples> {
+    let registry = ImageRegistry::start().await?;
+    let mut took = Samples::default();
+    for nth in 0..plan.pulls {
+        let mut image = Image::busybox(&format!("bench/large:{nth}"));
+        image.files = (0..plan.layer_files)
+            .map(|file| compressible(nth, file))
+            .collect();
+        let name = registry.push_built("bench/large", &nth.to_string(), image.build()?.gzipped()?);
+        let request = PullImageRequest {
+            image: Some(ImageSpec {
+                image: name,
+                ..ImageSpec::default()
+            }),
+            ..PullImageRequest::default()
+        };
+        let before = Instant::now();
+        cri.images().pull_image(request).await?;
+        took.add(before.elapsed());
+    }
+    Ok(took)
+}
+
+/// A file of 64 KiB that no other has, of which gzip leaves a half: its path and content.
+fn compressible(image: usize, file: usize) -> (String, Vec<u8>) {
+    let seed = (image as u64) << 32 | file as u64;
+    let words = (0..LARGE_FILE / size_of::<u64>() as u64).map(|at| {
+        let word =
+            (seed ^ at.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        word & 0x0F0F_0F0F_0F0F_0F0F
+    });
+    let content = words.flat_map(u64::to_le_bytes).collect();
+    (format!("data/{}/{file}", file % 32), content)
 }
 
 /// From SIGKILL of a container's process until its successor runs, each of so many pods once.

@@ -2,7 +2,8 @@
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use proto::storage::{Measure, Mode, StatsRequest, StatsResponse};
+use proto::storage::batch_stats_result::Result as Outcome;
+use proto::storage::{BatchStatsRequest, Measure, Mode, StatsRequest, StatsResponse};
 use tonic::Code;
 
 use super::super::{CheckResult, CheckStop, holds, refused};
@@ -22,6 +23,15 @@ pub(super) const LAWS: &[(&str, StorageCheck)] = &[
         })
         .boxed()
     }),
+    (
+        "volumes are measured in one answer, each for itself",
+        |case| {
+            each(case, Mode::FileSystem, |case, it| {
+                together(case, it).boxed()
+            })
+            .boxed()
+        },
+    ),
     ("volume that is not there is not measured", |case| {
         each(case, Mode::FileSystem, |case, it| missing(case, it).boxed()).boxed()
     }),
@@ -97,6 +107,40 @@ async fn for_many(case: &mut StorageCase, sample: &Sample) -> CheckResult {
         sensible(&answer?.into_inner())?;
     }
     Ok(())
+}
+
+async fn together(case: &mut StorageCase, sample: &Sample) -> CheckResult {
+    let mounted = case.mounted(sample).await?;
+    let there = request(&mounted);
+    let missing = StatsRequest {
+        path: format!("{}-is-not-there", there.path),
+        ..there.clone()
+    };
+    let request = BatchStatsRequest {
+        volumes: vec![there, missing],
+        within_ms: 0,
+    };
+    let results = match case.storage.batch_stats(request).await {
+        Ok(answer) => answer.into_inner().results,
+        Err(status) if status.code() == Code::Unimplemented => {
+            return Err(CheckStop::Skipped("volumes are measured one by one"));
+        }
+        Err(status) => return Err(status.into()),
+    };
+    let results: Vec<_> = results.into_iter().map(|one| one.result).collect();
+    match results.as_slice() {
+        [Some(Outcome::Stats(stats)), Some(Outcome::Refused(why))] if !why.is_empty() => {
+            sensible(stats)
+        }
+        [Some(Outcome::Refused(here)), Some(Outcome::Refused(why))]
+            if !here.is_empty() && !why.is_empty() =>
+        {
+            Ok(())
+        }
+        others => holds(false, || {
+            format!("of a volume that is there and one that is not, {others:?} is told")
+        }),
+    }
 }
 
 async fn missing(case: &mut StorageCase, sample: &Sample) -> CheckResult {

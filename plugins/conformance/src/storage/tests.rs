@@ -9,13 +9,14 @@ use futures_util::Stream;
 use proto::storage::storage_server::{Storage, StorageServer};
 use proto::storage::volume::Source;
 use proto::storage::{
-    BindSubpathRequest, BindSubpathResponse, CapabilitiesRequest, CapabilitiesResponse, EmptyDir,
-    Event, ExpandRequest, ExpandResponse, FileSet, InquireRequest, InquireResponse, KindCapability,
-    ListRequest, ListResponse, MapBlockRequest, MapBlockResponse, MountResponse, Pod,
-    ReadFileRequest, ReadFileResponse, ReleaseSubpathsRequest, ReleaseSubpathsResponse,
-    RemovePodRequest, RemovePodResponse, StageRequest, StageResponse, StatsRequest, StatsResponse,
-    UnmapBlockRequest, UnmapBlockResponse, UnmountRequest, UnmountResponse, UnstageRequest,
-    UnstageResponse, Volume, WatchRequest,
+    BatchStatsRequest, BatchStatsResponse, BindSubpathRequest, BindSubpathResponse,
+    CapabilitiesRequest, CapabilitiesResponse, EmptyDir, Event, ExpandRequest, ExpandResponse,
+    FileSet, InquireRequest, InquireResponse, KindCapability, ListRequest, ListResponse,
+    MapBlockRequest, MapBlockResponse, MountResponse, Pod, ReadFileRequest, ReadFileResponse,
+    ReleaseSubpathsRequest, ReleaseSubpathsResponse, RemovePodRequest, RemovePodResponse,
+    StageRequest, StageResponse, StatsRequest, StatsResponse, UnmapBlockRequest,
+    UnmapBlockResponse, UnmountRequest, UnmountResponse, UnstageRequest, UnstageResponse, Volume,
+    WatchRequest,
 };
 use tonic::{Request, Response, Status};
 
@@ -84,6 +85,10 @@ impl Storage for Nodder {
     }
 
     async fn stats(&self, _: Request<StatsRequest>) -> Answer<StatsResponse> {
+        yes()
+    }
+
+    async fn batch_stats(&self, _: Request<BatchStatsRequest>) -> Answer<BatchStatsResponse> {
         yes()
     }
 

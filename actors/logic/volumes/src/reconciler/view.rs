@@ -214,6 +214,18 @@ impl StateOfWorld {
             .unwrap_or_default()
     }
 
+    /// Where volumes are mounted.
+    pub fn mounted_places(&self) -> impl Iterator<Item = &MountPoint> {
+        let mounts = self.pods.values().flat_map(|pod| &pod.mounts);
+        let mounted = mounts.filter(|(_, mount)| mount.done().is_some());
+        mounted.map(|(place, _)| place)
+    }
+
+    /// The volume that is mounted there.
+    pub fn measurable_at(&self, place: &MountPoint) -> Option<MeasurableVolume> {
+        measurable(place, self.mount(place)?)
+    }
+
     /// All mounted volumes.
     pub fn measurable(&self) -> impl Iterator<Item = MeasurableVolume> {
         let mounts = self.pods.values().flat_map(|pod| &pod.mounts);
