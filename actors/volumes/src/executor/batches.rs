@@ -151,8 +151,8 @@ impl VolumeManager {
         let mode = match error {
             // The plugin was restarted: the next batch may do.
             StorageError::Unanswered { .. } => return,
-            StorageError::Stuck { .. } => MeasurementMode::AloneUntilMeasured,
-            StorageError::Refused { .. } => MeasurementMode::Alone,
+            error if error.transient() => MeasurementMode::AloneUntilMeasured,
+            StorageError::Stuck { .. } | StorageError::Refused { .. } => MeasurementMode::Alone,
         };
         let now = ctx.now();
         for place in places {

@@ -92,3 +92,25 @@ fn of_a_batch_that_got_stuck_each_is_measured_by_itself_before_the_next() {
         assert!(measured(&rig).contains(&"batch-stats 2".to_owned()));
     });
 }
+
+/// A plugin of somebody else's may leave batches out.
+#[test]
+fn a_plugin_that_measures_no_batches_is_asked_for_one_once() {
+    run_paused(|| async {
+        let rig = rig().await;
+        let refused = StorageFault::Refused(Status::unimplemented("one by one"));
+        rig.plugins.fault("batch-stats", "3", refused);
+        pass(5 * FULL).await;
+        let calls = measured(&rig);
+        assert_eq!(calls[0], "batch-stats 3");
+        assert!(
+            calls[1..].iter().all(|call| call.starts_with("stats ")),
+            "{calls:?}"
+        );
+        for name in ["p", "q", "r"] {
+            let alone = format!("stats {}", id(name));
+            let times = calls.iter().filter(|call| **call == alone).count();
+            assert!((2..=6).contains(&times), "{calls:?}");
+        }
+    });
+}
