@@ -14,7 +14,8 @@ use logic_resources::node::{MachineFacts, Support};
 use crate::meminfo::MemInfo;
 use crate::{cpus, huge_pages};
 
-/// Reads the machine; `root_dir` is the agent's root folder, whose file system pods write to.
+/// Reads the machine; `root_dir` is the agent's root folder, whose file system pods write to. At an agent's first start
+/// it isn't made yet: the nearest folder above it is on the file system that it will be on.
 pub fn read(root_dir: &Path) -> MachineFacts {
     MachineFiles {
         proc: Path::new("/proc"),
@@ -102,7 +103,8 @@ fn kibibytes(word: Option<&str>) -> u64 {
 
 /// The capacity in bytes of the file system that a folder lies on.
 fn file_system(folder: &Path) -> Option<u64> {
-    match rustix::fs::statvfs(folder) {
+    let there = folder.ancestors().find(|above| above.exists());
+    match rustix::fs::statvfs(there.unwrap_or(folder)) {
         Ok(stat) => stat.f_blocks.checked_mul(stat.f_frsize),
         Err(error) => {
             tracing::warn!(
@@ -181,13 +183,21 @@ mod tests {
     }
 
     #[test]
+    fn a_root_folder_that_is_not_made_yet_has_the_size_of_where_it_will_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let size = file_system(folder.path());
+        assert!(size > Some(0));
+        assert_eq!(file_system(&folder.path().join("var/lib/kubelet")), size);
+    }
+
+    #[test]
     fn a_machine_that_tells_nothing_has_a_cpu_and_no_memory() {
         let nowhere = Path::new("/nonexistent");
         let source = MachineFiles {
             proc: nowhere,
             sys: nowhere,
         };
-        let machine = source.read(nowhere);
+        let machine = source.read(Path::new(""));
         assert!(machine.cpus > 0);
         let expected = MachineFacts {
             cpus: machine.cpus,
