@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use agent::settings::AgentSettings;
 use agent::{logging, tree};
-use config::{HostFacts, Invocation};
+use config::{HostFacts, Invocation, NodeConfig};
 use kernel::error_chain;
 
 fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1);
     match config::load(arguments, &HostFacts::detect()) {
-        Ok(Invocation::Run(config)) => run(AgentSettings::new(config)),
+        Ok(Invocation::Run(config)) => run(config),
         Ok(Invocation::Print(text)) => {
             // The reader closed the pipe: it has read enough.
             drop(std::io::stdout().write_all(text.as_bytes()));
@@ -29,11 +29,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(settings: AgentSettings) -> ExitCode {
-    if let Err(error) = logging::start(&settings.config.kubelet.logging) {
+fn run(config: Box<NodeConfig>) -> ExitCode {
+    if let Err(error) = logging::start(&config.kubelet.logging) {
         drop(writeln!(std::io::stderr(), "oxlet: no log: {error}"));
         return ExitCode::FAILURE;
     }
+    let settings = AgentSettings::new(config);
     if let Err(why) = settings.check() {
         return failed(format_args!("cannot run with these settings: {why}"));
     }
