@@ -18,6 +18,6 @@ pub use client::{
 };
 pub use protocol::{
     Attach, Call, ContainerStatus, Create, End, Event, Exec, ExecEnd, Exit, Fact, Frame,
-    FrameError, Handler, Input, MAX_FRAME_BYTES, Phase, PodStatus, Refusal, RefusalKind, Reply,
-    Request, SOCKET_NAME, Size, StreamControl, VERSION,
+    FrameError, Handler, Input, MAX_FRAME_BYTES, Phase, PodStatus, RUNTIME_PATH, Refusal,
+    RefusalKind, Reply, Request, SOCKET_NAME, Size, StreamControl, VERSION,
 };

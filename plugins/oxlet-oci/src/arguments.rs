@@ -21,6 +21,12 @@ pub(crate) struct Arguments {
     pub(crate) console_socket: Option<PathBuf>,
     pub(crate) process: Option<PathBuf>,
     pub(crate) resources: Option<PathBuf>,
+    /// Where `checkpoint` writes a container's state.
+    pub(crate) image_path: Option<PathBuf>,
+    /// Where it logs.
+    pub(crate) work_path: Option<PathBuf>,
+    /// Whether the container runs on after it.
+    pub(crate) leave_running: bool,
     /// Whether `linux.cgroupsPath` is `SLICE:PREFIX:NAME`, a scope that systemd makes.
     pub(crate) systemd_cgroup: bool,
     pub(crate) force: bool,
@@ -91,6 +97,9 @@ impl Arguments {
             "--console-socket" => self.console_socket = Some(value()?),
             "--process" | "-p" => self.process = Some(value()?),
             "--resources" | "-r" => self.resources = Some(value()?),
+            "--image-path" => self.image_path = Some(value()?),
+            "--work-path" => self.work_path = Some(value()?),
+            "--leave-running" => self.leave_running = true,
             "--force" => self.force = true,
             "--detach" | "-d" => self.detach = true,
             "--systemd-cgroup" => self.systemd_cgroup = true,

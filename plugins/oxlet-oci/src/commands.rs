@@ -8,10 +8,11 @@ use libcgroups::common::{
     AnyCgroupManager, CgroupConfig, CgroupManager, DEFAULT_CGROUP_ROOT, create_cgroup_manager,
 };
 use libcontainer::container::builder::ContainerBuilder;
-use libcontainer::container::{Container, ContainerStatus};
+use libcontainer::container::{CheckpointOptions, Container, ContainerStatus};
 use libcontainer::oci_spec::runtime::LinuxResources;
 use libcontainer::signal::Signal;
 use libcontainer::syscall::syscall::SyscallType;
+use rust_criu::CgMode;
 use serde_json::json;
 
 use crate::arguments::{Arguments, FEATURES};
@@ -39,6 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), AnyError> {
         "kill" => kill(arguments, &paths),
         "delete" => delete(arguments, &paths),
         "update" => update(arguments, &paths),
+        "checkpoint" => checkpoint(arguments, &paths),
         "ps" => processes(&paths),
         FEATURES => features(),
         other => Err(CommandError::Unknown(other.to_owned()).into()),
@@ -279,6 +281,32 @@ fn update(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
         .cgroup(&container)?
         .apply(&cgroup::options(&resources))?;
     cgroup::finish(&record, devices.as_ref(), files.as_ref())
+}
+
+/// Writes a running container's state by CRIU.
+fn checkpoint(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
+    let image_path = arguments
+        .image_path
+        .clone()
+        .ok_or(CommandError::Missing("checkpoint", "--image-path"))?;
+    if !arguments.leave_running {
+        return Err(CommandError::Missing("checkpoint", "--leave-running").into());
+    }
+    let (mut container, record) = (paths.load()?, paths.record()?);
+    if !record.is_alive() {
+        return Err(CommandError::NotRunning(arguments.id.clone()).into());
+    }
+    Ok(container.checkpoint(&CheckpointOptions {
+        image_path,
+        work_path: arguments.work_path.clone(),
+        leave_running: true,
+        ext_unix_sk: false,
+        file_locks: false,
+        shell_job: false,
+        tcp_established: false,
+        link_remap: false,
+        manage_cgroups_mode: CgMode::DEFAULT,
+    })?)
 }
 
 fn processes(paths: &Paths) -> Result<(), AnyError> {

@@ -50,6 +50,9 @@ pub(crate) enum CallError {
     /// In the OCI runtime's words.
     #[error("{0}")]
     NotStarted(String),
+    /// In the OCI runtime's and in CRIU's words.
+    #[error("criu cannot checkpoint the container: {message}: {log}")]
+    NotCheckpointed { message: String, log: String },
     #[error("cannot {what} {}", path.display())]
     File {
         what: &'static str,
@@ -105,6 +108,7 @@ impl CallError {
             CallError::File { .. }
             | CallError::Image { .. }
             | CallError::NotStarted(_)
+            | CallError::NotCheckpointed { .. }
             | CallError::Random(_)
             | CallError::Record(_)
             | CallError::Namespace(_)

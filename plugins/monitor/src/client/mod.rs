@@ -121,6 +121,23 @@ impl Monitor {
         .await
     }
 
+    /// Writes a running container's state into the folder `images`, and lets it run on; logs go to the folder `work`.
+    /// Both are there, absolute.
+    pub async fn checkpoint(
+        &self,
+        container: &str,
+        images: PathBuf,
+        work: PathBuf,
+    ) -> Result<(), MonitorError> {
+        let container = container.to_owned();
+        self.done(Request::Checkpoint {
+            container,
+            images,
+            work,
+        })
+        .await
+    }
+
     /// Returns the process ids in a container, as the host counts them.
     pub async fn processes(&self, container: &str) -> Result<Vec<i32>, MonitorError> {
         let container = container.to_owned();

@@ -15,6 +15,8 @@ pub use frame::{Frame, FrameError, MAX_FRAME_BYTES};
 
 /// The version that this build speaks.
 pub const VERSION: u32 = 1;
+/// Where an OCI runtime finds the programs that it calls, as `$PATH`.
+pub const RUNTIME_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The name of the socket in the monitor's folder.
 pub const SOCKET_NAME: &str = "monitor.sock";
 
@@ -56,6 +58,13 @@ pub enum Request {
     Update {
         container: String,
         resources: serde_json::Value,
+    },
+    /// Writes a running container's state into the folder `images` by the runtime's `checkpoint`, and lets it run on; logs
+    /// go to the folder `work`. Both are there, absolute. Answered by `Reply::Done`.
+    Checkpoint {
+        container: String,
+        images: PathBuf,
+        work: PathBuf,
     },
     /// Lists the process ids in a container, as the host counts them; answered by `Reply::Processes`.
     Processes { container: String },

@@ -1,5 +1,6 @@
 //! Containers: made from a configuration and an image, run by the pod's monitor.
 
+mod checkpoint;
 mod copy_tree;
 mod create;
 pub(crate) mod devices;

@@ -32,8 +32,7 @@ pub struct RuntimeCalls {
 
 type RpcResult<T> = Result<Response<T>, Status>;
 
-const NO_CHECKPOINTS: &str =
-    "checkpoints are not supported by this runtime: no OCI runtime call of it uses CRIU";
+const NO_CHECKPOINTS: &str = "checkpoints of whole pods are not supported by this runtime";
 
 impl RuntimeCalls {
     pub(crate) fn new(node: Arc<Node>) -> RuntimeCalls {
@@ -394,9 +393,12 @@ impl RuntimeService for RuntimeCalls {
 
     async fn checkpoint_container(
         &self,
-        _: Request<CheckpointContainerRequest>,
+        request: Request<CheckpointContainerRequest>,
     ) -> RpcResult<CheckpointContainerResponse> {
-        Err(Status::unimplemented(NO_CHECKPOINTS))
+        let request = request.into_inner();
+        self.detached(|node| async move { node.checkpoint_container(request).await })
+            .await?;
+        Ok(Response::new(CheckpointContainerResponse {}))
     }
 
     async fn checkpoint_pod(

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of a test binary is test")]
 
 mod built_in;
+mod checkpoint;
 mod contract;
 mod devices;
 mod images;

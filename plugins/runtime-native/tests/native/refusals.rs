@@ -89,11 +89,11 @@ async fn a_container_that_cannot_be_made_leaves_nothing_and_its_name_is_free() {
 }
 
 #[tokio::test]
-async fn checkpoints_say_why_there_are_none() {
+async fn checkpoints_of_pods_say_that_there_are_none() {
     let rig = Rig::start().await;
-    let request = CheckpointContainerRequest::default();
-    let refusal = rig.runtime().checkpoint_container(request).await;
+    let request = CheckpointPodRequest::default();
+    let refusal = rig.runtime().checkpoint_pod(request).await;
     let refusal = refusal.unwrap_err();
     assert_eq!(refusal.code(), Code::Unimplemented);
-    assert!(refusal.message().contains("CRIU"));
+    assert!(refusal.message().contains("whole pods"));
 }

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use monitor::{Exit, Handler, Refusal, RefusalKind};
+use monitor::{Exit, Handler, RUNTIME_PATH, Refusal, RefusalKind};
 use rustix::fs::Mode;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, umask};
 
@@ -22,9 +22,6 @@ use crate::stdio::output_pipe;
 const MAX_TEXT: usize = 64 << 10;
 /// How long a killed call may take to die before it is given up.
 const DYING_MS: u64 = 5_000;
-/// What a runtime that looks for programs gets; nothing else of the environment is its business.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
 /// As below every other parent of containers. libcontainer leaves it to the container's process, and folders that a
 /// runtime makes (mount points, cgroups) are there for the container's users; the monitor's own files are not.
 const RUNTIME_UMASK: u32 = 0o022;
@@ -59,11 +56,11 @@ pub(crate) enum Overdue {
 }
 
 impl<P> Call<P> {
-    /// Starts a call and returns the child's process id with it. With `streams` the process that the runtime starts
+    /// Starts a call, with `home` as its `$HOME`, and returns the child's process id with it. With `streams` the process that the runtime starts
     /// inherits these; otherwise the runtime's outputs are kept.
     pub(crate) fn start(
         handler: &Handler,
-        args: &[&str],
+        (args, home): (&[&str], Option<PathBuf>),
         log: PathBuf,
         streams: Option<Inherited>,
         purpose: P,
@@ -82,10 +79,12 @@ impl<P> Call<P> {
         if handler.systemd_cgroup {
             command.arg("--systemd-cgroup");
         }
+        // Nothing else of the environment is a runtime's business.
         command
             .args(args)
             .env_clear()
-            .env("PATH", PATH)
+            .env("PATH", RUNTIME_PATH)
+            .envs(home.map(|home| ("HOME", home)))
             .process_group(0);
         let output = match streams {
             Some(streams) => {

@@ -35,6 +35,8 @@ pub(crate) enum Purpose {
     Kill { container: u64, client: u64 },
     /// Changes limits; the file is what the runtime reads.
     Update { client: u64, file: PathBuf },
+    /// Writes a container's state; `work` is `$HOME` of it.
+    Checkpoint { client: u64, work: PathBuf },
     /// Lists processes.
     Processes { client: u64 },
     /// Runs a process.
@@ -52,6 +54,7 @@ impl Purpose {
             | Purpose::Delete { .. }
             | Purpose::Kill { .. }
             | Purpose::Update { .. }
+            | Purpose::Checkpoint { .. }
             | Purpose::Processes { .. } => false,
         }
     }
@@ -71,7 +74,20 @@ impl Pod {
             return Err(io::ErrorKind::NotFound.into());
         };
         let log = found.file("runtime-log", number);
-        let (pid, call) = Call::start(&found.create().handler, args, log, inherited, purpose)?;
+        let home = match &purpose {
+            Purpose::Checkpoint { work, .. } => Some(work.clone()),
+            Purpose::Create { .. }
+            | Purpose::Start { .. }
+            | Purpose::Look { .. }
+            | Purpose::Discard { .. }
+            | Purpose::Delete { .. }
+            | Purpose::Kill { .. }
+            | Purpose::Update { .. }
+            | Purpose::Processes { .. }
+            | Purpose::Exec { .. } => None,
+        };
+        let handler = &found.create().handler;
+        let (pid, call) = Call::start(handler, (args, home), log, inherited, purpose)?;
         self.calls.insert(pid, call);
         Ok(())
     }
@@ -95,6 +111,12 @@ impl Pod {
             Purpose::Kill { container, client } => self.killed(container, client, outcome),
             Purpose::Exec { exec } => self.exec_started(exec, outcome),
             Purpose::Processes { client } => self.listed(client, outcome),
+            Purpose::Checkpoint { client, .. } => {
+                self.answer(
+                    client,
+                    &outcome.map_or_else(Reply::Refused, |_| Reply::Done),
+                );
+            }
             Purpose::Update { client, file } => {
                 crate::call::remove_quietly(&file);
                 self.answer(

@@ -1,6 +1,7 @@
 //! The pod: everything that the monitor has, and the loop over it.
 
 mod calls;
+mod checkpoint;
 mod exec;
 mod lifecycle;
 mod recovery;

@@ -86,6 +86,15 @@ impl Pod {
                     pod.update(client, number, &resources)
                 });
             }
+            Request::Checkpoint {
+                container,
+                images,
+                work,
+            } => {
+                self.with(client, &container, |pod, client, number| {
+                    pod.checkpoint(client, number, &images, work)
+                });
+            }
             Request::Processes { container } => self.with(client, &container, Pod::processes),
             Request::Delete { container } => match self.find(&container) {
                 Some(number) => self.delete(client, number),
