@@ -1,7 +1,18 @@
-//! A signal for a process, by the signal's number: libraries have no safe form for real-time ones.
+//! Signals by their numbers, where libraries have no safe form: real-time ones, and what becomes of one.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+
+/// Has SIGPIPE end this process again, as it does where nobody has said otherwise: a Rust program's start ignores it, and what
+/// is ignored stays so for the program that the process becomes.
+pub fn restore_sigpipe() -> io::Result<()> {
+    // SAFETY: the default action is no handler of ours, so nothing of this process is called by it.
+    let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    match before {
+        libc::SIG_ERR => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
 
 /// Sends a signal to the process that a descriptor stands for, as a caller of `kill` would. One that is gone is done.
 pub fn send_signal(process: impl AsFd, number: i32) -> io::Result<()> {

@@ -54,6 +54,8 @@ impl Executor for Payload {
         if let Some(users) = &self.users {
             users.join()?;
         }
+        kernel_filters::restore_sigpipe()
+            .map_err(|error| ExecutorError::Other(format!("SIGPIPE stays ignored: {error}")))?;
         // Before the filter, which may forbid to look for anything.
         let program = find(spec).map_err(ExecutorError::Other)?;
         if self.no_new_privileges {

@@ -41,6 +41,27 @@ async fn containers_of_a_pod_share_its_process_ids_when_asked_to() {
     rig.assert_nothing_left().await;
 }
 
+#[tokio::test]
+async fn a_containers_processes_ignore_and_block_no_signal() {
+    let rig = Rig::start_own(json!({})).await;
+    let pod = rig.pod("signals");
+    let id = rig.run_pod(&pod).await;
+    let container = rig
+        .run((&id, &pod), rig.container("main", "exec sleep 3600"))
+        .await;
+    let looked = "grep -hE 'Sig(Ign|Blk)' /proc/1/status /proc/self/status | tr -d '\\t' | sort -u";
+    let (masks, _) = rig.exec(&container, looked).await;
+    for mask in masks.lines().map(|line| line.split(':').next_back()) {
+        let mask = u64::from_str_radix(mask.unwrap(), 16).unwrap();
+        // Of the real-time ones C libraries keep two for themselves, and leave them ignored where they start programs.
+        assert_eq!(mask & 0x7fff_ffff, 0, "{masks}");
+    }
+    // What most notice it by: a reader that has enough ends the writer, without a word.
+    let (said, code) = rig.exec(&container, "yes 2>&1 | head -n 1").await;
+    assert_eq!((said.as_str(), code), ("y\n", 0));
+    rig.remove_pod(&id).await;
+}
+
 /// A folder of the node that is a shared mount of its own while this lives.
 struct SharedMount<'a>(&'a Path);
 
