@@ -15,7 +15,7 @@ async fn a_log_is_whole_when_the_exit_is_told() {
             .await;
         let mut lines: Vec<_> = rig.log("both").lines().map(str::to_owned).collect();
         lines.sort();
-        assert_eq!(lines, ["stderr F two", "stdout F one", "stdout F three"]);
+        assert_eq!(lines, ["stderr F two", "stdout F one", "stdout P three"]);
         rig.exit(&sh("many", "seq 20000")).await;
         let log = rig.log("many");
         assert_eq!(log.lines().count(), 20_000);

@@ -74,6 +74,9 @@ pub(crate) fn prepare(bundle: &Path, to: &Path, systemd: bool) -> Result<Prepare
     let root = bundle.join(spec["root"]["path"].as_str().unwrap_or_default());
     spec["root"]["path"] = Value::String(root.to_string_lossy().into_owned());
     name_propagation(&mut spec["linux"]);
+    if !is_unified() {
+        cgroup::mounts::write_out(&mut spec)?;
+    }
     fs::create_dir_all(to).map_err(|error| BundleError::Write(to.to_owned(), error))?;
     hooks::keep_last(&mut spec, to).map_err(|error| BundleError::Write(to.to_owned(), error))?;
     write(&to.join("config.json"), &spec)?;

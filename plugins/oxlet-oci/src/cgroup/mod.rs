@@ -1,6 +1,7 @@
 //! What libcgroups leaves out on cgroup v2: device rules, a limit of no swap at all, and with systemd's driver the files
 //! that systemd has no property for.
 
+pub(crate) mod mounts;
 pub(crate) mod removal;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +32,14 @@ pub(crate) enum CgroupError {
     Resources(#[source] serde_json::Error),
     #[error("init {0} of the container is in no cgroup of its own")]
     Group(i32),
+    #[error(
+        "linux.cgroupsPath is {0:?}, expected an absolute path where cgroups of version 1 are mounted"
+    )]
+    Path(String),
+    #[error("where cgroups are mounted cannot be read")]
+    MountPoints(#[source] AnyError),
+    #[error("cannot read /proc/self/cgroup")]
+    Own(#[source] io::Error),
     #[error("--systemd-cgroup on cgroup v1 is not supported by this runtime")]
     Systemd,
 }

@@ -123,13 +123,9 @@ impl ImageService for ImageCalls {
             }),
         };
         Ok(Response::new(ImageFsInfoResponse {
-            image_filesystems: vec![images.clone()],
-            // One file system holds both, and no container's layer is counted apart.
-            container_filesystems: vec![FilesystemUsage {
-                used_bytes: None,
-                inodes_used: None,
-                ..images
-            }],
+            image_filesystems: vec![images],
+            // One file system holds both: without a word of containers, the images' counts for them too.
+            container_filesystems: Vec::new(),
         }))
     }
 }

@@ -62,6 +62,47 @@ async fn a_containers_processes_ignore_and_block_no_signal() {
     rig.remove_pod(&id).await;
 }
 
+/// Its limits, and which devices it may use: with what a container may do by default, that would be the node's disk.
+#[tokio::test]
+async fn a_container_reads_its_groups_and_changes_nothing_of_them() {
+    let rig = Rig::start_own(json!({})).await;
+    for pod in [rig.pod("own"), shared_pids(&rig, "joined")] {
+        let id = rig.run_pod(&pod).await;
+        let mut config = rig.container("main", "exec sleep 3600");
+        let linux = config.linux.get_or_insert_default();
+        let context = linux.security_context.get_or_insert_default();
+        context.namespace_options = pod
+            .linux
+            .as_ref()
+            .and_then(|linux| linux.security_context.as_ref())
+            .and_then(|context| context.namespace_options.clone());
+        let container = rig.run((&id, &pod), config).await;
+        let (mounts, _) = rig.exec(&container, "grep cgroup /proc/self/mounts").await;
+        assert!(!mounts.is_empty());
+        for mount in mounts.lines() {
+            let options = mount.split(' ').nth(3).unwrap();
+            let is_closed = options.split(',').any(|option| option == "ro");
+            // What is covered by a mount at the same place is nobody's to write to.
+            assert!(
+                is_closed || mount.starts_with("tmpfs /sys/fs/cgroup "),
+                "{mounts}"
+            );
+        }
+        let group = "g=/sys/fs/cgroup; [ -d $g/memory ] && g=$g/memory; cat $g/cgroup.procs";
+        let (processes, code) = rig.exec(&container, group).await;
+        assert!(code == 0 && !processes.is_empty(), "{processes}");
+        let tries = "cd /sys/fs/cgroup; \
+            mkdir made; echo x > file; \
+            for f in devices/devices.allow */cgroup.procs cgroup.procs memory/memory.limit_in_bytes memory.max; do \
+                [ ! -e $f ] || ! echo 1 > $f || echo wrote $f; \
+            done 2>/dev/null; ls -d made file";
+        let (wrote, _) = rig.exec(&container, tries).await;
+        assert_eq!(wrote, "");
+        rig.remove_pod(&id).await;
+    }
+    rig.assert_nothing_left().await;
+}
+
 /// A folder of the node that is a shared mount of its own while this lives.
 struct SharedMount<'a>(&'a Path);
 

@@ -78,7 +78,7 @@ impl Log {
         self.append(&out)
     }
 
-    /// Writes what waits for the end of its line: nothing more will come of the stream.
+    /// Writes what waits for the end of its line, which will not come: a part, as with containerd and CRI-O.
     pub(crate) fn flush(&mut self, at: i64) -> io::Result<()> {
         let mut out = Vec::new();
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
@@ -87,7 +87,7 @@ impl Log {
                 OutputStream::Stderr => std::mem::take(&mut self.stderr),
             };
             if !pending.is_empty() {
-                add_line(&mut out, at, stream, 'F', &[&pending]);
+                add_line(&mut out, at, stream, 'P', &[&pending]);
             }
         }
         self.append(&out)
@@ -164,9 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_written_once_its_end_has_come_and_the_last_one_at_the_end() {
+    fn a_line_is_written_once_its_end_has_come_and_what_has_none_as_a_part() {
         let lines = written(&[b"on", b"e\ntwo\n\nth", b"ree"]);
-        let expected = [("F one", 3), ("F two", 3), ("F ", 0), ("F thr", 5)];
+        let expected = [("F one", 3), ("F two", 3), ("F ", 0), ("P thr", 5)];
         assert_eq!(
             lines,
             expected.map(|(text, length)| (text.to_owned(), length))

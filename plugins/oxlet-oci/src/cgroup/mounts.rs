@@ -1,0 +1,197 @@
+//! The mount `cgroup` of version 1, written out as the mounts that it stands for.
+//!
+//! libcontainer 0.7 makes them itself, but all of them writable, whatever the mount's options say: the container's root could
+//! change its own limits and allow itself every device. And where the container joins a PID namespace it looks for the
+//! process that has the container's number on the node, and fails where there is none. So its mount is replaced by a tmpfs
+//! with the container's own group of each hierarchy bound into it, with the mount's options, as runc does it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use libcgroups::common::DEFAULT_CGROUP_ROOT;
+use serde_json::{Value, json};
+
+use super::CgroupError;
+
+/// The controllers that libcgroups makes groups of.
+const MADE: [&str; 12] = [
+    "blkio",
+    "cpu",
+    "cpuacct",
+    "cpuset",
+    "devices",
+    "freezer",
+    "hugetlb",
+    "memory",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+    "pids",
+];
+
+/// Writes out a spec's cgroup mounts on a machine with version 1.
+pub(crate) fn write_out(spec: &mut Value) -> Result<(), CgroupError> {
+    let is_cgroup = |mount: &Value| mount["type"] == "cgroup";
+    if !spec["mounts"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(is_cgroup))
+    {
+        return Ok(());
+    }
+    let group = spec["linux"]["cgroupsPath"].as_str().unwrap_or_default();
+    let group = Path::new(group)
+        .strip_prefix("/")
+        .map_err(|_| CgroupError::Path(group.to_owned()))?
+        .to_owned();
+    let points = libcgroups::v1::util::list_subsystem_mount_points();
+    let points = points.map_err(|error| CgroupError::MountPoints(Box::new(error)))?;
+    let own = fs::read_to_string("/proc/self/cgroup").map_err(CgroupError::Own)?;
+    let hierarchies = hierarchies(&points, &group, &own);
+    let Some(mounts) = spec["mounts"].as_array_mut() else {
+        return Ok(());
+    };
+    let mut closed = Vec::new();
+    *mounts = std::mem::take(mounts)
+        .into_iter()
+        .flat_map(|mount| match is_cgroup(&mount) {
+            true => {
+                let (destination, made) = written_out(&mount, &hierarchies);
+                closed.extend(destination);
+                made
+            }
+            false => vec![mount],
+        })
+        .collect();
+    if !closed.is_empty() {
+        let paths = &mut spec["linux"]["readonlyPaths"];
+        let mut all = paths.as_array().cloned().unwrap_or_default();
+        all.extend(closed);
+        *paths = Value::Array(all);
+    }
+    Ok(())
+}
+
+/// A hierarchy: its name below the mount, and the container's group in it.
+#[derive(Debug, PartialEq, Eq)]
+struct Hierarchy {
+    name: String,
+    group: PathBuf,
+}
+
+/// Returns the hierarchies that are mounted at `points`; one of several controllers has their names too. In one without a
+/// controller that libcgroups knows the container stays in our own group.
+fn hierarchies(points: &[PathBuf], group: &Path, own: &str) -> Vec<Hierarchy> {
+    let mut all = Vec::new();
+    for point in points {
+        let name = point.file_name().and_then(|name| name.to_str());
+        let Some(name) = name.filter(|_| point.starts_with(DEFAULT_CGROUP_ROOT)) else {
+            continue;
+        };
+        let group = match name.split(',').any(|one| MADE.contains(&one)) {
+            true => point.join(group),
+            false => point.join(of_own(own, name)),
+        };
+        let mut add = |name: &str| {
+            all.push(Hierarchy {
+                name: name.to_owned(),
+                group: group.clone(),
+            });
+        };
+        add(name);
+        if name.contains(',') {
+            name.split(',').for_each(add);
+        }
+    }
+    all
+}
+
+/// The group that this process is in, by `/proc/self/cgroup`; the topmost where the hierarchy isn't in it.
+fn of_own<'a>(own: &'a str, name: &str) -> &'a str {
+    let mut lines = own.lines().map(|line| line.splitn(3, ':'));
+    let path = lines.find_map(|mut fields| {
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let named = controllers.strip_prefix("name=").unwrap_or(controllers);
+        (named == name).then_some(path)
+    });
+    path.unwrap_or_default().trim_start_matches('/')
+}
+
+/// Returns the mounts in a cgroup mount's place, and its destination where it is closed to writers.
+fn written_out(mount: &Value, hierarchies: &[Hierarchy]) -> (Option<Value>, Vec<Value>) {
+    let destination = mount["destination"].as_str().unwrap_or_default();
+    let asked = mount["options"].as_array().into_iter().flatten();
+    let asked: Vec<&str> = asked.filter_map(Value::as_str).collect();
+    let closed = asked.contains(&"ro");
+    let mut options = vec!["bind"];
+    options.extend(asked.iter().filter(|option| **option != "rw"));
+    let mut mounts = vec![json!({
+        "destination": destination,
+        "type": "tmpfs",
+        "source": "tmpfs",
+        // Writable while there is something to be mounted in it.
+        "options": ["nosuid", "noexec", "nodev", "mode=755"],
+    })];
+    mounts.extend(hierarchies.iter().map(|one| {
+        json!({
+            "destination": Path::new(destination).join(&one.name),
+            "type": "bind",
+            "source": one.group,
+            "options": options,
+        })
+    }));
+    (closed.then(|| json!(destination)), mounts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hierarchy_is_the_containers_own_group_or_ours_where_it_has_none() {
+        let points = ["cpu,cpuacct", "memory", "systemd", "misc"]
+            .map(|name| Path::new(DEFAULT_CGROUP_ROOT).join(name));
+        let own = "3:memory:/us\n2:name=systemd:/a/b\n0::/v2\n";
+        let found = hierarchies(&points, Path::new("pod/c"), own);
+        let found: Vec<_> = found
+            .iter()
+            .map(|one| (one.name.as_str(), one.group.to_str().unwrap()))
+            .collect();
+        let expected = [
+            ("cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct/pod/c"),
+            ("cpu", "/sys/fs/cgroup/cpu,cpuacct/pod/c"),
+            ("cpuacct", "/sys/fs/cgroup/cpu,cpuacct/pod/c"),
+            ("memory", "/sys/fs/cgroup/memory/pod/c"),
+            ("systemd", "/sys/fs/cgroup/systemd/a/b"),
+            ("misc", "/sys/fs/cgroup/misc/"),
+        ];
+        assert_eq!(found, expected);
+        assert!(hierarchies(&["/elsewhere/cpu".into()], Path::new("c"), own).is_empty());
+    }
+
+    #[test]
+    fn what_is_to_be_read_only_is_so_in_each_hierarchy_and_above_them() {
+        let hierarchies = [Hierarchy {
+            name: "memory".to_owned(),
+            group: "/g".into(),
+        }];
+        for (options, bound, closed) in [
+            (
+                json!(["nosuid", "ro"]),
+                json!(["bind", "nosuid", "ro"]),
+                true,
+            ),
+            (json!(["nosuid", "rw"]), json!(["bind", "nosuid"]), false),
+            (Value::Null, json!(["bind"]), false),
+        ] {
+            let mount = json!({"destination": "/c", "type": "cgroup", "options": options});
+            let (path, mounts) = written_out(&mount, &hierarchies);
+            assert_eq!(path, closed.then(|| json!("/c")));
+            assert_eq!(
+                (&mounts[0]["type"], &mounts[0]["destination"]),
+                (&json!("tmpfs"), &json!("/c"))
+            );
+            let expected = json!({"destination": "/c/memory", "type": "bind", "source": "/g", "options": bound});
+            assert_eq!(mounts[1..], [expected]);
+        }
+    }
+}
