@@ -13,7 +13,7 @@ mod trees;
 mod v1;
 mod v2;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,8 +44,9 @@ pub struct GroupQuery {
     pub prefixes: Vec<String>,
     /// Ids of sandboxes: their groups' interfaces are read.
     pub sandboxes: BTreeSet<String>,
-    /// Ids of containers: their groups' processes are counted.
-    pub containers: BTreeSet<String>,
+    /// Ids of containers, with their sandboxes': their groups' processes are counted. Where a sandbox has no group (it has no
+    /// process with the native runtime and CRI-O), one of its containers' groups has the interfaces.
+    pub containers: BTreeMap<String, String>,
 }
 
 /// What earlier passes have found, each ordered by name: a group that is among them keeps those figures.
@@ -80,6 +81,7 @@ struct GroupTarget<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GroupRole {
     Machine,
+    /// A sandbox, or the container in its place.
     Sandbox,
     Container,
     /// A group above the containers, or of the system.
@@ -102,11 +104,12 @@ impl GroupReader {
         for top in pass.trees.walked() {
             find(top, "", query, 0, &mut names);
         }
+        let speaking = query.in_place_of_sandboxes(&names);
         let stats = names.iter().filter_map(|name| {
             let target = GroupTarget {
                 usage: find_group(&earlier.usage, name),
                 descriptors: find_group(&earlier.descriptors, name),
-                ..query.target(name)
+                ..query.target(name, &speaking)
             };
             pass.stats(&mut files, target)
         });
@@ -270,12 +273,25 @@ impl GroupQuery {
         self.prefixes.iter().any(below)
     }
 
-    fn target<'a>(&self, name: &'a str) -> GroupTarget<'a> {
+    /// Returns a container of each sandbox that has no group among these, by its id.
+    fn in_place_of_sandboxes(&self, names: &BTreeSet<String>) -> BTreeSet<&str> {
+        let ids: BTreeSet<&str> = names.iter().filter_map(|name| container_id(name)).collect();
+        let absent = |(container, sandbox): &(&String, &String)| {
+            ids.contains(container.as_str()) && !ids.contains(sandbox.as_str())
+        };
+        let found = self.containers.iter().filter(absent);
+        let by_sandbox: BTreeMap<&str, &str> = found
+            .map(|(container, sandbox)| (sandbox.as_str(), container.as_str()))
+            .collect();
+        by_sandbox.into_values().collect()
+    }
+
+    fn target<'a>(&self, name: &'a str, speaking: &BTreeSet<&str>) -> GroupTarget<'a> {
         let id = container_id(name).unwrap_or_default();
         let role = match name {
             MACHINE => GroupRole::Machine,
-            _ if self.sandboxes.contains(id) => GroupRole::Sandbox,
-            _ if self.containers.contains(id) => GroupRole::Container,
+            _ if self.sandboxes.contains(id) || speaking.contains(id) => GroupRole::Sandbox,
+            _ if self.containers.contains_key(id) => GroupRole::Container,
             _ => GroupRole::Other,
         };
         GroupTarget {

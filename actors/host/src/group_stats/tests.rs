@@ -22,7 +22,7 @@ fn query(detail: GroupDetail) -> GroupQuery {
         detail,
         prefixes: vec!["/kubepods".to_owned()],
         sandboxes: ["s0".to_owned()].into(),
-        containers: ["c0".to_owned()].into(),
+        containers: [("c0".to_owned(), "s0".to_owned())].into(),
     }
 }
 
@@ -503,4 +503,22 @@ fn a_pass_ends_at_its_depth_and_sees_only_what_is_asked_for() {
         SystemTime::UNIX_EPOCH,
     );
     assert!(groups.iter().any(|group| group.name == "/system.slice"));
+}
+
+#[test]
+fn a_container_has_the_interfaces_of_a_sandbox_without_a_group_and_of_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let reader = v2(folder.path());
+    for (sandbox, expected) in [("s0", None), ("none", Some("eth0"))] {
+        let query = GroupQuery {
+            containers: [("c0".to_owned(), sandbox.to_owned())].into(),
+            ..query(GroupDetail::Summary)
+        };
+        let earlier = EarlierGroups::default();
+        let groups = reader.read_all(&query, &earlier, SystemTime::UNIX_EPOCH);
+        let container = groups.iter().find(|group| group.name.ends_with("/c0"));
+        let network = container.unwrap().network.as_ref();
+        let name = network.map(|interfaces| interfaces[0].name.as_str());
+        assert_eq!(name, expected);
+    }
 }

@@ -75,12 +75,11 @@ impl SummaryProvider {
             detail,
             prefixes,
             sandboxes: ids(|pod| pod.sandboxes.iter().map(|one| one.id.to_string()).collect()),
-            containers: ids(|pod| {
-                pod.containers
-                    .iter()
-                    .map(|one| one.id.to_string())
-                    .collect()
-            }),
+            containers: listed
+                .values()
+                .flat_map(|pod| &pod.containers)
+                .map(|one| (one.id.to_string(), one.sandbox.to_string()))
+                .collect(),
         };
         let now = kernel::now();
         let last = self.0.groups.last(now);

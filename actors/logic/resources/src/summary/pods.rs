@@ -175,6 +175,10 @@ fn of_containers(
         add_to_pod(stats, &container);
         if let Some(group) = group.filter(|_| scope == SummaryScope::Everything) {
             add_processes(stats, group);
+            // In place of a sandbox that has no group.
+            if let Some(interfaces) = &group.network {
+                stats.network = Some(groups::network(interfaces, group.at));
+            }
         }
         stats.containers.push(container);
     }

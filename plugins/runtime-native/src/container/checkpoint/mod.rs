@@ -85,15 +85,18 @@ impl Node {
         let sandbox = self.sandbox(&record.sandbox)?;
         let monitor = self.launch(&sandbox).await?;
         let dumped = monitor.checkpoint(&record.id, images, folder.clone()).await;
-        dumped.map_err(|error| match &error {
-            MonitorError::Refused(Refusal {
+        dumped.map_err(|error| {
+            if let MonitorError::Refused(Refusal {
                 kind: RefusalKind::Runtime,
                 message,
-            }) => CallError::NotCheckpointed {
-                message: message.clone(),
-                log: last_errors(&folder.join("dump.log")),
-            },
-            _ => error.into(),
+            }) = &error
+            {
+                return CallError::NotCheckpointed {
+                    message: message.clone(),
+                    log: last_errors(&folder.join("dump.log")),
+                };
+            }
+            error.into()
         })?;
         let parts = archive::Parts {
             config: self.config_dump(record, &sandbox.handler),

@@ -50,6 +50,19 @@ fn groups(seconds: i64) -> Vec<GroupStats> {
     ]
 }
 
+/// The native runtime's sandboxes have no process and no group, as CRI-O's.
+#[test]
+fn a_pod_has_the_network_of_a_container_where_its_sandbox_has_no_group() {
+    let measured = RuntimeMeasurements::Containers(vec![figures("c0", 1000, 11)]);
+    let mut case = Case::new(vec![web()], measured);
+    case.groups = groups(7);
+    let sandbox = case.groups.pop().unwrap();
+    assert!(case.everything()[0].network.is_none());
+    case.groups[1].network = sandbox.network;
+    let network = case.everything()[0].network.clone().unwrap();
+    assert_eq!(network.default.rx_bytes, Some(11));
+}
+
 /// Upstream's TestCRIListPodStats and TestCadvisorListPodStats: what cAdvisor adds.
 #[test]
 fn a_container_and_a_pod_take_what_their_groups_say() {
