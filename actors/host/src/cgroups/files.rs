@@ -13,6 +13,17 @@ use logic_resources::cgroups::{CONTROLLERS, CgroupWrite, Hierarchy};
 use rustix::process::{Pid, Signal, kill_process};
 use thiserror::Error;
 
+/// The name of a monitor's group, as `plugins/runtime-native` gives it.
+const MONITOR: &str = "oxlet-monitor";
+
+/// Whom a killed group loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Killed {
+    All,
+    /// Who is in a monitor's group removes containers at the moment: killed, it begins anew, without an end.
+    AllButMonitors,
+}
+
 /// Without these controllers a group limits nothing.
 const REQUIRED_CONTROLLERS: [&str; 2] = ["cpu", "memory"];
 /// Levels of groups below a pod's: a container may make some of its own.
@@ -158,9 +169,15 @@ impl CgroupFiles {
         Ok(found)
     }
 
-    /// Kills every process of a group and of those below it; returns those that there were.
-    pub fn kill(&self, path: &str) -> Result<Vec<u32>, CgroupError> {
-        let found = self.processes(&[path.to_owned()])?;
+    /// Kills the processes of a group and of those below it; returns those that there were.
+    pub fn kill(&self, path: &str, whom: Killed) -> Result<Vec<u32>, CgroupError> {
+        let mut found = self.processes(&[path.to_owned()])?;
+        if whom == Killed::AllButMonitors {
+            let below = self.children(path)?.into_iter();
+            let monitors: Vec<String> = below.filter(|path| is_monitors(path)).collect();
+            let spared = self.processes(&monitors)?;
+            found.retain(|pid| !spared.contains(pid));
+        }
         for pid in &found {
             // It may have ended meanwhile.
             let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
@@ -290,6 +307,16 @@ fn has_controller(hierarchy: &Hierarchy, top: &Path, controller: &str) -> bool {
             list.split_whitespace().any(|name| name == controller)
         }
     }
+}
+
+/// Whether a group is that of a pod's monitor, the native runtime's own process in the pod: a leaf, or a scope of systemd.
+fn is_monitors(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let scope = name.strip_suffix(".scope").unwrap_or_default();
+    name == MONITOR
+        || scope
+            .strip_prefix(MONITOR)
+            .is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// Adds the processes of a cgroup and of those below it.

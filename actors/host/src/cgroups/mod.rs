@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 pub use favor::favor_changes;
-pub use files::{CgroupError, CgroupFiles};
+pub use files::{CgroupError, CgroupFiles, Killed};
 use logic_resources::cgroups::Hierarchy;
 use logic_resources::resources::NodeCgroupVersion;
 
@@ -62,6 +62,8 @@ fn memory_group(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     fn write(root: &Path, file: &str, text: &str) {
@@ -109,5 +111,29 @@ mod tests {
         assert_eq!(memory_group("5:cpu,memory:/a\n0::/b\n"), "/a");
         assert_eq!(memory_group("0::/b\n"), "/b");
         assert_eq!(memory_group("nonsense"), "");
+    }
+
+    #[test]
+    fn a_killed_pod_loses_its_processes_and_keeps_its_monitor() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = CgroupFiles::new(Some(Hierarchy::V2(folder.path().to_owned())));
+        let start = || Command::new("sleep").arg("3600").spawn().unwrap();
+        let mut sleeps = [start(), start(), start()];
+        let groups = ["c0", "oxlet-monitor", "oxlet-monitor-ab-cd.scope"];
+        for (child, group) in sleeps.iter().zip(groups) {
+            let procs = format!("pod/{group}/cgroup.procs");
+            write(folder.path(), &procs, &format!("{}\n", child.id()));
+        }
+        write(folder.path(), "pod/cgroup.procs", "");
+        let killed = files.kill("/pod", Killed::AllButMonitors).unwrap();
+        assert_eq!(killed, [sleeps[0].id()]);
+        assert!(!sleeps[0].wait().unwrap().success());
+        assert!(sleeps[1].try_wait().unwrap().is_none());
+        let mut all = files.kill("/pod", Killed::All).unwrap();
+        all.retain(|pid| *pid != sleeps[0].id());
+        assert_eq!(all.len(), 2);
+        for child in &mut sleeps[1..] {
+            assert!(!child.wait().unwrap().success());
+        }
     }
 }

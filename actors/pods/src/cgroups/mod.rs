@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::cgroups::{CgroupError, CgroupFiles};
+use host::cgroups::{CgroupError, CgroupFiles, Killed};
 use kernel::watch;
 use logic_resources::cgroups::{
     self, CgroupDriver, CgroupLimits, CgroupName, Hierarchy, slice_name, slice_properties, writes,
@@ -228,12 +228,16 @@ impl CgroupManager {
     }
 
     /// Kills what runs in the group; returns what has not ended after that.
-    pub async fn kill(&self, name: &CgroupName) -> Result<Vec<u32>, CgroupManagerError> {
+    pub async fn kill(
+        &self,
+        name: &CgroupName,
+        whom: Killed,
+    ) -> Result<Vec<u32>, CgroupManagerError> {
         let path = name.path(self.driver());
         let mut alive = Vec::new();
         for wait in REMOVE_BACKOFFS {
             let group = path.clone();
-            alive = self.blocking(move |files| files.kill(&group)).await?;
+            alive = self.blocking(move |files| files.kill(&group, whom)).await?;
             if alive.is_empty() {
                 break;
             }

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use host::cgroups::Killed;
 use k8s_openapi::api::core::v1::Pod;
 use logic_api::types::PodUid;
 use logic_resources::cgroups::{
@@ -84,10 +85,10 @@ impl PodCgroups {
         }
     }
 
-    /// Kills what still runs in the pod's cgroup, whose containers have ended; returns what has not ended after that.
+    /// Kills what still runs in the pod's cgroup, whose containers have ended, but not its monitor; returns what has not ended after that.
     pub async fn kill(&self, pod: &Pod) -> Result<Vec<u32>, PodCgroupError> {
         match self.managed(pod) {
-            Some(name) => self.0.manager.kill(&name).await,
+            Some(name) => self.0.manager.kill(&name, Killed::AllButMonitors).await,
             None => Ok(Vec::new()),
         }
     }
@@ -121,7 +122,7 @@ impl PodCgroups {
     /// Kills what runs in the cgroup of a pod that is gone, and removes it; what is left is found by the next look.
     pub async fn destroy(&self, uid: &PodUid, name: &CgroupName) {
         let manager = &self.0.manager;
-        let killed = manager.kill(name).await;
+        let killed = manager.kill(name, Killed::All).await;
         match killed.and(manager.remove(name).await) {
             Ok(()) => tracing::info!(%uid, "removed the cgroup of a pod that is gone"),
             Err(error) => tracing::warn!(%uid, "the cgroup of a pod that is gone stays: {error}"),
