@@ -50,6 +50,8 @@ fn hierarchies(root: &Path) -> io::Result<Vec<PathBuf>> {
             folders.push(entry.path());
         }
     }
+    // What is frozen does not die before it is thawed.
+    folders.sort_by_key(|folder| !folder.ends_with("freezer"));
     Ok(folders)
 }
 
@@ -67,11 +69,31 @@ fn remove_group(group: &Path) -> io::Result<()> {
         };
         // Processes that were killed and not reaped yet keep it busy.
         if error.kind() != io::ErrorKind::ResourceBusy || Instant::now() >= deadline {
-            let message = format!("cannot remove cgroup {}: {error}", group.display());
+            let holders = holders(group);
+            let message = format!("cannot remove cgroup {}: {error}{holders}", group.display());
             return Err(io::Error::new(error.kind(), message));
         }
         thread::sleep(pause);
         pause = (pause * 2).min(POLL_INTERVAL_MAX);
+    }
+}
+
+/// Names what is in a group: groups below it, and processes with the letter of their state, as `/proc/PID/stat` has it.
+fn holders(group: &Path) -> String {
+    let entries = fs::read_dir(group).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut held: Vec<String> = folders
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let processes = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    held.extend(processes.lines().map(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        format!("{pid} ({})", after_name.get(..1).unwrap_or("?"))
+    }));
+    match held.is_empty() {
+        true => String::new(),
+        false => format!(": held by {}", held.join(", ")),
     }
 }
 
@@ -175,5 +197,36 @@ mod tests {
         for root in hierarchies(Path::new("/sys/fs/cgroup")).unwrap() {
             assert!(!root.join(&name).exists(), "{}", root.display());
         }
+    }
+
+    #[test]
+    fn what_is_frozen_in_a_group_is_killed_too() {
+        let name = format!("oxlet-oci-frozen-{}", std::process::id());
+        let mut child = inhabited(&name);
+        for root in hierarchies(Path::new("/sys/fs/cgroup")).unwrap() {
+            let group = root.join(&name).join("below");
+            for (file, state) in [("freezer.state", "FROZEN"), ("cgroup.freeze", "1")] {
+                if group.join(file).exists() {
+                    fs::write(group.join(file), state).unwrap();
+                }
+            }
+        }
+        let reaped = thread::spawn(move || child.wait().unwrap());
+        remove(Path::new("/sys/fs/cgroup"), Path::new(&format!("/{name}"))).unwrap();
+        assert!(!reaped.join().unwrap().success());
+    }
+
+    #[test]
+    fn what_holds_a_group_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("below")).unwrap();
+        assert_eq!(holders(folder.path()), ": held by below");
+        fs::remove_dir(folder.path().join("below")).unwrap();
+        assert_eq!(holders(folder.path()), "");
+        let own = std::process::id();
+        fs::write(folder.path().join("cgroup.procs"), format!("{own}\n0\n")).unwrap();
+        let held = holders(folder.path());
+        assert!(held.starts_with(&format!(": held by {own} (")), "{held}");
+        assert!(held.ends_with(", 0 (?)"), "{held}");
     }
 }
