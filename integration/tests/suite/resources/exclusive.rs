@@ -116,6 +116,7 @@ async fn what_a_pod_takes_others_lose_and_get_back_over_a_kill_of_the_agent(on: 
     );
     rig.node.begin().await.unwrap();
     rig.until_running("db").await;
+    rig.until_running("web").await;
     assert_eq!(identities(&rig.node.pods().await.unwrap()), before);
     rig.node
         .drop_manifest("more", &guaranteed("more", 1))
