@@ -32,7 +32,8 @@ async fn checkpoint(rig: &Rig, container: &str, location: &Path) -> Result<(), S
     let request = CheckpointContainerRequest {
         container_id: container.to_owned(),
         location: location.display().to_string(),
-        timeout: 0,
+        // The most that can be asked for.
+        timeout: i64::MAX,
     };
     let answer = rig.runtime().checkpoint_container(request).await;
     answer.map(|_| ())

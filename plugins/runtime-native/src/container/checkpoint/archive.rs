@@ -1,11 +1,12 @@
 //! The parts of a checkpoint put together: first in the container's folder, then as one tar beside its place.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use blocking_pool::Cancel;
+use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
 use super::written;
@@ -29,7 +30,7 @@ pub(super) fn write(parts: &Parts, location: &Path) -> io::Result<()> {
     fs::write(folder.join("config.dump"), parts.config.to_string())?;
     fs::copy(&parts.spec, folder.join("spec.dump"))?;
     if let Some(log) = &parts.log {
-        match fs::copy(log, folder.join("container.log")) {
+        match copy_log(log, &folder.join("container.log")) {
             // It was moved away, and isn't opened anew yet.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(_) | Err(_) => {}
@@ -47,6 +48,17 @@ pub(super) fn write(parts: &Parts, location: &Path) -> io::Result<()> {
         drop(fs::remove_file(&partial));
     }
     written
+}
+
+/// Copies what a log has now. A link or a FIFO in its place is neither followed nor waited for.
+fn copy_log(log: &Path, to: &Path) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let log = File::from(rustix::fs::open(log, flags, Mode::empty())?);
+    let found = log.metadata()?;
+    if found.is_file() {
+        io::copy(&mut log.take(found.len()), &mut File::create(to)?)?;
+    }
+    Ok(())
 }
 
 /// Packs what is in a folder, by name.
@@ -78,8 +90,6 @@ fn tar(folder: &Path, target: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use serde_json::json;
 
     use super::*;
@@ -145,5 +155,18 @@ mod tests {
                 == 7
         );
         assert!(!at("x.tar.partial").exists());
+    }
+
+    #[test]
+    fn what_lies_in_a_logs_place_is_neither_followed_nor_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), fifo, Mode::RUSR, 0).unwrap();
+        copy_log(&at("fifo"), &at("copy")).unwrap();
+        assert!(!at("copy").exists());
+        std::os::unix::fs::symlink("/etc/passwd", at("link")).unwrap();
+        assert!(copy_log(&at("link"), &at("copy")).is_err());
+        assert!(!at("copy").exists());
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use monitor::{MonitorError, RUNTIME_PATH, Refusal, RefusalKind};
 use proto::cri::CheckpointContainerRequest;
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use crate::error::CallError;
 use crate::node::Node;
@@ -56,9 +56,8 @@ impl Node {
             Ok(0) | Err(_) => (DEFAULT_TIMEOUT.as_secs(), DEFAULT_TIMEOUT),
             Ok(seconds) => (seconds, Duration::from_secs(seconds)),
         };
-        let within = Instant::now() + allowed;
         let folder = self.parts.layout.container(&id).join("checkpoint");
-        let written = timeout_at(within, self.dump(&record, folder.clone(), location)).await;
+        let written = timeout(allowed, self.dump(&record, folder.clone(), location)).await;
         let removed = self.blocking("removing a checkpoint's parts", move || {
             fs::remove_dir_all(&folder).map_err(CallError::file("remove", folder))
         });

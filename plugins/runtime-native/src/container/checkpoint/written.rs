@@ -37,6 +37,7 @@ pub(super) fn write(upper: &Path, to: impl Write) -> io::Result<()> {
         root,
         tar: Builder::new(to),
         linked: HashMap::new(),
+        entries: 0,
     };
     let mut folders = vec![PathBuf::from(".")];
     let mut next = 0;
@@ -52,6 +53,7 @@ struct Layer<W: Write> {
     tar: Builder<W>,
     /// Files with several names, by device and inode: the first of them.
     linked: HashMap<(u64, u64), PathBuf>,
+    entries: usize,
 }
 
 impl<W: Write> Layer<W> {
@@ -75,8 +77,9 @@ impl<W: Write> Layer<W> {
             if name == "." || name == ".." {
                 continue;
             }
-            if folders.len() >= MAX_ENTRIES || Cancel::current().is_set() {
-                let why = format!("it has more than {MAX_ENTRIES} folders, or takes too long");
+            self.entries += 1;
+            if self.entries > MAX_ENTRIES || Cancel::current().is_set() {
+                let why = format!("it has more than {MAX_ENTRIES} files, or takes too long");
                 return Err(io::Error::other(why));
             }
             match self.entry(&folder, path, name) {

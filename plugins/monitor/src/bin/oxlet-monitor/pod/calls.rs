@@ -74,17 +74,10 @@ impl Pod {
             return Err(io::ErrorKind::NotFound.into());
         };
         let log = found.file("runtime-log", number);
-        let home = match &purpose {
-            Purpose::Checkpoint { work, .. } => Some(work.clone()),
-            Purpose::Create { .. }
-            | Purpose::Start { .. }
-            | Purpose::Look { .. }
-            | Purpose::Discard { .. }
-            | Purpose::Delete { .. }
-            | Purpose::Kill { .. }
-            | Purpose::Update { .. }
-            | Purpose::Processes { .. }
-            | Purpose::Exec { .. } => None,
+        let home = if let Purpose::Checkpoint { work, .. } = &purpose {
+            Some(work.clone())
+        } else {
+            None
         };
         let handler = &found.create().handler;
         let (pid, call) = Call::start(handler, (args, home), log, inherited, purpose)?;

@@ -6,7 +6,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use monitor::{Phase, Reply};
@@ -26,7 +26,8 @@ impl Pod {
         else {
             return self.wrong_phase(client, number, "checkpointed");
         };
-        let id = container.id().to_owned();
+        let (id, streams) = (container.id().to_owned(), container.file("", number));
+        let streams = streams.parent().unwrap_or(&streams).to_owned();
         let [images, log] = [images, &work].map(|path| path.to_string_lossy().into_owned());
         let args = [
             "checkpoint",
@@ -37,7 +38,7 @@ impl Pod {
             &log,
             &id,
         ];
-        let called = write_settings(&work, pid)
+        let called = write_settings(&work, pid, &streams)
             .and_then(|()| self.call(number, &args, None, Purpose::Checkpoint { client, work }));
         if let Err(error) = called {
             self.answer(client, &Reply::Refused(system(&error)));
@@ -45,24 +46,24 @@ impl Pod {
     }
 }
 
-/// Names a process's streams to CRIU, each by its mount and inode in hexadecimal.
-fn write_settings(home: &Path, pid: i32) -> io::Result<()> {
+/// Names a process's streams that lie in the folder `streams` to CRIU, each by its mount and inode in hexadecimal. What the
+/// container has put in their place is only asked for its name: it may be a file whose disk hangs.
+fn write_settings(home: &Path, pid: i32, streams: &Path) -> io::Result<()> {
     let mut settings = String::new();
     for fd in 0..3 {
         let path = format!("/proc/{pid}/fd/{fd}");
-        let Ok(found) = fs::metadata(&path) else {
-            continue;
-        };
         // A pipe without a name is CRIU's own to keep.
-        if !found.file_type().is_fifo() || !fs::read_link(&path)?.is_absolute() {
+        if !fs::read_link(&path).is_ok_and(|name| name.starts_with(streams)) {
             continue;
         }
         let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"))?;
-        let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
-        let Some(mount) = mount.and_then(|id| id.trim().parse::<u32>().ok()) else {
-            continue;
+        let number = |field: &str| {
+            let value = info.lines().find_map(|line| line.strip_prefix(field));
+            value.and_then(|value| value.trim().parse::<u64>().ok())
         };
-        settings += &format!("external file[{mount:x}:{:x}]\n", found.ino());
+        if let (Some(mount), Some(inode)) = (number("mnt_id:"), number("ino:")) {
+            settings += &format!("external file[{mount:x}:{inode:x}]\n");
+        }
     }
     let folder = home.join(".criu");
     DirBuilder::new()
