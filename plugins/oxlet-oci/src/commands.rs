@@ -20,8 +20,9 @@ use crate::bundle::{self, fields};
 use crate::cgroup::{self, removal};
 use crate::error::{AnyError, CommandError};
 use crate::hooks::Last;
+use crate::mounts::propagation;
 use crate::record::{Record, start_time};
-use crate::{causes, exec, propagation, sealed};
+use crate::{causes, exec, sealed};
 
 /// The signal that cannot be caught.
 const KILL: i32 = 9;

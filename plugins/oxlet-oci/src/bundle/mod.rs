@@ -15,8 +15,8 @@ use self::fields::{FieldError, check_process, check_spec};
 use crate::cgroup::{self, is_unified};
 use crate::error::AnyError;
 use crate::hooks;
+use crate::mounts::propagation::{self, Wanted};
 use crate::payload::Payload;
-use crate::propagation::{self, Wanted};
 use crate::users::{JoinedUsers, UsersError};
 
 /// The largest spec that is read, in bytes.

@@ -5,6 +5,7 @@
 //! process that has the container's number on the node, and fails where there is none. So its mount is replaced by a tmpfs
 //! with the container's own group of each hierarchy bound into it, with the mount's options, as runc does it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -79,12 +80,16 @@ struct Hierarchy {
 }
 
 /// Returns the hierarchies that are mounted at `points`; one of several controllers has their names too. In one without a
-/// controller that libcgroups knows the container stays in our own group.
+/// controller that libcgroups knows the container stays in our own group. Each is there once, also where a table names
+/// its mount twice, as that of a node within a container does, whose own mounts lie over others: of two mounts on top
+/// of each other the second one would be made on the node too, where mounts spread.
 fn hierarchies(points: &[PathBuf], group: &Path, own: &str) -> Vec<Hierarchy> {
     let mut all = Vec::new();
+    let points: BTreeSet<&PathBuf> = points.iter().collect();
     for point in points {
         let name = point.file_name().and_then(|name| name.to_str());
-        let Some(name) = name.filter(|_| point.starts_with(DEFAULT_CGROUP_ROOT)) else {
+        let Some(name) = name.filter(|_| point.parent() == Some(Path::new(DEFAULT_CGROUP_ROOT)))
+        else {
             continue;
         };
         let group = match name.split(',').any(|one| MADE.contains(&one)) {
@@ -148,8 +153,15 @@ mod tests {
 
     #[test]
     fn every_hierarchy_is_the_containers_own_group_or_ours_where_it_has_none() {
-        let points = ["cpu,cpuacct", "memory", "systemd", "misc"]
-            .map(|name| Path::new(DEFAULT_CGROUP_ROOT).join(name));
+        let points = [
+            "cpu,cpuacct",
+            "memory",
+            "systemd",
+            "misc",
+            "memory",
+            "memory/pod/c",
+        ]
+        .map(|name| Path::new(DEFAULT_CGROUP_ROOT).join(name));
         let own = "3:memory:/us\n2:name=systemd:/a/b\n0::/v2\n";
         let found = hierarchies(&points, Path::new("pod/c"), own);
         let found: Vec<_> = found
@@ -161,8 +173,8 @@ mod tests {
             ("cpu", "/sys/fs/cgroup/cpu,cpuacct/pod/c"),
             ("cpuacct", "/sys/fs/cgroup/cpu,cpuacct/pod/c"),
             ("memory", "/sys/fs/cgroup/memory/pod/c"),
-            ("systemd", "/sys/fs/cgroup/systemd/a/b"),
             ("misc", "/sys/fs/cgroup/misc/"),
+            ("systemd", "/sys/fs/cgroup/systemd/a/b"),
         ];
         assert_eq!(found, expected);
         assert!(hierarchies(&["/elsewhere/cpu".into()], Path::new("c"), own).is_empty());

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::mounts::table::points;
+
 /// How long killed processes may take to leave.
 const LEAVING_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -78,7 +80,8 @@ fn remove_group(group: &Path) -> io::Result<()> {
     }
 }
 
-/// Names what is in a group: groups below it, and processes with the letter of their state, as `/proc/PID/stat` has it.
+/// Names what keeps a group: groups below it, processes with the letter of their state, as `/proc/PID/stat` has it, and
+/// mounts over it or over a group below.
 fn holders(group: &Path) -> String {
     let entries = fs::read_dir(group).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -91,6 +94,11 @@ fn holders(group: &Path) -> String {
         let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         format!("{pid} ({})", after_name.get(..1).unwrap_or("?"))
     }));
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = points(&table)
+        .into_iter()
+        .filter(|point| point.starts_with(group));
+    held.extend(mounts.map(|point| format!("a mount at {}", point.display())));
     match held.is_empty() {
         true => String::new(),
         false => format!(": held by {}", held.join(", ")),
@@ -228,5 +236,7 @@ mod tests {
         let held = holders(folder.path());
         assert!(held.starts_with(&format!(": held by {own} (")), "{held}");
         assert!(held.ends_with(", 0 (?)"), "{held}");
+        let held = holders(Path::new("/proc"));
+        assert!(held.contains("a mount at /proc"), "{held}");
     }
 }

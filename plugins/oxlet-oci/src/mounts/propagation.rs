@@ -5,13 +5,15 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use serde_json::Value;
+
+use crate::mounts::table::points;
 
 /// Why a mount doesn't spread as the spec says.
 #[derive(Debug, thiserror::Error)]
@@ -98,32 +100,6 @@ pub(crate) fn set(pid: i32, wanted: Vec<Wanted>) -> Result<(), PropagationError>
         Ok(())
     });
     entered.join().map_err(|_| PropagationError::Thread)?
-}
-
-/// Reads the mount points of a table: the fifth field of each line, with its octal escapes.
-fn points(table: &[u8]) -> Vec<PathBuf> {
-    let lines = table.split(|byte| *byte == b'\n');
-    let fields = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
-    fields.map(unescaped).collect()
-}
-
-fn unescaped(field: &[u8]) -> PathBuf {
-    let (mut path, mut rest) = (Vec::new(), field);
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|_| *first == b'\\');
-        let code = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 8).ok()) {
-            Some(byte) => {
-                path.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                path.push(*first);
-                rest = after;
-            }
-        }
-    }
-    std::ffi::OsString::from_vec(path).into()
 }
 
 /// Returns what is set of which mount: each follows the nearest mount of the spec that it lies at or below.
