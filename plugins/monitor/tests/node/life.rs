@@ -195,6 +195,25 @@ async fn orphans_are_reaped_and_are_not_the_containers_end() {
 }
 
 #[tokio::test]
+async fn a_container_that_is_over_has_no_groups_with_what_it_made_in_them() {
+    with_each_runtime(|rig| async move {
+        rig.run(&sh("over", "sleep 1000")).await;
+        let groups = rig.cgroups("over");
+        assert!(!groups.is_empty());
+        for group in &groups {
+            fs::create_dir(group.join("below")).unwrap();
+        }
+        within(rig.monitor.kill("over", 9)).await.unwrap();
+        within(rig.monitor.wait("over")).await.unwrap();
+        wait_until(|| rig.cgroups("over").is_empty()).await;
+        let processes = within(rig.monitor.processes("over")).await.unwrap();
+        assert_eq!(processes, [] as [i32; 0]);
+        rig.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_kill_for_memory_is_marked() {
     with_each_runtime(|rig| async move {
         let mut hungry = sh("hungry", "dd if=/dev/zero of=/dev/null bs=200M count=1");

@@ -96,6 +96,52 @@ pub(crate) fn oom_killed(counter: &Path) -> bool {
     count.is_some_and(|count| count.trim() != "0")
 }
 
+/// Where hierarchies are mounted, in one folder each on v1 (systemd's CGROUP_DELEGATION, "Controller Support").
+const ROOT: &str = "/sys/fs/cgroup";
+/// Deeper groups that a container made are left to the runtime.
+const MAX_DEPTH: usize = 32;
+
+/// Removes the groups of a container that is over, with those that it made in them, as far as nobody is in them: what has
+/// no processes any more is no place to be measured, and keeps memory of the kernel. `counter` is its [`oom_counter`]. What
+/// is left goes with the container.
+pub(crate) fn remove_empty(counter: &Path) {
+    let Some(group) = counter.parent().and_then(|it| it.strip_prefix(ROOT).ok()) else {
+        return;
+    };
+    if counter.ends_with("memory.events") {
+        return remove_tree(&Path::new(ROOT).join(group), 0);
+    }
+    let mut parts = group.components();
+    parts.next();
+    let below = parts.as_path();
+    if below.as_os_str().is_empty() {
+        return;
+    }
+    for hierarchy in folders(Path::new(ROOT)) {
+        remove_tree(&hierarchy.join(below), 0);
+    }
+}
+
+/// Removes a group, the groups in it first where there are some; one that cannot be removed stays.
+fn remove_tree(group: &Path, depth: usize) {
+    let Err(error) = fs::remove_dir(group) else {
+        return;
+    };
+    if error.kind() == io::ErrorKind::ResourceBusy && depth < MAX_DEPTH {
+        for below in folders(group) {
+            remove_tree(&below, depth + 1);
+        }
+        drop(fs::remove_dir(group));
+    }
+}
+
+/// The folders in a folder, without links.
+fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let real = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    real.map(|entry| entry.path())
+}
+
 /// Every cgroup hierarchy that is mounted, each once.
 fn hierarchies() -> io::Result<Vec<Hierarchy>> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;

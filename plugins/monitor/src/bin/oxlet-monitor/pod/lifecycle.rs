@@ -314,10 +314,15 @@ impl Pod {
             end.recorded = recorded;
         }
         let id = container.id().to_owned();
+        let counter = container.record.oom_counter.clone();
         self.tell_trouble(number, log_trouble);
         self.tell_trouble(number, trouble);
         self.tell(&id, Fact::Exited(End { recorded, ..end }));
         self.tell_end(number);
+        // Its end is told first: nobody waits for this.
+        if let Some(counter) = counter {
+            cgroup::remove_empty(&counter);
+        }
     }
 
     /// Reads what the init wrote before it ended: all of it is in the pipes.

@@ -1,6 +1,7 @@
 //! What clients ask, each request handed to who does it.
 
 use std::fs;
+use std::path::PathBuf;
 
 use monitor::{
     Attach, Call, Frame, Input, Phase, PodStatus, RefusalKind, Reply, Request, Size, StreamControl,
@@ -324,6 +325,12 @@ impl Pod {
         let Some(container) = self.containers.get(&number) else {
             return;
         };
+        // The runtime lists what is in the groups, and those of a container that is over go with the last of its processes.
+        let has_no_group = |counter: &PathBuf| counter.parent().is_some_and(|it| !it.exists());
+        let counter = container.record.oom_counter.as_ref();
+        if container.phase() == Phase::Exited && counter.is_some_and(has_no_group) {
+            return self.answer(client, &Reply::Processes(Vec::new()));
+        }
         let id = container.id().to_owned();
         let purpose = Purpose::Processes { client };
         if let Err(error) = self.call(number, &["ps", "--format", "json", &id], None, purpose) {
