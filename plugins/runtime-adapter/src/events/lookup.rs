@@ -44,6 +44,28 @@ pub(crate) struct QuickStatus {
     pub(crate) container: Option<cri::ContainerStatus>,
 }
 
+/// What CRI has shown of what an event is about, by the time that it shows what happened.
+#[derive(Debug)]
+pub(crate) enum Shown {
+    Sandbox(Box<cri::PodSandboxStatus>),
+    Container(Box<cri::ContainerStatus>),
+    Gone,
+    /// It was not asked for its status yet.
+    Unread,
+}
+
+impl From<Option<cri::ContainerStatus>> for Shown {
+    fn from(status: Option<cri::ContainerStatus>) -> Self {
+        status.map_or(Self::Gone, |status| Self::Container(Box::new(status)))
+    }
+}
+
+impl From<Option<cri::PodSandboxStatus>> for Shown {
+    fn from(status: Option<cri::PodSandboxStatus>) -> Self {
+        status.map_or(Self::Gone, |status| Self::Sandbox(Box::new(status)))
+    }
+}
+
 impl Lookup {
     pub(crate) fn new(connection: RuntimeConnection) -> Self {
         let client =
@@ -101,13 +123,14 @@ impl Lookup {
         })))
     }
 
-    /// Waits until CRI shows what happened, and returns the sandbox it happened in; nothing if CRI will not.
+    /// Waits until CRI shows what happened, and returns the sandbox it happened in and what CRI shows of it; nothing if
+    /// CRI will not.
     pub(crate) async fn settle(
         self,
         event: ContainerdEvent,
         known: Option<String>,
         pace: PollPace,
-    ) -> Result<Option<String>, Status> {
+    ) -> Result<Option<(String, Shown)>, Status> {
         let id = event.container.as_str();
         let sandbox = match known {
             Some(sandbox) => sandbox,
@@ -119,20 +142,52 @@ impl Lookup {
             },
         };
         let shown = match event.what {
-            ContainerdEventKind::Created => true,
+            ContainerdEventKind::Created => Some(Shown::Unread),
             ContainerdEventKind::Started => self.started(id, &sandbox).await?,
             ContainerdEventKind::Exited(_) => self.ended(id, &sandbox, pace).await?,
             ContainerdEventKind::OutOfMemory => self.out_of_memory(id, &sandbox).await?,
             ContainerdEventKind::Deleted => self.gone(id, &sandbox).await?,
         };
-        if !shown && event.what != ContainerdEventKind::OutOfMemory {
+        if shown.is_none() && event.what != ContainerdEventKind::OutOfMemory {
             tracing::warn!(container = id, what = ?event.what, "CRI does not show what containerd reported");
         }
-        Ok(shown.then_some(sandbox))
+        Ok(shown.map(|shown| (sandbox, shown)))
     }
 
-    /// Returns the pod's sandbox and its containers, each with its status.
-    pub(crate) async fn pod(self, sandbox: String) -> Result<PodStatuses, Status> {
+    /// Returns the pod's sandbox and its containers, each with its status, after an event about `subject`. Of a pod that
+    /// was sent before as a whole (`sent`) only what may have changed since is asked for: containers that have not ended.
+    pub(crate) async fn pod(
+        self,
+        sandbox: String,
+        sent: Option<PodStatuses>,
+        subject: String,
+        shown: Shown,
+    ) -> Result<PodStatuses, Status> {
+        let Some(mut sent) = sent.filter(|sent| sent.status.is_some()) else {
+            return self.whole_pod(sandbox).await;
+        };
+        let shown = match shown {
+            Shown::Unread if subject == sandbox => return self.whole_pod(sandbox).await,
+            Shown::Unread => self.container(&subject).await?.into(),
+            shown @ (Shown::Container(_) | Shown::Sandbox(_) | Shown::Gone) => shown,
+        };
+        let others = sent.containers.iter().filter(|one| one.id != subject);
+        let (over, alive): (Vec<_>, Vec<_>) =
+            others.partition(|one| one.state() == cri::ContainerState::ContainerExited);
+        let now = join_all(alive.iter().map(|one| self.container(&one.id))).await;
+        let now = now.into_iter().filter_map(Result::transpose);
+        let mut containers: Vec<_> = now.collect::<Result<_, _>>()?;
+        containers.extend(over.into_iter().cloned());
+        match shown {
+            Shown::Container(status) => containers.push(*status),
+            Shown::Sandbox(status) => sent.status = Some(*status),
+            Shown::Gone if subject == sandbox => sent.status = None,
+            Shown::Gone | Shown::Unread => {}
+        }
+        Ok(PodStatuses::new(sent.status, containers))
+    }
+
+    async fn whole_pod(&self, sandbox: String) -> Result<PodStatuses, Status> {
         let (status, ids) = tokio::join!(self.sandbox(&sandbox), self.containers_of(&sandbox));
         let statuses = join_all(ids?.iter().map(|id| self.container(id))).await;
         let containers = statuses
@@ -236,67 +291,74 @@ impl Lookup {
 
     /// containerd starts a task before its CRI part reports "running". A start that it never reports is sent all the
     /// same: the container's later events follow.
-    async fn started(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
+    async fn started(&self, id: &str, sandbox: &str) -> Result<Option<Shown>, Status> {
         if id == sandbox {
-            return Ok(true);
+            return Ok(Some(Shown::Unread));
         }
         let timer = self.polls.begin(APPEARANCE_TIMEOUT);
         loop {
-            let started = self
-                .container(id)
-                .await?
+            let status = self.container(id).await?;
+            let started = status
+                .as_ref()
                 .is_none_or(|status| status.state() != cri::ContainerState::ContainerCreated);
             if started || !timer.step().await {
-                return Ok(true);
+                return Ok(Some(status.into()));
             }
         }
     }
 
-    async fn ended(&self, id: &str, sandbox: &str, pace: PollPace) -> Result<bool, Status> {
+    async fn ended(
+        &self,
+        id: &str,
+        sandbox: &str,
+        pace: PollPace,
+    ) -> Result<Option<Shown>, Status> {
         let timer = self.polls.begin_at(pace, SETTLE_TIMEOUT);
         if pace == PollPace::Unhurried {
             timer.step().await;
         }
         loop {
-            let ended = if id == sandbox {
-                self.sandbox(id)
-                    .await?
-                    .is_none_or(|status| status.state() == cri::PodSandboxState::SandboxNotready)
+            let shown = if id == sandbox {
+                Shown::from(self.sandbox(id).await?)
             } else {
-                self.container(id)
-                    .await?
-                    .is_none_or(|status| status.state() == cri::ContainerState::ContainerExited)
+                Shown::from(self.container(id).await?)
+            };
+            let ended = match &shown {
+                Shown::Sandbox(status) => status.state() == cri::PodSandboxState::SandboxNotready,
+                Shown::Container(status) => status.state() == cri::ContainerState::ContainerExited,
+                Shown::Gone => true,
+                Shown::Unread => false,
             };
             if ended || !timer.step().await {
-                return Ok(ended);
+                return Ok(ended.then_some(shown));
             }
         }
     }
 
     /// A container that lives on lost a child, which is no event of CRI's; of one that ended, the reason follows
     /// its end.
-    async fn out_of_memory(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
+    async fn out_of_memory(&self, id: &str, sandbox: &str) -> Result<Option<Shown>, Status> {
         if id == sandbox {
-            return Ok(false);
+            return Ok(None);
         }
         let timer = self.polls.begin(APPEARANCE_TIMEOUT);
         loop {
             let Some(status) = self.container(id).await? else {
-                return Ok(false);
+                return Ok(None);
             };
             if status.state() != cri::ContainerState::ContainerExited {
-                return Ok(false);
+                return Ok(None);
             }
             if status.reason == OUT_OF_MEMORY {
-                return Ok(true);
+                return Ok(Some(Some(status).into()));
             }
             if !timer.step().await {
-                return Ok(false);
+                return Ok(None);
             }
         }
     }
 
-    async fn gone(&self, id: &str, sandbox: &str) -> Result<bool, Status> {
+    async fn gone(&self, id: &str, sandbox: &str) -> Result<Option<Shown>, Status> {
         let timer = self.polls.begin(SETTLE_TIMEOUT);
         loop {
             let gone = if id == sandbox {
@@ -305,7 +367,7 @@ impl Lookup {
                 self.container(id).await?.is_none()
             };
             if gone || !timer.step().await {
-                return Ok(gone);
+                return Ok(gone.then_some(Shown::Gone));
             }
         }
     }

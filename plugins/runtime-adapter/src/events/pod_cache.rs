@@ -24,8 +24,24 @@ pub(crate) struct PodCache {
     sandboxes: WeightedCache<String>,
     /// By sandbox: a [`PodSandboxStatus`] with its names alone, of pods without an event so far, and of deleted ones.
     names: WeightedCache<Vec<u8>>,
-    /// By sandbox: a [`ContainerEventResponse`] with the pod alone.
-    last_sent: WeightedCache<Vec<u8>>,
+    last_sent: WeightedCache<SentPod>,
+}
+
+/// A pod as it was sent.
+#[derive(Debug)]
+struct SentPod {
+    /// A [`ContainerEventResponse`] with the pod alone.
+    event: Vec<u8>,
+    extent: Extent,
+}
+
+/// What of a pod is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All of its containers were read, or told since.
+    Whole,
+    /// An exit was told before the pod was read.
+    Part,
 }
 
 impl PodCache {
@@ -79,8 +95,8 @@ impl PodCache {
         &mut self,
         sandbox: &str,
         pod: &PodStatuses,
-        container: &str,
-        what: ContainerdEventKind,
+        extent: Extent,
+        (container, what): (&str, ContainerdEventKind),
     ) {
         if what == ContainerdEventKind::Deleted {
             self.sandboxes.remove(container);
@@ -102,16 +118,24 @@ impl PodCache {
         };
         let event = event.encode_to_vec();
         let weight = event.len();
-        self.last_sent.insert(sandbox, event, weight);
+        let sent = SentPod { event, extent };
+        self.last_sent.insert(sandbox, sent, weight);
     }
 
     /// Returns what was sent of a pod last.
     pub(crate) fn last_sent(&self, sandbox: &str) -> Option<PodStatuses> {
-        let event = ContainerEventResponse::decode(self.last_sent.get(sandbox)?.as_slice()).ok()?;
+        let sent = self.last_sent.get(sandbox)?;
+        let event = ContainerEventResponse::decode(sent.event.as_slice()).ok()?;
         Some(PodStatuses {
             status: event.pod_sandbox_status,
             containers: event.containers_statuses,
         })
+    }
+
+    /// How much of a pod what was sent of it last has.
+    pub(crate) fn extent(&self, sandbox: &str) -> Extent {
+        let sent = self.last_sent.get(sandbox);
+        sent.map_or(Extent::Part, |sent| sent.extent)
     }
 
     /// Returns the status of a pod that the runtime does not know any more: its names, not ready.
@@ -243,13 +267,30 @@ mod tests {
     fn a_pod_is_remembered_as_it_was_told_and_by_its_names_when_it_is_gone() {
         let mut memory = PodCache::new();
         memory.learn_container("c", "s");
-        memory.learn_sent("s", &pod(), "c", ContainerdEventKind::Started);
+        assert_eq!(memory.extent("s"), Extent::Part);
+        memory.learn_sent(
+            "s",
+            &pod(),
+            Extent::Whole,
+            ("c", ContainerdEventKind::Started),
+        );
+        assert_eq!(memory.extent("s"), Extent::Whole);
         assert_eq!(memory.sandbox_of("c").map(String::as_str), Some("s"));
         assert_eq!(memory.last_sent("s"), Some(pod()));
 
-        memory.learn_sent("s", &pod(), "s", ContainerdEventKind::Deleted);
+        memory.learn_sent(
+            "s",
+            &pod(),
+            Extent::Whole,
+            ("s", ContainerdEventKind::Deleted),
+        );
         assert_eq!(memory.last_sent("s"), None);
-        memory.learn_sent("s", &pod(), "c", ContainerdEventKind::Deleted);
+        memory.learn_sent(
+            "s",
+            &pod(),
+            Extent::Whole,
+            ("c", ContainerdEventKind::Deleted),
+        );
         assert_eq!(memory.last_sent("s"), None, "a pod that is gone stays so");
         let names = memory.names("s").unwrap();
         assert_eq!(names.metadata.unwrap().uid, "u");

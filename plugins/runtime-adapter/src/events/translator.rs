@@ -3,8 +3,8 @@
 //! The end of a container is sent at once, as containerd reports it, and again when CRI shows it otherwise.
 //!
 //! Events of a container keep their order: the next one is looked at when the one before has been sent. The pods'
-//! states are read one at a time for each pod, and a container that was sent as ended stays so, so that a later
-//! event never carries an older state. All queues are bounded: what does not fit ends the stream, and the agent
+//! states are read one at a time for each pod, as far as they may have changed since the last event of it, and a
+//! container that was sent as ended stays so, so that a later event never carries an older state. All queues are bounded: what does not fit ends the stream, and the agent
 //! relists and opens it again, as it does after every interruption.
 
 use futures_util::stream::{BoxStream, StreamExt};
@@ -15,10 +15,10 @@ use tonic::{Code, Status};
 
 use super::containerd_event::{self, ContainerExit, ContainerdEvent, ContainerdEventKind};
 use super::keyed_queues::KeyedQueues;
-use super::lookup::{Lookup, QuickStatus};
+use super::lookup::{Lookup, QuickStatus, Shown};
 use super::pending_exits::{PendingExit, PendingExits};
 use super::pod::{self, PodStatuses};
-use super::pod_cache::PodCache;
+use super::pod_cache::{Extent, PodCache};
 use super::poll::PollPace;
 use super::subscription;
 use crate::connection::RuntimeConnection;
@@ -45,12 +45,13 @@ enum SendRule {
     News,
 }
 
-/// An event that CRI shows by now, and the sandbox it happened in.
-#[derive(Clone, Debug)]
+/// An event that CRI shows by now, the sandbox it happened in, and what CRI shows of what it is about.
+#[derive(Debug)]
 struct ResolvedEvent {
     event: ContainerdEvent,
     sandbox: String,
     rule: SendRule,
+    shown: Shown,
 }
 
 /// The result of one call about a container's event.
@@ -60,7 +61,11 @@ enum LookupResult {
         ContainerExit,
         Result<Option<Box<QuickStatus>>, Status>,
     ),
-    Settled(ContainerdEvent, SendRule, Result<Option<String>, Status>),
+    Settled(
+        ContainerdEvent,
+        SendRule,
+        Result<Option<(String, Shown)>, Status>,
+    ),
 }
 
 /// The state of one translated event stream.
@@ -103,7 +108,7 @@ impl Translator {
             let outcome = tokio::select! {
                 (_, step) = self.containers.finished() => match step {
                     LookupResult::Glanced(event, exit, quick_status) => self.on_quick_status(event, exit, quick_status),
-                    LookupResult::Settled(event, rule, sandbox) => self.settled(event, rule, sandbox),
+                    LookupResult::Settled(event, rule, shown) => self.settled(event, rule, shown),
                 },
                 (lane, (settled, pod)) = self.pods.finished() => self.read(&lane, &settled, pod),
                 envelope = envelopes.next() => self.on_envelope(envelope, namespace),
@@ -190,7 +195,8 @@ impl Translator {
                     .unwrap_or_default()
                     .with_ended(ended);
                 pod.status = pod.status.or(quick_status.status);
-                self.send_event(&event, &sandbox, pod)?;
+                let extent = self.cache.extent(&sandbox);
+                self.send_event(&event, &sandbox, (pod, extent))?;
                 rule = SendRule::News;
             }
         }
@@ -207,9 +213,9 @@ impl Translator {
             SendRule::News => PollPace::Unhurried,
         };
         self.containers.run(key, async move {
-            let sandbox = lookup.settle(event.clone(), known, pace).await;
+            let shown = lookup.settle(event.clone(), known, pace).await;
             drop(hold);
-            LookupResult::Settled(event, rule, sandbox)
+            LookupResult::Settled(event, rule, shown)
         });
     }
 
@@ -217,9 +223,9 @@ impl Translator {
         &mut self,
         event: ContainerdEvent,
         rule: SendRule,
-        sandbox: Result<Option<String>, Status>,
+        shown: Result<Option<(String, Shown)>, Status>,
     ) -> Result<(), String> {
-        let Some(sandbox) = answered(sandbox)?.flatten() else {
+        let Some((sandbox, shown)) = answered(shown)?.flatten() else {
             self.done(&event);
             return Ok(());
         };
@@ -228,6 +234,7 @@ impl Translator {
             event,
             sandbox: sandbox.clone(),
             rule,
+            shown,
         };
         if let Some(settled) = self.pods.push(&sandbox, settled) {
             self.read_pod(settled);
@@ -235,8 +242,15 @@ impl Translator {
         Ok(())
     }
 
-    fn read_pod(&mut self, settled: ResolvedEvent) {
-        let pod = self.lookup.clone().pod(settled.sandbox.clone());
+    fn read_pod(&mut self, mut settled: ResolvedEvent) {
+        let sent = match self.cache.extent(&settled.sandbox) {
+            Extent::Whole => self.cache.last_sent(&settled.sandbox),
+            Extent::Part => None,
+        };
+        let shown = std::mem::replace(&mut settled.shown, Shown::Unread);
+        let subject = settled.event.container.clone();
+        let lookup = self.lookup.clone();
+        let pod = lookup.pod(settled.sandbox.clone(), sent, subject, shown);
         self.pods
             .run(settled.sandbox.clone(), async move { (settled, pod.await) });
     }
@@ -259,6 +273,7 @@ impl Translator {
                 }
             };
             if event {
+                let pod = (pod, Extent::Whole);
                 self.send_event(&settled.event, &settled.sandbox, pod)?;
             }
         }
@@ -279,7 +294,7 @@ impl Translator {
         &mut self,
         event: &ContainerdEvent,
         sandbox: &str,
-        pod: PodStatuses,
+        (pod, extent): (PodStatuses, Extent),
     ) -> Result<(), String> {
         let kind = match event.what {
             ContainerdEventKind::Created => ContainerEventType::ContainerCreatedEvent,
@@ -290,7 +305,7 @@ impl Translator {
             ContainerdEventKind::Deleted => ContainerEventType::ContainerDeletedEvent,
         };
         self.cache
-            .learn_sent(sandbox, &pod, &event.container, event.what);
+            .learn_sent(sandbox, &pod, extent, (&event.container, event.what));
         let event = ContainerEventResponse {
             container_id: event.container.clone(),
             container_event_type: kind.into(),

@@ -1,286 +1,18 @@
 //! Events made from a scripted containerd's.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use prost::Message;
-use proto::containerd::{ContainerChange, Envelope, SubscribeRequest, TaskExit, TaskStart};
+use proto::containerd::{SubscribeRequest, TaskExit, TaskStart};
 use proto::cri::{
-    self, ContainerEventResponse, ContainerEventType, ContainerState, PodSandboxMetadata,
-    PodSandboxState,
+    self, ContainerEventResponse, ContainerEventType, ContainerState, PodSandboxState,
 };
 use runtime_adapter::Flavour;
-use tokio::sync::mpsc;
-use tonic::{Code, Streaming};
+use tonic::Code;
 
-use crate::double::{AdapterRig, RecordedCall, RuntimeDouble, ScriptedAnswer, message, refused};
-
-/// What CRI shows. A container: its sandbox, its state, and how many questions more until it has exited.
-#[derive(Debug, Default)]
-struct RuntimeState {
-    sandboxes: BTreeMap<String, PodSandboxState>,
-    containers: BTreeMap<String, (String, ContainerState)>,
-    exits_after: BTreeMap<String, u32>,
-    /// What CRI says of a container beside its state, once it has exited.
-    ends: BTreeMap<String, cri::ContainerStatus>,
-    /// How many answers about a container that has exited until it is gone.
-    gone_after: BTreeMap<String, u32>,
-    /// Ids that CRI never answers about.
-    stuck: BTreeSet<String>,
-    events: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
-}
-
-impl RuntimeState {
-    fn answer(&mut self, call: &RecordedCall) -> ScriptedAnswer {
-        match call.method() {
-            "Subscribe" => self
-                .events
-                .take()
-                .map_or(ScriptedAnswer::Never, ScriptedAnswer::Stream),
-            "ListPodSandbox" => {
-                let items = self.sandboxes.keys().map(|id| cri::PodSandbox {
-                    id: id.clone(),
-                    metadata: Some(metadata(id)),
-                    ..Default::default()
-                });
-                message(&cri::ListPodSandboxResponse {
-                    items: items.collect(),
-                })
-            }
-            "ListContainers" => self.list(&call.message()),
-            "PodSandboxStatus" => {
-                let question: cri::PodSandboxStatusRequest = call.message();
-                self.unless_stuck(&question.pod_sandbox_id, Self::sandbox)
-            }
-            "ContainerStatus" => {
-                let question: cri::ContainerStatusRequest = call.message();
-                self.unless_stuck(&question.container_id, Self::container)
-            }
-            "StopPodSandbox" => {
-                let id = call.message::<cri::StopPodSandboxRequest>().pod_sandbox_id;
-                let unsettled = self.exits_after.keys().any(|container| {
-                    let sandbox = self.containers.get(container).map(|(sandbox, _)| sandbox);
-                    sandbox == Some(&id)
-                });
-                if unsettled {
-                    return refused(Code::Unknown, "ttrpc: closed");
-                }
-                message(&cri::StopPodSandboxResponse {})
-            }
-            method => refused(Code::Unimplemented, method),
-        }
-    }
-
-    fn unless_stuck(
-        &mut self,
-        id: &str,
-        answer: impl FnOnce(&mut Self, &str) -> ScriptedAnswer,
-    ) -> ScriptedAnswer {
-        if self.stuck.contains(id) {
-            return ScriptedAnswer::Never;
-        }
-        answer(self, id)
-    }
-
-    fn list(&self, question: &cri::ListContainersRequest) -> ScriptedAnswer {
-        let filter = question.filter.clone().unwrap_or_default();
-        let asked = |wanted: &str, value: &str| wanted.is_empty() || wanted == value;
-        let found = self.containers.iter().filter(|(id, (sandbox, _))| {
-            asked(&filter.id, id) && asked(&filter.pod_sandbox_id, sandbox)
-        });
-        let containers = found.map(|(id, (sandbox, _))| cri::Container {
-            id: id.clone(),
-            pod_sandbox_id: sandbox.clone(),
-            ..Default::default()
-        });
-        message(&cri::ListContainersResponse {
-            containers: containers.collect(),
-        })
-    }
-
-    fn sandbox(&mut self, id: &str) -> ScriptedAnswer {
-        let Some(state) = self.sandboxes.get(id) else {
-            return refused(Code::NotFound, "no such sandbox");
-        };
-        let status = cri::PodSandboxStatus {
-            id: id.to_owned(),
-            metadata: Some(metadata(id)),
-            state: (*state).into(),
-            ..Default::default()
-        };
-        message(&cri::PodSandboxStatusResponse {
-            status: Some(status),
-            ..Default::default()
-        })
-    }
-
-    fn container(&mut self, id: &str) -> ScriptedAnswer {
-        if let Some(left) = self.exits_after.get_mut(id) {
-            *left -= 1;
-            if *left == 0 {
-                self.exits_after.remove(id);
-                self.containers.get_mut(id).unwrap().1 = ContainerState::ContainerExited;
-            }
-        }
-        let exited = |(_, state): &(String, ContainerState)| *state == EXITED;
-        if self.containers.get(id).is_some_and(exited)
-            && let Some(left) = self.gone_after.get_mut(id)
-        {
-            match left.checked_sub(1) {
-                Some(fewer) => *left = fewer,
-                None => drop(self.containers.remove(id)),
-            }
-        }
-        let Some((_, state)) = self.containers.get(id) else {
-            return refused(Code::NotFound, "no such container");
-        };
-        let end = self
-            .ends
-            .get(id)
-            .filter(|_| *state == ContainerState::ContainerExited);
-        let status = cri::ContainerStatus {
-            id: id.to_owned(),
-            state: (*state).into(),
-            started_at: 1,
-            ..end.cloned().unwrap_or_default()
-        };
-        message(&cri::ContainerStatusResponse {
-            status: Some(status),
-            ..Default::default()
-        })
-    }
-}
-
-fn metadata(sandbox: &str) -> PodSandboxMetadata {
-    PodSandboxMetadata {
-        name: format!("pod-of-{sandbox}"),
-        uid: format!("uid-of-{sandbox}"),
-        ..Default::default()
-    }
-}
-
-const PODS: u32 = 20;
-
-/// A containerd 1.6 with pods of one container each, and the adapter's stream.
-struct EventScene {
-    world: Arc<Mutex<RuntimeState>>,
-    containerd: Option<mpsc::UnboundedSender<Vec<u8>>>,
-    stream: Streaming<ContainerEventResponse>,
-    runtime: RuntimeDouble,
-    bench: AdapterRig,
-}
-
-impl EventScene {
-    async fn open() -> Self {
-        let (containerd, events) = mpsc::unbounded_channel();
-        let mut world = RuntimeState {
-            events: Some(events),
-            ..Default::default()
-        };
-        for number in 1..=PODS {
-            let (sandbox, container) = (format!("s{number}"), format!("c{number}"));
-            world
-                .sandboxes
-                .insert(sandbox.clone(), PodSandboxState::SandboxReady);
-            world
-                .containers
-                .insert(container, (sandbox, ContainerState::ContainerRunning));
-        }
-        let world = Arc::new(Mutex::new(world));
-        let seen = Arc::clone(&world);
-        let script = move |call: &RecordedCall| seen.lock().unwrap().answer(call);
-        let (bench, runtime) =
-            AdapterRig::start(Flavour::Containerd, ("containerd", "1.6.20"), script).await;
-        let stream = bench
-            .client()
-            .get_container_events(cri::GetEventsRequest {})
-            .await
-            .unwrap()
-            .into_inner();
-        Self {
-            world,
-            containerd: Some(containerd),
-            stream,
-            runtime,
-            bench,
-        }
-    }
-
-    fn world(&self) -> std::sync::MutexGuard<'_, RuntimeState> {
-        self.world.lock().unwrap()
-    }
-
-    fn tell(&self, topic: &str, body: Vec<u8>) {
-        let envelope = Envelope {
-            timestamp: Some(prost_types::Timestamp {
-                seconds: 1,
-                nanos: 5,
-            }),
-            namespace: "k8s.io".to_owned(),
-            topic: topic.to_owned(),
-            event: Some(prost_types::Any {
-                type_url: String::new(),
-                value: body,
-            }),
-        };
-        self.containerd
-            .as_ref()
-            .unwrap()
-            .send(envelope.encode_to_vec())
-            .unwrap();
-    }
-
-    fn exited(&self, container: &str) {
-        self.exited_with(container, 0);
-    }
-
-    /// At second 2.
-    fn exited_with(&self, container: &str, exit_status: u32) {
-        let exit = TaskExit {
-            container_id: container.to_owned(),
-            id: container.to_owned(),
-            exit_status,
-            exited_at: Some(prost_types::Timestamp {
-                seconds: 2,
-                nanos: 0,
-            }),
-            ..Default::default()
-        };
-        self.tell("/tasks/exit", exit.encode_to_vec());
-    }
-
-    fn started(&self, container: &str) {
-        let start = TaskStart {
-            container_id: container.to_owned(),
-            pid: 7,
-        };
-        self.tell("/tasks/start", start.encode_to_vec());
-    }
-
-    /// What CRI says of a container's end, after so many questions.
-    fn ends(&self, container: &str, after: u32, end: &cri::ContainerStatus) {
-        let mut world = self.world();
-        world.exits_after.insert(container.to_owned(), after);
-        world.ends.insert(container.to_owned(), end.clone());
-    }
-
-    fn changed(&self, what: &str, container: &str) {
-        let body = ContainerChange {
-            id: container.to_owned(),
-        }
-        .encode_to_vec();
-        self.tell(&format!("/containers/{what}"), body);
-    }
-
-    async fn next(&mut self) -> ContainerEventResponse {
-        let event = tokio::time::timeout(Duration::from_secs(10), self.stream.message()).await;
-        event
-            .expect("an event in time")
-            .unwrap()
-            .expect("an open stream")
-    }
-}
+use crate::double::{AdapterRig, RecordedCall, ScriptedAnswer};
+use crate::event_scene::{EventScene, PODS, metadata};
 
 /// The event's kind, and its own container as it tells it.
 fn told(
@@ -459,6 +191,67 @@ async fn a_neighbours_event_does_not_bring_an_ended_container_back_to_life() {
         states,
         [("c1", EXITED), ("c1-too", ContainerState::ContainerRunning)]
     );
+}
+
+#[tokio::test]
+async fn an_event_asks_for_nothing_of_its_pod_that_cannot_have_changed() {
+    let mut scene = EventScene::open().await;
+    for (id, state) in [
+        ("over", EXITED),
+        ("alive", ContainerState::ContainerRunning),
+    ] {
+        let container = ("s1".to_owned(), state);
+        scene.world().containers.insert(id.to_owned(), container);
+    }
+    let statuses = |scene: &EventScene| {
+        let calls = scene.runtime.calls_of("ContainerStatus");
+        let ids = calls
+            .iter()
+            .map(|call| call.message::<cri::ContainerStatusRequest>().container_id);
+        ids.collect::<Vec<_>>()
+    };
+    let methods = ["ContainerStatus", "PodSandboxStatus", "ListContainers"];
+    let asked = |scene: &EventScene| methods.map(|method| scene.runtime.calls_of(method).len());
+    // What is not known of a pod yet is read.
+    scene.changed("create", "alive");
+    assert_eq!(scene.next().await.containers_statuses.len(), 3);
+    let before = asked(&scene);
+    scene.started("c1");
+    let event = scene.next().await;
+    assert_eq!(event.containers_statuses.len(), 3);
+    assert_eq!(statuses(&scene)[before[0]..], ["c1", "alive"]);
+    assert_eq!(asked(&scene)[1..], before[1..]);
+
+    scene.world().containers.remove("alive");
+    scene.changed("delete", "alive");
+    let left = |event: &ContainerEventResponse| {
+        let ids = event.containers_statuses.iter().map(|one| one.id.clone());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(left(&scene.next().await), ["c1", "over"]);
+    let state = PodSandboxState::SandboxNotready;
+    scene.world().sandboxes.insert("s1".to_owned(), state);
+    let before = asked(&scene);
+    scene.exited("s1");
+    let event = scene.next().await;
+    assert_eq!(left(&event), ["c1", "over"]);
+    assert_eq!(event.pod_sandbox_status.unwrap().state(), state);
+    assert_eq!(statuses(&scene)[before[0]..], ["c1"]);
+    assert_eq!(asked(&scene)[1..], [before[1] + 1, before[2]]);
+}
+
+#[tokio::test]
+async fn the_first_exit_that_is_told_of_a_pod_is_followed_by_all_of_it() {
+    let mut scene = EventScene::open().await;
+    let neighbour = ("s1".to_owned(), ContainerState::ContainerRunning);
+    scene
+        .world()
+        .containers
+        .insert("c1-too".to_owned(), neighbour);
+    scene.ends("c1", 2, &cri::ContainerStatus::default());
+    scene.exited("c1");
+    assert_eq!(scene.next().await.containers_statuses.len(), 1);
+    assert_eq!(scene.next().await.containers_statuses.len(), 2);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 mod bad_backends;
 mod configuration;
 mod double;
+mod event_scene;
 mod events;
 mod native_events;
 mod passthrough;
