@@ -484,6 +484,31 @@ fn the_last_status_and_the_deletion_go_together() {
 }
 
 #[test]
+fn the_ended_containers_of_a_pod_that_goes_are_told_with_its_last_status_or_after_two_seconds() {
+    run_paused(|| async {
+        let ended = |phase: &str| {
+            let told = with_ready(status(phase), "False");
+            with_container(told, json!({ "terminated": { "exitCode": 137 } }))
+        };
+        let rig = Rig::start();
+        rig.api.put(deleted(pod("web")));
+        rig.watch();
+        rig.say("web-uid", ended("Running"));
+        pass(Duration::from_millis(1_900)).await;
+        assert!(rig.api.heard().is_empty());
+        rig.say("web-uid", ended("Failed"));
+        rig.forget("web-uid");
+        assert_eq!(rig.settle().await, ["PATCH web", "DELETE web"]);
+
+        rig.api.put(deleted(pod("stuck")));
+        rig.watch();
+        rig.say("stuck-uid", ended("Running"));
+        pass(Duration::from_millis(2_100)).await;
+        assert_eq!(rig.api.heard(), ["PATCH stuck"]);
+    });
+}
+
+#[test]
 fn a_pod_that_ended_before_its_deletion_was_asked_for_goes_when_it_is() {
     run_paused(|| async {
         let rig = Rig::start();

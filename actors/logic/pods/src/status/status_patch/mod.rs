@@ -26,10 +26,17 @@ pub enum PatchUrgency {
     Ending,
     /// All other changes.
     Cosmetics,
+    /// The pod is being deleted and nothing of it runs: its last status is about to follow, and says all of it. Upstream
+    /// tells of ended containers when the whole pod has been killed (`SyncTerminatingPod`).
+    Closing,
 }
 
 /// How urgent it is to tell this status, where the API shows another.
-pub fn urgency(shown: Option<&PodStatus>, ours: &PodStatus) -> PatchUrgency {
+pub fn urgency(pod: &Pod, ours: &PodStatus) -> PatchUrgency {
+    if pod.metadata.deletion_timestamp.is_some() && !is_terminal(ours) && has_ended(ours) {
+        return PatchUrgency::Closing;
+    }
+    let shown = pod.status.as_ref();
     // A condition that is not there yet says as much as one that is false.
     let differs = |kind: &str| {
         let of = |status| verdict(status, kind).unwrap_or("False");
@@ -43,6 +50,19 @@ pub fn urgency(shown: Option<&PodStatus>, ours: &PodStatus) -> PatchUrgency {
         true => PatchUrgency::Readiness,
         false => PatchUrgency::Cosmetics,
     }
+}
+
+/// Whether containers have run and none does any more.
+fn has_ended(status: &PodStatus) -> bool {
+    let lists = [
+        &status.init_container_statuses,
+        &status.container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
+    let all = lists.into_iter().flatten().flatten();
+    let mut states = all.filter_map(|container| container.state.as_ref());
+    states.clone().any(|state| state.terminated.is_some())
+        && states.all(|state| state.running.is_none())
 }
 
 /// Whether the API shows that a node agent has taken the pod over.

@@ -582,19 +582,66 @@ fn readiness_and_phases_are_told_before_anything_else() {
         ),
         (running().because("Why", "text"), PatchUrgency::Cosmetics),
     ];
+    let of = |status: Option<&PodStatus>| Pod {
+        status: status.cloned(),
+        ..Pod::default()
+    };
     for (ours, expected) in rows {
-        assert_eq!(urgency(Some(&shown), &ours), expected, "{ours:?}");
+        assert_eq!(urgency(&of(Some(&shown)), &ours), expected, "{ours:?}");
     }
-    assert_eq!(urgency(None, &shown), PatchUrgency::Readiness);
+    assert_eq!(urgency(&of(None), &shown), PatchUrgency::Readiness);
     let fresh = PodStatus::default().phase("Pending");
     let unready = PodStatus::default()
         .phase("Pending")
         .with(is("Ready", "False", ""));
-    assert_eq!(urgency(Some(&fresh), &unready), PatchUrgency::Cosmetics);
+    assert_eq!(
+        urgency(&of(Some(&fresh)), &unready),
+        PatchUrgency::Cosmetics
+    );
     assert!(
         PatchUrgency::Readiness < PatchUrgency::Ending
             && PatchUrgency::Ending < PatchUrgency::Cosmetics
     );
+}
+
+#[test]
+fn of_a_pod_that_is_being_deleted_and_has_ended_the_last_status_is_waited_for() {
+    let states = |states: &[&str]| {
+        let all = states.iter().map(|state| {
+            json!({
+                "name": state, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                "state": { *state: if *state == "terminated" { json!({ "exitCode": 0 }) } else { json!({}) } },
+            })
+        });
+        all.collect::<Vec<_>>()
+    };
+    let (kept, deleted) = (None, Some("2026-01-01T00:00:00Z"));
+    let rows = [
+        (deleted, "Running", &["terminated"][..], &[][..], true),
+        (
+            deleted,
+            "Running",
+            &["terminated", "waiting"],
+            &["terminated"],
+            true,
+        ),
+        (deleted, "Running", &["terminated", "running"], &[], false),
+        (deleted, "Running", &["terminated"], &["running"], false),
+        (deleted, "Pending", &["waiting"], &[], false),
+        (deleted, "Failed", &["terminated"], &[], false),
+        (kept, "Running", &["terminated"], &[], false),
+    ];
+    for (deletion, phase, apps, inits, waits) in rows {
+        let shown = json!({ "metadata": { "deletionTimestamp": deletion }, "status": { "phase": "Running" } });
+        let shown: Pod = serde_json::from_value(shown).unwrap();
+        let ours = json!({
+            "phase": phase, "containerStatuses": states(apps), "initContainerStatuses": states(inits),
+            "conditions": [{ "type": "Ready", "status": "True" }],
+        });
+        let ours = serde_json::from_value(ours).unwrap();
+        let closing = urgency(&shown, &ours) == PatchUrgency::Closing;
+        assert_eq!(closing, waits, "{deletion:?} {phase} {apps:?} {inits:?}");
+    }
 }
 
 /// Upstream's TestCanBeDeleted, as far as it does not ask the worker.
