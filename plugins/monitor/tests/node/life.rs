@@ -214,6 +214,31 @@ async fn a_container_that_is_over_has_no_groups_with_what_it_made_in_them() {
 }
 
 #[tokio::test]
+async fn a_group_that_has_not_the_containers_name_outlives_it_with_those_in_it() {
+    with_each_runtime(|rig| async move {
+        let mut guest = sh("guest", "exit 0");
+        guest.spec = |spec| {
+            let own = spec["linux"]["cgroupsPath"].as_str().unwrap();
+            spec["linux"]["cgroupsPath"] = json!(own.replace("/guest", "/host"));
+        };
+        rig.create(&guest).await;
+        let groups = rig.cgroups("host");
+        assert!(!groups.is_empty());
+        let below = |group: &std::path::PathBuf| group.join("another");
+        for group in &groups {
+            fs::create_dir(below(group)).unwrap();
+        }
+        within(rig.monitor.start("guest")).await.unwrap();
+        within(rig.monitor.wait("guest")).await.unwrap();
+        // It is told before its groups would go, and the next answer comes after them.
+        within(rig.monitor.status()).await.unwrap();
+        assert!(groups.iter().all(|group| below(group).is_dir()));
+        rig.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_kill_for_memory_is_marked() {
     with_each_runtime(|rig| async move {
         let mut hungry = sh("hungry", "dd if=/dev/zero of=/dev/null bs=200M count=1");

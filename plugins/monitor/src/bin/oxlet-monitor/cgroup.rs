@@ -1,9 +1,10 @@
 //! Cgroups of both versions: the monitor moves into one, and reads what was killed for memory in another.
 
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// One mounted hierarchy.
 #[derive(Debug)]
@@ -102,10 +103,19 @@ const ROOT: &str = "/sys/fs/cgroup";
 const MAX_DEPTH: usize = 32;
 
 /// Removes the groups of a container that is over, with those that it made in them, as far as nobody is in them: what has
-/// no processes any more is no place to be measured, and keeps memory of the kernel. `counter` is its [`oom_counter`]. What
-/// is left goes with the container.
-pub(crate) fn remove_empty(counter: &Path) {
-    let Some(group) = counter.parent().and_then(|it| it.strip_prefix(ROOT).ok()) else {
+/// no processes any more is no place to be measured, and keeps memory of the kernel. `counter` is the [`oom_counter`] of
+/// container `id`, whose groups are named by it; a runtime that has put it into a group of others' leaves nothing to
+/// remove. What is left goes with the container.
+pub(crate) fn remove_empty(counter: &Path, id: &str) {
+    let group = counter.parent().and_then(|it| it.strip_prefix(ROOT).ok());
+    let is_its = |group: &&Path| {
+        let name = group.file_name().and_then(OsStr::to_str);
+        name.is_some_and(|name| name.contains(id))
+            && group
+                .components()
+                .all(|it| matches!(it, Component::Normal(_)))
+    };
+    let Some(group) = group.filter(is_its) else {
         return;
     };
     if counter.ends_with("memory.events") {

@@ -321,7 +321,7 @@ impl Pod {
         self.tell_end(number);
         // Its end is told first: nobody waits for this.
         if let Some(counter) = counter {
-            cgroup::remove_empty(&counter);
+            cgroup::remove_empty(&counter, &id);
         }
     }
 
