@@ -4,8 +4,9 @@
 //!
 //! Events of a container keep their order: the next one is looked at when the one before has been sent. The pods'
 //! states are read one at a time for each pod, as far as they may have changed since the last event of it, and a
-//! container that was sent as ended stays so, so that a later event never carries an older state. All queues are bounded: what does not fit ends the stream, and the agent
-//! relists and opens it again, as it does after every interruption.
+//! container that was sent as ended stays so, so that a later event never carries an older state. All queues are
+//! bounded: what does not fit ends the stream, and the agent relists and opens it again, as it does after every
+//! interruption.
 
 use futures_util::stream::{BoxStream, StreamExt};
 use proto::containerd::Envelope;
