@@ -214,6 +214,23 @@ async fn a_container_that_is_over_has_no_groups_with_what_it_made_in_them() {
 }
 
 #[tokio::test]
+async fn of_more_groups_than_a_pod_waits_for_the_rest_goes_with_the_container() {
+    with_each_runtime(|rig| async move {
+        rig.run(&sh("many", "sleep 1000")).await;
+        let group = rig.cgroups("many").remove(0);
+        for number in 0..600 {
+            fs::create_dir(group.join(number.to_string())).unwrap();
+        }
+        within(rig.monitor.kill("many", 9)).await.unwrap();
+        within(rig.monitor.wait("many")).await.unwrap();
+        within(rig.monitor.status()).await.unwrap();
+        assert!(group.is_dir());
+        rig.end().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_group_that_has_not_the_containers_name_outlives_it_with_those_in_it() {
     with_each_runtime(|rig| async move {
         let mut guest = sh("guest", "exit 0");

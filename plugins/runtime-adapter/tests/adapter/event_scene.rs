@@ -211,6 +211,12 @@ impl EventScene {
         self.world.lock().unwrap()
     }
 
+    /// One more container of the first pod.
+    pub(crate) fn holds(&self, id: &str, state: ContainerState) {
+        let container = ("s1".to_owned(), state);
+        self.world().containers.insert(id.to_owned(), container);
+    }
+
     pub(crate) fn tell(&self, topic: &str, body: Vec<u8>) {
         let envelope = Envelope {
             timestamp: Some(prost_types::Timestamp {

@@ -172,11 +172,7 @@ async fn a_burst_of_exits_waits_for_no_other_pod() {
 #[tokio::test]
 async fn a_neighbours_event_does_not_bring_an_ended_container_back_to_life() {
     let mut scene = EventScene::open().await;
-    let neighbour = ("s1".to_owned(), ContainerState::ContainerRunning);
-    scene
-        .world()
-        .containers
-        .insert("c1-too".to_owned(), neighbour);
+    scene.holds("c1-too", ContainerState::ContainerRunning);
     scene.exited("c1");
     assert_eq!(told(&scene.next().await).2.0, EXITED);
     scene.changed("create", "c1-too");
@@ -200,8 +196,7 @@ async fn an_event_asks_for_nothing_of_its_pod_that_cannot_have_changed() {
         ("over", EXITED),
         ("alive", ContainerState::ContainerRunning),
     ] {
-        let container = ("s1".to_owned(), state);
-        scene.world().containers.insert(id.to_owned(), container);
+        scene.holds(id, state);
     }
     let statuses = |scene: &EventScene| {
         let calls = scene.runtime.calls_of("ContainerStatus");
@@ -243,11 +238,7 @@ async fn an_event_asks_for_nothing_of_its_pod_that_cannot_have_changed() {
 #[tokio::test]
 async fn the_first_exit_that_is_told_of_a_pod_is_followed_by_all_of_it() {
     let mut scene = EventScene::open().await;
-    let neighbour = ("s1".to_owned(), ContainerState::ContainerRunning);
-    scene
-        .world()
-        .containers
-        .insert("c1-too".to_owned(), neighbour);
+    scene.holds("c1-too", ContainerState::ContainerRunning);
     scene.ends("c1", 2, &cri::ContainerStatus::default());
     scene.exited("c1");
     assert_eq!(scene.next().await.containers_statuses.len(), 1);

@@ -101,6 +101,8 @@ pub(crate) fn oom_killed(counter: &Path) -> bool {
 const ROOT: &str = "/sys/fs/cgroup";
 /// Deeper groups that a container made are left to the runtime.
 const MAX_DEPTH: usize = 32;
+/// More groups than these as well: the pod's other containers wait meanwhile.
+const MAX_GROUPS: usize = 256;
 
 /// Removes the groups of a container that is over, with those that it made in them, as far as nobody is in them: what has
 /// no processes any more is no place to be measured, and keeps memory of the kernel. `counter` is the [`oom_counter`] of
@@ -118,8 +120,9 @@ pub(crate) fn remove_empty(counter: &Path, id: &str) {
     let Some(group) = group.filter(is_its) else {
         return;
     };
+    let mut left = MAX_GROUPS;
     if counter.ends_with("memory.events") {
-        return remove_tree(&Path::new(ROOT).join(group), 0);
+        return remove_tree(&Path::new(ROOT).join(group), 0, &mut left);
     }
     let mut parts = group.components();
     parts.next();
@@ -128,18 +131,23 @@ pub(crate) fn remove_empty(counter: &Path, id: &str) {
         return;
     }
     for hierarchy in folders(Path::new(ROOT)) {
-        remove_tree(&hierarchy.join(below), 0);
+        remove_tree(&hierarchy.join(below), 0, &mut left);
     }
 }
 
-/// Removes a group, the groups in it first where there are some; one that cannot be removed stays.
-fn remove_tree(group: &Path, depth: usize) {
+/// Removes a group, the groups in it first where there are some; one that cannot be removed stays. `left` is how many may
+/// be tried yet.
+fn remove_tree(group: &Path, depth: usize, left: &mut usize) {
+    let Some(fewer) = left.checked_sub(1) else {
+        return;
+    };
+    *left = fewer;
     let Err(error) = fs::remove_dir(group) else {
         return;
     };
     if error.kind() == io::ErrorKind::ResourceBusy && depth < MAX_DEPTH {
-        for below in folders(group) {
-            remove_tree(&below, depth + 1);
+        for below in folders(group).take(*left) {
+            remove_tree(&below, depth + 1, left);
         }
         drop(fs::remove_dir(group));
     }
