@@ -86,7 +86,8 @@ pub(super) async fn of(
 ) -> Result<Content, AgentError> {
     let seen = match place {
         Place::Tab(Tab::Pressure) => {
-            let usage = ask(agent, within, "/stats/summary?only_cpu_and_memory=true").await?;
+            // With CPU and memory alone it would lack the stalls of input and output.
+            let usage = ask(agent, within, "/stats/summary").await?;
             let tree = ask(agent, within, "/tree").await?;
             pressure(&usage, &tree)?
         }
@@ -199,21 +200,32 @@ fn pressure(summary: &[u8], tree: &[u8]) -> Result<Content, AgentError> {
         ]);
     }
     text.push_str(&used.take());
-    let mut stalls = TextTable::new(&["STALLS OF", "WHOSE", "10s %", "60s %", "300s %"]);
+    text.push('\n');
+    text.push_str(&stalls(node));
+    Ok(Content::text(&text))
+}
+
+/// How long tasks of the node waited; a resource whose stalls have not begun to count is not measured.
+fn stalls(node: &Value) -> String {
+    let mut table = TextTable::new(&["STALLS OF", "WHOSE", "10s %", "60s %", "300s %"]);
+    let mut is_measured = false;
     for resource in ["cpu", "memory", "io"] {
+        let psi = &node[resource]["psi"];
+        let counts = |whose: &str| psi[whose]["total"].as_u64().is_some_and(|total| total > 0);
+        if !counts("some") && !counts("full") {
+            continue;
+        }
+        is_measured = true;
         for whose in ["some", "full"] {
-            let psi = &node[resource]["psi"][whose];
-            if psi.is_object() {
-                let share = |key: &str| psi[key].to_string();
-                let shares = ["avg10", "avg60", "avg300"].map(share);
-                let [short, middle, long] = shares;
-                stalls.row([resource.into(), whose.into(), short, middle, long]);
-            }
+            let shares = ["avg10", "avg60", "avg300"].map(|key| psi[whose][key].to_string());
+            let [short, middle, long] = shares;
+            table.row([resource.into(), whose.into(), short, middle, long]);
         }
     }
-    text.push('\n');
-    text.push_str(&stalls.take());
-    Ok(Content::text(&text))
+    match is_measured {
+        true => table.take(),
+        false => "no stalls are measured: that takes cgroups of version 2\n".to_owned(),
+    }
 }
 
 /// Nanocores as cores with three places.

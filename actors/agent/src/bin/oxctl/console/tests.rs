@@ -223,10 +223,15 @@ async fn rows_lead_to_the_pod_and_its_containers_to_their_logs() {
 #[tokio::test]
 async fn pressure_is_what_the_node_is_short_of_and_how_long_it_stalls() {
     let psi = json!({ "total": 1, "avg10": 1.5, "avg60": 0.5, "avg300": 0 });
+    let unmeasured = json!({ "total": 0, "avg10": 0, "avg60": 0, "avg300": 0 });
     let summary = json!({ "node": {
         "nodeName": "edge",
         "cpu": { "usageNanoCores": 1_250_000_000_u64, "psi": { "some": psi, "full": psi } },
-        "memory": { "workingSetBytes": 1_073_741_824_u64, "availableBytes": 2048 },
+        "memory": {
+            "workingSetBytes": 1_073_741_824_u64, "availableBytes": 2048,
+            "psi": { "some": unmeasured, "full": unmeasured },
+        },
+        "io": { "psi": { "some": unmeasured, "full": psi } },
         "systemContainers": [{ "name": "pods", "cpu": { "usageNanoCores": 5_000_000 }, "memory": {} }],
     }});
     let actor = json!({
@@ -235,10 +240,7 @@ async fn pressure_is_what_the_node_is_short_of_and_how_long_it_stalls() {
         "snapshot": { "pressures": ["memory.available"] }, "children": [],
     });
     let answers = [
-        (
-            "/stats/summary?only_cpu_and_memory=true",
-            summary.to_string(),
-        ),
+        ("/stats/summary", summary.to_string()),
         ("/tree", actor.to_string()),
     ];
     agent_that_answers(&answers, async |agent| {
@@ -257,10 +259,17 @@ async fn pressure_is_what_the_node_is_short_of_and_how_long_it_stalls() {
             lines.contains(&vec!["pods", "0.005", "-", "-"]),
             "{lines:?}"
         );
-        assert!(
-            lines.contains(&vec!["cpu", "some", "1.5", "0.5", "0"]),
-            "{lines:?}"
-        );
+        let stalls = lines
+            .iter()
+            .skip_while(|line| line.first() != Some(&"STALLS"));
+        let stalls: Vec<String> = stalls.skip(1).map(|line| line.join(" ")).collect();
+        let expected = [
+            "cpu some 1.5 0.5 0",
+            "cpu full 1.5 0.5 0",
+            "io some 0 0 0",
+            "io full 1.5 0.5 0",
+        ];
+        assert_eq!(stalls, expected, "of memory none are measured");
     })
     .await;
 }

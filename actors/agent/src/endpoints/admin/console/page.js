@@ -176,10 +176,8 @@ const views = {
   },
 
   async pressure() {
-    const [{ node }, tree] = await Promise.all([
-      data("../stats/summary?only_cpu_and_memory=true"),
-      data("tree"),
-    ]);
+    // With CPU and memory alone the summary would lack the stalls of input and output.
+    const [{ node }, tree] = await Promise.all([data("../stats/summary"), data("tree")]);
     const cores = (usage) => (usage && usage.usageNanoCores !== undefined ? (usage.usageNanoCores / 1e9).toFixed(3) : "");
     const groups = [{ name: node.nodeName, cpu: node.cpu, memory: node.memory }, ...(node.systemContainers || [])];
     const used = groups.map((group) => [
@@ -188,12 +186,13 @@ const views = {
       bytes(group.memory && group.memory.workingSetBytes),
       bytes(group.memory && group.memory.availableBytes),
     ]);
-    const stalls = [["cpu", node.cpu], ["memory", node.memory], ["io", node.io]].flatMap(([name, stats]) =>
-      ["some", "full"].map((kind) => {
-        const psi = stats && stats.psi && stats.psi[kind];
-        return psi && [name, kind, psi.avg10, psi.avg60, psi.avg300];
-      }),
-    );
+    const stalls = [["cpu", node.cpu], ["memory", node.memory], ["io", node.io]].flatMap(([name, stats]) => {
+      const psi = (stats && stats.psi) || {};
+      const kinds = ["some", "full"].filter((kind) => psi[kind]);
+      // What has not begun to count is not measured.
+      if (!kinds.some((kind) => psi[kind].total > 0)) return [];
+      return kinds.map((kind) => [name, kind, psi[kind].avg10, psi[kind].avg60, psi[kind].avg300]);
+    });
     const eviction = find(tree, "eviction");
     const pressures = (eviction && eviction.snapshot && eviction.snapshot.pressures) || [];
     const evicted = eviction && eviction.snapshot ? eviction.snapshot.evicted : "";
@@ -204,7 +203,7 @@ const views = {
       element("h2", "Used"),
       table(["", "cores", "memory", "available"], used),
       element("h2", "Stalls: share of the time, in percent"),
-      table(["resource", "", "10 s", "60 s", "300 s"], stalls.filter(Boolean), "the kernel tells none"),
+      table(["resource", "", "10 s", "60 s", "300 s"], stalls, "none are measured: that takes cgroups of version 2"),
     ];
   },
 
