@@ -25,7 +25,7 @@ complete -c oxlet -l containerd-namespace -d 'without effect: a flag of cAdvisor
 complete -c oxlet -l cpu-cfs-quota-period -d 'period of CPU limits (deprecated)' -r -f
 complete -c oxlet -l cpu-manager-policy -d 'none or static (deprecated)' -r -f
 complete -c oxlet -l cpu-manager-policy-options -d 'key=value options of that policy (deprecated)' -r -f
-complete -c oxlet -l cpu-manager-reconcile-period -d 'time between two checks of cpusets (deprecated)' -r -f
+complete -c oxlet -l cpu-manager-reconcile-period -d 'time between two checks of cpusets (deprecated; no effect: containers are moved as soon as their CPUs are others)' -r -f
 complete -c oxlet -l enforce-node-allocatable -d 'which reservations are enforced (deprecated)' -r -f
 complete -c oxlet -l event-burst -d 'events at once, within event-qps on average (deprecated)' -r -f
 complete -c oxlet -l event-qps -d 'events a second; 0 is no limit (deprecated)' -r -f
@@ -41,28 +41,28 @@ complete -c oxlet -l experimental-mounter-path -d 'program that mounts NFS expor
 complete -c oxlet -l feature-gates -d 'Gate=true,... to switch features (deprecated)' -r -f
 complete -c oxlet -l file-check-frequency -d 'time between two looks at the static pods (deprecated)' -r -f
 complete -c oxlet -l global-housekeeping-interval -d 'without effect: a flag of cAdvisor\'s (deprecated)' -r -f
-complete -c oxlet -l hairpin-mode -d 'promiscuous-bridge, hairpin-veth or none (deprecated)' -r -f
+complete -c oxlet -l hairpin-mode -d 'promiscuous-bridge, hairpin-veth or none (deprecated; no effect: the kubelet only checks it, bridges are the runtime\'s and CNI\'s)' -r -f
 complete -c oxlet -l healthz-bind-address -d 'address of healthz (deprecated)' -r -f
 complete -c oxlet -l healthz-port -d 'port of healthz; 0 is off (deprecated)' -r -f
 complete -c oxlet -l hostname-override -d 'name of the node, instead of the host\'s' -r -f
-complete -c oxlet -l housekeeping-interval -d 'time between two looks at container usage' -r -f
+complete -c oxlet -l housekeeping-interval -d 'time between two looks at container usage (no effect: cgroups are read when they are asked for, not each so often)' -r -f
 complete -c oxlet -l http-check-frequency -d 'time between two looks at the static pod URL (deprecated)' -r -f
 complete -c oxlet -l image-credential-provider-bin-dir -d 'folder of credential providers' -r -F
 complete -c oxlet -l image-credential-provider-config -d 'file or folder that declares credential providers' -r -F
 complete -c oxlet -l image-gc-high-threshold -d 'percent of disk used that starts image removal (deprecated)' -r -f
 complete -c oxlet -l image-gc-low-threshold -d 'percent of disk used that ends it (deprecated)' -r -f
-complete -c oxlet -l image-service-endpoint -d 'socket of the image service, when it is another (deprecated)' -r -F
+complete -c oxlet -l image-service-endpoint -d 'socket of the image service, when it is another (deprecated; no effect: images are the runtime\'s, whose plugin serves both services of CRI)' -r -F
 complete -c oxlet -l kube-api-burst -d 'API requests at once (deprecated)' -r -f
-complete -c oxlet -l kube-api-content-type -d 'content type of API requests (deprecated)' -r -f
+complete -c oxlet -l kube-api-content-type -d 'content type of API requests (deprecated; no effect: bodies are JSON, which every API server speaks)' -r -f
 complete -c oxlet -l kube-api-qps -d 'API requests a second (deprecated)' -r -f
 complete -c oxlet -l kube-reserved -d 'resource=amount kept for Kubernetes (deprecated)' -r -f
 complete -c oxlet -l kube-reserved-cgroup -d 'cgroup of Kubernetes\' daemons (deprecated)' -r -f
 complete -c oxlet -l kubeconfig -d 'how to reach the API server; without it the agent is alone' -r -f
 complete -c oxlet -l kubelet-cgroups -d 'cgroup of the agent (deprecated)' -r -f
 complete -c oxlet -l lock-file -d 'file to hold a lock on' -r -F
-complete -c oxlet -l log-flush-frequency -d 'longest time a log line waits' -r -f
-complete -c oxlet -l log-json-info-buffer-size -d 'buffer of that, in bytes (deprecated)' -r -f
-complete -c oxlet -l log-text-info-buffer-size -d 'buffer of that, in bytes (deprecated)' -r -f
+complete -c oxlet -l log-flush-frequency -d 'longest time a log line waits (no effect: the log is not buffered)' -r -f
+complete -c oxlet -l log-json-info-buffer-size -d 'buffer of that, in bytes (deprecated; no effect: the log is not buffered, so that a crash loses no line)' -r -f
+complete -c oxlet -l log-text-info-buffer-size -d 'buffer of that, in bytes (deprecated; no effect: the log is not buffered, so that a crash loses no line)' -r -f
 complete -c oxlet -l logging-format -d 'text or json (deprecated)' -r -f
 complete -c oxlet -l machine-id-file -d 'without effect: a flag of cAdvisor\'s (deprecated)' -r -f
 complete -c oxlet -l manifest-url -d 'URL of static pods (deprecated)' -r -f
@@ -117,7 +117,7 @@ complete -c oxlet -l topology-manager-policy-options -d 'key=value options of th
 complete -c oxlet -l topology-manager-scope -d 'container or pod (deprecated)' -r -f
 complete -c oxlet -s v -l v -d 'verbosity of the log' -r -f
 complete -c oxlet -l vmodule -d 'pattern=level for single files' -r -f
-complete -c oxlet -l volume-plugin-dir -d 'folder of FlexVolume drivers (deprecated)' -r -F
+complete -c oxlet -l volume-plugin-dir -d 'folder of FlexVolume drivers (deprecated; no effect: flex volumes are not mounted, as the event FailedMount says of a pod that has one)' -r -F
 complete -c oxlet -l volume-stats-agg-period -d 'time between two sums of volume usage (deprecated)' -r -f
 complete -c oxlet -l admin-socket -d 'socket that oxctl speaks to (Oxlet\'s own)' -r -F
 complete -c oxlet -l container-gc-period -d 'how long the logs of a pod that is gone are kept, and the ended containers of a static one (Oxlet\'s own)' -r -f
@@ -126,7 +126,7 @@ complete -c oxlet -l plugins -d 'file that declares plugins; without it the runt
 complete -c oxlet -l anonymous-auth -d 'let anonymous requests in (deprecated)'
 complete -c oxlet -l authentication-token-webhook -d 'ask the API server who a token is (deprecated)'
 complete -c oxlet -l cgroups-per-qos -d 'one cgroup a QoS class and pod (deprecated)'
-complete -c oxlet -l contention-profiling -d 'profile locks (deprecated)'
+complete -c oxlet -l contention-profiling -d 'profile locks (deprecated; no effect: it profiles the locks of Go\'s runtime)'
 complete -c oxlet -l cpu-cfs-quota -d 'enforce CPU limits (deprecated)'
 complete -c oxlet -l enable-controller-attach-detach -d 'leave attaching volumes to the controller (deprecated)'
 complete -c oxlet -l enable-debugging-handlers -d 'serve logs, exec, attach and port-forward (deprecated)'

@@ -38,6 +38,6 @@ pub use plugins::{
     PluginConfig, PluginConfinement, PluginError, PluginFile, PluginKind, PluginRole, PluginStart,
     from_endpoint,
 };
-pub use unsupported_fields::{Compared, Honour, not_honoured};
+pub use unsupported_fields::{Compared, Honour, without_effect};
 pub use validation::{CgroupVersion, Violation, Violations, validate};
 pub use version::KUBERNETES as KUBERNETES_VERSION;

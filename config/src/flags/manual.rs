@@ -6,7 +6,7 @@ use clap_mangen::Man;
 use kernel::testing::assert_generated;
 
 use super::table::{self, Flag, FlagStatus};
-use super::usage::placeholder;
+use super::usage::{help, placeholder};
 use super::value::FlagType;
 
 const DESCRIPTION: &str = "Oxlet runs the pods of a node: those that an API server assigns to it, and those of manifests on the node \
@@ -60,14 +60,7 @@ fn command() -> Command {
 }
 
 fn argument(flag: &'static Flag) -> Arg {
-    let note = match flag.status {
-        FlagStatus::Deprecated => " (deprecated)",
-        FlagStatus::Ours => " (Oxlet's own)",
-        FlagStatus::Stable | FlagStatus::Removed(_) => "",
-    };
-    let argument = Arg::new(flag.name)
-        .long(flag.name)
-        .help(format!("{}{note}", flag.help));
+    let argument = Arg::new(flag.name).long(flag.name).help(help(flag));
     let argument = match flag.short {
         Some(short) => argument.short(short),
         None => argument,
@@ -121,6 +114,7 @@ fn the_manual_has_each_flag() {
         let name = format!("\\-\\-{}", flag.name.replace('-', "\\-"));
         assert!(page.contains(&format!("{name}\\fR")), "{name}");
     }
+    assert!(page.contains("(deprecated; no effect: the kubelet only checks it"));
     assert!(!page.contains("pod\\-infra\\-container\\-image"));
     assert_generated("config/manual/oxlet.8", &page);
 }

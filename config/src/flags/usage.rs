@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::table::{self, Flag, FlagStatus};
 use super::value::FlagType;
+use crate::unsupported_fields::effect_note;
 
 /// Returns what `--help` prints: upstream's flags first, then ours.
 pub(crate) fn usage() -> String {
@@ -26,14 +27,22 @@ fn line(text: &mut String, flag: &Flag) {
     let short = flag
         .short
         .map_or_else(|| "    ".to_owned(), |short| format!("-{short}, "));
-    let note = match flag.status {
-        FlagStatus::Deprecated => " (deprecated)",
-        FlagStatus::Ours => " (oxlet's own)",
-        FlagStatus::Stable | FlagStatus::Removed(_) => "",
-    };
     let head = format!("--{} {}", flag.name, placeholder(flag.kind));
-    writeln!(text, "  {short}{head:<52} {}{note}", flag.help)
-        .expect("writing to a String cannot fail");
+    writeln!(text, "  {short}{head:<52} {}", help(flag)).expect("writing to a String cannot fail");
+}
+
+/// What the flag is for, and what should be known before it is used.
+pub(super) fn help(flag: &Flag) -> String {
+    let status = match flag.status {
+        FlagStatus::Deprecated => Some("deprecated".to_owned()),
+        FlagStatus::Ours => Some("Oxlet's own".to_owned()),
+        FlagStatus::Stable | FlagStatus::Removed(_) => None,
+    };
+    let notes: Vec<String> = status.into_iter().chain(effect_note(flag)).collect();
+    match notes.is_empty() {
+        true => flag.help.to_owned(),
+        false => format!("{} ({})", flag.help, notes.join("; ")),
+    }
 }
 
 /// The word that stands for a flag's value; empty where it needs none.

@@ -141,7 +141,7 @@ pub fn load(
         set: &kubelet,
         default: &baseline,
     };
-    warnings.extend(not_honoured(set, &flags, &gates));
+    warnings.extend(without_effect(set, &flags, &gates));
     let node_name = node_name(&flags, host)?;
     let node_ips = node_ips(&flags.node_ip, &mut warnings)?;
     let config = NodeConfig {
@@ -161,20 +161,24 @@ pub fn load(
     Ok(Invocation::Run(Box::new(config)))
 }
 
-/// Says what is set and does nothing yet.
-fn not_honoured(
+/// Says what is set and does nothing: settings with the reason, gates together.
+fn without_effect(
     kubelet: Compared<'_, KubeletConfiguration>,
     flags: &KubeletFlags,
     gates: &FeatureGates,
-) -> Option<String> {
+) -> Vec<String> {
     let flags = Compared {
         set: flags,
         default: &KubeletFlags::default(),
     };
-    let mut unused = unsupported_fields::not_honoured(kubelet, flags);
-    unused.extend(gates.unheeded().map(|name| format!("featureGates.{name}")));
-    let names = unused.join(", ");
-    (!unused.is_empty()).then(|| format!("valid, but not honoured yet by this version: {names}"))
+    let mut sentences = unsupported_fields::without_effect(kubelet, flags);
+    let unheeded = gates.unheeded().map(|name| format!("featureGates.{name}"));
+    let unheeded = unheeded.collect::<Vec<_>>().join(", ");
+    sentences.extend(
+        (!unheeded.is_empty())
+            .then(|| format!("valid, but not honoured yet by this version: {unheeded}")),
+    );
+    sentences
 }
 
 /// Whether `containerRuntimeEndpoint` is what it is without a word.

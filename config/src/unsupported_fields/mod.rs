@@ -1,11 +1,12 @@
 //! What this version does with each setting. A change that makes a setting work changes its row here; a test holds the
 //! table and the types together, so none is forgotten.
 
-use Honour::{Honoured, NoEffect, NotYet, Refused};
+use Honour::{Honoured, NoEffect, Partly, Refused};
 use serde_json::Value;
 
 use crate::document;
 use crate::flags::KubeletFlags;
+use crate::flags::table::{Flag, Sets};
 use crate::kubelet_configuration::KubeletConfiguration;
 
 /// Whether a setting has an effect.
@@ -13,9 +14,10 @@ use crate::kubelet_configuration::KubeletConfiguration;
 pub enum Honour {
     /// It does what it does in the kubelet.
     Honoured,
-    /// It is checked, and then nothing happens: an operator who sets it gets a warning.
-    NotYet,
-    /// It has no effect here by design, or none in the kubelet either, for this reason.
+    /// Set to another value than its default it does what it does in the kubelet; the default does not, for this reason.
+    Partly(&'static str),
+    /// It is checked, and has no effect here by design, or none in the kubelet either, for this reason: an operator who
+    /// sets it gets a warning.
     NoEffect(&'static str),
     /// Validation refuses it, as upstream's does.
     Refused,
@@ -56,14 +58,14 @@ pub(crate) const FIELDS: [(&str, Honour); 132] = [
     ("streamingConnectionIdleTimeout", Honoured),
     ("enableDebuggingHandlers", Honoured),
     ("enableContentionProfiling", NoEffect("it profiles the locks of Go's runtime")),
-    ("enableProfilingHandler", Honoured),
+    ("enableProfilingHandler", Partly("there are no profiles: what is not disabled answers 501")),
     ("enableDebugFlagsHandler", Honoured),
     ("enableSystemLogHandler", Honoured),
     ("enableSystemLogQuery", Honoured),
     ("showHiddenMetricsForVersion", NoEffect("no metric of 1.36 that is served here is hidden")),
     // The container runtime and its images.
     ("containerRuntimeEndpoint", Honoured),
-    ("imageServiceEndpoint", Honoured),
+    ("imageServiceEndpoint", NoEffect("images are the runtime's, whose plugin serves both services of CRI")),
     ("runtimeRequestTimeout", Honoured),
     ("registryPullQPS", Honoured),
     ("registryBurst", Honoured),
@@ -94,7 +96,7 @@ pub(crate) const FIELDS: [(&str, Honour); 132] = [
     ("clusterDomain", Honoured),
     ("clusterDNS", Honoured),
     ("resolvConf", Honoured),
-    ("hairpinMode", NoEffect("the kubelet only checks it: bridges are the runtime's and CNI's")),
+    ("hairpinMode", NoEffect("the kubelet only checks it, bridges are the runtime's and CNI's")),
     ("makeIPTablesUtilChains", Honoured),
     ("iptablesMasqueradeBit", NoEffect("the kubelet makes no rules of masquerading any more")),
     ("iptablesDropBit", NoEffect("the kubelet makes no rules that mark packets any more")),
@@ -214,22 +216,37 @@ pub struct Compared<'a, T> {
     pub default: &'a T,
 }
 
-/// Returns the settings that differ from their defaults and that this version does not honour yet: fields by their
-/// path, flags with their dashes.
-pub fn not_honoured(
+/// Returns a sentence about each setting that differs from its default and has no effect: fields by their path, flags
+/// with their dashes.
+pub fn without_effect(
     configuration: Compared<'_, KubeletConfiguration>,
     flags: Compared<'_, KubeletFlags>,
 ) -> Vec<String> {
-    let mut names: Vec<String> = changed(&FIELDS, &as_value(&configuration))
-        .map(str::to_owned)
-        .collect();
     let set = configuration.set;
-    if !["", set.container_runtime_endpoint.as_str()].contains(&set.image_service_endpoint.as_str())
-    {
-        names.push("imageServiceEndpoint".to_owned());
+    // The kubelet's own default: images are where the runtime is.
+    let is_the_runtimes = set.image_service_endpoint == set.container_runtime_endpoint;
+    let fields = as_value(&configuration);
+    let fields = changed(&FIELDS, &fields)
+        .filter(|(path, _)| *path != "imageServiceEndpoint" || !is_the_runtimes)
+        .map(|(path, reason)| format!("{path} has no effect: {reason}"));
+    let flags = as_value(&flags);
+    let flags =
+        changed(&FLAGS, &flags).map(|(name, reason)| format!("--{name} has no effect: {reason}"));
+    fields.chain(flags).collect()
+}
+
+/// Returns what the flag's help says of its effect: nothing where it does what it does in the kubelet.
+pub(crate) fn effect_note(flag: &Flag) -> Option<String> {
+    let row = match flag.sets {
+        Sets::Configuration(path) => FIELDS.iter().find(|(row, _)| *row == path),
+        Sets::Own => FLAGS.iter().find(|(row, _)| *row == flag.name),
+        Sets::Nothing | Sets::Answer => None,
+    };
+    match row?.1 {
+        NoEffect(reason) => Some(format!("no effect: {reason}")),
+        Partly(reason) => Some(reason.to_owned()),
+        Honoured | Refused => None,
     }
-    names.extend(changed(&FLAGS, &as_value(&flags)).map(|name| format!("--{name}")));
-    names
 }
 
 fn as_value<T: serde::Serialize>(compared: &Compared<'_, T>) -> (Value, Value) {
@@ -240,13 +257,15 @@ fn as_value<T: serde::Serialize>(compared: &Compared<'_, T>) -> (Value, Value) {
 fn changed<'a>(
     table: &'a [(&'static str, Honour)],
     (set, default): &'a (Value, Value),
-) -> impl Iterator<Item = &'static str> + 'a {
+) -> impl Iterator<Item = (&'static str, &'static str)> + 'a {
     let get = |value: &'a Value, path| document::get(value.as_object()?, path);
     table
         .iter()
-        .filter(|(_, honour)| *honour == NotYet)
-        .map(|(path, _)| *path)
-        .filter(move |path| get(set, path) != get(default, path))
+        .filter_map(|(path, honour)| match honour {
+            NoEffect(reason) => Some((*path, *reason)),
+            Honoured | Partly(_) | Refused => None,
+        })
+        .filter(move |(path, _)| get(set, path) != get(default, path))
 }
 
 #[cfg(test)]

@@ -54,11 +54,11 @@ fn every_own_flag_has_a_row_and_every_row_a_flag() {
 }
 
 #[test]
-fn only_what_was_changed_and_is_not_honoured_is_named() {
+fn a_setting_without_effect_is_named_with_its_reason_when_it_is_changed() {
     let default = KubeletConfiguration::default();
     let flags = KubeletFlags::default();
-    let names = |set: &KubeletConfiguration, typed: &KubeletFlags| {
-        not_honoured(
+    let sentences = |set: &KubeletConfiguration, typed: &KubeletFlags| {
+        without_effect(
             Compared {
                 set,
                 default: &default,
@@ -69,31 +69,44 @@ fn only_what_was_changed_and_is_not_honoured_is_named() {
             },
         )
     };
-    assert!(names(&default, &flags).is_empty());
+    assert_eq!(sentences(&default, &flags), [""; 0]);
 
     let mut set = default.clone();
     set.hairpin_mode = "none".to_owned();
-    set.tracing = Some(crate::kubelet_configuration::Tracing::default());
+    set.enable_profiling_handler = !default.enable_profiling_handler;
     set.static_pod_path = "/etc/pods".to_owned();
     set.logging.verbosity = 3;
     set.logging.options.text.split_stream = true;
-    set.max_open_files = 5;
     set.image_service_endpoint = "unix:///other.sock".to_owned();
     let typed = KubeletFlags {
         experimental_mounter_path: "/k".to_owned(),
-        lock_file: "/k".to_owned(),
+        housekeeping_interval: crate::kubelet_configuration::GoDuration::from_secs(1),
         root_dir: "/r".to_owned(),
         ..KubeletFlags::default()
     };
-    assert_eq!(names(&set, &typed), ["imageServiceEndpoint"]);
+    assert_eq!(
+        sentences(&set, &typed),
+        [
+            "imageServiceEndpoint has no effect: images are the runtime's, whose plugin serves both services of CRI",
+            "hairpinMode has no effect: the kubelet only checks it, bridges are the runtime's and CNI's",
+            "--housekeeping-interval has no effect: cgroups are read when they are asked for, not each so often",
+        ]
+    );
+    set.container_runtime_endpoint
+        .clone_from(&set.image_service_endpoint);
+    assert_eq!(
+        sentences(&set, &flags).len(),
+        1,
+        "the images of the runtime itself"
+    );
 }
 
 #[test]
 fn what_has_no_effect_has_a_reason() {
     let rows = FIELDS.iter().chain(&FLAGS);
     let reasons = rows.filter_map(|(name, honour)| match honour {
-        Honour::NoEffect(reason) => Some((name, reason)),
-        Honour::Honoured | Honour::NotYet | Honour::Refused => None,
+        Honour::NoEffect(reason) | Honour::Partly(reason) => Some((name, reason)),
+        Honour::Honoured | Honour::Refused => None,
     });
     for (name, reason) in reasons {
         let words = reason.split(' ').count();

@@ -1,6 +1,7 @@
 //! Precedence, whole command lines, and every kind of bad file.
 
 mod alone;
+mod kubeadm;
 mod mistakes;
 
 use std::fs;
@@ -77,91 +78,6 @@ impl Rig {
             Err(error) => error_chain(&error),
         }
     }
-}
-
-/// What kubeadm writes to /var/lib/kubelet/config.yaml.
-const KUBEADM: &str = "
-apiVersion: kubelet.config.k8s.io/v1beta1
-authentication:
-  anonymous:
-    enabled: false
-  webhook:
-    cacheTTL: 0s
-    enabled: true
-  x509:
-    clientCAFile: /etc/kubernetes/pki/ca.crt
-authorization:
-  mode: Webhook
-  webhook:
-    cacheAuthorizedTTL: 0s
-    cacheUnauthorizedTTL: 0s
-cgroupDriver: systemd
-clusterDNS:
-- 10.96.0.10
-clusterDomain: cluster.local
-containerRuntimeEndpoint: \"\"
-cpuManagerReconcilePeriod: 0s
-crashLoopBackOff: {}
-evictionPressureTransitionPeriod: 0s
-fileCheckFrequency: 0s
-healthzBindAddress: 127.0.0.1
-healthzPort: 10248
-httpCheckFrequency: 0s
-imageMaximumGCAge: 0s
-imageMinimumGCAge: 0s
-kind: KubeletConfiguration
-logging:
-  flushFrequency: 0
-  options:
-    json:
-      infoBufferSize: \"0\"
-    text:
-      infoBufferSize: \"0\"
-  verbosity: 0
-memorySwap: {}
-nodeStatusReportFrequency: 0s
-nodeStatusUpdateFrequency: 0s
-resolvConf: /run/systemd/resolve/resolv.conf
-rotateCertificates: true
-runtimeRequestTimeout: 0s
-shutdownGracePeriod: 0s
-shutdownGracePeriodCriticalPods: 0s
-staticPodPath: /etc/kubernetes/manifests
-streamingConnectionIdleTimeout: 0s
-syncFrequency: 0s
-volumeStatsAggPeriod: 0s
-";
-
-#[test]
-fn kubeadms_unit_starts_the_agent() {
-    let rig = rig();
-    let config = rig.file("config.yaml", KUBEADM);
-    // 10-kubeadm.conf: KUBELET_KUBECONFIG_ARGS, KUBELET_CONFIG_ARGS, KUBELET_KUBEADM_ARGS.
-    let node = rig.run(&format!(
-        "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf \
-         --config={config} \
-         --container-runtime-endpoint=unix:///var/run/containerd/containerd.sock \
-         --hostname-override=Node-1 --node-ip=10.0.0.5 --register-with-taints=a=b:NoSchedule \
-         --pod-infra-container-image=localhost/pause:3.10"
-    ));
-    assert_eq!(node.kubelet.static_pod_path, "/etc/kubernetes/manifests");
-    assert_eq!(
-        node.kubelet.container_runtime_endpoint,
-        "unix:///var/run/containerd/containerd.sock"
-    );
-    assert_eq!(node.kubelet.sync_frequency.to_string(), "1m0s");
-    assert_eq!(node.kubelet.read_only_port, 0);
-    assert_eq!(node.flags.kubeconfig, "/etc/kubernetes/kubelet.conf");
-    assert_eq!(
-        (node.node_name.as_str(), node.node_ips.len()),
-        ("node-1", 1)
-    );
-    assert_eq!(node.plugins.runtime, "containerd");
-    let [deprecated, removed] = node.warnings.as_slice() else {
-        panic!("{:#?}", node.warnings)
-    };
-    assert!(deprecated.contains("--container-runtime-endpoint, --register-with-taints"));
-    assert!(removed.contains("--pod-infra-container-image"));
 }
 
 #[test]
@@ -466,12 +382,37 @@ fn the_shipped_configuration_starts_without_a_warning() {
     rig.host.cgroup = CgroupVersion::V1;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
-    let node = rig.run(&format!(
-        "--config {} --plugins {}",
-        path("kubelet.yaml"),
-        path("plugins.yaml")
-    ));
-    assert_eq!(node.warnings, Vec::<String>::new());
+    for (file, cgroup_v1) in [
+        ("kubelet.yaml", ""),
+        ("service/config.yaml", "--fail-cgroupv1=false"),
+    ] {
+        let node = rig.run(&format!(
+            "--config {} {cgroup_v1} --plugins {}",
+            path(file),
+            path("plugins.yaml")
+        ));
+        assert_eq!(node.warnings, Vec::<String>::new(), "{file}");
+    }
+}
+
+#[test]
+fn a_setting_without_effect_is_a_warning_at_the_start() {
+    let rig = rig();
+    let file = rig.config(
+        "kubelet.yaml",
+        "{volumePluginDir: /flex, contentType: application/json}",
+    );
+    let node = rig.run(&format!("--config={file} --housekeeping-interval=1s"));
+    let named: Vec<_> = node
+        .warnings
+        .iter()
+        .filter_map(|warning| warning.split_once(" has no effect: "))
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(
+        named,
+        ["contentType", "volumePluginDir", "--housekeeping-interval"]
+    );
 }
 
 #[test]
