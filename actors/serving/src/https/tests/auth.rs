@@ -7,12 +7,16 @@ use rcgen::{DnType, ExtendedKeyUsagePurpose, date_time_ymd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::rig::{Rig, TestAuthority, open, run};
-use crate::policy::AuthorizationPolicy;
+use crate::policy::{AuthorizationPolicy, Policy};
 use crate::reviews::AuthenticatedUser;
 
 const NOTHING: &str = "Unauthorized";
 
-fn webhook(_: &mut crate::policy::Policy) {}
+fn webhook(_: &mut Policy) {}
+
+fn webhook_and_console(policy: &mut Policy) {
+    policy.paths.console = true;
+}
 
 #[test]
 fn nobody_gets_in_without_being_known() {
@@ -51,7 +55,7 @@ fn nobody_gets_in_without_being_known() {
 /// Upstream's TestAuthFilters and TestAuthenticationError, TestAuthenticationFailure.
 #[test]
 fn each_path_is_reviewed_before_it_is_served() {
-    run(webhook, async |rig: Rig| {
+    run(webhook_and_console, async |rig: Rig| {
         let alice = rig.clients.client("alice", &["people"]);
         for (line, verb, subresources) in [
             ("GET /pods", "get", "pods proxy"),
@@ -65,6 +69,8 @@ fn each_path_is_reviewed_before_it_is_served() {
             ("POST /run/ns/p/c", "create", "proxy"),
             ("GET /exec/ns/p/c", "get", "proxy"),
             ("PUT /debug/flags/v", "update", "proxy"),
+            ("GET /console/", "get", "proxy"),
+            ("GET /console/pods", "get", "proxy"),
             ("DELETE /nope", "delete", "proxy"),
             ("GET /pods/../metrics", "get", "proxy"),
             ("GET //pods", "get", "pods proxy"),
@@ -83,6 +89,38 @@ fn each_path_is_reviewed_before_it_is_served() {
             }
         }
         assert!(rig.node.asked.borrow().is_empty());
+    });
+}
+
+/// The page asks for logs at `../containerLogs/`, which a browser resolves before it asks.
+#[test]
+fn page_of_the_node_and_the_logs_beside_it_need_one_right_and_no_way_leads_round_it() {
+    run(webhook_and_console, async |rig: Rig| {
+        rig.allow("operator", "proxy");
+        rig.allow("reader", "pods");
+        let operator = rig.clients.client("operator", &[]);
+        let reader = rig.clients.client("reader", &[]);
+        let log = rig.folder.path().join("0.log");
+        std::fs::write(&log, "2026-01-01T00:00:00Z stdout F said\n").unwrap();
+        rig.node.logs.borrow_mut().insert("id-c".into(), log);
+        let page = r#"console """#;
+        let crooked = "the path has empty, dotted or unreadable segments\n";
+        for (path, status, body) in [
+            ("/console/", 200, page),
+            ("//console/", 307, ""),
+            ("/containerLogs/ns/p/c", 200, "said\n"),
+            ("/console/../containerLogs/ns/p/c", 400, crooked),
+            ("/console/%2e%2e/containerLogs/ns/p/c", 400, crooked),
+        ] {
+            let line = format!("GET {path}");
+            assert_eq!(rig.ask(&line).await.status, 401, "{path}");
+            let refused = rig.ask_as(Some(&reader), &line, "").await;
+            assert_eq!(refused.status, 403, "{path}");
+            assert!(rig.node.asked.borrow().is_empty(), "{path}");
+            let told = rig.ask_as(Some(&operator), &line, "").await;
+            assert_eq!((told.status, told.body.as_str()), (status, body), "{path}");
+            rig.node.asked.borrow_mut().clear();
+        }
     });
 }
 

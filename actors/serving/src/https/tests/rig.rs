@@ -167,7 +167,9 @@ impl KubeletHost for FakeNode {
     }
 
     async fn console(&self, path: &str) -> crate::http::HandlerResponse {
-        crate::http::text(hyper::StatusCode::OK, format!("console {path:?}"))
+        let said = format!("console {path:?}");
+        self.asked.borrow_mut().push(said.clone());
+        crate::http::text(hyper::StatusCode::OK, said)
     }
 
     async fn configz(&self) -> Result<Vec<u8>, NodeError> {
