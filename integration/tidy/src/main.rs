@@ -1,4 +1,5 @@
-//! Checks that no lint makes, as rust-lang/rust's tidy: circles between modules, and retired words.
+//! Checks that no lint makes, as rust-lang/rust's tidy: circles between modules, retired words, and what the operator's page
+//! must have.
 //!
 //! Standard library only, and a parser of exactly what is needed: it builds within a second or two and reads the
 //! whole workspace in one.
@@ -6,6 +7,7 @@
 mod circles;
 mod lexer;
 mod modules;
+mod operate;
 mod references;
 mod retired;
 mod tree;
@@ -37,5 +39,8 @@ fn check(root: &Path) -> io::Result<Vec<String>> {
     let words = fs::read_to_string(root.join("integration/tidy/retired-names"))?;
     let mut errors = circles::check(&tree);
     errors.extend(retired::check(&tree, &words));
+    let page = fs::read_to_string(root.join("docs/operate.md"))?;
+    let upstream = fs::read_to_string(root.join("integration/tidy/upstream-reasons"))?;
+    errors.extend(operate::check(&tree, &page, &upstream));
     Ok(errors)
 }
