@@ -51,7 +51,11 @@ pub(super) fn spawn(
     }
     let checkpoints = ContainerCheckpoints::new(runtime.clone(), &settings.node.root_dir);
     let notified = health.clone();
-    let peers = admin_peers(node, (plugins, handover, checkpoints), settings);
+    let peers = admin_peers(
+        (node, runtime.clone()),
+        (plugins, handover, checkpoints),
+        settings,
+    );
     let api = node_api(
         node,
         (runtime, summaries),
@@ -116,7 +120,7 @@ fn node_api(
 
 /// What the operator is shown comes from.
 fn admin_peers(
-    node: &NodeHandle,
+    (node, runtime): (&NodeHandle, RuntimeClient),
     (plugins, handover, checkpoints): (Plugins, Addr<handover::Msg>, ContainerCheckpoints),
     settings: &AgentSettings,
 ) -> AdminPeers {
@@ -126,6 +130,7 @@ fn admin_peers(
         handover,
         pod_manager: node.pod_manager.clone(),
         images: node.images.clone(),
+        runtime,
         volumes: node.volumes.clone(),
         statuses: node.statuses.clone(),
         events: node.events.clone(),

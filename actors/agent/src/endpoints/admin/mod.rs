@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use clients::runtime::RuntimeClient;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Request, StatusCode};
@@ -44,6 +45,7 @@ use state::{events, status};
 pub use self::checkpoint::{Archives, ContainerCheckpointError, ContainerCheckpoints};
 pub use self::console::Console;
 pub use self::device_view::DeviceRow;
+pub use self::images::{RuntimeImageRow, RuntimeImages};
 pub use self::machine_view::{CpuRow, CpuUsage, MachineView, MemoryRow};
 use self::route::{AdminError, AdminRoute};
 pub use self::top_view::{ContainerUsage, NodeUsage, PodUsage, ProcessRow, TopView};
@@ -97,6 +99,8 @@ pub struct AdminPeers {
     pub handover: Addr<handover::Msg>,
     pub pod_manager: Addr<pod_manager::Msg>,
     pub images: Addr<keeper::Msg>,
+    /// Lists its images.
+    pub runtime: RuntimeClient,
     pub volumes: Addr<volumes::Msg>,
     pub statuses: Addr<status::Msg>,
     pub events: Addr<events::Msg>,

@@ -35,6 +35,8 @@ pub(super) enum View {
     Devices,
     /// `/images`
     Images,
+    /// `/images/present`
+    PresentImages,
     /// `/volumes`
     Volumes,
     /// `/events`
@@ -54,6 +56,7 @@ impl View {
             ["cpus"] => View::Cpus,
             ["devices"] => View::Devices,
             ["images"] => View::Images,
+            ["images", "present"] => View::PresentImages,
             ["volumes"] => View::Volumes,
             ["events"] => View::Events,
             ["why", pod] => View::Why {
@@ -124,7 +127,7 @@ pub(super) struct CheckpointRequest {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
     #[error(
-        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /devices, /images, /volumes, /events, /top, /config, /metrics/agent, /variables, /why/POD, /console/, /stats/summary, /containerLogs/NAMESPACE/POD/CONTAINER, /checkpoint/POD/CONTAINER, /faults, /version"
+        "there is nothing at {path}, expected one of /tree, /plugins, /pods, /cpus, /devices, /images, /images/present, /volumes, /events, /top, /config, /metrics/agent, /variables, /why/POD, /console/, /stats/summary, /containerLogs/NAMESPACE/POD/CONTAINER, /checkpoint/POD/CONTAINER, /faults, /version"
     )]
     Path { path: String },
     #[error("expected {expected} for this path")]

@@ -75,6 +75,7 @@ impl Rig {
             handover,
             pod_manager,
             images: inbox(4).0,
+            runtime: runtime.clone(),
             volumes: inbox(4).0,
             statuses,
             events,
@@ -288,6 +289,11 @@ fn refusals_are_sentences_with_the_right_code() {
                 "GET /why/default/no%62ody",
                 404,
                 "there is no pod default/nobody on this node",
+            ),
+            (
+                "GET /images/present",
+                503,
+                "it cannot be told now: ListImages: no answer from the runtime",
             ),
             (
                 "POST /plugins/nope/restart",

@@ -90,6 +90,7 @@ pub(super) async fn answer(peers: &AdminPeers, view: View) -> Result<HandlerResp
             shown(&device_view::view(held, manager).await?)
         }
         View::Images => shown(&images::list(&peers.images).await?),
+        View::PresentImages => shown(&images::present(&peers.runtime).await?),
         View::Volumes => shown(&volume_list::view(&peers.volumes).await?),
         View::Events => shown(&events(&peers.events).await?),
         View::Why { pod } => shown(&why(manager, pod).await?),

@@ -91,6 +91,10 @@ pub(super) async fn of(
             let tree = ask(agent, within, "/tree").await?;
             pressure(&usage, &tree)?
         }
+        Place::Tab(Tab::Images) => {
+            let pulls = ask(agent, within, "/images").await?;
+            images(&pulls, ask(agent, within, "/images/present").await)?
+        }
         Place::Tab(tab) => {
             let answer = ask(agent, within, path(*tab)).await?;
             tab_content(*tab, &answer)?
@@ -119,7 +123,7 @@ async fn ask(agent: &AgentClient, within: Duration, path: &str) -> Result<Bytes,
     agent.ask_with_timeout(within, Method::GET, path).await
 }
 
-/// Of the answer that is all of a tab.
+/// Of the answer that is all of a tab, or its first.
 fn path(tab: Tab) -> &'static str {
     match tab {
         Tab::Pods => "/pods",
@@ -151,6 +155,23 @@ fn tab_content(tab: Tab, answer: &[u8]) -> Result<Content, AgentError> {
         name: pod.name,
     });
     Ok(table.leading(0, places))
+}
+
+/// The pulls, and the images that are there; a runtime that does not list them hides no pull.
+pub(super) fn images(
+    pulls: &[u8],
+    present: Result<Bytes, AgentError>,
+) -> Result<Content, AgentError> {
+    let present = match present {
+        Ok(answer) => show::images::present(&answer)?,
+        Err(AgentError::Refused { sentence }) => format!("{sentence}\n"),
+        Err(trouble) => return Err(trouble),
+    };
+    let pulls = match show::images::table(pulls, show::now())? {
+        heads if heads.lines().count() < 2 => "no image is pulled or waits\n".to_owned(),
+        pulls => pulls,
+    };
+    Ok(Content::text(&format!("{pulls}\n{present}")))
 }
 
 /// A pod's explanation; the rows of its containers lead to their logs.

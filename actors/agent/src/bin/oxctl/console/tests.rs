@@ -221,6 +221,57 @@ async fn rows_lead_to_the_pod_and_its_containers_to_their_logs() {
 }
 
 #[tokio::test]
+async fn images_are_those_that_come_and_those_that_are_there() {
+    let pull = json!({
+        "image": "r/new:1", "state": "Pulling", "pod": "default/web", "purpose": "app",
+        "since": "2026-01-01T00:00:00Z", "attempt": 1, "position": null, "until": null, "last_error": null,
+    });
+    let row = json!({ "names": ["r/app:1", "r/app:2"], "id": "sha256:1", "bytes": 2048 });
+    let answers = [
+        ("/images", json!({ "limit": 1, "rows": [pull] }).to_string()),
+        (
+            "/images/present",
+            json!({ "rows": [row], "left_out": 3 }).to_string(),
+        ),
+    ];
+    agent_that_answers(&answers, async |agent| {
+        let seen = look(&agent, Place::Tab(Tab::Images)).await.unwrap();
+        let lines = seen.lines.iter().map(|line| line.text.split_whitespace());
+        let lines: Vec<String> = lines
+            .map(|words| words.collect::<Vec<_>>().join(" "))
+            .collect();
+        assert!(
+            lines[1].starts_with("r/new:1 pulling default/web"),
+            "{lines:?}"
+        );
+        let there = [
+            "",
+            "IMAGE SIZE ID",
+            "r/app:1, r/app:2 2Ki sha256:1",
+            "and 3 more",
+        ];
+        assert_eq!(lines[2..], there);
+    })
+    .await;
+}
+
+#[test]
+fn runtime_that_lists_no_images_hides_no_pull() {
+    let pulls = json!({ "limit": 1, "rows": [] }).to_string();
+    let sentence = "it cannot be told now: away".to_owned();
+    let seen = content::images(pulls.as_bytes(), Err(AgentError::Refused { sentence })).unwrap();
+    let lines: Vec<&str> = seen.lines.iter().map(|line| line.text.as_str()).collect();
+    assert_eq!(
+        lines,
+        [
+            "no image is pulled or waits",
+            "",
+            "it cannot be told now: away"
+        ]
+    );
+}
+
+#[tokio::test]
 async fn pressure_is_what_the_node_is_short_of_and_how_long_it_stalls() {
     let psi = json!({ "total": 1, "avg10": 1.5, "avg60": 0.5, "avg300": 0 });
     let unmeasured = json!({ "total": 0, "avg10": 0, "avg60": 0, "avg300": 0 });

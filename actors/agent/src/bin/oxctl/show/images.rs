@@ -1,9 +1,10 @@
-//! Pulls of images, as a table.
+//! Pulls of images, and the images that are there, as tables.
 
+use agent::endpoints::admin::{RuntimeImageRow, RuntimeImages};
 use jiff::Timestamp;
 use pods::images::{PullState, Snapshot};
 
-use super::age;
+use super::{age, volumes};
 use crate::agent::AgentError;
 use crate::table::TextTable;
 
@@ -38,6 +39,20 @@ pub(crate) fn table(answer: &[u8], now: Timestamp) -> Result<String, AgentError>
         ]);
     }
     Ok(table.take())
+}
+
+/// The images that the runtime has.
+pub(crate) fn present(answer: &[u8]) -> Result<String, AgentError> {
+    let images: RuntimeImages = serde_json::from_slice(answer)?;
+    let mut table = TextTable::new(&["IMAGE", "SIZE", "ID"]);
+    for RuntimeImageRow { names, id, bytes } in images.rows {
+        table.row([names.join(", "), volumes::bytes(bytes), id]);
+    }
+    let mut text = table.take();
+    if images.left_out > 0 {
+        text.push_str(&format!("and {} more\n", images.left_out));
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

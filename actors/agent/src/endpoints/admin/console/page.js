@@ -163,7 +163,9 @@ const views = {
   },
 
   async images() {
-    const rows = (await data("images")).rows.map((row) => [
+    // A runtime that does not list its images hides no pull.
+    const [pulls, present] = await Promise.all([data("images"), data("images/present").catch((error) => error)]);
+    const rows = pulls.rows.map((row) => [
       row.image,
       row.state,
       row.pod,
@@ -172,7 +174,16 @@ const views = {
       row.attempt,
       row.last_error,
     ]);
-    return [table(["image", "state", "pod", "for", "since", "attempt", "last error"], rows, "no image is pulled or waits")];
+    const shown = [
+      element("h2", "Pulls"),
+      table(["image", "state", "pod", "for", "since", "attempt", "last error"], rows, "no image is pulled or waits"),
+      element("h2", "There"),
+    ];
+    if (present instanceof Error) return [...shown, element("p", present.message, "bad")];
+    const there = present.rows.map((row) => [row.names.join(", "), { text: bytes(row.bytes), kind: "number" }, row.id]);
+    shown.push(table(["image", "size", "id"], there, "no images"));
+    if (present.left_out) shown.push(element("p", "and " + present.left_out + " more", "muted"));
+    return shown;
   },
 
   async pressure() {
@@ -289,6 +300,8 @@ function tell(error) {
 
 async function show() {
   clearTimeout(timer);
+  // It is asked for when somebody looks again.
+  if (document.hidden) return;
   turn += 1;
   const mine = turn;
   const [name, ...rest] = place();
@@ -303,10 +316,10 @@ async function show() {
     tell(error);
   }
   document.body.dataset.shown = name;
-  if (!document.hidden) timer = setTimeout(show, PERIOD);
+  timer = setTimeout(show, PERIOD);
 }
 
 addEventListener("hashchange", show);
-document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : show()));
+document.addEventListener("visibilitychange", show);
 data("version").then(({ version }) => (document.getElementById("version").textContent = version), tell);
 show();
