@@ -17,12 +17,22 @@ use crate::supervisor::exit::Exit;
 use crate::supervisor::group::ChildGroup;
 use crate::supervisor::shell::Shell;
 
-/// Boxed, because an async function keeps its arguments twice.
-type Engine<M> = Box<ContextFut<Shell<M>, actix::Context<Shell<M>>>>;
+/// An actor's actix future, whatever its messages are: what follows is there once, not once for each kind of actor.
+pub(super) trait Engine: Future<Output = ()> + Unpin {
+    /// Drops the incarnation, and is ready for the next.
+    fn renew(&mut self);
+}
+
+impl<M: Message> Engine for ContextFut<Shell<M>, actix::Context<Shell<M>>> {
+    fn renew(&mut self) {
+        // Says whether the actor goes on, which it always does.
+        let _goes_on: bool = self.restart();
+    }
+}
 
 /// Runs one actor, incarnation after incarnation, to its final end. The mailbox closes with it.
-pub(super) async fn live<M: Message>(
-    mut engine: Engine<M>,
+pub(super) async fn live(
+    mut engine: Box<dyn Engine>,
     cell: Rc<ActorCell>,
     open: MailboxCloser,
     group: Rc<ChildGroup>,
@@ -30,9 +40,9 @@ pub(super) async fn live<M: Message>(
 ) {
     while cell.may_live().await {
         cell.begin();
-        let ending = poll_fn(|cx| poll(&cell, &mut engine, cx)).await;
+        let ending = poll_fn(|cx| poll(&cell, engine.as_mut(), cx)).await;
         let busy_with = cell.gauge.busy();
-        bury(&cell, &mut engine);
+        bury(&cell, engine.as_mut());
         match ending {
             IncarnationEnd::Exit(exit) if !cell.stopping() => group.exited(seq, exit, busy_with),
             IncarnationEnd::Exit(Exit::Stopped) | IncarnationEnd::Halted => {}
@@ -48,12 +58,12 @@ pub(super) async fn live<M: Message>(
 }
 
 /// Drops what is left of an incarnation and makes the engine ready for the next; the mail stays.
-fn bury<M: Message>(cell: &ActorCell, engine: &mut Engine<M>) {
+fn bury(cell: &ActorCell, engine: &mut dyn Engine) {
     // A destructor may panic as well; the second attempt then finds it gone.
     for _ in 0..2 {
-        let restart = || Poll::Ready(engine.restart());
+        let restart = || Poll::Ready(engine.renew());
         match caught(cell, restart) {
-            Poll::Ready(Ok(_)) | Poll::Pending => break,
+            Poll::Ready(Ok(())) | Poll::Pending => break,
             Poll::Ready(Err(exit)) => {
                 tracing::error!(actor = %cell.path, %exit, "actor failed while it was dropped");
             }
@@ -63,16 +73,16 @@ fn bury<M: Message>(cell: &ActorCell, engine: &mut Engine<M>) {
 }
 
 /// Polls the actor, unless something else has ended the incarnation.
-fn poll<M: Message>(
+fn poll(
     cell: &ActorCell,
-    engine: &mut Engine<M>,
+    engine: &mut dyn Engine,
     cx: &mut task::Context<'_>,
 ) -> Poll<IncarnationEnd> {
     cell.register(cx.waker());
     if let Some(end) = cell.take_end() {
         return Poll::Ready(end);
     }
-    match caught(cell, || Pin::new(engine.as_mut()).poll(cx)) {
+    match caught(cell, || Pin::new(&mut *engine).poll(cx)) {
         Poll::Ready(Err(exit)) => Poll::Ready(IncarnationEnd::Exit(exit)),
         Poll::Ready(Ok(())) => Poll::Ready(IncarnationEnd::Exit(Exit::Done)),
         Poll::Pending => cell.take_end().map_or(Poll::Pending, Poll::Ready),

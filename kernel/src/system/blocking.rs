@@ -22,6 +22,8 @@ where
     if IN_TURN.get() {
         return tokio::spawn(async move { work() });
     }
+    // Boxed: the pool's code is there once for each kind of result, not for each kind of work.
+    let work: Box<dyn FnOnce() -> R + Send> = Box::new(work);
     tokio::task::spawn_blocking(work)
 }
 
