@@ -74,6 +74,20 @@ pub(super) const FIGURES: &[Figure] = &[
         BenchGoal::None,
     ),
     figure(
+        "ready-median",
+        LATENCY,
+        "process start to READY=1 for the service manager, median",
+        "ms",
+        BenchGoal::Under(50.0),
+    ),
+    figure(
+        "ready-most",
+        LATENCY,
+        "process start to READY=1 for the service manager, longest",
+        "ms",
+        BenchGoal::None,
+    ),
+    figure(
         "drop-median",
         LATENCY,
         "manifest dropped to container started, median",

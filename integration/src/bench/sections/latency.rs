@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use proto::cri::{ContainerEventType, ExecSyncRequest, VersionRequest};
-use tokio::time::Instant;
+use tokio::net::UnixDatagram;
+use tokio::time::{Instant, timeout};
 
 use super::{memory, oxlet};
 use crate::agent::{Cri, Node};
@@ -29,6 +30,7 @@ pub(super) async fn measure(plan: &BenchPlan, report: &mut BenchReport) -> Resul
     let mut agent = oxlet().await?;
     agent.end().await?;
     starts(plan, &mut agent, report).await?;
+    readiness(plan, report).await?;
     drops(plan, &oxlet().await?, report).await?;
     crowds(plan, &oxlet().await?, report).await?;
     container_kills(plan, &oxlet().await?, report).await?;
@@ -49,6 +51,46 @@ pub(super) async fn starts(
     report.put(agent.column(), "start-median", took.median());
     report.put(agent.column(), "start-most", took.most());
     Ok(())
+}
+
+/// From the process's start to what it tells a service manager: READY=1.
+async fn readiness(plan: &BenchPlan, report: &mut BenchReport) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&socket)?;
+    let mut node = Node::builder()
+        .environment("NOTIFY_SOCKET", &socket.to_string_lossy())
+        .prepare()?;
+    let mut took = Samples::default();
+    for _ in 0..plan.starts {
+        let began = Instant::now();
+        let ready = async {
+            timeout(CONVERGENCE_TIMEOUT, told(&manager, "READY=1"))
+                .await
+                .context("READY=1 is not told in time")??;
+            Ok(began.elapsed())
+        };
+        let (ready, _healthy) = tokio::try_join!(ready, node.begin())?;
+        took.add(ready);
+        node.terminate().await?;
+    }
+    report.put(AgentColumn::Oxlet, "ready-median", took.median());
+    report.put(AgentColumn::Oxlet, "ready-most", took.most());
+    Ok(())
+}
+
+/// Waits for a line that a service manager is told.
+async fn told(manager: &UnixDatagram, line: &str) -> Result<()> {
+    let mut text = [0; 1024];
+    loop {
+        let length = manager.recv(&mut text).await?;
+        if String::from_utf8_lossy(&text[..length])
+            .lines()
+            .any(|told| told == line)
+        {
+            return Ok(());
+        }
+    }
 }
 
 /// From the manifest's rename to the container's start by the runtime's clock.
