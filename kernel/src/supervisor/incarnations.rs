@@ -61,8 +61,11 @@ pub(super) async fn live(
 fn bury(cell: &ActorCell, engine: &mut dyn Engine) {
     // A destructor may panic as well; the second attempt then finds it gone.
     for _ in 0..2 {
-        let restart = || Poll::Ready(engine.renew());
-        match caught(cell, restart) {
+        let renewed = || {
+            engine.renew();
+            Poll::Ready(())
+        };
+        match caught(cell, renewed) {
             Poll::Ready(Ok(())) | Poll::Pending => break,
             Poll::Ready(Err(exit)) => {
                 tracing::error!(actor = %cell.path, %exit, "actor failed while it was dropped");
