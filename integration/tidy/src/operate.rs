@@ -67,7 +67,7 @@ pub(crate) fn check(tree: &Tree, page: &str, upstream: &str) -> Vec<String> {
     for (reason, place) in &reasons {
         if !upstream.contains(reason) && !page.contains(&format!("`{reason}`")) {
             errors.push(format!(
-                "{place}: `{reason}` is a reason that {PAGE} does not have; if it is Kubernetes' own, {LIST} has to"
+                "{place}: `{reason}` is a reason that {PAGE} does not have; a word of Kubernetes', or one that is no reason, stands in {LIST}"
             ));
         }
     }
