@@ -8,6 +8,7 @@ mod dynamic_resources;
 mod eviction;
 mod exclusive;
 mod garbage;
+mod log_lines;
 mod own_process;
 mod pods_api;
 mod spans;

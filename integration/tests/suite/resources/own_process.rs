@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use tokio::net::UnixDatagram;
 use tokio::time::timeout;
 
+use super::log_lines::{LogRecord, MessageForm, json_record, read_text};
+
 /// A debug build on a busy machine.
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -84,57 +86,15 @@ async fn an_agent_waits_for_the_lock_and_ends_when_another_wants_it() {
     assert!(log().contains("another process wants the lock file"));
 }
 
-/// `I1126 22:25:35.012345    4711 pleg.rs:120] "message"`, or what follows of a value with several lines.
-fn is_klog(line: &str) -> bool {
-    if line.starts_with('\t') || line.starts_with(" >") {
-        return true;
-    }
-    let shape = "L#### ##:##:##.###### ";
-    let fits = |(c, shape): (char, char)| match shape {
-        'L' => "IWE".contains(c),
-        '#' => c.is_ascii_digit(),
-        other => c == other,
-    };
-    let Some((header, message)) = line.split_once("] ") else {
-        return false;
-    };
-    let Some((stamp, rest)) = header.split_at_checked(shape.len()) else {
-        return false;
-    };
-    let is_stamped = stamp.chars().zip(shape.chars()).all(fits);
-    let mut words = rest.split_whitespace();
-    let pid = words.next().and_then(|pid| pid.parse::<u32>().ok());
-    let line = words.next().and_then(|caller| caller.rsplit_once(':'));
-    let has_line = line.is_some_and(|(file, line)| !file.is_empty() && line.parse::<u32>().is_ok());
-    is_stamped && pid.is_some() && has_line && message.starts_with('"')
-}
-
-#[test]
-fn lines_of_a_kubelet_are_known_as_such() {
-    let lines = [
-        r#"I0122 10:30:02.123456    1234 server.go:415] "Kubelet version" kubeletVersion="v1.36.2""#,
-        r#"E0122 10:30:02.123456 1234567 pod_workers.go:1301] "Error syncing pod, skipping" err="x" pod="a/b""#,
-    ];
-    assert!(lines.iter().all(|line| is_klog(line)));
-    let others = [
-        "",
-        "panicked at x",
-        r#"I0122 10:30:02.123    1234 server.go:415] "x""#,
-        r#"D0122 10:30:02.123456    1234 server.go:415] "x""#,
-        r#"I0122 10:30:02.123456    1234 server.go] "x""#,
-        "I0122 10:30:02.123456    1234 server.go:415] x",
-    ];
-    assert!(!others.iter().any(|line| is_klog(line)));
-}
-
 #[tokio::test]
 async fn every_line_of_the_log_is_one_that_readers_of_the_kubelets_log_know() {
     let text = Node::builder().config(&json!({ "logging": { "verbosity": 5 } }));
     let mut node = text.start().await.unwrap();
     assert!(node.terminate().await.unwrap().success());
     let log = node.log();
-    let strange: Vec<&str> = log.lines().filter(|line| !is_klog(line)).collect();
-    assert_eq!(strange, [""; 0]);
+    let records = read_text(&log).unwrap_or_else(|rest| panic!("no record: {rest}"));
+    let plain = |record: &&LogRecord| record.form == MessageForm::Plain;
+    assert_eq!(records.iter().find(plain), None);
     assert!(log.contains("] \"ending; pods live on\"\n"), "{log}");
 
     let lines = json!({ "logging": { "format": "json", "verbosity": 5 } });
@@ -142,11 +102,8 @@ async fn every_line_of_the_log_is_one_that_readers_of_the_kubelets_log_know() {
     assert!(node.terminate().await.unwrap().success());
     let log = node.log();
     for line in log.lines() {
-        let record: Value = serde_json::from_str(line).expect(line);
-        assert!(record["ts"].as_f64().is_some_and(|ts| ts > 1e12), "{line}");
-        let caller = record["caller"].as_str().expect(line);
-        assert_eq!(caller.matches('/').count(), 1, "{line}");
-        assert!(record["msg"].is_string(), "{line}");
+        assert!(json_record(line).is_some(), "{line}");
+        let record: Value = serde_json::from_str(line).unwrap();
         // Errors have none.
         assert!(
             record["v"].as_u64().is_none_or(|v| [0, 4, 5].contains(&v)),
