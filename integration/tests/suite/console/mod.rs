@@ -1,6 +1,8 @@
 //! The node's page in a real browser, and `oxctl console` in a real terminal.
 
-use std::path::PathBuf;
+mod page;
+
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,13 +17,19 @@ use tokio::net::{TcpListener, UnixStream};
 
 /// A debug build on a busy machine.
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Of the page's own clock: it looks several times.
-const PAGE_TIME: &str = "--virtual-time-budget=7000";
+/// Seconds of the page's own clock: it looks several times.
+const PAGE_TIME: u32 = 7;
 
 fn pod(name: &str, image: &str) -> String {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
-        "spec": { "containers": [{ "name": "app", "image": image, "command": ["sleep", "100000"] }] },
+        "spec": {
+            "containers": [{
+                "name": "app", "image": image, "command": ["sleep", "100000"],
+                "volumeMounts": [{ "name": "scratch", "mountPath": "/scratch" }],
+            }],
+            "volumes": [{ "name": "scratch", "emptyDir": {} }],
+        },
     })
     .to_string()
 }
@@ -87,29 +95,40 @@ impl ForwardedSocket {
 
     /// What the browser has made of the page at a place of it.
     async fn seen(&self, place: &str) -> String {
-        let profile = tempfile::tempdir().unwrap();
-        let output = tokio::process::Command::new("chromium-headless-shell")
-            .args([
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-background-networking",
-                PAGE_TIME,
-            ])
-            .arg(format!("--user-data-dir={}", profile.path().display()))
-            .arg("--dump-dom")
-            .arg(format!("http://{}/console/#{place}", self.address))
-            .kill_on_drop(true)
-            .output();
-        let output = tokio::time::timeout(CONVERGENCE_TIMEOUT, output).await;
-        let output = output.expect("the browser ends").unwrap();
-        let page = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        page
+        browse(
+            &format!("http://{}/console/#{place}", self.address),
+            PAGE_TIME,
+        )
+        .await
     }
+}
+
+/// What the browser has made of an address after so many seconds of the page's clock, which waits for answers.
+async fn browse(address: &str, seconds: u32) -> String {
+    let profile = tempfile::tempdir().unwrap();
+    let output = tokio::process::Command::new("chromium-headless-shell")
+        .args([
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+        ])
+        .arg(format!("--virtual-time-budget={}", seconds * 1000))
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg("--dump-dom")
+        .arg(address)
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(CONVERGENCE_TIMEOUT, output).await;
+    let output = output.expect("the browser ends").unwrap();
+    let page = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    page
+}
+
+/// Whether the kernel measures the stalls of the machine's root cgroup; only version 2 does.
+fn has_stalls() -> bool {
+    Path::new("/sys/fs/cgroup/io.pressure").exists()
 }
 
 #[tokio::test]
@@ -157,15 +176,22 @@ async fn page_shows_the_node_live_in_a_browser_and_runs_nobody_elses_script() {
     let generation = node.plugin().await.unwrap()["generation"].to_string();
     assert!(plugins.contains(&format!(">{generation}<")), "{plugins}");
 
-    for (place, word) in [
-        ("tree", "eviction"),
-        ("volumes", "no volumes"),
-        ("images", "image"),
-        ("pressure", "Under pressure"),
-        ("events", "Started"),
+    let image = format!("<td>{}</td>", images::BUSYBOX_IMAGE);
+    let stalls = match has_stalls() {
+        true => "<td>io</td><td>some</td>",
+        false => "none are measured",
+    };
+    for (place, words) in [
+        ("tree", ["eviction", ">Running<"]),
+        ("volumes", ["<td>scratch</td>", ">Mounted<"]),
+        ("images", [&image, "no image is pulled or waits"]),
+        ("pressure", ["Under pressure", stalls]),
+        ("events", ["<td>Started</td>", "Pod/default/web-node"]),
     ] {
         let page = forwarded.seen(place).await;
-        assert!(page.contains(word), "{place}: {page}");
+        for word in words {
+            assert!(page.contains(word), "{place}, {word}: {page}");
+        }
         assert!(
             page.contains(r#"id="trouble" role="alert" hidden"#),
             "{place}: {page}"
@@ -262,12 +288,21 @@ async fn console_shows_the_node_in_a_terminal_from_a_pod_to_its_log_and_over_a_k
     terminal.keys(&["Enter"]);
     terminal.until(&["<b>said</b> ·[31mthis"]).await;
 
-    terminal.keys(&["2"]);
-    terminal.until(&["runtime", "GENERATION"]).await;
-    terminal.keys(&["6"]);
-    terminal.until(&["under no pressure", "USED BY"]).await;
-    terminal.keys(&["3"]);
-    terminal.until(&["HANDLED"]).await;
+    let stalls = match has_stalls() {
+        true => "io          some",
+        false => "no stalls are measured",
+    };
+    for (tab, words) in [
+        ("2", ["runtime", "GENERATION"]),
+        ("4", ["scratch", "Mounted"]),
+        ("5", [images::BUSYBOX_IMAGE, "no image is pulled or waits"]),
+        ("6", ["under no pressure", stalls]),
+        ("7", ["LAST SEEN", "Started"]),
+        ("3", ["HANDLED", "storage-local"]),
+    ] {
+        terminal.keys(&[tab]);
+        terminal.until(&words).await;
+    }
     node.kill9().unwrap();
     terminal.until(&["no agent answers at"]).await;
     node.begin().await.unwrap();
