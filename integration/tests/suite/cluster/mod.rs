@@ -11,6 +11,7 @@ mod node;
 mod offline;
 mod outage;
 mod pods;
+mod proxy;
 mod shutdown;
 mod tree_picture;
 
