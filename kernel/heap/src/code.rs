@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use libc::Ioctl;
 use linux_raw_sys::general::{
     UFFD_API, UFFD_FEATURE_WP_ASYNC, UFFD_USER_MODE_ONLY, UFFDIO_REGISTER_MODE_WP, uffdio_api,
     uffdio_range, uffdio_register,
@@ -59,7 +60,7 @@ fn singly(ranges: &[Range<usize>]) -> io::Result<OwnedFd> {
         ioctls: 0,
     };
     // SAFETY: the request reads and writes a `uffdio_api`, which outlives the call.
-    checked(unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_API.into(), &raw mut api) })?;
+    checked(unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_API as Ioctl, &raw mut api) })?;
     for range in ranges {
         let mut register = uffdio_register {
             range: uffdio_range {
@@ -72,7 +73,9 @@ fn singly(ranges: &[Range<usize>]) -> io::Result<OwnedFd> {
         // SAFETY: the request reads and writes a `uffdio_register`, which outlives the call. Of the range, pages that nobody
         // writes, it changes no byte; and no fault waits for an answer, since writes alone are watched, and those by
         // the kernel itself.
-        checked(unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_REGISTER.into(), &raw mut register) })?;
+        checked(unsafe {
+            libc::ioctl(fd.as_raw_fd(), UFFDIO_REGISTER as Ioctl, &raw mut register)
+        })?;
     }
     Ok(fd)
 }
