@@ -27,11 +27,13 @@ pub(crate) fn start(reader: LogReader) {
     }
 }
 
-/// A level alone is the plugin's; what libraries say of each frame is for a person who names them.
+/// A level alone is the plugin's; what libraries say of each frame, which may be secret, is for a person who names them.
 fn directives(wanted: &str) -> String {
     match wanted {
         "" => "info".to_owned(),
-        "debug" => "debug,h2=info,hyper=info,hyper_util=info,tonic=info,tower=info".to_owned(),
+        "debug" | "trace" => {
+            format!("{wanted},h2=info,hyper=info,hyper_util=info,tonic=info,tower=info")
+        }
         other => other.to_owned(),
     }
 }
@@ -43,10 +45,13 @@ mod tests {
     #[test]
     fn libraries_are_quieter_than_the_plugin_unless_they_are_named() {
         assert_eq!(directives(""), "info");
-        assert!(directives("debug").starts_with("debug,h2=info,"));
-        for wanted in ["trace", "warn", "h2=debug", "debug,h2=trace"] {
+        for level in ["debug", "trace"] {
+            let directives = directives(level);
+            assert!(directives.starts_with(&format!("{level},h2=info,")));
+            assert!(EnvFilter::builder().parse(directives).is_ok());
+        }
+        for wanted in ["warn", "h2=debug", "debug,h2=trace"] {
             assert_eq!(directives(wanted), wanted);
         }
-        assert!(EnvFilter::builder().parse(directives("debug")).is_ok());
     }
 }

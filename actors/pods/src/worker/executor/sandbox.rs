@@ -82,7 +82,7 @@ impl SandboxError {
             Self::Cgroup(error) => HistoryEvent {
                 object: None,
                 weight: EventLevel::Warning,
-                reason: "FailedToCreatePodContainer".to_owned(),
+                reason: "FailedCreatePodContainer".to_owned(),
                 message: format!("unable to ensure pod container exists: {error}"),
             },
             Self::NetworkNotReady(_) => HistoryEvent {
