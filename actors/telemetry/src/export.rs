@@ -39,18 +39,25 @@ pub(crate) fn exporting() -> Option<&'static Exporting> {
 }
 
 pub(crate) fn start(export: &SpanExport) -> Result<(), SpanExportError> {
-    let refused = |why: String| SpanExportError::Endpoint {
-        endpoint: export.endpoint.clone().unwrap_or_default(),
-        why,
-    };
+    let sent = exporter(export)?;
+    begin(
+        export,
+        ReportingExporter::new(sent, export.endpoint.clone()),
+    )
+}
+
+/// What sends to the collector; it connects when there is something to send.
+pub(crate) fn exporter(
+    export: &SpanExport,
+) -> Result<opentelemetry_otlp::SpanExporter, SpanExportError> {
     let mut builder = opentelemetry_otlp::SpanExporter::builder().with_tonic();
     if let Some(endpoint) = &export.endpoint {
         builder = builder.with_endpoint(target(endpoint));
     }
-    let sent = builder
-        .build()
-        .map_err(|error| refused(error.to_string()))?;
-    begin(export, ReportingExporter::new(sent))
+    builder.build().map_err(|error| SpanExportError::Endpoint {
+        endpoint: export.endpoint.clone().unwrap_or_default(),
+        why: error.to_string(),
+    })
 }
 
 /// Makes spans from now on, for this exporter.
@@ -90,7 +97,8 @@ pub(crate) async fn stop(within: Duration) {
 pub(crate) fn target(endpoint: &str) -> String {
     if let Some(path) = endpoint.strip_prefix("unix:") {
         let path = path.strip_prefix("//").unwrap_or(path);
-        return format!("unix:{path}");
+        // With one slash it had no scheme by the exporter's rule, and were taken for HTTPS.
+        return format!("unix://{path}");
     }
     let address = endpoint
         .strip_prefix("dns:")
@@ -154,13 +162,18 @@ impl Injector for Sent<'_> {
 /// Says once that spans are not sent, and once that they are again.
 pub(crate) struct ReportingExporter<E> {
     inner: E,
+    /// As configured; the environment's, or the default, is not named.
+    collector: String,
     is_failing: AtomicBool,
 }
 
 impl<E> ReportingExporter<E> {
-    pub(crate) fn new(inner: E) -> Self {
-        let is_failing = AtomicBool::new(false);
-        ReportingExporter { inner, is_failing }
+    pub(crate) fn new(inner: E, endpoint: Option<String>) -> Self {
+        ReportingExporter {
+            inner,
+            collector: endpoint.unwrap_or_else(|| "the collector".to_owned()),
+            is_failing: AtomicBool::new(false),
+        }
     }
 
     /// Notes how a batch went; returns whether that differs from the one before.
@@ -170,8 +183,10 @@ impl<E> ReportingExporter<E> {
 
     fn report(&self, sent: &OTelSdkResult) {
         match (self.differs(sent.is_err()), sent) {
-            (true, Err(error)) => tracing::warn!("spans are not sent: {error}"),
-            (true, Ok(())) => tracing::info!("spans are sent again"),
+            (true, Err(error)) => {
+                tracing::warn!("spans are not sent to {}: {error}", self.collector);
+            }
+            (true, Ok(())) => tracing::info!("spans are sent to {} again", self.collector),
             (false, _) => {}
         }
     }

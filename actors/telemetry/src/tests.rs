@@ -8,7 +8,7 @@ use opentelemetry::trace::{SpanId, Status, TraceId};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Sampler, SpanData, SpanExporter};
 
-use super::export::{ReportingExporter, begin, sampler, target};
+use super::export::{ReportingExporter, begin, exporter, sampler, target};
 use super::*;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -54,28 +54,33 @@ fn plain(name: &str) -> Span {
     Span::begin(name, SpanKind::Internal, Vec::new)
 }
 
-#[test]
-fn grpcs_targets_are_uris_of_the_client() {
+fn to(endpoint: &str) -> SpanExport {
+    SpanExport {
+        endpoint: Some(endpoint.into()),
+        sampling_rate_per_million: 1,
+        host_name: "edge".into(),
+    }
+}
+
+#[tokio::test]
+async fn grpcs_targets_are_uris_that_the_exporter_takes() {
     for (endpoint, uri) in [
         ("localhost:4317", "http://localhost:4317"),
         ("[::1]:4317", "http://[::1]:4317"),
         ("dns:///collector:4317", "http://collector:4317"),
         ("dns://collector:4317", "http://collector:4317"),
-        ("unix:///run/collector.sock", "unix:/run/collector.sock"),
-        ("unix:/run/collector.sock", "unix:/run/collector.sock"),
+        ("unix:///run/collector.sock", "unix:///run/collector.sock"),
+        ("unix:/run/collector.sock", "unix:///run/collector.sock"),
     ] {
         assert_eq!(target(endpoint), uri);
+        let taken = exporter(&to(endpoint));
+        assert!(taken.is_ok(), "{endpoint}: {}", taken.unwrap_err());
     }
 }
 
 #[tokio::test]
 async fn an_address_that_is_none_is_named() {
-    let export = SpanExport {
-        endpoint: Some("a b".into()),
-        sampling_rate_per_million: 1,
-        host_name: "edge".into(),
-    };
-    let error = start(&export).unwrap_err();
+    let error = start(&to("a b")).unwrap_err();
     assert!(
         error
             .to_string()
@@ -194,7 +199,7 @@ async fn a_call_carries_its_span_and_the_span_what_became_of_it() {
 
 #[test]
 fn a_collector_that_is_away_is_told_of_once_and_once_when_it_is_back() {
-    let exporter = ReportingExporter::new(Collector::default());
+    let exporter = ReportingExporter::new(Collector::default(), None);
     let told = [false, true, true, false, false, true].map(|fails| exporter.differs(fails));
     assert_eq!(told, [false, true, false, true, false, true]);
 }

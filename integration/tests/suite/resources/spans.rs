@@ -1,9 +1,14 @@
 //! Spans of the agent, as a collector gets them (`tracing:`).
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use integration::agent::Node;
 use integration::{images, wait_until};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,8 +22,8 @@ use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Fact;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::json;
-use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio::net::{TcpListener, UnixListener};
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
 /// A debug build on a busy machine.
@@ -77,6 +82,14 @@ impl Collector {
         let server = tonic::transport::Server::builder().add_service(service);
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         address
+    }
+
+    /// Serves on this socket.
+    fn serve_at(&self, path: &Path) {
+        let listener = UnixListener::bind(path).unwrap();
+        let service = TraceServiceServer::new(self.clone());
+        let server = tonic::transport::Server::builder().add_service(service);
+        tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
     }
 
     async fn until(&self, name: &str) -> ResourceSpan {
@@ -164,26 +177,134 @@ async fn what_is_done_for_a_pod_is_one_trace_down_to_the_runtimes_calls() {
 }
 
 #[tokio::test]
-async fn a_collector_that_never_answers_holds_up_no_pod_and_is_told_of_once() {
-    let hanging = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = hanging.local_addr().unwrap().to_string();
+async fn spans_reach_a_collector_at_a_socket_of_this_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("collector.sock");
+    let collector = Collector::default();
+    collector.serve_at(&socket);
+    let endpoint = format!("unix://{}", socket.display());
     let node = Node::builder()
         .config(
             &json!({ "tracing": { "endpoint": endpoint, "samplingRatePerMillion": 1_000_000 } }),
         )
         .environment("OTEL_BSP_SCHEDULE_DELAY", "100")
-        .environment("OTEL_EXPORTER_OTLP_TIMEOUT", "500")
         .manifest("web.yaml", &pod());
     let mut node = node.start().await.unwrap();
-    node.until("web", CONVERGENCE_TIMEOUT, "runs", runs)
+    collector.until("syncPod").await;
+    assert!(node.terminate().await.unwrap().success());
+    assert!(!node.log().contains("spans"), "{}", node.log());
+}
+
+/// What stands where a collector should, and takes no span.
+struct BadCollector {
+    what: &'static str,
+    endpoint: String,
+    /// What the agent says of it.
+    why: &'static str,
+    /// Batches that it has refused.
+    refused: Option<Arc<AtomicUsize>>,
+}
+
+impl BadCollector {
+    fn at(what: &'static str, endpoint: String, why: &'static str) -> Self {
+        BadCollector {
+            what,
+            endpoint,
+            why,
+            refused: None,
+        }
+    }
+
+    /// It takes connections and never answers.
+    fn hanging(listener: &TcpListener) -> Self {
+        let endpoint = listener.local_addr().unwrap().to_string();
+        BadCollector::at("a collector that hangs", endpoint, "Timeout expired")
+    }
+
+    /// A proxy whose server has fallen over.
+    async fn answering_500() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let refused = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&refused);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let counted = Arc::clone(&counted);
+                let answer = service_fn(move |_| {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    let answer = hyper::Response::builder().status(500).body(String::new());
+                    std::future::ready(answer)
+                });
+                let server = http2::Builder::new(TokioExecutor::new());
+                tokio::spawn(server.serve_connection(TokioIo::new(stream), answer));
+            }
+        });
+        BadCollector {
+            refused: Some(refused),
+            ..BadCollector::at("a collector that answers 500", endpoint, "code: Unknown")
+        }
+    }
+
+    async fn all(hanging: &TcpListener, folder: &Path) -> Vec<Self> {
+        let fifo = folder.join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let unix = |path: &Path| format!("unix://{}", path.display());
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let free = free.local_addr().unwrap().to_string();
+        vec![
+            BadCollector::hanging(hanging),
+            BadCollector::answering_500().await,
+            BadCollector::at("a FIFO", unix(&fifo), "code: Unavailable"),
+            BadCollector::at("no file", unix(&folder.join("none")), "code: Unavailable"),
+            BadCollector::at("a port of nobody", free, "code: Unavailable"),
+        ]
+    }
+
+    /// Has refused several batches, as far as it knows of them.
+    fn is_seen_often(&self) -> bool {
+        let refused = self.refused.as_ref();
+        refused.is_none_or(|refused| refused.load(Ordering::Relaxed) > 3)
+    }
+}
+
+#[tokio::test]
+async fn a_collector_that_takes_no_span_holds_up_no_pod_and_is_told_of_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let hanging = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for collector in BadCollector::all(&hanging, folder.path()).await {
+        let what = collector.what;
+        let tracing =
+            json!({ "endpoint": collector.endpoint, "samplingRatePerMillion": 1_000_000 });
+        let node = Node::builder()
+            .config(&json!({ "tracing": tracing }))
+            .environment("OTEL_BSP_SCHEDULE_DELAY", "100")
+            .environment("OTEL_EXPORTER_OTLP_TIMEOUT", "500")
+            .manifest("web.yaml", &pod());
+        let mut node = node.start().await.unwrap();
+        node.until("web", CONVERGENCE_TIMEOUT, "runs", runs)
+            .await
+            .unwrap();
+        let complaints = |node: &Node| -> Vec<String> {
+            let is_of_spans = |line: &&str| line.to_lowercase().contains("span");
+            node.log()
+                .lines()
+                .filter(is_of_spans)
+                .map(str::to_owned)
+                .collect()
+        };
+        wait_until(CONVERGENCE_TIMEOUT, what, async || {
+            // Each question makes a span.
+            node.pods().await.is_ok() && !complaints(&node).is_empty() && collector.is_seen_often()
+        })
         .await
         .unwrap();
-    let complaints = |node: &Node| node.log().matches("spans are not sent").count();
-    wait_until(CONVERGENCE_TIMEOUT, "it is told", async || {
-        complaints(&node) > 0
-    })
-    .await
-    .unwrap();
-    assert!(node.terminate().await.unwrap().success());
-    assert_eq!(complaints(&node), 1);
+        assert!(node.is_healthy().await, "{what}");
+        assert!(node.terminate().await.unwrap().success(), "{what}");
+        let [complaint] = &complaints(&node)[..] else {
+            panic!("{what}: {:#?}", complaints(&node));
+        };
+        let told = format!("spans are not sent to {}: ", collector.endpoint);
+        assert!(complaint.contains(&told), "{what}: {complaint}");
+        assert!(complaint.contains(collector.why), "{what}: {complaint}");
+    }
 }
