@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -14,6 +14,8 @@ use tokio::process::Child;
 /// What the programs of the package need, and a shell for its scripts.
 const PACKAGES: [&str; 3] = ["busybox-static", "libc6", "libgcc-s1"];
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+/// Where a root's failing systemd notes its calls.
+const CALLS: &str = "/run/systemd-calls";
 
 /// A root of its own, removed at the end.
 #[derive(Debug)]
@@ -123,6 +125,32 @@ impl BareRoot {
     pub(super) fn install(&self, package: &Path) {
         let done = self.dpkg(&["--install", &package.display().to_string()]);
         assert!(done.status.success(), "{}", words(&done));
+    }
+
+    /// rpm of this machine, working on the root.
+    pub(super) fn rpm(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new("rpm");
+        command.arg(format!("--root={}", self.dir.path().display()));
+        command.args(["--dbpath", "/var/lib/rpm"]).args(arguments);
+        command.env("PATH", PATH).output().unwrap()
+    }
+
+    /// Makes it a root that systemd runs, whose programs fail and do nothing but note how they are called.
+    pub(super) fn add_failing_systemd(&self) {
+        fs::create_dir_all(self.path("run/systemd/system")).unwrap();
+        for name in ["systemctl", "systemd-tmpfiles"] {
+            let script = format!("#!/bin/sh\necho \"{name} $*\" >>{CALLS}\nexit 1\n");
+            let program = self.path("usr/bin").join(name);
+            fs::write(&program, script).unwrap();
+            fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+
+    /// How systemd's programs were called since they were last asked for.
+    pub(super) fn systemd_calls(&self) -> Vec<String> {
+        let calls = fs::read_to_string(self.path(CALLS)).unwrap_or_default();
+        drop(fs::remove_file(self.path(CALLS)));
+        calls.lines().map(str::to_owned).collect()
     }
 
     /// Starts a command line as a service manager does: in a root of its own, with the machine's devices and a network

@@ -3,5 +3,6 @@
 mod bare_root;
 mod operator;
 mod package;
+mod package_scripts;
 mod try_oxlet;
 mod upgrade;

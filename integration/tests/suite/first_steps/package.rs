@@ -16,8 +16,8 @@ use super::bare_root::{BareRoot, said, words};
 
 /// Debug builds on a busy machine.
 const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(60);
-const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-const PROGRAMS: [&str; 7] = [
+pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+pub(super) const PROGRAMS: [&str; 7] = [
     "oxctl",
     "oxlet",
     "oxlet-cni",
@@ -30,9 +30,13 @@ const PROGRAMS: [&str; 7] = [
 const ELF_MACHINE: usize = 18;
 const ARM: u8 = 183;
 
-fn packed(verb: &str, environment: &[(&str, &Path)]) -> Output {
-    let script = Path::new(WORKSPACE).join(".ci/package");
-    let mut command = Command::new(script);
+pub(super) fn packed(verb: &str, environment: &[(&str, &Path)]) -> Output {
+    packed_from(Path::new(WORKSPACE), verb, environment)
+}
+
+/// Packs by the script and with the settings of a folder of sources.
+pub(super) fn packed_from(sources: &Path, verb: &str, environment: &[(&str, &Path)]) -> Output {
+    let mut command = Command::new(sources.join(".ci/package"));
     command.arg(verb).env("SOURCE_DATE_EPOCH", "1767225600");
     command.envs(environment.iter().copied()).output().unwrap()
 }
@@ -53,7 +57,7 @@ fn package(out: &Path) -> PathBuf {
 }
 
 /// Programs that are quickly packed: the beginning of one by the name of each.
-fn small_programs(folder: &Path, machine: Option<u8>) {
+pub(super) fn small_programs(folder: &Path, machine: Option<u8>) {
     let mut bytes = fs::read(program("oxlet-confine").unwrap()).unwrap();
     bytes.truncate(4096);
     if let Some(machine) = machine {
@@ -251,7 +255,7 @@ fn it_is_named_for_the_machine_of_its_programs() {
 }
 
 /// Every file and link below a folder.
-fn files(folder: &Path) -> BTreeSet<String> {
+pub(super) fn files(folder: &Path) -> BTreeSet<String> {
     let list = said(
         Command::new("find")
             .arg(folder)
