@@ -291,11 +291,6 @@ fn refusals_are_sentences_with_the_right_code() {
                 "there is no pod default/nobody on this node",
             ),
             (
-                "GET /images/present",
-                503,
-                "it cannot be told now: ListImages: no answer from the runtime",
-            ),
-            (
                 "POST /plugins/nope/restart",
                 404,
                 "there is no plugin nope, expected one of runtime",
@@ -345,6 +340,16 @@ fn refusals_are_sentences_with_the_right_code() {
                 "{line}: {found} {body}"
             );
         }
+    });
+}
+
+#[test]
+fn images_of_a_runtime_that_does_not_answer_are_refused_in_a_sentence() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        let (status, body) = rig.ask("GET /images/present").await;
+        let sentence = body["error"].as_str().unwrap_or_default();
+        let words = "it cannot be told now: ListImages: no answer from the runtime";
+        assert!(status == 503 && sentence.contains(words), "{status} {body}");
     });
 }
 
