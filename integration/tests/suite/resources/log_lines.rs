@@ -199,9 +199,12 @@ fn values_of_several_lines_belong_to_their_record() {
     assert_eq!(read_text(&unended), Err(unended.as_str()));
 }
 
+/// What it is called, and what becomes of a line by it.
+type Damage = (&'static str, fn(&str) -> String);
+
 #[test]
 fn a_damaged_line_of_text_is_no_record() {
-    let damages: [(&str, fn(&str) -> String); 9] = [
+    let damages: [Damage; 9] = [
         ("no severity", |line| line[1..].to_owned()),
         ("a severity that is none", |line| format!("D{}", &line[1..])),
         ("milliseconds", |line| {
@@ -221,7 +224,7 @@ fn a_damaged_line_of_text_is_no_record() {
         ("cut in the header", |line| format!("{}\n", &line[..40])),
         ("no end of the line", |line| line.trim_end().to_owned()),
     ];
-    let of_structured: [(&str, fn(&str) -> String); 3] = [
+    let of_structured: [Damage; 3] = [
         ("an open quote", |line| line.replacen("] \"", "] \"\"", 1)),
         ("a key without a value", |line| line.replace('\n', " key\n")),
         ("another line within", |line| {
@@ -243,7 +246,7 @@ fn a_damaged_line_of_text_is_no_record() {
 
 #[test]
 fn a_damaged_line_of_json_is_no_record() {
-    let damages: [(&str, fn(&str) -> String); 6] = [
+    let damages: [Damage; 6] = [
         ("a time in words", |line| {
             line.replacen("\"ts\":", "\"ts\":\"now\",\"x\":", 1)
         }),
