@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use apiserver::{CertificateWithKey, NoServerVerification};
 use rustls::ClientConfig;
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -54,7 +54,15 @@ pub async fn connect_http2(port: u16) -> Result<Stream> {
 
 /// Returns settings of a client that is content with any server.
 pub fn any_server(credentials: Option<&CertificateWithKey>) -> Result<ClientConfig> {
-    let provider = Arc::new(ring::default_provider());
+    any_server_of(ring::default_provider(), credentials)
+}
+
+/// As [`any_server`], with this provider's key exchanges and ciphers.
+pub fn any_server_of(
+    provider: CryptoProvider,
+    credentials: Option<&CertificateWithKey>,
+) -> Result<ClientConfig> {
+    let provider = Arc::new(provider);
     let any = Arc::new(NoServerVerification::new(Arc::clone(&provider)));
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -70,7 +78,8 @@ pub fn any_server(credentials: Option<&CertificateWithKey>) -> Result<ClientConf
     })
 }
 
-async fn connect_with(port: u16, config: ClientConfig) -> Result<Stream> {
+/// Connects to a port of 127.0.0.1 with these settings.
+pub async fn connect_with(port: u16, config: ClientConfig) -> Result<Stream> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.set_nodelay(true)?;
     let name = ServerName::try_from("localhost")?;

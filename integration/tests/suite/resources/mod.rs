@@ -10,6 +10,7 @@ mod exclusive;
 mod garbage;
 mod log_lines;
 mod own_process;
+mod own_settings;
 mod pods_api;
 mod spans;
 mod systemd_slices;
