@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kernel::checkpoint::{CheckpointFile, Schema};
 use tempfile::TempDir;
 
+use super::package::PROGRAMS;
 use crate::suite::node_rig::*;
 
 const PODS: usize = 6;
@@ -55,6 +56,24 @@ impl Installation {
         drop(file);
         fs::rename(next, path).unwrap();
     }
+
+    /// All programs of a build take their places.
+    fn exchange_all(&mut self, build: Option<&Path>) {
+        for name in PROGRAMS {
+            let Some(build) = build else {
+                self.exchange(name);
+                continue;
+            };
+            let next = self.path(&format!("{name}.dpkg-new"));
+            fs::copy(build.join(name), &next).unwrap();
+            fs::rename(next, self.path(name)).unwrap();
+        }
+    }
+}
+
+/// The programs of another commit, where `OXLET_OTHER_BUILD` names their folder; else they differ by a text at their end.
+fn other_build() -> Option<PathBuf> {
+    std::env::var_os("OXLET_OTHER_BUILD").map(PathBuf::from)
 }
 
 /// The file that a process was started from; it says so if that has been replaced. None: the process is gone.
@@ -127,6 +146,31 @@ async fn an_upgrade_in_the_middle_of_pod_starts_disturbs_no_pod() {
     rig.node.begin().await.unwrap();
     assert_eq!(rig.node.pid().and_then(file_of), Some(oxlet));
     assert_undisturbed(&rig).await;
+}
+
+#[tokio::test]
+async fn containers_are_the_same_after_an_upgrade_and_a_downgrade() {
+    let (mut installed, other) = (Installation::new(), other_build());
+    installed.exchange_all(other.as_deref());
+    let (oxlet, plugins) = (installed.path("oxlet"), installed.path("oxlet-plugins"));
+    let rig = TestRuntime::Native.start_with(|builder| builder.program(oxlet.clone()));
+    let Some(mut rig) = rig.await else {
+        return;
+    };
+    start_pods(&rig, 0..PODS);
+    let before = until_all_ready(&rig.node, PODS, CONVERGENCE_TIMEOUT).await;
+    let this = program("oxlet").unwrap();
+    for build in [this.parent(), other.as_deref()] {
+        rig.until_stored().await;
+        rig.node.terminate().await.unwrap();
+        installed.exchange_all(build);
+        rig.node.begin().await.unwrap();
+        assert_eq!(rig.node.pid().and_then(file_of).as_ref(), Some(&oxlet));
+        until_on(&rig, "runtime", &plugins).await;
+        assert_undisturbed(&rig).await;
+        let after = until_all_ready(&rig.node, PODS, CONVERGENCE_TIMEOUT).await;
+        assert_eq!(identities(&after), identities(&before));
+    }
 }
 
 #[tokio::test]
