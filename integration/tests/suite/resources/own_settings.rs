@@ -143,6 +143,22 @@ async fn only_a_curve_of_the_configuration_opens_a_connection_and_the_oom_score_
 }
 
 #[tokio::test]
+async fn a_setting_without_effect_is_said_once_in_the_log_and_the_others_are_not() {
+    let setting = json!({ "hairpinMode": "none", "maxPods": 50 });
+    let node = Node::builder().config(&setting).start().await.unwrap();
+    let log = node.log();
+    let said = log.lines().filter(|line| line.contains("has no effect"));
+    let said: Vec<&str> = said.collect();
+    let [line] = said.as_slice() else {
+        panic!("{said:?}");
+    };
+    assert!(
+        line.contains("hairpinMode has no effect: the kubelet only checks it"),
+        "{line}"
+    );
+}
+
+#[tokio::test]
 async fn a_pod_manager_that_hangs_costs_the_notifications_and_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("notify");
