@@ -28,9 +28,10 @@ const MIN_REASON_LEN: usize = 5;
 const REACH: usize = 2;
 
 /// Where a start can fail with a sentence of ours, by the beginnings of paths.
-const STARTS: [&str; 10] = [
+const STARTS: [&str; 11] = [
     "actors/agent/src/main.rs",
     "actors/agent/src/own_process/lock_file.rs",
+    "actors/agent/src/own_process/root_dir.rs",
     "actors/agent/src/settings/containers.rs",
     "actors/agent/src/settings/programs.rs",
     "actors/agent/src/standalone.rs",

@@ -50,6 +50,7 @@ use crate::endpoints::admin::Plugins;
 use crate::mounter;
 use crate::own_process::lock_file::{LockFile, OnContention};
 use crate::own_process::open_files;
+use crate::own_process::root_dir::RootDirLock;
 use crate::service_manager::ServiceManager;
 use crate::settings::AgentSettings;
 use crate::standalone;
@@ -84,6 +85,7 @@ pub async fn run(settings: AgentSettings) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let mut lock = lock(&settings.config.flags).await?;
+    let _root_dir = RootDirLock::take(&settings.node.root_dir)?;
     metrics::node::introduce(&settings.node.node_name, &settings.config.version);
     metrics::component::features(settings.config.gates.all());
     let manager = ServiceManager::from_environment().context("cannot configure the watchdog")?;

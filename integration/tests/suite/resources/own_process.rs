@@ -7,6 +7,7 @@ use integration::agent::Node;
 use integration::wait_until;
 use serde_json::{Value, json};
 use tokio::net::UnixDatagram;
+use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::log_lines::{LogRecord, MessageForm, json_record, read_text};
@@ -39,6 +40,22 @@ async fn the_service_manager_is_told_of_the_start_of_life_and_of_the_end() {
         told = heard(&manager).await;
     }
     assert_eq!(told, "STOPPING=1\nSTATUS=ending; pods live on");
+}
+
+#[tokio::test]
+async fn a_second_agent_on_a_root_directory_is_refused_and_the_first_goes_on() {
+    let node = Node::builder().start().await.unwrap();
+    let (program, arguments) = node.command().split_first().unwrap();
+    let second = Command::new(program)
+        .args(arguments)
+        .kill_on_drop(true)
+        .output();
+    let second = timeout(CONVERGENCE_TIMEOUT, second).await;
+    let second = second.expect("the second one ends").unwrap();
+    let log = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{log}");
+    assert!(log.contains("another agent works in "), "{log}");
+    assert!(node.is_healthy().await);
 }
 
 #[tokio::test]
