@@ -155,9 +155,12 @@ async fn page_asks_for_nothing_while_its_tab_is_hidden_and_goes_on_when_it_is_sh
 }
 
 #[tokio::test]
-async fn page_shows_stalls_of_input_and_output_and_none_that_are_not_measured() {
+async fn page_shows_stalls_of_input_and_output_every_ten_seconds_and_none_that_are_not_measured() {
     let server = PageServer::start("", &answers()).await;
-    let page = server.seen("pressure", 3).await;
+    let page = server.seen("pressure", 14).await;
+    let asked = server.asked.lock().unwrap().clone();
+    let measured = asked.iter().filter(|path| *path == "/stats/summary");
+    assert_eq!(measured.count(), 2, "each measures every pod: {asked:?}");
     for row in [
         r#"<td>io</td><td>some</td><td class="number">2.5</td>"#,
         r#"<td>io</td><td>full</td><td class="number">1.5</td>"#,

@@ -22,6 +22,8 @@ use crate::agent::{AgentClient, AgentError};
 
 /// Between two looks at the node.
 const PERIOD: Duration = Duration::from_secs(2);
+/// Between two looks at its pressure: the agent measures every pod for them.
+const PRESSURE_PERIOD: Duration = Duration::from_secs(10);
 /// For one look: what takes longer is told, and tried again.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Rows that a page key moves by.
@@ -48,7 +50,7 @@ async fn show(agent: &AgentClient, terminal: &mut ratatui::DefaultTerminal) -> i
     loop {
         let mut look = pin!(look(agent, console.place().clone()));
         let mut is_looking = true;
-        let begun = Instant::now();
+        let next = Instant::now() + period(console.place());
         loop {
             terminal.draw(|frame| screen::draw(frame, &mut console))?;
             let key = tokio::select! {
@@ -57,7 +59,7 @@ async fn show(agent: &AgentClient, terminal: &mut ratatui::DefaultTerminal) -> i
                     console.see(seen);
                     continue;
                 }
-                () = tokio::time::sleep_until(begun + PERIOD), if !is_looking => break,
+                () = tokio::time::sleep_until(next), if !is_looking => break,
                 key = keys.next() => key,
             };
             let Some(key) = key else { return Ok(()) };
@@ -67,6 +69,13 @@ async fn show(agent: &AgentClient, terminal: &mut ratatui::DefaultTerminal) -> i
                 Step::Leave => return Ok(()),
             }
         }
+    }
+}
+
+fn period(place: &Place) -> Duration {
+    match place {
+        Place::Tab(Tab::Pressure) => PRESSURE_PERIOD,
+        Place::Tab(_) | Place::Pod { .. } | Place::Log { .. } => PERIOD,
     }
 }
 

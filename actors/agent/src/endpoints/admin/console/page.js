@@ -2,6 +2,8 @@
 // Shows the node, and asks again every two seconds while somebody looks. All text is set as text, never as markup.
 
 const PERIOD = 2000;
+// The agent measures every pod for it.
+const PRESSURE_PERIOD = 10000;
 const LOG_LINES = 500;
 
 const TABS = ["pods", "plugins", "tree", "volumes", "images", "pressure", "events"];
@@ -316,7 +318,7 @@ async function show() {
     tell(error);
   }
   document.body.dataset.shown = name;
-  timer = setTimeout(show, PERIOD);
+  timer = setTimeout(show, name === "pressure" ? PRESSURE_PERIOD : PERIOD);
 }
 
 addEventListener("hashchange", show);
