@@ -1,9 +1,10 @@
 //! What is collected on a real containerd, and what is told of memory that ran out.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
+use std::path::Path;
 
-use integration::agent::Node;
+use integration::agent::{Builder, Node};
 use integration::containerd::Containerd;
 use integration::images::{BUSYBOX_IMAGE, Image, PAUSE};
 use integration::wait_until;
@@ -52,18 +53,32 @@ async fn images_that_nothing_uses_go_from_a_real_containerd_and_no_others() {
 }
 
 /// Fills 200 MiB at once.
-const EATER: &str = "
-apiVersion: v1
-kind: Pod
-metadata: {name: eater}
-spec:
-  restartPolicy: Never
-  containers:
-  - name: app
-    image: localhost/oxlet/busybox:1
-    command: [dd, if=/dev/zero, of=/dev/null, bs=200M, count=1]
-    resources: {limits: {memory: 32Mi}}
-";
+/// Eats once a file is there: containerd 1.6 listens for kills only when a container has been started, so that one which is
+/// killed at once may count as any that ends with 137.
+fn eater(go: &Path) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "eater" },
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{
+                "name": "app", "image": BUSYBOX_IMAGE,
+                "command": ["sh", "-c", "until [ -e /go/now ]; do sleep 0.02; done; exec dd if=/dev/zero of=/dev/null bs=200M count=1"],
+                "resources": { "limits": { "memory": "32Mi" } },
+                "volumeMounts": [{ "name": "go", "mountPath": "/go" }],
+            }],
+            "volumes": [{ "name": "go", "hostPath": { "path": go } }],
+        },
+    })
+    .to_string()
+}
+
+fn runs(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    phase == Some("Running")
+}
 
 fn ended_for(pod: &Pod, reason: &str) -> bool {
     let statuses = pod.status.iter();
@@ -96,10 +111,14 @@ fn kernel_tells() -> bool {
 
 #[tokio::test]
 async fn a_container_that_eats_more_than_its_memory_is_told_as_killed_for_it() {
-    let with_eater = |builder: integration::agent::Builder| builder.manifest("eater.yaml", EATER);
+    let go = tempfile::tempdir().unwrap();
+    let manifest = eater(go.path());
+    let with_eater = |builder: Builder| builder.manifest("eater.yaml", &manifest);
     let Some(node_rig) = TestRuntime::Containerd.start_with(with_eater).await else {
         return;
     };
+    node_rig.until("eater", "runs", runs).await;
+    fs::write(go.path().join("now"), "").unwrap();
     let is_killed = |pod: &Pod| ended_for(pod, "OOMKilled");
     node_rig
         .until("eater", "is killed for its memory", is_killed)
