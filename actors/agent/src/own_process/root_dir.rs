@@ -1,4 +1,4 @@
-//! The root directory as one agent's: two on it would each run its pods, and each remove what the other one has made.
+//! The root directory as one agent's: two on it would each work on its pods, and each remove what the other one has made.
 //!
 //! The kubelet has no such lock; a second one ends when it finds its port taken (`ListenAndServeKubeletServer` of
 //! pkg/kubelet/server/server.go, 1.36). Ours tries ports again, so it must not come so far.
