@@ -237,6 +237,16 @@ impl Terminal {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
+    /// Goes down to a row of a screen's table, and into it.
+    fn enter_row(&self, screen: &str, is_row: impl Fn(&str) -> bool) {
+        // Above the rows are the tabs, a line, and the table's head.
+        let row = screen.lines().skip(3).position(is_row).unwrap();
+        for _ in 0..row {
+            self.keys(&["Down"]);
+        }
+        self.keys(&["Enter"]);
+    }
+
     async fn until(&self, words: &[&str]) -> String {
         let screen = || self.tmux(&["capture-pane", "-p"]);
         let what = words.join(", ");
@@ -264,28 +274,12 @@ async fn console_shows_the_node_in_a_terminal_from_a_pod_to_its_log_and_over_a_k
     terminal
         .until(&["web-node", "Running", "InvalidImageName", "1 Pods"])
         .await;
-    let place = terminal.until(&["web-node"]).await;
-    let rows = place.lines().skip(3);
-    let row = rows
-        .into_iter()
-        .position(|line| line.contains("web-node"))
-        .unwrap();
-    for _ in 0..row {
-        terminal.keys(&["Down"]);
-    }
-    terminal.keys(&["Enter"]);
+    let pods = terminal.until(&["web-node"]).await;
+    terminal.enter_row(&pods, |line| line.contains("web-node"));
     let why = terminal
         .until(&["default/web-node", "CONTAINER", "app"])
         .await;
-    let rows = why.lines().skip(3);
-    let row = rows
-        .into_iter()
-        .position(|line| line.starts_with("app"))
-        .unwrap();
-    for _ in 0..row {
-        terminal.keys(&["Down"]);
-    }
-    terminal.keys(&["Enter"]);
+    terminal.enter_row(&why, |line| line.starts_with("app"));
     terminal.until(&["<b>said</b> ·[31mthis"]).await;
 
     let stalls = match has_stalls() {
