@@ -12,6 +12,11 @@ pub fn failed(what: impl Display, cause: impl Into<io::Error>) -> Status {
     Status::new(code(&cause), format!("{what}: {}", os_error_text(&cause)))
 }
 
+/// Makes the answer to a walk that cannot return from the folder at `path`, because it was moved meanwhile.
+pub(crate) fn lost(path: &std::path::Path, cause: Errno) -> Status {
+    failed(format!("cannot go back from {}", path.display()), cause)
+}
+
 /// Returns the contract's code for an error of the operating system.
 pub fn code(cause: &io::Error) -> Code {
     match Errno::from_io_error(cause) {

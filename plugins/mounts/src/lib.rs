@@ -19,6 +19,5 @@ pub mod subpath;
 pub mod table;
 #[cfg(test)]
 mod test_dir;
-mod walk;
 
 pub use content::read_file;

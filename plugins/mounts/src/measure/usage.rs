@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use tonic::Status;
 
 use crate::answer;
-use crate::walk::{self, Crossing, Go, Spot, Visitor};
+use files::walk::{self, Crossing, Go, Spot, Visitor};
 
 /// At most 20,000 entries a second: a rest after so many of them.
 const RUN: u32 = 200;
@@ -116,6 +116,12 @@ impl Count {
 }
 
 impl Visitor for Count {
+    type Error = Status;
+
+    fn check(&mut self) -> Result<(), Status> {
+        Cancel::current().check()
+    }
+
     fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Status> {
         if spot.stat.st_dev == self.device {
             self.add(spot.stat);
@@ -142,6 +148,10 @@ impl Visitor for Count {
             Errno::XDEV => Ok(()),
             error => Err(unable(path, error)),
         }
+    }
+
+    fn lost(&mut self, path: &Path, error: Errno) -> Status {
+        answer::lost(path, error)
     }
 }
 

@@ -14,7 +14,8 @@ use tonic::Status;
 
 use crate::answer;
 use crate::mount::by_number;
-use crate::walk::{self, Crossing, Spot, Visitor};
+use blocking_pool::Cancel;
+use files::walk::{self, Crossing, Spot, Visitor};
 
 const READ_WRITE: u32 = 0o660;
 const READ_ONLY: u32 = 0o440;
@@ -157,6 +158,12 @@ impl Work {
 }
 
 impl Visitor for Work {
+    type Error = Status;
+
+    fn check(&mut self) -> Result<(), Status> {
+        Cancel::current().check()
+    }
+
     fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Status> {
         self.spot(spot);
         Ok(())
@@ -170,5 +177,9 @@ impl Visitor for Work {
     fn failed(&mut self, path: &Path, error: Errno) -> Result<(), Status> {
         let path = path.display();
         Err(answer::failed(format!("cannot look at {path}"), error))
+    }
+
+    fn lost(&mut self, path: &Path, error: Errno) -> Status {
+        answer::lost(path, error)
     }
 }

@@ -8,7 +8,8 @@ use tonic::Status;
 
 use super::{MOUNT_POINT, NOT_EMPTY};
 use crate::answer;
-use crate::walk::{self, Crossing, Spot, Visitor};
+use blocking_pool::Cancel;
+use files::walk::{self, Crossing, Spot, Visitor};
 
 /// How many failures are listed; the others are only counted.
 const LINES_MAX: usize = 32;
@@ -123,6 +124,12 @@ struct Removal<'k> {
 }
 
 impl Visitor for Removal<'_> {
+    type Error = Status;
+
+    fn check(&mut self) -> Result<(), Status> {
+        Cancel::current().check()
+    }
+
     fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Status> {
         unlink(spot, AtFlags::empty(), self.kept);
         Ok(())
@@ -137,6 +144,10 @@ impl Visitor for Removal<'_> {
         self.kept.note_error(path, error);
         Ok(())
     }
+
+    fn lost(&mut self, path: &Path, error: Errno) -> Status {
+        answer::lost(path, error)
+    }
 }
 
 /// Removes folders on its way, and nothing else: what came in since the look stays.
@@ -145,6 +156,12 @@ struct Folders<'k> {
 }
 
 impl Visitor for Folders<'_> {
+    type Error = Status;
+
+    fn check(&mut self) -> Result<(), Status> {
+        Cancel::current().check()
+    }
+
     fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Status> {
         self.kept.note(spot.path, NOT_EMPTY);
         Ok(())
@@ -159,6 +176,10 @@ impl Visitor for Folders<'_> {
         self.kept.note_error(path, error);
         Ok(())
     }
+
+    fn lost(&mut self, path: &Path, error: Errno) -> Status {
+        answer::lost(path, error)
+    }
 }
 
 /// Looks whether there is anything but folders.
@@ -168,6 +189,12 @@ struct Look {
 }
 
 impl Visitor for Look {
+    type Error = Status;
+
+    fn check(&mut self) -> Result<(), Status> {
+        Cancel::current().check()
+    }
+
     fn thing(&mut self, _: &Spot<'_>) -> Result<(), Status> {
         self.found = Some(Errno::NOTEMPTY);
         Ok(())
@@ -188,5 +215,9 @@ impl Visitor for Look {
     fn failed(&mut self, _: &Path, error: Errno) -> Result<(), Status> {
         self.found = Some(error);
         Ok(())
+    }
+
+    fn lost(&mut self, path: &Path, error: Errno) -> Status {
+        answer::lost(path, error)
     }
 }

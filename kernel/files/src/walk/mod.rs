@@ -1,8 +1,8 @@
 //! Going through all that is below a folder, from open folder to open folder, never following a link.
 //!
-//! Whatever others rename, replace or remove meanwhile, what is visited was below the folder when it was. Memory is
-//! bounded by the longest path: of a deep tree only the innermost folders are held open, the others are opened again
-//! on the way back, and checked to be what they were.
+//! Whatever others rename, replace or remove meanwhile, what is visited was below the folder when it was. Of a deep tree
+//! only the innermost folders are open; the others are opened again on the way back, and checked to be what they
+//! were. Each level costs some 100 bytes, and there is a bound on the levels.
 
 #[cfg(test)]
 mod tests;
@@ -12,19 +12,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use blocking_pool::Cancel;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, fstat, openat, openat2,
     statat,
 };
 use rustix::io::Errno;
-use tonic::Status;
 
-use crate::answer;
-
-/// So many folders are open at once.
-const OPEN_MAX: usize = 24;
-/// How often a walk checks for cancellation.
+/// How many folders are open at once.
+const MAX_OPEN: usize = 24;
+/// How many levels below its folder a walk goes, which takes some 13 MiB: what is deeper is reported as ENAMETOOLONG.
+const MAX_LEVELS: usize = 1 << 17;
+/// The longest path of a walk, in bytes: what has a longer one is reported as ENAMETOOLONG.
+const MAX_PATH_BYTES: usize = 4 << 20;
+/// How many entries are visited between two calls of [`Visitor::check`].
 const CHECK_EACH: u32 = 64;
 
 const FOLDER: OFlags = OFlags::RDONLY
@@ -34,7 +34,7 @@ const FOLDER: OFlags = OFlags::RDONLY
 
 /// Whether a walk goes on where something else is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Crossing {
+pub enum Crossing {
     Allowed,
     /// The visitor gets a mount point as a failure, XDEV.
     Refused,
@@ -42,36 +42,58 @@ pub(crate) enum Crossing {
 
 /// Whether a walk goes into a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Go {
+pub enum Go {
     In,
     Past,
 }
 
 /// The current entry of a walk.
 #[derive(Debug)]
-pub(crate) struct Spot<'a> {
+pub struct Spot<'a> {
     /// The folder that it is in.
-    pub(crate) folder: BorrowedFd<'a>,
+    pub folder: BorrowedFd<'a>,
     /// The entry's name in the folder.
-    pub(crate) name: &'a CStr,
-    pub(crate) stat: &'a Stat,
+    pub name: &'a CStr,
+    /// What the kernel says of it.
+    pub stat: &'a Stat,
     /// For messages only.
-    pub(crate) path: &'a Path,
+    pub path: &'a Path,
 }
 
 /// The visitor of a walk. An error ends the walk.
-pub(crate) trait Visitor {
-    /// Something that is no folder.
-    fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Status>;
-    /// A folder, before what is in it.
-    fn enter(&mut self, spot: &Spot<'_>) -> Result<Go, Status> {
+pub trait Visitor {
+    /// Why a visitor ends a walk.
+    type Error;
+    /// Is asked every 64 entries, so that a long walk can be cancelled.
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn check(&mut self) -> Result<(), Self::Error>;
+    /// Visits something that is not a folder.
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Self::Error>;
+    /// Visits a folder before its content.
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn enter(&mut self, spot: &Spot<'_>) -> Result<Go, Self::Error> {
         let _ = spot;
         Ok(Go::In)
     }
-    /// A folder, after what is in it.
-    fn leave(&mut self, spot: &Spot<'_>) -> Result<(), Status>;
+    /// Visits a folder after its content.
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn leave(&mut self, spot: &Spot<'_>) -> Result<(), Self::Error>;
     /// A path could not be looked at, opened, or read to its end.
-    fn failed(&mut self, path: &Path, error: Errno) -> Result<(), Status>;
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn failed(&mut self, path: &Path, error: Errno) -> Result<(), Self::Error>;
+    /// The walk cannot return from the folder at `path`, which was moved meanwhile, and ends with this error.
+    fn lost(&mut self, path: &Path, error: Errno) -> Self::Error;
 }
 
 struct Frame {
@@ -79,20 +101,26 @@ struct Frame {
     open: Option<Dir>,
     /// The offset at which reading continues.
     offset: u64,
-    name: CString,
-    stat: Stat,
+    name: Box<CStr>,
+    device: u64,
+    inode: u64,
 }
 
-/// Goes through all below an open folder, itself not among it.
-pub(crate) fn walk(
+/// Goes through everything below an open folder, without the folder itself. `path` is where it is, for messages.
+///
+/// # Errors
+/// The visitor's.
+pub fn walk<V: Visitor>(
     folder: OwnedFd,
     path: &Path,
     crossing: Crossing,
-    visitor: &mut impl Visitor,
-) -> Result<(), Status> {
-    let failed = |error| answer::failed(format!("cannot read {}", path.display()), error);
-    let stat = fstat(&folder).map_err(failed)?;
-    let frame = Frame::new(folder, c"", stat).map_err(failed)?;
+    visitor: &mut V,
+) -> Result<(), V::Error> {
+    let opened = fstat(&folder).and_then(|stat| Frame::new(folder, c"", &stat));
+    let frame = match opened {
+        Ok(frame) => frame,
+        Err(error) => return Err(visitor.lost(path, error)),
+    };
     let mut walk = Walk {
         frames: vec![frame],
         path: path.to_owned(),
@@ -110,12 +138,13 @@ struct Walk<'v, V> {
 }
 
 impl Frame {
-    fn new(folder: OwnedFd, name: &CStr, stat: Stat) -> Result<Self, Errno> {
+    fn new(folder: OwnedFd, name: &CStr, stat: &Stat) -> Result<Self, Errno> {
         Ok(Self {
             open: Some(Dir::new(folder)?),
             offset: 0,
-            name: name.to_owned(),
-            stat,
+            name: name.into(),
+            device: stat.st_dev,
+            inode: stat.st_ino,
         })
     }
 
@@ -147,7 +176,7 @@ impl Frame {
         }
         let folder = openat(child, c"..", FOLDER, Mode::empty())?;
         let stat = fstat(&folder)?;
-        if (stat.st_dev, stat.st_ino) != (self.stat.st_dev, self.stat.st_ino) {
+        if (stat.st_dev, stat.st_ino) != (self.device, self.inode) {
             // The child was moved elsewhere: nothing there is ours to visit.
             return Err(Errno::STALE);
         }
@@ -158,12 +187,11 @@ impl Frame {
 }
 
 impl<V: Visitor> Walk<'_, V> {
-    fn run(&mut self) -> Result<(), Status> {
-        let cancel = Cancel::current();
+    fn run(&mut self) -> Result<(), V::Error> {
         let mut count = 0_u32;
         while let Some(top) = self.frames.last_mut() {
             if count.is_multiple_of(CHECK_EACH) {
-                cancel.check()?;
+                self.visitor.check()?;
             }
             count = count.wrapping_add(1);
             match top.next() {
@@ -183,7 +211,7 @@ impl<V: Visitor> Walk<'_, V> {
         Ok(())
     }
 
-    fn visit(&mut self, name: &CStr, kind: FileType) -> Result<Go, Status> {
+    fn visit(&mut self, name: &CStr, kind: FileType) -> Result<Go, V::Error> {
         let folder = self.frames.last().expect("the one that was read").fd();
         let opened = match kind == FileType::Directory || kind == FileType::Unknown {
             true => self.open(folder, name),
@@ -200,7 +228,14 @@ impl<V: Visitor> Walk<'_, V> {
                 if self.visitor.enter(&spot)? == Go::Past {
                     return Ok(Go::Past);
                 }
-                match Frame::new(opened, name, stat) {
+                let too_deep =
+                    self.frames.len() > MAX_LEVELS || self.path.as_os_str().len() > MAX_PATH_BYTES;
+                let frame = if too_deep {
+                    Err(Errno::NAMETOOLONG)
+                } else {
+                    Frame::new(opened, name, &stat)
+                };
+                match frame {
                     Ok(frame) => self.down(frame),
                     Err(error) => {
                         self.visitor.failed(&self.path, error)?;
@@ -225,7 +260,7 @@ impl<V: Visitor> Walk<'_, V> {
         Ok((opened, stat))
     }
 
-    fn thing(&mut self, name: &CStr) -> Result<(), Status> {
+    fn thing(&mut self, name: &CStr) -> Result<(), V::Error> {
         let folder = self.frames.last().expect("the one that was read").fd();
         match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => self.visitor.thing(&Spot {
@@ -241,35 +276,40 @@ impl<V: Visitor> Walk<'_, V> {
 
     fn down(&mut self, frame: Frame) {
         self.frames.push(frame);
-        let innermost = self.frames.len().checked_sub(OPEN_MAX + 1);
+        let innermost = self.frames.len().checked_sub(MAX_OPEN + 1);
         if let Some(far) = innermost.and_then(|index| self.frames.get_mut(index)) {
             far.open = None;
         }
     }
 
     /// Leaves the innermost folder.
-    fn up(&mut self) -> Result<(), Status> {
+    fn up(&mut self) -> Result<(), V::Error> {
         let done = self.frames.pop().expect("the one that was read");
         let Some(parent) = self.frames.last_mut() else {
             return Ok(());
         };
         if let Err(error) = parent.reopen(done.fd()) {
-            let path = self.path.display();
-            return Err(answer::failed(format!("cannot go back from {path}"), error));
+            return Err(self.visitor.lost(&self.path, error));
         }
-        self.visitor.leave(&Spot {
-            folder: parent.fd(),
-            name: &done.name,
-            stat: &done.stat,
-            path: &self.path,
-        })?;
+        match fstat(done.fd()) {
+            Ok(stat) => self.visitor.leave(&Spot {
+                folder: parent.fd(),
+                name: &done.name,
+                stat: &stat,
+                path: &self.path,
+            })?,
+            Err(error) => self.visitor.failed(&self.path, error)?,
+        }
         self.path.pop();
         Ok(())
     }
 }
 
-/// Opens a folder in another one, unless something is mounted on it: then XDEV.
-pub(crate) fn open_here(folder: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+/// Opens a folder in another one, unless something is mounted on it.
+///
+/// # Errors
+/// The kernel's; XDEV for a mount point, LOOP or NOTDIR for what is not a folder.
+pub fn open_here(folder: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let folder = folder.as_fd();
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
     match openat2(folder, name, FOLDER, Mode::empty(), resolve) {
@@ -285,6 +325,9 @@ pub(crate) fn open_here(folder: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno
 }
 
 /// Opens a folder by its path to walk through it; a link at its end is not followed.
-pub(crate) fn open(path: &Path) -> Result<OwnedFd, Errno> {
+///
+/// # Errors
+/// The kernel's.
+pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, FOLDER, Mode::empty())
 }
