@@ -5,6 +5,7 @@
 //! agent. Containers are run by an OCI runtime's command line, whichever the caller names.
 
 mod client;
+mod identity;
 mod protocol;
 
 /// The first argument by which `oxlet-monitor` holds new namespaces: a user namespace, and those that the further
@@ -13,11 +14,12 @@ mod protocol;
 pub const NAMESPACES: &str = "namespaces";
 
 pub use client::{
-    Events, ExecOutput, Launch, LaunchError, Monitor, MonitorError, Output, Place, Session,
-    SessionReader, SessionWriter,
+    Events, ExecOutput, Launch, LaunchError, MAX_EXEC_OUTPUT_BYTES, Monitor, MonitorError, Output,
+    Place, Session, SessionReader, SessionWriter,
 };
+pub use identity::{ProcessIdentity, process_state};
 pub use protocol::{
     Attach, Call, ContainerStatus, Create, End, Event, Exec, ExecEnd, Exit, Fact, Frame,
-    FrameError, Handler, Input, MAX_FRAME_BYTES, Phase, PodStatus, RUNTIME_PATH, Refusal,
-    RefusalKind, Reply, Request, SOCKET_NAME, Size, StreamControl, VERSION,
+    FrameError, Handler, Input, LOCK_NAME, MAX_FRAME_BYTES, Phase, PodStatus, RUNTIME_PATH,
+    Refusal, RefusalKind, Reply, Request, SOCKET_NAME, Size, StreamControl, VERSION,
 };

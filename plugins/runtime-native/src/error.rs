@@ -129,6 +129,7 @@ impl CallError {
 fn of_monitor(error: &MonitorError) -> Code {
     match error {
         MonitorError::Gone(..) | MonitorError::Broken(..) => Code::Unavailable,
+        MonitorError::Deadline { .. } => Code::DeadlineExceeded,
         MonitorError::Refused(refusal) => match refusal.kind {
             RefusalKind::NotFound => Code::NotFound,
             RefusalKind::AlreadyExists => Code::AlreadyExists,

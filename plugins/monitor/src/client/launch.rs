@@ -8,12 +8,17 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::hung::MonitorProcess;
 use super::{Monitor, MonitorError};
+use crate::identity::process_state;
 
 /// How long a monitor may take until it listens, the recovery of its predecessor's containers apart.
 const READY: Duration = Duration::from_secs(20);
 /// The longest word of a monitor that cannot start, in bytes.
 const WORD_BYTES: u64 = 4096;
+/// How often a monitor that waits for a disk is asked again before it is killed: a disk may be busy for half a minute,
+/// and with the monitor the exit codes of its containers are lost.
+const MAX_DEVICE_TURNS: u32 = 3;
 /// Becomes the monitor once the scope is there.
 const SYSTEMD_RUN: &str = "systemd-run";
 
@@ -49,17 +54,70 @@ pub enum LaunchError {
     Deadline(PathBuf),
     #[error("monitor of {0} started but does not answer")]
     Silent(PathBuf, #[source] MonitorError),
+    /// It hangs, and cannot be killed.
+    #[error("cannot kill the monitor of {0}, process {1}, which hangs")]
+    Kill(PathBuf, i32, #[source] std::io::Error),
+    /// It hangs in the kernel: its disk does not answer, most likely.
+    #[error(
+        "monitor of {folder}, process {pid}, hangs and does not end after SIGKILL: its state is {state:?}"
+    )]
+    Undying {
+        folder: PathBuf,
+        pid: i32,
+        /// As in `/proc/PID/stat`: `D` waits for a device.
+        state: char,
+    },
 }
 
 impl Launch {
-    /// Returns the folder's monitor: the one that runs, or a new one, which takes over what its predecessor left.
-    /// Needs a tokio runtime, which reaps the process when it ends.
+    /// Returns the folder's monitor: the one that runs, or a new one, which takes over what its predecessor left. One
+    /// that hangs is killed first ([`Launch::replace`]). Needs a tokio runtime, which reaps the process when it ends.
     pub async fn start(&self) -> Result<Monitor, LaunchError> {
         let monitor = Monitor::at(&self.folder);
-        if monitor.status().await.is_ok() {
-            return Ok(monitor);
+        let mut turns = 0;
+        loop {
+            match monitor.status().await {
+                Ok(_) => return Ok(monitor),
+                Err(MonitorError::Deadline { .. }) => {}
+                Err(
+                    MonitorError::Gone(..)
+                    | MonitorError::Broken(..)
+                    | MonitorError::Refused(_)
+                    | MonitorError::Frame(_)
+                    | MonitorError::Unexpected,
+                ) => return self.succeed().await,
+            }
+            let process = MonitorProcess::find(&self.folder);
+            let waits = process.is_some_and(|process| process.waits_for_device());
+            if !waits || turns == MAX_DEVICE_TURNS {
+                return self.replace().await;
+            }
+            turns += 1;
         }
+    }
+
+    /// Kills the folder's monitor, whatever it does at the moment, and returns its successor, which adopts the
+    /// containers. Only for a monitor that hangs: the exit codes of containers that its successor has not started itself
+    /// are unknown.
+    pub async fn replace(&self) -> Result<Monitor, LaunchError> {
+        if let Some(process) = MonitorProcess::find(&self.folder) {
+            let (folder, pid) = (self.folder.clone(), process.pid);
+            match process.kill().await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let state = process_state(pid);
+                    return Err(LaunchError::Undying { folder, pid, state });
+                }
+                Err(error) => return Err(LaunchError::Kill(folder, pid, error)),
+            }
+        }
+        self.succeed().await
+    }
+
+    /// Starts a monitor, and returns it once it answers.
+    async fn succeed(&self) -> Result<Monitor, LaunchError> {
         self.spawn().await?;
+        let monitor = Monitor::at(&self.folder);
         match monitor.status().await {
             Ok(_) => Ok(monitor),
             Err(error) => Err(LaunchError::Silent(self.folder.clone(), error)),

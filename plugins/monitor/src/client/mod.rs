@@ -1,15 +1,22 @@
 //! The client of a monitor, for a runtime plugin.
 //!
-//! One call is one connection. Every call takes as long as the monitor takes: the monitor's own deadlines
-//! (`Handler::deadline_ms`) bound it, and callers may drop the future at any time; what the monitor has begun goes on.
+//! One call is one connection, and every call has a deadline: for connecting, for sending, and for the first answer, by
+//! what the monitor has to do for it ([`Answer`]). Where an OCI runtime or a container decides how long that takes, the
+//! monitor is asked for its status meanwhile, so that one that hangs (it was stopped, its disk does not answer) is found
+//! within seconds. Callers may drop the future of a call at any time; what the monitor has begun goes on.
 
+mod connection;
+mod hung;
 mod launch;
 mod session;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use connection::Connection;
+use tokio::time::{sleep, timeout};
 
 pub use launch::{Launch, LaunchError, Place};
 pub use session::{ExecOutput, Output, Session, SessionReader, SessionWriter};
@@ -18,6 +25,24 @@ use crate::protocol::{
     Attach, Call, ContainerStatus, Create, Event, Exec, Frame, FrameError, PodStatus, Refusal,
     Reply, Request, SOCKET_NAME, Size, VERSION,
 };
+
+/// The most that `exec_sync` keeps of each output of a process, in bytes, whatever limit is asked for; containerd's
+/// bound for ExecSync.
+pub const MAX_EXEC_OUTPUT_BYTES: usize = 16 << 20;
+
+/// How long a monitor may take to let a client in.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a monitor may take to read a call.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a monitor may take for what it answers by itself. It may wait for its disk meanwhile.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a call of an OCI runtime may take: its default deadline (`Handler::deadline_ms`) twice, since what failed is
+/// looked up or removed by a second call, and the time for a runtime to die.
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(260);
+/// What `RUNTIME_TIMEOUT` has beside the deadline of the two calls.
+const RUNTIME_MARGIN: Duration = Duration::from_secs(20);
+/// How long a call waits before it asks for a sign of life, and between two of them.
+const LIFE_PERIOD: Duration = Duration::from_secs(10);
 
 /// The monitor of one folder. It holds no connection: a monitor that was replaced is simply the next one spoken to.
 #[derive(Clone, Debug)]
@@ -34,6 +59,17 @@ pub enum MonitorError {
     /// The connection broke before the answer: whether the call was carried out is to be looked up by `status`.
     #[error("connection to the monitor at {0} broke")]
     Broken(PathBuf, #[source] std::io::Error),
+    /// The monitor hangs: it did not answer in time. `Launch::start` looks again and replaces it by a successor;
+    /// whether the call was carried out is to be looked up by `status` then.
+    #[error("the monitor at {} has not answered {call} within {seconds} s", monitor.display())]
+    Deadline {
+        /// The name of the request.
+        call: &'static str,
+        /// The monitor's socket.
+        monitor: PathBuf,
+        /// How long it was waited for, in seconds.
+        seconds: u64,
+    },
     /// The monitor said no.
     #[error("{}", .0.message)]
     Refused(Refusal),
@@ -41,6 +77,17 @@ pub enum MonitorError {
     Frame(#[from] FrameError),
     #[error("the monitor answered another question")]
     Unexpected,
+}
+
+/// Who decides how long the first answer to a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// The monitor alone.
+    Own,
+    /// An OCI runtime, for so long at most.
+    Runtime(Duration),
+    /// A container, which may run for ever; the monitor shows meanwhile that it lives.
+    Container,
 }
 
 impl Monitor {
@@ -54,13 +101,16 @@ impl Monitor {
 
     /// Returns the state of every container.
     pub async fn status(&self) -> Result<PodStatus, MonitorError> {
-        if let Reply::Pod(status) = self.ask(Request::Status).await? {
+        let (call, mut connection) = self.call(Request::Status).await?;
+        let reply = timeout(ANSWER_TIMEOUT, connection.reply()).await;
+        let reply = reply.map_err(|_| overdue(call, &self.socket, ANSWER_TIMEOUT))?;
+        if let Reply::Pod(status) = reply? {
             return Ok(status);
         }
         Err(MonitorError::Unexpected)
     }
 
-    /// Makes a container. After `Gone` or `Broken` look it up before it is made again: the id tells.
+    /// Makes a container. After `Gone`, `Broken` or `Deadline` look it up before it is made again: the id tells.
     pub async fn create(&self, create: Create) -> Result<ContainerStatus, MonitorError> {
         self.container(Request::Create(Box::new(create))).await
     }
@@ -71,7 +121,7 @@ impl Monitor {
         self.container(Request::Start { container }).await
     }
 
-    /// Waits for a container's end.
+    /// Waits for a container's end, however long that takes, while the monitor lives.
     pub async fn wait(&self, container: &str) -> Result<ContainerStatus, MonitorError> {
         let container = container.to_owned();
         self.container(Request::Wait { container }).await
@@ -152,10 +202,25 @@ impl Monitor {
         self.stream(Request::Exec(Box::new(exec))).await
     }
 
-    /// Runs a process to its end and returns what it wrote: at most `limit` bytes of each stream, the rest is
-    /// dropped and told by `truncated`.
-    pub async fn exec_sync(&self, exec: Exec, limit: usize) -> Result<ExecOutput, MonitorError> {
-        session::collect(self.exec(exec).await?, limit).await
+    /// Runs a process to its end and returns what it wrote: at most `limit` bytes of each stream, and at most
+    /// `MAX_EXEC_OUTPUT_BYTES`. The monitor drops the rest, which `truncated` tells.
+    pub async fn exec_sync(
+        &self,
+        mut exec: Exec,
+        limit: usize,
+    ) -> Result<ExecOutput, MonitorError> {
+        let limit = limit.min(MAX_EXEC_OUTPUT_BYTES);
+        exec.max_output_bytes = Some(u64::try_from(limit).unwrap_or(u64::MAX));
+        let longest = exec
+            .timeout_ms
+            .map(|timeout| Duration::from_millis(timeout).saturating_add(RUNTIME_TIMEOUT));
+        let run = async { session::collect(self.exec(exec).await?, limit).await };
+        let watched = self.while_alive("Exec", run);
+        let Some(longest) = longest else {
+            return watched.await;
+        };
+        let output = timeout(longest, watched).await;
+        output.map_err(|_| overdue("Exec", &self.socket, longest))?
     }
 
     /// Joins a container's streams from now on.
@@ -165,8 +230,8 @@ impl Monitor {
 
     /// Subscribes to what happens: the present state, and every fact after it, without a gap.
     pub async fn events(&self) -> Result<(PodStatus, Events), MonitorError> {
-        let mut connection = self.call(Request::Events).await?;
-        if let Reply::Pod(status) = connection.reply().await? {
+        let (reply, connection) = self.open(Request::Events).await?;
+        if let Reply::Pod(status) = reply {
             return Ok((status, Events { connection }));
         }
         Err(MonitorError::Unexpected)
@@ -192,30 +257,93 @@ impl Monitor {
     }
 
     async fn stream(&self, request: Request) -> Result<Session, MonitorError> {
-        let mut connection = self.call(request).await?;
-        if let Reply::Streaming = connection.reply().await? {
+        let (reply, connection) = self.open(request).await?;
+        if let Reply::Streaming = reply {
             return Ok(Session::new(connection));
         }
         Err(MonitorError::Unexpected)
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, MonitorError> {
-        self.call(request).await?.reply().await
+        Ok(self.open(request).await?.0)
     }
 
-    async fn call(&self, request: Request) -> Result<Connection, MonitorError> {
-        let version = VERSION;
-        let frame = Frame::message(&Call { version, request })?;
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|error| MonitorError::Gone(self.socket.clone(), error))?;
-        let mut connection = Connection {
-            stream,
-            socket: self.socket.clone(),
-            read: Vec::new(),
+    /// Sends a request and waits for its first answer.
+    async fn open(&self, request: Request) -> Result<(Reply, Connection), MonitorError> {
+        let answer = answer(&request);
+        let (call, mut connection) = self.call(request).await?;
+        let late = |within: Duration| overdue(call, &self.socket, within);
+        let reply = match answer {
+            Answer::Own => timeout(ANSWER_TIMEOUT, connection.reply())
+                .await
+                .map_err(|_| late(ANSWER_TIMEOUT))?,
+            Answer::Runtime(within) => timeout(within, self.while_alive(call, connection.reply()))
+                .await
+                .map_err(|_| late(within))?,
+            Answer::Container => self.while_alive(call, connection.reply()).await,
         };
-        connection.send(&frame).await?;
-        Ok(connection)
+        Ok((reply?, connection))
+    }
+
+    /// Waits for an outcome as long as the monitor answers beside it.
+    async fn while_alive<T>(
+        &self,
+        call: &'static str,
+        outcome: impl Future<Output = Result<T, MonitorError>>,
+    ) -> Result<T, MonitorError> {
+        let hung = async {
+            loop {
+                sleep(LIFE_PERIOD).await;
+                // A monitor that is gone breaks the connection that `outcome` waits for.
+                if let Err(MonitorError::Deadline { .. }) = self.status().await {
+                    return overdue(call, &self.socket, LIFE_PERIOD + ANSWER_TIMEOUT);
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = outcome => outcome,
+            error = hung => Err(error),
+        }
+    }
+
+    async fn call(&self, request: Request) -> Result<(&'static str, Connection), MonitorError> {
+        let (version, name) = (VERSION, request.name());
+        let frame = Frame::message(&Call { version, request })?;
+        Ok((name, Connection::open(&self.socket, name, &frame).await?))
+    }
+}
+
+/// Returns who decides how long the first answer takes.
+fn answer(request: &Request) -> Answer {
+    match request {
+        Request::Status
+        | Request::Attach(_)
+        | Request::Resize { .. }
+        | Request::ReopenLog { .. }
+        | Request::CloseStdin { .. }
+        | Request::Events
+        | Request::Shutdown => Answer::Own,
+        Request::Create(create) => {
+            let deadline = Duration::from_millis(create.handler.deadline_ms);
+            Answer::Runtime(deadline.saturating_mul(2).saturating_add(RUNTIME_MARGIN))
+        }
+        Request::Start { .. }
+        | Request::Exec(_)
+        | Request::Kill { .. }
+        | Request::Update { .. }
+        | Request::Checkpoint { .. }
+        | Request::Processes { .. }
+        | Request::Delete { .. } => Answer::Runtime(RUNTIME_TIMEOUT),
+        Request::Wait { .. } => Answer::Container,
+    }
+}
+
+fn overdue(call: &'static str, monitor: &Path, within: Duration) -> MonitorError {
+    MonitorError::Deadline {
+        call,
+        monitor: monitor.to_owned(),
+        seconds: within.as_secs(),
     }
 }
 
@@ -233,49 +361,4 @@ impl Events {
         }
         Err(MonitorError::Unexpected)
     }
-}
-
-/// One call's connection.
-#[derive(Debug)]
-struct Connection {
-    stream: UnixStream,
-    socket: PathBuf,
-    read: Vec<u8>,
-}
-
-impl Connection {
-    async fn send(&mut self, frame: &Frame) -> Result<(), MonitorError> {
-        let mut bytes = Vec::new();
-        frame.encode(&mut bytes);
-        let written = self.stream.write_all(&bytes).await;
-        written.map_err(|error| MonitorError::Broken(self.socket.clone(), error))
-    }
-
-    /// Waits for the next frame; cancel-safe: what was read stays in the buffer.
-    async fn frame(&mut self) -> Result<Frame, MonitorError> {
-        loop {
-            if let Some(frame) = Frame::take(&mut self.read)? {
-                return Ok(frame);
-            }
-            let read = self.stream.read_buf(&mut self.read).await;
-            let end = match read {
-                Ok(0) => std::io::ErrorKind::UnexpectedEof.into(),
-                Ok(_) => continue,
-                Err(error) => error,
-            };
-            return Err(MonitorError::Broken(self.socket.clone(), end));
-        }
-    }
-
-    async fn reply(&mut self) -> Result<Reply, MonitorError> {
-        accepted(self.frame().await?.read()?)
-    }
-}
-
-/// Makes a refusal the error that it is.
-fn accepted(reply: Reply) -> Result<Reply, MonitorError> {
-    if let Reply::Refused(refusal) = reply {
-        return Err(MonitorError::Refused(refusal));
-    }
-    Ok(reply)
 }

@@ -3,7 +3,8 @@
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::{Connection, MonitorError, accepted};
+use super::MonitorError;
+use super::connection::{Connection, accepted};
 use crate::protocol::{ContainerStatus, ExecEnd, Frame, FrameError, Reply, Size, StreamControl};
 
 /// The most bytes of one frame of input.
@@ -166,6 +167,7 @@ pub(super) async fn collect(
             Output::Stdout(bytes) => keep(&mut stdout, &bytes),
             Output::Stderr(bytes) => keep(&mut stderr, &bytes),
             Output::ExecEnded(end) => {
+                let truncated = truncated || end.truncated;
                 return Ok(ExecOutput {
                     stdout,
                     stderr,

@@ -19,6 +19,8 @@ pub const VERSION: u32 = 1;
 pub const RUNTIME_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The name of the socket in the monitor's folder.
 pub const SOCKET_NAME: &str = "monitor.sock";
+/// The name of the file in the monitor's folder that it has locked, and in which it says which process it is.
+pub const LOCK_NAME: &str = "monitor.lock";
 
 /// The first frame of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,6 +74,31 @@ pub enum Request {
     Delete { container: String },
     /// Ends the monitor, which has no container left; answered by `Reply::Done`.
     Shutdown,
+}
+
+impl Request {
+    /// Returns the name of the request, for errors.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Request::Status => "Status",
+            Request::Create(_) => "Create",
+            Request::Start { .. } => "Start",
+            Request::Exec(_) => "Exec",
+            Request::Attach(_) => "Attach",
+            Request::Resize { .. } => "Resize",
+            Request::Kill { .. } => "Kill",
+            Request::ReopenLog { .. } => "ReopenLog",
+            Request::CloseStdin { .. } => "CloseStdin",
+            Request::Wait { .. } => "Wait",
+            Request::Events => "Events",
+            Request::Update { .. } => "Update",
+            Request::Checkpoint { .. } => "Checkpoint",
+            Request::Processes { .. } => "Processes",
+            Request::Delete { .. } => "Delete",
+            Request::Shutdown => "Shutdown",
+        }
+    }
 }
 
 /// The OCI runtime that runs a container.
@@ -141,6 +168,9 @@ pub struct Exec {
     /// The first size of its terminal.
     #[serde(default)]
     pub size: Option<Size>,
+    /// How much of each of its outputs is wanted, in bytes; what follows is read and dropped. All of it, if none.
+    #[serde(default)]
+    pub max_output_bytes: Option<u64>,
 }
 
 /// A client that joins a container's streams.
@@ -318,6 +348,9 @@ pub struct ExecEnd {
     pub exit: Exit,
     /// Whether it was killed for its timeout.
     pub timed_out: bool,
+    /// Whether it wrote more than `max_output_bytes`.
+    #[serde(default)]
+    pub truncated: bool,
 }
 
 /// Something that happened.

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
 use monitor::{Call, Frame, MonitorError, RefusalKind, Reply, Request};
+use tokio::task::JoinSet;
 
 use crate::rig::{Rig, sh, within};
 
@@ -138,5 +139,46 @@ async fn a_removal_that_fails_is_told_and_can_be_asked_for_again() {
     );
     fs::remove_file(broken).unwrap();
     within(rig.monitor.delete("kept")).await.unwrap();
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn what_streams_has_bounds_of_its_own_and_holds_up_no_call() {
+    let rig = Rig::new().await;
+    rig.run(&sh("box", "sleep 1000")).await;
+    // No more at a time than the monitor makes at once.
+    let mut sessions = Vec::new();
+    for _ in 0..13 {
+        let mut ten = JoinSet::new();
+        for _ in 0..10 {
+            let (monitor, exec) = (rig.monitor.clone(), rig.exec("box", "exec sleep 1000"));
+            ten.spawn(async move { monitor.exec(exec).await });
+        }
+        sessions.extend(within(ten.join_all()).await);
+    }
+    let refused: Vec<_> = sessions
+        .iter()
+        .filter_map(|one| one.as_ref().err())
+        .collect();
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    for error in refused {
+        assert!(
+            matches!(error, MonitorError::Refused(refusal) if refusal.kind == RefusalKind::Full),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("128 processes"), "{error}");
+    }
+    let mut attached = Vec::new();
+    while let Ok(session) = rig.monitor.attach(rig.joining("box")).await {
+        attached.push(session);
+    }
+    let mut heard = Vec::new();
+    while let Ok(events) = rig.monitor.events().await {
+        heard.push(events);
+    }
+    assert_eq!((attached.len(), heard.len()), (64, 16));
+    within(rig.monitor.kill("box", 9)).await.unwrap();
+    within(rig.monitor.wait("box")).await.unwrap();
+    within(rig.monitor.delete("box")).await.unwrap();
     rig.end().await;
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use monitor::{Exit, Input, MonitorError, Phase, RefusalKind};
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::rig::{Rig, sh, wait_until, with_each_runtime, within};
@@ -286,6 +287,26 @@ async fn a_record_of_a_newer_format_is_not_guessed_at() {
     assert!(error.to_string().contains("format 99"), "{error}");
     fs::write(&record, good).unwrap();
     rig.succeed().await;
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_monitor_that_hangs_is_killed_and_its_successor_adopts_the_containers() {
+    let rig = Rig::new().await;
+    let pid = rig.run(&sh("box", "sleep 1000")).await.pid;
+    let hung = within(rig.monitor.status()).await.unwrap().pid;
+    crate::rig::signal(hung, Signal::STOP);
+    let monitor = within(rig.launch().replace()).await.unwrap();
+    let status = within(monitor.status()).await.unwrap();
+    assert_ne!(status.pid, hung);
+    assert_eq!(status.containers[0].phase, Phase::Running);
+    assert_eq!(status.containers[0].pid, pid);
+    assert_eq!(rig.ask("box", "echo still").await, "still\n");
+
+    // Whoever looks for it the ordinary way comes to the same.
+    crate::rig::signal(status.pid, Signal::STOP);
+    let next = within(rig.launch().start()).await.unwrap();
+    assert_ne!(within(next.status()).await.unwrap().pid, status.pid);
     rig.end().await;
 }
 

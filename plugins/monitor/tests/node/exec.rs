@@ -43,6 +43,27 @@ async fn output_beyond_the_limit_is_dropped_and_told() {
 }
 
 #[tokio::test]
+async fn of_an_output_no_more_comes_from_the_monitor_than_is_wanted() {
+    let rig = Rig::new().await;
+    rig.run(&sh("box", "sleep 1000")).await;
+    let mut exec = rig.exec("box", "seq 200000; seq 3 >&2; exit 2");
+    exec.max_output_bytes = Some(1000);
+    let mut session = within(rig.monitor.exec(exec)).await.unwrap();
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let end = loop {
+        match within(session.next()).await.unwrap() {
+            Output::Stdout(bytes) => stdout.extend(bytes),
+            Output::Stderr(bytes) => stderr.extend(bytes),
+            Output::ExecEnded(end) => break end,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((stdout.len(), &*stderr), (1000, &b"1\n2\n3\n"[..]));
+    assert_eq!((end.exit, end.truncated), (Exit::Code(2), true));
+    rig.end().await;
+}
+
+#[tokio::test]
 async fn a_process_over_its_timeout_is_killed_and_said_to_be() {
     with_each_runtime(|rig| async move {
         rig.run(&sh("box", "sleep 1000")).await;

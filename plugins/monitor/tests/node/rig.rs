@@ -8,6 +8,7 @@ use std::time::Duration;
 use monitor::{
     Attach, ContainerStatus, Create, Exec, Exit, Handler, Input, Launch, Monitor, Output, Session,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_oxlet-monitor");
@@ -151,6 +152,7 @@ impl Rig {
             stdin: false,
             timeout_ms: None,
             size: None,
+            max_output_bytes: None,
         }
     }
 
@@ -165,12 +167,20 @@ impl Rig {
 
     pub(crate) async fn attach(&self, id: &str, stdin: bool) -> Session {
         let attach = Attach {
-            container: id.to_owned(),
             stdin,
-            stdout: true,
-            stderr: true,
+            ..self.joining(id)
         };
         within(self.monitor.attach(attach)).await.unwrap()
+    }
+
+    /// What a client without input asks that joins a container.
+    pub(crate) fn joining(&self, id: &str) -> Attach {
+        Attach {
+            container: id.to_owned(),
+            stdin: false,
+            stdout: true,
+            stderr: true,
+        }
     }
 
     /// Kills the monitor as nothing can prevent, and waits until it is gone.
@@ -272,8 +282,13 @@ impl Drop for Rig {
 
 /// Kills a process.
 pub(crate) fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    signal(pid, Signal::KILL);
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
 }
 
 /// Waits until something is so that nobody tells.

@@ -85,6 +85,7 @@ impl Node {
             stdin: command.stdin,
             timeout_ms: command.timeout_ms,
             size: None,
+            max_output_bytes: None,
         };
         Ok((monitor, exec))
     }

@@ -11,7 +11,6 @@ use crate::call::Inherited;
 use crate::cgroup;
 use crate::clock::{now_ms, wall};
 use crate::log::{Log, OutputStream};
-use crate::process;
 use crate::record::Record;
 use crate::stdio::{output_fifo, reopen_fifo};
 use crate::streams::Streams;
@@ -190,7 +189,7 @@ impl Container {
     pub(crate) fn is_alive(&self) -> bool {
         self.record
             .process
-            .is_some_and(|init| process::open(init).is_some())
+            .is_some_and(|init| init.open().is_some())
     }
 
     pub(crate) fn oom_killed(&self) -> bool {

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use monitor::{Create, End, Phase};
+use monitor::{Create, End, Phase, ProcessIdentity};
 use serde::{Deserialize, Serialize};
 
 const FILE: &str = "record.json";
@@ -23,20 +23,12 @@ pub(crate) struct Record {
     pub(crate) format: u32,
     pub(crate) create: Create,
     pub(crate) phase: Phase,
-    pub(crate) process: Option<Process>,
+    pub(crate) process: Option<ProcessIdentity>,
     /// The file that counts what the kernel killed for memory in the container's cgroup.
     pub(crate) oom_counter: Option<PathBuf>,
     pub(crate) created_at: i64,
     pub(crate) started_at: i64,
     pub(crate) end: Option<End>,
-}
-
-/// A process that cannot be taken for another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Process {
-    pub(crate) pid: i32,
-    /// Clock ticks since boot, field 22 of `/proc/PID/stat`.
-    pub(crate) start_time: u64,
 }
 
 impl Record {

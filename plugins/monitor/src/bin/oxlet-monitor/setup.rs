@@ -1,12 +1,12 @@
 //! The start of a monitor: what it inherited is let go, its folder is taken, its predecessor's containers are found.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
-use monitor::SOCKET_NAME;
+use monitor::{LOCK_NAME, ProcessIdentity, SOCKET_NAME};
 use rustix::event::{Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::{getpid, set_child_subreaper, setsid, umask};
@@ -58,9 +58,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), String> {
     }
     let told = |what: &str, error: io::Error| format!("{what} of {}: {error}", folder.display());
     make_folder(&folder).map_err(|error| told("cannot make the folder", error))?;
-    let lock = File::create(folder.join("monitor.lock"))
+    // Not truncated before it is ours: it says who has it.
+    let mut lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(folder.join(LOCK_NAME))
         .map_err(|error| told("cannot make the lock", error))?;
     take(&lock).map_err(|error| told("another monitor has the lock", error))?;
+    sign(&mut lock).map_err(|error| told("cannot write the lock", error))?;
     let children = watch_children().map_err(|error| told("cannot watch the children", error))?;
     let listener = listen(&folder).map_err(|error| told("cannot listen in the folder", error))?;
     let mut pod = Pod::recover(folder.clone(), listener, children)?;
@@ -87,6 +93,14 @@ fn take(lock: &File) -> io::Result<()> {
         }
     }
     Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// Writes into the lock who has it, for a client that finds this process hanging.
+fn sign(lock: &mut File) -> io::Result<()> {
+    let own = ProcessIdentity::of(getpid().as_raw_nonzero().get());
+    let own = own.ok_or(io::ErrorKind::NotFound)?;
+    lock.set_len(0)?;
+    lock.write_all(&serde_json::to_vec(&own)?)
 }
 
 /// Closes inherited descriptors, leaves the session, and becomes the parent of orphans.

@@ -9,14 +9,19 @@ use monitor::{ExecEnd, Exit, Frame, Phase, Refusal, RefusalKind, Reply, Size, St
 use super::Pod;
 use super::calls::Purpose;
 use super::lifecycle::{refusal, system};
+use super::slots::MAX_EXECS;
 use crate::call::{Inherited, remove_quietly};
-use crate::client::{MAX_WAITING, Role};
+use crate::client::Role;
 use crate::clock::now_ms;
 use crate::container::read_pid;
 use crate::log::OutputStream;
 use crate::process;
 use crate::stdio::{output_pipe, resize};
 use crate::streams::{Channel, Read, Streams};
+
+/// The most output of a process that waits to be written to its client, in bytes: then the process waits. Less than a
+/// subscriber may have waiting, since there may be many processes.
+pub(super) const MAX_EXEC_WAITING: usize = 64 << 10;
 
 /// A process that is run.
 #[derive(Debug)]
@@ -29,6 +34,9 @@ pub(crate) struct Exec {
     exit: Option<Exit>,
     timed_out: bool,
     size: Option<Size>,
+    /// What the client still wants to hear of standard output (or the terminal) and of standard error.
+    wanted: [u64; 2],
+    truncated: bool,
     /// What the runtime reads (the process) and writes (its id).
     files: [PathBuf; 2],
 }
@@ -37,6 +45,19 @@ impl Exec {
     /// Whether the client knows that it runs, so that its output may follow.
     pub(super) fn is_told(&self) -> bool {
         self.process.is_some()
+    }
+
+    /// Returns how much of what came out of a stream is passed on: no more than the client wants of it.
+    fn pass(&mut self, stream: OutputStream, length: usize) -> usize {
+        let [stdout, stderr] = &mut self.wanted;
+        let wanted = match stream {
+            OutputStream::Stdout => stdout,
+            OutputStream::Stderr => stderr,
+        };
+        let passed = usize::try_from(*wanted).map_or(length, |wanted| wanted.min(length));
+        *wanted -= u64::try_from(passed).unwrap_or(*wanted);
+        self.truncated |= passed < length;
+        passed
     }
 
     fn remove_files(&self) {
@@ -51,6 +72,10 @@ impl Pod {
         };
         if container.phase() != Phase::Running {
             return self.wrong_phase(client, number, "run in");
+        }
+        if self.execs.len() >= MAX_EXECS {
+            let message = format!("{MAX_EXECS} processes are run in this pod at a time already");
+            return self.refuse(client, RefusalKind::Full, message);
         }
         let id = container.id().to_owned();
         let exec = self.number();
@@ -85,6 +110,8 @@ impl Pod {
                 exit: None,
                 timed_out: false,
                 size: asked.size,
+                wanted: [asked.max_output_bytes.unwrap_or(u64::MAX); 2],
+                truncated: false,
                 files,
             },
         );
@@ -143,11 +170,15 @@ impl Pod {
         }
         let Some(client) = client else { return };
         if timed_out {
-            let exit = Exit::Signal(9);
             if let Some(client) = self.clients.get_mut(&client) {
                 client.say(&Reply::Streaming);
             }
-            return self.answer(client, &Reply::ExecEnded(ExecEnd { exit, timed_out }));
+            let end = ExecEnd {
+                exit: Exit::Signal(9),
+                timed_out,
+                truncated: false,
+            };
+            return self.answer(client, &Reply::ExecEnded(end));
         }
         self.answer(client, &Reply::Refused(refusal.clone()));
     }
@@ -192,6 +223,7 @@ impl Pod {
                 let end = Reply::ExecEnded(ExecEnd {
                     exit,
                     timed_out: exec.timed_out,
+                    truncated: exec.truncated,
                 });
                 exec.client
                     .into_iter()
@@ -219,7 +251,7 @@ impl Pod {
         let mut client = exec.client.and_then(|client| self.clients.get_mut(&client));
         if client
             .as_ref()
-            .is_some_and(|client| client.waiting() >= MAX_WAITING)
+            .is_some_and(|client| client.waiting() >= MAX_EXEC_WAITING)
         {
             return None;
         }
@@ -229,7 +261,10 @@ impl Pod {
             Channel::Terminal | Channel::Input => OutputStream::Stdout,
         };
         if let (Read::Data(length), Some(client)) = (read, &mut client) {
-            client.data(stream, &buffer[..length]);
+            let passed = exec.pass(stream, length);
+            if passed > 0 {
+                client.data(stream, &buffer[..passed]);
+            }
         }
         Some(read)
     }

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use monitor::{Create, End, Exit, Fact, Input, Phase, Refusal, RefusalKind, Reply};
+use monitor::{
+    Create, End, Exit, Fact, Input, Phase, ProcessIdentity, Refusal, RefusalKind, Reply,
+};
 
 use super::calls::Purpose;
 use super::{MAX_CONTAINERS, Pod};
@@ -12,7 +14,6 @@ use crate::cgroup;
 use crate::clock::wall;
 use crate::container::{Container, Part, read_pid};
 use crate::log::OutputStream;
-use crate::process;
 use crate::record::{Record, make_folder};
 use crate::streams::{Channel, Read};
 
@@ -142,7 +143,7 @@ impl Pod {
                 return self.discard(number, Some((client, refusal)));
             }
         };
-        let Some(init) = process::identify(pid) else {
+        let Some(init) = ProcessIdentity::of(pid) else {
             let gone = refusal(
                 RefusalKind::Runtime,
                 format!("its init {pid} ended at once"),

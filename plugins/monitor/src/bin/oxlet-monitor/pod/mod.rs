@@ -7,6 +7,7 @@ mod lifecycle;
 mod recovery;
 mod removal;
 mod requests;
+mod slots;
 mod tell;
 
 use std::collections::BTreeMap;
@@ -21,17 +22,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 
 use crate::call::Call;
-use crate::client::{Client, MAX_WAITING, PATIENCE_MS, Role};
+use crate::client::{Client, PATIENCE_MS, Role};
 use crate::clock::now_ms;
 use crate::container::Container;
 use crate::log::OutputStream;
 use crate::process;
 use crate::streams::{Channel, Read};
 use calls::Purpose;
-use exec::Exec;
+use exec::{Exec, MAX_EXEC_WAITING};
 
-/// The most clients at a time: each container of a big pod attached, run in, waited for, and some more.
-const MAX_CLIENTS: usize = 128;
 /// The most containers of one pod.
 const MAX_CONTAINERS: usize = 256;
 /// What is read of one descriptor in one turn, in bytes.
@@ -40,6 +39,8 @@ const READ_BYTES: usize = 16 << 10;
 const REAPED_AT_ONCE: usize = 256;
 /// The most ends that are kept while a runtime tells whose they are.
 const MAX_UNCLAIMED: usize = 1024;
+/// How long no client is let in after one could not be: descriptors or memory are short, and the queue keeps its clients.
+const ACCEPT_PAUSE_MS: u64 = 100;
 
 /// Everything of one pod. Containers, processes that are run, and clients have numbers that are never used again.
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub(crate) struct Pod {
     unclaimed: BTreeMap<i32, Exit>,
     /// Whether a turn left children unreaped.
     unreaped: bool,
+    /// Until when no client is let in, since one could not be.
+    accept_pause: Option<u64>,
     next: u64,
     over: bool,
 }
@@ -85,6 +88,7 @@ impl Pod {
             calls: BTreeMap::new(),
             unclaimed: BTreeMap::new(),
             unreaped: false,
+            accept_pause: None,
             next: 0,
             over: false,
         }
@@ -134,7 +138,7 @@ impl Pod {
     /// process that does not read, and a process that is run for its client. A container waits for the log alone.
     fn interests(&self) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {
         let mut all = vec![(Source::Children, self.children.as_fd(), PollFlags::IN)];
-        if self.clients.len() < MAX_CLIENTS {
+        if self.accept_pause.is_none() && self.lets_in() {
             all.push((Source::Listener, self.listener.as_fd(), PollFlags::IN));
         }
         for (number, client) in &self.clients {
@@ -155,7 +159,7 @@ impl Pod {
         for (number, exec) in &self.execs {
             let client = exec.client.and_then(|client| self.clients.get(&client));
             let reading =
-                exec.is_told() && client.is_none_or(|client| client.waiting() < MAX_WAITING);
+                exec.is_told() && client.is_none_or(|client| client.waiting() < MAX_EXEC_WAITING);
             let streams = exec.streams.interests(reading);
             all.extend(
                 streams.map(|(channel, fd, flags)| (Source::Exec(*number, channel), fd, flags)),
@@ -198,6 +202,7 @@ impl Pod {
         let unreaped = self.unreaped.then_some(0);
         unreaped
             .into_iter()
+            .chain(self.accept_pause)
             .chain(clients)
             .chain(calls)
             .chain(execs)
@@ -226,8 +231,19 @@ impl Pod {
 
     /// Lets a client in, if it is root.
     fn accept(&mut self) {
-        let Ok((stream, _)) = self.listener.accept() else {
-            return;
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                let is_gone = matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock
+                        | io::ErrorKind::Interrupted
+                        | io::ErrorKind::ConnectionAborted
+                );
+                // The socket stays readable: without a pause the loop would spin.
+                self.accept_pause = (!is_gone).then(|| now_ms() + ACCEPT_PAUSE_MS);
+                return;
+            }
         };
         let is_root = socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root());
         if is_root && stream.set_nonblocking(true).is_ok() {
@@ -373,6 +389,7 @@ impl Pod {
         clients.into_iter().for_each(|number| self.lose(number));
         self.expire_calls(now);
         self.expire_execs(now);
+        self.accept_pause = self.accept_pause.filter(|until| *until > now);
         let records: Vec<u64> = self
             .containers
             .iter()

@@ -4,12 +4,11 @@ use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use monitor::{Exit, Phase};
+use monitor::{Exit, Phase, ProcessIdentity};
 
 use super::Pod;
 use crate::call::remove_quietly;
 use crate::container::{Container, Part, read_pid};
-use crate::process;
 use crate::record::Record;
 
 /// Why an exit code is not known.
@@ -51,7 +50,7 @@ impl Pod {
     }
 
     fn take_over(&mut self, mut container: Container) {
-        container.adopted = container.record.process.and_then(process::open);
+        container.adopted = container.record.process.and_then(ProcessIdentity::open);
         clear(&container.folder, container.pid());
         let phase = container.phase();
         if matches!(phase, Phase::Created | Phase::Starting | Phase::Running) {
@@ -116,7 +115,7 @@ fn clear(folder: &Path, init: Option<i32>) {
 /// Kills a process if it is in the same cgroups as a container's init.
 fn kill_if_beside(pid: i32, init: i32) {
     let groups = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok();
-    let opened = process::identify(pid).and_then(process::open);
+    let opened = ProcessIdentity::of(pid).and_then(ProcessIdentity::open);
     if let (Some(pidfd), Some(groups_of_it)) = (opened, groups(pid))
         && pid != init
         && Some(groups_of_it) == groups(init)

@@ -174,14 +174,16 @@ impl Pod {
             let message = format!("container {} has no input", container.id());
             return self.refuse(client, RefusalKind::Invalid, message);
         }
-        if let Some(client) = self.clients.get_mut(&client) {
+        let role = Role::Attached(Attached {
+            container: number,
+            stdin: attach.stdin,
+            stdout: attach.stdout,
+            stderr: attach.stderr,
+        });
+        if self.take_slot(client, role)
+            && let Some(client) = self.clients.get_mut(&client)
+        {
             client.say(&Reply::Streaming);
-            client.role = Role::Attached(Attached {
-                container: number,
-                stdin: attach.stdin,
-                stdout: attach.stdout,
-                stderr: attach.stderr,
-            });
         }
     }
 
@@ -276,16 +278,15 @@ impl Pod {
         {
             return self.answer_status(client, number);
         }
-        if let Some(client) = self.clients.get_mut(&client) {
-            client.role = Role::Waiting(number);
-        }
+        self.take_slot(client, Role::Waiting(number));
     }
 
     fn subscribe(&mut self, client: u64) {
         let status = Reply::Pod(self.status());
-        if let Some(client) = self.clients.get_mut(&client) {
+        if self.take_slot(client, Role::Subscribed)
+            && let Some(client) = self.clients.get_mut(&client)
+        {
             client.say(&status);
-            client.role = Role::Subscribed;
         }
     }
 
