@@ -1,5 +1,7 @@
 # Every command a person needs. `make` alone tells which.
 export CLIPPY_CONF_DIR := $(CURDIR)/.ci
+# What `.ci/install` found no package of.
+export PATH := $(abspath $(or $(CARGO_TARGET_DIR),target))/tools:$(PATH)
 NEXTEST := cargo nextest run --config-file .ci/nextest.toml
 # What ships: the agent, its plugins, and the programs that they start.
 SHIPPED := $(foreach crate,agent confine monitor oxlet-cni oxlet-oci oxlet-plugins,--package $(crate))
