@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -22,9 +22,51 @@ pub async fn wait_until(
     Ok(())
 }
 
+/// Waits until `find` has found it; the error has the last error of `find`, where its last answer was one.
+pub async fn wait_for<T>(
+    within: Duration,
+    what: &str,
+    mut find: impl AsyncFnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    let mut found = None;
+    let mut failure: Option<Error> = None;
+    let waited = wait_until(within, what, async || {
+        (found, failure) = match find().await {
+            Ok(found) => (found, None),
+            Err(failure) => (None, Some(failure)),
+        };
+        found.is_some()
+    });
+    match (waited.await, found, failure) {
+        (Ok(()), Some(found), _) => Ok(found),
+        (Err(late), _, Some(failure)) => Err(failure.context(late)),
+        (Err(late), _, None) => Err(late),
+        (Ok(()), None, _) => bail!("nothing is found: {what}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_error_is_shown_where_the_last_answer_was_one() {
+        let mut turn = 0;
+        let refused = wait_for(Duration::from_secs(1), "pigs fly", async || {
+            turn += 1;
+            match turn {
+                1 => Ok(None::<()>),
+                turn => bail!("refused for the {turn}th time"),
+            }
+        });
+        let error = format!("{:#}", refused.await.unwrap_err());
+        assert!(
+            error.starts_with("not within 1s: pigs fly: refused for the "),
+            "{error}"
+        );
+        let found = wait_for(Duration::from_secs(1), "it is there", async || Ok(Some(7)));
+        assert_eq!(found.await.unwrap(), 7);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_never_holds_is_named_in_the_error() {

@@ -1,12 +1,12 @@
 //! A kubelet beside ours: standalone, on a runtime-fake of its own, in a folder of its own.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use held_port::HeldPort;
 use logic_resources::cgroups::CgroupDriver;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -24,8 +24,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct KubeletProcess {
     program: PathBuf,
     dir: TempDir,
-    healthz_port: u16,
-    read_only_port: u16,
+    healthz_port: HeldPort,
+    read_only_port: HeldPort,
+    https_port: HeldPort,
     fake: Option<Child>,
     kubelet: Option<Child>,
 }
@@ -66,8 +67,9 @@ impl KubeletProcess {
         }
         Ok(Self {
             program: program.to_owned(),
-            healthz_port: free_port()?,
-            read_only_port: free_port()?,
+            healthz_port: HeldPort::pick()?,
+            read_only_port: HeldPort::pick()?,
+            https_port: HeldPort::pick()?,
             dir,
             fake: None,
             kubelet: None,
@@ -119,11 +121,11 @@ impl KubeletProcess {
     }
 
     pub(super) fn healthz_port(&self) -> u16 {
-        self.healthz_port
+        self.healthz_port.number()
     }
 
     pub(super) fn read_only_port(&self) -> u16 {
-        self.read_only_port
+        self.read_only_port.number()
     }
 
     pub(super) fn pid(&self) -> Option<u32> {
@@ -148,9 +150,9 @@ impl KubeletProcess {
             "volumePluginDir": self.dir().join("volume-plugins"),
             "containerRuntimeEndpoint": format!("unix://{}", runtime.display()),
             "address": "127.0.0.1",
-            "port": free_port()?,
-            "healthzPort": self.healthz_port,
-            "readOnlyPort": self.read_only_port,
+            "port": self.https_port.number(),
+            "healthzPort": self.healthz_port.number(),
+            "readOnlyPort": self.read_only_port.number(),
             "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
             "authorization": { "mode": "AlwaysAllow" },
             "failCgroupV1": false,
@@ -209,8 +211,4 @@ fn fake(dir: &Path) -> Result<Child> {
         .stderr(File::create(dir.join("fake.log"))?)
         .spawn()
         .context("cannot start runtime-fake")
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

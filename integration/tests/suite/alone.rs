@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use held_port::HeldPort;
 use integration::agent::{Node, Runtime, program};
 use integration::http;
 use integration::images::{BUSYBOX_IMAGE, Image};
@@ -62,36 +62,24 @@ fn images() -> [Image; 3] {
     [nginx, postgres, Image::busybox(BUSYBOX)]
 }
 
-/// Two ports below those that the kernel gives by itself: what leads one of them to a pod catches no other test's.
-fn free_ports() -> [u16; 2] {
-    const FIRST: u32 = 20_000;
-    const COUNT: u32 = 12_000;
-    let start = std::process::id().wrapping_mul(31) % COUNT;
-    let all = (0..COUNT).map(|number| FIRST + (start + number) % COUNT);
-    let ports = all.filter_map(|port| u16::try_from(port).ok());
-    let mut free = ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
-    [free.next().unwrap(), free.next().unwrap()]
-}
-
 /// The page's node, with its folders below the test's own and its ports where no other program has them.
 struct Site {
     rig: NodeRig,
     on: TestRuntime,
     srv: PathBuf,
     /// Of the page.
-    port: u16,
-    database_port: u16,
+    port: HeldPort,
+    database_port: HeldPort,
 }
 
 impl Site {
     async fn start(on: TestRuntime) -> Option<Site> {
         let fake = json!({ "images": [NGINX, POSTGRES, BUSYBOX] });
         let rig = on.start_with(|builder| builder.alone().fake(&fake)).await?;
-        let [port, database_port] = free_ports();
         let site = Site {
             srv: rig.node.dir().join("srv"),
-            port,
-            database_port,
+            port: HeldPort::pick().unwrap(),
+            database_port: HeldPort::pick().unwrap(),
             rig,
             on,
         };
@@ -111,11 +99,14 @@ impl Site {
     }
 
     fn write_manifests(&self) {
-        let database = self.database_port;
+        let database = self.database_port.number();
         for (name, text) in manifests() {
             let text = text
                 .replace("/srv/", &format!("{}/", self.srv.display()))
-                .replace("hostPort: 8080", &format!("hostPort: {}", self.port))
+                .replace(
+                    "hostPort: 8080",
+                    &format!("hostPort: {}", self.port.number()),
+                )
                 .replace("hostPort: 5432", &format!("hostPort: {database}"));
             self.rig.node.drop_manifest(&name, &text).unwrap();
         }
@@ -140,7 +131,7 @@ impl Site {
             return;
         }
         let is_served = async || {
-            let answer = http::get(self.port, "/").await;
+            let answer = http::get(self.port.number(), "/").await;
             answer.is_ok_and(|answer| answer.status == 200 && answer.text() == WRITTEN)
         };
         wait_until(CONVERGENCE_TIMEOUT, "the page is served", is_served)

@@ -8,13 +8,13 @@ mod controllers;
 mod flags;
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use held_port::HeldPort;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -59,6 +59,8 @@ pub struct Real {
     programs: ServerPrograms,
     pub(crate) client: CurlClient,
     etcd_port: u16,
+    /// Of the server, of etcd's clients and of its peers.
+    _ports: [HeldPort; 3],
     authority: Arc<CertificateAuthority>,
     // Dropped in this order: the controllers, the server, etcd, the folder.
     controllers: Option<Controllers>,
@@ -72,13 +74,16 @@ impl Real {
     /// this name is the one that there may be.
     pub fn start(programs: ServerPrograms, node: &str) -> anyhow::Result<Real> {
         let folder = tempfile::Builder::new().prefix("oxlet-").tempdir()?;
+        let ports = [HeldPort::pick()?, HeldPort::pick()?, HeldPort::pick()?];
+        let [port, etcd_port, peers_port] = ports.each_ref().map(HeldPort::number);
         let mut real = Real {
             programs,
             client: CurlClient {
-                port: free_port()?,
+                port,
                 folder: folder.path().to_owned(),
             },
-            etcd_port: free_port()?,
+            etcd_port,
+            _ports: ports,
             authority: Arc::new(CertificateAuthority::new("kubernetes")?),
             controllers: None,
             server: Mutex::new(None),
@@ -88,7 +93,7 @@ impl Real {
         real.write_files(node)?;
         let mut etcd = Command::new(&real.programs.etcd);
         let data = real.client.path("etcd");
-        etcd.args(flags::etcd(&data, real.etcd_port, free_port()?));
+        etcd.args(flags::etcd(&data, etcd_port, peers_port));
         real.etcd = Some(real.spawn(etcd, "etcd.log")?);
         real.resume()?;
         controllers::found(&real.client, &real.authority())?;
@@ -232,9 +237,4 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 fn pause() {
     let (_nobody, silence) = mpsc::channel::<()>();
     silence.recv_timeout(POLL_INTERVAL).unwrap_or_default();
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?.port())
 }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
+use held_port::HeldPort;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -31,6 +32,8 @@ use crate::{certificates, verbs};
 pub struct Server {
     pub(crate) state: Arc<State>,
     address: SocketAddr,
+    /// Nobody else takes the port during an outage; `None` where the options name it.
+    _port: Option<HeldPort>,
     thread: Mutex<Option<RunningServer>>,
 }
 
@@ -53,7 +56,8 @@ impl Server {
 
     /// Starts a server from where there is no runtime.
     pub fn start_now(options: ServerOptions) -> anyhow::Result<Server> {
-        let listener = listen(options.port)?;
+        let port = (options.port == 0).then(HeldPort::pick).transpose()?;
+        let listener = listen(port.as_ref().map_or(options.port, HeldPort::number))?;
         let address = listener.local_addr().context("cannot learn the port")?;
         let state = State::new(options)?;
         verbs::found(&state);
@@ -61,6 +65,7 @@ impl Server {
         Ok(Server {
             state,
             address,
+            _port: port,
             thread: Mutex::new(Some(running)),
         })
     }

@@ -34,6 +34,7 @@ impl Server {
         let server = Server {
             state,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            _port: None,
             thread: Mutex::default(),
         };
         server.resume_simulated();

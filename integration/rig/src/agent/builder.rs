@@ -1,11 +1,10 @@
 //! The builder of a node: its runtime, its configuration, its first manifests.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::{Context, Result};
+use held_port::HeldPort;
 use serde_json::{Value, json};
 
 use super::{NODE_NAME, Node, NodePorts, program};
@@ -255,13 +254,13 @@ impl Builder {
         }
         let dir = dir.canonicalize()?;
         let ports = NodePorts {
-            healthz: free_port()?,
-            read_only: free_port()?,
-            https: free_port()?,
+            healthz: HeldPort::pick()?,
+            read_only: HeldPort::pick()?,
+            https: HeldPort::pick()?,
         };
         let mut config = match self.mode {
-            Mode::Configured => configuration(&dir, ports),
-            Mode::Alone => drop_in(&dir, ports),
+            Mode::Configured => configuration(&dir, &ports),
+            Mode::Alone => drop_in(&dir, &ports),
         };
         config["cgroupRoot"] = json!(super::leftovers::cgroup(&dir));
         if self.runtime == Runtime::Fake {
@@ -414,7 +413,7 @@ impl Mode {
 }
 
 /// What keeps a node alone in its folder and on its ports, and lets the machine's disk be as full as it is.
-fn drop_in(dir: &Path, ports: NodePorts) -> Value {
+fn drop_in(dir: &Path, ports: &NodePorts) -> Value {
     let mut fields = configuration(dir, ports);
     if let Value::Object(fields) = &mut fields {
         let chosen = [
@@ -431,16 +430,16 @@ fn drop_in(dir: &Path, ports: NodePorts) -> Value {
     fields
 }
 
-fn configuration(dir: &Path, ports: NodePorts) -> Value {
+fn configuration(dir: &Path, ports: &NodePorts) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "staticPodPath": dir.join("manifests"),
         "podLogsDir": dir.join("logs"),
         "address": "127.0.0.1",
-        "port": ports.https,
-        "healthzPort": ports.healthz,
-        "readOnlyPort": ports.read_only,
+        "port": ports.https.number(),
+        "healthzPort": ports.healthz.number(),
+        "readOnlyPort": ports.read_only.number(),
         "failCgroupV1": false,
         // The machine's own rules are not the tests'.
         "makeIPTablesUtilChains": false,
@@ -474,19 +473,4 @@ fn merge(into: &mut Value, from: &Value) {
         }
         (into, from) => into.clone_from(from),
     }
-}
-
-/// Finds a port below those that the system hands out for outgoing connections, so that none of these
-/// takes it before the agent does.
-fn free_port() -> Result<u16> {
-    static TURN: AtomicU16 = AtomicU16::new(0);
-    let process = u16::try_from(std::process::id() % 1000)?;
-    for _ in 0..1000 {
-        let turn = TURN.fetch_add(1, Ordering::Relaxed);
-        let port = 20_000 + (process * 10 + turn) % 12_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return Ok(port);
-        }
-    }
-    anyhow::bail!("no free port between 20000 and 32000")
 }

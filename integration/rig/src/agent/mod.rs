@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use held_port::HeldPort;
 use hyper::Method;
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
@@ -28,7 +29,7 @@ pub use self::builder::{Builder, Runtime};
 pub use self::runtime::Cri;
 use crate::containerd::CgroupPlacement;
 use crate::http;
-use crate::wait_until;
+use crate::{wait_for, wait_until};
 
 /// The node's name, which upstream appends to the names of static pods.
 pub const NODE_NAME: &str = "node";
@@ -53,11 +54,11 @@ pub struct Node {
 }
 
 /// The node's ports on 127.0.0.1.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct NodePorts {
-    healthz: u16,
-    read_only: u16,
-    https: u16,
+    healthz: HeldPort,
+    read_only: HeldPort,
+    https: HeldPort,
 }
 
 impl Node {
@@ -148,17 +149,17 @@ impl Node {
 
     /// Returns the read-only port, which serves `/pods`.
     pub fn read_only_port(&self) -> u16 {
-        self.ports.read_only
+        self.ports.read_only.number()
     }
 
     /// Returns the port of the health checks.
     pub fn healthz_port(&self) -> u16 {
-        self.ports.healthz
+        self.ports.healthz.number()
     }
 
     /// Returns the port of the HTTPS API.
     pub fn https_port(&self) -> u16 {
-        self.ports.https
+        self.ports.https.number()
     }
 
     /// Returns the agent's process id; none while it does not run.
@@ -217,7 +218,7 @@ impl Node {
 
     /// Whether `/healthz` answers 200.
     pub async fn is_healthy(&self) -> bool {
-        let answer = http::get(self.ports.healthz, "/healthz").await;
+        let answer = http::get(self.ports.healthz.number(), "/healthz").await;
         answer.is_ok_and(|answer| answer.status == 200)
     }
 
@@ -285,7 +286,7 @@ impl Node {
 
     /// Returns every pod of the node, as the read-only port shows them.
     pub async fn pods(&self) -> Result<Vec<Pod>> {
-        let answer = http::get(self.ports.read_only, "/pods").await?;
+        let answer = http::get(self.ports.read_only.number(), "/pods").await?;
         ensure!(
             answer.status == 200,
             "/pods: {} {}",
@@ -314,26 +315,26 @@ impl Node {
         holds: impl Fn(&Pod) -> bool,
     ) -> Result<Pod> {
         let mut last = None;
-        let waited = wait_until(within, &format!("pod {name} {what}"), async || {
-            last = self.pod(name).await.ok().flatten().or(last.take());
-            last.as_ref().is_some_and(&holds)
+        let waited = wait_for(within, &format!("pod {name} {what}"), async || {
+            let Some(pod) = self.pod(name).await? else {
+                return Ok(None);
+            };
+            Ok(Some(last.insert(pod).clone()).filter(&holds))
         })
         .await;
-        match (waited, last) {
-            (Ok(()), Some(pod)) => Ok(pod),
-            (waited, last) => {
-                let status = last.and_then(|pod| pod.status);
-                let shown = serde_json::to_string_pretty(&status).unwrap_or_default();
-                waited.with_context(|| format!("its status: {shown}"))?;
-                bail!("pod {name} was never there")
+        waited.with_context(|| match last {
+            Some(pod) => {
+                let shown = serde_json::to_string_pretty(&pod.status).unwrap_or_default();
+                format!("its status: {shown}")
             }
-        }
+            None => format!("pod {name} was never there"),
+        })
     }
 
     /// Waits until the node does not know the pod any more.
     pub async fn until_gone(&self, name: &str, within: Duration) -> Result<()> {
-        wait_until(within, &format!("pod {name} is gone"), async || {
-            matches!(self.pod(name).await, Ok(None))
+        wait_for(within, &format!("pod {name} is gone"), async || {
+            Ok(self.pod(name).await?.is_none().then_some(()))
         })
         .await
     }
@@ -417,10 +418,9 @@ impl Node {
 
     /// Waits until nothing of the node is in a state of change: the runtime answers through the plugin.
     pub async fn until_plugin_ready(&self, within: Duration) -> Result<()> {
-        wait_until(within, "the runtime plugin is ready", async || {
-            self.plugin()
-                .await
-                .is_ok_and(|plugin| plugin["state"] == "ready")
+        wait_for(within, "the runtime plugin is ready", async || {
+            let plugin = self.plugin().await?;
+            Ok((plugin["state"] == "ready").then_some(()))
         })
         .await
     }

@@ -1,5 +1,6 @@
 //! The sandbox that a pod's containers share: names, addresses, namespaces, kernel settings.
 
+use held_port::HeldPort;
 use integration::http;
 use proto::cri;
 use serde_json::json;
@@ -58,11 +59,6 @@ fn has_line(said: &[String], words: &[&str]) -> bool {
         .any(|line| line.split_whitespace().eq(words.iter().copied()))
 }
 
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 async fn a_pod_has_names_settings_and_a_port_of_its_own(on: TestRuntime) {
     let dns = json!({ "clusterDomain": "cluster.example" });
     let Some(node_rig) = on.start_with(|builder| builder.config(&dns)).await else {
@@ -73,7 +69,8 @@ async fn a_pod_has_names_settings_and_a_port_of_its_own(on: TestRuntime) {
          echo ports $(cat /proc/sys/net/ipv4/ip_local_port_range); \
          echo shm $(cat /proc/sys/kernel/shm_rmid_forced); echo done; {SERVE_ON}"
     );
-    let port = free_port();
+    let held_port = HeldPort::pick().unwrap();
+    let port = held_port.number();
     let page =
         format!("mkdir /www; echo hello > /www/index.html; httpd -p 8080 -h /www; {SERVE_ON}");
     let published = json!({ "ports": [{ "containerPort": 8080, "hostPort": port }] });

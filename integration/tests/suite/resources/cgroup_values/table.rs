@@ -1,6 +1,6 @@
 //! The recorded table, and what of it depends on the machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -112,6 +112,22 @@ impl Machine {
     }
 }
 
+/// Limits that a kernel has or has not, by how their files begin: of huge pages, and of memory with swap.
+const OPTIONAL: [&str; 3] = ["hugetlb.", "memory.memsw.", "memory.swap."];
+
+/// Drops from both the rows of optional limits that only one of them has in any group: the machine on which the table was recorded
+/// and this one differ in them.
+pub(super) fn keep_common(expected: &mut Values, actual: &mut Values) {
+    let files = |values: &Values| values.keys().map(|(_, file)| file.clone()).collect();
+    let (theirs, ours): (BTreeSet<String>, BTreeSet<String>) = (files(expected), files(actual));
+    let is_common = |(_, file): &(String, String)| {
+        OPTIONAL.iter().all(|prefix| !file.starts_with(prefix))
+            || theirs.contains(file) && ours.contains(file)
+    };
+    expected.retain(|place, _| is_common(place));
+    actual.retain(|place, _| is_common(place));
+}
+
 /// What the kubelet wrote.
 pub(super) struct Table(Values);
 
@@ -125,6 +141,11 @@ impl Table {
             Some(((group, file), words.next()?))
         };
         Table(lines.filter_map(row).collect())
+    }
+
+    /// Whether the pod ran where the table was recorded.
+    pub(super) fn has_pod(&self, pod: &str) -> bool {
+        self.0.keys().any(|(group, _)| group == pod)
     }
 
     /// The rows that a machine like this one can have, with its own figures.
@@ -162,7 +183,7 @@ impl Table {
 /// The rows that differ, for people.
 pub(super) fn difference(expected: &Values, actual: &Values) -> String {
     let mut text = String::from("group file: the kubelet's value, ours\n");
-    let places: std::collections::BTreeSet<_> = expected.keys().chain(actual.keys()).collect();
+    let places: BTreeSet<_> = expected.keys().chain(actual.keys()).collect();
     for place in places {
         let (theirs, ours) = (expected.get(place), actual.get(place));
         if theirs != ours {
@@ -173,21 +194,39 @@ pub(super) fn difference(expected: &Values, actual: &Values) -> String {
     text
 }
 
+#[cfg(test)]
+fn values<const COUNT: usize>(rows: [(&str, &str, &str); COUNT]) -> Values {
+    rows.map(|(group, file, value)| ((group.to_owned(), file.to_owned()), value.to_owned()))
+        .into()
+}
+
+#[test]
+fn limits_of_huge_pages_are_compared_where_both_machines_have_them() {
+    let limit = ("a", "hugetlb.2MB.limit_in_bytes", "0");
+    let compared = |mut theirs: Values, mut ours: Values| {
+        keep_common(&mut theirs, &mut ours);
+        theirs == ours
+    };
+    let rest = ("a", "pids.max", "100");
+    assert!(compared(values([rest]), values([rest, limit])));
+    assert!(compared(values([rest, limit]), values([rest])));
+    assert!(compared(values([rest, limit]), values([rest, limit])));
+    let other = ("a", "hugetlb.2MB.limit_in_bytes", "7");
+    assert!(!compared(values([rest, limit]), values([rest, other])));
+    // One group alone without it is not another machine.
+    let second = ("b", "hugetlb.2MB.limit_in_bytes", "0");
+    assert!(!compared(values([limit, second]), values([limit])));
+    assert!(!compared(values([rest]), values([])));
+}
+
 #[test]
 fn a_table_is_read_as_it_is_written() {
     let machine = Machine::here();
-    let row = |group: &str, file: &str, value: &str| {
-        ((group.to_owned(), file.to_owned()), value.to_owned())
-    };
-    let values: Values = [
-        row(
-            "kubepods",
-            "memory.max",
-            &(machine.memory - RESERVED_MEMORY).to_string(),
-        ),
-        row("plain/c", "cpu.max", "max 100000"),
-    ]
-    .into();
+    let allocatable = (machine.memory - RESERVED_MEMORY).to_string();
+    let values = values([
+        ("kubepods", "memory.max", &allocatable),
+        ("plain/c", "cpu.max", "max 100000"),
+    ]);
     let text = Table::recorded(&values, &machine);
     assert!(
         text.contains("kubepods memory.max {allocatable memory}\n"),
