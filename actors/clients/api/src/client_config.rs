@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
+use http_proxy::ProxyEnvironment;
 use kernel::{error_chain, watch};
 use kube::config::Kubeconfig;
 use rustls::sign::CertifiedKey;
@@ -13,7 +14,6 @@ use super::kubeconfig::KubeconfigReader;
 use crate::auth::client_certificate::ClientCertificateSource;
 use crate::auth::credentials::AuthCredentials;
 use crate::transport::dial::Dial;
-use crate::transport::proxy::environment::ProxyEnvironment;
 use crate::transport::server::ServerEndpoint;
 
 /// The API server, and the rate limits of its client. A negative rate is no limit.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
 use http::Uri;
+use http_proxy::Proxy;
 use kernel::watch;
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use rustls::RootCertStore;
@@ -15,7 +16,6 @@ use rustls::sign::CertifiedKey;
 use super::client_config::{Identity, RestConfig, RestConfigError};
 use crate::auth::client_certificate::PemSource;
 use crate::transport::address::place;
-use crate::transport::proxy::Proxy;
 use crate::transport::server::{ConnectionSecurity, ServerEndpoint};
 use crate::transport::tls::Trust;
 

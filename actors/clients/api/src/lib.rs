@@ -22,13 +22,13 @@ pub use by_value::ByValue;
 pub use client_config::{Identity, RestConfig, RestConfigError};
 pub use error::ApiError;
 use http::Uri;
+pub use http_proxy::ProxyEnvironment;
 use kernel::watch as channel;
 pub use reflector::{ObjectEvent, ObjectSelector, watch};
 use request::call::Caller;
 use request::limiter::RequestRateLimiter;
 use rustls::sign::CertifiedKey;
 pub use transport::dial::Dial;
-pub use transport::proxy::environment::ProxyEnvironment;
 use transport::server::ServerEndpoint;
 
 /// The kind of a request: each has its own rate limit.

@@ -13,6 +13,6 @@ pub(crate) fn place(base: &Uri) -> (String, u16) {
 }
 
 /// Returns a host as it is without a URL around it: IPv6 has brackets there.
-pub(super) fn without_brackets(host: &str) -> &str {
+fn without_brackets(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }

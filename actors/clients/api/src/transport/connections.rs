@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, select};
 use http::{Request, Response};
+use http_proxy::Proxy;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
@@ -19,7 +20,7 @@ use kube::client::Body;
 use tokio::sync::Notify;
 
 use super::dial::Dial;
-use super::proxy::Proxy;
+use super::proxy;
 use super::stream::{self, PING_AFTER, PING_TIMEOUT};
 use super::tls::TlsContext;
 use crate::RequestLane;
@@ -269,8 +270,7 @@ async fn connect(target: &ServerAddress) -> Result<RequestSender, ApiError> {
         return http2(TokioIo::new(stream), Some(0)).await;
     }
     let stream = match &target.proxy {
-        Some(proxy) => proxy
-            .connect(&target.host, target.port, target.proxy_tls.as_ref())
+        Some(way) => proxy::connect(way, &target.host, target.port, target.proxy_tls.as_ref())
             .await
             .map_err(|error| no_way(&error))?,
         None => stream::connect(&target.host, target.port)

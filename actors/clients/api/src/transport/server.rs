@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
+use http_proxy::{Proxy, ProxyProtocol};
 use kernel::{error_chain, watch};
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
@@ -11,7 +12,6 @@ use rustls::sign::CertifiedKey;
 use super::address::place;
 use super::connections::{ConnectionPool, ServerAddress};
 use super::dial::Dial;
-use super::proxy::{Proxy, ProxyProtocol};
 use super::tls::{ClientIdentity, TlsContext, Trust};
 use crate::auth::client_certificate::ClientCertificateSource;
 use crate::auth::credentials::AuthCredentials;

@@ -3,22 +3,14 @@
 use std::io;
 use std::time::Duration;
 
+use http_proxy::BoxedStream;
 use rustix::net::sockopt;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// Upstream's HTTP2_READ_IDLE_TIMEOUT_SECONDS.
 pub(super) const PING_AFTER: Duration = Duration::from_secs(30);
 /// Upstream's HTTP2_PING_TIMEOUT_SECONDS.
 pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// A stream in both directions.
-pub(super) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for S {}
-
-/// Any of them.
-pub(super) type BoxedStream = Box<dyn ByteStream>;
 
 /// Connects by TCP. The kernel notices a peer that is gone.
 pub(super) async fn connect(host: &str, port: u16) -> io::Result<BoxedStream> {

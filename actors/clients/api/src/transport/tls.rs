@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http_proxy::BoxedStream;
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -11,8 +12,6 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-
-use super::stream::BoxedStream;
 
 /// How the server's certificate is verified.
 pub(crate) enum Trust {

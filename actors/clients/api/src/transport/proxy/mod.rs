@@ -1,230 +1,34 @@
 //! A proxy between the node and the API server: by a kubeconfig's `proxy-url`, or by the environment.
 //!
-//! Upstream: client-go's rest.Config.Proxy and clientcmd (`proxy-url`), Go's net/http (1.36).
+//! Upstream: client-go's rest.Config.Proxy and clientcmd (`proxy-url`).
 
-pub(crate) mod environment;
-mod socks;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::io;
 
-use base64::prelude::{BASE64_STANDARD as BASE64, Engine as _};
-use http::header::{HOST, PROXY_AUTHORIZATION};
-use http::{HeaderValue, Method, Request, StatusCode, Uri};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use percent_encoding::percent_decode_str;
+use http_proxy::{BoxedStream, Proxy, ProxyError};
 
-use super::address::without_brackets;
-use super::stream::{self, BoxedStream};
+use super::stream;
 use super::tls::TlsContext;
 
-/// What is spoken with a proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProxyProtocol {
-    /// CONNECT of HTTP/1.1.
-    Http,
-    /// The same within TLS.
-    Https,
-    /// SOCKS 5, with names that the proxy resolves.
-    Socks5,
-}
-
-/// A proxy that every connection to the server goes through.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Proxy {
-    pub(crate) protocol: ProxyProtocol,
-    host: String,
+/// Connects with the server behind the proxy. `tls` is for a proxy that speaks it.
+pub(super) async fn connect(
+    proxy: &Proxy,
+    host: &str,
     port: u16,
-    login: Option<Login>,
+    tls: Option<&TlsContext>,
+) -> Result<BoxedStream, ProxyError> {
+    let stream = reach(proxy, tls)
+        .await
+        .map_err(|source| proxy.unreachable(source))?;
+    proxy.open(stream, host, port).await
 }
 
-/// A user of the proxy.
-#[derive(Clone, PartialEq, Eq)]
-struct Login {
-    user: String,
-    password: String,
-}
-
-/// Why a text names no proxy.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ProxyUrlError {
-    #[error("a URL such as http://10.0.0.9:3128")]
-    Malformed,
-    #[error("the scheme http, https or socks5, not {0:?}")]
-    Scheme(String),
-}
-
-/// Why there is no way through a proxy.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ProxyError {
-    #[error("the proxy {proxy} cannot be reached")]
-    Unreachable {
-        proxy: String,
-        #[source]
-        source: io::Error,
-    },
-    #[error("the proxy {proxy} answers what is no HTTP")]
-    Http {
-        proxy: String,
-        #[source]
-        source: hyper::Error,
-    },
-    #[error("the proxy {proxy} refuses the connection: {answer}")]
-    Refused { proxy: String, answer: String },
-}
-
-impl Proxy {
-    /// Reads a URL with a scheme, as a kubeconfig has it.
-    pub(crate) fn parse(url: &str) -> Result<Proxy, ProxyUrlError> {
-        let uri: Uri = url.parse().map_err(|_| ProxyUrlError::Malformed)?;
-        let scheme = uri.scheme_str().ok_or(ProxyUrlError::Malformed)?;
-        let (protocol, usual) = match scheme {
-            "http" => (ProxyProtocol::Http, 80),
-            "https" => (ProxyProtocol::Https, 443),
-            "socks5" | "socks5h" => (ProxyProtocol::Socks5, 1080),
-            other => return Err(ProxyUrlError::Scheme(other.to_owned())),
-        };
-        let authority = uri.authority().ok_or(ProxyUrlError::Malformed)?;
-        let host = without_brackets(authority.host());
-        if host.is_empty() {
-            return Err(ProxyUrlError::Malformed);
-        }
-        let login = authority.as_str().rsplit_once('@');
-        Ok(Proxy {
-            protocol,
-            host: host.to_owned(),
-            port: authority.port_u16().unwrap_or(usual),
-            login: login.map(|(login, _)| Login::parse(login)),
-        })
-    }
-
-    /// The name that its certificate must have.
-    pub(super) fn host(&self) -> &str {
-        &self.host
-    }
-
-    /// Connects with the server behind the proxy. `tls` is for a proxy that speaks it.
-    pub(super) async fn connect(
-        &self,
-        host: &str,
-        port: u16,
-        tls: Option<&TlsContext>,
-    ) -> Result<BoxedStream, ProxyError> {
-        let mut stream = self
-            .reach(tls)
-            .await
-            .map_err(|source| self.unreachable(source))?;
-        match self.protocol {
-            ProxyProtocol::Http | ProxyProtocol::Https => self.tunnel(stream, host, port).await,
-            ProxyProtocol::Socks5 => {
-                let login = self.login.as_ref();
-                let login = login.map(|login| (login.user.as_str(), login.password.as_str()));
-                match socks::connect(&mut stream, (host, port), login).await {
-                    Ok(Ok(())) => Ok(stream),
-                    Ok(Err(answer)) => Err(self.refused(answer)),
-                    Err(source) => Err(self.unreachable(source)),
-                }
-            }
-        }
-    }
-
-    async fn reach(&self, tls: Option<&TlsContext>) -> io::Result<BoxedStream> {
-        let stream = stream::connect(&self.host, self.port).await?;
-        Ok(match tls {
-            Some(tls) => Box::new(tls.connect(stream).await?),
-            None => stream,
-        })
-    }
-
-    async fn tunnel(
-        &self,
-        stream: BoxedStream,
-        host: &str,
-        port: u16,
-    ) -> Result<BoxedStream, ProxyError> {
-        let http = |source| ProxyError::Http {
-            proxy: self.to_string(),
-            source,
-        };
-        let handshake = http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(http)?;
-        // It ends with the tunnel, or with the sender.
-        tokio::spawn(connection.with_upgrades());
-        let request = self.request(host, port)?;
-        let response = sender.send_request(request).await.map_err(http)?;
-        if response.status() != StatusCode::OK {
-            return Err(self.refused(response.status().to_string()));
-        }
-        let tunnel = hyper::upgrade::on(response).await.map_err(http)?;
-        Ok(Box::new(TokioIo::new(tunnel)))
-    }
-
-    fn request(&self, host: &str, port: u16) -> Result<Request<String>, ProxyError> {
-        let target = match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        };
-        let mut request = Request::builder()
-            .method(Method::CONNECT)
-            .uri(&target)
-            .header(HOST, &target);
-        if let Some(login) = &self.login {
-            request = request.header(PROXY_AUTHORIZATION, login.basic());
-        }
-        request
-            .body(String::new())
-            .map_err(|error| self.refused(error.to_string()))
-    }
-
-    fn unreachable(&self, source: io::Error) -> ProxyError {
-        ProxyError::Unreachable {
-            proxy: self.to_string(),
-            source,
-        }
-    }
-
-    fn refused(&self, answer: String) -> ProxyError {
-        ProxyError::Refused {
-            proxy: self.to_string(),
-            answer,
-        }
-    }
-}
-
-impl Login {
-    fn parse(text: &str) -> Login {
-        let (user, password) = text.split_once(':').unwrap_or((text, ""));
-        let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        Login {
-            user: decoded(user),
-            password: decoded(password),
-        }
-    }
-
-    fn basic(&self) -> HeaderValue {
-        let login = BASE64.encode(format!("{}:{}", self.user, self.password));
-        let mut value =
-            HeaderValue::try_from(format!("Basic {login}")).expect("base64 is visible ASCII");
-        value.set_sensitive(true);
-        value
-    }
-}
-
-/// Where the proxy listens. Its user is nobody's business.
-impl fmt::Display for Proxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
-    }
-}
-
-impl fmt::Debug for Proxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Proxy({:?} {self})", self.protocol)
-    }
+async fn reach(proxy: &Proxy, tls: Option<&TlsContext>) -> io::Result<BoxedStream> {
+    let stream = stream::connect(proxy.host(), proxy.port()).await?;
+    Ok(match tls {
+        Some(tls) => Box::new(tls.connect(stream).await?),
+        None => stream,
+    })
 }

@@ -5,8 +5,17 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::{Proxy, ProxyUrlError};
-use crate::transport::address::without_brackets;
+use super::{Proxy, ProxyUrlError, without_brackets};
+
+/// The variables that [`ProxyEnvironment::read`] reads; upper case goes before lower case.
+pub const VARIABLES: [&str; 6] = [
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "https_proxy",
+    "http_proxy",
+    "no_proxy",
+];
 
 /// The environment's proxies, as they are written there; empty where there is none.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -31,7 +40,7 @@ impl fmt::Debug for ProxyEnvironment {
 }
 
 impl ProxyEnvironment {
-    /// Reads the variables, by upper or else by lower case. Only called when the agent starts.
+    /// Reads the variables, by upper or else by lower case. For programs: tests make it by hand.
     pub fn read() -> ProxyEnvironment {
         let variable = |upper: &str| {
             let names = [upper.to_owned(), upper.to_lowercase()];
@@ -49,7 +58,7 @@ impl ProxyEnvironment {
     ///
     /// # Errors
     /// The variable for this server, with what is wrong with its value.
-    pub(crate) fn proxy(
+    pub fn proxy(
         &self,
         has_tls: bool,
         host: &str,
