@@ -7,6 +7,7 @@ pub(crate) mod pid_file;
 pub(crate) mod socket;
 pub(crate) mod termination;
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ use tokio::process::Child;
 use tokio::time::timeout;
 
 use crate::confinement::{Confined, Preparation};
-use crate::declaration::{Declaration, LaunchMethod};
+use crate::declaration::{Declaration, LaunchMethod, ServiceKind};
 use crate::process::execution::Execution;
 use crate::process::socket::PluginSocket;
 
@@ -260,6 +261,7 @@ fn command(birth: &SpawnSpec) -> io::Result<process::Command> {
         .env("OXLET_PLUGIN_DIR", &birth.dir)
         .env("OXLET_AGENT_PID", process::id().to_string())
         .env("OXLET_LOG", &birth.declaration.log)
+        .envs(proxies(birth.declaration.kind, env::var_os))
         .envs(confined.map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         // Where a process says how it has confined itself; the plugin does not get it.
@@ -280,6 +282,21 @@ fn command(birth: &SpawnSpec) -> io::Result<process::Command> {
     Ok(command)
 }
 
+/// Returns the proxies of the agent's environment for a plugin that talks to a network: a runtime pulls images, a network
+/// plugin may ask the API of a cloud. A proxy's URL may have a password, so no other plugin gets them.
+fn proxies(
+    kind: ServiceKind,
+    variable: impl Fn(&'static str) -> Option<OsString>,
+) -> Vec<(&'static str, OsString)> {
+    match kind {
+        ServiceKind::Runtime | ServiceKind::Network => http_proxy::VARIABLES
+            .into_iter()
+            .filter_map(|name| Some((name, variable(name)?)))
+            .collect(),
+        ServiceKind::Storage => Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -287,6 +304,22 @@ mod tests {
     use rustix::event::Timespec;
 
     use super::*;
+
+    #[test]
+    fn proxies_reach_plugins_that_talk_to_a_network_and_nothing_else_of_the_environment_does() {
+        let environment = |name: &'static str| {
+            let set = ["HTTPS_PROXY", "no_proxy", "PATH", "AWS_SECRET_ACCESS_KEY"];
+            set.contains(&name).then(|| OsString::from("value"))
+        };
+        let names = |kind| -> Vec<&str> {
+            let passed = proxies(kind, environment);
+            passed.into_iter().map(|(name, _)| name).collect()
+        };
+        for kind in [ServiceKind::Runtime, ServiceKind::Network] {
+            assert_eq!(names(kind), ["HTTPS_PROXY", "no_proxy"]);
+        }
+        assert!(names(ServiceKind::Storage).is_empty());
+    }
 
     #[tokio::test]
     async fn a_child_without_a_descriptor_is_killed_and_not_forgotten() {

@@ -41,7 +41,13 @@ fn environment_of_a_plugin_is_what_the_contract_says() {
         let rig = Rig::ready(&plugin("a", Manner::Well)).await;
         // LISTEN_FDS is taken out of it by the plugin itself.
         let expected = "OXLET_AGENT_PID OXLET_LOG OXLET_PLUGIN_DIR OXLET_PLUGIN_GENERATION OXLET_PLUGIN_NAME PATH";
-        assert_eq!(rig.version().await.unwrap().runtime_name, expected);
+        let given = rig.version().await.unwrap().runtime_name;
+        // The machine that tests run on may have proxies; all plugins of this file are runtimes.
+        let others: Vec<_> = given
+            .split(' ')
+            .filter(|name| !name.to_lowercase().ends_with("_proxy"))
+            .collect();
+        assert_eq!(others.join(" "), expected);
         rig.end().await;
     });
 }
