@@ -4,9 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use tokio::time::Instant;
+
+use crate::blocking::Stop;
 use crate::digest::Digest;
 use crate::disk::Disk;
-use crate::documents::{Document, ImageConfig, Platform, choose};
+use crate::documents::{Document, ImageConfig, Platform, Search};
 use crate::layer::{self, Expected, UnpackContext};
 use crate::limits::Limits;
 use crate::reference::Reference;
@@ -14,11 +17,19 @@ use crate::reference::Reference;
 /// Reads `input` as a manifest, an index, a config and a reference.
 pub fn document(input: &[u8]) {
     if let Ok(Document::Index(manifests)) = Document::parse(input) {
-        drop(choose(&manifests, &Platform::host()));
+        let host = Platform::host();
+        let mut search = Search::new(&host, Digest::of(input), manifests);
+        // Each document that it asks for is this one again: it has to end.
+        while let Ok(candidate) = search.next() {
+            if let Ok(document) = Document::parse(input) {
+                drop(search.open(&candidate, document));
+            }
+        }
     }
     if let Ok(config) = ImageConfig::parse(input) {
         assert_eq!(config.chain_ids().len(), config.diff_ids().len());
-        drop(config.check(1, 500, &Platform::host()));
+        drop(config.check(1, 500));
+        drop(config.suits(&Platform::host()));
     }
     if let Ok(text) = str::from_utf8(input)
         && let Ok(reference) = text.parse::<Reference>()
@@ -49,6 +60,7 @@ pub fn layer(folder: &Path, input: &[u8]) {
         scratch: scratch.clone(),
         disk: Disk::default(),
         image_left: Arc::new(AtomicU64::new(limits.image_bytes)),
+        stop: Stop::new(Instant::now() + limits.layer_time),
         limits,
     };
     let expected = Expected {
@@ -58,11 +70,16 @@ pub fn layer(folder: &Path, input: &[u8]) {
     if let Ok(mut unpacked) = layer::unpack(input, &expected, &context) {
         drop(unpacked.finish(&context, &[]));
         let (split, files) = (scratch.join(layer::SPLIT), scratch.join("files"));
-        drop(layer::assemble(&split, &files, &mut std::io::sink()));
+        drop(layer::assemble(
+            &split,
+            &files,
+            &unpacked.moved,
+            &mut std::io::sink(),
+        ));
     }
     let content = std::fs::read(&guard).expect("nothing removed the guard");
     assert_eq!(content, b"guarded", "the layer wrote outside of its folder");
-    std::fs::remove_dir_all(&scratch).expect("what was unpacked can be removed");
+    files::remove_tree(&scratch).expect("what was unpacked can be removed");
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use images::{Auth, Image, Platform, Progress, Pull, Reference, StoreError, Writable};
+use images::{
+    Auth, Image, Platform, Progress, ProxyEnvironment, Pull, Reference, StoreError, Writable,
+};
 use proto::cri::{AuthConfig, Mount};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use tokio::time::Instant;
@@ -211,6 +213,7 @@ impl Node {
             reference,
             auth: credentials(auth.unwrap_or_default())?,
             certs: self.parts.registries.clone(),
+            proxies: Arc::new(ProxyEnvironment::read()),
             platform: Platform::host(),
             progress: Arc::new(Progress::default()),
             deadline: Instant::now() + PULL_TIMEOUT,

@@ -244,7 +244,11 @@ impl LayerMember {
             failed: None,
         };
         let split = inner.folders.layer(&self.chain).join(layer::SPLIT);
-        let made = layer::assemble(&split, &inner.folders.files(&self.chain), &mut checked);
+        let moved = inner
+            .layer(&self.chain)
+            .map_or_else(Vec::new, |layer| layer.moved());
+        let files = inner.folders.files(&self.chain);
+        let made = layer::assemble(&split, &files, &moved, &mut checked);
         if let Some(error) = checked.failed {
             return Err(ExportError::Write(error));
         }

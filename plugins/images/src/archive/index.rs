@@ -11,9 +11,11 @@ use super::ArchiveError;
 use crate::layer::{Archive, Kind, LayerError};
 use crate::limits::Limits;
 
-/// Files of an archive: layers and documents of many images.
+/// Entries of an archive: layers and documents of many images.
 const FILES_MAX: usize = 20_000;
 const LINKS_MAX: usize = 8;
+/// Bytes of their names.
+const NAME_BYTES_MAX: usize = 16 << 20;
 
 /// The files of an archive by name.
 pub(super) struct Index {
@@ -71,7 +73,20 @@ impl Index {
             left: u64::MAX,
         };
         let mut archive = Archive::new(BufReader::new(whole), limits.header_bytes.min(64 << 10));
+        let too_large = |what, limit: usize| LayerError::TooLarge {
+            what,
+            limit: u64::try_from(limit).unwrap_or(u64::MAX),
+        };
+        let (mut entries, mut name_bytes) = (0, 0);
         while let Some(entry) = archive.next_entry()? {
+            entries += 1;
+            name_bytes += entry.path.len() + entry.link.len();
+            if entries > FILES_MAX {
+                return Err(too_large("entries in the archive", FILES_MAX));
+            }
+            if name_bytes > NAME_BYTES_MAX {
+                return Err(too_large("bytes of names in the archive", NAME_BYTES_MAX));
+            }
             let name = normal("", &String::from_utf8_lossy(&entry.path));
             match entry.kind {
                 Kind::File if entry.sparse.is_some() => {
@@ -96,13 +111,6 @@ impl Index {
                     self.links.insert(name, target);
                 }
                 Kind::Folder | Kind::CharDevice | Kind::BlockDevice | Kind::Fifo => {}
-            }
-            if self.files.len() + self.links.len() > FILES_MAX {
-                let limit = u64::try_from(FILES_MAX).expect("it is small");
-                return Err(LayerError::TooLarge {
-                    what: "files in the archive",
-                    limit,
-                });
             }
         }
         Ok(())

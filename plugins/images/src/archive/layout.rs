@@ -8,7 +8,7 @@ use super::index::Index;
 use super::{ArchiveError, ArchivedLayer, Described};
 use crate::digest::Digest;
 use crate::documents::{
-    Descriptor, Document, DocumentError, ImageConfig, Manifest, Platform, choose,
+    Descriptor, Document, DocumentError, ImageConfig, Manifest, Platform, Search,
 };
 use crate::limits::Limits;
 use crate::reference::Reference;
@@ -16,6 +16,9 @@ use crate::reference::Reference;
 /// Where containerd puts a name as it is; the OCI's own place often has the tag alone.
 pub(super) const CONTAINERD_NAME: &str = "io.containerd.image.name";
 pub(super) const OCI_NAME: &str = "org.opencontainers.image.ref.name";
+
+/// Bytes of the documents of all images of an archive.
+const MAX_DOCUMENT_BYTES: usize = 64 << 20;
 
 #[derive(Deserialize)]
 struct Top {
@@ -46,10 +49,11 @@ pub(super) fn describe(
     platform: &Platform,
     limits: &Limits,
 ) -> Result<Vec<Described>, ArchiveError> {
-    let describing = Describing {
+    let mut describing = Describing {
         index,
         platform,
         limits,
+        bytes: 0,
     };
     let mut images = match index.document("index.json", limits.document_bytes)? {
         Some(content) => describing.oci(&content)?,
@@ -84,43 +88,39 @@ struct Describing<'a> {
     index: &'a Index,
     platform: &'a Platform,
     limits: &'a Limits,
+    /// Bytes of documents that were read.
+    bytes: usize,
 }
 
 impl Describing<'_> {
-    fn oci(&self, content: &[u8]) -> Result<Vec<Described>, ArchiveError> {
+    fn oci(&mut self, content: &[u8]) -> Result<Vec<Described>, ArchiveError> {
         let top: Top = self.json("index.json", content)?;
-        top.manifests
-            .iter()
-            .map(|named| self.oci_image(named))
-            .collect()
+        let mut described = Vec::new();
+        for named in &top.manifests {
+            described.push(self.oci_image(named)?);
+        }
+        Ok(described)
     }
 
-    fn oci_image(&self, named: &Named) -> Result<Described, ArchiveError> {
+    fn oci_image(&mut self, named: &Named) -> Result<Described, ArchiveError> {
         let content = self.blob(&named.descriptor)?;
         let digest = named.descriptor.digest.clone();
         let (index, manifest, parsed) = match self.document(&named.descriptor, &content)? {
             Document::Manifest(parsed) => (None, (digest, content), parsed),
             Document::Index(list) => {
-                let name = digest.to_string();
-                let chosen =
-                    choose(&list, self.platform).map_err(|source| self.wrong(&name, source))?;
-                let below = self.blob(chosen)?;
-                let Document::Manifest(parsed) = self.document(chosen, &below)? else {
-                    return Err(self
-                        .index
-                        .refused(format!("{} is an index within an index", chosen.digest)));
-                };
-                (
-                    Some((digest, content)),
-                    (chosen.digest.clone(), below),
-                    parsed,
-                )
+                let (digest_below, below, parsed) = self.choose(&digest, list)?;
+                (Some((digest, content)), (digest_below, below), parsed)
             }
         };
         let Manifest { config, layers } = parsed;
         let config_content = self.blob(&config)?;
         let config_name = config.digest.to_string();
         let parsed = self.config(&config_name, &config_content, layers.len())?;
+        if index.is_none() {
+            parsed
+                .suits(self.platform)
+                .map_err(|source| self.wrong(&config_name, source))?;
+        }
         let layers = layers.iter().map(|layer| {
             let name = blob_name(&layer.digest);
             let located = self.index.find(&name).ok_or_else(|| self.lacks(&name))?;
@@ -144,19 +144,48 @@ impl Describing<'_> {
         })
     }
 
-    fn docker(&self, content: &[u8]) -> Result<Vec<Described>, ArchiveError> {
-        let images: Vec<DockerImage> = self.json("manifest.json", content)?;
-        images
-            .iter()
-            .map(|image| self.docker_image(image))
-            .collect()
+    /// Finds the manifest of the platform below the index `top`.
+    fn choose(
+        &mut self,
+        top: &Digest,
+        list: Vec<Descriptor>,
+    ) -> Result<(Digest, Vec<u8>, Manifest), ArchiveError> {
+        let name = top.to_string();
+        let mut search = Search::new(self.platform, top.clone(), list);
+        loop {
+            let candidate = search.next().map_err(|source| self.wrong(&name, source))?;
+            let content = self.blob(&candidate.descriptor)?;
+            let document = self.document(&candidate.descriptor, &content)?;
+            let Some(manifest) = search.open(&candidate, document) else {
+                continue;
+            };
+            let config_name = manifest.config.digest.to_string();
+            let config = self.blob(&manifest.config)?;
+            let config = self.config(&config_name, &config, manifest.layers.len())?;
+            if search.accepts(&candidate, &config, &name) {
+                return Ok((candidate.descriptor.digest, content, manifest));
+            }
+        }
     }
 
-    fn docker_image(&self, image: &DockerImage) -> Result<Described, ArchiveError> {
+    fn docker(&mut self, content: &[u8]) -> Result<Vec<Described>, ArchiveError> {
+        let images: Vec<DockerImage> = self.json("manifest.json", content)?;
+        let mut described = Vec::new();
+        for image in &images {
+            described.push(self.docker_image(image)?);
+        }
+        Ok(described)
+    }
+
+    fn docker_image(&mut self, image: &DockerImage) -> Result<Described, ArchiveError> {
         let max = self.limits.document_bytes;
         let content = self.index.document(&image.config, max)?;
         let content = content.ok_or_else(|| self.lacks(&image.config))?;
+        self.count(content.len())?;
         let parsed = self.config(&image.config, &content, image.layers.len())?;
+        parsed
+            .suits(self.platform)
+            .map_err(|source| self.wrong(&image.config, source))?;
         let layers = image.layers.iter().map(|name| {
             let located = self.index.find(name).ok_or_else(|| self.lacks(name))?;
             Ok(ArchivedLayer {
@@ -194,7 +223,7 @@ impl Describing<'_> {
         layers: usize,
     ) -> Result<ImageConfig, ArchiveError> {
         let parsed = ImageConfig::parse(content).and_then(|config| {
-            config.check(layers, self.limits.layers, self.platform)?;
+            config.check(layers, self.limits.layers)?;
             Ok(config)
         });
         parsed.map_err(|source| self.wrong(name, source))
@@ -205,11 +234,23 @@ impl Describing<'_> {
             .map_err(|source| self.wrong(&descriptor.digest.to_string(), source))
     }
 
+    /// Counts bytes of documents, which are kept until their images are imported.
+    fn count(&mut self, bytes: usize) -> Result<(), ArchiveError> {
+        self.bytes += bytes;
+        match self.bytes > MAX_DOCUMENT_BYTES {
+            true => Err(self.index.refused(format!(
+                "the documents of its images have more than {MAX_DOCUMENT_BYTES} bytes"
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Reads a document by digest, and checks digest and size.
-    fn blob(&self, descriptor: &Descriptor) -> Result<Vec<u8>, ArchiveError> {
+    fn blob(&mut self, descriptor: &Descriptor) -> Result<Vec<u8>, ArchiveError> {
         let name = blob_name(&descriptor.digest);
         let content = self.index.document(&name, self.limits.document_bytes)?;
         let content = content.ok_or_else(|| self.lacks(&name))?;
+        self.count(content.len())?;
         let size = u64::try_from(content.len()).expect("a length fits");
         if Digest::of(&content) != descriptor.digest || size != descriptor.size {
             return Err(self

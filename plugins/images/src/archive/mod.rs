@@ -10,15 +10,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use tokio::time::Instant;
+
 pub use self::export::ExportError;
 use self::index::{Index, Located};
-use crate::blocking;
+use crate::blocking::{self, Stop};
 use crate::digest::Digest;
 use crate::documents::{DocumentError, ImageConfig, Platform};
 use crate::layer::{self, Expected, LayerError, UnpackContext};
 use crate::pull::{LayerErrorOrStore, LayerPlace, scratch};
 use crate::reference::Reference;
-use crate::store::{Hold, Image, ImageRecord, Store, StoreError};
+use crate::store::{Hold, Image, ImageRecord, Puller, Store, StoreError};
 
 /// An archive that is not imported; images before the failing one are.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +91,9 @@ struct ArchivedLayer {
     packed: Option<(Digest, u64)>,
 }
 
+/// Where layers of archives come from, beside registries.
+const ARCHIVES: &str = "";
+
 /// What is taken from an archive.
 #[derive(Clone, Debug)]
 pub struct Import {
@@ -109,9 +114,11 @@ impl Store {
         import: Import,
     ) -> Result<Vec<Image>, ArchiveError> {
         let inner = self.inner().clone();
+        let stop = Stop::new(Instant::now() + inner.limits.layer_time);
+        let _guard = stop.guard();
         let described = blocking::run((), move || {
             let limits = &inner.limits;
-            let file = spool::keep(&inner, reader, &import.origin)?;
+            let file = spool::keep(&inner, reader, &import.origin, &stop)?;
             let index = Index::of(&import.origin, file, limits)?;
             let (name, platform) = (import.name.as_ref(), &import.platform);
             let described = layout::describe(&index, name, platform, limits)?;
@@ -163,13 +170,14 @@ impl Store {
         needed.extend(image.index.iter().map(|(digest, _)| digest.clone()));
         let _hold = Hold::new(self.inner(), needed);
         let image_left = Arc::new(AtomicU64::new(self.inner().limits.image_bytes));
+        let puller = self.inner().slots.puller(ARCHIVES);
         for (number, layer) in image.layers.iter().enumerate() {
             let place = LayerPlace {
                 chain: chains[number].clone(),
                 diff: image.parsed.diff_ids()[number].clone(),
                 below: chains[..number].to_vec(),
             };
-            self.import_layer(index, layer, place, image_left.clone())
+            self.import_layer(index, layer, place, (&puller, image_left.clone()))
                 .await?;
         }
         let committed = self.work(move |inner| {
@@ -195,15 +203,17 @@ impl Store {
         index: &Arc<Index>,
         layer: &ArchivedLayer,
         place: LayerPlace,
-        image_left: Arc<AtomicU64>,
+        (puller, image_left): (&Puller, Arc<AtomicU64>),
     ) -> Result<(), ArchiveError> {
         let inner = self.inner().clone();
-        let _turn = inner.layer_locks.take(&place.chain).await;
+        let _turn = inner.layer_locks.take(ARCHIVES, &place.chain).await;
         if inner.layer(&place.chain).is_some() {
             return Ok(());
         }
-        let slot = inner.slots.clone().acquire_owned().await;
-        let slot = slot.expect("the semaphore is never closed");
+        let slot = inner.slots.take(puller).await;
+        let stop = Stop::new(Instant::now() + inner.limits.layer_time);
+        // Who imports may go away: then the layer is given up.
+        let _guard = stop.guard();
         let expected = Expected {
             packed: layer.packed.clone(),
             diff: place.diff.clone(),
@@ -216,6 +226,7 @@ impl Store {
                 disk: inner.disk.clone(),
                 limits: inner.limits.clone(),
                 image_left,
+                stop,
             };
             let unpacked = layer::unpack(section, &expected, &context);
             let mut unpacked = unpacked.map_err(LayerErrorOrStore::Layer)?;

@@ -104,14 +104,8 @@ impl ImageConfig {
         chains
     }
 
-    /// Fails if the image has another number of layers than its manifest, more than `layers`, none, or is for
-    /// another platform.
-    pub(crate) fn check(
-        &self,
-        in_manifest: usize,
-        layers: usize,
-        platform: &Platform,
-    ) -> Result<(), DocumentError> {
+    /// Fails if the image has another number of layers than its manifest, more than `layers`, or none.
+    pub(crate) fn check(&self, in_manifest: usize, layers: usize) -> Result<(), DocumentError> {
         let count = self.rootfs.diff_ids.len();
         if count != in_manifest {
             let reason = format!("it has {count} layers, its manifest {in_manifest}");
@@ -121,9 +115,14 @@ impl ImageConfig {
             let reason = format!("it has {count} layers, expected 1 to {layers}");
             return refused(WHAT, reason);
         }
+        Ok(())
+    }
+
+    /// Fails if the image says that it is for another platform.
+    pub(crate) fn suits(&self, platform: &Platform) -> Result<(), DocumentError> {
         let own = Platform::new(&self.os, &self.architecture, &self.variant);
-        let unknown = self.os.is_empty() || self.architecture.is_empty();
-        if !unknown && platform.rank(&own).is_none() {
+        let is_unknown = self.os.is_empty() || self.architecture.is_empty();
+        if !is_unknown && platform.rank(&own).is_none() {
             return refused(WHAT, format!("it is for {own}, expected {platform}"));
         }
         Ok(())

@@ -6,11 +6,13 @@
 mod bounded;
 mod config;
 mod platform;
+mod search;
 
 use serde::Deserialize;
 
 pub use self::config::{ImageConfig, RuntimeDefaults};
 pub use self::platform::{InvalidPlatform, Platform};
+pub(crate) use self::search::Search;
 
 use crate::digest::Digest;
 
@@ -108,33 +110,6 @@ impl Document {
             ),
         }
     }
-}
-
-/// Returns the descriptor in `manifests` that suits `platform` best.
-pub(crate) fn choose<'a>(
-    manifests: &'a [Descriptor],
-    platform: &Platform,
-) -> Result<&'a Descriptor, DocumentError> {
-    let ranked = manifests.iter().filter_map(|descriptor| {
-        let rank = match &descriptor.platform {
-            Some(offered) => platform.rank(offered)?,
-            // Its config tells the platform, and is checked as every image's is.
-            None => u32::MAX,
-        };
-        Some((rank, descriptor))
-    });
-    // The first of equals, as in the index.
-    let best = ranked.min_by_key(|(rank, _)| *rank);
-    best.map(|(_, descriptor)| descriptor).ok_or_else(|| {
-        let reason = format!(
-            "none of its {} manifests is for {platform}",
-            manifests.len()
-        );
-        DocumentError::Refused {
-            what: "the index",
-            reason,
-        }
-    })
 }
 
 fn refused<T>(what: &'static str, reason: String) -> Result<T, DocumentError> {

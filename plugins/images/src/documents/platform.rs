@@ -56,6 +56,11 @@ impl Platform {
         have.checked_sub(want)
     }
 
+    /// Tells whether it says for what it is.
+    pub(super) fn is_named(&self) -> bool {
+        !self.os.is_empty() || !self.architecture.is_empty()
+    }
+
     /// Returns the variant as a number, where it is one that this store knows.
     fn level(&self) -> Option<u32> {
         match (self.architecture.as_str(), self.variant.as_str()) {

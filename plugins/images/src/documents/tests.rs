@@ -69,7 +69,10 @@ fn the_manifest_is_chosen_by_platform_and_nearest_variant() {
     let Document::Index(manifests) = parse(&index).unwrap() else {
         panic!("no index");
     };
-    let chosen = |platform: Platform| choose(&manifests, &platform).map(|one| one.digest.clone());
+    let chosen = |platform: Platform| {
+        let mut search = Search::new(&platform, Digest::of(b"top"), manifests.clone());
+        search.next().map(|one| one.descriptor.digest)
+    };
     assert_eq!(chosen(arm("v7")).unwrap(), Digest::of(&[3]));
     assert_eq!(chosen(arm("v5")).unwrap(), Digest::of(&[2]));
     assert_eq!(
@@ -103,24 +106,94 @@ fn nulls_of_a_config_are_what_is_empty() {
     let chains = config.chain_ids();
     let second = Digest::of(format!("{} {}", Digest::of(b"1"), Digest::of(b"2")).as_bytes());
     assert_eq!(chains, [Digest::of(b"1"), second]);
-    assert!(
-        config
-            .check(3, 500, &Platform::new("linux", "amd64", ""))
-            .is_err()
-    );
-    assert!(
-        config
-            .check(2, 1, &Platform::new("linux", "amd64", ""))
-            .is_err()
-    );
-    assert!(
-        config
-            .check(2, 500, &Platform::new("linux", "arm64", ""))
-            .is_err()
-    );
-    config
-        .check(2, 500, &Platform::new("linux", "amd64", ""))
-        .unwrap();
+    assert!(config.check(3, 500).is_err() && config.check(2, 1).is_err());
+    config.check(2, 500).unwrap();
+    assert!(config.suits(&Platform::new("linux", "arm64", "")).is_err());
+    config.suits(&Platform::new("linux", "amd64", "")).unwrap();
+}
+
+fn config_for(architecture: &str) -> ImageConfig {
+    let config = serde_json::json!({
+        "os": "linux", "architecture": architecture, "rootfs": {"type": "layers", "diff_ids": []},
+    });
+    ImageConfig::parse(&serde_json::to_vec(&config).unwrap()).unwrap()
+}
+
+fn index_of(list: &[serde_json::Value]) -> Vec<Descriptor> {
+    let index = serde_json::json!({"schemaVersion": 2, "manifests": list});
+    match parse(&index).unwrap() {
+        Document::Index(list) => list,
+        Document::Manifest(_) => panic!("no index"),
+    }
+}
+
+fn manifest() -> Document {
+    let one = descriptor(0, None);
+    parse(&serde_json::json!({"schemaVersion": 2, "config": one, "layers": [one]})).unwrap()
+}
+
+#[test]
+fn what_an_index_says_of_a_platform_is_believed_and_else_the_config_is() {
+    let platform = Platform::new("linux", "amd64", "");
+    for (said, config, is_accepted) in [
+        (Some(platform.clone()), "arm64", true),
+        (Some(platform.clone()), "", true),
+        (None, "amd64", true),
+        (None, "", true),
+        (None, "arm64", false),
+    ] {
+        let list = index_of(&[descriptor(1, said.clone())]);
+        let mut search = Search::new(&platform, Digest::of(b"top"), list);
+        let candidate = search.next().unwrap();
+        assert!(search.open(&candidate, manifest()).is_some());
+        let accepts = search.accepts(&candidate, &config_for(config), "x:1");
+        assert_eq!(accepts, is_accepted, "{said:?} {config:?}");
+        if !accepts {
+            let none = search.next().unwrap_err().to_string();
+            assert!(none.contains("it is for linux/arm64"), "{none}");
+        }
+    }
+}
+
+#[test]
+fn indexes_in_indexes_are_followed_and_one_that_leads_to_itself_is_refused() {
+    let platform = Platform::new("linux", "amd64", "");
+    let other = Some(Platform::new("linux", "s390x", ""));
+    // The first index has nothing for this platform, the second one has.
+    let list = index_of(&[descriptor(1, None), descriptor(2, None)]);
+    let mut search = Search::new(&platform, Digest::of(b"top"), list);
+    let first = search.next().unwrap();
+    let nothing = Document::Index(index_of(&[descriptor(3, other)]));
+    assert!(search.open(&first, nothing).is_none());
+    let second = search.next().unwrap();
+    assert_eq!(second.descriptor.digest, Digest::of(&[2]));
+    let own = Document::Index(index_of(&[descriptor(4, Some(platform.clone()))]));
+    assert!(search.open(&second, own).is_none());
+    let found = search.next().unwrap();
+    assert_eq!(found.descriptor.digest, Digest::of(&[4]));
+    // A circle, and a ladder.
+    for is_circle in [true, false] {
+        let list = index_of(&[descriptor(0, None)]);
+        let mut search = Search::new(&platform, Digest::of(b"top"), list);
+        let mut asked = 0;
+        let refused = loop {
+            let candidate = match search.next() {
+                Ok(candidate) => candidate,
+                Err(error) => break error.to_string(),
+            };
+            asked += 1;
+            let next = if is_circle { 0 } else { asked };
+            let below = Document::Index(index_of(&[descriptor(next, None)]));
+            assert!(search.open(&candidate, below).is_none());
+        };
+        let reason = if is_circle {
+            "leads to itself"
+        } else {
+            "within each other"
+        };
+        assert!(refused.contains(reason), "{refused}");
+        assert_eq!(asked, if is_circle { 1 } else { 8 });
+    }
 }
 
 #[test]

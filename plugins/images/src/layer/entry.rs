@@ -58,7 +58,7 @@ impl Entry {
 }
 
 /// The components of a path below the root of a layer; none for the root itself.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Inside(Vec<u8>);
 
 /// The longest path that the kernel resolves in one go, and the longest name.
@@ -94,6 +94,42 @@ impl Inside {
         &self.0
     }
 
+    /// Returns the path of `name`, a clean one, in this folder.
+    pub(super) fn child(&self, name: &[u8]) -> Result<Self, &'static str> {
+        let mut path = self.0.clone();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        match path.len() > PATH_BYTES_MAX {
+            true => Err("its path is longer than 4095 bytes"),
+            false => Ok(Self(path)),
+        }
+    }
+
+    /// Returns the path `below` seen from this folder.
+    pub(super) fn child_path(&self, below: &Self) -> Result<Self, &'static str> {
+        match below.0.is_empty() {
+            true => Ok(self.clone()),
+            false => self.child(&below.0),
+        }
+    }
+
+    /// Returns the folder that it lies in; the root's is the root, as in a chroot.
+    pub(super) fn parent(&self) -> Self {
+        self.split()
+            .map_or_else(Self::default, |(parent, _)| parent)
+    }
+
+    /// Returns where it is after `from` was moved to `to`; none where that changes nothing.
+    pub(super) fn moved(&self, from: &Self, to: &Self) -> Option<Result<Self, &'static str>> {
+        let rest = self.0.strip_prefix(from.bytes())?;
+        match rest.strip_prefix(b"/") {
+            Some(below) => Some(to.child(below)),
+            None => rest.is_empty().then(|| Ok(to.clone())),
+        }
+    }
+
     /// Splits off the last name; none for the root.
     pub(crate) fn split(&self) -> Option<(Self, &[u8])> {
         if self.0.is_empty() {
@@ -118,6 +154,20 @@ impl Inside {
         slashes.map(|(at, _)| at).chain(whole)
     }
 }
+
+/// Returns the names that a link's text leads through, the last first: as a stack to take them from.
+pub(super) fn steps(target: &[u8]) -> Vec<Vec<u8>> {
+    let names = target.split(|byte| *byte == b'/');
+    let mut steps: Vec<_> = names
+        .filter(|name| !matches!(*name, b"" | b"."))
+        .map(<[u8]>::to_vec)
+        .collect();
+    steps.reverse();
+    steps
+}
+
+/// Links that one path may lead through, as in the kernel.
+pub(super) const MAX_LINKS: usize = 40;
 
 /// Returns the refusal of the entry at `path`.
 pub(super) fn refused(path: &[u8], reason: &'static str) -> LayerError {

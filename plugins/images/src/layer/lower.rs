@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Uid, fchmod, fchown, fgetxattr,
-    flistxattr, fsetxattr, fstat, ioctl_ficlone, linkat, mknodat, openat, openat2, readlinkat,
-    seek, statat, symlinkat, unlinkat,
+    flistxattr, fstat, ioctl_ficlone, linkat, mknodat, openat, openat2, readlinkat, seek, statat,
+    symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -30,7 +30,8 @@ impl Unpacked {
         below: &[PathBuf],
     ) -> Result<(), LayerError> {
         let tree = Tree::reopen(&context.scratch)?;
-        if !self.links.is_empty() || !self.implied.is_empty() {
+        let is_unmarked = self.opaque_folders.values().any(|is_marked| !is_marked);
+        if !self.links.is_empty() || !self.implied.is_empty() || is_unmarked {
             let below = if self.opaque { &[] } else { below };
             let mut finishing = Finishing {
                 stack: open_stack(tree.root(), below)?,
@@ -40,13 +41,19 @@ impl Unpacked {
                 left: context.limits.layer_bytes,
                 bytes: 0,
             };
-            for (path, link) in std::mem::take(&mut self.links) {
+            finishing.settle(self)?;
+            self.inodes += finishing.hide_unmarked(self)?;
+            for (path, mut link) in std::mem::take(&mut self.links) {
+                context.check_time()?;
+                link.target = finishing.resolve_parent(self, &link.target)?;
                 finishing.link(&path, &link)?;
             }
             for path in std::mem::take(&mut self.implied) {
+                context.check_time()?;
                 finishing.folder(&path)?;
             }
             self.bytes = self.bytes.saturating_add(finishing.bytes);
+            finishing.tree.report_lost();
             return self.set_times(&finishing.tree);
         }
         self.set_times(&tree)
@@ -60,11 +67,12 @@ impl Unpacked {
     }
 }
 
-struct Finishing<'a> {
-    tree: Tree,
+/// The last steps of a layer, with the layers below at hand.
+pub(super) struct Finishing<'a> {
+    pub(super) tree: Tree,
     /// The layer's own root, and those below it, down to one that hides the rest.
-    stack: Vec<OwnedFd>,
-    context: &'a UnpackContext,
+    pub(super) stack: Vec<OwnedFd>,
+    pub(super) context: &'a UnpackContext,
     /// Files of layers below that were copied, by device and inode: further links to them are links to the copy.
     copied: HashMap<(u64, u64), Inside>,
     /// Bytes that may still be copied.
@@ -73,9 +81,15 @@ struct Finishing<'a> {
 }
 
 /// Something of a layer below; never opened for reading unless it is a file or a folder.
-struct Found {
-    handle: OwnedFd,
-    stat: Stat,
+pub(super) struct Found {
+    pub(super) handle: OwnedFd,
+    pub(super) stat: Stat,
+}
+
+impl Found {
+    pub(super) fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.stat.st_mode)
+    }
 }
 
 impl Finishing<'_> {
@@ -138,7 +152,7 @@ impl Finishing<'_> {
             let bytes = self.copy_data(&mut source, &mut target, path, found)?;
             self.bytes = self.bytes.saturating_add(on_disk(bytes));
         }
-        copy_attributes(&source, &target, &found.stat)
+        copy_attributes(&self.tree, &source, (&target, path), &found.stat)
             .map_err(|error| self.tree.failed("set owner and attributes of", path, error))?;
         self.tree.set_time(&target, path, mtime(&found.stat))
     }
@@ -167,6 +181,8 @@ impl Finishing<'_> {
             let end =
                 seek(&*source, SeekFrom::Hole(start)).map_err(|e| failed(&self.tree, e.into()))?;
             self.spend(end - start)?;
+            // One long stretch is copied without a look at the clock; it has a bound in bytes.
+            self.context.check_time()?;
             for file in [&*source, &*target] {
                 seek(file, SeekFrom::Start(start)).map_err(|e| failed(&self.tree, e.into()))?;
             }
@@ -223,7 +239,7 @@ impl Finishing<'_> {
                 Ok(target) => target,
                 Err(_) => return Ok(()),
             };
-            copy_attributes(&source, &target, &below.stat)
+            copy_attributes(&self.tree, &source, (&target, path), &below.stat)
         };
         set()
             .map_err(|error: Errno| self.tree.failed("set owner and attributes of", path, error))?;
@@ -238,7 +254,11 @@ impl Finishing<'_> {
     }
 
     /// Looks for what overlayfs would show at `path` of a stack.
-    fn find_in(&self, stack: &[OwnedFd], path: &Inside) -> Result<Option<Found>, LayerError> {
+    pub(super) fn find_in(
+        &self,
+        stack: &[OwnedFd],
+        path: &Inside,
+    ) -> Result<Option<Found>, LayerError> {
         for layer in stack {
             let seen =
                 look_in(layer, path).map_err(|error| self.tree.failed("look for", path, error))?;
@@ -252,7 +272,7 @@ impl Finishing<'_> {
     }
 }
 
-enum Seen {
+pub(super) enum Seen {
     Here(Found),
     /// It isn't there, and the layers below aren't seen at this path.
     Hidden,
@@ -260,7 +280,7 @@ enum Seen {
     Below,
 }
 
-fn look_in(layer: &OwnedFd, path: &Inside) -> Result<Seen, Errno> {
+pub(super) fn look_in(layer: &OwnedFd, path: &Inside) -> Result<Seen, Errno> {
     let mut folder: Option<OwnedFd> = None;
     let mut hides = false;
     let mut start = 0;
@@ -293,7 +313,7 @@ fn look_in(layer: &OwnedFd, path: &Inside) -> Result<Seen, Errno> {
     Ok(Seen::Below)
 }
 
-fn is_opaque(folder: &OwnedFd) -> Result<bool, Errno> {
+pub(super) fn is_opaque(folder: &OwnedFd) -> Result<bool, Errno> {
     let folder = openat(folder, ".", FOLDER, Mode::empty())?;
     let mut value = [0; 1];
     match fgetxattr(&folder, "trusted.overlay.opaque", &mut value) {
@@ -328,10 +348,11 @@ fn open_stack(own: &OwnedFd, below: &[PathBuf]) -> Result<Vec<OwnedFd>, DiskErro
     Ok(stack)
 }
 
-/// Copies owner, mode and the attributes that layers may have.
+/// Copies owner, mode and the attributes that layers may have to what is at `path`.
 fn copy_attributes(
+    tree: &Tree,
     source: impl std::os::fd::AsFd,
-    target: impl std::os::fd::AsFd,
+    (target, path): (impl std::os::fd::AsFd, &Inside),
     stat: &Stat,
 ) -> Result<(), Errno> {
     fchown(
@@ -352,12 +373,7 @@ fn copy_attributes(
     {
         let mut value = vec![0; XATTR_BYTES_MAX];
         let count = fgetxattr(&source, name, value.as_mut_slice())?;
-        fsetxattr(
-            &target,
-            name,
-            &value[..count],
-            rustix::fs::XattrFlags::empty(),
-        )?;
+        tree.set_attribute(&target, path, (name, &value[..count]))?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ pub(crate) mod decompress;
 mod entry;
 mod lower;
 mod pax;
+mod settle;
 mod sparse;
 mod tar_split;
 mod tree;
@@ -23,12 +24,13 @@ use std::sync::atomic::AtomicU64;
 
 pub(crate) use self::archive::Archive;
 pub(crate) use self::bounds::Bounded;
-pub(crate) use self::entry::Kind;
+pub(crate) use self::entry::{Inside, Kind};
 pub(crate) use self::tar_split::assemble;
-pub(crate) use self::unpack::Unpacked;
+pub(crate) use self::unpack::{Moved, Unpacked};
 
 use self::tar_split::{Recorded, TarSplit};
 use self::unpack::on_disk;
+use crate::blocking::Stop;
 use crate::digest::{Digest, HashingReader};
 use crate::disk::{Disk, DiskError};
 use crate::limits::Limits;
@@ -76,6 +78,9 @@ pub enum LayerError {
         /// What the manifest or config says.
         expected: String,
     },
+    /// It was given up before it was done.
+    #[error("the layer is given up: {0}")]
+    Stopped(&'static str),
     /// The disk refused.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -111,6 +116,15 @@ pub(crate) struct UnpackContext {
     pub(crate) limits: Limits,
     /// Unpacked bytes that the image may still have.
     pub(crate) image_left: Arc<AtomicU64>,
+    /// When to end.
+    pub(crate) stop: Stop,
+}
+
+impl UnpackContext {
+    /// Fails when it is time to end.
+    fn check_time(&self) -> Result<(), LayerError> {
+        self.stop.check().map_err(LayerError::Stopped)
+    }
 }
 
 /// Unpacks a layer to the end, and checks what it was.
@@ -174,6 +188,8 @@ fn same<T: PartialEq + ToString>(
     }
 }
 
+#[cfg(test)]
+mod link_tests;
 #[cfg(test)]
 mod sparse_tests;
 #[cfg(test)]

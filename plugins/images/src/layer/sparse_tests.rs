@@ -16,6 +16,7 @@ fn context(home: &Path, name: &str) -> UnpackContext {
         disk: Disk::default(),
         limits: limits(),
         image_left: Arc::new(AtomicU64::new(limits().image_bytes)),
+        stop: Stop::new(tokio::time::Instant::now() + std::time::Duration::from_secs(600)),
     }
 }
 
@@ -29,7 +30,7 @@ fn unpacked(home: &Path, name: &str, tar: &[u8]) -> Result<(PathBuf, Vec<u8>), L
     unpack(tar, &expected, &context)?;
     let files = context.scratch.join("files");
     let mut again = Vec::new();
-    assemble(&context.scratch.join(SPLIT), &files, &mut again).unwrap();
+    assemble(&context.scratch.join(SPLIT), &files, &[], &mut again).unwrap();
     Ok((files, again))
 }
 

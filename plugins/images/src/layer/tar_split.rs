@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 
 use super::entry::Inside;
+use super::unpack::Moved;
 use crate::disk::DiskError;
 
 /// Bytes of headers that are kept together.
@@ -20,6 +21,8 @@ const RAW_BYTES: usize = 32 << 10;
 const BUFFER_BYTES: usize = 64 << 10;
 /// Headers repeat themselves: a larger window makes them hardly smaller, and takes memory.
 const WINDOW_LOG: u32 = 17;
+/// Bytes of a path.
+const MAX_PATH_BYTES: u64 = 4096;
 const RAW: u8 = b'r';
 const CONTENT: u8 = b'c';
 
@@ -160,9 +163,14 @@ impl<R: Read> Read for Recorded<'_, R> {
     }
 }
 
-/// Writes the tar that was written down in the file `split` of the files below `files` to `out`. What it writes is to be
-/// checked: files may have been replaced by later entries of the tar.
-pub(crate) fn assemble(split: &Path, files: &Path, out: &mut impl Write) -> io::Result<()> {
+/// Writes the tar that was written down in the file `split` of the files below `files` to `out`; `moved` are the folders
+/// whose entries lie elsewhere. What it writes is to be checked: files may have been replaced by later entries of the tar.
+pub(crate) fn assemble(
+    split: &Path,
+    files: &Path,
+    moved: &[Moved],
+    out: &mut impl Write,
+) -> io::Result<()> {
     let packed = BufReader::with_capacity(BUFFER_BYTES, File::open(split)?);
     let mut records = zstd::stream::read::Decoder::with_buffer(packed)?;
     records.window_log_max(WINDOW_LOG)?;
@@ -181,11 +189,14 @@ pub(crate) fn assemble(split: &Path, files: &Path, out: &mut impl Write) -> io::
             RAW => copy(&mut records, length, &mut buffer, out)?,
             CONTENT => {
                 let mut path = Vec::new();
+                if length > MAX_PATH_BYTES {
+                    return Err(io::Error::other("a record has a path that is too long"));
+                }
                 (&mut records).take(length).read_to_end(&mut path)?;
                 let offset = u64::from_le_bytes(number(&mut records)?);
                 let length = u64::from_le_bytes(number(&mut records)?);
                 let mut content = Section {
-                    file: open(&folder, &path)?,
+                    file: open(&folder, now(&path, moved)?.bytes())?,
                     at: offset,
                 };
                 copy(&mut content, length, &mut buffer, out)?;
@@ -198,6 +209,17 @@ pub(crate) fn assemble(split: &Path, files: &Path, out: &mut impl Write) -> io::
         }
     }
     Ok(())
+}
+
+/// Returns where the file of the tar's `path` is.
+fn now(path: &[u8], moved: &[Moved]) -> io::Result<Inside> {
+    let mut path = Inside::new(path).map_err(io::Error::other)?;
+    for one in moved {
+        if let Some(found) = path.moved(&one.from, &one.to) {
+            path = found.map_err(io::Error::other)?;
+        }
+    }
+    Ok(path)
 }
 
 fn number<const N: usize>(records: &mut impl Read) -> io::Result<[u8; N]> {

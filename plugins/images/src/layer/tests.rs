@@ -29,6 +29,7 @@ impl Unpacking {
             disk: Disk::default(),
             limits: self.limits.clone(),
             image_left: Arc::new(AtomicU64::new(self.limits.image_bytes)),
+            stop: Stop::new(tokio::time::Instant::now() + std::time::Duration::from_secs(600)),
         }
     }
 
@@ -104,21 +105,21 @@ fn no_path_leads_out_of_the_layer() {
             .refusal("b", Tar::default().file("a/../../outside/x", b""))
             .contains("..")
     );
-    // Through a link: what it leads to is looked for within the layer, and isn't there.
+    // Through a link: it is followed as in a chroot of the layer.
     let through = Tar::default().symlink("l", outside_text).file("l/x", b"");
+    let files = unpacking.unpack("c", through.end(), &[]).unwrap();
     assert!(
-        unpacking
-            .refusal("c", through)
-            .contains("link to no folder")
+        files
+            .join(outside_text.trim_start_matches('/'))
+            .join("x")
+            .is_file()
     );
     let relative = Tar::default()
         .symlink("l", "../../outside")
         .file("l/x", b"");
-    assert!(
-        unpacking
-            .refusal("d", relative)
-            .contains("link to no folder")
-    );
+    let files = unpacking.unpack("d", relative.end(), &[]).unwrap();
+    assert!(files.join("outside/x").is_file());
+    assert_eq!(names(&outside), ["secret"]);
     let linked = Tar::default()
         .symlink("l", outside_text)
         .hard_link("x", "l/secret");
@@ -375,6 +376,37 @@ fn what_is_too_much_is_refused_by_name() {
         unpacking.refusal("c", many),
         "the layer has more than 1000 bytes of names"
     );
+    unpacking.limits = limits();
+    unpacking.limits.depth = 3;
+    let deep = Tar::default().file("a/b/c", b"").file("a/b/c2/d", b"");
+    assert!(unpacking.refusal("d", deep).contains("too deep"));
+    unpacking.limits.path_components = 7;
+    let wide = (0..3).fold(Tar::default(), |tar, number| {
+        tar.file(&format!("a/b/{number}"), b"")
+    });
+    assert_eq!(
+        unpacking.refusal("e", wide),
+        "the layer has more than 7 components of paths"
+    );
+}
+
+#[test]
+fn a_layer_ends_at_its_deadline_and_when_nobody_wants_it() {
+    let unpacking = Unpacking::new();
+    let tar = Tar::default().file("x", b"1").end();
+    let expected = Expected {
+        packed: None,
+        diff: Digest::of(&tar),
+    };
+    let mut late = unpacking.context("late");
+    late.stop = Stop::new(tokio::time::Instant::now());
+    let given_up = unpacking.context("given up");
+    drop(given_up.stop.guard());
+    for (context, reason) in [(late, "deadline"), (given_up, "gone")] {
+        let error = unpack(tar.as_slice(), &expected, &context).unwrap_err();
+        assert!(matches!(error, LayerError::Stopped(_)), "{error:?}");
+        assert!(error.to_string().contains(reason), "{error}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Links to folders within the layer are followed as a process in a chroot of it would (`RESOLVE_IN_ROOT`); in the last
 //! place nothing is followed. The folder is this process's alone, so what was looked at doesn't change before its use.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,16 +12,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid,
     XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr, futimens, mkdirat, openat, openat2,
-    renameat, statat, unlinkat, utimensat,
+    readlinkat, renameat, statat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
 use super::LayerError;
-use super::entry::{Entry, Inside, refused};
+use super::entry::{Entry, Inside, MAX_LINKS, refused, steps};
 use crate::disk::DiskError;
 
 /// The mark of a folder that hides what the layers below have in it.
 const OPAQUE: &str = "trusted.overlay.opaque";
+/// The capabilities that a program gets with its file.
+const CAPABILITY: &[u8] = b"security.capability";
 /// What a folder has whose entry isn't in the layer, and that no layer below has either.
 const FOLDER_MODE: u32 = 0o755;
 
@@ -31,7 +34,51 @@ pub(super) struct Tree {
     replaced: OwnedFd,
     replaced_count: u64,
     /// The folder of the last entry: most entries follow others of their folder.
-    last: Option<(Inside, OwnedFd)>,
+    last: Option<LastFolder>,
+    lost: RefCell<LostAttributes>,
+}
+
+struct LastFolder {
+    asked: Inside,
+    /// Where it is, with links followed.
+    path: Inside,
+    folder: OwnedFd,
+}
+
+/// Attributes that the store's file system does not keep.
+#[derive(Default)]
+struct LostAttributes {
+    count: u64,
+    capabilities: u64,
+    /// The first file that lost its capabilities.
+    first: Option<Inside>,
+}
+
+impl LostAttributes {
+    fn count(&mut self, name: &[u8], path: &Inside) {
+        self.count += 1;
+        if name == CAPABILITY {
+            self.capabilities += 1;
+            self.first.get_or_insert_with(|| path.clone());
+        }
+    }
+
+    fn report(&self, layer: &Path) {
+        if let Some(first) = &self.first {
+            let (count, first) = (self.capabilities, String::from_utf8_lossy(first.bytes()));
+            tracing::error!(?layer, count, %first, "the store's file system keeps no extended attributes: \
+                programs of this layer lack the capabilities that their files give them");
+        }
+        if self.count > self.capabilities {
+            let count = self.count - self.capabilities;
+            tracing::warn!(
+                ?layer,
+                count,
+                "the store's file system keeps no extended attributes: \
+                those of this layer are left out"
+            );
+        }
+    }
 }
 
 /// Who owns something and who may use it.
@@ -42,11 +89,24 @@ pub(super) struct Owner {
     pub(super) mode: u32,
 }
 
-/// What a walk to a folder did on its way.
-pub(super) enum Walked {
-    Found,
-    /// The folder at this length of the path had no entry and was made.
-    Made(usize),
+/// A step of a walk to a folder.
+enum Step {
+    Found(OwnedFd),
+    Made(OwnedFd, Made),
+    /// A link, which leads to this.
+    Link(Vec<u8>),
+}
+
+/// How a folder without an entry was made.
+#[derive(Clone, Copy)]
+pub(super) enum Made {
+    /// The layers below may have it.
+    Implied,
+    /// In place of what the layer removes: what the layers below have in it is hidden.
+    Replaced {
+        /// The file system keeps the mark of that.
+        is_marked: bool,
+    },
 }
 
 impl Tree {
@@ -68,6 +128,7 @@ impl Tree {
             root_path,
             replaced_count: 0,
             last: None,
+            lost: RefCell::default(),
         })
     }
 
@@ -84,6 +145,7 @@ impl Tree {
             root_path,
             replaced_count: 0,
             last: None,
+            lost: RefCell::default(),
         })
     }
 
@@ -91,50 +153,94 @@ impl Tree {
         &self.root
     }
 
-    /// Opens the folder at `path`; folders that are missing on the way are made, and told to `walked`.
+    /// Opens the folder at `path`, and returns where it is: links of the layer are followed inside it. Folders that are
+    /// missing on the way are made, and told to `made`.
+    ///
+    /// A link may lead to a folder that only layers below have: here it is made, and `settle` finds the rest.
     pub(super) fn folder(
         &mut self,
         path: &Inside,
-        walked: &mut dyn FnMut(&[u8]),
-    ) -> Result<OwnedFd, LayerError> {
-        if let Some((last, folder)) = &self.last
-            && last == path
+        made: &mut dyn FnMut(&Inside, Made),
+    ) -> Result<(OwnedFd, Inside), LayerError> {
+        if let Some(last) = &self.last
+            && last.asked == *path
         {
-            return folder
-                .try_clone()
-                .map_err(|error| self.failed("open", path, error));
+            let folder = last.folder.try_clone();
+            let folder = folder.map_err(|error| self.failed("open", path, error))?;
+            return Ok((folder, last.path.clone()));
         }
-        let mut folder = self
-            .root
-            .try_clone()
-            .map_err(|e| self.failed("open", path, e))?;
-        let mut start = 0;
-        for end in path.ends() {
-            let name = &path.bytes()[start..end];
-            let (next, made) = self.step(&folder, &path.bytes()[..end], name)?;
-            if let Walked::Made(end) = made {
-                walked(&path.bytes()[..end]);
-            }
-            folder = next;
-            start = end + 1;
-        }
+        let (folder, found) = self.follow(path, made)?;
         let kept = folder
             .try_clone()
             .map_err(|e| self.failed("open", path, e))?;
-        self.last = Some((path.clone(), kept));
-        Ok(folder)
+        self.last = Some(LastFolder {
+            asked: path.clone(),
+            path: found.clone(),
+            folder: kept,
+        });
+        Ok((folder, found))
     }
 
-    /// Opens the folder `name` in `folder`, whose whole path is `whole`.
-    fn step(
+    fn follow(
         &self,
-        folder: &OwnedFd,
-        whole: &[u8],
-        name: &[u8],
-    ) -> Result<(OwnedFd, Walked), LayerError> {
-        let failed = |step, error: Errno| self.failed_at(step, whole, error);
+        path: &Inside,
+        made: &mut dyn FnMut(&Inside, Made),
+    ) -> Result<(OwnedFd, Inside), LayerError> {
+        let long = |reason| refused(path.bytes(), reason);
+        let mut folder = self.open_root(path)?;
+        let (mut at, mut links) = (Inside::default(), 0);
+        let mut rest = steps(path.bytes());
+        while let Some(name) = rest.pop() {
+            if name == b".." {
+                at = at.parent();
+                folder = self.open_inside(&at)?;
+                continue;
+            }
+            let next = at.child(&name).map_err(long)?;
+            match self.step(&folder, &next, &name)? {
+                Step::Found(found) => folder = found,
+                Step::Made(found, how) => {
+                    made(&next, how);
+                    folder = found;
+                }
+                Step::Link(target) => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(long("links in its path lead in a circle"));
+                    }
+                    if target.starts_with(b"/") {
+                        at = Inside::default();
+                        folder = self.open_root(path)?;
+                    }
+                    rest.extend(steps(&target));
+                    continue;
+                }
+            }
+            at = next;
+        }
+        Ok((folder, at))
+    }
+
+    fn open_root(&self, path: &Inside) -> Result<OwnedFd, LayerError> {
+        self.root
+            .try_clone()
+            .map_err(|error| self.failed("open", path, error))
+    }
+
+    /// Opens a folder at a path without links.
+    fn open_inside(&self, path: &Inside) -> Result<OwnedFd, LayerError> {
+        if path.bytes().is_empty() {
+            return self.open_root(path);
+        }
+        openat2(&self.root, path.bytes(), HANDLE, Mode::empty(), BENEATH)
+            .map_err(|error| self.failed("open", path, error))
+    }
+
+    /// Opens `name` in `folder`, whose whole path is `whole`: a folder, or one that is made here, or a link's text.
+    fn step(&self, folder: &OwnedFd, whole: &Inside, name: &[u8]) -> Result<Step, LayerError> {
+        let failed = |step, error: Errno| self.failed(step, whole, error);
         match openat2(folder, name, HANDLE, Mode::empty(), BENEATH) {
-            Ok(next) => return Ok((next, Walked::Found)),
+            Ok(next) => return Ok(Step::Found(next)),
             Err(Errno::NOENT) => {}
             Err(Errno::NOTDIR | Errno::LOOP) => return self.step_over(folder, whole, name),
             Err(error) => return Err(failed("open", error)),
@@ -143,41 +249,34 @@ impl Tree {
             .map_err(|error| failed("create", error))?;
         let next = openat2(folder, name, HANDLE, Mode::empty(), BENEATH);
         let next = next.map_err(|error| failed("open", error))?;
-        Ok((next, Walked::Made(whole.len())))
+        Ok(Step::Made(next, Made::Implied))
     }
 
-    /// Goes on where `name` is no folder: through a link that stays inside, or in place of a whiteout.
-    fn step_over(
-        &self,
-        folder: &OwnedFd,
-        whole: &[u8],
-        name: &[u8],
-    ) -> Result<(OwnedFd, Walked), LayerError> {
-        let failed = |step, error: Errno| self.failed_at(step, whole, error);
+    /// Goes on where `name` is no folder: through a link, or in place of a whiteout.
+    fn step_over(&self, folder: &OwnedFd, whole: &Inside, name: &[u8]) -> Result<Step, LayerError> {
+        let failed = |step, error: Errno| self.failed(step, whole, error);
         let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
         let stat = stat.map_err(|error| failed("look at", error))?;
         if is_whiteout(&stat) {
             unlinkat(folder, name, AtFlags::empty()).map_err(|error| failed("replace", error))?;
             self.make_folder(folder, name)
                 .map_err(|error| failed("create", error))?;
-            self.make_opaque(folder, name)
+            let is_marked = self
+                .make_opaque(folder, name)
                 .map_err(|error| failed("mark", error))?;
             let next = openat2(folder, name, HANDLE, Mode::empty(), BENEATH);
             let next = next.map_err(|error| failed("open", error))?;
-            return Ok((next, Walked::Made(whole.len())));
+            return Ok(Step::Made(next, Made::Replaced { is_marked }));
         }
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
-            return Err(refused(whole, "it is no folder, and something lies in it"));
+            return Err(refused(
+                whole.bytes(),
+                "it is no folder, and something lies in it",
+            ));
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let next = openat2(&self.root, whole, flags, Mode::empty(), IN_ROOT);
-        let next = next.map_err(|_| {
-            refused(
-                whole,
-                "something lies below it, and it is a link to no folder of the layer",
-            )
-        })?;
-        Ok((next, Walked::Found))
+        let target = readlinkat(folder, name, Vec::new());
+        let target = target.map_err(|error| failed("read", error))?;
+        Ok(Step::Link(target.into_bytes()))
     }
 
     fn make_folder(&self, folder: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
@@ -191,10 +290,14 @@ impl Tree {
         )
     }
 
-    /// Hides what the layers below have in the folder `name`.
-    pub(super) fn make_opaque(&self, folder: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    /// Hides what the layers below have in the folder `name`; false where the file system keeps no such mark.
+    pub(super) fn make_opaque(&self, folder: &OwnedFd, name: &[u8]) -> Result<bool, Errno> {
         let target = openat2(folder, name, FOLDER, Mode::empty(), BENEATH)?;
-        fsetxattr(&target, OPAQUE, b"y", XattrFlags::empty())
+        match fsetxattr(&target, OPAQUE, b"y", XattrFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns what has the name, links not followed; none for nothing.
@@ -265,12 +368,47 @@ impl Tree {
             fchmod(&opened, Mode::from_raw_mode(entry.mode))?;
             for (name, value) in &entry.xattrs {
                 if is_kept(name) {
-                    fsetxattr(&opened, name.as_slice(), value, XattrFlags::empty())?;
+                    self.set_attribute(&opened, path, (name, value))?;
                 }
             }
             Ok(())
         };
         set().map_err(|error: Errno| self.failed("set owner and attributes of", path, error))
+    }
+
+    /// Sets one attribute; where the file system has none, it is left out and counted.
+    pub(super) fn set_attribute(
+        &self,
+        opened: impl AsFd,
+        path: &Inside,
+        (name, value): (&[u8], &[u8]),
+    ) -> Result<(), Errno> {
+        match fsetxattr(&opened, name, value, XattrFlags::empty()) {
+            Err(Errno::OPNOTSUPP) => {
+                self.lost.borrow_mut().count(name, path);
+                Ok(())
+            }
+            set => set,
+        }
+    }
+
+    /// Tells the log what was left out.
+    pub(super) fn report_lost(&self) {
+        self.lost.borrow().report(&self.root_path);
+    }
+
+    /// Takes a folder out of the tree; returns its name beside the root, in [`replaced`](Self::replaced).
+    pub(super) fn take_out(&mut self, path: &Inside) -> Result<String, LayerError> {
+        self.last = None;
+        self.replaced_count += 1;
+        let away = format!("moved-{}", self.replaced_count);
+        renameat(&self.root, path.bytes(), &self.replaced, &away)
+            .map_err(|error| self.failed("move", path, error))?;
+        Ok(away)
+    }
+
+    pub(super) fn replaced(&self) -> &OwnedFd {
+        &self.replaced
     }
 
     /// Sets the time of what is open.
@@ -368,7 +506,7 @@ pub(super) fn is_whiteout(stat: &Stat) -> bool {
 /// security modules and ACLs are the node's.
 pub(super) fn is_kept(name: &[u8]) -> bool {
     (name.starts_with(b"user.") && !name.starts_with(b"user.overlay.") && !name.contains(&0))
-        || name == b"security.capability"
+        || name == CAPABILITY
 }
 
 fn times((seconds, nanos): (i64, u32)) -> Timestamps {

@@ -12,7 +12,7 @@ use rustix::fs::{FileType, Mode, linkat, makedev, mkdirat, mknodat, symlinkat};
 use super::archive::Archive;
 use super::entry::{Entry, Inside, Kind, refused};
 use super::tar_split::TarSplit;
-use super::tree::{Owner, Tree, is_whiteout, last};
+use super::tree::{Made, Owner, Tree, is_whiteout, last};
 use super::whiteout::{Meaning, meaning};
 use super::{LayerError, UnpackContext};
 use crate::disk::DiskError;
@@ -32,6 +32,10 @@ pub(crate) struct Unpacked {
     pub(super) links: BTreeMap<Inside, LowerLink>,
     /// Times of folders, which change as long as something is put into them.
     pub(super) times: BTreeMap<Inside, (i64, u32)>,
+    /// Folders that hide what the layers below have in them, and whether the file system keeps the mark of that.
+    pub(super) opaque_folders: BTreeMap<Inside, bool>,
+    /// What of the tar's paths lies elsewhere, in the order of the moves.
+    pub(crate) moved: Vec<Moved>,
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
     pub(crate) opaque: bool,
@@ -47,15 +51,26 @@ pub(super) struct LowerLink {
     pub(super) inode: u64,
 }
 
+/// A folder of the tar whose entries lie elsewhere: the layers below have a link in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) from: Inside,
+    pub(crate) to: Inside,
+}
+
 impl Unpacked {
     /// Forgets a folder that has been taken away, and what was below it: in as many steps as there are of those.
     fn forget(&mut self, path: &Inside) {
         let implied = self.implied.range(path.below()).cloned();
         let times = self.times.range(path.below()).map(|(path, _)| path.clone());
         let links = self.links.range(path.below()).map(|(path, _)| path.clone());
-        let mut gone: Vec<Inside> = implied.chain(times).chain(links).collect();
+        let opaque = self.opaque_folders.range(path.below());
+        let opaque = opaque.map(|(path, _)| path.clone());
+        let below = implied.chain(times).chain(links).chain(opaque);
+        let mut gone: Vec<Inside> = below.collect();
         gone.push(path.clone());
         for path in &gone {
+            self.opaque_folders.remove(path);
             self.implied.remove(path);
             self.times.remove(path);
             self.links.remove(path);
@@ -82,12 +97,14 @@ pub(super) fn unpack(
         },
         metadata: 0,
         entries: 0,
+        components: 0,
     };
     context.disk.unsynced(&context.scratch.join("files"));
     while let Some(entry) = archive.next_entry()? {
         unpacking.entry(&entry, &mut archive)?;
         split.borrow_mut().check()?;
     }
+    unpacking.tree.report_lost();
     Ok(unpacking.done)
 }
 
@@ -99,6 +116,8 @@ struct Unpacking<'a> {
     /// Bytes that `done` has in memory, about.
     metadata: u64,
     entries: u64,
+    /// Components of the paths of all entries.
+    components: u64,
 }
 
 impl Unpacking<'_> {
@@ -111,7 +130,9 @@ impl Unpacking<'_> {
                 limit,
             });
         }
+        self.context.check_time()?;
         let path = Inside::new(&entry.path).map_err(|reason| refused(&entry.path, reason))?;
+        self.count_components(&path)?;
         let step = self.context.disk.step();
         step.map_err(|error| self.tree.failed("unpack", &path, error))?;
         let Some((parent, name)) = path.split() else {
@@ -121,13 +142,13 @@ impl Unpacking<'_> {
             Meaning::Itself => {}
             Meaning::Nothing => return Ok(()),
             Meaning::HidesAll => return self.hide_all(&parent),
-            Meaning::Hides(hidden) => {
-                let hidden = [parent.bytes(), b"/", hidden].concat();
-                let hidden = Inside::new(&hidden).map_err(|reason| refused(&entry.path, reason))?;
-                return self.hide(&parent, &hidden);
-            }
+            Meaning::Hides(hidden) => return self.hide(&parent, hidden),
         }
-        let folder = self.parent(&parent)?;
+        let (folder, parent) = self.parent(&parent)?;
+        // Links on the way were followed: from here on it is called by where it is.
+        let path = parent
+            .child(name)
+            .map_err(|reason| refused(&entry.path, reason))?;
         let there = self.tree.look(&folder, &path)?;
         match entry.kind {
             Kind::Folder => self.folder(entry, &folder, &path, there.as_ref()),
@@ -145,20 +166,59 @@ impl Unpacking<'_> {
         }
     }
 
-    /// Opens the folder that an entry lies in.
-    fn parent(&mut self, parent: &Inside) -> Result<OwnedFd, LayerError> {
+    /// Counts entries times depth: each component of a path is a step on the disk.
+    fn count_components(&mut self, path: &Inside) -> Result<(), LayerError> {
+        let limits = &self.context.limits;
+        let depth = path.ends().count();
+        if depth > limits.depth {
+            return Err(refused(path.bytes(), "it lies too deep"));
+        }
+        self.components = self
+            .components
+            .saturating_add(u64::try_from(depth).unwrap_or(u64::MAX));
+        match self.components > limits.path_components {
+            true => Err(LayerError::TooLarge {
+                what: "components of paths",
+                limit: limits.path_components,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Opens the folder that an entry lies in, and returns where that is.
+    fn parent(&mut self, parent: &Inside) -> Result<(OwnedFd, Inside), LayerError> {
         let mut made = Vec::new();
-        let folder = self
+        let found = self
             .tree
-            .folder(parent, &mut |path| made.push(path.to_vec()))?;
-        for path in made {
-            let path = Inside::new(&path).expect("a part of a clean path is clean");
+            .folder(parent, &mut |path, how| made.push((path.clone(), how)))?;
+        for (path, how) in made {
             self.remember(path.bytes().len())?;
             self.done.inodes += 1;
             self.done.bytes += DISK_BLOCK;
-            self.done.implied.insert(path);
+            match how {
+                Made::Implied => drop(self.done.implied.insert(path)),
+                Made::Replaced { is_marked } => {
+                    self.done.opaque_folders.insert(path, is_marked);
+                }
+            }
         }
-        Ok(folder)
+        Ok(found)
+    }
+
+    /// Hides what the layers below have in the folder `name`, which is at `path`.
+    fn make_opaque(
+        &mut self,
+        folder: &OwnedFd,
+        name: &[u8],
+        path: &Inside,
+    ) -> Result<(), LayerError> {
+        let is_marked = self
+            .tree
+            .make_opaque(folder, name)
+            .map_err(|error| self.tree.failed("mark", path, error))?;
+        self.remember(path.bytes().len())?;
+        self.done.opaque_folders.insert(path.clone(), is_marked);
+        Ok(())
     }
 
     /// Counts what is kept in memory until the layer is done.
@@ -221,8 +281,7 @@ impl Unpacking<'_> {
             self.done.bytes += DISK_BLOCK;
         }
         if there.is_some_and(is_whiteout) {
-            let marked = self.tree.make_opaque(parent, last(path));
-            marked.map_err(|error| self.tree.failed("mark", path, error))?;
+            self.make_opaque(parent, last(path), path)?;
         }
         self.done.implied.remove(path);
         let opened = rustix::fs::openat2(
@@ -282,6 +341,7 @@ impl Unpacking<'_> {
         let mut content = archive.content().take(length);
         let mut written = 0;
         loop {
+            self.context.check_time()?;
             let count = match content.read(buffer) {
                 Ok(0) => break,
                 Ok(count) => count,
@@ -398,22 +458,24 @@ impl Unpacking<'_> {
         }
     }
 
-    /// Hides `hidden` of the layers below; what this layer itself has of that name stays.
-    fn hide(&mut self, parent: &Inside, hidden: &Inside) -> Result<(), LayerError> {
-        let folder = self.parent(parent)?;
-        let name = last(hidden);
-        let done = match self.tree.look(&folder, hidden)? {
+    /// Hides `name` of the layers below; what this layer itself has of that name stays.
+    fn hide(&mut self, parent: &Inside, name: &[u8]) -> Result<(), LayerError> {
+        let (folder, parent) = self.parent(parent)?;
+        let hidden = parent
+            .child(name)
+            .map_err(|reason| refused(parent.bytes(), reason))?;
+        match self.tree.look(&folder, &hidden)? {
             None => {
                 self.done.inodes += 1;
                 make_node(&folder, name, FileType::CharacterDevice, 0)
+                    .map_err(|error| self.tree.failed("hide", &hidden, error))
             }
             Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                self.tree.make_opaque(&folder, name)
+                self.make_opaque(&folder, name, &hidden)
             }
             // It hides what lies below by being there.
             Some(_) => Ok(()),
-        };
-        done.map_err(|error| self.tree.failed("hide", hidden, error))
+        }
     }
 
     fn hide_all(&mut self, parent: &Inside) -> Result<(), LayerError> {
@@ -422,9 +484,13 @@ impl Unpacking<'_> {
             self.done.opaque = true;
             return Ok(());
         }
-        let folder = self.parent(parent)?;
-        let marked = self.tree.make_opaque(&folder, b".");
-        marked.map_err(|error| self.tree.failed("mark", parent, error))
+        let (folder, parent) = self.parent(parent)?;
+        if parent.bytes().is_empty() {
+            // A link of the layer leads to the root.
+            self.done.opaque = true;
+            return Ok(());
+        }
+        self.make_opaque(&folder, b".", &parent)
     }
 }
 
@@ -433,7 +499,7 @@ pub(super) fn on_disk(size: u64) -> u64 {
     size.div_ceil(DISK_BLOCK).saturating_mul(DISK_BLOCK)
 }
 
-fn make_node(
+pub(super) fn make_node(
     folder: &OwnedFd,
     name: &[u8],
     kind: FileType,

@@ -11,13 +11,13 @@ use tokio::task::JoinSet;
 
 use super::stream::Pieces;
 use super::{LayerErrorOrStore, Progress, PullError};
-use crate::blocking;
+use crate::blocking::{self, Stop};
 use crate::digest::Digest;
 use crate::disk::DiskError;
 use crate::layer::{self, Expected, LayerError, UnpackContext, Unpacked};
 use crate::reference::Reference;
-use crate::registry::{Registry, RegistryError};
-use crate::store::{Inner, LayerRecord, Store, StoreError};
+use crate::registry::{self, Registry, RegistryError};
+use crate::store::{Inner, LayerRecord, Puller, Slot, Store, StoreError};
 
 /// Pieces on their way between the network and the unpacking.
 const PIECES: usize = 4;
@@ -41,6 +41,8 @@ pub(super) struct Layers {
     pub(crate) chains: Vec<Digest>,
     pub(crate) sources: Vec<Source>,
     pub(crate) progress: Arc<Progress>,
+    pub(crate) puller: Puller,
+    pub(crate) stop: Stop,
 }
 
 /// A layer that is unpacked and not yet placed. Its turn lasts until it is, or is given up.
@@ -107,23 +109,26 @@ impl Layers {
         image_left: Arc<AtomicU64>,
     ) -> Result<Option<Made>, PullError> {
         let inner = self.store.inner();
-        let turn = inner.layer_locks.take(&self.chains[number]).await;
+        let registry = self.reference.registry();
+        let chain = &self.chains[number];
+        let turn = inner.layer_locks.take(registry, chain).await;
         if inner.layer(&self.chains[number]).is_some() {
             return Ok(None);
         }
-        let slot = inner.slots.clone().acquire_owned().await;
-        let slot = Arc::new(slot.expect("the semaphore is never closed"));
+        let slot = Arc::new(inner.slots.take(&self.puller).await);
         self.progress.expect(self.sources[number].size);
         let mut last = None;
-        for place in self.registry.sources() {
+        let mut earlier = Vec::new();
+        for source in self.registry.sources() {
             let scratch = scratch(inner).map_err(|error| self.failed(number, error.into()))?;
             let context = UnpackContext {
                 scratch: scratch.path.clone(),
                 disk: inner.disk.clone(),
                 limits: inner.limits.clone(),
                 image_left: image_left.clone(),
+                stop: self.stop.clone(),
             };
-            match self.fetch_from(place, number, &context, &slot).await {
+            match self.fetch_from(source, number, &context, &slot).await {
                 Ok(unpacked) => {
                     return Ok(Some(Made {
                         _turn: turn,
@@ -138,27 +143,37 @@ impl Layers {
                 }
                 Err(
                     error @ PullError::Layer {
-                        source: LayerError::Disk(_),
+                        source: LayerError::Disk(_) | LayerError::Stopped(_),
                         ..
                     },
                 ) => return Err(error),
-                Err(error) => last = Some(error),
+                Err(error) => {
+                    earlier.extend(last.as_ref().and_then(summary));
+                    last = Some(error);
+                }
             }
         }
-        Err(last.unwrap_or_else(|| self.panicked()))
+        Err(match last {
+            Some(PullError::Registry { reference, source }) => PullError::Registry {
+                reference,
+                source: Box::new(source.after(earlier)),
+            },
+            Some(other) => other,
+            None => self.panicked(),
+        })
     }
 
     async fn fetch_from(
         &self,
-        place: usize,
+        source: registry::Source,
         number: usize,
         context: &UnpackContext,
-        slot: &Arc<tokio::sync::OwnedSemaphorePermit>,
+        slot: &Arc<Slot>,
     ) -> Result<Unpacked, PullError> {
-        let source = &self.sources[number];
+        let layer = &self.sources[number];
         let expected = Expected {
-            packed: Some((source.digest.clone(), source.size)),
-            diff: source.diff.clone(),
+            packed: Some((layer.digest.clone(), layer.size)),
+            diff: layer.diff.clone(),
         };
         let (sender, receiver) = mpsc::channel(PIECES);
         let reader = Pieces::new(receiver, self.progress.clone());
@@ -167,7 +182,7 @@ impl Layers {
         let streaming = async {
             let streamed = self
                 .registry
-                .stream(place, (&source.digest, source.size), &sender)
+                .stream(source, (&layer.digest, layer.size), &sender)
                 .await;
             drop(sender);
             streamed
@@ -227,6 +242,15 @@ impl Layers {
     }
 }
 
+/// Returns what a host said that did not serve a layer.
+fn summary(error: &PullError) -> Option<String> {
+    match error {
+        PullError::Registry { source, .. } => Some(source.summary()),
+        PullError::Layer { source, .. } => Some(format!("an earlier host ({source})")),
+        PullError::Document { .. } | PullError::Deadline { .. } | PullError::Store { .. } => None,
+    }
+}
+
 /// Where a layer belongs.
 pub(crate) struct LayerPlace {
     pub(crate) chain: Digest,
@@ -249,14 +273,7 @@ impl Inner {
         unpacked
             .finish(context, &below)
             .map_err(LayerErrorOrStore::Layer)?;
-        let record = LayerRecord {
-            chain: place.chain,
-            diff: place.diff,
-            bytes: unpacked.bytes,
-            inodes: unpacked.inodes,
-            opaque: unpacked.opaque,
-            tar_bytes: Some(unpacked.tar_bytes),
-        };
+        let record = LayerRecord::new(place.chain, place.diff, unpacked);
         Ok(self.place_layer(&context.scratch, record)?)
     }
 }

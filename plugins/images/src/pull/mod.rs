@@ -10,19 +10,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http_proxy::ProxyEnvironment;
 use tokio::time::Instant;
 
 pub(crate) use self::layers::{LayerPlace, scratch};
 use self::layers::{Layers, Source};
 
+use crate::blocking::Stop;
 use crate::digest::Digest;
 use crate::disk::DiskError;
 use crate::documents::{
-    Descriptor, Document, DocumentError, ImageConfig, Manifest, Platform, choose,
+    Descriptor, Document, DocumentError, ImageConfig, Manifest, Platform, Search,
 };
 use crate::layer::LayerError;
 use crate::reference::Reference;
-use crate::registry::{Auth, Registry, RegistryError};
+use crate::registry::{Auth, Registry, RegistryError, Surroundings};
 use crate::store::{Hold, Image, ImageRecord, Store, StoreError};
 
 /// A pull as it is asked for.
@@ -34,6 +36,8 @@ pub struct Pull {
     pub auth: Auth,
     /// The folder of `hosts.toml` files by registry, such as `/etc/containerd/certs.d`.
     pub certs: Option<PathBuf>,
+    /// The proxies between this node and registries.
+    pub proxies: Arc<ProxyEnvironment>,
     /// For what machine.
     pub platform: Platform,
     /// Counts along.
@@ -121,7 +125,9 @@ impl PullError {
             Self::Registry { source, .. } => source.transient(),
             Self::Store { source, .. } => source.transient(),
             Self::Deadline { .. } => true,
-            Self::Layer { source, .. } => matches!(source, LayerError::Disk(_)),
+            Self::Layer { source, .. } => {
+                matches!(source, LayerError::Disk(_) | LayerError::Stopped(_))
+            }
             Self::Document { .. } => false,
         }
     }
@@ -162,9 +168,15 @@ struct Resolved {
 
 impl Pulling<'_> {
     async fn run(&self) -> Result<Image, PullError> {
-        let limits = &self.store.inner().limits;
-        let (reference, certs) = (&self.pull.reference, self.pull.certs.as_deref());
-        let registry = Registry::new(reference, self.pull.auth.clone(), certs, limits);
+        let inner = self.store.inner();
+        let reference = &self.pull.reference;
+        let surroundings = Surroundings {
+            certs: self.pull.certs.as_deref(),
+            limits: &inner.limits,
+            memory: inner.hosts.clone(),
+            proxies: self.pull.proxies.clone(),
+        };
+        let registry = Registry::new(reference, self.pull.auth.clone(), surroundings);
         let registry = Arc::new(registry.map_err(|source| self.registry(source))?);
         let resolved = self.resolve(&registry).await?;
         let config_digest = &resolved.manifest.config.digest;
@@ -175,44 +187,76 @@ impl Pulling<'_> {
             resolved.manifest_digest.clone(),
             config_digest.clone(),
         ]);
-        let _hold = Hold::new(self.store.inner(), needed);
-        self.layers(&registry, &resolved).fetch_all().await?;
+        let _hold = Hold::new(inner, needed);
+        // Threads that unpack end when this future does, at its deadline or before.
+        let stop = Stop::new(self.pull.deadline);
+        let _guard = stop.guard();
+        self.layers(&registry, &resolved, stop).fetch_all().await?;
         self.commit(resolved, chains).await
     }
 
     async fn resolve(&self, registry: &Registry) -> Result<Resolved, PullError> {
-        let failed = |source| self.registry(source);
-        let (top, content) = registry.manifest(None).await.map_err(failed)?;
-        let (index, manifest_digest, manifest_content, manifest) = match self.parse(&content)? {
-            Document::Manifest(manifest) => (None, top.clone(), content, manifest),
-            Document::Index(list) => {
-                let chosen =
-                    choose(&list, &self.pull.platform).map_err(|source| self.document(source))?;
-                let expected = (&chosen.digest, chosen.size);
-                let (digest, below) = registry.manifest(Some(expected)).await.map_err(failed)?;
-                let Document::Manifest(manifest) = self.parse(&below)? else {
-                    return Err(self.document(DocumentError::Refused {
-                        what: "the index",
-                        reason: format!("{digest} in it is an index again"),
-                    }));
-                };
-                (Some(content), digest, below, manifest)
+        let (top, content) = registry
+            .manifest(None)
+            .await
+            .map_err(|source| self.registry(source))?;
+        let list = match self.parse(&content)? {
+            Document::Index(list) => list,
+            Document::Manifest(manifest) => {
+                let (config_content, config) = self.read_config(registry, &manifest).await?;
+                config
+                    .suits(&self.pull.platform)
+                    .map_err(|source| self.document(source))?;
+                return Ok(Resolved {
+                    top: top.clone(),
+                    index: None,
+                    manifest_digest: top,
+                    manifest_content: content,
+                    manifest,
+                    config_content,
+                    config,
+                });
             }
         };
-        let config_content = self.config(registry, &manifest.config).await?;
-        let config = ImageConfig::parse(&config_content).map_err(|source| self.document(source))?;
-        let layers = self.store.inner().limits.layers;
-        let checked = config.check(manifest.layers.len(), layers, &self.pull.platform);
-        checked.map_err(|source| self.document(source))?;
-        Ok(Resolved {
-            top,
-            index,
-            manifest_digest,
-            manifest_content,
-            manifest,
-            config_content,
-            config,
-        })
+        let mut search = Search::new(&self.pull.platform, top.clone(), list);
+        loop {
+            let candidate = search.next().map_err(|source| self.document(source))?;
+            let expected = (&candidate.descriptor.digest, candidate.descriptor.size);
+            let (manifest_digest, below) = registry
+                .manifest(Some(expected))
+                .await
+                .map_err(|source| self.registry(source))?;
+            let Some(manifest) = search.open(&candidate, self.parse(&below)?) else {
+                continue;
+            };
+            let (config_content, config) = self.read_config(registry, &manifest).await?;
+            if !search.accepts(&candidate, &config, &self.pull.reference.to_string()) {
+                continue;
+            }
+            return Ok(Resolved {
+                top,
+                index: Some(content),
+                manifest_digest,
+                manifest_content: below,
+                manifest,
+                config_content,
+                config,
+            });
+        }
+    }
+
+    /// Returns the config of a manifest, whose layers are as many as the manifest's.
+    async fn read_config(
+        &self,
+        registry: &Registry,
+        manifest: &Manifest,
+    ) -> Result<(Vec<u8>, ImageConfig), PullError> {
+        let content = self.config(registry, &manifest.config).await?;
+        let limit = self.store.inner().limits.layers;
+        let config = ImageConfig::parse(&content)
+            .and_then(|config| config.check(manifest.layers.len(), limit).map(|()| config))
+            .map_err(|source| self.document(source))?;
+        Ok((content, config))
     }
 
     /// Returns an image's config: from the store, if it has it.
@@ -232,7 +276,7 @@ impl Pulling<'_> {
         Document::parse(content).map_err(|source| self.document(source))
     }
 
-    fn layers(&self, registry: &Arc<Registry>, resolved: &Resolved) -> Layers {
+    fn layers(&self, registry: &Arc<Registry>, resolved: &Resolved, stop: Stop) -> Layers {
         let layers = &resolved.manifest.layers;
         Layers {
             store: self.store.clone(),
@@ -249,6 +293,12 @@ impl Pulling<'_> {
                 })
                 .collect(),
             progress: self.pull.progress.clone(),
+            puller: self
+                .store
+                .inner()
+                .slots
+                .puller(self.pull.reference.registry()),
+            stop,
         }
     }
 

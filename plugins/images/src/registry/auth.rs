@@ -12,10 +12,17 @@ use serde::Deserialize;
 
 use super::Failure;
 use super::hosts::{Host, is_loopback};
-use super::transport::{Ask, Transport, origin, status};
+use super::transport::{Ask, Reach, check_status};
+use crate::digest::Digest;
 
-const TOKEN_BYTES_MAX: usize = 64 << 10;
-const CHALLENGE_BYTES_MAX: usize = 16 << 10;
+/// Bytes of a token service's answer.
+const MAX_TOKEN_BYTES: usize = 64 << 10;
+/// Bytes of one challenge; a longer one is not looked at.
+const MAX_CHALLENGE_BYTES: usize = 16 << 10;
+/// Challenges of one answer that are looked at.
+const MAX_CHALLENGES: usize = 16;
+/// Scopes of one challenge that are asked for.
+const MAX_SCOPES: usize = 16;
 
 /// The credentials of a pull, as CRI's AuthConfig has them. They are not printed.
 #[derive(Clone, Default)]
@@ -47,6 +54,19 @@ impl fmt::Debug for Auth {
     }
 }
 
+impl Auth {
+    /// Returns a digest of the credentials: what is remembered of one user is not another one's.
+    pub(super) fn fingerprint(&self) -> Digest {
+        let parts = match self {
+            Self::Anonymous => ["anonymous", "", ""],
+            Self::Basic { username, password } => ["basic", username, password],
+            Self::IdentityToken(token) => ["identity", token, ""],
+            Self::RegistryToken(token) => ["registry", token, ""],
+        };
+        Digest::of(format!("{parts:?}").as_bytes())
+    }
+}
+
 #[derive(Deserialize)]
 struct TokenAnswer {
     token: Option<String>,
@@ -55,7 +75,7 @@ struct TokenAnswer {
 
 /// Returns the Authorization header that answers the challenge of `host` for pulls from `repository`.
 pub(super) async fn answer(
-    transports: (&Transport, &Transport),
+    reach: &Reach,
     host: &Host,
     auth: &Auth,
     repository: &str,
@@ -70,7 +90,8 @@ pub(super) async fn answer(
         .get_all(WWW_AUTHENTICATE)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .filter(|value| value.len() <= CHALLENGE_BYTES_MAX)
+        .filter(|value| value.len() <= MAX_CHALLENGE_BYTES)
+        .take(MAX_CHALLENGES)
         .collect();
     let with_scheme = |scheme: &str| {
         let rest = |value: &&str| {
@@ -80,7 +101,7 @@ pub(super) async fn answer(
         challenges.iter().find_map(rest)
     };
     if let Some(parameters) = with_scheme("bearer") {
-        let token = token(transports, host, auth, repository, &parameters).await?;
+        let token = token(reach, host, auth, repository, &parameters).await?;
         return secret(format!("Bearer {token}"));
     }
     match (with_scheme("basic"), auth) {
@@ -107,7 +128,7 @@ fn secret(value: String) -> Result<HeaderValue, Failure> {
 }
 
 async fn token(
-    (own, foreign): (&Transport, &Transport),
+    reach: &Reach,
     host: &Host,
     auth: &Auth,
     repository: &str,
@@ -118,22 +139,12 @@ async fn token(
         .parse()
         .map_err(|_| Failure::Challenge("its realm is no URL"))?;
     check_realm(host, &realm)?;
-    let scope = format!("repository:{repository}:pull");
+    let scopes = scopes(parameters, repository);
     let service = parameter(parameters, "service").unwrap_or_default();
-    let ask = token_request(&realm, auth, &service, &scope)?;
-    let home = format!("{}://{}/", host.scheme, host.authority);
-    let home: Uri = home
-        .parse()
-        .map_err(|_| Failure::Challenge("its host is no URL"))?;
-    let transport = if origin(&home) == origin(&realm) {
-        own
-    } else {
-        foreign
-    };
+    let ask = token_request(&realm, auth, &service, &scopes)?;
     // No redirect is followed from here: the request has the credentials.
-    let answer = transport.send(&ask).await?;
-    status(&answer)?;
-    let content = transport.document(answer, TOKEN_BYTES_MAX).await?;
+    let answer = check_status(reach.send(&ask).await?).await?;
+    let content = answer.document(MAX_TOKEN_BYTES).await?;
     let malformed = || Failure::Content {
         found: "something else".to_owned(),
         expected: "a JSON document with a token".to_owned(),
@@ -162,14 +173,34 @@ fn check_realm(host: &Host, realm: &Uri) -> Result<(), Failure> {
     }
 }
 
-fn token_request(realm: &Uri, auth: &Auth, service: &str, scope: &str) -> Result<Ask, Failure> {
+/// Returns what a token is asked for: what the challenge wants, since a registry behind a mirror's path has other names
+/// than the reference, else to pull from the repository.
+fn scopes(parameters: &str, repository: &str) -> Vec<String> {
+    let wanted = parameter(parameters, "scope").unwrap_or_default();
+    let scopes: Vec<_> = wanted
+        .split_whitespace()
+        .take(MAX_SCOPES)
+        .map(str::to_owned)
+        .collect();
+    match scopes.is_empty() {
+        true => vec![format!("repository:{repository}:pull")],
+        false => scopes,
+    }
+}
+
+fn token_request(
+    realm: &Uri,
+    auth: &Auth,
+    service: &str,
+    scopes: &[String],
+) -> Result<Ask, Failure> {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     let mut form = form_urlencoded::Serializer::new(String::new());
-    form.append_pair("service", service)
-        .append_pair("scope", scope);
+    form.append_pair("service", service);
     if let Auth::IdentityToken(refresh) = auth {
-        form.append_pair("grant_type", "refresh_token")
+        form.append_pair("scope", &scopes.join(" "))
+            .append_pair("grant_type", "refresh_token")
             .append_pair("client_id", "oxlet")
             .append_pair("refresh_token", refresh);
         headers.insert(
@@ -182,6 +213,9 @@ fn token_request(realm: &Uri, auth: &Auth, service: &str, scope: &str) -> Result
             headers,
             body: Bytes::from(form.finish()),
         });
+    }
+    for scope in scopes {
+        form.append_pair("scope", scope);
     }
     if let Auth::Basic { username, password } = auth {
         headers.insert(AUTHORIZATION, basic(username, password)?);

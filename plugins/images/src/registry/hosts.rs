@@ -1,20 +1,26 @@
-//! Where a registry is reached: containerd's `hosts.toml` (`docs/hosts.md` there), mirrors first, in the file's order.
-//!
-//! Folders of certificates without a `hosts.toml` (Docker's way) are not read.
+//! Where a registry is reached: containerd's `hosts.toml` (`docs/hosts.md` there), mirrors first, in the file's order; or
+//! a folder with certificates alone, Docker's way.
 
 use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http::uri::{Authority, Scheme};
 use http::{HeaderName, HeaderValue, Uri};
 use serde::Deserialize;
 
+use super::certificates;
 use crate::disk::{DiskError, read};
 use crate::reference::Reference;
 
-const FILE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a hosts.toml.
+const MAX_FILE_BYTES: usize = 1 << 20;
+/// Mirrors of one registry.
+const MAX_HOSTS: usize = 64;
+/// The longest `dial_timeout` that is kept.
+const MAX_DIAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A hosts.toml, or a file that it names, that is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +69,24 @@ pub(super) struct Host {
     pub(super) trusted: bool,
     pub(super) tls: TlsFiles,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    /// How long a connection may take to be made, where the file says so.
+    pub(super) dial_timeout: Option<Duration>,
+}
+
+impl Host {
+    /// Returns the URL that it begins with: what is remembered of it is kept by this.
+    pub(super) fn origin(&self) -> String {
+        format!("{}://{}", self.scheme, self.authority)
+    }
+
+    /// Tells whether it is asked for several registries, and told which one is meant (`ns`).
+    pub(super) fn is_proxy(&self, registry: &str) -> bool {
+        let own = match registry {
+            "docker.io" => "registry-1.docker.io",
+            other => other,
+        };
+        self.authority != registry && self.authority != own
+    }
 }
 
 /// What TLS to a host needs beside the system's certificates.
@@ -93,6 +117,7 @@ struct HostFields {
     #[serde(default)]
     override_path: bool,
     header: Option<std::collections::BTreeMap<String, OneOrMany<String>>>,
+    dial_timeout: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -114,12 +139,19 @@ impl<T> OneOrMany<T> {
 /// Returns the hosts to try for a reference, in order, by the folder `certs` if there is one.
 pub(super) fn hosts(certs: Option<&Path>, reference: &Reference) -> Result<Vec<Host>, HostsError> {
     let registry = reference.registry_host();
-    let path = certs.and_then(|certs| find(certs, reference.registry()));
-    let Some(path) = path else {
+    let folder = certs.and_then(|certs| find(certs, reference.registry()));
+    let Some(folder) = folder else {
         let place = PathBuf::from(registry);
         return Ok(vec![host(&place, registry, HostFields::default(), true)?]);
     };
-    let content = read(&path, FILE_BYTES_MAX)?;
+    let path = folder.join("hosts.toml");
+    let content = match read(&path, MAX_FILE_BYTES) {
+        Err(error) if error.source.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    if content.is_empty() {
+        return Ok(vec![with_certificates(&folder, registry)?]);
+    }
     let malformed = |source| HostsError::Malformed {
         path: path.clone(),
         source: Box::new(source),
@@ -132,6 +164,13 @@ pub(super) fn hosts(certs: Option<&Path>, reference: &Reference) -> Result<Vec<H
         }
     };
     let mut hosts = Vec::new();
+    if file.host.len() > MAX_HOSTS {
+        return Err(HostsError::Value {
+            path,
+            value: format!("{} hosts", file.host.len()),
+            reason: "expected at most 64",
+        });
+    }
     for (url, fields) in file.host {
         let fields = fields.try_into().map_err(malformed)?;
         hosts.push(host(&path, &url, fields, false)?);
@@ -148,7 +187,19 @@ pub(super) fn hosts(certs: Option<&Path>, reference: &Reference) -> Result<Vec<H
     Ok(hosts)
 }
 
-/// Returns the hosts.toml of a registry: of the names that containerd tries, the first that is there.
+/// Returns a registry without mirrors, whose certificates lie in `folder`.
+fn with_certificates(folder: &Path, registry: &str) -> Result<Host, HostsError> {
+    let tls = certificates::files(folder)?;
+    // This machine is spoken to without TLS, unless there are certificates for it.
+    let url = match tls == TlsFiles::default() {
+        true => registry.to_owned(),
+        false => format!("https://{registry}"),
+    };
+    let plain = host(folder, &url, HostFields::default(), true)?;
+    Ok(Host { tls, ..plain })
+}
+
+/// Returns the folder of a registry: of the names that containerd tries, the first that is there.
 fn find(certs: &Path, registry: &str) -> Option<PathBuf> {
     let with_port = registry
         .rsplit_once(':')
@@ -156,8 +207,8 @@ fn find(certs: &Path, registry: &str) -> Option<PathBuf> {
     let names = with_port
         .into_iter()
         .chain([registry.to_owned(), "_default".to_owned()]);
-    let mut files = names.map(|name| certs.join(name).join("hosts.toml"));
-    files.find(|file| fs::symlink_metadata(file).is_ok())
+    let mut folders = names.map(|name| certs.join(name));
+    folders.find(|folder| fs::metadata(folder).is_ok())
 }
 
 fn host(path: &Path, url: &str, fields: HostFields, trusted: bool) -> Result<Host, HostsError> {
@@ -168,7 +219,10 @@ fn host(path: &Path, url: &str, fields: HostFields, trusted: bool) -> Result<Hos
     };
     let full = match url.contains("://") {
         true => url.to_owned(),
-        false if is_loopback(url) => format!("http://{url}"),
+        // This machine is spoken to without TLS, unless there are certificates for it.
+        false if is_loopback(url) && fields.ca.is_none() && fields.client.is_none() => {
+            format!("http://{url}")
+        }
         false => format!("https://{url}"),
     };
     let uri: Uri = full.parse().map_err(|_| wrong(url, "no URL"))?;
@@ -186,17 +240,32 @@ fn host(path: &Path, url: &str, fields: HostFields, trusted: bool) -> Result<Hos
     let capabilities = fields
         .capabilities
         .unwrap_or_else(|| vec!["pull".to_owned(), "resolve".to_owned()]);
-    let known = |word: &&String| !["pull", "resolve", "push"].contains(&word.as_str());
-    if let Some(unknown) = capabilities.iter().find(known) {
+    let known = ["pull", "resolve", "push", "referrers"];
+    let is_unknown = |word: &&String| !known.contains(&word.to_lowercase().as_str());
+    if let Some(unknown) = capabilities.iter().find(is_unknown) {
         return Err(wrong(unknown, "no capability"));
     }
+    let can = |wanted: &str| {
+        capabilities.is_empty()
+            || capabilities
+                .iter()
+                .any(|word| word.to_lowercase() == wanted)
+    };
+    let dial_timeout = match &fields.dial_timeout {
+        None => None,
+        Some(text) => Some(
+            duration(text)
+                .ok_or_else(|| wrong(text, "no duration such as 5s"))?
+                .min(MAX_DIAL_TIMEOUT),
+        ),
+    };
     let folder = path.parent().unwrap_or(path);
     Ok(Host {
         scheme: scheme.clone(),
         authority: authority.clone(),
         path: prefix,
-        resolves: capabilities.iter().any(|word| word == "resolve"),
-        pulls: capabilities.iter().any(|word| word == "pull"),
+        resolves: can("resolve") && can("pull"),
+        pulls: can("pull"),
         trusted,
         tls: TlsFiles {
             authorities: fields
@@ -210,7 +279,31 @@ fn host(path: &Path, url: &str, fields: HostFields, trusted: bool) -> Result<Hos
         },
         headers: headers(fields.header.unwrap_or_default())
             .map_err(|name| wrong(&name, "no header"))?,
+        dial_timeout,
     })
+}
+
+/// Reads a duration as Go writes it: `1m30s`, `500ms`.
+fn duration(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut sum = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let units = [
+            ("ms", 0.001),
+            ("us", 0.000_001),
+            ("ns", 0.000_000_001),
+            ("h", 3600.0),
+            ("m", 60.0),
+            ("s", 1.0),
+        ];
+        let (unit, seconds) = units.iter().find(|(unit, _)| rest.starts_with(unit))?;
+        rest = &rest[unit.len()..];
+        sum = sum.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
+    }
+    (!text.is_empty()).then_some(sum)
 }
 
 /// Reads `client`: one file with both, a list of such files, or a list of pairs.
@@ -320,6 +413,62 @@ mod tests {
             of("server = 'http://registry.test'").unwrap()[0].scheme,
             Scheme::HTTP
         );
+    }
+
+    #[test]
+    fn a_folder_with_certificates_alone_is_dockers_form() {
+        let certs = tempfile::tempdir().unwrap();
+        let reference = "registry.test:5000/a:b".parse().unwrap();
+        let folder = certs.path().join("registry.test:5000");
+        fs::create_dir(&folder).unwrap();
+        let plain = hosts(Some(certs.path()), &reference).unwrap();
+        assert_eq!(plain[0].tls, TlsFiles::default());
+        for name in ["b.crt", "a.crt", "c.cert", "c.key", "d.cert", "notes.txt"] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        fs::create_dir(folder.join("e.crt")).unwrap();
+        let found = hosts(Some(certs.path()), &reference).unwrap();
+        let path = |name: &str| folder.join(name);
+        assert_eq!(found[0].tls.authorities, [path("a.crt"), path("b.crt")]);
+        let pairs = [
+            (path("c.cert"), path("c.key")),
+            (path("d.cert"), path("d.cert")),
+        ];
+        assert_eq!(found[0].tls.client, pairs);
+        // An empty hosts.toml changes nothing.
+        fs::write(path("hosts.toml"), "").unwrap();
+        let again = hosts(Some(certs.path()), &reference).unwrap();
+        assert_eq!(again[0].tls, found[0].tls);
+        let local = certs.path().join("127.0.0.1:5000");
+        fs::create_dir(&local).unwrap();
+        fs::write(local.join("ca.crt"), "").unwrap();
+        let local = hosts(Some(certs.path()), &"127.0.0.1:5000/a:b".parse().unwrap()).unwrap();
+        assert_eq!(local[0].scheme, Scheme::HTTPS);
+    }
+
+    #[test]
+    fn a_dial_timeout_is_a_duration_of_go() {
+        for (text, expected) in [
+            ("5s", Some(5_000)),
+            ("1m30s", Some(90_000)),
+            ("1.5s", Some(1_500)),
+            ("200ms", Some(200)),
+            ("", None),
+            ("5", None),
+            ("s", None),
+            ("5 s", None),
+        ] {
+            assert_eq!(
+                duration(text),
+                expected.map(Duration::from_millis),
+                "{text}"
+            );
+        }
+        let hosts =
+            of("[host.'http://x']\ndial_timeout = '2h'\ncapabilities = ['Pull', 'referrers']")
+                .unwrap();
+        assert_eq!(hosts[0].dial_timeout, Some(MAX_DIAL_TIMEOUT));
+        assert!(hosts[0].pulls && !hosts[0].resolves);
     }
 
     #[test]

@@ -10,9 +10,20 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::hosts::{HostsError, TlsFiles};
+use crate::disk::read;
 
-/// Makes the configuration of connections to a host with these files.
-pub(super) fn config(files: &TlsFiles) -> Result<ClientConfig, HostsError> {
+/// Bytes of one file of certificates or keys.
+const MAX_FILE_BYTES: usize = 1 << 20;
+
+/// Returns the system's authorities. One damaged file of theirs must not cost all of them.
+pub(super) fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
+
+/// Makes the configuration of connections to a host with these files, beside the system's `roots`.
+pub(super) fn config(files: &TlsFiles, roots: &RootCertStore) -> Result<ClientConfig, HostsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -21,7 +32,7 @@ pub(super) fn config(files: &TlsFiles) -> Result<ClientConfig, HostsError> {
         true => builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Unverified(provider))),
-        false => builder.with_root_certificates(roots(&files.authorities)?),
+        false => builder.with_root_certificates(with(roots.clone(), &files.authorities)?),
     };
     // Of several client certificates the first is shown: one that a server chose among is beyond hosts.toml's users.
     match files.client.first() {
@@ -29,16 +40,14 @@ pub(super) fn config(files: &TlsFiles) -> Result<ClientConfig, HostsError> {
         Some((certificate, key)) => builder
             .with_client_auth_cert(
                 certificates(certificate)?,
-                PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, error))?,
+                PrivateKeyDer::from_pem_slice(&read(key, MAX_FILE_BYTES)?)
+                    .map_err(|error| failed(key, error))?,
             )
             .map_err(|error| failed(certificate, error)),
     }
 }
 
-fn roots(authorities: &[PathBuf]) -> Result<RootCertStore, HostsError> {
-    let mut roots = RootCertStore::empty();
-    // One damaged file of the system's must not cost all of them.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+fn with(mut roots: RootCertStore, authorities: &[PathBuf]) -> Result<RootCertStore, HostsError> {
     for path in authorities {
         for certificate in certificates(path)? {
             roots
@@ -50,9 +59,14 @@ fn roots(authorities: &[PathBuf]) -> Result<RootCertStore, HostsError> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, HostsError> {
-    let all = CertificateDer::pem_file_iter(path).map_err(|error| failed(path, error))?;
-    all.collect::<Result<_, _>>()
-        .map_err(|error| failed(path, error))
+    let content = read(path, MAX_FILE_BYTES)?;
+    let all = CertificateDer::pem_slice_iter(&content)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| failed(path, error))?;
+    match all.is_empty() {
+        true => Err(failed(path, "it has no certificate")),
+        false => Ok(all),
+    }
 }
 
 fn failed(path: &Path, error: impl ToString) -> HostsError {

@@ -214,7 +214,7 @@ impl Mounting<'_> {
             MountMethod::ShortNames => {
                 let names = inner.folders.fresh(&inner.folders.scratch());
                 let mounted = self.short_names(&names);
-                drop(fs::remove_dir_all(&names));
+                drop(files::remove_tree(&names));
                 mounted
             }
         }

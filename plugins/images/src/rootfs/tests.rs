@@ -14,7 +14,10 @@ struct Mounted {
 
 impl Mounted {
     async fn import(layers: Vec<Vec<u8>>) -> Self {
-        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        Self::import_at(tempfile::tempdir_in("/dev/shm").unwrap(), layers).await
+    }
+
+    async fn import_at(home: tempfile::TempDir, layers: Vec<Vec<u8>>) -> Self {
         let archive = home.path().join("archive.tar");
         fs::write(
             &archive,
@@ -160,4 +163,76 @@ async fn whiteouts_and_opaque_folders_and_roots_hide_what_is_below() {
             assert_eq!(names, ["only"]);
         })
         .await;
+}
+
+/// A file system of its own, without extended attributes.
+struct WithoutAttributes(PathBuf);
+
+impl WithoutAttributes {
+    fn new(folder: &Path) -> Self {
+        mount("ramfs", folder, "ramfs", MountFlags::empty(), None).unwrap();
+        Self(folder.to_owned())
+    }
+}
+
+impl Drop for WithoutAttributes {
+    fn drop(&mut self) {
+        unmount(&self.0, UnmountFlags::DETACH).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_image_is_imported_and_shown_right_where_files_have_no_attributes() {
+    let capability = [
+        1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    let bottom = Tar::default()
+        .file("d/x", b"")
+        .file("d/sub/x", b"")
+        .file("d/sub/deep/x", b"")
+        .file("e/x", b"")
+        .end();
+    let middle = Tar::default()
+        .file("d/middle", b"")
+        .file("d/.wh.x", b"")
+        .end();
+    let top = Tar::default()
+        .file("d/.wh..wh..opq", b"")
+        .file("d/sub/deep/y", b"")
+        .file("d/middle", b"again")
+        .pax(&[("SCHILY.xattr.user.note", b"1")])
+        .file("note", b"1")
+        .pax(&[("SCHILY.xattr.security.capability", &capability)])
+        .file("ping", b"2")
+        .end();
+    let place = tempfile::tempdir().unwrap();
+    let disk = WithoutAttributes::new(place.path());
+    let home = tempfile::tempdir_in(place.path()).unwrap();
+    let mounted = Mounted::import_at(home, vec![bottom, middle, top]).await;
+    let target = mounted.target();
+    for method in [MountMethod::Append, MountMethod::ShortNames] {
+        let layers = mounted.store.rootfs(&mounted.image).unwrap();
+        let mounting = Mounting {
+            layers: &layers,
+            target: &target,
+            writable: None,
+        };
+        mounting.mount_by(method, mounted.store.inner()).unwrap();
+        let names = |folder: &str| {
+            let mut names: Vec<_> = fs::read_dir(target.join(folder))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names("d"), ["middle", "sub"]);
+        assert_eq!(names("d/sub"), ["deep"]);
+        assert_eq!(names("d/sub/deep"), ["y"]);
+        assert_eq!(names("e"), ["x"]);
+        assert_eq!(fs::read(target.join("ping")).unwrap(), b"2");
+        mounted.store.unmount_rootfs(&target).await.unwrap();
+    }
+    drop(mounted);
+    drop(disk);
 }

@@ -79,6 +79,7 @@ impl Store {
             }
             let record = LeaseRecord { owner, image };
             inner.put(&inner.folders.lease(&record.owner), &record)?;
+            inner.forget_damaged_lease(&record.owner)?;
             inner.state().leases.insert(record.owner, record.image);
             Ok(())
         })
@@ -91,6 +92,7 @@ impl Store {
         self.work(move |inner| {
             let _writing = inner.writing();
             inner.take(&inner.folders.lease(&owner))?;
+            inner.forget_damaged_lease(&owner)?;
             inner.state().leases.remove(&owner);
             Ok(())
         })
@@ -119,9 +121,11 @@ impl Inner {
 
     pub(super) fn put_image(&self, record: ImageRecord) -> Result<(), DiskError> {
         self.put(&self.folders.image(&record.id), &record)?;
-        self.state()
-            .images
-            .insert(record.id.clone(), Arc::new(record));
+        let mut state = self.state();
+        // Who leases it has it again.
+        let other = |image: &Option<Digest>| image.as_ref() != Some(&record.id);
+        state.suspended.retain(|_, one| other(&one.image));
+        state.images.insert(record.id.clone(), Arc::new(record));
         Ok(())
     }
 
@@ -141,6 +145,27 @@ impl Inner {
     fn remove_name(&self, name: &str) -> Result<(), DiskError> {
         self.take(&self.folders.name(name))?;
         self.state().names.remove(name);
+        Ok(())
+    }
+
+    /// Ends what a damaged lease of `owner` holds up: the owner has said again what it needs.
+    fn forget_damaged_lease(&self, owner: &str) -> Result<(), DiskError> {
+        let lease = self.folders.lease(owner);
+        let name = lease.file_name().unwrap_or_default().to_string_lossy();
+        let set_aside = self.folders.damaged().join(format!("leases-{name}"));
+        let known: Vec<_> = self
+            .state()
+            .suspended
+            .keys()
+            .filter(|path| **path == lease || is_copy(path, &set_aside))
+            .cloned()
+            .collect();
+        for path in known {
+            if path != lease {
+                self.disk.remove(&path)?;
+            }
+            self.state().suspended.remove(&path);
+        }
         Ok(())
     }
 
@@ -166,4 +191,11 @@ impl Inner {
         self.disk
             .sync_folder(path.parent().expect("records have a folder"))
     }
+}
+
+/// Tells whether `path` is `set_aside`, or that with a number behind it: what was set aside a second time.
+fn is_copy(path: &Path, set_aside: &Path) -> bool {
+    let (path, set_aside) = (path.to_string_lossy(), set_aside.to_string_lossy());
+    path.strip_prefix(&*set_aside)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::PoisonError;
 
 use super::record::LayerRecord;
-use super::{Inner, State, Store, StoreError, remove_tree};
+use super::{Inner, State, Store, StoreError};
 use crate::digest::Digest;
 use crate::disk::DiskError;
 
@@ -20,7 +20,8 @@ pub struct Collected {
     /// Bytes of those layers, about.
     pub bytes: u64,
     /// Why nothing but leftovers was removed: something that may be needed can't be read, or was found damaged. It
-    /// stays so until an operator has removed it from `damaged/` and the store is opened again.
+    /// stays so until its owner takes or ends its lease, the image comes again, or an operator has removed it from
+    /// `damaged/` and the store is opened again.
     pub suspended: Option<String>,
 }
 
@@ -49,9 +50,9 @@ impl Inner {
     fn collect(&self) -> Result<Collected, DiskError> {
         let _writing = self.writing();
         let mut state = self.state();
-        if let Some(reason) = state.suspended.clone() {
+        if let Some(suspension) = state.suspended.values().next() {
             return Ok(Collected {
-                suspended: Some(reason),
+                suspended: Some(suspension.reason.clone()),
                 ..Collected::default()
             });
         }
@@ -92,7 +93,17 @@ impl Inner {
     fn empty_trash(&self) -> Result<(), DiskError> {
         let _emptying = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
         let trash = self.folders.trash();
-        remove_tree::empty(&trash).map_err(|error| DiskError::new("empty", &trash, error))
+        let mut kept = Ok(());
+        let list = fs::read_dir(&trash).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+        for entry in list.map_err(|error| DiskError::new("list", &trash, error))? {
+            let path = entry.path();
+            // What can't be removed stays alone: the rest is not kept by it.
+            if let Err(error) = files::remove_tree(&path) {
+                kept = Err(DiskError::new("remove", &path, error));
+            }
+        }
+        self.disk.sync_folder(&trash)?;
+        kept
     }
 }
 

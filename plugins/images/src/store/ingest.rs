@@ -11,20 +11,24 @@ use super::{Image, Inner, StoreError};
 use crate::digest::Digest;
 use crate::disk::DiskError;
 
-/// One worker a layer: the others wait, and find it in the store.
+/// One worker for a layer of a registry: the others wait, and find it in the store. A registry that is slow to serve what
+/// it says to be a layer of many images keeps nobody waiting who has it from another one.
 #[derive(Debug, Default)]
-pub(crate) struct LayerLocks(Mutex<HashMap<Digest, Weak<AsyncMutex<()>>>>);
+pub(crate) struct LayerLocks(Mutex<LayerTurns>);
+
+type LayerTurns = HashMap<(String, Digest), Weak<AsyncMutex<()>>>;
 
 impl LayerLocks {
-    /// Waits for the turn at `chain`.
-    pub(crate) async fn take(&self, chain: &Digest) -> OwnedMutexGuard<()> {
+    /// Waits for the turn at `chain` of `registry`.
+    pub(crate) async fn take(&self, registry: &str, chain: &Digest) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             turns.retain(|_, turn| turn.strong_count() > 0);
-            let known = turns.get(chain).and_then(Weak::upgrade);
+            let key = (registry.to_owned(), chain.clone());
+            let known = turns.get(&key).and_then(Weak::upgrade);
             known.unwrap_or_else(|| {
                 let turn = Arc::default();
-                turns.insert(chain.clone(), Arc::downgrade(&turn));
+                turns.insert(key, Arc::downgrade(&turn));
                 turn
             })
         };
@@ -90,7 +94,7 @@ impl Inner {
             return Ok(());
         }
         let place = self.folders.layer(&record.chain);
-        if place.exists() && self.state().suspended.is_none() {
+        if place.exists() && self.state().suspended.is_empty() {
             // The leftover of a collection that the disk broke off.
             let away = self.folders.fresh(&self.folders.trash());
             self.disk.rename(&place, &away)?;

@@ -8,7 +8,7 @@ mod collect;
 mod ingest;
 mod open;
 mod record;
-mod remove_tree;
+mod slots;
 
 mod folders;
 
@@ -23,6 +23,7 @@ pub use self::collect::Collected;
 pub(crate) use self::folders::Folders;
 pub(crate) use self::ingest::{Hold, LayerLocks};
 pub(crate) use self::record::{ImageRecord, LayerRecord};
+pub(crate) use self::slots::{Puller, Slot, Slots};
 
 use crate::blocking;
 use crate::digest::Digest;
@@ -30,6 +31,7 @@ use crate::disk::{Disk, DiskError, read};
 use crate::documents::{DocumentError, ImageConfig};
 use crate::limits::Limits;
 use crate::reference::{InvalidReference, Reference};
+use crate::registry::HostMemory;
 
 /// Threads that work on records, the collection and archives at a time.
 const THREADS: usize = 4;
@@ -45,7 +47,9 @@ pub(crate) struct Inner {
     pub(crate) disk: Disk,
     pub(crate) limits: Limits,
     /// Places for layers that are downloaded and unpacked.
-    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) slots: Slots,
+    /// What pulls know of hosts.
+    pub(crate) hosts: Arc<HostMemory>,
     /// One worker a layer.
     pub(crate) layer_locks: LayerLocks,
     threads: Arc<Semaphore>,
@@ -68,8 +72,16 @@ struct State {
     /// What pulls and imports rely on before their images are on record, with the number of those.
     held: BTreeMap<Digest, usize>,
     damage: Vec<Damage>,
-    /// Why nothing may be collected.
-    suspended: Option<String>,
+    /// Why nothing may be collected, by the file that it is about.
+    suspended: BTreeMap<PathBuf, Suspension>,
+}
+
+/// Something that may be needed, and is not known to be there.
+#[derive(Clone, Debug)]
+struct Suspension {
+    reason: String,
+    /// The image that would end it by coming again.
+    image: Option<Digest>,
 }
 
 /// Something in the store that was found unreadable or wrong when it was opened.

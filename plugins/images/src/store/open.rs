@@ -1,8 +1,9 @@
 //! The store found again after a restart or a crash: what is whole is known, what is wrong is set aside.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::FlockOperation;
@@ -10,7 +11,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use super::record::{ImageRecord, LayerRecord, LeaseRecord, NameRecord, RECORD_BYTES_MAX, decode};
-use super::{Damage, Folders, Inner, LayerLocks, OpenError, State, Store, THREADS};
+use super::{
+    Damage, Folders, Inner, LayerLocks, OpenError, Slots, State, Store, Suspension, THREADS,
+};
 use crate::digest::Digest;
 use crate::disk::{Disk, DiskError, read};
 use crate::limits::Limits;
@@ -31,13 +34,13 @@ impl Store {
         let folders = Folders::new(root);
         folders.create(&disk)?;
         let lock = lock(&folders.lock(), root)?;
-        check_layout(&disk, &folders, root)?;
         let mut opening = Opening {
             limits: &limits,
             disk: &disk,
             folders: &folders,
             state: State::default(),
         };
+        opening.check_layout(&root.join("layout"))?;
         opening.put_scratch_away()?;
         opening.layers()?;
         opening.images()?;
@@ -47,12 +50,13 @@ impl Store {
         for damage in &state.damage {
             tracing::error!(path = ?damage.path, reason = damage.reason, "the image store is damaged");
         }
-        let slots = Arc::new(Semaphore::new(limits.layers_abreast));
+        let slots = Slots::new(&limits);
         Ok(Self(Arc::new(Inner {
             folders,
             disk,
             limits,
             slots,
+            hosts: Arc::default(),
             layer_locks: LayerLocks::default(),
             threads: Arc::new(Semaphore::new(THREADS)),
             state: Mutex::new(state),
@@ -78,27 +82,6 @@ fn lock(path: &Path, root: &Path) -> Result<File, OpenError> {
     }
 }
 
-fn check_layout(disk: &Disk, folders: &Folders, root: &Path) -> Result<(), OpenError> {
-    let path = root.join("layout");
-    match read(&path, RECORD_BYTES_MAX) {
-        Ok(content) if content == LAYOUT.as_bytes() => Ok(()),
-        Ok(content) => Err(OpenError::Layout {
-            path,
-            found: String::from_utf8_lossy(&content)
-                .chars()
-                .take(100)
-                .collect(),
-            expected: LAYOUT,
-        }),
-        Err(error) if error.source.kind() == io::ErrorKind::NotFound => {
-            let beside = folders.fresh(&folders.trash());
-            disk.write(&beside, LAYOUT.as_bytes())?;
-            Ok(disk.rename(&beside, &path)?)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
 struct Opening<'a> {
     limits: &'a Limits,
     disk: &'a Disk,
@@ -107,6 +90,33 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
+    /// Fails if the store has another layout. A file that says nothing of the kind is damaged, and written again: the
+    /// records are checked one by one in any case.
+    fn check_layout(&mut self, path: &Path) -> Result<(), OpenError> {
+        match read(path, RECORD_BYTES_MAX) {
+            Ok(content) if content == LAYOUT.as_bytes() => return Ok(()),
+            Ok(content) => {
+                let found = String::from_utf8_lossy(&content);
+                if let Some(found) = other_layout(&found) {
+                    return Err(OpenError::Layout {
+                        path: path.to_owned(),
+                        found: found.to_owned(),
+                        expected: LAYOUT,
+                    });
+                }
+                self.set_aside(path, "it names no layout".to_owned())?;
+            }
+            Err(error) => match wrong(error.source.kind()) {
+                None => return Err(error.into()),
+                Some(_) if error.source.kind() == io::ErrorKind::NotFound => {}
+                Some(reason) => self.set_aside(path, reason.to_owned())?,
+            },
+        }
+        let beside = self.folders.fresh(&self.folders.trash());
+        self.disk.write(&beside, LAYOUT.as_bytes())?;
+        Ok(self.disk.rename(&beside, path)?)
+    }
+
     /// What was being made when the store ended goes to the trash, which the next collection empties.
     fn put_scratch_away(&self) -> Result<(), DiskError> {
         for name in entries(&self.folders.scratch())? {
@@ -123,7 +133,7 @@ impl Opening<'_> {
             let path = folder.join(&name);
             let record = path.join("layer");
             let right =
-                |layer: &LayerRecord| layer.chain.hex() == name && path.join("files").is_dir();
+                |layer: &LayerRecord| *name == *layer.chain.hex() && path.join("files").is_dir();
             if let Some(layer) = self.record(&path, &record, right)? {
                 self.state.layers.insert(layer.chain.clone(), layer);
             }
@@ -135,7 +145,7 @@ impl Opening<'_> {
         let folder = self.folders.images();
         for name in entries(&folder)? {
             let path = folder.join(&name);
-            let right = |image: &ImageRecord| image.id.hex() == name && !image.chains.is_empty();
+            let right = |image: &ImageRecord| *name == *image.id.hex() && !image.chains.is_empty();
             let Some(image) = self.record(&path, &path, right)? else {
                 continue;
             };
@@ -183,7 +193,7 @@ impl Opening<'_> {
         let folder = self.folders.names();
         for name in entries(&folder)? {
             let path = folder.join(&name);
-            let right = |record: &NameRecord| Digest::of(record.name.as_bytes()).hex() == name;
+            let right = |record: &NameRecord| *name == *Digest::of(record.name.as_bytes()).hex();
             if let Some(record) = self.record(&path, &path, right)? {
                 self.state.names.insert(record.name, record.image);
             }
@@ -195,22 +205,29 @@ impl Opening<'_> {
         let folder = self.folders.leases();
         for name in entries(&folder)? {
             let path = folder.join(&name);
-            let right = |record: &LeaseRecord| Digest::of(record.owner.as_bytes()).hex() == name;
+            let right = |record: &LeaseRecord| *name == *Digest::of(record.owner.as_bytes()).hex();
             if let Some(record) = self.record(&path, &path, right)? {
                 self.state.leases.insert(record.owner, record.image);
             }
         }
         for name in entries(&self.folders.damaged())? {
-            if name.starts_with("leases-") {
+            if name.as_encoded_bytes().starts_with(b"leases-") {
                 let path = self.folders.damaged().join(name);
-                self.suspend(format!("{path:?} may be a lease of any image"));
+                let reason = format!("{path:?} may be a lease of any image");
+                self.suspend(path, reason, None);
             }
         }
         let lost = |(_, image): &(&String, &Digest)| !self.state.images.contains_key(*image);
-        if let Some((owner, image)) = self.state.leases.iter().find(lost) {
-            self.suspend(format!(
-                "{owner:?} leases image {image}, which is not whole"
-            ));
+        let lost: Vec<_> = self
+            .state
+            .leases
+            .iter()
+            .filter(lost)
+            .map(|(owner, image)| (owner.clone(), image.clone()))
+            .collect();
+        for (owner, image) in lost {
+            let reason = format!("{owner:?} leases image {image}, which is not whole");
+            self.suspend(self.folders.lease(&owner), reason, Some(image));
         }
         Ok(())
     }
@@ -262,14 +279,24 @@ impl Opening<'_> {
 
     fn unreadable(&mut self, path: &Path, error: &io::Error) {
         let reason = format!("it can't be read: {error}");
-        self.suspend(format!("{path:?}: {reason}"));
         let path = path.to_owned();
+        self.suspend(path.clone(), format!("{path:?}: {reason}"), None);
         self.state.damage.push(Damage { path, reason });
     }
 
-    fn suspend(&mut self, reason: String) {
-        self.state.suspended.get_or_insert(reason);
+    fn suspend(&mut self, path: PathBuf, reason: String, image: Option<Digest>) {
+        let suspension = Suspension { reason, image };
+        self.state.suspended.entry(path).or_insert(suspension);
     }
+}
+
+/// Returns the first line of a layout file, if it names another layout than this version's.
+fn other_layout(content: &str) -> Option<&str> {
+    let (line, _) = content.split_once('\n')?;
+    let number = line.strip_prefix("oxlet images ")?;
+    let is_number =
+        (1..=9).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && Some(line) != LAYOUT.strip_suffix('\n')).then_some(line)
 }
 
 /// Returns what is wrong with a record where a reading error says that; none where it may be right and is unreadable.
@@ -281,11 +308,11 @@ fn wrong(kind: io::ErrorKind) -> Option<&'static str> {
 }
 
 /// Returns the names in a folder, in order.
-fn entries(folder: &Path) -> Result<Vec<String>, DiskError> {
+fn entries(folder: &Path) -> Result<Vec<OsString>, DiskError> {
     let list = || {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder)? {
-            names.push(entry?.file_name().to_string_lossy().into_owned());
+            names.push(entry?.file_name());
         }
         names.sort();
         Ok(names)

@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::layer::{Inside, Moved, Unpacked};
 
 /// Bytes of a record; the longest is an image's of 500 layers, 40 KiB.
 pub(super) const RECORD_BYTES_MAX: usize = 1 << 20;
@@ -54,6 +55,52 @@ pub(crate) struct LayerRecord {
     /// Bytes of its tar, which can be made again; none where an earlier version unpacked it.
     #[serde(default)]
     pub(crate) tar_bytes: Option<u64>,
+    /// Folders of the tar whose entries lie elsewhere, from where and to where, as hexadecimal bytes of paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    moved: Vec<(String, String)>,
+}
+
+impl LayerRecord {
+    /// Returns the record of a layer that was unpacked.
+    pub(crate) fn new(chain: Digest, diff: Digest, unpacked: &Unpacked) -> Self {
+        let moved = unpacked.moved.iter();
+        Self {
+            chain,
+            diff,
+            bytes: unpacked.bytes,
+            inodes: unpacked.inodes,
+            opaque: unpacked.opaque,
+            tar_bytes: Some(unpacked.tar_bytes),
+            moved: moved
+                .map(|one| (to_hex(one.from.bytes()), to_hex(one.to.bytes())))
+                .collect(),
+        }
+    }
+
+    /// Returns the folders of the tar whose entries lie elsewhere.
+    pub(crate) fn moved(&self) -> Vec<Moved> {
+        let path = |hex: &str| Inside::new(&from_hex(hex)?).ok();
+        let moved = self.moved.iter();
+        moved
+            .filter_map(|(from, to)| {
+                Some(Moved {
+                    from: path(from)?,
+                    to: path(to)?,
+                })
+            })
+            .collect()
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(hex: &str) -> Option<Vec<u8>> {
+    let pairs = hex.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
 }
 
 /// Returns a record as it is written.

@@ -301,6 +301,149 @@ async fn nothing_is_collected_while_a_lease_may_be_lost() {
     assert!(unreadable.exists());
 }
 
+/// The files that the store itself writes, from its root: not those of images.
+fn own_files(root: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true if path.ends_with("files") => {}
+                true => folders.push(path),
+                false => files.push(path.strip_prefix(root).unwrap().to_owned()),
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+#[tokio::test]
+async fn a_damaged_file_costs_what_it_is_about_and_comes_back() {
+    let rig = Rig::new();
+    let archives = ["one", "two"].map(|name| {
+        let tag = format!("{name}:1");
+        rig.archive(&format!("{name}.tar"), &image(name), &tag)
+    });
+    let made = store(&rig.root());
+    let one = import(&made, &archives[0]).await.unwrap();
+    import(&made, &archives[1]).await.unwrap();
+    made.lease("c", &one.id).await.unwrap();
+    let base = made.inner().record(&one.id).unwrap().chains[0]
+        .hex()
+        .to_owned();
+    drop(made);
+    let files = own_files(&rig.root());
+    assert_eq!(files.len(), 17, "{files:?}");
+    for file in &files {
+        let name = file.to_str().unwrap();
+        for way in ["emptied", "cut", "given a tail"] {
+            let case = format!("{name} {way}");
+            let root = rig.home.path().join("copy");
+            let copied = std::process::Command::new("cp")
+                .arg("-a")
+                .arg(rig.root())
+                .arg(&root)
+                .status();
+            assert!(copied.unwrap().success());
+            let mut content = fs::read(root.join(file)).unwrap();
+            match way {
+                "emptied" => content.clear(),
+                "cut" => content.truncate(content.len() / 2),
+                _ => content.extend_from_slice(b"tail"),
+            }
+            fs::write(root.join(file), content).unwrap();
+            let opened = store(&root);
+            let whole = match name {
+                "lock" | "layout" => 2,
+                _ if name.starts_with("leases/") || name.ends_with("tar-split") => 2,
+                _ if name.contains(&base) => 0,
+                _ => 1,
+            };
+            assert_eq!(opened.list().len(), whole, "{case}: {:?}", opened.damage());
+            let is_harmless = name == "lock" || name.ends_with("tar-split");
+            assert_eq!(opened.damage().is_empty(), is_harmless, "{case}");
+            // What is wrong with the rest of a tar is found where it is needed.
+            if name.ends_with("tar-split") {
+                let exported = opened
+                    .export(&["one:1".to_owned(), "two:1".to_owned()], std::io::sink())
+                    .await;
+                // Behind the end of its last frame nothing is read.
+                assert!(exported.is_err() || way == "given a tail", "{case}");
+            }
+            // Everything comes back with its archive, and nothing that is leased went meanwhile.
+            for (archive, name) in archives.iter().zip(["one", "two"]) {
+                let image = import(&opened, archive).await.unwrap();
+                assert_whole(&opened, &image, name).await;
+            }
+            opened.lease("c", &one.id).await.unwrap();
+            opened.remove("two:1").await.unwrap();
+            assert_eq!(opened.collect().await.unwrap().suspended, None, "{case}");
+            assert_whole(&opened, &opened.leased("c").unwrap(), "one").await;
+            drop(opened);
+            files::remove_tree(&root).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_lease_holds_the_collection_up_until_its_owner_ends_it() {
+    let rig = Rig::new();
+    let made = store(&rig.root());
+    let one = import(&made, &rig.archive("one.tar", &image("one"), "one:1"))
+        .await
+        .unwrap();
+    made.lease("c", &one.id).await.unwrap();
+    made.remove("one:1").await.unwrap();
+    drop(made);
+    let lease = fs::read_dir(rig.root().join("leases"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    fs::write(lease.path(), "").unwrap();
+    let opened = store(&rig.root());
+    assert!(opened.collect().await.unwrap().suspended.is_some());
+    opened.unlease("another").await.unwrap();
+    assert!(opened.collect().await.unwrap().suspended.is_some());
+    opened.unlease("c").await.unwrap();
+    assert_eq!(opened.collect().await.unwrap().images, 1);
+    drop(opened);
+    let again = store(&rig.root());
+    assert_eq!(again.collect().await.unwrap(), Collected::default());
+}
+
+#[tokio::test]
+async fn another_layout_is_refused_by_name_and_a_damaged_one_is_written_again() {
+    for (content, is_refused) in [
+        ("oxlet images 2\n", true),
+        ("oxlet images 2\ntail", true),
+        ("oxlet images 1\n", false),
+        ("oxlet images 1\ntail", false),
+        ("oxlet images 1", false),
+        ("oxlet im", false),
+        ("", false),
+        ("\0\0\0", false),
+    ] {
+        let rig = Rig::new();
+        drop(store(&rig.root()));
+        fs::write(rig.root().join("layout"), content).unwrap();
+        let opened = Store::open(&rig.root(), limits());
+        match is_refused {
+            true => assert!(
+                matches!(opened, Err(OpenError::Layout { .. })),
+                "{content:?}"
+            ),
+            false => {
+                drop(opened.unwrap());
+                let again = fs::read_to_string(rig.root().join("layout")).unwrap();
+                assert_eq!(again, "oxlet images 1\n", "{content:?}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn every_bit_of_a_record_counts() {
     let record = NameRecordForTest::encode();

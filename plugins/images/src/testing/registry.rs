@@ -38,6 +38,8 @@ pub struct Answer {
     pub hangs: bool,
     /// After the body the connection breaks.
     pub breaks: bool,
+    /// The body comes a byte at a time, after so long each.
+    pub drips: Option<std::time::Duration>,
 }
 
 impl Answer {
@@ -200,12 +202,23 @@ fn answer(
     }
     let content = answer.body;
     // Cut as it is sent: the tests measure memory.
+    let (content_length, dripped) = (content.len(), content.clone());
     let starts = (0..content.len()).step_by(PIECE_BYTES);
     let pieces = starts.map(move |start| {
         let end = content.len().min(start + PIECE_BYTES);
         Ok(Frame::data(content.slice(start..end)))
     });
-    let mut body = futures_util::stream::iter(pieces).boxed();
+    let mut body = match answer.drips {
+        None => futures_util::stream::iter(pieces).boxed(),
+        Some(pause) => {
+            let bytes = (0..content_length).map(move |at| dripped.slice(at..at + 1));
+            let drops = futures_util::stream::iter(bytes).then(move |byte| async move {
+                tokio::time::sleep(pause).await;
+                Ok(Frame::data(byte))
+            });
+            drops.boxed()
+        }
+    };
     if answer.breaks {
         let broken = futures_util::stream::iter([Err(std::io::Error::other("broken"))]);
         body = body.chain(broken).boxed();

@@ -41,7 +41,7 @@ async fn credentials_go_to_the_registry_and_its_token_service_alone() {
     }
     let asked = tokens.requests();
     assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0].query, "service=s&scope=repository%3Ax%3Apull");
+    assert_eq!(asked[0].query, "service=s&scope=all");
     assert_eq!(asked[0].headers["authorization"], "Basic dXNlcjp3b3Jk");
     // The registry itself never saw the password.
     for request in rig.registry.requests() {
@@ -86,7 +86,7 @@ async fn a_registry_that_asks_for_a_password_gets_it_and_a_wrong_one_is_denied()
         })
         .await
         .unwrap_err();
-    let denied = matches!(&error, PullError::Registry { source, .. } if matches!(source.failure, Failure::Denied(403)));
+    let denied = matches!(&error, PullError::Registry { source, .. } if matches!(source.failure, Failure::Denied { status: 403, .. }));
     assert!(denied, "{error:?}");
     assert!(!format!("{error:?}").contains("guess"));
 }

@@ -3,15 +3,26 @@
 use super::*;
 
 /// A registry that speaks TLS, as HTTP/2 where the client offers it; returns what its clients spoke.
-struct Secure {
-    registry: Registry,
+pub(super) struct Secure {
+    pub(super) registry: Registry,
     certs: tempfile::TempDir,
+    tls: Arc<rustls::ServerConfig>,
 }
 
 impl Secure {
     async fn start(hosts: &str) -> Self {
+        Self::start_named(hosts, "127.0.0.1").await
+    }
+
+    /// Starts one that has another name as well, and is to be reached by it.
+    pub(super) async fn start_named(hosts: &str, name: &str) -> Self {
+        let names = [
+            "127.0.0.1".to_owned(),
+            "localhost".to_owned(),
+            name.to_owned(),
+        ];
         let rcgen::CertifiedKey { cert, signing_key } =
-            rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+            rcgen::generate_simple_self_signed(names).unwrap();
         let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
@@ -21,17 +32,29 @@ impl Secure {
             .with_single_cert(vec![cert.der().clone()], key)
             .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let registry = Registry::start_with(Some(Arc::new(config))).await;
+        let tls = Arc::new(config);
+        let registry = Registry::start_with(Some(tls.clone())).await;
         let certs = tempfile::tempdir().unwrap();
-        let folder = certs.path().join(&registry.address);
-        std::fs::create_dir(&folder).unwrap();
-        std::fs::write(folder.join("ca.pem"), cert.pem()).unwrap();
-        let server = format!("server = 'https://{}'\n{hosts}\n", registry.address);
-        std::fs::write(folder.join("hosts.toml"), server).unwrap();
-        Self { registry, certs }
+        let port = registry.address.rsplit(':').next().unwrap();
+        let address = format!("{name}:{port}");
+        let server = format!("server = 'https://{address}'\n{hosts}\n");
+        hosts_toml(certs.path(), &address, &server);
+        std::fs::write(certs.path().join(address).join("ca.pem"), cert.pem()).unwrap();
+        Self {
+            registry,
+            certs,
+            tls,
+        }
     }
 
-    fn pull(&self, reference: &Reference) -> Pull {
+    /// Starts another server with the same certificate; returns its address by another name.
+    async fn another(&self) -> (Registry, String) {
+        let other = Registry::start_with(Some(self.tls.clone())).await;
+        let address = other.address.replace("127.0.0.1", "localhost");
+        (other, address)
+    }
+
+    pub(super) fn pull(&self, reference: &Reference) -> Pull {
         Pull {
             certs: Some(self.certs.path().to_owned()),
             ..pull(reference)
@@ -86,6 +109,75 @@ async fn a_redirect_from_https_to_http_is_refused() {
         "{error:?}"
     );
     assert!(rig.registry.requests().is_empty());
+}
+
+#[tokio::test]
+async fn the_hosts_authority_holds_for_its_token_service_and_its_redirects() {
+    let rig = Rig::new().await;
+    for (hosts, trusted) in [("ca = 'ca.pem'", true), ("", false)] {
+        let secure = Secure::start("ca = 'ca.pem'").await;
+        // Reached by the system's authorities alone where the file has none.
+        let reference = secure.registry.serve(&image(), "x:1");
+        let (tokens, realm) = secure.another().await;
+        let (storage, elsewhere) = secure.another().await;
+        tokens.put("/token", br#"{"token": "good"}"#);
+        for blob in image().packed.iter().chain([&image().config]) {
+            storage.put(&format!("/{}", Digest::of(blob)), blob);
+        }
+        secure.registry.script(move |request| {
+            let sent = request.headers.get("authorization");
+            if sent.is_none_or(|value| value != "Bearer good") {
+                let challenge = format!("Bearer realm=\"https://{realm}/token\"");
+                return Some(Answer::status(401).with("www-authenticate", &challenge));
+            }
+            let digest = request.path.rsplit('/').next().unwrap();
+            is_blob(request).then(|| {
+                Answer::status(307).with("location", &format!("https://{elsewhere}/{digest}"))
+            })
+        });
+        if !trusted {
+            let address = &secure.registry.address;
+            let folder = secure.certs.path().join(address);
+            std::fs::write(
+                folder.join("hosts.toml"),
+                format!("server = 'https://{address}'\n{hosts}"),
+            )
+            .unwrap();
+        }
+        let request = Pull {
+            auth: basic(),
+            ..secure.pull(&reference)
+        };
+        let pulled = rig.store.pull(request).await;
+        assert_eq!(pulled.is_ok(), trusted, "{pulled:?}");
+        if trusted {
+            assert_eq!(
+                tokens.requests()[0].headers["authorization"],
+                "Basic dXNlcjp3b3Jk"
+            );
+            for request in storage.requests() {
+                assert!(
+                    request.headers.get("authorization").is_none(),
+                    "{request:?}"
+                );
+            }
+            assert!(!storage.requests().is_empty());
+            rig.store.remove(&reference.to_string()).await.unwrap();
+            rig.store.collect().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn certificates_in_dockers_form_are_believed() {
+    let rig = Rig::new().await;
+    let secure = Secure::start("").await;
+    let reference = secure.registry.serve(&image(), "x:1");
+    rig.store.pull(secure.pull(&reference)).await.unwrap_err();
+    let folder = secure.certs.path().join(&secure.registry.address);
+    std::fs::remove_file(folder.join("hosts.toml")).unwrap();
+    std::fs::rename(folder.join("ca.pem"), folder.join("ca.crt")).unwrap();
+    rig.store.pull(secure.pull(&reference)).await.unwrap();
 }
 
 /// Returns the most memory that this process had, in KiB, and forgets it.
