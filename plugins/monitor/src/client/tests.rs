@@ -18,6 +18,7 @@ fn create() -> Create {
         },
         bundle: PathBuf::from("/bundle"),
         log: None,
+        log_folder: None,
         stdin: Input::Closed,
         terminal: false,
     }

@@ -77,6 +77,27 @@ pub enum Request {
 }
 
 impl Request {
+    /// Returns the id of the container that it is about, if it is about one.
+    #[must_use]
+    pub fn container(&self) -> Option<&str> {
+        match self {
+            Request::Create(create) => Some(&create.container),
+            Request::Exec(exec) => Some(&exec.container),
+            Request::Attach(attach) => Some(&attach.container),
+            Request::Start { container }
+            | Request::Resize { container, .. }
+            | Request::Kill { container, .. }
+            | Request::ReopenLog { container }
+            | Request::CloseStdin { container }
+            | Request::Wait { container }
+            | Request::Update { container, .. }
+            | Request::Checkpoint { container, .. }
+            | Request::Processes { container }
+            | Request::Delete { container } => Some(container),
+            Request::Status | Request::Events | Request::Shutdown => None,
+        }
+    }
+
     /// Returns the name of the request, for errors.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -144,6 +165,9 @@ pub struct Create {
     /// The CRI log; none keeps no log.
     #[serde(default)]
     pub log: Option<PathBuf>,
+    /// A folder that the log is below, somewhere: from there on no link is followed. The log's own folder, if none.
+    #[serde(default)]
+    pub log_folder: Option<PathBuf>,
     /// Its standard input.
     #[serde(default)]
     pub stdin: Input,

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use monitor::{Exit, Input, MonitorError, Phase, RefusalKind};
 use rustix::process::Signal;
-use serde_json::json;
 
 use crate::rig::{Rig, sh, wait_until, with_each_runtime, within};
 
@@ -273,21 +272,111 @@ async fn settle(rig: &Rig) -> Option<monitor::ContainerStatus> {
     }
 }
 
+type Damage = fn(&str) -> String;
+
+/// What may become of a file.
+const DAMAGES: [(&str, Damage); 4] = [
+    ("emptied", |_| String::new()),
+    ("cut in half", |text| text[..text.len() / 2].to_owned()),
+    ("given a tail", |text| format!("{text}{text}")),
+    ("of a newer format", |text| {
+        text.replacen("\"format\":1", "\"format\":99", 1)
+    }),
+];
+/// An id as runtime plugins make them: long enough to be no other container's.
+const LONG: &str = "0123456789abcdef0123456789abcdef0123456789abcdef";
+
 #[tokio::test]
-async fn a_record_of_a_newer_format_is_not_guessed_at() {
+async fn a_damaged_file_costs_nothing_where_another_says_the_same() {
     let rig = Rig::new().await;
-    rig.create(&sh("box", "true")).await;
-    rig.kill_monitor().await;
-    let record = rig.folder().join("containers/box/record.json");
-    let good = fs::read_to_string(&record).unwrap();
-    let mut newer: serde_json::Value = serde_json::from_str(&good).unwrap();
-    newer["format"] = json!(99);
-    fs::write(&record, newer.to_string()).unwrap();
-    let error = within(rig.launch().start()).await.unwrap_err();
-    assert!(error.to_string().contains("format 99"), "{error}");
-    fs::write(&record, good).unwrap();
-    rig.succeed().await;
+    let pid = rig.run(&sh("box", "sleep 1000")).await.pid;
+    let folder = rig.folder().join("containers").join("box");
+    let files = [
+        folder.join("record.json"),
+        folder.join("record.copy.json"),
+        rig.folder().join("monitor.lock"),
+    ];
+    for (file, (how, damage)) in files.iter().flat_map(|file| DAMAGES.map(|how| (file, how))) {
+        let case = format!("{} {how}", file.display());
+        rig.kill_monitor().await;
+        let text = fs::read_to_string(file).unwrap();
+        fs::write(file, damage(&text)).unwrap();
+        rig.succeed().await;
+        let status = within(rig.monitor.status())
+            .await
+            .unwrap()
+            .containers
+            .remove(0);
+        assert_eq!(
+            (status.phase, status.pid),
+            (Phase::Running, pid),
+            "{case}: {status:?}"
+        );
+        let is_record = file.ends_with("record.json");
+        assert_eq!(
+            status.problems.len(),
+            usize::from(is_record),
+            "{case}: {status:?}"
+        );
+        assert_eq!(rig.ask("box", "echo still").await, "still\n", "{case}");
+    }
     rig.end().await;
+}
+
+#[tokio::test]
+async fn a_container_without_any_record_is_ended_and_the_others_live() {
+    for (how, damage) in DAMAGES {
+        let rig = Rig::new().await;
+        let beside = rig.run(&sh("beside", "sleep 1000")).await;
+        let lost = rig
+            .run(&sh(LONG, "sleep 1000 & while :; do sleep 1; done"))
+            .await;
+        let groups = rig.cgroups(LONG);
+        for group in &groups {
+            fs::create_dir_all(group.join("below/that")).unwrap();
+        }
+        rig.kill_monitor().await;
+        for name in ["record.json", "record.copy.json"] {
+            let file = rig.folder().join("containers").join(LONG).join(name);
+            let text = fs::read_to_string(&file).unwrap();
+            fs::write(&file, damage(&text)).unwrap();
+        }
+        rig.succeed().await;
+        let status = within(rig.monitor.wait(LONG)).await.unwrap();
+        assert_eq!(status.phase, Phase::Exited, "{how}");
+        assert!(matches!(&status.end.unwrap().exit, Exit::Unknown(why) if why.contains("record")));
+        assert!(
+            status.problems[0].contains("record cannot be read"),
+            "{how}"
+        );
+        let procs = || {
+            let files = groups.iter().map(|group| group.join("cgroup.procs"));
+            files
+                .map(|file| fs::read_to_string(file).unwrap_or_default())
+                .collect::<String>()
+        };
+        wait_until(|| procs().is_empty()).await;
+        let pid = lost.pid.unwrap();
+        assert!(
+            !PathBuf::from(format!("/proc/{pid}/fd/0")).exists(),
+            "{how}"
+        );
+        let error = within(rig.monitor.start(LONG)).await.unwrap_err();
+        assert!(error.to_string().contains("damaged"), "{how}: {error}");
+
+        let others = within(rig.monitor.status()).await.unwrap().containers;
+        let other = others.iter().find(|one| one.container == "beside").unwrap();
+        assert_eq!(
+            (other.phase, other.pid),
+            (Phase::Running, beside.pid),
+            "{how}"
+        );
+        within(rig.monitor.delete(LONG)).await.unwrap();
+        wait_until(|| rig.cgroups(LONG).is_empty()).await;
+        // Its record named the runtime: what the runtime keeps of it is the caller's to find.
+        fs::remove_dir_all(rig.handler.root.join(LONG)).unwrap();
+        rig.end().await;
+    }
 }
 
 #[tokio::test]

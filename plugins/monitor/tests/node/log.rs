@@ -126,6 +126,7 @@ async fn a_full_disk_under_one_log_is_told_and_nobody_stops() {
     let (_, mut events) = within(rig.monitor.events()).await.unwrap();
     let mut create = rig.bundle(&sh("full", "seq 100000; exit 6"));
     create.log = Some(small.0.path().join("log"));
+    create.log_folder = None;
     within(rig.monitor.create(create)).await.unwrap();
     within(rig.monitor.start("full")).await.unwrap();
     let status = within(rig.monitor.wait("full")).await.unwrap();

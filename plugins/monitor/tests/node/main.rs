@@ -17,3 +17,4 @@ mod life;
 mod log;
 mod resources;
 mod rig;
+mod users;

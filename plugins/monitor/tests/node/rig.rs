@@ -122,6 +122,7 @@ impl Rig {
             handler: self.handler.clone(),
             bundle,
             log: Some(self.log_path(container.id)),
+            log_folder: Some(self.dir.path().to_owned()),
             stdin: container.stdin,
             terminal: container.terminal,
         }

@@ -189,6 +189,9 @@ impl Node {
             handler: self.handler(&sandbox.handler)?,
             bundle: self.parts.layout.bundle(&record.id),
             log: Some(record.log.clone().into()).filter(|_| !record.log.is_empty()),
+            log_folder: Path::new(&sandbox.config.0.log_directory)
+                .parent()
+                .map(Path::to_owned),
             stdin: match (config.stdin, config.stdin_once) {
                 (false, _) => Input::Closed,
                 (true, false) => Input::Open,

@@ -114,6 +114,7 @@ impl Node {
             handler: self.handler(&record.handler)?,
             bundle,
             log: None,
+            log_folder: None,
             stdin: Input::Closed,
             terminal: false,
         };

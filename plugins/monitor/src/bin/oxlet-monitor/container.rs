@@ -11,6 +11,7 @@ use crate::call::Inherited;
 use crate::cgroup;
 use crate::clock::{now_ms, wall};
 use crate::log::{Log, OutputStream};
+use crate::owner;
 use crate::record::Record;
 use crate::stdio::{output_fifo, reopen_fifo};
 use crate::streams::Streams;
@@ -26,6 +27,8 @@ pub(crate) enum Part {
     Streams,
     Start,
     Removal,
+    /// The record was damaged, and is known from its copy.
+    Damage,
 }
 
 /// A container.
@@ -92,6 +95,9 @@ impl Container {
             )?
         };
         self.streams = streams;
+        let (user, ranges) = owner::of_bundle(&self.create().bundle);
+        owner::give(&inherited, user, &ranges)?;
+        self.record.user_ids = ranges;
         Ok(inherited)
     }
 
@@ -120,8 +126,9 @@ impl Container {
 
     /// Opens the log; one that cannot be opened is a trouble, not the container's end.
     pub(crate) fn open_log(&mut self) -> io::Result<()> {
-        if let Some(path) = &self.record.create.log {
-            self.log = Some(Log::open(path)?);
+        let create = &self.record.create;
+        if let Some(path) = &create.log {
+            self.log = Some(Log::open(path, create.log_folder.as_deref())?);
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ mod clock;
 mod container;
 mod log;
 mod namespaces;
+mod owner;
 mod pod;
 mod process;
 mod record;

@@ -1,7 +1,8 @@
 //! What is on disk of a container, so that a successor knows what was meant and what was reached.
 //!
 //! A record is replaced whole (a new file, synced, renamed, the folder synced). An intent is written before the
-//! deed, the outcome after it and before it is told.
+//! deed, the outcome after it and before it is told. A copy follows it, which is read where the record is damaged: it
+//! needs not survive a loss of power, since no container does.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,17 +12,23 @@ use std::path::{Path, PathBuf};
 use monitor::{Create, End, Phase, ProcessIdentity};
 use serde::{Deserialize, Serialize};
 
+use crate::owner::IdRange;
+
 const FILE: &str = "record.json";
+const COPY: &str = "record.copy.json";
 /// Written in every record; a successor that finds a newer one does not guess.
 pub(crate) const FORMAT: u32 = 1;
 /// The largest record that is read, in bytes.
-const MAX_BYTES: u64 = 1 << 20;
+const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 /// A container as the disk knows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) format: u32,
     pub(crate) create: Create,
+    /// The container's ranges of user ids, if it has a user namespace.
+    #[serde(default)]
+    pub(crate) user_ids: Vec<IdRange>,
     pub(crate) phase: Phase,
     pub(crate) process: Option<ProcessIdentity>,
     /// The file that counts what the kernel killed for memory in the container's cgroup.
@@ -36,6 +43,7 @@ impl Record {
         Record {
             format: FORMAT,
             create,
+            user_ids: Vec::new(),
             phase: Phase::Creating,
             process: None,
             oom_counter: None,
@@ -47,34 +55,64 @@ impl Record {
 
     /// Replaces the record in a container's folder; once this returns it survives a loss of power.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
+        let text = serde_json::to_vec(self)?;
         let next = folder.join("record.next");
         let mut file = File::create(&next)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
+        file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(&next, folder.join(FILE))?;
-        File::open(folder)?.sync_all()
+        File::open(folder)?.sync_all()?;
+        // Nothing is done that the record says before this returns, so a copy that is one step behind is as true.
+        fs::write(&next, &text)?;
+        fs::rename(&next, folder.join(COPY))
     }
 
-    /// Reads the record in a container's folder; none when the container was never meant to be.
-    pub(crate) fn read(folder: &Path) -> io::Result<Option<Record>> {
-        let path = folder.join(FILE);
-        let length = match fs::metadata(&path) {
-            Ok(metadata) => metadata.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        if length > MAX_BYTES {
-            return Err(io::Error::other("record is longer than 1 MiB"));
+    /// Reads the record in a container's folder.
+    pub(crate) fn read(folder: &Path) -> Found {
+        let (record, copy) = (read(folder, FILE), read(folder, COPY));
+        match (record, copy) {
+            (Ok(Some(record)), _) => Found::Whole(Box::new(record)),
+            (Err(damage), Ok(Some(copy))) => Found::Copy(Box::new(copy), damage.to_string()),
+            (Ok(None), Ok(Some(copy))) => Found::Copy(Box::new(copy), "it is missing".to_owned()),
+            // A copy is never alone: its record was there before it.
+            (Ok(None), Ok(None)) => Found::Nothing,
+            (Ok(None), Err(damage)) | (Err(damage), Ok(None) | Err(_)) => {
+                Found::Damaged(damage.to_string())
+            }
         }
-        let record: Record = serde_json::from_slice(&fs::read(&path)?)?;
-        if record.format > FORMAT {
-            let format = record.format;
-            return Err(io::Error::other(format!(
-                "record has format {format}, this monitor reads {FORMAT}"
-            )));
-        }
-        Ok(Some(record))
     }
+}
+
+/// What is left of a record.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Whole(Box<Record>),
+    /// The copy alone, and what is wrong with the record.
+    Copy(Box<Record>, String),
+    /// Neither can be used, and why.
+    Damaged(String),
+    /// The container was never meant to be.
+    Nothing,
+}
+
+fn read(folder: &Path, name: &str) -> io::Result<Option<Record>> {
+    let text = match files::read_regular(folder, Path::new(name), MAX_RECORD_BYTES) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text?,
+    };
+    let record: Record = serde_json::from_slice(&text)?;
+    if record.format > FORMAT {
+        let format = record.format;
+        return Err(io::Error::other(format!(
+            "record has format {format}, this monitor reads {FORMAT}"
+        )));
+    }
+    // A container is named by its folder: a record of another one says nothing of it.
+    if folder.file_name() != Some(record.create.container.as_ref()) {
+        let id = record.create.container;
+        return Err(io::Error::other(format!("record is of container {id:?}")));
+    }
+    Ok(Some(record))
 }
 
 /// Makes a folder for root alone.

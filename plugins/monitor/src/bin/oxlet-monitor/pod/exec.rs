@@ -15,6 +15,7 @@ use crate::client::Role;
 use crate::clock::now_ms;
 use crate::container::read_pid;
 use crate::log::OutputStream;
+use crate::owner;
 use crate::process;
 use crate::stdio::{output_pipe, resize};
 use crate::streams::{Channel, Read, Streams};
@@ -87,7 +88,11 @@ impl Pod {
             container.file("exec-pid", exec),
         ];
         let console = self.folder.join(format!("c{exec}"));
-        let prepared = prepare(asked, &files[0], &console);
+        let prepared = prepare(asked, &files[0], &console).and_then(|(streams, inherited)| {
+            let user = owner::of_process(&asked.process);
+            owner::give(&inherited, user, &container.record.user_ids)?;
+            Ok((streams, inherited))
+        });
         let (streams, inherited) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {

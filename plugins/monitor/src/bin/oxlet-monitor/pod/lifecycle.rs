@@ -1,6 +1,5 @@
 //! A container's life: created, started, ended, removed. Intents are on disk before deeds, outcomes before words.
 
-use std::fs;
 use std::path::Path;
 
 use monitor::{
@@ -32,12 +31,12 @@ impl Pod {
         container.busy = true;
         let pid_file = container.file("pid", number);
         let begun = make_folder(&folder)
-            .and_then(|()| container.intend(Phase::Creating))
-            .and_then(|()| container.make_streams(self.folder.join(format!("c{number}"))));
+            .and_then(|()| container.make_streams(self.folder.join(format!("c{number}"))))
+            .and_then(|inherited| container.intend(Phase::Creating).map(|()| inherited));
         let inherited = match begun {
             Ok(inherited) => inherited,
             Err(error) => {
-                let cleaned = fs::remove_dir_all(&folder)
+                let cleaned = files::remove_tree(&folder)
                     .err()
                     .map(|error| format!("; and not cleaned: {error}"));
                 let message = format!(
@@ -322,7 +321,7 @@ impl Pod {
         self.tell_end(number);
         // Its end is told first: nobody waits for this.
         if let Some(counter) = counter {
-            cgroup::remove_empty(&counter, &id);
+            self.remove_groups(&cgroup::groups_of(&counter, &id));
         }
     }
 

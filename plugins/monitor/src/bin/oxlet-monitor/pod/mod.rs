@@ -4,6 +4,7 @@ mod calls;
 mod checkpoint;
 mod exec;
 mod lifecycle;
+mod lost;
 mod recovery;
 mod removal;
 mod requests;
@@ -22,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 
 use crate::call::Call;
+use crate::cgroup::GroupRemoval;
 use crate::client::{Client, PATIENCE_MS, Role};
 use crate::clock::now_ms;
 use crate::container::Container;
@@ -30,6 +32,7 @@ use crate::process;
 use crate::streams::{Channel, Read};
 use calls::Purpose;
 use exec::{Exec, MAX_EXEC_WAITING};
+use lost::LostContainers;
 
 /// The most containers of one pod.
 const MAX_CONTAINERS: usize = 256;
@@ -37,6 +40,8 @@ const MAX_CONTAINERS: usize = 256;
 const READ_BYTES: usize = 16 << 10;
 /// The most children that are reaped in one turn: a storm of orphans must not keep the log waiting.
 const REAPED_AT_ONCE: usize = 256;
+/// How many groups of each tree that is being removed are removed in one turn.
+const GROUPS_AT_ONCE: u32 = 32;
 /// The most ends that are kept while a runtime tells whose they are.
 const MAX_UNCLAIMED: usize = 1024;
 /// How long no client is let in after one could not be: descriptors or memory are short, and the queue keeps its clients.
@@ -50,7 +55,11 @@ pub(crate) struct Pod {
     children: UnixStream,
     clients: BTreeMap<u64, Client>,
     containers: BTreeMap<u64, Container>,
+    /// Containers whose records are damaged.
+    lost: LostContainers,
     execs: BTreeMap<u64, Exec>,
+    /// Groups of containers that are over, which are being removed.
+    group_removals: Vec<GroupRemoval>,
     /// Running calls of runtimes, by process id.
     calls: BTreeMap<i32, Call<Purpose>>,
     /// Ends of children whose process ids a running call has not told yet.
@@ -84,7 +93,9 @@ impl Pod {
             children,
             clients: BTreeMap::new(),
             containers: BTreeMap::new(),
+            lost: LostContainers::new(),
             execs: BTreeMap::new(),
+            group_removals: Vec::new(),
             calls: BTreeMap::new(),
             unclaimed: BTreeMap::new(),
             unreaped: false,
@@ -103,6 +114,7 @@ impl Pod {
             }
             self.reap();
             self.expire();
+            self.go_on_removing_groups();
             self.finish_execs(&mut buffer);
             self.flush_clients();
         }
@@ -199,10 +211,13 @@ impl Pod {
             .containers
             .values()
             .filter_map(|container| container.retry);
-        let unreaped = self.unreaped.then_some(0);
-        unreaped
+        let lost = self.lost.values().filter_map(|lost| lost.retry);
+        let has_more = self.unreaped || !self.group_removals.is_empty();
+        has_more
+            .then_some(0)
             .into_iter()
             .chain(self.accept_pause)
+            .chain(lost)
             .chain(clients)
             .chain(calls)
             .chain(execs)
@@ -366,6 +381,17 @@ impl Pod {
         }
     }
 
+    /// Begins to remove the groups of a container that is over.
+    fn remove_groups(&mut self, groups: &[PathBuf]) {
+        let removals = groups.iter().filter_map(|group| GroupRemoval::new(group));
+        self.group_removals.extend(removals);
+    }
+
+    fn go_on_removing_groups(&mut self) {
+        self.group_removals
+            .retain_mut(|removal| removal.go_on(GROUPS_AT_ONCE));
+    }
+
     fn container_of(&self, pid: i32) -> Option<u64> {
         let is_init = |one: &Container| {
             one.pid() == Some(pid) && one.adopted.is_none() && one.phase() < Phase::Exited
@@ -389,6 +415,7 @@ impl Pod {
         clients.into_iter().for_each(|number| self.lose(number));
         self.expire_calls(now);
         self.expire_execs(now);
+        self.kill_lost(now);
         self.accept_pause = self.accept_pause.filter(|until| *until > now);
         let records: Vec<u64> = self
             .containers

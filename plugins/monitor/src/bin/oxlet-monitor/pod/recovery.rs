@@ -9,7 +9,7 @@ use monitor::{Exit, Phase, ProcessIdentity};
 use super::Pod;
 use crate::call::remove_quietly;
 use crate::container::{Container, Part, read_pid};
-use crate::record::Record;
+use crate::record::{Found, Record};
 
 /// Why an exit code is not known.
 const UNSEEN: &str = "it ended while no monitor ran";
@@ -34,15 +34,23 @@ impl Pod {
         folders.sort();
         for folder in folders {
             match Record::read(&folder) {
-                Ok(Some(record)) => pod.take_over(Container::of(folder, record)),
+                Found::Whole(record) => pod.take_over(Container::of(folder, *record)),
+                Found::Copy(record, damage) => {
+                    let mut container = Container::of(folder, *record);
+                    // Written again from the copy. Whoever asks for the status reads what was wrong.
+                    let _kept = container.keep();
+                    let what = format!("record was damaged, and read from its copy: {damage}");
+                    let _new = container.trouble(Part::Damage, &what);
+                    pod.take_over(container);
+                }
                 // Its predecessor died before it meant anything.
-                Ok(None) => fs::remove_dir_all(&folder)
-                    .map_err(|error| format!("{}: {error}", folder.display()))?,
-                Err(error) => {
-                    return Err(format!(
-                        "cannot read the record in {}: {error}",
-                        folder.display()
-                    ));
+                Found::Nothing => {
+                    if let Err(error) = files::remove_tree(&folder) {
+                        pod.set_aside(folder, &format!("cannot be removed: {error}"));
+                    }
+                }
+                Found::Damaged(damage) => {
+                    pod.set_aside(folder, &format!("record cannot be read: {damage}"));
                 }
             }
         }

@@ -1,13 +1,12 @@
 //! Containers removed: the ones that are over, and what a failed creation has left. What cannot be removed stays and
 //! is told.
 
-use std::fs;
-
 use monitor::{Fact, Phase, Refusal, RefusalKind, Reply};
 
 use super::Pod;
 use super::calls::Purpose;
 use super::lifecycle::{refusal, system};
+use crate::cgroup;
 use crate::container::Part;
 
 impl Pod {
@@ -120,7 +119,7 @@ impl Pod {
         };
         let gone = match outcome {
             Err(refusal) if !refusal.message.contains("does not exist") => Err(refusal),
-            Ok(_) | Err(_) => fs::remove_dir_all(&container.folder).map_err(|error| {
+            Ok(_) | Err(_) => files::remove_tree(&container.folder).map_err(|error| {
                 refusal(
                     RefusalKind::System,
                     format!("cannot remove {}: {error}", container.folder.display()),
@@ -129,8 +128,12 @@ impl Pod {
         };
         match gone {
             Ok(()) => {
+                let counter = container.record.oom_counter.as_ref();
+                let groups = counter.map(|counter| cgroup::groups_of(counter, container.id()));
                 self.tell_end(number);
                 self.containers.remove(&number);
+                // Those that its runtime has left, if there are any.
+                self.remove_groups(&groups.unwrap_or_default());
                 Ok(())
             }
             Err(refusal) => {

@@ -14,7 +14,7 @@ use super::calls::Purpose;
 use super::lifecycle::system;
 use crate::call::remove_quietly;
 use crate::client::{Attached, Role};
-use crate::container::Part;
+use crate::container::{Container, Part};
 use crate::stdio::resize;
 
 /// What stands first in every version of a call.
@@ -51,6 +51,9 @@ impl Pod {
             asking.role = Role::Asking;
             asking.deadline = None;
         }
+        let Some(request) = self.about_lost(client, request) else {
+            return;
+        };
         match request {
             Request::Status => self.answer(client, &Reply::Pod(self.status())),
             Request::Create(create) => self.create(client, *create),
@@ -128,7 +131,8 @@ impl Pod {
         let mut containers: Vec<_> = self
             .containers
             .values()
-            .map(|container| container.status())
+            .map(Container::status)
+            .chain(self.lost.values().map(|lost| lost.status.clone()))
             .collect();
         containers.sort_by(|a, b| a.container.cmp(&b.container));
         PodStatus {
@@ -352,6 +356,10 @@ impl Pod {
     }
 
     fn shutdown(&mut self, client: u64) {
+        if let Some(id) = self.lost.keys().next() {
+            let message = format!("container {id} is still here, and its record is damaged");
+            return self.refuse(client, RefusalKind::WrongPhase, message);
+        }
         if let Some(container) = self.containers.values().next() {
             let message = format!(
                 "container {} is still here, of {}",

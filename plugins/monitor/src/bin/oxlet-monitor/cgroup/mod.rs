@@ -1,10 +1,24 @@
 //! Cgroups of both versions: the monitor moves into one, and reads what was killed for memory in another.
 
+mod kill;
+mod removal;
+mod tree;
+
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
+
+pub(crate) use kill::GroupKill;
+pub(crate) use removal::GroupRemoval;
+
+/// The shortest id, in bytes, by which a group is searched for: runtime plugins make ids of 64.
+const MIN_UNIQUE_ID: usize = 32;
+/// How deep a container's group is searched for: pods of a systemd slice in a container are at 6.
+const MAX_SEARCH_DEPTH: usize = 10;
+/// How many groups are looked at for it.
+const MAX_SEARCHED_GROUPS: usize = 100_000;
 
 /// One mounted hierarchy.
 #[derive(Debug)]
@@ -99,16 +113,10 @@ pub(crate) fn oom_killed(counter: &Path) -> bool {
 
 /// Where hierarchies are mounted, in one folder each on v1 (systemd's CGROUP_DELEGATION, "Controller Support").
 const ROOT: &str = "/sys/fs/cgroup";
-/// Deeper groups that a container made are left to the runtime.
-const MAX_DEPTH: usize = 32;
-/// More groups than these as well: the pod's other containers wait meanwhile.
-const MAX_GROUPS: usize = 256;
 
-/// Removes the groups of a container that is over, with those that it made in them, as far as nobody is in them: what has
-/// no processes any more is no place to be measured, and keeps memory of the kernel. `counter` is the [`oom_counter`] of
-/// container `id`, whose groups are named by it; a runtime that has put it into a group of others' leaves nothing to
-/// remove. What is left goes with the container.
-pub(crate) fn remove_empty(counter: &Path, id: &str) {
+/// Returns the groups of a container, one a hierarchy. `counter` is the [`oom_counter`] of container `id`, whose groups are
+/// named by it; a runtime that has put it into a group of others' has none of its own.
+pub(crate) fn groups_of(counter: &Path, id: &str) -> Vec<PathBuf> {
     let group = counter.parent().and_then(|it| it.strip_prefix(ROOT).ok());
     let is_its = |group: &&Path| {
         let name = group.file_name().and_then(OsStr::to_str);
@@ -118,39 +126,55 @@ pub(crate) fn remove_empty(counter: &Path, id: &str) {
                 .all(|it| matches!(it, Component::Normal(_)))
     };
     let Some(group) = group.filter(is_its) else {
-        return;
+        return Vec::new();
     };
-    let mut left = MAX_GROUPS;
     if counter.ends_with("memory.events") {
-        return remove_tree(&Path::new(ROOT).join(group), 0, &mut left);
+        return vec![Path::new(ROOT).join(group)];
     }
     let mut parts = group.components();
     parts.next();
     let below = parts.as_path();
     if below.as_os_str().is_empty() {
-        return;
+        return Vec::new();
     }
-    for hierarchy in folders(Path::new(ROOT)) {
-        remove_tree(&hierarchy.join(below), 0, &mut left);
-    }
+    folders(Path::new(ROOT))
+        .map(|hierarchy| hierarchy.join(below))
+        .filter(|group| group.is_dir())
+        .collect()
 }
 
-/// Removes a group, the groups in it first where there are some; one that cannot be removed stays. `left` is how many may
-/// be tried yet.
-fn remove_tree(group: &Path, depth: usize, left: &mut usize) {
-    let Some(fewer) = left.checked_sub(1) else {
-        return;
-    };
-    *left = fewer;
-    let Err(error) = fs::remove_dir(group) else {
-        return;
-    };
-    if error.kind() == io::ErrorKind::ResourceBusy && depth < MAX_DEPTH {
-        for below in folders(group).take(*left) {
-            remove_tree(&below, depth + 1, left);
-        }
-        drop(fs::remove_dir(group));
+/// Finds the groups of a container of which nothing but the id is known, in every hierarchy: those that OCI runtimes name
+/// by it (`ID`, `PREFIX-ID.scope`). An id that is too short to be nobody else's finds nothing.
+pub(crate) fn find_groups(id: &str) -> Vec<PathBuf> {
+    if id.len() < MIN_UNIQUE_ID {
+        return Vec::new();
     }
+    let is_its = |group: &Path| {
+        let name = group.file_name().and_then(OsStr::to_str).unwrap_or("");
+        let scope = name.strip_suffix(".scope").unwrap_or(name);
+        scope
+            .strip_suffix(id)
+            .is_some_and(|before| before.is_empty() || before.ends_with('-'))
+    };
+    let roots = hierarchies().unwrap_or_default().into_iter();
+    let mut level: Vec<PathBuf> = roots.map(|hierarchy| hierarchy.mount).collect();
+    let (mut found, mut seen) = (Vec::new(), 0);
+    for _ in 0..MAX_SEARCH_DEPTH {
+        let mut next = Vec::new();
+        for group in level.iter().flat_map(|group| folders(group)) {
+            seen += 1;
+            if seen > MAX_SEARCHED_GROUPS {
+                return found;
+            }
+            if is_its(&group) {
+                found.push(group);
+            } else {
+                next.push(group);
+            }
+        }
+        level = next;
+    }
+    found
 }
 
 /// The folders in a folder, without links.
