@@ -12,8 +12,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::{Code, Request, Status};
 
+use crate::births::Births;
 use crate::configuration::AdapterConfiguration;
 use crate::connection::{ConnectError, RuntimeConnection};
+use crate::creating::ConnectionPool;
 use crate::events::PendingExits;
 use crate::quirks::{EventSource, Quirks, quirks};
 
@@ -60,6 +62,8 @@ pub(crate) struct RuntimeBackend {
     state: watch::Receiver<BackendState>,
     health: Health,
     unsettled: PendingExits,
+    births: Births,
+    pool: ConnectionPool,
 }
 
 impl RuntimeBackend {
@@ -86,6 +90,8 @@ impl RuntimeBackend {
             state,
             health,
             unsettled: PendingExits::default(),
+            births: Births::default(),
+            pool: ConnectionPool::default(),
         }
     }
 
@@ -96,6 +102,16 @@ impl RuntimeBackend {
     /// Returns the containers whose end was sent before the runtime shows it.
     pub(crate) fn unsettled(&self) -> &PendingExits {
         &self.unsettled
+    }
+
+    /// Returns what is being made through this adapter.
+    pub(crate) fn births(&self) -> &Births {
+        &self.births
+    }
+
+    /// Returns the connections of calls that create.
+    pub(crate) fn pool(&self) -> &ConnectionPool {
+        &self.pool
     }
 
     /// Returns the connection, or the answer for a caller when there is none.

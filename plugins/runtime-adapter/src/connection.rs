@@ -65,6 +65,11 @@ impl RuntimeConnection {
         Ok((Self { sender }, tokio::spawn(driver)))
     }
 
+    /// Whether no request can be sent any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
     /// Sends a request; everything but its scheme and authority stays as it is.
     pub(crate) async fn send(
         &mut self,

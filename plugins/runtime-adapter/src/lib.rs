@@ -2,12 +2,13 @@
 //!
 //! CRI is passed through without being decoded: path, headers, body frames and trailers reach the runtime and
 //! come back as they are, whatever fields they hold ([`passthrough`]). One connection to the runtime's socket
-//! is kept and made again when it is lost; the plugin's health says so ([`backend`]). Calls that create have connections of
-//! their own and outlive this process ([`creating`]). What a runtime of some
+//! is kept and made again when it is lost; the plugin's health says so ([`backend`]). Calls that create have a connection
+//! each and outlive this process ([`creating`]). What a runtime of some
 //! version lacks is added, and which that is stands in one table ([`quirks`]). So far that is
 //! `GetContainerEvents`, made from containerd's own event stream ([`events`]).
 
 mod backend;
+mod births;
 mod configuration;
 mod connection;
 mod creating;

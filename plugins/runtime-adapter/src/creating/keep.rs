@@ -1,7 +1,7 @@
 //! The keeper's process: holds connections of calls that create, so that a runtime never sees them break.
 //!
-//! It has a copy of each connection from before its call is sent. While the adapter lives it reads nothing and lets
-//! go of what the adapter has closed. When the adapter is gone it reads what comes, in its place, until the call's end:
+//! It has a copy of each connection from before its call is sent until its call is through. While the adapter lives it
+//! reads nothing, and lets go of what the runtime has closed. When the adapter is gone it reads what comes, in its place, until the call's end:
 //! a server of gRPC cancels a call whose connection breaks, and finishes one whose answer is merely not wanted.
 //! It sends nothing and begins nothing.
 
@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use super::frames::AnswerScan;
+use super::keeper::KeeperMessage;
 
 /// What the process is called in lists of processes, and its argument.
 pub(super) const NAME: &str = "call-keeper";
@@ -28,6 +29,13 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(600);
 const CHUNK: usize = 4 << 10;
 /// Descriptors in one message: the adapter sends one.
 const DESCRIPTORS: usize = 4;
+
+/// A connection with a call, by the call's number.
+#[derive(Debug)]
+struct Kept {
+    call: u32,
+    connection: OwnedFd,
+}
 
 /// Whether this process was started as a keeper.
 pub fn is_keeper(argument: &std::ffi::OsStr) -> bool {
@@ -53,11 +61,14 @@ pub(super) fn keep(adapter: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Waits for one thing to happen while the adapter lives; none when it is gone.
-fn attend(adapter: BorrowedFd<'_>, kept: &mut Vec<OwnedFd>) -> io::Result<Option<()>> {
+fn attend(adapter: BorrowedFd<'_>, kept: &mut Vec<Kept>) -> io::Result<Option<()>> {
     let closed = |flags: PollFlags| flags.intersects(PollFlags::HUP | PollFlags::ERR);
     let flags = {
         let mut polled = vec![PollFd::new(&adapter, PollFlags::IN)];
-        polled.extend(kept.iter().map(|fd| PollFd::new(fd, PollFlags::empty())));
+        polled.extend(
+            kept.iter()
+                .map(|kept| PollFd::new(&kept.connection, PollFlags::empty())),
+        );
         wait(&mut polled, None)?;
         let flags = polled.iter().map(PollFd::revents);
         flags.collect::<Vec<_>>()
@@ -67,21 +78,30 @@ fn attend(adapter: BorrowedFd<'_>, kept: &mut Vec<OwnedFd>) -> io::Result<Option
     if flags.first().is_none_or(|flags| flags.is_empty()) {
         return Ok(Some(()));
     }
-    let (bytes, received) = receive(adapter)?;
-    kept.extend(received);
-    kept.truncate(MAX_KEPT);
-    Ok((bytes > 0).then_some(()))
+    let Some((message, received)) = receive(adapter)? else {
+        return Ok(None);
+    };
+    match message {
+        KeeperMessage::Keep(call) => {
+            let received = received.into_iter();
+            kept.extend(received.map(|connection| Kept { call, connection }));
+            kept.truncate(MAX_KEPT);
+        }
+        KeeperMessage::Release(call) => kept.retain(|kept| kept.call != call),
+    }
+    Ok(Some(()))
 }
 
-fn receive(adapter: BorrowedFd<'_>) -> io::Result<(usize, Vec<OwnedFd>)> {
+/// Takes the adapter's next message; none when the adapter is gone. The adapter sends each as a whole.
+fn receive(adapter: BorrowedFd<'_>) -> io::Result<Option<(KeeperMessage, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0; 1];
+    let mut bytes = [0; KeeperMessage::BYTES];
     let message = loop {
         let flags = RecvFlags::CMSG_CLOEXEC;
         match recvmsg(
             adapter,
-            &mut [IoSliceMut::new(&mut byte)],
+            &mut [IoSliceMut::new(&mut bytes)],
             &mut ancillary,
             flags,
         ) {
@@ -96,14 +116,20 @@ fn receive(adapter: BorrowedFd<'_>) -> io::Result<(usize, Vec<OwnedFd>)> {
             received.extend(descriptors);
         }
     }
-    Ok((message.bytes, received))
+    if message.bytes == 0 {
+        return Ok(None);
+    }
+    let read = Some(bytes).filter(|_| message.bytes == KeeperMessage::BYTES);
+    let read = read.and_then(KeeperMessage::decode);
+    let read = read.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok(Some((read, received)))
 }
 
 /// Reads each connection to the end of its call, in the place of the adapter that is gone.
-fn drain(kept: Vec<OwnedFd>) -> io::Result<()> {
+fn drain(kept: Vec<Kept>) -> io::Result<()> {
     let mut kept: Vec<_> = kept
         .into_iter()
-        .map(|fd| (File::from(fd), AnswerScan::default()))
+        .map(|kept| (File::from(kept.connection), AnswerScan::default()))
         .collect();
     while !kept.is_empty() {
         let flags = {
@@ -166,13 +192,32 @@ mod tests {
         (adapter, thread::spawn(move || keep(own.as_fd())))
     }
 
+    fn keep_call(adapter: &UnixStream, call: u32, connection: &UnixStream) {
+        let message = KeeperMessage::Keep(call);
+        send(adapter.as_fd(), message, Some(connection.as_fd())).unwrap();
+    }
+
+    #[test]
+    fn a_connection_without_a_call_is_not_held_when_the_adapter_is_gone() {
+        let (adapter, keeper) = keeper();
+        let (connection, mut runtime) = UnixStream::pair().unwrap();
+        // Used for two calls, one after the other; the second is through as well.
+        for call in [7, 8] {
+            keep_call(&adapter, call, &connection);
+            send(adapter.as_fd(), KeeperMessage::Release(call), None).unwrap();
+        }
+        drop((adapter, connection));
+        assert_eq!(runtime.read(&mut [0; 8]).unwrap(), 0);
+        keeper.join().unwrap().unwrap();
+    }
+
     #[test]
     fn a_call_whose_adapter_is_gone_keeps_its_connection_to_its_end() {
         let (adapter, keeper) = keeper();
         let mut runtimes = Vec::new();
-        for _ in 0..3 {
+        for call in 0..3 {
             let (connection, runtime) = UnixStream::pair().unwrap();
-            send(adapter.as_fd(), connection.as_fd()).unwrap();
+            keep_call(&adapter, call, &connection);
             runtimes.push(runtime);
         }
         drop(adapter);
@@ -190,7 +235,7 @@ mod tests {
     fn what_the_adapter_has_closed_is_let_go_of_while_it_lives() {
         let (adapter, keeper) = keeper();
         let (connection, mut runtime) = UnixStream::pair().unwrap();
-        send(adapter.as_fd(), connection.as_fd()).unwrap();
+        keep_call(&adapter, 0, &connection);
         connection.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(runtime.read(&mut [0; 8]).unwrap(), 0);
         // As a server does when its client has closed.

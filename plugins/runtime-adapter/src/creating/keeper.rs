@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -36,31 +37,87 @@ pub(crate) struct CallKeeper {
     /// None where calls are not kept.
     program: Option<KeeperProgram>,
     running: Arc<Mutex<Weak<UnixStream>>>,
+    /// The number of the last call that was kept.
+    last: Arc<AtomicU32>,
 }
 
 /// Keeps the keeper: it ends when there is no call for a while.
-pub(crate) type KeeperHandle = Arc<UnixStream>;
+type KeeperHandle = Arc<UnixStream>;
+
+/// A call whose connection a keeper holds.
+#[derive(Debug)]
+pub(super) struct KeptCall {
+    keeper: KeeperHandle,
+    number: u32,
+}
+
+impl KeptCall {
+    /// Has the keeper let go of the connection, whose call is through.
+    pub(super) async fn release(self) {
+        let message = KeeperMessage::Release(self.number);
+        let send = || send(self.keeper.as_fd(), message, None);
+        if let Err(error) = self.keeper.async_io(Interest::WRITABLE, send).await {
+            // It was killed, and holds nothing any more.
+            tracing::debug!(%error, "no keeper");
+        }
+    }
+}
+
+/// What the adapter says to its keeper. Each message is a kind and the number of a call, little endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeeperMessage {
+    /// Hold the connection that comes with this message.
+    Keep(u32),
+    /// Let go of it.
+    Release(u32),
+}
+
+impl KeeperMessage {
+    pub(super) const BYTES: usize = 5;
+
+    fn encode(self) -> [u8; Self::BYTES] {
+        let (kind, number) = match self {
+            KeeperMessage::Keep(number) => (0, number),
+            KeeperMessage::Release(number) => (1, number),
+        };
+        let [a, b, c, d] = number.to_le_bytes();
+        [kind, a, b, c, d]
+    }
+
+    pub(super) fn decode([kind, number @ ..]: [u8; Self::BYTES]) -> Option<KeeperMessage> {
+        let number = u32::from_le_bytes(number);
+        match kind {
+            0 => Some(KeeperMessage::Keep(number)),
+            1 => Some(KeeperMessage::Release(number)),
+            _ => None,
+        }
+    }
+}
 
 impl CallKeeper {
     pub(crate) fn new(program: Option<KeeperProgram>) -> Self {
         Self {
             program,
             running: Arc::default(),
+            last: Arc::default(),
         }
     }
 
     /// Has the keeper hold a connection from now on. Without a keeper the call is made all the same.
-    pub(crate) async fn keep(&self, connection: &UnixStream) -> Option<KeeperHandle> {
+    pub(super) async fn keep(&self, connection: &OwnedFd) -> Option<KeptCall> {
         let program = self.program.as_ref()?;
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
         // A keeper that was killed shows at the next connection, and another one follows.
         for _ in 0..2 {
             let kept = async {
                 let keeper = self.running(program)?;
-                hand_over(&keeper, connection).await?;
+                let message = KeeperMessage::Keep(number);
+                let send = || send(keeper.as_fd(), message, Some(connection.as_fd()));
+                keeper.async_io(Interest::WRITABLE, send).await?;
                 Ok::<_, io::Error>(keeper)
             };
             match kept.await {
-                Ok(keeper) => return Some(keeper),
+                Ok(keeper) => return Some(KeptCall { keeper, number }),
                 Err(error) => {
                     tracing::debug!(%error, "no keeper");
                     *self.slot() = Weak::new();
@@ -114,18 +171,24 @@ async fn linger(keeper: KeeperHandle) {
     }
 }
 
-async fn hand_over(keeper: &UnixStream, connection: &UnixStream) -> io::Result<()> {
-    let send = || send(keeper.as_fd(), connection.as_fd());
-    keeper.async_io(Interest::WRITABLE, send).await
-}
-
-/// Sends a copy of a connection, with one byte.
-pub(super) fn send(keeper: BorrowedFd<'_>, connection: BorrowedFd<'_>) -> io::Result<()> {
-    let descriptors = [connection];
+/// Sends a message, with a copy of a connection if there is one.
+pub(super) fn send(
+    keeper: BorrowedFd<'_>,
+    message: KeeperMessage,
+    connection: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let descriptors: Vec<_> = connection.into_iter().collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(keeper, &[IoSlice::new(&[0])], &mut ancillary, flags)?;
+    sendmsg(
+        keeper,
+        &[IoSlice::new(&message.encode())],
+        &mut ancillary,
+        flags,
+    )?;
     Ok(())
 }

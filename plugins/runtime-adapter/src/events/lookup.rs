@@ -12,6 +12,7 @@ use tonic::{Code, Response, Status};
 use super::containerd_event::{ContainerdEvent, ContainerdEventKind};
 use super::pod::PodStatuses;
 use super::poll::{PollPace, Polls};
+use crate::births::Births;
 use crate::connection::RuntimeConnection;
 
 /// Enough to keep containerd busy; more would only queue there, before the agent's own calls.
@@ -33,6 +34,7 @@ pub(crate) struct Lookup {
     client: RuntimeServiceClient<RuntimeConnection>,
     permits: Arc<Semaphore>,
     polls: Polls,
+    births: Births,
 }
 
 /// What a first look at a container that has just exited shows; it may still be shown as running.
@@ -67,14 +69,20 @@ impl From<Option<cri::PodSandboxStatus>> for Shown {
 }
 
 impl Lookup {
-    pub(crate) fn new(connection: RuntimeConnection) -> Self {
+    pub(crate) fn new(connection: RuntimeConnection, births: Births) -> Self {
         let client =
             RuntimeServiceClient::new(connection).max_decoding_message_size(sdk::MESSAGE_LIMIT);
         Self {
             client,
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
             polls: Polls::default(),
+            births,
         }
+    }
+
+    /// Returns one with limits of its own.
+    pub(crate) fn beside(&self, connection: RuntimeConnection) -> Self {
+        Self::new(connection, self.births.clone())
     }
 
     /// Looks once at a container that has exited; what was sent of its pod stands in for answers that tarry.
@@ -166,7 +174,13 @@ impl Lookup {
         let Some(mut sent) = sent.filter(|sent| sent.status.is_some()) else {
             return self.whole_pod(sandbox).await;
         };
+        let is_ready =
+            |status: &cri::PodSandboxStatus| status.state() == cri::PodSandboxState::SandboxReady;
         let shown = match shown {
+            // A sandbox that was read as ready is not more so by its start, which containerd reports beside its creation.
+            Shown::Unread if subject == sandbox && sent.status.as_ref().is_some_and(is_ready) => {
+                sent.status.clone().into()
+            }
             Shown::Unread if subject == sandbox => return self.whole_pod(sandbox).await,
             Shown::Unread => self.container(&subject).await?.into(),
             shown @ (Shown::Container(_) | Shown::Sandbox(_) | Shown::Gone) => shown,
@@ -264,8 +278,12 @@ impl Lookup {
         Ok(found(answer.await)?.and_then(|answer| answer.status))
     }
 
-    /// containerd makes a container before its CRI part lists it, a sandbox long before.
+    /// containerd makes a container before its CRI part lists it, a sandbox long before. What this adapter's own calls make
+    /// is known by their answers; CRI is asked over and over only for what others have made.
     async fn appears(&self, id: &str) -> Result<Option<String>, Status> {
+        if let Some(sandbox) = self.births.sandbox_of(id).await {
+            return Ok(Some(sandbox));
+        }
         let timer = self.polls.begin(APPEARANCE_TIMEOUT);
         loop {
             let filter = cri::ContainerFilter {

@@ -92,8 +92,8 @@ impl Translator {
         events: mpsc::Sender<EventResult>,
     ) -> Self {
         Self {
+            quick_lookup: lookup.beside(connection),
             lookup,
-            quick_lookup: Lookup::new(connection),
             cache,
             unsettled,
             containers: KeyedQueues::new(),

@@ -173,6 +173,13 @@ pub(crate) struct EventScene {
 
 impl EventScene {
     pub(crate) async fn open() -> Self {
+        Self::open_with(|_| None).await
+    }
+
+    /// With calls that are answered otherwise.
+    pub(crate) async fn open_with(
+        otherwise: impl Fn(&RecordedCall) -> Option<ScriptedAnswer> + Send + Sync + 'static,
+    ) -> Self {
         let (containerd, events) = mpsc::unbounded_channel();
         let mut world = RuntimeState {
             events: Some(events),
@@ -189,7 +196,9 @@ impl EventScene {
         }
         let world = Arc::new(Mutex::new(world));
         let seen = Arc::clone(&world);
-        let script = move |call: &RecordedCall| seen.lock().unwrap().answer(call);
+        let script = move |call: &RecordedCall| {
+            otherwise(call).unwrap_or_else(|| seen.lock().unwrap().answer(call))
+        };
         let (bench, runtime) =
             AdapterRig::start(Flavour::Containerd, ("containerd", "1.6.20"), script).await;
         let stream = bench

@@ -1,14 +1,17 @@
 //! Events made from a scripted containerd's.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use prost::Message;
 use proto::containerd::{SubscribeRequest, TaskExit, TaskStart};
 use proto::cri::{
-    self, ContainerEventResponse, ContainerEventType, ContainerState, PodSandboxState,
+    self, ContainerEventResponse, ContainerEventType, ContainerState, PodSandboxMetadata,
+    PodSandboxState,
 };
 use runtime_adapter::Flavour;
+use tokio::sync::mpsc;
 use tonic::Code;
 
 use crate::double::{AdapterRig, RecordedCall, ScriptedAnswer};
@@ -448,4 +451,155 @@ async fn an_interrupted_event_stream_ends_the_agents_with_unavailable() {
             .ends_with("containerd ended its event stream"),
         "{status}"
     );
+}
+
+/// A call that is answered later, by what is sent here.
+type Later = mpsc::UnboundedSender<Vec<u8>>;
+
+/// A scene whose calls that create wait for their answers, by what they create.
+async fn creating_scene() -> (EventScene, Arc<Mutex<BTreeMap<String, Later>>>) {
+    let waiting: Arc<Mutex<BTreeMap<String, Later>>> = Arc::default();
+    let asked = Arc::clone(&waiting);
+    let scene = EventScene::open_with(move |call| {
+        let subject = match call.method() {
+            "RunPodSandbox" => {
+                let request: cri::RunPodSandboxRequest = call.message();
+                request.config?.metadata?.name
+            }
+            "CreateContainer" => {
+                let request: cri::CreateContainerRequest = call.message();
+                request.config?.metadata?.name
+            }
+            _ => return None,
+        };
+        let (later, answer) = mpsc::unbounded_channel();
+        asked.lock().unwrap().insert(subject, later);
+        Some(ScriptedAnswer::Stream(answer))
+    })
+    .await;
+    (scene, waiting)
+}
+
+/// Waits for a call to reach the runtime.
+async fn reached(waiting: &Mutex<BTreeMap<String, Later>>, subject: &str) -> Later {
+    loop {
+        if let Some(later) = waiting.lock().unwrap().remove(subject) {
+            return later;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn with_deadline<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(Duration::from_secs(60));
+    request
+}
+
+#[tokio::test]
+async fn what_the_agent_has_made_is_known_by_the_answer_and_not_asked_for() {
+    const MADE: usize = 10;
+    /// In which a poll would ask some ten times.
+    const A_WHILE: Duration = Duration::from_millis(60);
+    let (mut scene, waiting) = creating_scene().await;
+    let before = |scene: &EventScene, method| scene.runtime.calls_of(method).len();
+    let lists = before(&scene, "ListContainers");
+    let statuses = before(&scene, "PodSandboxStatus");
+    for number in 0..MADE {
+        let (sandbox, container) = (format!("new-s{number}"), format!("new-c{number}"));
+        let run = tokio::spawn({
+            let (mut client, name) = (scene.bench.client(), sandbox.clone());
+            async move {
+                let config = cri::PodSandboxConfig {
+                    metadata: Some(PodSandboxMetadata {
+                        name,
+                        ..Default::default()
+                    }),
+                    ..Default::default()
+                };
+                let request = cri::RunPodSandboxRequest {
+                    config: Some(config),
+                    ..Default::default()
+                };
+                client.run_pod_sandbox(with_deadline(request)).await
+            }
+        });
+        let later = reached(&waiting, &sandbox).await;
+        scene.changed("create", &sandbox);
+        scene.started(&sandbox);
+        tokio::time::sleep(A_WHILE).await;
+        scene
+            .world()
+            .sandboxes
+            .insert(sandbox.clone(), PodSandboxState::SandboxReady);
+        let answer = cri::RunPodSandboxResponse {
+            pod_sandbox_id: sandbox.clone(),
+        };
+        later.send(answer.encode_to_vec()).unwrap();
+        drop(later);
+        assert_eq!(run.await.unwrap().unwrap().into_inner(), answer);
+        for _ in 0..2 {
+            assert_eq!(scene.next().await.container_id, sandbox);
+        }
+
+        let create = tokio::spawn({
+            let (mut client, name) = (scene.bench.client(), container.clone());
+            let pod_sandbox_id = sandbox.clone();
+            async move {
+                let config = cri::ContainerConfig {
+                    metadata: Some(cri::ContainerMetadata { name, attempt: 0 }),
+                    ..Default::default()
+                };
+                let request = cri::CreateContainerRequest {
+                    pod_sandbox_id,
+                    config: Some(config),
+                    ..Default::default()
+                };
+                client.create_container(with_deadline(request)).await
+            }
+        });
+        let later = reached(&waiting, &container).await;
+        scene.changed("create", &container);
+        tokio::time::sleep(A_WHILE).await;
+        let made = (sandbox.clone(), ContainerState::ContainerCreated);
+        scene.world().containers.insert(container.clone(), made);
+        let answer = cri::CreateContainerResponse {
+            container_id: container.clone(),
+        };
+        later.send(answer.encode_to_vec()).unwrap();
+        drop(later);
+        create.await.unwrap().unwrap();
+        let event = scene.next().await;
+        assert_eq!(event.container_id, container);
+        assert_eq!(event.pod_sandbox_status.unwrap().id, sandbox);
+    }
+    assert_eq!(before(&scene, "ListContainers") - lists, MADE);
+    assert_eq!(before(&scene, "PodSandboxStatus") - statuses, MADE);
+}
+
+#[tokio::test]
+async fn what_others_have_made_is_asked_for_also_while_the_agent_makes_something() {
+    let (mut scene, waiting) = creating_scene().await;
+    let call = tokio::spawn({
+        let mut client = scene.bench.client();
+        let config = cri::PodSandboxConfig {
+            metadata: Some(metadata("failing")),
+            ..Default::default()
+        };
+        let request = cri::RunPodSandboxRequest {
+            config: Some(config),
+            ..Default::default()
+        };
+        async move { client.run_pod_sandbox(with_deadline(request)).await }
+    });
+    let later = reached(&waiting, &metadata("failing").name).await;
+    scene.holds("theirs", ContainerState::ContainerCreated);
+    scene.changed("create", "theirs");
+    // Its answer names nothing.
+    later
+        .send(cri::RunPodSandboxResponse::default().encode_to_vec())
+        .unwrap();
+    drop(later);
+    call.await.unwrap().unwrap();
+    assert_eq!(scene.next().await.container_id, "theirs");
 }
