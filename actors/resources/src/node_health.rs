@@ -9,7 +9,7 @@
 //! (updatePodCIDR), 1.36.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clients::runtime::{RuntimeClient, RuntimeError};
 use kernel::{Actor, Addr, Context, Exit, Recipient, Supervisor};
@@ -30,6 +30,8 @@ const STARTUP_CHECK_PERIOD: Duration = Duration::from_millis(100);
 const IMAGES_PERIOD: Duration = Duration::from_secs(60);
 /// Between attempts to send the runtime the pod CIDRs, as upstream's sync of the node.
 const POD_CIDRS_RETRY_PERIOD: Duration = Duration::from_secs(10);
+/// How often the log repeats why the runtime does not report its status, as long as the reason stays the same.
+const REPEAT_PERIOD: Duration = Duration::from_secs(60);
 /// The managers answer from memory.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -57,7 +59,8 @@ pub enum Msg {
 /// The result of one check.
 #[derive(Debug)]
 pub struct HealthReport {
-    runtime: Option<RuntimeStatus>,
+    /// The error's text if the runtime did not answer.
+    runtime: Result<RuntimeStatus, String>,
     unhealthy: BTreeMap<String, PartProblem>,
     /// None if the volume manager did not answer.
     stuck: Option<Vec<String>>,
@@ -101,6 +104,30 @@ pub struct NodeHealthMonitor {
     unhealthy: BTreeMap<String, PartProblem>,
     images: usize,
     pod_cidrs: PodCidrs,
+    silence: RepeatedWarning,
+}
+
+/// A warning about something that lasts: its text and when it was last logged.
+#[derive(Debug, Default)]
+struct RepeatedWarning(Option<(String, Instant)>);
+
+impl RepeatedWarning {
+    /// Whether to log `text` now: it is new, or was logged [`REPEAT_PERIOD`] ago.
+    fn is_due(&mut self, text: &str, now: Instant) -> bool {
+        let is_due = self
+            .0
+            .as_ref()
+            .is_none_or(|(logged, at)| logged != text || now - *at >= REPEAT_PERIOD);
+        if is_due {
+            self.0 = Some((text.to_owned(), now));
+        }
+        is_due
+    }
+
+    /// What it warned of is over.
+    fn clear(&mut self) {
+        self.0 = None;
+    }
 }
 
 /// The node's pod CIDRs, separated by commas: those to send, and those that the runtime has; empty for none.
@@ -158,6 +185,7 @@ impl NodeHealthMonitor {
             unhealthy: BTreeMap::new(),
             images: 0,
             pod_cidrs: PodCidrs::default(),
+            silence: RepeatedWarning::default(),
         }
     }
 
@@ -191,11 +219,7 @@ impl NodeHealthMonitor {
                 unhealthy.insert("PLEG".to_owned(), problem);
             }
             Msg::Checked(Box::new(HealthReport {
-                runtime: runtime
-                    .inspect_err(|error| {
-                        tracing::warn!("the runtime does not tell how it is: {}", error.describe())
-                    })
-                    .ok(),
+                runtime: runtime.map_err(|error| error.describe()),
                 unhealthy,
                 stuck: volumes.ok(),
                 stuck_pods: pods.ok(),
@@ -204,7 +228,7 @@ impl NodeHealthMonitor {
     }
 
     fn found(&mut self, found: HealthReport, ctx: &mut Context<Msg>) {
-        self.runtime_answers = found.runtime.is_some();
+        self.runtime_answers = found.runtime.is_ok();
         self.unhealthy = found.unhealthy;
         let is_up = |told: &RuntimeStatus| {
             let up = |condition: &Option<logic_node::node_status::RuntimeCondition>| {
@@ -213,10 +237,18 @@ impl NodeHealthMonitor {
             };
             up(&told.ready) && up(&told.network)
         };
-        let is_well = self.unhealthy.is_empty() && found.runtime.as_ref().is_some_and(is_up);
+        let is_well = self.unhealthy.is_empty() && found.runtime.as_ref().is_ok_and(is_up);
         self.was_ready |= is_well;
-        if let Some(runtime) = found.runtime {
-            self.tell(NodeFact::Runtime(Box::new(runtime)));
+        match found.runtime {
+            Ok(runtime) => {
+                self.silence.clear();
+                self.tell(NodeFact::Runtime(Box::new(runtime)));
+            }
+            // Checked ten times a second until the runtime is ready: not one line per check.
+            Err(why) if self.silence.is_due(&why, ctx.now()) => {
+                tracing::warn!("the runtime does not report its status: {why}");
+            }
+            Err(_) => {}
         }
         self.tell(NodeFact::Unhealthy(self.unhealthy.clone()));
         if let Some(stuck) = found.stuck {
@@ -354,5 +386,29 @@ mod tests {
             pass(Duration::from_secs(1)).await;
             assert_eq!(known().await, both);
         });
+    }
+
+    #[test]
+    fn a_lasting_problem_is_logged_once_a_minute_and_when_its_text_changes() {
+        let mut warning = RepeatedWarning::default();
+        let began = kernel::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        for (seconds, text, expected) in [
+            (0, "refused", true),
+            (1, "refused", false),
+            (59, "refused", false),
+            (60, "refused", true),
+            (61, "no socket", true),
+            (62, "no socket", false),
+            (63, "refused", true),
+        ] {
+            assert_eq!(
+                warning.is_due(text, after(seconds)),
+                expected,
+                "{seconds} s"
+            );
+        }
+        warning.clear();
+        assert!(warning.is_due("refused", after(64)));
     }
 }
