@@ -13,6 +13,7 @@ use crate::documents::{Document, ImageConfig, Platform, Search};
 use crate::layer::{self, Expected, UnpackContext};
 use crate::limits::Limits;
 use crate::reference::Reference;
+use crate::registry;
 
 /// Reads `input` as a manifest, an index, a config and a reference.
 pub fn document(input: &[u8]) {
@@ -41,6 +42,20 @@ pub fn document(input: &[u8]) {
             "a name is written as it is read"
         );
     }
+}
+
+/// Reads `input` as all that a registry answers beside documents and blobs: errors, challenges, redirects, pauses.
+pub fn answer(input: &[u8]) {
+    registry::read_answer(input);
+}
+
+/// Reads `input` as the hosts.toml of a registry in `folder`; a file that is taken leads to the registry itself at last.
+pub fn hosts(folder: &Path, input: &[u8]) {
+    let place = folder.join("registry.test");
+    std::fs::create_dir_all(&place).expect("the folder is ours");
+    std::fs::write(place.join("hosts.toml"), input).expect("the folder is ours");
+    let reference = "registry.test/a:b".parse().expect("it is a reference");
+    registry::read_hosts(folder, &reference);
 }
 
 /// Unpacks `input` as a layer into `folder/layer`, upon nothing, and removes it again; panics if it reached the file
@@ -141,6 +156,16 @@ mod tests {
         fn no_layer_reaches_what_is_beside_its_folder(changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..12)) {
             let home = tempfile::tempdir_in("/dev/shm").unwrap();
             layer(home.path(), &changed(seed(), &changes));
+        }
+
+        #[test]
+        fn any_answer_and_any_hosts_file_is_read_or_refused(
+            content in "(.|[\\r\\n]){0,80}",
+            hosts_toml in "(server = '[a-z:/.0-9]{0,12}'\n)?(\\[host\\.'[a-z:/.0-9]{0,12}'\\]\n)?([a-z_]{1,14} = [a-z0-9\\[\\]'\",]{0,12}\n){0,3}",
+        ) {
+            let home = tempfile::tempdir_in("/dev/shm").unwrap();
+            answer(content.as_bytes());
+            hosts(home.path(), hosts_toml.as_bytes());
         }
 
         #[test]

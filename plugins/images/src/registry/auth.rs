@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::Failure;
 use super::hosts::{Host, is_loopback};
-use super::transport::{Ask, Reach, check_status};
+use super::transport::{Ask, HostClient, check_status};
 use crate::digest::Digest;
 
 /// Bytes of a token service's answer.
@@ -75,7 +75,7 @@ struct TokenAnswer {
 
 /// Returns the Authorization header that answers the challenge of `host` for pulls from `repository`.
 pub(super) async fn answer(
-    reach: &Reach,
+    client: &HostClient,
     host: &Host,
     auth: &Auth,
     repository: &str,
@@ -101,7 +101,7 @@ pub(super) async fn answer(
         challenges.iter().find_map(rest)
     };
     if let Some(parameters) = with_scheme("bearer") {
-        let token = token(reach, host, auth, repository, &parameters).await?;
+        let token = token(client, host, auth, repository, &parameters).await?;
         return secret(format!("Bearer {token}"));
     }
     match (with_scheme("basic"), auth) {
@@ -128,7 +128,7 @@ fn secret(value: String) -> Result<HeaderValue, Failure> {
 }
 
 async fn token(
-    reach: &Reach,
+    client: &HostClient,
     host: &Host,
     auth: &Auth,
     repository: &str,
@@ -143,7 +143,7 @@ async fn token(
     let service = parameter(parameters, "service").unwrap_or_default();
     let ask = token_request(&realm, auth, &service, &scopes)?;
     // No redirect is followed from here: the request has the credentials.
-    let answer = check_status(reach.send(&ask).await?).await?;
+    let answer = check_status(client.send(&ask).await?).await?;
     let content = answer.document(MAX_TOKEN_BYTES).await?;
     let malformed = || Failure::Content {
         found: "something else".to_owned(),
@@ -175,7 +175,7 @@ fn check_realm(host: &Host, realm: &Uri) -> Result<(), Failure> {
 
 /// Returns what a token is asked for: what the challenge wants, since a registry behind a mirror's path has other names
 /// than the reference, else to pull from the repository.
-fn scopes(parameters: &str, repository: &str) -> Vec<String> {
+pub(super) fn scopes(parameters: &str, repository: &str) -> Vec<String> {
     let wanted = parameter(parameters, "scope").unwrap_or_default();
     let scopes: Vec<_> = wanted
         .split_whitespace()
@@ -233,7 +233,7 @@ fn token_request(
 }
 
 /// Returns a parameter of a challenge: `name="value"` or `name=value`, separated by commas.
-fn parameter(parameters: &str, wanted: &str) -> Option<String> {
+pub(super) fn parameter(parameters: &str, wanted: &str) -> Option<String> {
     let mut rest = parameters;
     while let Some((name, after)) = rest.split_once('=') {
         let name = name.trim_matches([' ', ',', '\t']);

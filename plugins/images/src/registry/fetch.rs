@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::auth::{self, Auth};
 use super::hosts::{Host, hosts};
-use super::transport::{Answer, Ask, Common, Patience, Reach, check_status};
+use super::transport::{Answer, Ask, Common, HostClient, HostTimeouts, check_status};
 use super::{Failure, HostMemory, RegistryError, tls};
 use crate::digest::Digest;
 use crate::documents;
@@ -40,7 +40,7 @@ pub(crate) enum Piece {
 /// The hosts of one repository, with what a pull knows of them.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    hosts: Vec<(Host, Reach)>,
+    hosts: Vec<(Host, HostClient)>,
     reference: Reference,
     auth: Auth,
     /// The Authorization header that a host wants, by its place.
@@ -82,7 +82,7 @@ impl Registry {
         auth: Auth,
         surroundings: Surroundings<'_>,
     ) -> Result<Self, RegistryError> {
-        let hosts = reaches(reference, &surroundings).map_err(|failure| RegistryError {
+        let hosts = clients(reference, &surroundings).map_err(|failure| RegistryError {
             registry: reference.registry().to_owned(),
             what: reference.to_string().into(),
             failure,
@@ -378,7 +378,7 @@ impl Registry {
 
     /// Asks a host for a path below the repository; its challenge is answered once.
     async fn get(&self, place: usize, path: &str, headers: HeaderMap) -> Result<Answer, Failure> {
-        let (host, reach) = &self.hosts[place];
+        let (host, client) = &self.hosts[place];
         let mut ask = Ask {
             method: Method::GET,
             uri: self.uri(host, path)?,
@@ -392,16 +392,16 @@ impl Registry {
         if let Some(token) = token {
             ask.headers.insert(AUTHORIZATION, token);
         }
-        let answer = reach.get(ask.clone()).await?;
+        let answer = client.get(ask.clone()).await?;
         self.memory.answered(&host.origin());
         if answer.status != StatusCode::UNAUTHORIZED {
             return check_status(answer).await;
         }
         let repository = self.reference.repository();
-        let token = auth::answer(reach, host, &self.auth, repository, &answer.headers).await?;
+        let token = auth::answer(client, host, &self.auth, repository, &answer.headers).await?;
         self.tokens().insert(place, token.clone());
         ask.headers.insert(AUTHORIZATION, token);
-        check_status(reach.get(ask).await?).await
+        check_status(client.get(ask).await?).await
     }
 
     fn uri(&self, host: &Host, path: &str) -> Result<Uri, Failure> {
@@ -439,10 +439,10 @@ impl Registry {
 }
 
 /// Makes the ways to the hosts of a reference.
-fn reaches(
+fn clients(
     reference: &Reference,
     surroundings: &Surroundings<'_>,
-) -> Result<Vec<(Host, Reach)>, Failure> {
+) -> Result<Vec<(Host, HostClient)>, Failure> {
     let hosts = hosts(surroundings.certs, reference).map_err(Failure::Configuration)?;
     let common = Common {
         roots: Arc::new(tls::system_roots()),
@@ -451,7 +451,7 @@ fn reaches(
     let last = |suits: fn(&Host) -> bool| hosts.iter().rposition(suits);
     let last = [last(|host| host.resolves), last(|host| host.pulls)];
     let limits = surroundings.limits;
-    let patience = |place: usize, host: &Host| {
+    let timeouts = |place: usize, host: &Host| {
         let is_last = last.contains(&Some(place));
         let (connect, answer) = match is_last {
             true => (CONNECT_TIMEOUT, limits.stall),
@@ -460,7 +460,7 @@ fn reaches(
                 limits.stall.min(MIRROR_ANSWER_TIMEOUT),
             ),
         };
-        Patience {
+        HostTimeouts {
             connect: host.dial_timeout.unwrap_or(connect),
             answer,
             stall: limits.stall,
@@ -470,8 +470,8 @@ fn reaches(
     };
     let ways = hosts.iter().enumerate().map(|(place, host)| {
         let name = host.authority.host();
-        let reach = Reach::new(name, &host.tls, &common, patience(place, host))?;
-        Ok((host.clone(), reach))
+        let client = HostClient::new(name, &host.tls, &common, timeouts(place, host))?;
+        Ok((host.clone(), client))
     });
     ways.collect()
 }

@@ -18,12 +18,12 @@ const MAX_REMEMBERED: usize = 256;
 /// The memory of a store's pulls, in this process alone.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemory {
-    avoided: Mutex<BTreeMap<String, Remembered<String>>>,
-    paused: Mutex<BTreeMap<String, Remembered<Words>>>,
+    avoided: Mutex<BTreeMap<String, MemoryEntry<String>>>,
+    paused: Mutex<BTreeMap<String, MemoryEntry<Words>>>,
 }
 
 #[derive(Clone, Debug)]
-struct Remembered<T> {
+struct MemoryEntry<T> {
     until: Instant,
     why: T,
 }
@@ -60,7 +60,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn keep<T>(
-    mut kept: MutexGuard<'_, BTreeMap<String, Remembered<T>>>,
+    mut kept: MutexGuard<'_, BTreeMap<String, MemoryEntry<T>>>,
     key: &str,
     wait: Duration,
     why: T,
@@ -76,11 +76,11 @@ fn keep<T>(
         kept.remove(&first);
     }
     let until = now + wait;
-    kept.insert(key.to_owned(), Remembered { until, why });
+    kept.insert(key.to_owned(), MemoryEntry { until, why });
 }
 
 fn find<T: Clone>(
-    kept: MutexGuard<'_, BTreeMap<String, Remembered<T>>>,
+    kept: MutexGuard<'_, BTreeMap<String, MemoryEntry<T>>>,
     key: &str,
 ) -> Option<(Duration, T)> {
     let one = kept.get(key)?;

@@ -37,7 +37,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
 
 /// How long a host is waited for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct HostTimeouts {
     /// For a connection.
     pub(super) connect: Duration,
     /// For the head of an answer, with the connection.
@@ -61,14 +61,14 @@ pub(super) struct Common {
 struct Transport {
     client: Client<HttpsConnector<Connector>, Full<Bytes>>,
     proxies: Arc<ProxyEnvironment>,
-    patience: Patience,
+    timeouts: HostTimeouts,
 }
 
 /// A host, and the hosts that it leads to: its token service, and where it redirects.
 ///
 /// The host's authorities hold for those as well, as in containerd. Its client certificate is shown to the host alone.
 #[derive(Clone, Debug)]
-pub(super) struct Reach {
+pub(super) struct HostClient {
     name: String,
     own: Transport,
     others: Transport,
@@ -94,12 +94,12 @@ pub(super) struct Answer {
 }
 
 impl Transport {
-    fn new(files: &TlsFiles, common: &Common, patience: Patience) -> Result<Self, Failure> {
+    fn new(files: &TlsFiles, common: &Common, timeouts: HostTimeouts) -> Result<Self, Failure> {
         let configure =
             |files: &TlsFiles| tls::config(files, &common.roots).map_err(Failure::Configuration);
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(patience.connect));
+        tcp.set_connect_timeout(Some(timeouts.connect));
         tcp.set_nodelay(true);
         let connector = Connector {
             tcp,
@@ -122,7 +122,7 @@ impl Transport {
         Ok(Self {
             client,
             proxies: common.proxies.clone(),
-            patience,
+            timeouts,
         })
     }
 
@@ -139,30 +139,30 @@ impl Transport {
             request.headers_mut().insert(PROXY_AUTHORIZATION, login);
         }
         let answering = self.client.request(request);
-        let answer = tokio::time::timeout(self.patience.answer, answering)
+        let answer = tokio::time::timeout(self.timeouts.answer, answering)
             .await
-            .map_err(|_| Failure::Stalled(self.patience.answer))?
+            .map_err(|_| Failure::Stalled(self.timeouts.answer))?
             .map_err(|error| Failure::Connection(chain(&error)))?;
         let (head, body) = Response::into_parts(answer);
         Ok(Answer {
             status: head.status,
             headers: head.headers,
             body,
-            stall: self.patience.stall,
-            meter: Meter::new(self.patience.window, self.patience.least_bytes),
+            stall: self.timeouts.stall,
+            meter: Meter::new(self.timeouts.window, self.timeouts.least_bytes),
         })
     }
 }
 
-impl Reach {
+impl HostClient {
     /// Makes the connections of the host `name` with these TLS files.
     pub(super) fn new(
         name: &str,
         files: &TlsFiles,
         common: &Common,
-        patience: Patience,
+        timeouts: HostTimeouts,
     ) -> Result<Self, Failure> {
-        let own = Transport::new(files, common, patience)?;
+        let own = Transport::new(files, common, timeouts)?;
         let others = match files.client.is_empty() {
             true => own.clone(),
             false => {
@@ -170,7 +170,7 @@ impl Reach {
                     client: Vec::new(),
                     ..files.clone()
                 };
-                Transport::new(&files, common, patience)?
+                Transport::new(&files, common, timeouts)?
             }
         };
         Ok(Self {
@@ -292,7 +292,7 @@ pub(super) async fn check_status(answer: Answer) -> Result<Answer, Failure> {
 }
 
 /// Reads `Retry-After` in seconds; as a date it would hang on two clocks, and is not believed.
-fn seconds(value: &str) -> Option<Duration> {
+pub(super) fn seconds(value: &str) -> Option<Duration> {
     let seconds: u64 = value.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
 }
@@ -311,7 +311,7 @@ fn origin(uri: &Uri) -> (Option<Scheme>, Option<String>, Option<u16>) {
     )
 }
 
-fn target(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
+pub(super) fn target(from: &Uri, headers: &HeaderMap) -> Result<Uri, Failure> {
     let location = headers
         .get(LOCATION)
         .and_then(|location| location.to_str().ok());

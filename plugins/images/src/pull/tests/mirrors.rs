@@ -46,6 +46,38 @@ async fn a_mirror_where_nobody_listens_costs_one_failed_connection() {
 }
 
 #[tokio::test]
+async fn a_mirror_whose_address_does_not_answer_costs_one_timeout_of_a_connection() {
+    let rig = Rig::with(Limits::default()).await;
+    let image = ImageBuilder::plain((0..3_u8).map(|n| file_layer("f", &[n])).collect());
+    let reference = rig.registry.serve(&image, "x:1");
+    // With its queue full, the kernel drops what would open a connection.
+    let full = tokio::net::TcpSocket::new_v4().unwrap();
+    full.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let full = full.listen(0).unwrap();
+    let address = full.local_addr().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(connected) = tokio::time::timeout(
+        Duration::from_millis(200),
+        tokio::net::TcpStream::connect(address),
+    )
+    .await
+    {
+        queued.push(connected.unwrap());
+    }
+    let certs = tempfile::tempdir().unwrap();
+    let content = format!(
+        "server = 'http://{}'\n[host.'http://{address}']\n",
+        rig.registry.address
+    );
+    hosts_toml(certs.path(), &rig.registry.address, &content);
+    let since = Instant::now();
+    pull_by(&rig, certs.path(), &reference).await.unwrap();
+    let took = since.elapsed();
+    assert!(took >= Duration::from_secs(3), "{took:?}: it answered");
+    assert!(took < Duration::from_secs(8), "{took:?}");
+}
+
+#[tokio::test]
 async fn a_mirror_that_does_not_answer_is_waited_for_once_and_then_passed_over() {
     let rig = Rig::with(Limits {
         stall: Duration::from_millis(400),
