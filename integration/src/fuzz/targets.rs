@@ -40,6 +40,17 @@ const RECORDS: Schema = Schema {
     version: 1,
 };
 
+const HOSTS_TOML: &str = r#"server = "https://registry.test"
+ca = "ca.pem"
+[host."http://mirror.test:5000/v2/cache"]
+  capabilities = ["pull", "resolve"]
+  override_path = true
+  skip_verify = false
+  dial_timeout = "1m30s"
+  client = [["c.pem", "k.pem"], ["both.pem"]]
+  [host."http://mirror.test:5000/v2/cache".header]
+    x-key = ["one", "two"]
+"#;
 const IMAGE_NAME: &str = "127.0.0.1:5000/a/b:c";
 const DIGEST: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -111,6 +122,16 @@ pub fn all() -> Vec<FuzzTarget> {
             corpus: |_| layers(),
             read: images::fuzzing::layer,
         },
+        FuzzTarget {
+            name: "registry-answers",
+            corpus: |_| Ok(registry_answers()),
+            read: |_, input| images::fuzzing::answer(input),
+        },
+        FuzzTarget {
+            name: "registry-hosts",
+            corpus: |_| Ok(text(HOSTS_TOML)),
+            read: images::fuzzing::hosts,
+        },
     ]
 }
 
@@ -167,6 +188,22 @@ fn image_documents() -> SeedCorpus {
                 "layers": [{"mediaType": "x", "digest": DIGEST, "size": 1}]}),
             serde_json::json!({"os": "linux", "architecture": "amd64", "rootfs": {"type": "layers",
                 "diff_ids": [DIGEST]}, "config": {"User": "0", "Env": ["A=b"], "Cmd": null, "Volumes": {"/v": {}}}}),
+        ],
+    }
+}
+
+fn registry_answers() -> SeedCorpus {
+    let texts = [
+        "realm=\"https://auth.test/token\",service=\"s\",scope=\"repository:a/b:pull repository:c:pull,push\"",
+        "https://storage.test/blob?x=1",
+        "/v2/other",
+        "120",
+    ];
+    SeedCorpus {
+        texts: texts.map(|text| text.as_bytes().to_vec()).to_vec(),
+        trees: vec![
+            serde_json::json!({"errors": [{"code": "TOOMANYREQUESTS", "message": "slow down", "detail": {"limit": 1}}]}),
+            serde_json::json!({"error": "invalid_grant", "error_description": "no"}),
         ],
     }
 }
