@@ -10,6 +10,7 @@ use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use logic_api::decode::absent_fields::says_same;
 
 use super::{RegisteredDriver, VolumeId, resolve};
 
@@ -120,7 +121,8 @@ pub fn renewed(
             None => drivers.push(new),
         }
     }
-    (object != *existing).then_some(object)
+    let is_new = object.metadata != existing.metadata || !says_same(&object.spec, &existing.spec);
+    is_new.then_some(object)
 }
 
 /// How often a driver is to be asked again how many volumes it takes on this node; none where that stays as it is.

@@ -440,3 +440,29 @@ fn an_evicted_pod_says_why_and_a_bound_one_where() {
             .any(|condition| condition["type"] == "DisruptionTarget")
     );
 }
+
+#[test]
+fn what_a_status_says_by_nothing_is_not_kept() {
+    let server = server();
+    let node = json!({"metadata": {"name": "n"}});
+    server.post("/api/v1/nodes", &node).unwrap();
+    let status = json!({
+        "images": [{"names": [], "sizeBytes": 1}],
+        "volumesInUse": [],
+        "allocatable": {},
+        "conditions": [{"type": "Ready", "status": "True", "message": ""}],
+    });
+    let patch = json!({"status": status});
+    let kept = server.patch("/api/v1/nodes/n/status", &patch).unwrap();
+    let expected = json!({
+        "images": [{"sizeBytes": 1}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    });
+    assert_eq!(kept["status"], expected);
+    server.post(PODS, &bound("a")).unwrap();
+    let states = json!([{"name": "c", "state": {"running": {}}, "lastState": {}}]);
+    let patch = json!({"status": {"containerStatuses": states}});
+    let kept = server.patch(&format!("{PODS}/a/status"), &patch).unwrap();
+    let expected = json!([{"name": "c", "state": {"running": {}}}]);
+    assert_eq!(kept["status"]["containerStatuses"], expected);
+}

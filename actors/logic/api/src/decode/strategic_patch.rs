@@ -5,25 +5,28 @@
 
 use serde_json::{Map, Value, json};
 
-/// Nothing, an empty list and an empty map all say the same; metadata and status themselves stay, to be compared.
+use super::absent_fields::drop_absent;
+
+/// Drops what the API server does not keep of metadata and status; these themselves stay, to be compared.
 pub fn prune(parts: &mut Value) {
-    for part in parts.as_object_mut().into_iter().flatten() {
-        strip(part.1);
-        if part.1.is_null() {
-            *part.1 = Value::Object(Map::new());
+    for (name, part) in parts.as_object_mut().into_iter().flatten() {
+        match name.as_str() {
+            // A label may be empty and still be one.
+            "metadata" => drop_empty_maps(part),
+            _ => drop_absent(part),
+        }
+        if part.is_null() {
+            *part = Value::Object(Map::new());
         }
     }
 }
 
-fn strip(value: &mut Value) {
-    let Value::Object(map) = value else { return };
-    map.values_mut().for_each(strip);
-    map.retain(|_, value| match value {
-        Value::Null => false,
-        Value::Array(list) => !list.is_empty(),
-        Value::Object(map) => !map.is_empty(),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
-    });
+fn drop_empty_maps(metadata: &mut Value) {
+    let Value::Object(fields) = metadata else {
+        return;
+    };
+    fields
+        .retain(|_, field| !field.is_null() && field.as_object().is_none_or(|map| !map.is_empty()));
 }
 
 pub fn difference(

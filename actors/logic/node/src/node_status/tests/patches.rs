@@ -210,3 +210,23 @@ fn another_order_or_heartbeat_is_no_change_and_anything_else_of_a_condition_is()
     assert!(!changed(&empty, &empty) && !changed(&Node::default(), &empty));
     assert!(changed(&Node::default(), &before));
 }
+
+/// The API server drops the empty list of an image that lost its name to a newer one.
+#[test]
+fn what_the_server_does_not_keep_is_no_change() {
+    let mut facts = well();
+    let nameless = NodeImage {
+        id: "sha256:1".into(),
+        names: Vec::new(),
+        bytes: 1,
+    };
+    facts.learn(NodeFact::Images(vec![nameless]), start());
+    let sent = set_at(&facts, 0, &Node::default()).node;
+    let mut kept = sent.clone();
+    let images = kept.status.as_mut().unwrap().images.as_mut().unwrap();
+    images[0].names = None;
+    let next = set_at(&facts, 10, &kept).node;
+    assert!(!changed(&kept, &next));
+    let beat = patch(&kept, &next).unwrap();
+    assert_eq!(beat["status"].get("images"), None);
+}

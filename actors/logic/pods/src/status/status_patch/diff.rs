@@ -4,9 +4,10 @@
 //! claims are not merged here: [`super::merge`] takes them as they are, so they never differ.
 
 use k8s_openapi::api::core::v1::PodStatus;
+use logic_api::decode::absent_fields::is_absent;
 use serde_json::{Map, Value, json};
 
-use super::equality::{is_nothing, same};
+use super::equality::same;
 
 /// Lists that are merged by a key; every other list is replaced as a whole.
 const MERGED: [(&str, &str); 3] = [("conditions", "type"), ("hostIPs", "ip"), ("podIPs", "ip")];
@@ -40,13 +41,13 @@ fn difference(
         let whole = [(key.clone(), new.clone())].into_iter().collect();
         // The object around decides whether the two are amounts.
         let before = [(key.clone(), old.clone())].into_iter().collect();
-        if same(field, &Value::Object(before), &Value::Object(whole)) || is_nothing(key, new) {
+        if same(field, &Value::Object(before), &Value::Object(whole)) || is_absent(key, new) {
             continue;
         }
         put(&mut patch, key, old, new);
     }
     for (key, old) in old {
-        if !is_nothing(key, old) && new.get(key).is_none_or(|new| is_nothing(key, new)) {
+        if !is_absent(key, old) && new.get(key).is_none_or(|new| is_absent(key, new)) {
             patch.insert(key.clone(), Value::Null);
         }
     }

@@ -4,14 +4,13 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use logic_api::decode::absent_fields::is_absent;
 use logic_api::pod::conditions::{DISRUPTION_TARGET, is_kubelet_condition};
 use logic_api::quantity::{Quantity, compare};
 use serde_json::{Map, Value};
 
 /// Where quantities are: how they are written does not matter.
 const QUANTITIES: [&str; 3] = ["limits", "requests", "allocatedResources"];
-/// Fields where zero, or false, equals absent: the API does not keep it.
-const OMITTED: [&str; 3] = ["readOnly", "signal", "observedGeneration"];
 
 /// Whether nothing of what the agent says has changed; conditions and claims of others do not count, nor does since
 /// when a condition is as it is.
@@ -52,7 +51,7 @@ pub(super) fn same(field: &str, old: &Value, new: &Value) -> bool {
             let mut pairs = old.iter().zip(new);
             old.len() == new.len() && pairs.all(|(old, new)| same(field, old, new))
         }
-        _ => old == new || is_nothing(field, old) && is_nothing(field, new),
+        _ => old == new || is_absent(field, old) && is_absent(field, new),
     }
 }
 
@@ -72,15 +71,4 @@ fn same_amount(old: &Value, new: &Value) -> bool {
     let amount = |value: &Value| Quantity::parse(value.as_str()?).ok();
     let both = amount(old).zip(amount(new));
     both.is_some_and(|(old, new)| compare(&old, &new) == Ordering::Equal)
-}
-
-pub(super) fn is_nothing(field: &str, value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(value) => !value && OMITTED.contains(&field),
-        Value::Number(value) => value.as_i64() == Some(0) && OMITTED.contains(&field),
-        Value::String(text) => text.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        Value::Object(map) => map.iter().all(|(key, value)| is_nothing(key, value)),
-    }
 }
