@@ -79,6 +79,8 @@ pub struct PodListeners {
     pub mirrors: Option<Recipient<StaticPodSet>>,
     /// Gets the pods that need no objects any more: the object manager.
     pub over: Option<Recipient<PodUid>>,
+    /// Gets the pods that have a worker: the object manager.
+    pub workers: Option<Recipient<BTreeSet<PodUid>>>,
 }
 
 /// What the area stands on.
@@ -226,6 +228,7 @@ impl PodArea<'_> {
             checkpoints: self.peers.state.checkpoints.clone(),
             mirrors: self.peers.listeners.mirrors.clone(),
             changed: self.peers.listeners.changed.clone(),
+            workers: self.peers.listeners.workers.clone(),
         };
         let spec = ChildSpec::permanent("pod-manager");
         self.group.spawn(spec, port, move || {

@@ -139,6 +139,7 @@ impl Actor for VolumeManager {
     async fn handle(&mut self, msg: Msg, ctx: &mut Context<Msg>) -> Result<(), Exit> {
         match msg {
             Msg::Mount { pod, within, reply } => self.request_mount(pod, within, reply, ctx),
+            Msg::Ending { uid } => self.pod_ends(&uid),
             Msg::Release { uid, within, reply } => self.request_release(uid, within, reply, ctx),
             Msg::Bind {
                 uid,

@@ -24,6 +24,9 @@ pub enum Msg {
         within: Duration,
         reply: Reply<Result<MountedVolumes, NotMounted>>,
     },
+    /// Leaves the volumes of a pod that is ending as they are where they cannot be resolved any more: objects may be gone
+    /// before the pod.
+    Ending { uid: PodUid },
     /// Unmounts the volumes of a pod of which nothing runs any more; answers when they are gone, or at the deadline
     /// with those that are not. Unmounting goes on then.
     Release {

@@ -21,6 +21,8 @@ pub(super) struct PodMountRequest {
     pub(super) pod: Arc<Pod>,
     waiter: Option<MountWaiter>,
     pub(super) resolving: ResolveState,
+    /// No container of it starts any more.
+    pub(super) is_ending: bool,
 }
 
 #[derive(Debug)]
@@ -76,9 +78,17 @@ impl VolumeManager {
             pod,
             waiter,
             resolving,
+            is_ending: false,
         };
         self.pods.insert(uid.clone(), wanting);
         self.resolve_all(&[uid], ResolveTrigger::Requested, ctx);
+    }
+
+    /// As upstream, whose populator passes over pods that can start no containers.
+    pub(super) fn pod_ends(&mut self, uid: &PodUid) {
+        if let Some(wanting) = self.pods.get_mut(uid) {
+            wanting.is_ending = true;
+        }
     }
 
     pub(super) fn request_release(

@@ -155,8 +155,13 @@ impl VolumeManager {
         self.check_objects(ctx);
         let objects = self.resolving.objects.clone();
         for uid in uids {
-            let Some(pod) = self.pods.get(uid).map(|wanting| wanting.pod.clone()) else {
+            let Some(wanting) = self.pods.get(uid) else {
                 continue;
+            };
+            let pod = wanting.pod.clone();
+            let cause = match wanting.is_ending {
+                true => ResolveTrigger::Ending,
+                false => cause,
             };
             let desired = self.desired_volumes(&pod, &objects, ctx);
             for (id, entry, grow) in desired.growths {

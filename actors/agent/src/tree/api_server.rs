@@ -153,7 +153,12 @@ impl ClusterWiring {
         let (pods, keeper) = (self.addrs.pods.clone(), self.addrs.object_manager.clone());
         PodListeners {
             mirrors: Some(Recipient::new(pods, api_pods::Msg::Static)),
-            over: Some(Recipient::new(keeper, |uid| manager::Msg::Ended { uid })),
+            over: Some(Recipient::new(keeper.clone(), |uid| manager::Msg::Ended {
+                uid,
+            })),
+            workers: Some(Recipient::new(keeper, |pods| manager::Msg::Workers {
+                pods,
+            })),
             ..PodListeners::default()
         }
     }

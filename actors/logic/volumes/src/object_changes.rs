@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use logic_api::objects::{Issuance, StaticObjects};
+use logic_api::objects::{Issuance, StaticObjects, TokenSpec};
 
 use super::Dependency;
 
@@ -31,7 +31,10 @@ pub fn is_changed(uses: &Dependency, before: &StaticObjects, now: &StaticObjects
             let (before, now) = (&before.volume_attachments, &now.volume_attachments);
             differs(before.get(name), now.get(name))
         }
-        "TokenRequest" => before.tokens.get(&key) != now.tokens.get(&key),
+        "TokenRequest" => {
+            before.tokens.get(&key) != now.tokens.get(&key)
+                || refusals(uses, before).ne(refusals(uses, now))
+        }
         "PodCertificateRequest" if !has_manifests(before) && !has_manifests(now) => {
             certificates(uses, before) != certificates(uses, now)
         }
@@ -51,6 +54,16 @@ fn certificates<'a>(uses: &Dependency, objects: &'a StaticObjects) -> Vec<&'a Ar
         .iter()
         .filter(|(wanted, _)| wanted.namespace == uses.namespace && wanted.pod_name == uses.name);
     own.map(|(_, issuance)| issuance).collect()
+}
+
+/// Why tokens of an account are not there.
+fn refusals<'a>(
+    uses: &'a Dependency,
+    objects: &'a StaticObjects,
+) -> impl Iterator<Item = (&'a TokenSpec, &'a String)> {
+    objects.refused_tokens.iter().filter(|(wanted, _)| {
+        wanted.namespace == uses.namespace && wanted.service_account == uses.name
+    })
 }
 
 fn differs<T>(before: Option<&Arc<T>>, now: Option<&Arc<T>>) -> bool {

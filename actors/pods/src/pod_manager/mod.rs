@@ -77,6 +77,8 @@ pub struct Peers {
     pub mirrors: Option<Recipient<StaticPodSet>>,
     /// The container manager; none where no cgroups are managed.
     pub changed: Option<Recipient<PodsChanged>>,
+    /// Gets the pods that have a worker: the object manager; none on a node without an API server.
+    pub workers: Option<Recipient<BTreeSet<PodUid>>>,
 }
 
 /// Pods that hold resources have come, gone or changed. One stands for any number before it.

@@ -179,6 +179,7 @@ impl PodManager {
         }
         let desired = self.sources.uids();
         self.workers.retain_volumes(unmanaged.keys().chain(desired));
+        self.workers.tell_uids(self.peers.workers.as_ref());
         let is_known = |uid: &PodUid| {
             let has_worker = self.workers.desired(uid).is_some();
             has_worker || unmanaged.contains_key(uid) || self.is_desired(uid)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kernel::watch;
-use kernel::{Addr, ChildSpec, Supervisor};
+use kernel::{Addr, ChildSpec, Recipient, Supervisor};
 use logic_api::pod::requests::{
     self, CPU, MEMORY, OverheadPolicy, RequestBasis, ResourceAmounts, pod_requests,
 };
@@ -260,13 +260,25 @@ impl PodWorkers {
         );
     }
 
-    /// Tells the status manager of pods of which nothing is left.
+    /// Tells the status manager and the object manager of pods of which nothing is left.
     pub(super) fn tell_ended<'a>(&self, ended: impl IntoIterator<Item = &'a PodUid>) {
         for uid in ended {
             let forget = status::Msg::Forget { uid: uid.clone() };
             if let Err(full) = self.peers.state.statuses.tell(forget) {
                 tracing::warn!("the end of a pod is told later: {full}");
             }
+            if let Some(objects) = &self.peers.over {
+                // Without it the objects stay until the next clean-up.
+                let _ = objects.tell(uid.clone());
+            }
+        }
+    }
+
+    /// Tells which pods have a worker.
+    pub(super) fn tell_uids(&self, listener: Option<&Recipient<BTreeSet<PodUid>>>) {
+        if let Some(listener) = listener {
+            // Sent again with the next clean-up; until then objects of pods that are gone stay.
+            let _ = listener.tell(self.list.borrow().keys().cloned().collect());
         }
     }
 

@@ -68,6 +68,11 @@ impl WorkerVolumes {
         self.mounted.as_ref()
     }
 
+    /// Whether the volume manager was asked for them.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.is_some()
+    }
+
     pub(super) fn is_released(&self) -> bool {
         self.released == ReleaseState::Yes
     }

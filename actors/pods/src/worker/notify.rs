@@ -37,6 +37,7 @@ pub enum WorkerReport {
 /// What was sent last; the same is not sent again.
 #[derive(Debug, Default)]
 pub(super) struct LastNotified {
+    ending: bool,
     settled: bool,
     unmounted: bool,
     resized: Option<CarriedOut>,
@@ -62,6 +63,7 @@ impl PodWorker {
     /// Sends changes to the peers; one that found no room is sent again.
     pub(super) fn notify_peers(&mut self, ctx: &mut Context<Msg>) {
         let sent = [
+            self.notify_ending(),
             self.notify_stopped(),
             self.notify_unmounted(),
             self.notify_resized(),
@@ -72,6 +74,18 @@ impl PodWorker {
         if sent.contains(&false) {
             self.retry_after(RETRY_PERIOD, ctx);
         }
+    }
+
+    /// Tells the volume manager that no container of the pod starts any more.
+    fn notify_ending(&mut self) -> bool {
+        let is_ending = self.sync_status.state != PodWorkerState::Syncing;
+        if is_ending && self.volumes.is_wanted() && !self.published.last_notified.ending {
+            let uid = self.uid.clone();
+            let ending = volumes::Msg::Ending { uid };
+            self.published.last_notified.ending = self.peers.volumes.tell(ending).is_ok();
+            return self.published.last_notified.ending;
+        }
+        true
     }
 
     fn notify_stopped(&mut self) -> bool {

@@ -130,4 +130,8 @@ impl Objects for ObjectStore {
     fn refused(&self, kind: &str, namespace: &str, name: &str) -> Option<String> {
         self.now.borrow().refused(kind, namespace, name)
     }
+
+    fn refused_token(&self, wanted: &TokenSpec) -> Option<String> {
+        self.now.borrow().refused_token(wanted)
+    }
 }

@@ -355,3 +355,20 @@ fn a_hundred_pods_get_their_volumes_and_a_change_reaches_all_of_them() {
         rig.assert_serial();
     });
 }
+
+/// Its objects may be gone before it: `kubectl delete -f` deletes one after the other.
+#[test]
+fn a_pod_that_ends_keeps_what_it_has_without_a_word() {
+    run_paused(|| async {
+        let mut rig = Rig::start(&config_map("cfg", "one")).await;
+        rig.mounted(&pod_with("a", &[CONFIG_MAP])).await;
+        rig.mounted(&pod_with("b", &[CONFIG_MAP])).await;
+        let before = rig.rows().await;
+        rig.manager.tell(Msg::Ending { uid: "a".into() }).unwrap();
+        rig.set_objects("");
+        pass(300 * SECOND).await;
+        let missing = "MountVolume.SetUp failed for volume \"c\" : configmap \"cfg\" not found";
+        assert_eq!(rig.texts(), [format!("b FailedMount: {missing}")]);
+        assert_eq!(rig.rows().await, before);
+    });
+}

@@ -39,7 +39,7 @@ impl StaticObjects {
             reuse_unchanged(&before.pod_certificates, &mut self.pod_certificates),
             reuse_unchanged(&before.issuances, &mut self.issuances),
             before.tokens != self.tokens,
-            before.refused != self.refused,
+            before.refused != self.refused || before.refused_tokens != self.refused_tokens,
         ];
         ObjectsChange {
             differs: differ.contains(&true),
@@ -66,6 +66,7 @@ impl StaticObjects {
             issuances: less(&self.issuances, &other.issuances),
             tokens: less(&self.tokens, &other.tokens),
             refused: BTreeMap::new(),
+            refused_tokens: BTreeMap::new(),
         }
     }
 }

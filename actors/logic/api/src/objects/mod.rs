@@ -70,4 +70,10 @@ pub trait Objects: fmt::Debug + Send + Sync {
         let _ = (kind, namespace, name);
         None
     }
+
+    /// Why the API server gives no such token.
+    fn refused_token(&self, wanted: &TokenSpec) -> Option<String> {
+        let _ = wanted;
+        None
+    }
 }

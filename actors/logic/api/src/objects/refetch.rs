@@ -17,8 +17,11 @@ use crate::quantity::bytes;
 
 /// client-go's first wait after a request that failed, and its longest.
 const FAILED_BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));
-/// A refusal lasts until its cause is changed at the API server; or for a moment, while the server's authorizer and its
-/// admission of nodes' requests, which follow pods by watches of their own, have not seen that the pod is this node's.
+/// The API server's authorizer and its admission of nodes' requests follow pods by watches of their own, which are some
+/// milliseconds behind the node's.
+const LAGGING_BACKOFF: (Duration, Duration) =
+    (Duration::from_millis(50), Duration::from_millis(400));
+/// A refusal lasts until its cause is changed at the API server.
 const REFUSED_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
 /// An object that is expected soon: upstream's first and longest wait for an attachment.
 const PENDING_BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(7));
@@ -63,6 +66,8 @@ pub enum FetchOutcome {
     /// A bound claim that asks for more than its volume has.
     Growing,
     Absent,
+    /// Refused, because the API server has not seen yet that the pod is this node's.
+    Lagging,
     Refused,
     /// No response, or an invalid one.
     Failed,
@@ -123,6 +128,7 @@ impl RefetchSchedule {
     ) -> Option<Duration> {
         match outcome {
             FetchOutcome::Failed => Some(doubled(FAILED_BACKOFF, times)),
+            FetchOutcome::Lagging => Some(doubled(LAGGING_BACKOFF, times)),
             FetchOutcome::Refused => Some(doubled(REFUSED_BACKOFF, times)),
             FetchOutcome::Pending => Some(doubled(PENDING_BACKOFF, times)),
             FetchOutcome::Growing => Some(doubled(GROWING_BACKOFF, times)),
@@ -293,6 +299,11 @@ mod tests {
         let times: Vec<Duration> = times.take_while(|at| *at < MINUTE).collect();
         assert!(times[0] < SECOND / 10);
         assert!(times.len() <= 10, "{times:?}");
+        let waits = (0..7).map(|times| cadence.wait(&map(), FetchOutcome::Lagging, times).unwrap());
+        let waits: Vec<Duration> = waits.collect();
+        assert_eq!(waits[0], Duration::from_millis(50));
+        let sum: Duration = waits.iter().sum();
+        assert!(sum < 2 * SECOND && waits[6] < SECOND / 2, "{waits:?}");
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct StaticObjects {
     pub tokens: BTreeMap<ObjectKey, Vec<StaticToken>>,
     /// Why something is no object, by kind, namespace and name.
     pub refused: BTreeMap<(String, String, String), String>,
+    /// Why there is no token, by what it is for: pods share an account, but not the answers about its tokens.
+    pub refused_tokens: BTreeMap<TokenSpec, String>,
 }
 
 // Some are secret.
@@ -132,6 +134,7 @@ impl StaticObjects {
             issuances,
             tokens,
             refused,
+            refused_tokens,
         } = other;
         let volumes = persistent_volumes;
         let known = [
@@ -168,6 +171,9 @@ impl StaticObjects {
         }
         for (object, why) in refused {
             self.refused.entry(object).or_insert(why);
+        }
+        for (wanted, why) in refused_tokens {
+            self.refused_tokens.entry(wanted).or_insert(why);
         }
         known.concat()
     }
@@ -336,6 +342,10 @@ impl Objects for StaticObjects {
     fn refused(&self, kind: &str, namespace: &str, name: &str) -> Option<String> {
         let object = (kind.to_owned(), namespace.to_owned(), name.to_owned());
         self.refused.get(&object).cloned()
+    }
+
+    fn refused_token(&self, wanted: &TokenSpec) -> Option<String> {
+        self.refused_tokens.get(wanted).cloned()
     }
 }
 

@@ -35,11 +35,6 @@ impl ObjectRequest {
             Self::PersistentVolume(name) => ("PersistentVolume", "", name),
             Self::VolumeAttachment(name) => ("VolumeAttachment", "", name),
             Self::RuntimeClass(name) => ("RuntimeClass", "", name),
-            Self::Token(wanted) => (
-                "TokenRequest",
-                wanted.namespace.as_str(),
-                &wanted.service_account,
-            ),
             Self::Certificate(wanted) => (
                 "PodCertificateRequest",
                 wanted.namespace.as_str(),
@@ -52,7 +47,7 @@ impl ObjectRequest {
                     String::new(),
                 ));
             }
-            Self::Services(_) | Self::CsiDrivers => return None,
+            Self::Services(_) | Self::CsiDrivers | Self::Token(_) => return None,
         };
         Some((kind.to_owned(), namespace.to_owned(), name.clone()))
     }
@@ -61,9 +56,17 @@ impl ObjectRequest {
 impl std::fmt::Display for ObjectRequest {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self, self.place()) {
-            (Self::Token(wanted), Some((kind, namespace, name))) => {
-                let pod = &wanted.pod_name;
-                write!(out, "{kind} {namespace}/{name} for pod {pod}")
+            (Self::Token(wanted), _) => {
+                let TokenSpec {
+                    namespace,
+                    service_account,
+                    pod_name,
+                    ..
+                } = wanted;
+                write!(
+                    out,
+                    "TokenRequest {namespace}/{service_account} for pod {pod_name}"
+                )
             }
             (Self::Certificate(wanted), Some((kind, namespace, _))) => {
                 let PodCertificateSpec {

@@ -40,7 +40,7 @@ fn find(
         ..
     } = wanted;
     let Some(token) = context.objects.token(wanted) else {
-        let refused = context.objects.refused("TokenRequest", namespace, account);
+        let refused = context.objects.refused_token(wanted);
         let why = refused.unwrap_or_else(|| {
             let audience = match wanted.audiences.as_slice() {
                 [] => "no audience of its own".to_owned(),

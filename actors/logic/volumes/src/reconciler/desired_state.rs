@@ -29,6 +29,8 @@ pub enum ResolveTrigger {
     Requested,
     /// Time, or a change somewhere.
     Resync,
+    /// The same for a pod that ends: it keeps what it has, and nothing is reported.
+    Ending,
 }
 
 impl StateOfWorld {
@@ -229,6 +231,9 @@ impl PodVolumes {
         cause: ResolveTrigger,
     ) -> ResolveErrors {
         let mut complaints = ResolveErrors::default();
+        if cause == ResolveTrigger::Ending {
+            return complaints;
+        }
         for (name, now) in &self.names {
             let Some(why) = now.unresolved() else {
                 continue;

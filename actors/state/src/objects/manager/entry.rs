@@ -1,6 +1,7 @@
 //! The state of one requested object.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use api_client::{ApiError, ObjectEvent};
 use kernel::{Context, TaskId, TimerId};
@@ -43,6 +44,11 @@ pub(super) struct ObjectEntry {
     pub(super) last: Option<FetchOutcome>,
     /// How often in a row the outcome was the same.
     pub(super) times: u32,
+    /// Until when a refusal may be one that the API server takes back at once: a pod that needs the object came a moment
+    /// ago.
+    pub(super) lag_until: Option<Instant>,
+    /// Only pods need it that the API has removed: it stays as it is, and nothing is requested.
+    pub(super) is_frozen: bool,
 }
 
 impl ObjectEntry {
@@ -135,7 +141,11 @@ impl ObjectEntry {
     }
 
     /// Records the error, and returns its outcome.
-    pub(super) fn troubled(&mut self, trouble: &ApiError) -> FetchOutcome {
+    pub(super) fn troubled(&mut self, trouble: &ApiError, now: Instant) -> FetchOutcome {
+        let is_early = self.lag_until.is_some_and(|until| now < until);
+        if is_early && self.objects.is_empty() && self.token.is_none() && is_lag(trouble) {
+            return FetchOutcome::Lagging;
+        }
         self.trouble = Some(trouble.to_string());
         match trouble {
             ApiError::NotFound { .. }
@@ -153,12 +163,60 @@ impl ObjectEntry {
         }
     }
 
-    pub(super) fn end(self, ctx: &mut Context<Msg>) {
-        if let Some(task) = self.asking {
+    pub(super) fn end(mut self, ctx: &mut Context<Msg>) {
+        self.stop(ctx);
+    }
+
+    /// Ends the request under way, and makes no more.
+    pub(super) fn freeze(&mut self, ctx: &mut Context<Msg>) {
+        if !std::mem::replace(&mut self.is_frozen, true) {
+            self.stop(ctx);
+            // An answer that is on its way already is of no request.
+            self.generation = 0;
+        }
+    }
+
+    /// Returns whether it was frozen; what it holds may be old then.
+    pub(super) fn thaw(&mut self) -> bool {
+        let was_frozen = std::mem::take(&mut self.is_frozen);
+        if was_frozen {
+            self.answer = ResponseState::Never;
+        }
+        was_frozen
+    }
+
+    fn stop(&mut self, ctx: &mut Context<Msg>) {
+        if let Some(task) = self.asking.take() {
             ctx.abort(task);
         }
-        if let Some(timer) = self.timer {
+        if let Some(timer) = self.timer.take() {
             ctx.cancel(timer);
         }
+    }
+}
+
+/// Whether the API server may only not have seen yet that a pod is this node's: its authorizer and its admission of
+/// nodes' requests follow pods by watches of their own.
+///
+/// Upstream: plugin/pkg/auth/authorizer/node/node_authorizer.go, plugin/pkg/admission/noderestriction/admission.go (1.36).
+fn is_lag(trouble: &ApiError) -> bool {
+    const TEXTS: [&str; 3] = [
+        "no relationship found between node",
+        "node requested token bound to a pod scheduled on a different node",
+        "does not match the UID in record",
+    ];
+    match trouble {
+        ApiError::Forbidden { message } | ApiError::Conflict { message } => {
+            TEXTS.iter().any(|text| message.contains(text))
+        }
+        ApiError::NotFound { message } => message.starts_with("pods \""),
+        ApiError::Exists { .. }
+        | ApiError::Gone { .. }
+        | ApiError::Unauthorized { .. }
+        | ApiError::NamespaceTerminating { .. }
+        | ApiError::Busy { .. }
+        | ApiError::Refused { .. }
+        | ApiError::Unreachable { .. }
+        | ApiError::Nonsense { .. } => false,
     }
 }

@@ -329,7 +329,7 @@ impl ObjectManager {
             Ok(ResponseContent::Request(seen)) => entry.hear_request(seen.as_deref()),
             Err(trouble) => {
                 entry.course.mind(&trouble);
-                (entry.troubled(&trouble), false)
+                (entry.troubled(&trouble, ctx.now()), false)
             }
         };
         let is_told = entry.trouble == before;
@@ -453,7 +453,7 @@ pub(super) fn followed<K: WatchableResource>(
 /// Whether a pod that waits for the object need not wait longer.
 fn is_answer(wanted: &ObjectRequest, outcome: FetchOutcome) -> bool {
     match (wanted, outcome) {
-        (_, FetchOutcome::Failed) => false,
+        (_, FetchOutcome::Failed | FetchOutcome::Lagging) => false,
         // The signer has not answered.
         (ObjectRequest::Certificate(_), FetchOutcome::Pending | FetchOutcome::Absent) => false,
         (

@@ -6,7 +6,8 @@
 //! - **Tells** the subscribers for which pods every object has been requested once: the others had better wait. The
 //!   recorder, the outcome of pods' certificates.
 //! - **Never** takes "not requested yet" for "not found"; never retries without a wait after a failure; never keeps
-//!   what no pod needs.
+//!   what no pod needs; never takes from a pod that ends what it has: where the API has removed the pod already, its
+//!   objects are frozen until its worker is done.
 //!
 //! ConfigMaps and Secrets go by `configMapAndSecretChangeDetectionStrategy`; services are watched by namespace, claims,
 //! volumes and attachments are fetched by name, because a node may not list them. Which of them a pod needs says
@@ -55,6 +56,8 @@ use crate::events::Recorder;
 pub const MAILBOX: usize = 256;
 /// Requests under way at once; established watches are not counted.
 const AT_ONCE: usize = 32;
+/// How long after a pod came a refusal may mean that the API server has not seen yet that the pod is this node's.
+const LAG: Duration = Duration::from_secs(2);
 /// The wait before a subscriber with a full mailbox is notified again.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
@@ -65,6 +68,8 @@ pub enum Msg {
     Pods { pods: Vec<Arc<Pod>> },
     /// Drops what this pod needed: all its containers have ended for good.
     Ended { uid: PodUid },
+    /// Drops what other pods needed that the API has removed: only these have workers.
+    Workers { pods: BTreeSet<PodUid> },
     /// Keeps ConfigMaps and Secrets for this long from now on (the annotation `node.alpha.kubernetes.io/ttl` of the
     /// node's object); and requests certificates as the node of this UID.
     Node {
@@ -180,6 +185,8 @@ struct Consumer {
     supplied: bool,
     /// It needs nothing any more, whatever its definition refers to.
     ended: bool,
+    /// The API has removed it, and its worker may still be ending it.
+    is_removed: bool,
 }
 
 /// Fetches and watches the objects that pods need.
@@ -227,6 +234,7 @@ impl Actor for ObjectManager {
         match msg {
             Msg::Pods { pods } => self.take_pods(pods, ctx),
             Msg::Ended { uid } => self.end(&uid, ctx),
+            Msg::Workers { pods } => self.retain_removed(&pods, ctx),
             Msg::Node { ttl, uid } => (self.cadence.ttl, self.node_uid) = (ttl, uid),
             Msg::Heard(heard) => self.on_response(*heard, ctx),
             Msg::Due { wanted, generation } => self.due(&wanted, generation, ctx),
@@ -302,11 +310,26 @@ impl ObjectManager {
             let uid = pod.uid();
             let known = before.remove(&uid);
             let consumer = match known {
-                Some(known) if Arc::ptr_eq(&known.pod, &pod) => known,
+                Some(known) if Arc::ptr_eq(&known.pod, &pod) => Consumer {
+                    is_removed: false,
+                    ..known
+                },
                 known => self.consumer(known, pod, &mut came),
             };
             self.consumers.insert(uid, consumer);
         }
+        // Upstream unmounts nothing of a pod before its containers have ended. Its worker reports that.
+        let removed = before.into_iter().filter(|(_, consumer)| !consumer.ended);
+        self.consumers.extend(removed.map(|(uid, consumer)| {
+            let is_removed = true;
+            (
+                uid,
+                Consumer {
+                    is_removed,
+                    ..consumer
+                },
+            )
+        }));
         self.want(ctx);
         self.refresh(&came, asked_before, ctx);
         // Whatever of it is needed has its entry by now.
@@ -345,11 +368,25 @@ impl ObjectManager {
             references,
             supplied,
             ended,
+            is_removed: false,
+        }
+    }
+
+    /// Drops the removed pods without a worker: they never started, or their worker has ended.
+    fn retain_removed(&mut self, workers: &BTreeSet<PodUid>, ctx: &mut Context<Msg>) {
+        let before = self.consumers.len();
+        self.consumers
+            .retain(|uid, consumer| !consumer.is_removed || workers.contains(uid));
+        if self.consumers.len() != before {
+            self.want(ctx);
         }
     }
 
     fn end(&mut self, uid: &PodUid, ctx: &mut Context<Msg>) {
-        if let Some(consumer) = self.consumers.get_mut(uid) {
+        if self.consumers.get(uid).is_some_and(|own| own.is_removed) {
+            self.consumers.remove(uid);
+            self.want(ctx);
+        } else if let Some(consumer) = self.consumers.get_mut(uid) {
             consumer.references = PodReferences::default();
             consumer.ended = true;
             let over = &self.peers.over;
@@ -362,12 +399,21 @@ impl ObjectManager {
     fn want(&mut self, ctx: &mut Context<Msg>) {
         loop {
             let mut wanted = BTreeSet::from([ObjectRequest::CsiDrivers]);
+            let mut frozen = BTreeSet::new();
             for consumer in self.consumers.values() {
-                wanted.extend(self.needs(consumer));
+                let needs = self.needs(consumer);
+                match consumer.is_removed {
+                    true => frozen.extend(needs),
+                    false => wanted.extend(needs),
+                }
             }
-            let gone: Vec<ObjectRequest> = self.entries.keys().cloned().collect();
-            for gone in gone.iter().filter(|known| !wanted.contains(known)) {
-                self.drop_entry(gone, ctx);
+            let known: Vec<ObjectRequest> = self.entries.keys().cloned().collect();
+            for known in &known {
+                match (wanted.contains(known), frozen.contains(known)) {
+                    (true, _) => self.thaw(known, ctx),
+                    (false, true) => self.freeze(known, ctx),
+                    (false, false) => self.drop_entry(known, ctx),
+                }
             }
             let missing = wanted.into_iter();
             let missing: Vec<ObjectRequest> = missing
@@ -398,13 +444,32 @@ impl ObjectManager {
     }
 
     fn add_entry(&mut self, wanted: ObjectRequest, ctx: &mut Context<Msg>) {
-        let mut entry = ObjectEntry::default();
+        let mut entry = ObjectEntry {
+            lag_until: Some(ctx.now() + LAG),
+            ..ObjectEntry::default()
+        };
         if let Some(remembered) = &self.remembered {
             entry.adopt(&wanted, remembered);
         }
         self.entries.insert(wanted.clone(), entry);
         self.ask(&wanted, ctx);
         self.publish_soon(ctx);
+    }
+
+    /// Keeps the object as it is and makes no more requests: only removed pods need it, for which the API server would
+    /// refuse them.
+    fn freeze(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) {
+        if let Some(entry) = self.entries.get_mut(wanted) {
+            entry.freeze(ctx);
+        }
+    }
+
+    /// Goes on with an object that was frozen and that another pod needs now.
+    fn thaw(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) {
+        let entry = self.entries.get_mut(wanted);
+        if entry.is_some_and(ObjectEntry::thaw) {
+            self.ask(wanted, ctx);
+        }
     }
 
     fn drop_entry(&mut self, wanted: &ObjectRequest, ctx: &mut Context<Msg>) {
@@ -426,6 +491,7 @@ impl ObjectManager {
             let Some(entry) = self.entries.get_mut(&wanted) else {
                 continue;
             };
+            entry.lag_until = Some(ctx.now() + LAG);
             if entry.generation > asked_before || entry.is_good_for_newcomers(&wanted, is_followed)
             {
                 continue;

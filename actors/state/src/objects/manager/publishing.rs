@@ -42,7 +42,12 @@ impl ObjectManager {
         self.find_supplied();
         let mut shown = self.held.clone();
         for (wanted, entry) in &self.entries {
-            if let (Some(place), Some(why)) = (wanted.place(), refusal(wanted, entry)) {
+            let Some(why) = refusal(wanted, entry) else {
+                continue;
+            };
+            if let ObjectRequest::Token(wanted) = wanted {
+                shown.refused_tokens.insert(wanted.clone(), why);
+            } else if let Some(place) = wanted.place() {
                 shown.refused.insert(place, why);
             }
         }
@@ -73,7 +78,7 @@ impl ObjectManager {
         let waiting = self
             .consumers
             .iter()
-            .filter(|(_, consumer)| !consumer.supplied);
+            .filter(|(_, consumer)| !consumer.supplied && !consumer.is_removed);
         let supplied: Vec<PodUid> = waiting
             .filter(|(_, consumer)| {
                 let is_answered = |wanted: &ObjectRequest| {
@@ -96,7 +101,7 @@ impl ObjectManager {
         let supplied = self
             .consumers
             .iter()
-            .filter(|(_, consumer)| consumer.supplied);
+            .filter(|(_, consumer)| consumer.supplied && !consumer.is_removed);
         let supplied: BTreeSet<PodUid> = supplied.map(|(uid, _)| uid.clone()).collect();
         if self.notified.as_ref() == Some(&supplied) {
             return;

@@ -56,10 +56,7 @@ fn missing(lookup: &ObjectLookup<'_>, wanted: &TokenSpec) -> String {
         audiences,
         ..
     } = wanted;
-    let refused = lookup
-        .context
-        .objects
-        .refused("TokenRequest", namespace, account);
+    let refused = lookup.context.objects.refused_token(wanted);
     refused.unwrap_or_else(|| {
         let audience = audiences.first().map_or("", String::as_str);
         format!(

@@ -198,7 +198,9 @@ fn what_the_api_refuses_is_told_in_its_words_until_it_allows_it() {
         let words = "configmaps \"settings\" is forbidden: no relationship found between node and this object";
         rig.script.refuse("configmaps", 403, words);
         rig.pods(&[&mapped("a", &["settings"])]).await;
-        // It has been requested: the pod may start, and reports the error itself.
+        assert!(!rig.is_supplied("a"));
+        rig.pass(Duration::from_secs(5)).await;
+        // It lasts: the pod may start, and reports the error itself.
         assert!(rig.is_supplied("a"));
         assert_eq!(rig.refused("settings").as_deref(), Some(words));
         rig.pass(10 * MINUTE).await;
@@ -217,10 +219,13 @@ fn what_the_api_refuses_for_a_moment_is_there_a_moment_later() {
     run_paused(|| async {
         let mut rig = Rig::new();
         rig.put_map("settings", "one");
-        rig.script.refuse("configmaps", 403, "not yet");
+        let words = "no relationship found between node 'worker-1' and this object";
+        rig.script.refuse("configmaps", 403, words);
         rig.pods(&[&mapped("a", &["settings"])]).await;
+        assert!(!rig.is_supplied("a"));
         rig.script.allow("configmaps");
         rig.pass(3 * MOMENT).await;
+        assert!(rig.is_supplied("a"));
         assert_eq!(rig.value("settings").as_deref(), Some("one"));
     });
 }

@@ -99,10 +99,24 @@ impl Rig {
         }
     }
 
-    /// Sends the set of pods, and waits until it is handled.
+    /// Sends the set of pods, of which no others have workers, and waits until it is handled.
     async fn pods(&mut self, pods: &[&Arc<Pod>]) {
+        let workers = pods.iter().map(|pod| pod.uid()).collect();
+        self.list(pods).await;
+        self.manager.tell(Msg::Workers { pods: workers }).unwrap();
+        self.settle().await;
+    }
+
+    /// Sends the set of pods that the API has, and waits until it is handled.
+    async fn list(&mut self, pods: &[&Arc<Pod>]) {
         let pods = pods.iter().map(|pod| Arc::clone(pod)).collect();
         self.manager.tell(Msg::Pods { pods }).unwrap();
+        self.settle().await;
+    }
+
+    /// Tells that the pod's worker is done, and waits until it is handled.
+    async fn ended(&mut self, name: &str) {
+        self.manager.tell(Msg::Ended { uid: uid(name) }).unwrap();
         self.settle().await;
     }
 

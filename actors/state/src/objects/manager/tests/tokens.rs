@@ -16,15 +16,19 @@ fn token(rig: &Rig, name: &str) -> Option<String> {
 }
 
 fn token_for(rig: &Rig, name: &str, expiration_seconds: i64) -> Option<String> {
-    let wanted = TokenSpec {
+    let wanted = wanted(name, expiration_seconds);
+    rig.store.token(&wanted).map(|found| found.token)
+}
+
+fn wanted(name: &str, expiration_seconds: i64) -> TokenSpec {
+    TokenSpec {
         namespace: "apps".into(),
         service_account: "worker".into(),
         audiences: vec!["vault".into()],
         expiration_seconds,
         pod_name: name.into(),
         pod_uid: format!("{name}-uid"),
-    };
-    rig.store.token(&wanted).map(|found| found.token)
+    }
 }
 
 #[test]
@@ -156,7 +160,7 @@ fn a_refused_token_is_told_in_the_apis_words_and_asked_for_again_at_leisure() {
         );
         rig.pods(&[&tokened("a")]).await;
         assert!(rig.is_supplied("a"));
-        let why = rig.store.refused("TokenRequest", "apps", "worker");
+        let why = rig.store.refused_token(&wanted("a", 7200));
         assert_eq!(why.as_deref(), Some("serviceaccounts \"worker\" not found"));
         rig.pass(10 * MINUTE).await;
         let asked = rig.script.heard("serviceaccounts");
@@ -210,5 +214,83 @@ fn no_token_is_shown() {
         rig.pods(&[&tokened("a")]).await;
         let shown = format!("{} {:?}", rig.view().await, rig.store);
         assert!(!shown.contains("token-1"), "{shown}");
+    });
+}
+
+/// `kubectl delete --force --grace-period=0`, and a pod without a grace period: the API has no pod any more, its containers
+/// end, and nothing may be asked for in its name.
+#[test]
+fn a_pod_that_the_api_has_removed_keeps_its_token_until_its_worker_is_done() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.put_map("settings", "one");
+        let (a, b) = (tokened("a"), mapped("b", &["settings"]));
+        rig.pods(&[&a, &b]).await;
+        rig.list(&[]).await;
+        rig.script.forget();
+        rig.put_map("settings", "two");
+        rig.pass(2 * HOUR).await;
+        assert_eq!(token(&rig, "a").as_deref(), Some("token-1"));
+        assert_eq!(rig.value("settings").as_deref(), Some("one"));
+        assert_eq!(rig.script.heard("namespaces/apps"), 0);
+        assert!(rig.supplied.is_empty());
+        // Another pod gets the object as it is now.
+        let c = mapped("c", &["settings"]);
+        rig.list(&[&c]).await;
+        assert!(rig.is_supplied("c"));
+        assert_eq!(rig.value("settings").as_deref(), Some("two"));
+        rig.ended("a").await;
+        assert_eq!(token(&rig, "a"), None);
+        assert_eq!(rig.view().await["pods"], 2);
+        // B never had a worker, or it has ended without a word.
+        let pods = BTreeSet::from([uid("c")]);
+        rig.manager.tell(Msg::Workers { pods }).unwrap();
+        rig.settle().await;
+        assert_eq!(rig.view().await["pods"], 1);
+    });
+}
+
+/// The watches of the API server's authorizer and admission are some milliseconds behind the node's.
+#[test]
+fn a_token_that_is_refused_because_the_api_server_is_behind_is_asked_for_again_without_a_word() {
+    let behind = "pods \"a\" is forbidden: node requested token bound to a pod scheduled on a different node";
+    let unknown = "serviceaccounts \"worker\" is forbidden: no relationship found between node \"worker-1\" and this object";
+    for (code, words) in [(403, behind), (403, unknown), (404, "pods \"a\" not found")] {
+        run_paused(|| async {
+            let mut rig = Rig::new();
+            rig.script.refuse("serviceaccounts", code, words);
+            rig.pods(&[&tokened("a")]).await;
+            assert!(!rig.is_supplied("a"), "{words}");
+            assert!(rig.view().await["troubles"].as_object().unwrap().is_empty());
+            rig.script.allow("serviceaccounts");
+            rig.pass(3 * MOMENT).await;
+            assert!(rig.is_supplied("a"), "{words}");
+            assert!(token(&rig, "a").is_some());
+        });
+        run_paused(|| async {
+            let mut rig = Rig::new();
+            rig.script.refuse("serviceaccounts", code, words);
+            rig.pods(&[&tokened("a"), &tokened("b")]).await;
+            rig.pass(3 * Duration::from_secs(1)).await;
+            // It lasts: the pod may start, and reports the error itself.
+            assert!(rig.is_supplied("a"), "{words}");
+            let why = rig.store.refused_token(&wanted("a", 7200));
+            assert_eq!(why.as_deref(), Some(words));
+            let asked = rig.script.heard("serviceaccounts/worker/token");
+            assert!((8..40).contains(&asked), "{asked}");
+        });
+    }
+}
+
+#[test]
+fn the_pods_of_an_account_are_told_only_about_their_own_tokens() {
+    run_paused(|| async {
+        let mut rig = Rig::new();
+        rig.pods(&[&tokened("a")]).await;
+        rig.script.hold("serviceaccounts");
+        rig.pods(&[&tokened("a"), &tokened("b")]).await;
+        assert_eq!(rig.store.refused_token(&wanted("a", 7200)), None);
+        let why = rig.store.refused_token(&wanted("b", 7200));
+        assert_eq!(why.as_deref(), Some("the API server has not answered yet"));
     });
 }
