@@ -23,6 +23,7 @@ use logic_api::objects::StaticObjects;
 use logic_api::types::PodUid;
 use logic_placement::NodePlacement;
 use logic_pods::PodWorkerConfig;
+use logic_pods::api::take_over;
 use logic_pods::images::credentials::docker::DockerConfigDirs;
 use logic_resources::cgroups::{CgroupDriver, CgroupPolicy, Hierarchy};
 use logic_resources::container_gc::ContainerGcPolicy;
@@ -159,6 +160,24 @@ impl TestNode {
     /// Kills the agent, and starts a new one on the same runtime and folder.
     pub async fn restart(self) -> TestNode {
         self.node.root.shutdown().await;
+        let world = (self.fake, self.storage, self.folder);
+        TestNode::on(
+            world,
+            CPUS,
+            NodePlacement::default(),
+            PodListeners::default(),
+        )
+        .await
+    }
+
+    /// The same, of an agent that was killed before anything about its pods was on the disk.
+    pub async fn restart_unrecorded(self) -> TestNode {
+        self.node.root.shutdown().await;
+        let root_dir = self.path("root");
+        let shared = [take_over::ALLOCATED, take_over::ACTUATED].map(|file| root_dir.join(file));
+        for record in shared.into_iter().chain([self.path("pods.checkpoint")]) {
+            drop(std::fs::remove_file(record));
+        }
         let world = (self.fake, self.storage, self.folder);
         TestNode::on(
             world,

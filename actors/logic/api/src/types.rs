@@ -114,6 +114,10 @@ pub struct RuntimeContainer {
     pub pre_stop: String,
     /// The definition's ports, from the annotation, as JSON; empty where there are none.
     pub ports: String,
+    /// What it was made with, from the annotation `oxlet.dev/resources`, as JSON; empty where that is not known. Not
+    /// stored: it concerns an instance that runs.
+    #[serde(skip)]
+    pub resources: String,
     /// Absolute, on the node.
     pub log_path: String,
     /// The resources that the runtime enforces now; none if it does not report them.

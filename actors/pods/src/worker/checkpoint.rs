@@ -107,6 +107,24 @@ impl PodCheckpoint {
         }
     }
 
+    /// Stores what instances were made with that are seen running for the first time: the agent may have been killed
+    /// before the plan was through that started them. What an earlier life stored with an instance is newer.
+    pub(super) fn note_made(&mut self, pod: &RuntimePod) {
+        let new: Vec<(String, ResourceRequirements)> = pod
+            .containers
+            .iter()
+            .filter(|container| container.state == ContainerState::Running)
+            .filter(|container| !self.record.runs.contains_key(&container.id))
+            .filter_map(|container| {
+                let resources = serde_json::from_str(&container.resources).ok()?;
+                Some((container.name.clone(), resources))
+            })
+            .collect();
+        for (name, resources) in new {
+            self.actuate(name, resources);
+        }
+    }
+
     /// Stores which of the instances that the plan ends are to be started again; returns whether there are any.
     pub(super) fn replace(&mut self, plan: &PodPlan) -> bool {
         let ended = plan.kills().map(|(id, _)| id);

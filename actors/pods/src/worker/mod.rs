@@ -311,6 +311,7 @@ impl PodWorker {
         if removed || joined {
             let pod = self.updates.goal.borrow().allocated.clone();
             metrics::ends(&pod, seen.pod(), &self.checkpoint.record.exits);
+            self.checkpoint.note_made(seen.pod());
             self.checkpoint.note_exits(seen.pod(), ctx.timestamp());
             self.observed.note_lost(&before, self.sync_status.state);
             self.read_termination_messages(ctx);

@@ -128,6 +128,7 @@ pub(in crate::runtime) fn container(
         termination_grace: notes.termination_grace,
         pre_stop: notes.pre_stop,
         ports: notes.ports,
+        resources: notes.resources,
         log_path: status.log_path,
         enforced: status
             .resources
@@ -222,6 +223,7 @@ pub(in crate::runtime) fn add_listed_container(
         termination_grace: notes.termination_grace,
         pre_stop: notes.pre_stop,
         ports: notes.ports,
+        resources: notes.resources,
         log_path: String::new(),
         enforced: None,
         user: None,

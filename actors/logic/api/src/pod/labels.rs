@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod};
+use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, ResourceRequirements};
 
 use crate::pod::PodView;
 use crate::pod::hash::container_hash;
@@ -25,6 +25,9 @@ pub const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationM
 pub const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 pub const PRE_STOP_HANDLER: &str = "io.kubernetes.container.preStopHandler";
 pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
+/// The one annotation of a container that is not upstream's: the CPU and memory that it is made with, as JSON of the
+/// API. An agent that was killed in the middle of a start has no other record of them.
+pub const CONTAINER_RESOURCES: &str = "oxlet.dev/resources";
 
 /// Where upstream keeps pod logs, unless configured.
 pub const POD_LOGS_DIR: &str = "/var/log/pods";
@@ -90,7 +93,19 @@ pub fn container_annotations(pod: &Pod, container: &Container, restart_count: u3
         CONTAINER_PORTS,
         ports.and_then(|p| serde_json::to_string(p).ok()),
     );
+    put(CONTAINER_RESOURCES, resources(container));
     words
+}
+
+/// What is default is not told.
+fn resources(container: &Container) -> Option<String> {
+    let resources = ResourceRequirements {
+        claims: None,
+        ..container.resources.clone()?
+    };
+    (resources != ResourceRequirements::default())
+        .then(|| serde_json::to_string(&resources).ok())
+        .flatten()
 }
 
 fn identity(pod: &Pod) -> [(String, String); 3] {
@@ -141,6 +156,8 @@ pub struct ContainerNotes {
     pub pre_stop: String,
     /// As JSON; empty where the container names none.
     pub ports: String,
+    /// As JSON; empty where they are the default ones, or another agent made the container.
+    pub resources: String,
 }
 
 pub fn container_notes(annotations: &StringMap) -> ContainerNotes {
@@ -155,6 +172,7 @@ pub fn container_notes(annotations: &StringMap) -> ContainerNotes {
         termination_message_policy: text(TERMINATION_MESSAGE_POLICY),
         pre_stop: text(PRE_STOP_HANDLER),
         ports: text(CONTAINER_PORTS),
+        resources: text(CONTAINER_RESOURCES),
     }
 }
 
@@ -324,6 +342,19 @@ mod tests {
             (restored.lifecycle, restored.ports),
             (container.lifecycle.clone(), container.ports.clone())
         );
+    }
+
+    #[test]
+    fn a_container_says_what_it_is_made_with() {
+        let resources: ResourceRequirements = serde_json::from_value(serde_json::json!(
+            {"limits": {"cpu": "1"}, "claims": [{"name": "gpu"}]}
+        ))
+        .unwrap();
+        let pod = pod("web").app_with("main", |c| c.resources = Some(resources));
+        let annotations = container_annotations(&pod, &pod.app_containers()[0], 0);
+        let told = r#"{"limits":{"cpu":"1"}}"#;
+        assert_eq!(annotations[CONTAINER_RESOURCES], told);
+        assert_eq!(container_notes(&annotations).resources, told);
     }
 
     #[test]

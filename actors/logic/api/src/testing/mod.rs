@@ -140,6 +140,7 @@ pub fn bare(id: &str, sandbox: &str, name: &str, state: ContainerState) -> Runti
         termination_grace: None,
         pre_stop: String::new(),
         ports: String::new(),
+        resources: String::new(),
         log_path: String::new(),
         enforced: None,
         user: None,

@@ -287,6 +287,7 @@ impl PodWorker {
         };
         let pod = self.updates.goal.borrow().allocated.clone();
         metrics::ends(&pod, seen.pod(), &self.checkpoint.record.exits);
+        self.checkpoint.note_made(seen.pod());
         self.checkpoint.note_exits(seen.pod(), ctx.timestamp());
         self.checkpoint.forget_gone(seen.pod());
         let may_run = |id: &ContainerId| {

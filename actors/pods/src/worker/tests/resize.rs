@@ -9,6 +9,7 @@ use kernel::testing::{pass, run_paused};
 use logic_api::testing::yaml::pod;
 use logic_api::types::PodUid;
 use logic_resources::thresholds::Signal;
+use runtime_fake::Rpc;
 
 use super::{container, phase};
 use crate::pod_manager::{self, NodeChange};
@@ -70,6 +71,43 @@ fn a_plain_start_is_no_resize() {
             "{reasons:?}"
         );
     });
+}
+
+/// Whatever of it was on the disk: the container says what it was made with.
+#[test]
+fn an_agent_that_is_killed_in_a_post_start_hook_finds_nothing_to_resize() {
+    for is_recorded in [true, false] {
+        run_paused(|| async {
+            let node = TestNode::start().await;
+            let mut pod = (*web("500m", 1)).clone();
+            pod.spec.as_mut().unwrap().containers[0].lifecycle = serde_json::from_value(
+                serde_json::json!({"postStart": {"sleep": {"seconds": 20}}}),
+            )
+            .unwrap();
+            let pod: Arc<Pod> = pod.into();
+            node.desire(&[pod.clone()]);
+            pass(10 * SECOND).await;
+            assert_eq!(node.fake.calls(Rpc::StartContainer), 1);
+            let node = match is_recorded {
+                true => node.restart().await,
+                false => node.restart_unrecorded().await,
+            };
+            node.desire(&[pod]);
+            let status = node.until("web", phase("Running")).await;
+            pass(10 * SECOND).await;
+            assert_eq!(condition(&status, "PodResizeInProgress"), None);
+            assert_eq!(node.fake.calls(Rpc::UpdateContainerResources), 0);
+            let reasons = node.reasons().await;
+            let is_resize = |reason: &String| reason.starts_with("Resize");
+            assert!(!reasons.iter().any(is_resize), "{reasons:?}");
+            // What is asked for is done.
+            node.desire(&[web("1", 2)]);
+            node.until("web", |status| allocated(status).as_deref() == Some("1"))
+                .await;
+            pass(10 * SECOND).await;
+            assert_eq!(node.fake.calls(Rpc::UpdateContainerResources), 1);
+        });
+    }
 }
 
 #[test]
