@@ -2,7 +2,7 @@
 //! where that is safe, and reported where it is not.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::connection::{ClientConnection, SocketRoute};
+use crate::connection::{self, ClientConnection, SocketRoute};
 use crate::error::{CallError, ConnectionLoss, chain};
 use crate::persistent::{Abandoned, PersistentState};
 
@@ -110,6 +110,11 @@ impl PluginClient {
             route,
             ClientConnection::new(channel),
         )
+    }
+
+    /// Makes a line to whoever serves at a socket, beside the plugins.
+    pub fn at_socket(plugin: impl Into<String>, path: &Path) -> Self {
+        Self::fixed(plugin, connection::direct(path))
     }
 
     fn with(

@@ -13,8 +13,8 @@ use plugin_host::{Declaration, FailureListener, PluginClient, PluginHost};
 use pods::cgroups::CgroupManager;
 use pods::cgroups::pod_cgroups::PodCgroups;
 use pods::runtime::handover::{
-    self, FoundRecord, HandoverConfig, HandoverStep, RecordFile, RuntimeChoice, RuntimeGate,
-    RuntimeHandover, RuntimeInUse, RuntimeRecord,
+    self, FoundRecord, HandoverConfig, HandoverStep, NeighbourRuntime, RecordFile, RuntimeChoice,
+    RuntimeGate, RuntimeHandover, RuntimeInUse, RuntimeRecord,
 };
 
 use state::events::{EventType, InvolvedObject, Recorder};
@@ -61,7 +61,10 @@ impl RuntimeState {
         let pending = record.handover.as_ref().filter(|pending| pending.begun);
         let in_use = Rc::new(watch::Sender::new(RuntimeInUse {
             name: record.current.name.clone(),
-            handover: pending.map(|pending| (HandoverStep::End, pending.to.name.clone())),
+            handover: pending.map(|pending| {
+                let to = pending.to.describe(&record.current);
+                (HandoverStep::End, to)
+            }),
         }));
         Ok(RuntimeState {
             config: HandoverConfig {
@@ -91,6 +94,7 @@ impl RuntimeState {
     ) -> Addr<handover::Msg> {
         let cgroups = PodCgroups::new(self.cgroups, cgroups);
         let peers = handover::Peers {
+            neighbour: NeighbourRuntime::at_endpoint(runtime.clone()),
             runtime,
             cgroups,
             host: hosts.hosts[RUNTIME].clone(),

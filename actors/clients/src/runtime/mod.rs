@@ -140,6 +140,11 @@ impl RuntimeClient {
         }
     }
 
+    /// A client of another runtime, with the same deadlines.
+    pub fn beside(&self, line: PluginClient) -> Self {
+        RuntimeClient::new(line, self.within)
+    }
+
     /// The runtime's name when it was last asked: the scheme of container ids.
     pub fn name(&self) -> String {
         self.known.borrow().name.clone()

@@ -199,7 +199,7 @@ fn swap_status(error: &SwapError) -> StatusCode {
         SwapError::Undeclared { .. } => StatusCode::NOT_FOUND,
         SwapError::NeedsConsent { .. } | SwapError::UnderWay { .. } => StatusCode::CONFLICT,
         SwapError::Host(error) => host_status(error),
-        SwapError::Unlisted(_) => StatusCode::BAD_GATEWAY,
+        SwapError::Unlisted { .. } => StatusCode::BAD_GATEWAY,
         SwapError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
         SwapError::Record(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }

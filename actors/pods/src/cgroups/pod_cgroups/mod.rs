@@ -7,7 +7,7 @@
 //!
 //! Upstream: pkg/kubelet/cm/pod_container_manager_linux.go (1.36).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use host::cgroups::Killed;
@@ -156,6 +156,18 @@ impl PodCgroups {
                 None
             }
         }
+    }
+
+    /// The pods that have a process in their cgroup; none where that cannot be told.
+    pub async fn with_processes(&self) -> Option<BTreeSet<PodUid>> {
+        let mut pods = BTreeSet::new();
+        for (uid, name) in self.list().await {
+            if !self.0.manager.is_empty(&name).await.ok()? {
+                pods.insert(uid);
+            }
+        }
+        // Processes beside the pods' groups may be any pod's.
+        (!pods.is_empty()).then_some(pods)
     }
 
     /// The pod's cgroup; none if the runtime manages it.

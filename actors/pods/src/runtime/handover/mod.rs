@@ -13,6 +13,7 @@
 //! Upstream has nothing of this: its kubelet forgets what runs in the runtime that it had before.
 
 mod gate;
+mod neighbour;
 mod passage;
 mod record;
 mod record_file;
@@ -22,18 +23,19 @@ mod tests;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clients::runtime::RuntimeClient;
 use kernel::{Actor, Addr, AskError, Context, Exit, Reply, watch};
 use plugin_host::{Declaration, HostError};
 use serde::{Deserialize, Serialize};
 use state::checkpoints;
-use state::events::Recorder;
+use state::events::{EventType, InvolvedObject, Recorder};
 use thiserror::Error;
 
 pub use self::gate::{HandoverStep, RuntimeGate, RuntimeInUse};
-use self::passage::Passage;
+pub use self::neighbour::NeighbourRuntime;
+use self::passage::{COMPLAINT_PERIOD, Passage};
 pub use self::record::{PendingHandover, RuntimeChoice, RuntimeRecord};
 pub use self::record_file::{FoundRecord, RecordFile};
 use crate::cgroups::pod_cgroups::PodCgroups;
@@ -56,6 +58,8 @@ pub struct Peers {
     pub gate: RuntimeGate,
     /// What tells that nothing runs any more where the old runtime is out of reach.
     pub cgroups: PodCgroups,
+    /// Tells which pods the new runtime runs already.
+    pub neighbour: NeighbourRuntime,
 }
 
 /// What a hand-over is decided by.
@@ -157,8 +161,15 @@ pub enum SwapError {
     Silent { who: &'static str, source: AskError },
     #[error("which runtime the pods are on could not be written down: {0}")]
     Record(String),
-    #[error("the pods that run could not be listed: {0}")]
-    Unlisted(String),
+    /// It goes on by itself when the old runtime answers, or when nothing of its pods runs.
+    #[error(
+        "the pods of runtime {from} could not be listed: {why}; {held}; start {from} again, end these processes, or name its endpoint again"
+    )]
+    Unlisted {
+        from: String,
+        why: String,
+        held: String,
+    },
 }
 
 /// How far a hand-over is.
@@ -184,6 +195,8 @@ pub struct RuntimeHandover {
     record: Rc<RefCell<RuntimeRecord>>,
     progress: Rc<RefCell<Snapshot>>,
     is_under_way: bool,
+    /// What holds up a hand-over that the configuration asks for, and when it was last told.
+    held_up: Option<(String, Instant)>,
 }
 
 impl Actor for RuntimeHandover {
@@ -210,11 +223,14 @@ impl Actor for RuntimeHandover {
     fn snapshot(&self) -> Snapshot {
         let record = self.record.borrow();
         Snapshot {
-            runtime: record.current.name.clone(),
+            runtime: match &record.handover {
+                Some(pending) => record.current.describe(&pending.to),
+                None => record.current.name.clone(),
+            },
             to: record
                 .handover
                 .as_ref()
-                .map(|pending| pending.to.name.clone()),
+                .map(|pending| pending.to.describe(&record.current)),
             ..self.progress.borrow().clone()
         }
     }
@@ -235,6 +251,7 @@ impl RuntimeHandover {
             record,
             progress: Rc::default(),
             is_under_way: false,
+            held_up: None,
         }
     }
 
@@ -283,8 +300,9 @@ impl RuntimeHandover {
         };
         let pending = self.record.borrow().handover.clone();
         if self.is_under_way || pending.as_ref().is_some_and(|pending| pending.begun) {
-            let to = pending.map_or(to.name, |pending| pending.to.name);
-            let from = self.record.borrow().current.name.clone();
+            let record = self.record.borrow();
+            let to = pending.map_or(to, |pending| pending.to);
+            let (from, to) = (record.current.describe(&to), to.describe(&record.current));
             return reply.send(Err(SwapError::UnderWay { from, to }));
         }
         self.is_under_way = true;
@@ -306,11 +324,43 @@ impl RuntimeHandover {
     fn ended(&mut self, end: SwapEnd, ctx: &mut Context<Msg>) {
         self.is_under_way = false;
         self.progress.take();
-        if self.record.borrow().handover.is_some() {
+        let pending = self.record.borrow().handover.clone();
+        if pending.is_some() {
             ctx.after(RETRY_PERIOD, Msg::Proceed);
+        }
+        match (&end.outcome, end.reply.is_some(), pending) {
+            (Err(error), false, Some(pending)) => self.hold_up(error, &pending.to, ctx),
+            (Err(error), _, _) => tracing::warn!("runtime not swapped: {error}"),
+            (Ok(_), _, _) => self.held_up = None,
         }
         if let Some(reply) = end.reply {
             reply.send(end.outcome);
         }
+    }
+
+    /// Tells what holds up a hand-over that nobody waits for: at once, when it is another reason, and each minute.
+    fn hold_up(&mut self, error: &SwapError, to: &RuntimeChoice, ctx: &Context<Msg>) {
+        let text = error.to_string();
+        self.progress.borrow_mut().step = format!("held up: {text}");
+        let is_told = self.held_up.as_ref().is_some_and(|(told, at)| {
+            *told == text && ctx.now().saturating_duration_since(*at) < COMPLAINT_PERIOD
+        });
+        if is_told {
+            return;
+        }
+        self.held_up = Some((text.clone(), ctx.now()));
+        let record = self.record.borrow();
+        let (from, to) = (record.current.describe(to), to.describe(&record.current));
+        let message = format!("the hand-over from runtime {from} to {to} is held up: {text}");
+        tracing::warn!("{message}");
+        let node = InvolvedObject::node(&self.config.node_name);
+        let recorder = &self.peers.recorder;
+        recorder.record(
+            ctx.timestamp(),
+            EventType::Warning,
+            node,
+            "RuntimeHandover",
+            message,
+        );
     }
 }

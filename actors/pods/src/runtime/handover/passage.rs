@@ -26,8 +26,8 @@ const CLEAR_TIMEOUT: Duration = Duration::from_secs(10);
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 /// A new generation may start, and an old one drain and be killed: each has its own deadline at the host.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Between two events about pods that do not end.
-const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
+/// Between two events about what holds a hand-over up.
+pub(super) const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
 
 /// A swap that is under way.
 #[derive(Debug)]
@@ -51,9 +51,6 @@ impl Passage {
             true => self.hand_over(consent).await,
             false => self.swap_plugin().await,
         };
-        if let Err(error) = &outcome {
-            tracing::warn!(to = self.to.name, "runtime not swapped: {error}");
-        }
         Msg::Ended(Box::new(SwapEnd { outcome, reply }))
     }
 
@@ -65,7 +62,7 @@ impl Passage {
         };
         Ok(SwapPlan {
             from: self.from(),
-            to: self.to.name.clone(),
+            to: self.to(),
             is_handover: self.is_handover(),
             pods,
         })
@@ -76,7 +73,11 @@ impl Passage {
     }
 
     fn from(&self) -> String {
-        self.record.borrow().current.name.clone()
+        self.record.borrow().current.describe(&self.to)
+    }
+
+    fn to(&self) -> String {
+        self.to.describe(&self.record.borrow().current)
     }
 
     fn is_handover(&self) -> bool {
@@ -115,18 +116,46 @@ impl Passage {
         Ok(ending.collect())
     }
 
-    /// The pods of which something is left in the old runtime. One that does not answer has none, if no pod has a process.
+    /// The pods of which something is left in the old runtime. One that does not answer has none if no pod has a process, or
+    /// if the new runtime runs those that have one.
     async fn alive(&self) -> Result<Vec<RuntimePod>, SwapError> {
         match self.peers.runtime.pods().await {
             Ok(listed) => {
                 let alive = listed.into_values().filter(|pod| !pod.is_stopped());
                 Ok(alive.collect())
             }
-            Err(error) => match self.peers.cgroups.are_empty().await {
-                Some(true) => Ok(Vec::new()),
-                Some(false) | None => Err(SwapError::Unlisted(error.describe())),
+            Err(_) if self.peers.cgroups.are_empty().await == Some(true) => Ok(Vec::new()),
+            Err(error) => match self.unclaimed().await {
+                None => Ok(Vec::new()),
+                Some(held) => Err(SwapError::Unlisted {
+                    from: self.from(),
+                    why: error.describe(),
+                    held,
+                }),
             },
         }
+    }
+
+    /// Why pods with processes may be the old runtime's; none if the new one runs all of them: another agent that ran
+    /// meanwhile made them there.
+    async fn unclaimed(&self) -> Option<String> {
+        let to = self.to();
+        let Some(running) = self.peers.cgroups.with_processes().await else {
+            return Some("which pods have processes is unknown".to_owned());
+        };
+        let own = match self.peers.neighbour.pods(&self.declaration).await {
+            Ok(own) => own,
+            Err(why) => return Some(format!("which pods {to} runs is unknown: {why}")),
+        };
+        let unclaimed: Vec<&str> = running.difference(&own).map(PodUid::as_str).collect();
+        if unclaimed.is_empty() {
+            tracing::info!("{to} runs all {} pods that have processes", running.len());
+            return None;
+        }
+        let unclaimed = unclaimed.join(", ");
+        Some(format!(
+            "{to} does not run these pods, which have processes: {unclaimed}"
+        ))
     }
 
     /// A plugin of the same backend shows the same pods: they run on.
@@ -162,7 +191,7 @@ impl Passage {
 
     /// Asks for consent, tries the new runtime, and writes the intent down.
     async fn begin(&self, consent: PodConsent) -> Result<(), SwapError> {
-        let (from, to) = (self.from(), self.to.name.clone());
+        let (from, to) = (self.from(), self.to());
         let pods = self.ending().await?.len();
         if consent == PodConsent::LeavePods && pods > 0 {
             return Err(SwapError::NeedsConsent { from, to, pods });
@@ -181,16 +210,19 @@ impl Passage {
             ..self.record()
         })
         .await?;
-        let message = format!(
-            "{pods} pods are handed over from runtime {from} to {to}: they end there first"
-        );
+        let message = match pods {
+            0 => format!("no pod is left in runtime {from}: the node goes on in {to}"),
+            _ => format!(
+                "{pods} pods are handed over from runtime {from} to {to}: they end there first"
+            ),
+        };
         self.tell(EventType::Normal, "RuntimeHandover", message);
         Ok(())
     }
 
     /// Writes down which runtime it is now, and lets pods start in it.
     async fn finish(&self, swapped: &Result<u64, SwapError>) -> Result<(), SwapError> {
-        let (from, record) = (self.from(), self.record());
+        let (from, to, record) = (self.from(), self.to(), self.record());
         let is_configured = record.configured == self.to.backend;
         let next = match swapped {
             Ok(_) => RuntimeRecord {
@@ -211,10 +243,7 @@ impl Passage {
         self.show_gate(None).await;
         match swapped {
             Ok(_) => {
-                let message = format!(
-                    "the pods were handed over from runtime {from} to {}",
-                    self.to.name
-                );
+                let message = format!("the pods were handed over from runtime {from} to {to}");
                 self.tell(EventType::Normal, "RuntimeHandover", message);
             }
             Err(error) => {
@@ -239,7 +268,7 @@ impl Passage {
                 complained = kernel::now();
                 let message = format!(
                     "the hand-over to runtime {} waits for: {}",
-                    self.to.name,
+                    self.to(),
                     left.join(", ")
                 );
                 self.tell(EventType::Warning, "RuntimeHandover", message);
@@ -288,7 +317,7 @@ impl Passage {
     async fn show_gate(&self, step: Option<HandoverStep>) {
         self.state.send_replace(RuntimeInUse {
             name: self.from(),
-            handover: step.map(|step| (step, self.to.name.clone())),
+            handover: step.map(|step| (step, self.to())),
         });
         let moved = pod_manager::Msg::Node(NodeChange::RuntimeHandover);
         if let Err(error) = self.peers.pod_manager.send(moved, ASK_TIMEOUT).await {

@@ -1,6 +1,7 @@
 //! Which runtime this node's pods are on, kept from life to life: the configuration says only where they are to be.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use plugin_host::{Declaration, LaunchMethod, ServiceKind};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,14 @@ impl RuntimeChoice {
         }
     }
 
+    /// The runtime in words, beside another one: two of one name are told apart by what is behind them.
+    pub fn describe(&self, beside: &RuntimeChoice) -> String {
+        if self.name == beside.name && self.backend != beside.backend {
+            return format!("{} at {}", self.name, self.backend);
+        }
+        self.name.clone()
+    }
+
     /// The declaration to start it from: the declared one if it is still of this backend, else as it was.
     pub fn declaration(&self, host: &str, declared: &BTreeMap<String, Declaration>) -> Declaration {
         let current = declared.get(&self.name);
@@ -41,16 +50,18 @@ impl RuntimeChoice {
     }
 }
 
+/// The socket at which a runtime may be asked beside the one in use; none where only its plugin can be asked.
+pub(super) fn endpoint(declared: &Declaration) -> Option<PathBuf> {
+    let named = declared.configuration.get("endpoint")?.as_str()?;
+    Some(named.trim_start_matches("unix://").into())
+}
+
 /// Names what holds the pods: the runtime's endpoint where the plugin is told one, else the plugin itself.
 ///
 /// A plugin's new program, from another folder, is of the same backend.
 fn backend(declared: &Declaration) -> String {
-    if let Some(endpoint) = declared
-        .configuration
-        .get("endpoint")
-        .and_then(|at| at.as_str())
-    {
-        return endpoint.trim_start_matches("unix://").to_owned();
+    if let Some(endpoint) = endpoint(declared) {
+        return endpoint.display().to_string();
     }
     match &declared.start {
         LaunchMethod::Managed { command, args } => {

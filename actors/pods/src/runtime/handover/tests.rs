@@ -1,7 +1,9 @@
 //! Laws of the hand-over, on a whole node whose plugin host is played by the test.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use kernel::testing::{Inbox, inbox, pass, run_paused};
 use kernel::{ChildSpec, mailbox};
 use logic_api::testing::yaml::pod;
@@ -20,6 +22,8 @@ const SOON: Duration = Duration::from_secs(120);
 struct Rig {
     node: TestNode,
     addr: Addr<Msg>,
+    /// The pods that the new runtime runs.
+    neighbours: Rc<RefCell<BTreeSet<PodUid>>>,
 }
 
 /// Of a machine whose only cgroup of pods has the processes that are written into [`PROCESSES`].
@@ -74,7 +78,13 @@ impl Rig {
                 .map(|(name, endpoint)| (name.to_owned(), declared(endpoint)))
                 .into(),
         });
+        let neighbours = Rc::new(RefCell::new(BTreeSet::new()));
+        let running = neighbours.clone();
         let peers = Peers {
+            neighbour: NeighbourRuntime::asked_by(move |_| {
+                let running = running.borrow().clone();
+                async { Ok(running) }.boxed_local()
+            }),
             runtime: node.runtime.clone(),
             host,
             pod_manager: node.node.pod_manager.clone(),
@@ -91,7 +101,12 @@ impl Rig {
                 let (state, record) = (state.clone(), record.clone());
                 RuntimeHandover::new(config.clone(), peers.clone(), state, record)
             });
-        (Rig { node, addr }, orders)
+        let rig = Rig {
+            node,
+            addr,
+            neighbours,
+        };
+        (rig, orders)
     }
 
     /// A rig with one pod that runs.
@@ -345,5 +360,48 @@ fn a_runtime_that_the_file_names_is_tried_until_it_is_well() {
         swapped(&mut host, Ok(2)).await;
         rig.until_back().await;
         assert_eq!(rig.stored().current, choice("new", "/new"));
+    });
+}
+
+/// A kubelet ran meanwhile on the runtime that is configured now, and the old one was stopped.
+#[test]
+fn pods_that_the_new_runtime_runs_hold_nothing_up() {
+    run_paused(|| async {
+        let pending = PendingHandover {
+            to: choice("old", "/new"),
+            begun: false,
+        };
+        let record = RuntimeRecord {
+            configured: "/new".to_owned(),
+            ..on(choice("old", "/old"), Some(pending))
+        };
+        let (rig, mut host) = Rig::start(record).await;
+        rig.node.script(
+            r#"{"faults": [{"call": "ListPodSandbox", "times": 100000, "code": "Internal", "message": "gone"}]}"#,
+        );
+        std::fs::write(rig.node.path(PROCESSES), "1\n").unwrap();
+        assert!(host.next(3 * RETRY_PERIOD).await.is_none());
+        let progress = |reply| Msg::Progress { reply };
+        let shown = rig.addr.ask(SOON, progress).await.unwrap();
+        assert_eq!(
+            (shown.runtime.as_str(), shown.to.as_deref()),
+            ("old at /old", Some("old at /new"))
+        );
+        let why = "old at /new does not run these pods, which have processes: a";
+        assert!(shown.step.contains(why), "{}", shown.step);
+        let events = rig.node.events().await;
+        let told = events
+            .iter()
+            .filter(|event| event.reason == "RuntimeHandover");
+        let told: Vec<&str> = told.map(|event| event.message.as_str()).collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("start old at /old again"), "{told:?}");
+
+        rig.neighbours.borrow_mut().insert(PodUid::from("a"));
+        tried(&mut host, Ok(())).await;
+        swapped(&mut host, Ok(2)).await;
+        pass(Duration::from_secs(1)).await;
+        assert_eq!(rig.stored().current, choice("old", "/new"));
+        assert_eq!(rig.stored().handover, None);
     });
 }
