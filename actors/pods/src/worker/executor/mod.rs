@@ -200,14 +200,20 @@ impl PlanExecutor {
                 }
                 StepOutcome::Done
             }
-            Err(error) => {
-                tracing::warn!(pod = %self.uid, "{}", error.describe());
-                self.progress
-                    .problems
-                    .push((RetryKey::Sandbox, error.problem()));
-                StepOutcome::Last
-            }
+            Err(error) => self.no_sandbox(&error),
         }
+    }
+
+    /// Retries later. A pod that is deleted while its sandbox is being made takes its network and its objects with it,
+    /// which is nothing to warn of.
+    fn no_sandbox(&mut self, error: &SandboxError) -> StepOutcome {
+        match self.is_over() {
+            true => tracing::debug!(pod = %self.uid, "{}", error.describe()),
+            false => tracing::warn!(pod = %self.uid, "{}", error.describe()),
+        }
+        let problem = (RetryKey::Sandbox, error.problem());
+        self.progress.problems.push(problem);
+        StepOutcome::Last
     }
 
     /// Whether the pod is to end while it is still being synced.
@@ -225,13 +231,7 @@ impl PlanExecutor {
         let (context, images) = join(self.pod_context(), self.present_images(&batch)).await;
         let context = match context {
             Ok(context) => context,
-            Err(error) => {
-                tracing::warn!(pod = %self.uid, "{}", error.describe());
-                self.progress
-                    .problems
-                    .push((RetryKey::Sandbox, error.problem()));
-                return StepOutcome::Last;
-            }
+            Err(error) => return self.no_sandbox(&error),
         };
         let executor = &*self;
         let turns = StartTurns::of(&self.pod, &batch);

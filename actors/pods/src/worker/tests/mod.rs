@@ -12,6 +12,7 @@ mod model;
 mod mounts;
 mod pauses;
 mod probes;
+mod quiet;
 mod replaced;
 mod resize;
 mod sidecars;
