@@ -414,7 +414,9 @@ async fn assert_kubelet_finds_its_own(node: &Handover, fresh: &Value) {
             "{key}"
         );
     }
-    assert_eq!(notes.len(), kubelets.len(), "{notes:?}");
+    // A kubelet passes over what it does not know.
+    assert!(notes.contains_key("oxlet.dev/resources"), "{notes:?}");
+    assert_eq!(notes.len(), kubelets.len() + 1, "{notes:?}");
 }
 
 /// What a kubelet has in its root folder.

@@ -20,10 +20,11 @@ use super::record::endpoint;
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 type RunningPods = Result<BTreeSet<PodUid>, String>;
+type Ask = dyn Fn(&Declaration) -> LocalBoxFuture<'static, RunningPods>;
 
 /// Asks the runtime of a declaration which pods it runs; the error says why that is unknown.
 #[derive(Clone)]
-pub struct NeighbourRuntime(Rc<dyn Fn(&Declaration) -> LocalBoxFuture<'static, RunningPods>>);
+pub struct NeighbourRuntime(Rc<Ask>);
 
 impl fmt::Debug for NeighbourRuntime {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -85,7 +85,7 @@ fn an_agent_that_is_killed_in_a_post_start_hook_finds_nothing_to_resize() {
             )
             .unwrap();
             let pod: Arc<Pod> = pod.into();
-            node.desire(&[pod.clone()]);
+            node.desire(std::slice::from_ref(&pod));
             pass(10 * SECOND).await;
             assert_eq!(node.fake.calls(Rpc::StartContainer), 1);
             let node = match is_recorded {
