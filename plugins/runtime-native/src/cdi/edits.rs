@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::file::{CdiMount, Edits, Hook, NO_PERMISSIONS, Node};
+use crate::spec::Gid;
 
 /// Why a container can't be given what a device says.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +49,11 @@ pub(super) fn apply(document: &mut Value, all: &[Edits]) -> Result<(), EditError
             push(&mut document["hooks"][&hook.hook_name], of_hook(hook));
         }
         let gids = &mut document["process"]["user"]["additionalGids"];
-        for gid in edits.additional_gids.iter().filter(|gid| **gid != 0) {
+        for gid in edits
+            .additional_gids
+            .iter()
+            .filter(|gid| **gid != Gid::default())
+        {
             let there = gids.as_array().is_some_and(|all| all.contains(&json!(gid)));
             if !there {
                 push(gids, json!(gid));
@@ -100,9 +105,12 @@ fn add_node(document: &mut Value, node: &Node) -> Result<(), EditError> {
     }
     let user = &document["process"]["user"];
     // Without a word it belongs to the container's user, as upstream has it.
-    for (field, own) in [("uid", node.uid), ("gid", node.gid)] {
-        let of_user = user[field].as_u64().filter(|id| *id > 0);
-        if let Some(id) = own.map(u64::from).or(of_user) {
+    for (field, own) in [
+        ("uid", node.uid.map(i64::from)),
+        ("gid", node.gid.map(i64::from)),
+    ] {
+        let of_user = user[field].as_i64().filter(|id| *id > 0);
+        if let Some(id) = own.or(of_user) {
             device[field] = json!(id);
         }
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::spec::{Gid, Uid};
+
 /// Versions of the specification, oldest first. The first two are known, and too old for any file.
 const VERSIONS: [&str; 10] = [
     "0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0",
@@ -81,7 +83,7 @@ pub(super) struct Edits {
     pub(super) hooks: Vec<Hook>,
     pub(super) mounts: Vec<CdiMount>,
     pub(super) intel_rdt: Option<Value>,
-    pub(super) additional_gids: Vec<u32>,
+    pub(super) additional_gids: Vec<Gid>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -97,8 +99,8 @@ pub(super) struct Node {
     pub(super) minor: i64,
     pub(super) file_mode: Option<u32>,
     pub(super) permissions: String,
-    pub(super) uid: Option<u32>,
-    pub(super) gid: Option<u32>,
+    pub(super) uid: Option<Uid>,
+    pub(super) gid: Option<Gid>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

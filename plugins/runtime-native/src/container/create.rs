@@ -12,9 +12,10 @@ use proto::cri::{
     ContainerConfig, ContainerEventType, CreateContainerRequest, NamespaceMode, PodSandboxState,
 };
 
+use super::sources::{self, Mountinfo};
 use super::user::{self, UserFiles};
 use super::volumes::VolumeMount;
-use super::{devices, relabel, security, sources};
+use super::{devices, relabel, security};
 use crate::cdi;
 use crate::clock;
 use crate::container::staging::{Owners, Stage};
@@ -26,7 +27,7 @@ use crate::record::convert;
 use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord, Wire, new_id};
 use crate::sandbox::{namespace_folder, own_namespaces, user_ids, users};
 use crate::spec::{
-    self, MountSource, NamespacePaths, PassedOn, ProcessUser, SandboxMounts, SpecInput,
+    self, Gid, MountSource, NamespacePaths, PassedOn, ProcessUser, SandboxMounts, SpecInput,
     UserNamespacePath,
 };
 
@@ -370,8 +371,7 @@ struct BundleWork {
 impl BundleWork {
     /// The sources of the mounts that the configuration names, in its order.
     fn sources(&self) -> Result<Vec<MountSource>, CallError> {
-        let mountinfo = fs::read_to_string("/proc/self/mountinfo")
-            .map_err(CallError::file("read", "/proc/self/mountinfo"))?;
+        let mountinfo = Mountinfo::default();
         let mounts = self.record.config.0.mounts.iter().enumerate();
         let sources = mounts.map(|(number, mount)| match self.images.get(&number) {
             Some(image) => Ok(image.clone()),
@@ -450,13 +450,13 @@ impl BundleWork {
 }
 
 /// Returns the groups of a document's user: those of its devices are among them.
-fn groups(document: &serde_json::Value) -> Vec<u32> {
+fn groups(document: &serde_json::Value) -> Vec<Gid> {
     let all = document["process"]["user"]["additionalGids"].as_array();
     let ids = all
         .into_iter()
         .flatten()
-        .filter_map(serde_json::Value::as_u64);
-    ids.filter_map(|id| u32::try_from(id).ok()).collect()
+        .filter_map(serde_json::Value::as_i64);
+    ids.filter_map(|id| Gid::try_from(id).ok()).collect()
 }
 
 /// The sandbox's files are mounted from where the namespace's root can reach them.

@@ -1,17 +1,37 @@
 //! What the mounts of a configuration stand for on the node.
+//!
+//! The kernel's table of mounts has some ten lines for each pod of the node. It is read only for a container with a mount
+//! that asks how the node's own mount spreads, so that a container's start costs the same on a full node.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use proto::cri::Mount;
+use proto::cri::{Mount, MountPropagation};
 
 use crate::error::CallError;
 use crate::spec::{HostPropagation, MountSource};
 
+const MOUNTINFO: &str = "/proc/self/mountinfo";
+
+/// `/proc/self/mountinfo`, read when it is first asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Mountinfo(OnceCell<String>);
+
+impl Mountinfo {
+    fn text(&self) -> Result<&str, CallError> {
+        if let Some(text) = self.0.get() {
+            return Ok(text);
+        }
+        let text = fs::read_to_string(MOUNTINFO).map_err(CallError::file("read", MOUNTINFO))?;
+        Ok(self.0.get_or_init(|| text))
+    }
+}
+
 /// Returns the source of a mount of the node's files. A folder that is missing is made, as containerd makes it.
-pub(crate) fn of_node(mount: &Mount, mountinfo: &str) -> Result<MountSource, CallError> {
+pub(crate) fn of_node(mount: &Mount, mountinfo: &Mountinfo) -> Result<MountSource, CallError> {
     let asked = Path::new(&mount.host_path);
     if !asked.is_absolute() {
         return Err(CallError::Invalid {
@@ -36,7 +56,11 @@ pub(crate) fn of_node(mount: &Mount, mountinfo: &str) -> Result<MountSource, Cal
             expected: "UTF-8",
         })?
         .to_owned();
-    let propagation = propagation(&found, mountinfo);
+    let propagation = match mount.propagation() {
+        MountPropagation::PropagationPrivate => HostPropagation::Private,
+        MountPropagation::PropagationHostToContainer
+        | MountPropagation::PropagationBidirectional => propagation(&found, mountinfo.text()?),
+    };
     Ok(MountSource {
         path,
         propagation,
@@ -112,6 +136,17 @@ mod tests {
 5 4 0:8 / /private/over rw shared:9 - tmpfs t rw
 6 4 0:9 / /private/over rw - tmpfs t rw
 ";
+
+    #[test]
+    fn the_table_is_read_for_a_mount_that_spreads_alone() {
+        let (read, mut mount) = (Mountinfo::default(), Mount::default());
+        mount.host_path = "/proc".to_owned();
+        assert_eq!(of_node(&mount, &read).unwrap().path, "/proc");
+        assert!(read.0.get().is_none());
+        mount.set_propagation(MountPropagation::PropagationHostToContainer);
+        of_node(&mount, &read).unwrap();
+        assert!(read.0.get().is_some_and(|text| text.contains(" /proc ")));
+    }
 
     #[test]
     fn the_nearest_and_last_mount_of_a_path_says_how_it_spreads() {

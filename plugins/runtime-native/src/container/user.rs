@@ -1,7 +1,12 @@
 //! The user of a container's process: numbers, or names of the image's own files.
 //!
+//! The rules are containerd's (`WithUser`, `WithUserID` and `WithAdditionalGIDs` of `pkg/oci/spec_opts.go`,
+//! `generateUserString` of its CRI): a number is never looked up as a name. The passwd line *of a number* is looked up,
+//! for the primary group where none is named, and for the name that group lines list as their member.
+//!
 //! `/etc/passwd` and `/etc/group` are the image's, so hostile: they are opened beneath the root without leaving it by a
-//! link, never a device or FIFO, and read within a bound.
+//! link, never a device or FIFO, and read within bounds. A line whose ids are not ids does not count; containerd takes
+//! these ids for 0.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,11 +16,13 @@ use proto::cri::{LinuxContainerSecurityContext, SupplementalGroupsPolicy};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
 
-use crate::spec::ProcessUser;
+use crate::spec::{Gid, IdError, Named, ProcessUser, Uid};
 
-/// The longest passwd or group file that is read.
-const MAX_BYTES: u64 = 4 << 20;
-/// The most supplemental groups of a process: Linux's own limit.
+/// The longest passwd or group file that is read, in bytes.
+const MAX_USER_FILE_BYTES: u64 = 4 << 20;
+/// The most lines of a passwd or group file.
+const MAX_USER_FILE_LINES: usize = 65_536;
+/// The most supplemental groups of a process: `NGROUPS_MAX` of Linux.
 const MAX_GROUPS: usize = 65_536;
 
 /// Why a container's user is not known.
@@ -32,8 +39,12 @@ pub(crate) enum UserError {
     NoGroup(String),
     #[error("run_as_group is set without run_as_user")]
     GroupAlone,
-    #[error("{0} is no user or group id, expected 0 to 4294967294")]
-    Range(i64),
+    #[error("the image's user is {0:?}, expected USER or USER:GROUP")]
+    Form(String),
+    #[error("the process has {0} groups, expected at most {MAX_GROUPS}")]
+    Groups(usize),
+    #[error(transparent)]
+    Id(#[from] IdError),
 }
 
 /// The user and group files of an image.
@@ -55,45 +66,53 @@ impl UserFiles {
         })
     }
 
-    fn user(&self, wanted: &str) -> Option<PasswdLine<'_>> {
-        let lines = self.passwd.lines().filter_map(PasswdLine::read);
-        let number = wanted.parse::<u32>().ok();
-        let by_name = lines.clone().find(|line| line.name == wanted);
-        by_name.or_else(|| lines.clone().find(|line| Some(line.uid) == number))
+    fn users(&self) -> impl Iterator<Item = PasswdLine<'_>> {
+        self.passwd.lines().filter_map(PasswdLine::read)
     }
 
-    fn groups(&self) -> impl Iterator<Item = (&str, u32, &str)> {
+    fn user_named(&self, name: &str) -> Option<PasswdLine<'_>> {
+        self.users().find(|line| line.name == name)
+    }
+
+    fn user_numbered(&self, uid: Uid) -> Option<PasswdLine<'_>> {
+        self.users().find(|line| line.uid == uid)
+    }
+
+    fn groups(&self) -> impl Iterator<Item = (&str, Gid, &str)> {
         self.group.lines().filter_map(|line| {
-            let mut fields = line.split(':');
+            let mut fields = line.trim().split(':');
             let (name, id) = (fields.next()?, fields.nth(1)?.parse().ok()?);
             Some((name, id, fields.next().unwrap_or_default()))
         })
     }
 
-    fn group(&self, wanted: &str) -> Option<u32> {
-        let named = self.groups().find(|(name, ..)| *name == wanted);
-        named
+    fn group_named(&self, wanted: &str) -> Option<Gid> {
+        self.groups()
+            .find(|(name, ..)| *name == wanted)
             .map(|(_, id, _)| id)
-            .or_else(|| wanted.parse::<u32>().ok())
     }
 
-    fn groups_of(&self, user: &str) -> Vec<u32> {
-        let member = |members: &str| members.split(',').any(|name| name == user);
-        let own = self.groups().filter(|(.., members)| member(members));
-        own.map(|(_, id, _)| id).collect()
+    /// The groups that list a user as their member. The one of its own name is not among them, as with containerd.
+    fn groups_of(&self, user: &str) -> Vec<Gid> {
+        self.groups()
+            .filter(|(name, _, members)| {
+                *name != user && members.split(',').any(|member| member == user)
+            })
+            .map(|(_, id, _)| id)
+            .collect()
     }
 }
 
 #[derive(Clone, Copy)]
 struct PasswdLine<'a> {
     name: &'a str,
-    uid: u32,
-    gid: u32,
+    uid: Uid,
+    gid: Gid,
 }
 
 impl<'a> PasswdLine<'a> {
     fn read(line: &'a str) -> Option<PasswdLine<'a>> {
-        let mut fields = line.split(':');
+        let mut fields = line.trim().split(':');
         Some(PasswdLine {
             name: fields.next()?,
             uid: fields.nth(1)?.parse().ok()?,
@@ -125,14 +144,23 @@ fn beneath(root: &Path, file: &str) -> io::Result<String> {
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&found));
     let mut bytes = Vec::new();
     File::open(path)?
-        .take(MAX_BYTES + 1)
+        .take(MAX_USER_FILE_BYTES + 1)
         .read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(io::Error::other(format!(
-            "it is longer than {MAX_BYTES} bytes"
-        )));
+    if bytes.len() as u64 > MAX_USER_FILE_BYTES {
+        let why = format!("it is longer than {MAX_USER_FILE_BYTES} bytes");
+        return Err(io::Error::other(why));
+    }
+    if bytes.iter().filter(|byte| **byte == b'\n').count() > MAX_USER_FILE_LINES {
+        let why = format!("it has more than {MAX_USER_FILE_LINES} lines");
+        return Err(io::Error::other(why));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Who a process is to be, before the image's files are looked at. No group is the user's own one.
+struct Asked<'a> {
+    user: Named<'a, Uid>,
+    group: Option<Named<'a, Gid>>,
 }
 
 /// Resolves a user: the security context's numbers, its name, else the image's `USER`.
@@ -141,68 +169,77 @@ pub(crate) fn resolve(
     image_user: &str,
     files: &UserFiles,
 ) -> Result<ProcessUser, UserError> {
-    let asked_uid = context.run_as_user.as_ref().map(|id| id.value);
-    let asked_gid = context.run_as_group.as_ref().map(|id| id.value);
-    let (user, group) = match (asked_uid, context.run_as_username.as_str()) {
-        (Some(uid), _) => (id(uid)?.to_string(), None),
-        (None, "") if asked_gid.is_some() && image_user.is_empty() => {
-            return Err(UserError::GroupAlone);
-        }
-        (None, "") => match image_user.split_once(':') {
-            Some((user, group)) => (user.to_owned(), Some(group)),
-            None => (image_user.to_owned(), None),
-        },
-        (None, name) => (name.to_owned(), None),
-    };
-    let found = files.user(&user);
-    let (uid, known_gid) = match (found, user.as_str()) {
-        (_, "") => (0, 0),
-        (Some(line), _) => (line.uid, line.gid),
-        (None, number) => {
-            let uid = number
-                .parse()
-                .map_err(|_| UserError::NoUser(user.clone()))?;
-            (uid, 0)
+    let Asked { user, group } = asked(context, image_user)?;
+    let (uid, line) = match user {
+        Named::Number(uid) => (uid, files.user_numbered(uid)),
+        Named::Name("") => (Uid::default(), None),
+        Named::Name(name) => {
+            let line = files.user_named(name);
+            let line = line.ok_or_else(|| UserError::NoUser(name.to_owned()))?;
+            (line.uid, Some(line))
         }
     };
-    let gid = match (asked_gid, group) {
-        (Some(gid), _) => id(gid)?,
-        (None, Some(group)) if !group.is_empty() => files
-            .group(group)
-            .ok_or_else(|| UserError::NoGroup(group.to_owned()))?,
-        (None, _) => known_gid,
+    let gid = match group {
+        Some(Named::Number(gid)) => gid,
+        // `USER:` has no group, not its user's own one.
+        Some(Named::Name("")) => Gid::default(),
+        Some(Named::Name(name)) => files
+            .group_named(name)
+            .ok_or_else(|| UserError::NoGroup(name.to_owned()))?,
+        None => line.map_or(Gid::default(), |line| line.gid),
     };
     let mut groups = vec![gid];
-    if context.supplemental_groups_policy() == SupplementalGroupsPolicy::Merge {
-        let name = match user.as_str() {
-            "" => files.user("0").map(|line| line.name),
-            _ => found.map(|line| line.name),
-        };
-        groups.extend(name.map(|name| files.groups_of(name)).unwrap_or_default());
+    if context.supplemental_groups_policy() == SupplementalGroupsPolicy::Merge
+        && let Some(line) = line
+    {
+        groups.extend(files.groups_of(line.name));
     }
     for group in &context.supplemental_groups {
-        groups.push(id(*group)?);
+        groups.push(Gid::try_from(*group)?);
     }
-    Ok(ProcessUser {
-        uid,
-        gid,
-        groups: unique(groups),
-    })
+    let groups = unique(groups);
+    if groups.len() > MAX_GROUPS {
+        return Err(UserError::Groups(groups.len()));
+    }
+    Ok(ProcessUser { uid, gid, groups })
 }
 
-fn id(number: i64) -> Result<u32, UserError> {
-    let id = u32::try_from(number).ok().filter(|id| *id != u32::MAX);
-    id.ok_or(UserError::Range(number))
+fn asked<'a>(
+    context: &'a LinuxContainerSecurityContext,
+    image_user: &'a str,
+) -> Result<Asked<'a>, UserError> {
+    let uid = context.run_as_user.as_ref().map(|id| id.value);
+    let gid = context.run_as_group.as_ref().map(|id| id.value);
+    let (user, group) = match (uid, context.run_as_username.as_str()) {
+        (Some(uid), _) => (Named::Number(Uid::try_from(uid)?), None),
+        (None, "") if gid.is_some() && image_user.is_empty() => {
+            return Err(UserError::GroupAlone);
+        }
+        // Nobody is named: root, with the groups that list it.
+        (None, "") if image_user.is_empty() => (
+            Named::Number(Uid::default()),
+            Some(Named::Number(Gid::default())),
+        ),
+        (None, "") => match image_user.split(':').collect::<Vec<_>>()[..] {
+            [user] => (Named::read(user)?, None),
+            [user, group] => (Named::read(user)?, Some(Named::read(group)?)),
+            _ => return Err(UserError::Form(image_user.to_owned())),
+        },
+        (None, name) => (Named::read(name)?, None),
+    };
+    let group = match gid {
+        Some(gid) => Some(Named::Number(Gid::try_from(gid)?)),
+        None => group,
+    };
+    Ok(Asked { user, group })
 }
 
-fn unique(groups: Vec<u32>) -> Vec<u32> {
+fn unique(groups: Vec<Gid>) -> Vec<Gid> {
     let mut seen = std::collections::BTreeSet::new();
-    let mut kept: Vec<_> = groups
+    groups
         .into_iter()
         .filter(|group| seen.insert(*group))
-        .collect();
-    kept.truncate(MAX_GROUPS);
-    kept
+        .collect()
 }
 
 #[cfg(test)]
@@ -213,8 +250,12 @@ mod tests {
 
     fn files() -> UserFiles {
         UserFiles {
-            passwd: "root:x:0:0::/:/bin/sh\nweb:x:33:34::/:\n\nbroken\n".to_owned(),
-            group: "root:x:0:\nweb:x:34:\nextra:x:50:web,other\nwheel:x:10:root\n".to_owned(),
+            passwd: "root:x:0:0::/:/bin/sh\nweb:x:33:34::/:\n\nbroken\n1000:x:0:0::/:/bin/sh\n\
+                     odd:x:4294967295:0::/:\nnot:x::0::/:\n"
+                .to_owned(),
+            group:
+                "root:x:0:\nweb:x:34:web\nextra:x:50:web,other\nwheel:x:10:root\n2000:x:0:1000\n"
+                    .to_owned(),
         }
     }
 
@@ -227,34 +268,55 @@ mod tests {
         }
     }
 
-    fn resolved(context: &LinuxContainerSecurityContext, image: &str) -> (u32, u32, Vec<u32>) {
-        let user = resolve(context, image, &files()).unwrap();
-        (user.uid, user.gid, user.groups)
+    /// The user, its group and all its groups, or the refusal.
+    fn resolved(context: &LinuxContainerSecurityContext, image: &str) -> Result<String, String> {
+        let user = resolve(context, image, &files()).map_err(|error| error.to_string())?;
+        let groups: Vec<_> = user.groups.iter().map(Gid::to_string).collect();
+        Ok(format!("{}:{} {}", user.uid, user.gid, groups.join(",")))
     }
 
     #[test]
     fn numbers_of_the_request_win_over_names_and_over_the_image() {
-        assert_eq!(
-            resolved(&context(Some(5), Some(6), "web"), "web"),
-            (5, 6, vec![6])
-        );
-        assert_eq!(
-            resolved(&context(Some(33), None, ""), "root"),
-            (33, 34, vec![34, 50])
-        );
-        assert_eq!(
-            resolved(&context(None, None, "web"), "root"),
-            (33, 34, vec![34, 50])
-        );
-        assert_eq!(
-            resolved(&context(None, None, ""), "web"),
-            (33, 34, vec![34, 50])
-        );
-        assert_eq!(
-            resolved(&context(None, None, ""), "7:extra"),
-            (7, 50, vec![50])
-        );
-        assert_eq!(resolved(&context(None, None, ""), ""), (0, 0, vec![0, 10]));
+        for (uid, gid, name, image, expected) in [
+            (Some(5), Some(6), "web", "web", "5:6 6"),
+            (Some(33), None, "", "root", "33:34 34,50"),
+            (None, None, "web", "root", "33:34 34,50"),
+            (None, Some(7), "", "web", "33:7 7,50"),
+            // A passwd line of this name, and a group line, mean somebody else.
+            (Some(1000), None, "", "", "1000:0 0"),
+            (Some(1000), Some(2000), "", "", "1000:2000 2000"),
+            (None, None, "1000", "", "1000:0 0"),
+        ] {
+            let context = context(uid, gid, name);
+            assert_eq!(
+                resolved(&context, image).as_deref(),
+                Ok(expected),
+                "{image}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_images_user_is_a_number_where_it_has_digits_alone() {
+        for (image, expected) in [
+            ("", "0:0 0,10"),
+            ("0", "0:0 0,10"),
+            ("root", "0:0 0,10"),
+            ("web", "33:34 34,50"),
+            ("33", "33:34 34,50"),
+            ("1000", "1000:0 0"),
+            ("0001000", "1000:0 0"),
+            ("1000:2000", "1000:2000 2000"),
+            ("7:extra", "7:50 50"),
+            ("web:123", "33:123 123,50"),
+            ("web:", "33:0 0,50"),
+            ("33:", "33:0 0,50"),
+            (":extra", "0:50 50"),
+            ("4294967294:4294967294", "4294967294:4294967294 4294967294"),
+        ] {
+            let found = resolved(&context(None, None, ""), image);
+            assert_eq!(found.as_deref(), Ok(expected), "{image:?}");
+        }
     }
 
     #[test]
@@ -262,17 +324,79 @@ mod tests {
         let mut strict = context(Some(33), None, "");
         strict.set_supplemental_groups_policy(SupplementalGroupsPolicy::Strict);
         strict.supplemental_groups = vec![7, 34];
-        assert_eq!(resolved(&strict, ""), (33, 34, vec![34, 7]));
+        assert_eq!(resolved(&strict, "").as_deref(), Ok("33:34 34,7"));
     }
 
     #[test]
-    fn what_the_image_does_not_know_is_refused_by_name() {
-        let named = |name: &str| resolve(&context(None, None, name), "", &files()).unwrap_err();
-        assert_eq!(named("nobody").to_string(), "image has no user \"nobody\"");
-        let group = resolve(&context(None, None, ""), "web:nogroup", &files()).unwrap_err();
-        assert_eq!(group.to_string(), "image has no group \"nogroup\"");
-        assert!(resolve(&context(Some(-1), None, ""), "", &files()).is_err());
-        assert!(resolve(&context(None, Some(3), ""), "", &files()).is_err());
+    fn what_is_no_user_is_refused_by_name() {
+        let last = "expected 0 to 4294967294";
+        let not_id = |text: &str| format!("{text} is not a user or group id, {last}");
+        for (uid, gid, name, image, expected) in [
+            (
+                None,
+                None,
+                "nobody",
+                "",
+                "image has no user \"nobody\"".to_owned(),
+            ),
+            (
+                None,
+                None,
+                "",
+                "web:nogroup",
+                "image has no group \"nogroup\"".to_owned(),
+            ),
+            (
+                None,
+                None,
+                "",
+                "odd",
+                "image has no user \"odd\"".to_owned(),
+            ),
+            (
+                None,
+                None,
+                "",
+                "not",
+                "image has no user \"not\"".to_owned(),
+            ),
+            (
+                None,
+                None,
+                "",
+                "a:b:c",
+                "the image's user is \"a:b:c\", expected USER or USER:GROUP".to_owned(),
+            ),
+            (
+                None,
+                Some(3),
+                "",
+                "",
+                "run_as_group is set without run_as_user".to_owned(),
+            ),
+            (Some(-1), None, "", "", not_id("-1")),
+            (Some(4_294_967_295), None, "", "", not_id("4294967295")),
+            (Some(5), Some(4_294_967_295), "", "", not_id("4294967295")),
+            (None, None, "4294967295", "", not_id("4294967295")),
+            (None, None, "", "4294967295", not_id("4294967295")),
+            (None, None, "", "web:4294967295", not_id("4294967295")),
+            (
+                None,
+                None,
+                "",
+                "99999999999999999999",
+                not_id("99999999999999999999"),
+            ),
+        ] {
+            let context = context(uid, gid, name);
+            assert_eq!(resolved(&context, image), Err(expected), "{image}");
+        }
+        let mut grouped = context(Some(5), None, "");
+        grouped.supplemental_groups = vec![4_294_967_295];
+        assert_eq!(resolved(&grouped, ""), Err(not_id("4294967295")));
+        grouped.supplemental_groups = (0..=MAX_GROUPS as i64).collect();
+        let refusal = "the process has 65537 groups, expected at most 65536";
+        assert_eq!(resolved(&grouped, ""), Err(refusal.to_owned()));
     }
 
     #[test]
@@ -287,5 +411,19 @@ mod tests {
         std::fs::remove_file(image.join("etc/passwd")).unwrap();
         nix::unistd::mkfifo(&image.join("etc/passwd"), nix::sys::stat::Mode::S_IRUSR).unwrap();
         assert!(UserFiles::read(&image).is_err());
+        std::fs::remove_file(image.join("etc/passwd")).unwrap();
+        for (text, expected) in [
+            (
+                "\n".repeat(MAX_USER_FILE_LINES + 1),
+                "it has more than 65536 lines",
+            ),
+            ("x".repeat((4 << 20) + 1), "it is longer than 4194304 bytes"),
+        ] {
+            std::fs::write(image.join("etc/passwd"), text).unwrap();
+            let UserError::Read { source, .. } = UserFiles::read(&image).unwrap_err() else {
+                panic!("expected a failed read")
+            };
+            assert_eq!(source.to_string(), expected);
+        }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn pod_statuses(state: &NodeState, sandbox: &str) -> Vec<cri::Contain
 pub(crate) fn container_status(record: &ContainerRecord) -> cri::ContainerStatus {
     let config = record.config.0.clone();
     let user = &record.user;
-    let groups = user.groups.iter().map(|group| i64::from(*group));
+    let groups = user.groups.iter().copied().map(i64::from);
     let user = cri::LinuxContainerUser {
         uid: user.uid.into(),
         gid: user.gid.into(),

@@ -3,6 +3,7 @@
 
 mod annotations;
 mod capabilities;
+mod ids;
 mod linux;
 mod mounts;
 mod pattern;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 
 pub(crate) use annotations::PassedOn;
 pub(crate) use capabilities::names as capability_names;
+pub(crate) use ids::{Gid, IdError, Named, Uid};
 pub(crate) use linux::{cgroups_path, update_resources};
 pub(crate) use mounts::{HostPropagation, MountSource};
 pub(crate) use pattern::Pattern;
@@ -65,10 +67,10 @@ pub(crate) struct ImageSettings {
 /// The user of the container's process, resolved against the image's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessUser {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+    pub(crate) uid: Uid,
+    pub(crate) gid: Gid,
     /// With the primary group.
-    pub(crate) groups: Vec<u32>,
+    pub(crate) groups: Vec<Gid>,
 }
 
 /// The namespaces that the container joins: paths of pinned ones or of processes. Absent means the node's, except that
