@@ -1,4 +1,4 @@
-//! A pool of blocking threads, each of which can be given up, and a lock by key.
+//! A pool of blocking threads, each of which can be given up, a lock by key, and removals of trees in the background.
 //!
 //! A call into the kernel about a volume may never return. Such a thread cannot be ended, only left alone: its
 //! caller gets an answer at the deadline, the thread is counted as abandoned for as long as it lasts, and its
@@ -6,6 +6,7 @@
 
 mod cancel;
 mod keyed_lock;
+mod removals;
 mod threads;
 
 #[cfg(test)]
@@ -24,6 +25,7 @@ use tonic::{Code, Status};
 
 pub use self::cancel::Cancel;
 pub use self::keyed_lock::{KeyedGuard, KeyedLock};
+pub use self::removals::{RemovalError, Removals};
 use self::threads::Threads;
 
 /// Beyond so many abandoned threads no more work is begun: the process is to be replaced.
