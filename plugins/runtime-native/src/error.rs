@@ -81,6 +81,8 @@ pub(crate) enum CallError {
     Sysctl(#[from] SysctlError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    #[error("cannot end the processes of {id}")]
+    Processes { id: String, source: io::Error },
     #[error(transparent)]
     Monitor(#[from] MonitorError),
     /// What another service said, with its own code.
@@ -102,7 +104,9 @@ impl CallError {
             | CallError::Sysctl(_) => Code::InvalidArgument,
             CallError::WrongState { .. } | CallError::NoNetwork { .. } => Code::FailedPrecondition,
             CallError::Unsupported(_) | CallError::NoUserNamespaces { .. } => Code::Unimplemented,
-            CallError::TooSlow { .. } | CallError::DoesNotEnd { .. } => Code::DeadlineExceeded,
+            CallError::TooSlow { .. }
+            | CallError::DoesNotEnd { .. }
+            | CallError::Processes { .. } => Code::DeadlineExceeded,
             CallError::Monitor(error) => of_monitor(error),
             CallError::Other(status) => status.code(),
             CallError::File { .. }

@@ -25,7 +25,7 @@ use crate::spec::{HostPropagation, ImageSettings, MountSource, UserNamespacePath
 /// The longest pull. The caller's own deadline ends its wait, not the pull: the next call finds what has come.
 const PULL_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Images that one container mounts.
-const MOUNTS_MAX: usize = 64;
+const MAX_IMAGE_MOUNTS: usize = 64;
 
 /// What a container is made of.
 #[derive(Clone, Debug)]
@@ -149,7 +149,7 @@ impl Node {
                 expected: "true: an image that is mounted is never written to",
             });
         }
-        if number >= MOUNTS_MAX {
+        if number >= MAX_IMAGE_MOUNTS {
             return Err(CallError::Invalid {
                 field: "mounts",
                 found: format!("an image at place {number}"),
@@ -183,7 +183,7 @@ impl Node {
             Stage::remove(&stage)?;
             unmount_all(&folder.join("rootfs"))?;
             let mut images = Vec::new();
-            for number in 0..MOUNTS_MAX {
+            for number in 0..MAX_IMAGE_MOUNTS {
                 let target = image_target(&folder, number);
                 if target.exists() {
                     unmount_all(&target)?;

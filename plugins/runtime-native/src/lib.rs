@@ -18,6 +18,7 @@
 //! refused where the machine or the handler doesn't have them.
 //!
 mod cdi;
+mod cgroups;
 mod clock;
 mod container;
 mod error;
@@ -94,8 +95,9 @@ pub async fn build(setup: sdk::Setup) -> Result<sdk::Routes, sdk::Refusal> {
         layout,
     };
     import(&parts.images, &settings, &setup.health).await;
-    let node = Node::open(parts).await?;
-    node.settle().await;
+    let (node, lost) = Node::open(parts).await?;
+    node.resume_removals().await?;
+    node.settle(lost).await;
     setup.health.attribute("root", root.display().to_string());
     setup.health.healthy();
     Ok(routes(&node))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::clock;
 use crate::container::staging::{Owners, Stage};
 use crate::error::CallError;
 use crate::image::ContainerImage;
-use crate::layout::private_dir;
+use crate::layout::{BUNDLE_FILE, private_dir};
 use crate::node::{ContainerEntry, Node};
 use crate::record::convert;
 use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord, Wire, new_id};
@@ -36,8 +36,8 @@ type MountedImages = BTreeMap<usize, MountSource>;
 
 /// The name of a container's root among its staged mounts.
 const ROOT: &str = "rootfs";
-/// The longest seccomp profile of the node.
-const PROFILE_BYTES: u64 = 4 << 20;
+/// The longest seccomp profile of the node, in bytes.
+const MAX_PROFILE_BYTES: u64 = 4 << 20;
 const SIGTERM: i32 = 15;
 
 impl Node {
@@ -177,6 +177,8 @@ impl Node {
         let users = users(&self.parts.layout, sandbox)?;
         let rootfs = self.mount_root(&record.id, image, users.as_ref()).await?;
         let images = self.mount_images(&mut record, users.as_ref()).await?;
+        // As the OCI runtime's own refusals: the container's start reports it.
+        record.not_made = self.refused_volume(&record, image)?;
         let volumes = self
             .make_volumes(&record, image, &rootfs, users.as_ref())
             .await?;
@@ -200,16 +202,9 @@ impl Node {
             },
             terminal: config.tty,
         };
-        let monitor = self.launch(sandbox).await?;
-        // As with containerd, whose OCI runtime is called at the start: what it refuses is a container that ended without
-        // having run, by which a pod that is not started again has failed, and not one that is tried for ever.
-        record.not_made = match monitor.create(create).await {
-            Ok(_) => None,
-            Err(MonitorError::Refused(refusal)) if refusal.kind == RefusalKind::Runtime => {
-                Some(refusal.message)
-            }
-            Err(error) => return Err(error.into()),
-        };
+        if record.not_made.is_none() {
+            record.not_made = self.create_at_monitor(sandbox, create).await?;
+        }
         self.leave_root_staged(&record.id).await?;
         record.phase = ContainerPhase::Made;
         record.created = clock::now();
@@ -219,6 +214,25 @@ impl Node {
         }
         self.follow(&sandbox.id);
         Ok(())
+    }
+
+    /// Has the monitor make a container; returns why its OCI runtime did not.
+    ///
+    /// As with containerd, whose OCI runtime is called at the start: what it refuses is a container that ended without
+    /// having run, by which a pod that is not started again has failed, and not one that is tried for ever.
+    async fn create_at_monitor(
+        &self,
+        sandbox: &SandboxRecord,
+        create: Create,
+    ) -> Result<Option<String>, CallError> {
+        let monitor = self.launch(sandbox).await?;
+        match monitor.create(create).await {
+            Ok(_) => Ok(None),
+            Err(MonitorError::Refused(refusal)) if refusal.kind == RefusalKind::Runtime => {
+                Ok(Some(refusal.message))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The container has its mounts: of those that it was made from only the root is still looked for, by `exec`.
@@ -429,7 +443,7 @@ impl BundleWork {
         cdi::inject(&mut document, &cdi::asked(config)?, &self.cdi_folders)?;
         user.groups = groups(&document);
         private_dir(&self.bundle).map_err(CallError::file("make", &self.bundle))?;
-        let path = self.bundle.join("config.json");
+        let path = self.bundle.join(BUNDLE_FILE);
         fs::write(&path, document.to_string()).map_err(CallError::file("write", path))?;
         Ok(user)
     }
@@ -523,8 +537,12 @@ fn localhost_profile(config: &ContainerConfig) -> Result<Option<String>, CallErr
     let path = profile.localhost_ref;
     let mut text = String::new();
     let file = fs::File::open(&path).map_err(CallError::file("open seccomp profile", &path))?;
-    file.take(PROFILE_BYTES)
+    file.take(MAX_PROFILE_BYTES + 1)
         .read_to_string(&mut text)
+        .and_then(|length| match length as u64 > MAX_PROFILE_BYTES {
+            true => Err(io::ErrorKind::FileTooLarge.into()),
+            false => Ok(()),
+        })
         .map_err(CallError::file("read seccomp profile", &path))?;
     Ok(Some(text))
 }

@@ -22,8 +22,8 @@ const NOT_SHARED: [&str; 8] = [
     "console",
 ];
 /// Devices of one container.
-const MAX: usize = 4096;
-const DEPTH: usize = 8;
+const MAX_DEVICES: usize = 4096;
+const MAX_DEVICE_DEPTH: usize = 8;
 
 /// Returns the nodes that a configuration asks for; a folder means all devices in it.
 pub(crate) fn asked(devices: &[Device]) -> Result<Vec<DeviceNode>, CallError> {
@@ -87,7 +87,7 @@ fn collect(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(CallError::file("look at device", host)(error)),
     };
-    if meta.is_dir() && depth < DEPTH {
+    if meta.is_dir() && depth < MAX_DEVICE_DEPTH {
         let entries = fs::read_dir(host).map_err(CallError::file("read", host))?;
         for entry in entries.flatten() {
             let name = entry.file_name();
@@ -104,10 +104,10 @@ fn collect(
         kind if kind.is_block_device() => 'b',
         _ => return Ok(()),
     };
-    if nodes.len() >= MAX {
+    if nodes.len() >= MAX_DEVICES {
         return Err(CallError::Invalid {
             field: "devices",
-            found: format!("more than {MAX}"),
+            found: format!("more than {MAX_DEVICES}"),
             expected: "fewer",
         });
     }

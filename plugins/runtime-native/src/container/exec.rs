@@ -1,6 +1,6 @@
 //! Commands run in a container: ExecSync, and the process that Exec streams.
 
-use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use monitor::{Exec, Monitor};
@@ -8,10 +8,12 @@ use proto::cri::{ExecSyncRequest, ExecSyncResponse};
 use serde_json::Value;
 
 use crate::error::CallError;
+use crate::layout::{BUNDLE_FILE, MAX_SPEC_BYTES};
 use crate::node::Node;
 
-/// The most of a command's output that ExecSync answers, of each stream; containerd's.
-const OUTPUT_BYTES: usize = 16 << 20;
+/// How much of each stream of a command's output ExecSync returns, in bytes; the rest is read and dropped. The kubelet
+/// reads 10 KiB of a probe's; containerd cuts at 16 MiB, which a pod with many probes fills the node's memory with.
+const MAX_EXEC_SYNC_BYTES: usize = 64 << 10;
 /// CRI's code of a command of whose end nothing is known.
 const UNKNOWN_CODE: i32 = 255;
 
@@ -40,7 +42,7 @@ impl Node {
             timeout_ms: (seconds > 0).then(|| seconds.saturating_mul(1000)),
         };
         let (monitor, exec) = self.command(command).await?;
-        let output = monitor.exec_sync(exec, OUTPUT_BYTES).await?;
+        let output = monitor.exec_sync(exec, MAX_EXEC_SYNC_BYTES).await?;
         if output.end.timed_out {
             return Err(CallError::TooSlow {
                 command: request.cmd.join(" "),
@@ -63,10 +65,12 @@ impl Node {
             return Err(CallError::Missing("the command"));
         }
         let record = self.running(command.container)?;
-        let path = self.parts.layout.bundle(&record.id).join("config.json");
+        let folder = self.parts.layout.bundle(&record.id);
         let bundle = self.blocking("reading a container's bundle", move || {
-            let text = fs::read_to_string(&path).map_err(CallError::file("read", &path))?;
-            let spec: Value = serde_json::from_str(&text)
+            let path = folder.join(BUNDLE_FILE);
+            let text = files::read_regular(&folder, Path::new(BUNDLE_FILE), MAX_SPEC_BYTES);
+            let text = text.map_err(CallError::file("read", &path))?;
+            let spec: Value = serde_json::from_slice(&text)
                 .map_err(|error| CallError::file("use", path)(error.into()))?;
             Ok(spec)
         });

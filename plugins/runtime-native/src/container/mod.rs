@@ -17,6 +17,8 @@ mod volumes;
 
 use proto::cri::{ContainerConfig, LinuxContainerSecurityContext};
 
+pub(crate) use volumes::VOLUMES;
+
 /// Returns the security context of a container; an absent one is empty.
 pub(crate) fn security(config: &ContainerConfig) -> LinuxContainerSecurityContext {
     config

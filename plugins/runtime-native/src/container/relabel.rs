@@ -4,15 +4,14 @@
 //! A volume is its pod's, which may put links in the way at any moment: every entry is reached by descriptors, and no link
 //! is followed.
 
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use blocking_pool::Cancel;
+use files::walk::{Crossing, Go, Spot, Visitor, walk};
 use rustix::fs::{
-    CWD, Dir, FileType, Mode, OFlags, ResolveFlags, XattrFlags, fstat, getxattr, openat2, setxattr,
+    CWD, FileType, Mode, OFlags, ResolveFlags, XattrFlags, fstat, getxattr, openat2, setxattr,
 };
 use rustix::io::Errno;
 
@@ -75,34 +74,63 @@ pub(super) fn relabel(path: &Path, attribute: &str, label: &str) -> io::Result<(
 
 fn below(path: &Path, attribute: &str, label: &str) -> Result<(), Errno> {
     let root = openat2(CWD, path, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-    let cancel = Cancel::current();
-    let mut folders = vec![PathBuf::from(".")];
-    while let Some(folder) = folders.pop() {
-        if cancel.is_set() {
-            return Err(Errno::TIMEDOUT);
-        }
-        let opened = match openat2(&root, &folder, FOLDER, Mode::empty(), BENEATH) {
-            // Gone, or another thing by now.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-            opened => opened?,
-        };
-        for entry in Dir::read_from(&opened)? {
-            let entry = entry?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == "." || name == ".." {
-                continue;
-            }
-            let found = match openat2(&opened, name, ENTRY, Mode::empty(), BENEATH) {
-                Err(Errno::NOENT) => continue,
-                found => found?,
-            };
-            set(&found, attribute, label)?;
-            if is_folder(&found)? {
-                folders.push(folder.join(name));
-            }
+    walk(
+        root,
+        path,
+        Crossing::Allowed,
+        &mut Labels { attribute, label },
+    )
+}
+
+/// Labels what a walk finds.
+struct Labels<'a> {
+    attribute: &'a str,
+    label: &'a str,
+}
+
+impl Labels<'_> {
+    fn set(&self, spot: &Spot<'_>) -> Result<(), Errno> {
+        match openat2(spot.folder, spot.name, ENTRY, Mode::empty(), BENEATH) {
+            // Gone meanwhile.
+            Err(Errno::NOENT) => Ok(()),
+            opened => set(&opened?, self.attribute, self.label),
         }
     }
-    Ok(())
+}
+
+impl Visitor for Labels<'_> {
+    type Error = Errno;
+
+    fn check(&mut self) -> Result<(), Errno> {
+        match Cancel::current().is_set() {
+            true => Err(Errno::TIMEDOUT),
+            false => Ok(()),
+        }
+    }
+
+    fn thing(&mut self, spot: &Spot<'_>) -> Result<(), Errno> {
+        self.set(spot)
+    }
+
+    fn enter(&mut self, spot: &Spot<'_>) -> Result<Go, Errno> {
+        self.set(spot).map(|()| Go::In)
+    }
+
+    fn leave(&mut self, _: &Spot<'_>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn failed(&mut self, _: &Path, error: Errno) -> Result<(), Errno> {
+        match error {
+            // Gone, or another thing by now.
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Ok(()),
+            error => Err(error),
+        }
+    }
+
+    fn lost(&mut self, _: &Path, error: Errno) -> Errno {
+        error
+    }
 }
 
 fn is_folder(file: &OwnedFd) -> Result<bool, Errno> {

@@ -3,11 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use monitor::LaunchError;
 use proto::cri::ContainerEventType;
 
+use crate::cgroups;
 use crate::error::CallError;
+use crate::layout::Layout;
 use crate::node::{Node, record_of};
-use crate::record::{ContainerPhase, ContainerRecord};
+use crate::record::{ContainerPhase, ContainerRecord, SandboxRecord};
+
+/// How long processes that are killed without a monitor may take to end.
+const PROCESSES_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Node {
     /// Removes a container; one that runs is killed first. An unknown one is done.
@@ -51,37 +57,104 @@ impl Node {
     /// Takes apart what a call made that failed, or was killed. What cannot be taken apart now stays on record: the next
     /// call of this name, the removal of its sandbox and the next start of the plugin try again.
     pub(crate) async fn undo_container(self: &Arc<Node>, id: &str) {
-        let record = self.state().any_container(id);
-        let Some(record) = record else { return };
-        match self.take_apart(&record).await {
-            Ok(()) => self.state().remove_container(id),
-            Err(error) => {
-                let error = sdk::error_chain(&error);
-                tracing::warn!(
-                    container = id,
-                    error,
-                    "a container that was not finished stays for now"
-                );
-            }
+        let undone = async {
+            // What the plugin's start has not come to yet may be called for again.
+            let _alone = self.lock(id).await?;
+            let record = self.state().any_container(id);
+            let Some(record) = record else { return Ok(()) };
+            self.take_apart(&record).await?;
+            self.state().remove_container(id);
+            Ok::<_, CallError>(())
+        };
+        if let Err(error) = undone.await {
+            let error = sdk::error_chain(&error);
+            tracing::warn!(
+                container = id,
+                error,
+                "a container that was not finished stays for now"
+            );
         }
     }
 
-    /// Removes everything of a container: at the monitor, its mounts, its image's lease, its folder, its record last.
+    /// Removes everything of a container: at the monitor, its mounts, its image's lease, its record with its folder last.
     async fn take_apart(self: &Arc<Node>, record: &ContainerRecord) -> Result<(), CallError> {
         let id = &record.id;
         let sandbox = self.state().any_sandbox(&record.sandbox);
         let monitored = self.parts.layout.monitor(&record.sandbox).exists();
-        // Of another boot nothing runs, and without a folder no monitor knows of it.
-        if let Some(sandbox) = sandbox.filter(|_| monitored && record.boot == self.parts.boot) {
-            let monitor = self.launch(&sandbox).await?;
-            self.kill_at(&monitor, id).await?;
-            monitor.delete(id).await?;
+        if record.boot != self.parts.boot {
+            // Nothing of it runs, and no monitor has its OCI runtime delete it.
+            let (layout, id) = (self.parts.layout.clone(), id.clone());
+            self.blocking("removing an OCI runtime's state", move || {
+                remove_oci_states(&layout, &id)
+            })
+            .await?;
+        } else if let Some(sandbox) = sandbox.filter(|_| monitored) {
+            self.end_at_monitor(&sandbox, id).await?;
         }
+        self.forget_files(id).await
+    }
+
+    /// Kills a container at its monitor, and has it forgotten there. Where there is no monitor, its processes are killed.
+    async fn end_at_monitor(&self, sandbox: &SandboxRecord, id: &str) -> Result<(), CallError> {
+        let monitor = match self.launch(sandbox).await {
+            Err(CallError::Launch(error)) => return self.end_without_monitor(id, &error).await,
+            launched => launched?,
+        };
+        self.kill_at(&monitor, id).await?;
+        Ok(monitor.delete(id).await?)
+    }
+
+    /// Kills the processes of a container by its cgroups: nobody else is there to do it.
+    pub(crate) async fn end_without_monitor(
+        &self,
+        id: &str,
+        why: &LaunchError,
+    ) -> Result<(), CallError> {
+        let why = sdk::error_chain(why);
+        tracing::error!(
+            container = id,
+            why,
+            "its processes are killed without its monitor"
+        );
+        self.end_processes(id).await
+    }
+
+    /// Kills the processes in the cgroups of a container, and removes these.
+    pub(crate) async fn end_processes(&self, id: &str) -> Result<(), CallError> {
+        let (ids, layout) = ([id.to_owned()], self.parts.layout.clone());
+        self.blocking("ending the processes of a container", move || {
+            let ended = cgroups::end(&ids, PROCESSES_TIMEOUT);
+            let [id] = ids;
+            ended.map_err(|source| CallError::Processes {
+                id: id.clone(),
+                source,
+            })?;
+            // No OCI runtime deletes it any more.
+            remove_oci_states(&layout, &id)
+        })
+        .await
+    }
+
+    /// Takes away what a container is made of: its mounts, its image's lease, its record with its folder.
+    pub(crate) async fn forget_files(self: &Arc<Node>, id: &str) -> Result<(), CallError> {
         self.usage.forget(id);
         self.release_image(id).await?;
-        let _alone = self.lock(&record_of(id)).await?;
-        let (store, id) = (self.container_records.clone(), id.clone());
-        self.blocking("removing a container", move || Ok(store.remove(&id)?))
-            .await
+        let tree = {
+            let _alone = self.lock(&record_of(id)).await?;
+            let (store, id) = (self.container_records.clone(), id.to_owned());
+            self.blocking("removing a container", move || Ok(store.remove(&id)?))
+                .await?
+        };
+        if let Some(tree) = tree {
+            self.remove_tree(tree).await;
+        }
+        Ok(())
     }
+}
+
+fn remove_oci_states(layout: &Layout, container: &str) -> Result<(), CallError> {
+    layout
+        .oci_states(container)
+        .into_iter()
+        .try_for_each(|state| files::remove_tree(&state).map_err(CallError::file("remove", state)))
 }

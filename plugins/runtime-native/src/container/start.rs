@@ -27,9 +27,15 @@ impl Node {
         let monitor = self.launch(&sandbox).await?;
         self.follow(&sandbox.id);
         let started = match start(&monitor, &id).await {
-            // It died in the middle: its successor knows whether the start was carried out.
-            Err(MonitorError::Gone(..) | MonitorError::Broken(..)) => {
+            // It died or hung in the middle: its successor knows whether the start was carried out.
+            Err(
+                MonitorError::Gone(..) | MonitorError::Broken(..) | MonitorError::Deadline { .. },
+            ) => {
                 let monitor = self.launch(&sandbox).await?;
+                start_unless_started(&monitor, &id).await
+            }
+            // It was started already, and the note of that is lost.
+            Err(MonitorError::Refused(refusal)) if refusal.kind == RefusalKind::WrongPhase => {
                 start_unless_started(&monitor, &id).await
             }
             started => started,

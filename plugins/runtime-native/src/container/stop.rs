@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use monitor::{ContainerStatus, Monitor, Phase};
+use monitor::{ContainerStatus, Monitor, MonitorError, Phase};
 use rustix::process::Signal;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::error::CallError;
-use crate::node::Node;
+use crate::node::{Node, ended_unknown};
+use crate::record::ContainerRecord;
 
 /// How long a killed process may take to end: it may be in the kernel, writing its memory out.
 const KILL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -34,14 +35,15 @@ impl Node {
         };
         self.follow(&record.sandbox);
         if !grace.is_zero() {
-            self.signal(&record.id, &record.sandbox, record.stop_signal)
-                .await?;
-            if timeout(grace, ended.wait_for(|ended| *ended)).await.is_ok() {
+            let asked = Instant::now();
+            self.signal(&record, record.stop_signal).await?;
+            // The grace is the container's: what a monitor that hangs took of it is not given again.
+            let left = grace.saturating_sub(asked.elapsed());
+            if timeout(left, ended.wait_for(|ended| *ended)).await.is_ok() {
                 return Ok(());
             }
         }
-        self.signal(&record.id, &record.sandbox, Signal::KILL.as_raw())
-            .await?;
+        self.signal(&record, Signal::KILL.as_raw()).await?;
         match timeout(KILL_TIMEOUT, ended.wait_for(|ended| *ended)).await {
             // An error of the channel means that the container was removed meanwhile.
             Ok(Ok(_) | Err(_)) => Ok(()),
@@ -49,10 +51,33 @@ impl Node {
         }
     }
 
-    async fn signal(&self, id: &str, sandbox: &str, signal: i32) -> Result<(), CallError> {
-        let sandbox = self.sandbox(sandbox)?;
-        let monitor = self.launch(&sandbox).await?;
-        Ok(monitor.kill(id, signal).await?)
+    /// Sends a signal through the monitor. A second one where the first monitor died or hung over it; where none can be
+    /// had, the container's processes are killed.
+    async fn signal(&self, record: &ContainerRecord, signal: i32) -> Result<(), CallError> {
+        let (id, sandbox) = (&record.id, self.sandbox(&record.sandbox)?);
+        let sent = async {
+            let monitor = self.launch(&sandbox).await?;
+            match monitor.kill(id, signal).await {
+                Err(
+                    MonitorError::Gone(..)
+                    | MonitorError::Broken(..)
+                    | MonitorError::Deadline { .. },
+                ) => {
+                    let monitor = self.launch(&sandbox).await?;
+                    Ok(monitor.kill(id, signal).await?)
+                }
+                sent => Ok(sent?),
+            }
+        };
+        match sent.await {
+            Err(CallError::Launch(error)) => {
+                self.end_without_monitor(id, &error).await?;
+                let why = "it was killed without its monitor".to_owned();
+                self.end(id, 0, ended_unknown(why)).await;
+                Ok(())
+            }
+            sent => sent,
+        }
     }
 
     /// Kills a container of a monitor and waits for its end. One that the OCI runtime works on at the moment, as a

@@ -29,6 +29,11 @@ const COPY_TIMEOUT: Duration = Duration::from_secs(120);
 /// What a volume is to its container where the image has nothing at its path.
 const FOLDER_MODE: u32 = 0o755;
 
+/// The folder of a container's volumes in its own.
+pub(crate) const VOLUMES: &str = "volumes";
+/// Where the process file system is mounted.
+const PROC: &str = "/proc";
+
 /// A mount of an image's volume, as the configuration would have it.
 pub(super) type VolumeMount = (Mount, MountSource);
 
@@ -41,11 +46,12 @@ impl Node {
         rootfs: &Path,
         users: Option<&UserNamespacePath>,
     ) -> Result<Vec<VolumeMount>, CallError> {
-        let paths = left(&image.volumes, &record.config.0.mounts)?;
-        if paths.is_empty() || self.parts.ignore_image_volumes {
+        let mut paths = self.volumes_left(record, image)?;
+        paths.retain(|path| !path.starts_with(PROC));
+        if paths.is_empty() {
             return Ok(Vec::new());
         }
-        let folder = self.parts.layout.container(&record.id).join("volumes");
+        let folder = self.parts.layout.container(&record.id).join(VOLUMES);
         let rootfs = rootfs.to_owned();
         let what = "copying the volumes of an image";
         let pool = &self.parts.pool;
@@ -55,6 +61,37 @@ impl Node {
         });
         made.await.map_err(CallError::Other)?
     }
+
+    /// Why a container cannot be made with its image's volumes; `None` if it can.
+    pub(super) fn refused_volume(
+        &self,
+        record: &ContainerRecord,
+        image: &ContainerImage,
+    ) -> Result<Option<String>, CallError> {
+        Ok(over_proc(&self.volumes_left(record, image)?))
+    }
+
+    fn volumes_left(
+        &self,
+        record: &ContainerRecord,
+        image: &ContainerImage,
+    ) -> Result<Vec<PathBuf>, CallError> {
+        match self.parts.ignore_image_volumes {
+            true => Ok(Vec::new()),
+            false => left(&image.volumes, &record.config.0.mounts),
+        }
+    }
+}
+
+/// Why no container with volumes at these paths can be made, in runc's words (`checkProcMount` of its
+/// `libcontainer/rootfs_linux.go`); `None` if one can. Masked paths would act on the volume's files in place of the kernel's.
+fn over_proc(paths: &[PathBuf]) -> Option<String> {
+    let path = paths.iter().find(|path| path.starts_with(PROC))?;
+    Some(if path == Path::new(PROC) {
+        format!("{path:?} cannot be mounted because it is not of type proc")
+    } else {
+        format!("{path:?} cannot be mounted because it is inside /proc")
+    })
 }
 
 /// Returns the paths of volumes where the container mounts nothing, each once.
@@ -109,6 +146,7 @@ fn make_all(
     owner: Option<(u32, u32)>,
 ) -> Result<Vec<VolumeMount>, CallError> {
     fs::create_dir(folder).map_err(CallError::file("make", folder))?;
+    let mut budget = copy_tree::Budget::new();
     let mut mounts = Vec::with_capacity(paths.len());
     for (number, path) in paths.into_iter().enumerate() {
         let volume = folder.join(number.to_string());
@@ -120,7 +158,7 @@ fn make_all(
         })
         .map_err(CallError::file("make", &volume))?;
         if let Some(content) = in_image(rootfs, &path)? {
-            copy_tree::copy(&content, &volume)
+            copy_tree::copy(&content, &volume, &mut budget)
                 .map_err(CallError::file("copy an image's volume to", &volume))?;
         }
         let source = volume.to_str().map(str::to_owned);
@@ -178,6 +216,33 @@ mod tests {
             assert!(left(&[bad.to_owned()], &[]).is_err(), "{bad:?}");
         }
         assert!(left(&vec!["/a".to_owned(); MAX_VOLUMES + 1], &[]).is_err());
+    }
+
+    #[test]
+    fn a_volume_over_proc_is_refused_in_runcs_words() {
+        let refused = |path: &str| {
+            let volumes = ["/data".to_owned(), path.to_owned()];
+            over_proc(&left(&volumes, &[mount("/proc/own")]).unwrap())
+        };
+        for (path, expected) in [
+            (
+                "/proc",
+                Some("\"/proc\" cannot be mounted because it is not of type proc"),
+            ),
+            (
+                "/a/../proc/",
+                Some("\"/proc\" cannot be mounted because it is not of type proc"),
+            ),
+            (
+                "/proc/sys",
+                Some("\"/proc/sys\" cannot be mounted because it is inside /proc"),
+            ),
+            ("/proc/own", None),
+            ("/process", None),
+            ("/data/proc", None),
+        ] {
+            assert_eq!(refused(path).as_deref(), expected, "{path}");
+        }
     }
 
     #[test]

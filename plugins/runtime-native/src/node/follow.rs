@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use monitor::{ContainerStatus, End, Event, Exit, Fact, Monitor, PodStatus};
 use proto::cri::ContainerEventType;
+use tokio::time::timeout;
 
 use super::Node;
 use crate::clock;
+use crate::error::CallError;
 use crate::record::{ContainerPhase, ContainerRecord, ExitRecord, SandboxPhase};
 
 /// Pauses before a monitor is started again: the first is short because its containers are without a parent.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long a monitor may be silent until it is asked whether it is there: one that hangs reports no exits.
+const MAX_SILENCE: Duration = Duration::from_secs(120);
 /// CRI's code of a container of whose end nothing is known; containerd's.
 const UNKNOWN_CODE: i32 = 255;
 
@@ -36,9 +40,41 @@ impl Node {
             self.take_status(&container).await;
         }
         for id in lost {
+            // Nobody is the parent of what may run of it.
+            if let Err(error) = self.end_processes(&id).await {
+                let error = sdk::error_chain(&error);
+                tracing::error!(container = id, error, "its monitor has lost it");
+            }
             let why = "the monitor has no record of it".to_owned();
             let end = ended_unknown(why);
             self.end(&id, 0, end).await;
+        }
+    }
+
+    /// Ends what a monitor runs and no record knows: the record was lost, or its removal was broken off.
+    pub(super) async fn end_strangers(&self, monitor: &Monitor, status: &PodStatus) {
+        for container in &status.containers {
+            let id = &container.container;
+            let is_known = {
+                let state = self.state();
+                state.any_container(id).is_some() || state.any_sandbox(id).is_some()
+            };
+            if is_known {
+                continue;
+            }
+            tracing::error!(container = id, "a container without a record is ended");
+            let ended = async {
+                self.kill_at(monitor, id).await?;
+                Ok::<_, CallError>(monitor.delete(id).await?)
+            };
+            if let Err(error) = ended.await {
+                let error = sdk::error_chain(&error);
+                tracing::error!(
+                    container = id,
+                    error,
+                    "a container without a record stays for now"
+                );
+            }
         }
     }
 
@@ -49,7 +85,7 @@ impl Node {
             self.pause_ended(id).await;
         }
         if status.started_at > 0 {
-            self.started(id, status.pid, status.started_at);
+            self.started(id, status.pid, status.started_at).await;
         }
         if let Some(end) = &status.end {
             self.end(id, status.started_at, exit_record(end)).await;
@@ -96,7 +132,7 @@ impl Node {
     }
 
     /// Notes a start, and tells of it once.
-    fn started(&self, id: &str, pid: Option<i32>, at: i64) {
+    async fn started(&self, id: &str, pid: Option<i32>, at: i64) {
         let told = {
             let mut state = self.state();
             let entry = state
@@ -105,13 +141,21 @@ impl Node {
             let Some(entry) = entry else { return };
             entry.pid = pid.or(entry.pid);
             let first = entry.record.started == 0;
-            if first {
-                entry.record.started = at.max(entry.record.created);
-            }
-            first.then(|| entry.record.sandbox.clone())
+            entry.record.started = at.max(entry.record.created);
+            first.then(|| (entry.record.sandbox.clone(), entry.record.started))
         };
-        if let Some(sandbox) = told {
-            self.tell(&sandbox, id, ContainerEventType::ContainerStartedEvent);
+        let Some((sandbox, started)) = told else {
+            return;
+        };
+        self.tell(&sandbox, id, ContainerEventType::ContainerStartedEvent);
+        // A successor shows it as running before its monitor has answered.
+        let (store, container) = (self.container_records.clone(), id.to_owned());
+        let noted = self.blocking("noting a container's start", move || {
+            Ok(store.note_start(&container, started)?)
+        });
+        if let Err(error) = noted.await {
+            let error = sdk::error_chain(&error);
+            tracing::warn!(container = id, error, "a start cannot be noted");
         }
     }
 
@@ -238,11 +282,20 @@ async fn listen(node: &Weak<Node>, sandbox: &str, monitor: &Monitor) -> bool {
     };
     alive.reconcile(&known, status).await;
     drop(alive);
-    while let Ok(event) = events.next().await {
-        let Some(alive) = node.upgrade() else {
-            return false;
-        };
-        alive.take_event(monitor, event).await;
+    loop {
+        match timeout(MAX_SILENCE, events.next()).await {
+            Ok(Ok(event)) => {
+                let Some(alive) = node.upgrade() else {
+                    return false;
+                };
+                alive.take_event(monitor, event).await;
+            }
+            Ok(Err(_)) => return true,
+            // Nothing happened, or it hangs: whoever launches it next finds out.
+            Err(_) => match monitor.status().await {
+                Ok(_) => {}
+                Err(_) => return true,
+            },
+        }
     }
-    true
 }

@@ -12,12 +12,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use blocking_pool::{BlockingPool, KeyedGuard, KeyedLock};
+use blocking_pool::{BlockingPool, KeyedGuard, KeyedLock, RemovalError, Removals};
 use monitor::{Handler, Launch, Monitor};
 use proto::cri::{ContainerEventResponse, ContainerEventType};
 use tokio::sync::broadcast;
 
-pub(crate) use follow::record_of;
+pub(crate) use follow::{ended_unknown, record_of};
 pub(crate) use state::{ContainerEntry, NodeState};
 
 use crate::clock;
@@ -37,7 +37,11 @@ const OCI_TIMEOUT_MS: u64 = 120_000;
 /// How long a call waits for another one about the same object: longer than any grace of a stop within a lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(300);
 /// Events that a reader may be behind.
-const EVENTS: usize = 4096;
+const MAX_EVENTS: usize = 4096;
+/// How long a call waits for the removal of a tree whose owner is gone already: mostly its space is free at the answer.
+const REMOVAL_WAIT: Duration = Duration::from_secs(10);
+/// How long before a tree is tried again of which something could not be removed.
+const RETRY_REMOVAL: Duration = Duration::from_secs(600);
 
 /// What a node is opened with.
 #[derive(Debug)]
@@ -94,6 +98,7 @@ pub(crate) struct Node {
     pub(crate) sandbox_records: RecordStore,
     pub(crate) container_records: RecordStore,
     pub(crate) usage: UsageCache,
+    removals: Removals,
     state: Mutex<NodeState>,
     locks: KeyedLock,
     events: broadcast::Sender<Arc<ContainerEventResponse>>,
@@ -101,14 +106,15 @@ pub(crate) struct Node {
 
 impl Node {
     fn new(parts: NodeParts) -> Arc<Node> {
-        let damaged = parts.layout.damaged();
+        let layout = &parts.layout;
         Arc::new(Node {
-            sandbox_records: RecordStore::new(parts.layout.sandboxes(), damaged.clone()),
-            container_records: RecordStore::new(parts.layout.containers(), damaged),
+            sandbox_records: RecordStore::new(layout.sandboxes(), layout.clone()),
+            container_records: RecordStore::new(layout.containers(), layout.clone()),
             usage: UsageCache::new(),
+            removals: Removals::new(),
             state: Mutex::default(),
             locks: KeyedLock::new(),
-            events: broadcast::Sender::new(EVENTS),
+            events: broadcast::Sender::new(MAX_EVENTS),
             parts,
         })
     }
@@ -161,7 +167,7 @@ impl Node {
     pub(crate) async fn keep_sandbox(&self, record: SandboxRecord) -> Result<(), CallError> {
         let (store, written) = (self.sandbox_records.clone(), record.clone());
         self.blocking("writing a sandbox's record", move || {
-            Ok(store.write(&written.id, &written)?)
+            Ok(store.write(&written)?)
         })
         .await?;
         self.state().put_sandbox(record);
@@ -172,7 +178,7 @@ impl Node {
     pub(crate) async fn write_container(&self, record: ContainerRecord) -> Result<(), CallError> {
         let store = self.container_records.clone();
         self.blocking("writing a container's record", move || {
-            Ok(store.write(&record.id, &record)?)
+            Ok(store.write(&record)?)
         })
         .await
     }
@@ -190,7 +196,8 @@ impl Node {
         })
     }
 
-    /// Returns the sandbox's monitor: the one that runs, or a new one that takes over what its predecessor left.
+    /// Returns the sandbox's monitor: the one that runs, or a new one that takes over what its predecessor left. One that
+    /// hangs is killed and replaced.
     pub(crate) async fn launch(&self, sandbox: &SandboxRecord) -> Result<Monitor, CallError> {
         let _one_at_a_time = self.lock(&format!("monitor of {}", sandbox.id)).await?;
         let launch = Launch {
@@ -202,6 +209,71 @@ impl Node {
             ),
         };
         Ok(launch.start().await?)
+    }
+
+    /// Moves a tree of the node's out of its place, and has it removed. Returns when it is out of its place, and mostly
+    /// when it is removed.
+    pub(crate) async fn discard(
+        self: &Arc<Node>,
+        tree: PathBuf,
+        name: String,
+    ) -> Result<(), CallError> {
+        let layout = self.parts.layout.clone();
+        let moved = self.blocking("moving a tree that is removed", move || {
+            layout
+                .discard(&tree, &name)
+                .map_err(CallError::file("remove", tree))
+        });
+        if let Some(tree) = moved.await? {
+            self.remove_tree(tree).await;
+        }
+        Ok(())
+    }
+
+    /// Removes a tree that was moved out of its place. What takes longer goes on in the background; what cannot be removed
+    /// is reported once, and tried again later and at the next start.
+    pub(crate) async fn remove_tree(self: &Arc<Node>, tree: PathBuf) {
+        match self.removals.remove(&tree, REMOVAL_WAIT).await {
+            Ok(()) | Err(RemovalError::Continues { .. }) => {}
+            Err(error @ RemovalError::Failed { .. }) => {
+                let error = sdk::error_chain(&error);
+                tracing::error!(
+                    error,
+                    "something of a removed container or pod stays for now"
+                );
+                self.retry_removal(tree);
+            }
+        }
+    }
+
+    fn retry_removal(self: &Arc<Node>, tree: PathBuf) {
+        let (node, removals) = (Arc::downgrade(self), self.removals.clone());
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(RETRY_REMOVAL).await;
+                if node.upgrade().is_none() {
+                    return;
+                }
+                let removed = removals.remove(&tree, RETRY_REMOVAL).await;
+                if !matches!(removed, Err(RemovalError::Failed { .. })) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Goes on with the removals that a predecessor had begun.
+    pub(crate) async fn resume_removals(&self) -> Result<(), CallError> {
+        let (removing, removals) = (self.parts.layout.removing(), self.removals.clone());
+        self.blocking("looking for trees that are removed", move || {
+            let entries = std::fs::read_dir(&removing);
+            for entry in entries.map_err(CallError::file("read", &removing))? {
+                let entry = entry.map_err(CallError::file("read", &removing))?;
+                removals.begin(&entry.path());
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Subscribes to container events from now on.

@@ -1,12 +1,13 @@
 //! What the node knows: records, and of containers also what their monitors told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proto::cri::{ContainerState, PodSandboxState};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord};
+use crate::layout::short;
+use crate::record::{ContainerPhase, ContainerRecord, SandboxPhase, SandboxRecord, is_id};
 
 /// A sandbox in memory.
 #[derive(Debug)]
@@ -136,15 +137,26 @@ impl NodeState {
         own
     }
 
-    /// Returns every record, of what is in the making too.
-    pub(super) fn all_records(&self) -> (Vec<SandboxRecord>, Vec<ContainerRecord>) {
-        let sandboxes = self.sandboxes.values().map(|entry| entry.record.clone());
-        let containers = self.containers.values().map(|entry| entry.record.clone());
-        (sandboxes.collect(), containers.collect())
+    /// Returns every sandbox's record, of those in the making too.
+    pub(super) fn all_sandboxes(&self) -> Vec<SandboxRecord> {
+        let all = self.sandboxes.values();
+        all.map(|entry| entry.record.clone()).collect()
     }
 
-    pub(super) fn sandbox_ids(&self) -> Vec<String> {
-        self.sandboxes.keys().cloned().collect()
+    /// Whether a sandbox is known, told of or not, whose monitor has a folder of this name.
+    pub(super) fn has_sandbox_of_monitor(&self, name: &str) -> bool {
+        let mut from = self.sandboxes.range(name.to_owned()..);
+        from.next().is_some_and(|(id, _)| short(id) == name)
+    }
+
+    /// Returns the ids of sandboxes that are not known, and have containers.
+    pub(super) fn pods_of_orphans(&self) -> BTreeSet<String> {
+        self.containers
+            .values()
+            .map(|entry| &entry.record.sandbox)
+            .filter(|sandbox| !self.sandboxes.contains_key(*sandbox) && is_id(sandbox))
+            .cloned()
+            .collect()
     }
 
     /// Returns the record of the sandbox that has this name.

@@ -1,19 +1,29 @@
 //! Records as files: written whole or not at all, read within bounds, set aside when they are damaged.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::layout::private_dir;
+use super::id::is_id;
+use super::{ContainerRecord, SandboxRecord};
+use crate::layout::{Layout, private_dir};
 
 const NAME: &str = "record.json";
 const NEW_NAME: &str = "record.json.new";
-/// A configuration has at most a few hundred KiB: longer is no record of ours.
-const MAX_BYTES: u64 = 8 << 20;
+/// When a container was started, beside its record.
+const STARTED: &str = "started";
+/// The longest record, in bytes. A configuration has at most a few hundred KiB.
+const MAX_RECORD_BYTES: u64 = 8 << 20;
+/// The longest note of a start, in bytes: a number.
+const MAX_STARTED_BYTES: u64 = 32;
+/// How many damaged records are kept; the oldest go first.
+const MAX_DAMAGED: usize = 32;
 
 /// Why a record cannot be kept.
 #[derive(Debug, thiserror::Error)]
@@ -26,27 +36,69 @@ pub(crate) enum RecordError {
     Remove { path: PathBuf, source: io::Error },
 }
 
+/// Whose records a store has.
+pub(crate) trait Recorded: Serialize + DeserializeOwned {
+    /// One word for a record's subject.
+    const KIND: &'static str;
+
+    fn id(&self) -> &str;
+}
+
+impl Recorded for SandboxRecord {
+    const KIND: &'static str = "sandbox";
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl Recorded for ContainerRecord {
+    const KIND: &'static str = "container";
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+}
+
 /// The records of one kind: a folder with a folder for each.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordStore {
     folder: PathBuf,
-    damaged: PathBuf,
+    layout: Layout,
+}
+
+/// What a store has.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Records<T> {
+    pub(crate) sound: Vec<T>,
+    /// The ids of subjects whose record is damaged or missing. Their folders are where they were.
+    pub(crate) lost: Vec<String>,
 }
 
 impl RecordStore {
-    pub(crate) fn new(folder: PathBuf, damaged: PathBuf) -> RecordStore {
-        RecordStore { folder, damaged }
+    /// Names the records in `folder`, which is one of the layout's.
+    pub(crate) fn new(folder: PathBuf, layout: Layout) -> RecordStore {
+        RecordStore { folder, layout }
     }
 
     /// Writes a record, on disk when this returns: a crash leaves the old one or the new one.
-    pub(crate) fn write<T: Serialize>(&self, id: &str, record: &T) -> Result<(), RecordError> {
-        let folder = self.folder.join(id);
+    pub(crate) fn write<T: Recorded>(&self, record: &T) -> Result<(), RecordError> {
+        let folder = self.folder.join(record.id());
         let path = folder.join(NAME);
         self.replace(&folder, record)
             .map_err(|source| RecordError::Write { path, source })
     }
 
-    fn replace<T: Serialize>(&self, folder: &Path, record: &T) -> io::Result<()> {
+    fn replace<T: Recorded>(&self, folder: &Path, record: &T) -> io::Result<()> {
+        let text = serde_json::to_vec(record)?;
+        if text.len() as u64 > MAX_RECORD_BYTES {
+            // It could not be read again.
+            let why = format!(
+                "it has {} bytes, expected at most {MAX_RECORD_BYTES}",
+                text.len()
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+        }
         let known = folder.is_dir();
         private_dir(folder)?;
         let new = folder.join(NEW_NAME);
@@ -56,7 +108,7 @@ impl RecordStore {
             .truncate(true)
             .mode(0o600)
             .open(&new)?;
-        file.write_all(&serde_json::to_vec(record)?)?;
+        file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(&new, folder.join(NAME))?;
         File::open(folder)?.sync_all()?;
@@ -66,103 +118,114 @@ impl RecordStore {
         Ok(())
     }
 
-    /// Removes a record and its folder: the last step of a removal. What is gone already is no error.
+    /// Takes a record away with its folder, in one step: the last one of a removal. What is gone already is no error.
+    /// Returns where the folder lies now, which is to be removed.
     ///
-    /// The folder must hold nothing that is mounted: it is looked for by the caller.
-    pub(crate) fn remove(&self, id: &str) -> Result<(), RecordError> {
+    /// The folder must hold nothing that is mounted: the caller has looked for that.
+    pub(crate) fn remove(&self, id: &str) -> Result<Option<PathBuf>, RecordError> {
+        let path = self.folder.join(id);
+        self.layout
+            .discard(&path, id)
+            .map_err(|source| RecordError::Remove { path, source })
+    }
+
+    /// Notes when a container was started, in nanoseconds since 1970. It is not synced: it is of use within this boot alone.
+    pub(crate) fn note_start(&self, id: &str, started: i64) -> Result<(), RecordError> {
+        let path = self.folder.join(id).join(STARTED);
+        // The end of the line tells a whole number from a part of one.
+        fs::write(&path, format!("{started}\n"))
+            .map_err(|source| RecordError::Write { path, source })
+    }
+
+    /// Returns when a container was started; 0 without a note that can be read.
+    pub(crate) fn noted_start(&self, id: &str) -> i64 {
         let folder = self.folder.join(id);
-        let failed = |source| RecordError::Remove {
-            path: folder.clone(),
-            source,
-        };
-        // The record last: while it is there a successor knows what else is.
-        for entry in self.others(&folder).map_err(failed)? {
-            remove_any(&entry).map_err(failed)?;
-        }
-        remove_any(&folder).map_err(failed)?;
-        File::open(&self.folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(failed)
+        let bytes = files::read_regular(&folder, Path::new(STARTED), MAX_STARTED_BYTES);
+        let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        text.and_then(|text| text.strip_suffix('\n')?.parse().ok())
+            .filter(|started| *started > 0)
+            .unwrap_or(0)
     }
 
-    fn others(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
-        let entries = match fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let mut paths = Vec::new();
-        for entry in entries {
-            let entry = entry?;
-            if entry.file_name() != NAME {
-                paths.push(entry.path());
-            }
-        }
-        Ok(paths)
-    }
-
-    /// Reads every record. A folder whose record is damaged is set aside and named in the log: nothing of it is removed.
-    pub(crate) fn read_all<T: DeserializeOwned>(&self) -> Result<Vec<T>, RecordError> {
+    /// Reads every record. A damaged one is set aside, and its subject is lost. What has not the name of an id is not
+    /// ours, and stays.
+    ///
+    /// # Errors
+    /// A disk that does not answer: that is no reason to believe that a record is damaged.
+    pub(crate) fn read_all<T: Recorded>(&self) -> Result<Records<T>, RecordError> {
         let failed = |source| RecordError::Read {
             path: self.folder.clone(),
             source,
         };
-        let mut records = Vec::new();
+        let mut records = Records {
+            sound: Vec::new(),
+            lost: Vec::new(),
+        };
         for entry in fs::read_dir(&self.folder).map_err(failed)? {
             let folder = entry.map_err(failed)?.path();
-            match read(&folder.join(NAME)) {
-                Ok(record) => records.push(record),
-                Err(error) => self.set_aside(&folder, &error).map_err(failed)?,
+            let name = folder.file_name().and_then(|name| name.to_str());
+            let Some(id) = name.filter(|name| is_id(name) && folder.is_dir()) else {
+                tracing::warn!(path = %folder.display(), "this is not ours, and stays");
+                continue;
+            };
+            match read::<T>(&folder, id) {
+                Ok(record) => records.sound.push(record),
+                Err(error) => {
+                    self.set_aside::<T>(id, error).map_err(failed)?;
+                    records.lost.push(id.to_owned());
+                }
             }
         }
         Ok(records)
     }
 
-    fn set_aside(&self, folder: &Path, why: &io::Error) -> io::Result<()> {
-        if why.kind() == io::ErrorKind::InvalidData {
-            return self.keep_damaged(folder, why);
+    fn set_aside<T: Recorded>(&self, id: &str, why: io::Error) -> io::Result<()> {
+        let record = self.folder.join(id).join(NAME);
+        if why.kind() == io::ErrorKind::NotFound {
+            // It was killed before its first record was written.
+            return Ok(());
         }
-        if why.kind() != io::ErrorKind::NotFound {
-            // The disk does not answer: that is no reason to believe that the record is bad.
-            return Err(io::Error::new(why.kind(), why.to_string()));
+        let of_damage = [
+            io::ErrorKind::InvalidData,
+            io::ErrorKind::InvalidInput,
+            io::ErrorKind::FileTooLarge,
+        ];
+        if !of_damage.contains(&why.kind()) && Errno::from_io_error(&why) != Some(Errno::LOOP) {
+            return Err(why);
         }
-        // A folder that was made, and killed before its record: it holds nothing. A full one is kept.
-        let emptied = fs::remove_dir(folder).or_else(|_| {
-            fs::remove_file(folder.join(NEW_NAME))?;
-            fs::remove_dir(folder)
-        });
-        emptied.or_else(|_| self.keep_damaged(folder, why))
-    }
-
-    fn keep_damaged(&self, folder: &Path, why: &io::Error) -> io::Result<()> {
-        let name = folder.file_name().unwrap_or_default();
-        let kept = self.damaged.join(name);
-        tracing::error!(record = %folder.display(), kept = %kept.display(), error = %why, "a record is damaged and set aside");
-        fs::rename(folder, kept)
+        let damaged = self.layout.damaged();
+        let kept = damaged.join(format!("{}-{id}.json", T::KIND));
+        tracing::error!(
+            record = %record.display(),
+            kept = %kept.display(),
+            error = %why,
+            "the record of a {} is damaged and set aside: its processes are ended",
+            T::KIND
+        );
+        fs::rename(&record, kept)?;
+        keep_latest(&damaged)
     }
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)?;
-    let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(wrong(format!("longer than {MAX_BYTES} bytes")));
-    }
-    serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))
+/// Removes the oldest of the damaged records beyond [`MAX_DAMAGED`].
+fn keep_latest(damaged: &Path) -> io::Result<()> {
+    let mut kept: Vec<(SystemTime, PathBuf)> = fs::read_dir(damaged)?
+        .flatten()
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    kept.sort();
+    let excess = kept.len().saturating_sub(MAX_DAMAGED);
+    kept.iter()
+        .take(excess)
+        .try_for_each(|(_, path)| files::remove_tree(path))
 }
 
-/// Removes a file or a folder without following links; what is gone already is no error.
-fn remove_any(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
+fn read<T: Recorded>(folder: &Path, id: &str) -> io::Result<T> {
+    let damaged = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    let bytes = files::read_regular(folder, Path::new(NAME), MAX_RECORD_BYTES)?;
+    let record: T = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    match record.id() == id {
+        true => Ok(record),
+        false => Err(damaged(format!("it is of {}, expected {id}", record.id()))),
     }
 }

@@ -16,8 +16,8 @@ use base64::prelude::BASE64_STANDARD;
 use proto::cri::{ContainerConfig, PodSandboxConfig};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-pub(crate) use file::{RecordError, RecordStore};
-pub(crate) use id::{boot_id, new_id};
+pub(crate) use file::{RecordError, RecordStore, Records};
+pub(crate) use id::{boot_id, is_id, new_id};
 
 use crate::spec::ProcessUser;
 

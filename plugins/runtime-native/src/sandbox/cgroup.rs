@@ -1,17 +1,17 @@
 //! The cgroup of a pod's monitor: a leaf in the pod's, or a scope in its slice.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use monitor::Place;
 
+use crate::cgroups;
 use crate::record::{SandboxRecord, new_id};
 use crate::spec::CgroupDriver;
 
 const LEAF: &str = "oxlet-monitor";
 /// Where a pod without a parent has its scopes, as with runc.
 const NO_SLICE: &str = "system.slice";
-const ROOT: &str = "/sys/fs/cgroup";
 
 /// Returns where the monitor is put. Its scope's name is a new one each time: that of a monitor that was killed may not
 /// be gone yet.
@@ -51,23 +51,11 @@ fn parent(sandbox: &SandboxRecord) -> &str {
         .unwrap_or_default()
 }
 
-/// Removes the monitor's cgroup from every hierarchy, and the runtime's own parent when it is empty. Blocks.
+/// Removes the monitor's cgroup from every hierarchy, with those that a container may have made in it. What still holds a
+/// process stays: the pod's cgroup is the agent's to empty. Blocks.
 fn remove_leaf(path: &Path) {
     let relative = path.strip_prefix("/").unwrap_or(path);
-    let mut hierarchies = vec![PathBuf::from(ROOT)];
-    let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
-    hierarchies.extend(
-        entries
-            .map(|entry| entry.path())
-            .filter(|path| path.is_dir()),
-    );
-    for hierarchy in hierarchies {
-        let folder = hierarchy.join(relative);
-        // What isn't there, and what still holds a process, stays: the pod's cgroup is the agent's to empty.
-        if let Err(error) = fs::remove_dir(&folder)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::debug!(cgroup = %folder.display(), %error, "a monitor's cgroup stays");
-        }
+    for hierarchy in cgroups::hierarchies() {
+        cgroups::remove(&hierarchy.join(relative));
     }
 }

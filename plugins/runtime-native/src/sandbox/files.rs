@@ -8,7 +8,10 @@ use std::path::Path;
 use proto::cri::{DnsConfig, PodSandboxConfig};
 
 /// The longest file of the node that is copied.
-const MAX_BYTES: u64 = 1 << 20;
+const MAX_NODE_FILE_BYTES: u64 = 1 << 20;
+
+/// The files that the containers of a pod share, and can write to.
+pub(crate) const SHARED_FILES: [&str; 3] = ["hosts", "hostname", "resolv.conf"];
 
 /// Writes `hosts`, `hostname` and `resolv.conf` into the sandbox's folder.
 pub(crate) fn write(folder: &Path, config: &PodSandboxConfig, node: &str) -> io::Result<()> {
@@ -27,15 +30,16 @@ pub(crate) fn write(folder: &Path, config: &PodSandboxConfig, node: &str) -> io:
 
 /// Gives the files to a user and a group: a pod's own root.
 pub(crate) fn give(folder: &Path, (user, group): (u32, u32)) -> io::Result<()> {
-    let mut files = ["hosts", "hostname", "resolv.conf"].into_iter();
-    files.try_for_each(|file| chown(folder.join(file), Some(user), Some(group)))
+    SHARED_FILES
+        .iter()
+        .try_for_each(|file| chown(folder.join(file), Some(user), Some(group)))
 }
 
 /// Returns a file of the node; empty if there is none.
 fn of_node(path: &str) -> io::Result<String> {
     match fs::metadata(path) {
-        Ok(meta) if meta.len() > MAX_BYTES => Err(io::Error::other(format!(
-            "{path} has {} bytes, expected at most {MAX_BYTES}",
+        Ok(meta) if meta.len() > MAX_NODE_FILE_BYTES => Err(io::Error::other(format!(
+            "{path} has {} bytes, expected at most {MAX_NODE_FILE_BYTES}",
             meta.len()
         ))),
         Ok(_) => fs::read_to_string(path),

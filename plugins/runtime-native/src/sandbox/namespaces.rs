@@ -21,7 +21,7 @@ use rustix::thread::set_thread_res_uid;
 /// `f_type` of the file system of namespaces.
 const NSFS_MAGIC: i64 = 0x6e73_6673;
 /// Mounts over one another at one place: more are not taken away in one call.
-const STACKED_MAX: u32 = 16;
+const MAX_STACKED_MOUNTS: u32 = 16;
 const SHM_OPTIONS: &str = "mode=1777,size=67108864";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -139,7 +139,7 @@ pub(crate) fn mount_shm(path: &Path) -> Result<(), NamespaceError> {
 
 /// Unmounts whatever is mounted at a path; nothing there is no error. What is busy is detached, and said.
 pub(crate) fn unmount_all(path: &Path) -> Result<(), NamespaceError> {
-    for _ in 0..STACKED_MAX {
+    for _ in 0..MAX_STACKED_MOUNTS {
         match unmount(path, UnmountFlags::NOFOLLOW) {
             Ok(()) => {}
             Err(Errno::INVAL | Errno::NOENT) => return Ok(()),
@@ -154,7 +154,7 @@ pub(crate) fn unmount_all(path: &Path) -> Result<(), NamespaceError> {
     Err(NamespaceError::Unmount(
         path.to_owned(),
         io::Error::other(format!(
-            "more than {STACKED_MAX} mounts lie over one another"
+            "more than {MAX_STACKED_MOUNTS} mounts lie over one another"
         )),
     ))
 }

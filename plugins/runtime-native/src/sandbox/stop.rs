@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::{cgroup, namespaces};
 use crate::container::staging::Stage;
 use crate::error::CallError;
-use crate::node::Node;
+use crate::node::{Node, ended_unknown};
 use crate::record::{SandboxPhase, SandboxRecord};
 
 /// How long a monitor without containers may take to end.
@@ -83,6 +83,9 @@ impl Node {
         let id = record.id.clone();
         if record.boot == self.parts.boot {
             self.end_containers(&record).await?;
+        } else {
+            let folder = self.parts.layout.monitor(&id);
+            self.discard(folder, format!("{id}-monitor")).await?;
         }
         if let Some(network) = self.parts.network.as_ref().filter(|_| record.attached) {
             let netns = self.parts.layout.sandbox(&id).join("ns/net");
@@ -112,11 +115,35 @@ impl Node {
             return Ok(());
         }
         let containers = self.state().records_of(&record.id);
-        for container in containers.iter().filter(|record| record.running()) {
+        // One that nobody was told of has no follower, which a stop waits for: the monitor is asked for all of it below.
+        let is_told = record.state().is_some();
+        for container in containers.iter().filter(|one| is_told && one.running()) {
             self.stop_container(&container.id, Duration::ZERO).await?;
         }
-        let monitor = self.launch(record).await?;
-        self.empty(&monitor).await?;
+        match self.launch(record).await {
+            Ok(monitor) => self.end_monitor(record, &monitor).await?,
+            Err(CallError::Launch(error)) => {
+                for container in &containers {
+                    self.end_without_monitor(&container.id, &error).await?;
+                    let why = "it was killed without its monitor".to_owned();
+                    self.end(&container.id, 0, ended_unknown(why)).await;
+                }
+                // Its own process, where it has one.
+                self.end_processes(&record.id).await?;
+            }
+            Err(error) => return Err(error),
+        }
+        self.state().unfollow(&record.id);
+        let name = format!("{}-monitor", record.id);
+        self.discard(folder, name).await
+    }
+
+    async fn end_monitor(
+        self: &Arc<Node>,
+        record: &SandboxRecord,
+        monitor: &Monitor,
+    ) -> Result<(), CallError> {
+        self.empty(monitor).await?;
         self.state().unfollow(&record.id);
         let ending = ending_process(monitor.status().await?.pid);
         if let Err(error) = monitor.shutdown().await
@@ -125,10 +152,10 @@ impl Node {
             return Err(error.into());
         }
         let (record, driver) = (record.clone(), self.parts.driver);
-        self.blocking("removing a monitor's folder", move || {
+        self.blocking("removing a monitor's cgroup", move || {
             wait_for_end(ending.as_ref());
             cgroup::remove(&record, driver);
-            std::fs::remove_dir_all(&folder).map_err(CallError::file("remove", folder))
+            Ok(())
         })
         .await
     }
@@ -147,12 +174,15 @@ impl Node {
 
     async fn forget_sandbox(self: &Arc<Node>, record: &SandboxRecord) -> Result<(), CallError> {
         let (store, id) = (self.sandbox_records.clone(), record.id.clone());
-        self.blocking(
+        let removed = self.blocking(
             "removing a sandbox's record",
             move || Ok(store.remove(&id)?),
-        )
-        .await?;
+        );
+        let tree = removed.await?;
         self.state().remove_sandbox(&record.id);
+        if let Some(tree) = tree {
+            self.remove_tree(tree).await;
+        }
         Ok(())
     }
 }

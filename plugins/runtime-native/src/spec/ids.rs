@@ -90,7 +90,7 @@ impl<'a, Id: FromStr<Err = IdError>> Named<'a, Id> {
     /// Reads a number or a name. What Go's `strconv.Atoi` takes for a number is one, whatever names a passwd file has;
     /// one that is not an id is refused and never looked up as a name.
     pub(crate) fn read(text: &'a str) -> Result<Named<'a, Id>, IdError> {
-        match text.parse::<i64>().map_err(|error| error.kind().clone()) {
+        match text.parse::<i64>().map_err(|error| *error.kind()) {
             Err(IntErrorKind::InvalidDigit | IntErrorKind::Empty) => Ok(Named::Name(text)),
             Ok(_) | Err(_) => text.parse().map(Named::Number),
         }

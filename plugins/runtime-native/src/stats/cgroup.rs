@@ -22,9 +22,9 @@ pub(crate) struct CgroupUsage {
     pub(crate) processes: Option<u64>,
 }
 
-/// Reads what the cgroup of a process uses. Blocks.
-pub(crate) fn of_process(pid: i32) -> CgroupUsage {
-    let groups = Groups::of_process(pid);
+/// Reads what the cgroup of a container uses, by the process id of its init. Blocks.
+pub(crate) fn of_container(pid: i32, id: &str) -> CgroupUsage {
+    let groups = Groups::of_container(pid, id);
     match groups.only_unified() {
         Some(folder) => unified(folder),
         None => split(&groups),
@@ -45,10 +45,11 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Reads the groups of a process; of one that is gone there are none.
-    pub(super) fn of_process(pid: i32) -> Groups {
+    /// Reads the groups of a container by the process id of its init; of one that is gone there are none. A container
+    /// that manages its own groups may have moved its init into one of them: the group of its id has all of it.
+    pub(super) fn of_container(pid: i32, id: &str) -> Groups {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        Groups::read(&text)
+        Groups::read(&text, id)
     }
 
     /// Returns the group of version 2 where that is all there is.
@@ -64,7 +65,7 @@ impl Groups {
     }
 
     /// Reads `/proc/PID/cgroup`: `hierarchy:controllers:path` a line.
-    fn read(text: &str) -> Groups {
+    fn read(text: &str, id: &str) -> Groups {
         let mut groups = Groups::default();
         for line in text.lines() {
             let mut fields = line.splitn(3, ':');
@@ -73,7 +74,7 @@ impl Groups {
             else {
                 continue;
             };
-            let relative = path.trim_start_matches('/');
+            let relative = up_to(path.trim_start_matches('/'), id);
             if controllers.is_empty() {
                 groups.unified = Some(Path::new(ROOT).join(relative));
             }
@@ -91,6 +92,13 @@ impl Groups {
         }
         groups
     }
+}
+
+/// Cuts a path after its first component that has this id in it, as OCI runtimes name the groups of containers.
+fn up_to<'a>(path: &'a str, id: &str) -> &'a str {
+    let found = path.find(id).filter(|_| !id.is_empty());
+    let end = found.and_then(|at| path[at..].find('/').map(|length| at + length));
+    &path[..end.unwrap_or(path.len())]
 }
 
 pub(super) fn number(folder: Option<&PathBuf>, file: &str) -> Option<u64> {
@@ -153,7 +161,7 @@ mod tests {
     #[test]
     fn groups_of_both_versions_are_told_apart() {
         let v1 = "5:cpu,cpuacct:/a\n4:memory:/a/b\n3:pids:/\n0::/\n";
-        let groups = Groups::read(v1);
+        let groups = Groups::read(v1, "");
         assert_eq!(
             groups.memory,
             Some(PathBuf::from("/sys/fs/cgroup/memory/a/b"))
@@ -165,12 +173,25 @@ mod tests {
             Some(&PathBuf::from("/sys/fs/cgroup/pids"))
         );
         assert_eq!(groups.only_unified(), None);
-        let v2 = Groups::read("0::/kubepods/pod1/c\n");
+        let v2 = Groups::read("0::/kubepods/pod1/c\n", "c");
         assert_eq!(v2.memory, None);
         assert_eq!(
             v2.unified,
             Some(PathBuf::from("/sys/fs/cgroup/kubepods/pod1/c"))
         );
+    }
+
+    #[test]
+    fn a_group_that_a_container_made_for_its_init_is_a_part_of_its_own() {
+        for (path, expected) in [
+            ("pod1/c1", "pod1/c1"),
+            ("pod1/c1/init.scope/deeper", "pod1/c1"),
+            ("pod1.slice/cri-c1.scope/init", "pod1.slice/cri-c1.scope"),
+            ("user/elsewhere", "user/elsewhere"),
+        ] {
+            assert_eq!(up_to(path, "c1"), expected, "{path}");
+        }
+        assert_eq!(up_to("a/b", ""), "a/b");
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Node {
                 .last()
                 .and_then(|(pid, _)| network::of_process(*pid));
             let measured = with_pids.into_iter().map(|(pid, record)| {
-                let usage = cgroup::of_process(pid);
+                let usage = cgroup::of_container(pid, &record.id);
                 let nano_cores = node.usage.rate(&record.id, usage.cpu_nanos);
                 Measured {
                     record,

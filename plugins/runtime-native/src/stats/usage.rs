@@ -1,11 +1,15 @@
-//! What is measured ahead of the calls that ask for it: the sizes of writable layers, and rates of CPU use.
+//! What is measured ahead of the calls that ask for it: what containers have written, and rates of CPU use.
+//!
+//! To a container's writable layer counts all that it can write to on the plugin's disk: its layer over the image, its
+//! image's volumes, and for a pod's oldest container the files that the pod's containers share, once a pod. So whatever
+//! a pod writes is held against its limit. Shared memory is not on the disk: its pages count to who wrote them.
 //!
 //! A call never waits for a walk, except for a container's first one where metrics are asked for. It gets what the last
 //! one found, and has the next one begun in the background where that is older than containerd's period: who asks every
 //! ten seconds has figures of twenty seconds at most, and where nobody asks nothing is walked.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,9 +17,13 @@ use mounts::measure::Walks;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tonic::Status;
 
 use crate::clock;
+use crate::container::VOLUMES;
 use crate::node::Node;
+use crate::record::ContainerRecord;
+use crate::sandbox::files::SHARED_FILES;
 
 /// containerd's `stats_collect_period`.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -30,13 +38,23 @@ const FIRST_WALK: Duration = Duration::from_millis(500);
 /// Two samples nearer than this say little of a rate.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What was found of a writable layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a container has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LayerUsage {
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
     /// When, in nanoseconds since 1970.
     pub(crate) taken: i64,
+}
+
+impl LayerUsage {
+    fn plus(self, other: LayerUsage) -> LayerUsage {
+        LayerUsage {
+            bytes: self.bytes.saturating_add(other.bytes),
+            inodes: self.inodes.saturating_add(other.inodes),
+            taken: self.taken.max(other.taken),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -159,32 +177,64 @@ impl Node {
     }
 
     fn begin_walk(self: &Arc<Node>, container: &str) -> JoinHandle<()> {
-        let upper = self.parts.layout.container(container).join("upper");
+        let trees = self.written_by(container);
         let (node, container) = (self.clone(), container.to_owned());
-        tokio::spawn(async move { node.walk(&container, upper).await })
+        tokio::spawn(async move { node.walk(&container, trees).await })
     }
 
-    async fn walk(&self, container: &str, upper: PathBuf) {
+    /// The folders and files that are a container's to write, and count to it.
+    fn written_by(&self, container: &str) -> Vec<PathBuf> {
+        let layout = &self.parts.layout;
+        let folder = layout.container(container);
+        let mut trees = vec![folder.join("upper"), folder.join(VOLUMES)];
+        let state = self.state();
+        if let Some(record) = state.any_container(container) {
+            // Exited ones are not measured.
+            let mut of_pod = state.records_of(&record.sandbox).into_iter();
+            let oldest = of_pod.find(ContainerRecord::running);
+            if oldest.is_some_and(|oldest| oldest.id == container) {
+                let sandbox = layout.sandbox(&record.sandbox);
+                trees.extend(SHARED_FILES.map(|file| sandbox.join(file)));
+            }
+        }
+        trees
+    }
+
+    async fn walk(&self, container: &str, trees: Vec<PathBuf>) {
         let place = self.usage.places.acquire().await;
         let _place = place.expect("the semaphore is never closed");
         let begun = Instant::now();
-        let (walks, pool) = (&self.usage.walks, &self.parts.pool);
-        let found = match walks.folder(pool, &upper, WALK_TIMEOUT).await {
-            Ok(found) => found
-                .used
-                .zip(found.inodes_used)
-                .map(|(bytes, inodes)| LayerUsage {
-                    bytes,
-                    inodes,
-                    taken: clock::now(),
-                }),
-            Err(status) => {
-                let error = status.message();
-                tracing::debug!(container, error, "a writable layer is not measured");
-                None
-            }
-        };
+        let mut found = Some(LayerUsage::default());
+        for tree in trees {
+            found = match (found, self.measure_tree(&tree).await) {
+                (Some(sum), Ok(part)) => Some(sum.plus(part)),
+                (_, Err(status)) => {
+                    let error = status.message();
+                    tracing::debug!(container, error, "a writable layer is not measured");
+                    None
+                }
+                (None, Ok(_)) => None,
+            };
+        }
+        let found = found.map(|found| LayerUsage {
+            taken: clock::now(),
+            ..found
+        });
         self.usage.walked(container, found, begun.elapsed());
+    }
+
+    /// Measures what is at a path; nothing there is nothing.
+    async fn measure_tree(&self, tree: &Path) -> Result<LayerUsage, Status> {
+        let (walks, pool) = (&self.usage.walks, &self.parts.pool);
+        match walks.folder(pool, tree, WALK_TIMEOUT).await {
+            Ok(found) => Ok(LayerUsage {
+                bytes: found.used.unwrap_or(0),
+                inodes: found.inodes_used.unwrap_or(0),
+                taken: 0,
+            }),
+            Err(_) if !tree.exists() => Ok(LayerUsage::default()),
+            Err(status) => Err(status),
+        }
     }
 }
 

@@ -5,7 +5,9 @@
 mod built_in;
 mod checkpoint;
 mod contract;
+mod damage;
 mod devices;
+mod hangs;
 mod images;
 mod isolation;
 mod kills;
@@ -16,4 +18,5 @@ mod start;
 mod stats;
 mod streams;
 mod systemd;
+mod users;
 mod volumes;

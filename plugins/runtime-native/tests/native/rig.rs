@@ -305,6 +305,9 @@ impl Rig {
             let left: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
             assert!(left.is_empty(), "folders are left: {left:?}");
         }
+        let removing = self.root().join("removing");
+        let is_removed = || fs::read_dir(&removing).unwrap().next().is_none();
+        wait_until("the end of the removals", is_removed).await;
         let stages = fs::read_dir(self.home.path().join("stages")).unwrap();
         let left: Vec<_> = stages.map(|entry| entry.unwrap().path()).collect();
         assert!(left.is_empty(), "stages are left: {left:?}");

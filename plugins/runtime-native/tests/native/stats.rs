@@ -45,9 +45,9 @@ async fn a_writable_layer_is_measured_in_the_background_and_told_with_its_pod() 
     assert!((8 << 20..9 << 20).contains(&bytes), "{bytes}");
     let upper = rig.root().join("containers").join(&container).join("upper");
     let all = Command::new("find").arg(&upper).output().unwrap().stdout;
-    // What it wrote itself, and the places of its mounts.
+    // What it wrote itself, the places of its mounts, and the pod's three files in /etc.
     let lines = String::from_utf8(all).unwrap().lines().count();
-    assert_eq!(value(&layer.inodes_used), lines as u64);
+    assert_eq!(value(&layer.inodes_used), lines as u64 + 3);
     assert!(layer.timestamp > 0);
     let info = rig
         .images()
@@ -76,6 +76,54 @@ async fn a_writable_layer_is_measured_in_the_background_and_told_with_its_pod() 
             .is_some_and(|layer| value(&layer.used_bytes) >= 16 << 20)
     })
     .await;
+    rig.remove_pod(&id).await;
+    rig.assert_nothing_left().await;
+}
+
+/// Bytes that containers have written, by their stats, once these are measured.
+async fn written(rig: &Rig, container: &str, at_least: u64) -> u64 {
+    let bytes = |stats: &ContainerStats| {
+        stats
+            .writable_layer
+            .as_ref()
+            .map(|layer| value(&layer.used_bytes))
+    };
+    let is_enough = |stats: &ContainerStats| bytes(stats).is_some_and(|bytes| bytes >= at_least);
+    bytes(&until(rig, container, is_enough).await).unwrap()
+}
+
+#[tokio::test]
+async fn whatever_a_pod_can_write_to_counts_once() {
+    let mut rig = Rig::start().await;
+    let archive = crate::volumes::archive(&rig, &["/data"]);
+    rig.reconfigure(serde_json::json!({ "import": [archive] }))
+        .await;
+    let pod = rig.pod("a");
+    let id = rig.run_pod(&pod).await;
+    let dd = |file: &str, megabytes: u32| {
+        format!("busybox dd if=/dev/zero of={file} bs=1M count={megabytes}")
+    };
+    let mut script = [
+        "/etc/resolv.conf",
+        "/etc/hostname",
+        "/etc/hosts",
+        "/data/x",
+        "/tmp/x",
+    ]
+    .map(|file| dd(file, 8))
+    .join(" && ");
+    script.push_str(" && sleep 3600");
+    let mut config = rig.container("one", &script);
+    config.image = crate::images::spec(crate::volumes::WITH_VOLUMES);
+    let one = rig.run((&id, &pod), config).await;
+    let bytes = written(&rig, &one, 40 << 20).await;
+    assert!(bytes < 42 << 20, "{bytes}");
+    // What the pod shares counts to its first container alone.
+    let mut config = rig.container("two", &format!("{} && sleep 3600", dd("/tmp/x", 8)));
+    config.image = crate::images::spec(crate::volumes::WITH_VOLUMES);
+    let two = rig.run((&id, &pod), config).await;
+    let bytes = written(&rig, &two, 8 << 20).await;
+    assert!(bytes < 10 << 20, "{bytes}");
     rig.remove_pod(&id).await;
     rig.assert_nothing_left().await;
 }

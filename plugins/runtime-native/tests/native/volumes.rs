@@ -123,3 +123,27 @@ async fn a_volume_yields_to_a_mount_of_the_container_and_to_the_operators_word()
     rig.remove_pod(&id).await;
     rig.assert_nothing_left().await;
 }
+
+#[tokio::test]
+async fn a_volume_in_proc_is_a_container_that_cannot_be_started() {
+    let rig = rig(false, &["/data", "/proc/sys"]).await;
+    let pod = rig.pod("a");
+    let id = rig.run_pod(&pod).await;
+    let made = rig
+        .create((&id, &pod), container(&rig, "main"))
+        .await
+        .unwrap();
+    let request = StartContainerRequest {
+        container_id: made.clone(),
+    };
+    let refusal = rig.runtime().start_container(request).await.unwrap_err();
+    let why = "\"/proc/sys\" cannot be mounted because it is inside /proc";
+    assert_eq!(refusal.message(), why);
+    let status = rig.status(&made).await;
+    assert_eq!(
+        (status.exit_code, status.reason.as_str()),
+        (128, "StartError")
+    );
+    rig.remove_pod(&id).await;
+    rig.assert_nothing_left().await;
+}

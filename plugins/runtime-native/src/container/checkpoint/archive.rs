@@ -1,15 +1,15 @@
 //! The parts of a checkpoint put together: first in the container's folder, then as one tar beside its place.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use blocking_pool::Cancel;
-use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
 use super::written;
+use crate::layout::{BUNDLE_FILE, MAX_SPEC_BYTES};
 
 /// What an archive is made of.
 #[derive(Debug)]
@@ -17,26 +17,67 @@ pub(super) struct Parts {
     /// Where CRIU has written; the other parts are put there.
     pub(super) folder: PathBuf,
     pub(super) config: Value,
-    /// The OCI configuration.
-    pub(super) spec: PathBuf,
+    /// The folder of the OCI configuration.
+    pub(super) bundle: PathBuf,
     /// What the container has written over its image.
     pub(super) upper: PathBuf,
-    pub(super) log: Option<PathBuf>,
+    /// The folder of the pod's logs, and the container's log in it.
+    pub(super) log: Option<(PathBuf, PathBuf)>,
+}
+
+/// The most bytes of a checkpoint, and of what the container has written as a part of it. Holes are not counted.
+const MAX_CHECKPOINT_BYTES: u64 = 64 << 30;
+
+/// Writes within [`MAX_CHECKPOINT_BYTES`], and until the work is to end: also within one large file.
+struct Bounded<W> {
+    to: W,
+    left: u64,
+    cancel: Cancel,
+}
+
+impl<W> Bounded<W> {
+    fn new(to: W) -> Bounded<W> {
+        Bounded {
+            to,
+            left: MAX_CHECKPOINT_BYTES,
+            cancel: Cancel::current(),
+        }
+    }
+}
+
+impl<W: Write> Write for Bounded<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.cancel.is_set() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let written = self.to.write(bytes)?;
+        self.left = self.left.checked_sub(written as u64).ok_or_else(|| {
+            let why = format!("the checkpoint has more than {MAX_CHECKPOINT_BYTES} bytes");
+            io::Error::new(io::ErrorKind::FileTooLarge, why)
+        })?;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
 }
 
 /// Writes the archive at `location`, for root alone: whole, or what was there before stays.
 pub(super) fn write(parts: &Parts, location: &Path) -> io::Result<()> {
     let folder = &parts.folder;
     fs::write(folder.join("config.dump"), parts.config.to_string())?;
-    fs::copy(&parts.spec, folder.join("spec.dump"))?;
-    if let Some(log) = &parts.log {
-        match copy_log(log, &folder.join("container.log")) {
+    let spec = files::read_regular(&parts.bundle, Path::new(BUNDLE_FILE), MAX_SPEC_BYTES)?;
+    fs::write(folder.join("spec.dump"), spec)?;
+    if let Some((logs, log)) = &parts.log {
+        match copy_log((logs, log), &folder.join("container.log")) {
             // It was moved away, and isn't opened anew yet.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(_) | Err(_) => {}
         }
     }
-    written::write(&parts.upper, File::create(folder.join("rootfs-diff.tar"))?)?;
+    let diff = File::create(folder.join("rootfs-diff.tar"))?;
+    written::write(&parts.upper, Bounded::new(diff))?;
     let mut name = location.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = location.with_file_name(name);
@@ -51,13 +92,10 @@ pub(super) fn write(parts: &Parts, location: &Path) -> io::Result<()> {
 }
 
 /// Copies what a log has now. A link or a FIFO in its place is neither followed nor waited for.
-fn copy_log(log: &Path, to: &Path) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let log = File::from(rustix::fs::open(log, flags, Mode::empty())?);
-    let found = log.metadata()?;
-    if found.is_file() {
-        io::copy(&mut log.take(found.len()), &mut File::create(to)?)?;
-    }
+fn copy_log((logs, log): (&Path, &Path), to: &Path) -> io::Result<()> {
+    let log = files::open_regular(logs, log)?;
+    let size = log.metadata()?.len();
+    io::copy(&mut log.take(size), &mut Bounded::new(File::create(to)?))?;
     Ok(())
 }
 
@@ -69,7 +107,7 @@ fn tar(folder: &Path, target: &Path) -> io::Result<()> {
         .truncate(true)
         .mode(0o600)
         .open(target)?;
-    let mut tar = tar::Builder::new(file);
+    let mut tar = tar::Builder::new(Bounded::new(file));
     tar.follow_symlinks(false);
     let mut names: Vec<_> = fs::read_dir(folder)?
         .map(|entry| entry.map(|entry| entry.file_name()))
@@ -85,7 +123,7 @@ fn tar(folder: &Path, target: &Path) -> io::Result<()> {
             tar.append_path_with_name(&path, &name)?;
         }
     }
-    tar.into_inner()?.sync_all()
+    tar.into_inner()?.to.sync_all()
 }
 
 #[cfg(test)]
@@ -113,9 +151,9 @@ mod tests {
         let parts = Parts {
             folder: at("c"),
             config: json!({"id": "a"}),
-            spec: at("config.json"),
+            bundle: home.path().to_owned(),
             upper: at("upper"),
-            log: Some(at("log")),
+            log: Some((home.path().to_owned(), PathBuf::from("log"))),
         };
         write(&parts, &at("x.tar")).unwrap();
         let mut archive = tar::Archive::new(File::open(at("x.tar")).unwrap());
@@ -162,11 +200,27 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().join(name);
         let fifo = rustix::fs::FileType::Fifo;
-        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), fifo, Mode::RUSR, 0).unwrap();
-        copy_log(&at("fifo"), &at("copy")).unwrap();
-        assert!(!at("copy").exists());
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), fifo, mode, 0).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", at("link")).unwrap();
-        assert!(copy_log(&at("link"), &at("copy")).is_err());
-        assert!(!at("copy").exists());
+        std::os::unix::fs::symlink("/etc", at("folder")).unwrap();
+        for log in ["fifo", "link", "folder/passwd", "../passwd"] {
+            copy_log((home.path(), Path::new(log)), &at("copy")).unwrap_err();
+            assert!(!at("copy").exists(), "{log}");
+        }
+    }
+
+    #[test]
+    fn an_archive_is_not_written_on_when_it_is_to_end() {
+        let cancel = Cancel::default();
+        let mut bounded = cancel.scope(|| Bounded::new(io::sink()));
+        bounded.write_all(b"before").unwrap();
+        cancel.set();
+        let stopped = bounded.write_all(b"after").unwrap_err();
+        assert_eq!(stopped.kind(), io::ErrorKind::TimedOut);
+        let mut bounded = Bounded::new(io::sink());
+        bounded.left = 3;
+        let refused = bounded.write_all(b"four").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
     }
 }

@@ -9,7 +9,7 @@ mod archive;
 mod written;
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use crate::record::ContainerRecord;
 /// Without a word of the caller, for CRIU and the archive together.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Bytes of CRIU's log that are looked through for errors.
-const MAX_LOG: u64 = 4 << 20;
+/// How much of CRIU's log is looked through for errors, in bytes.
+const MAX_CRIU_LOG_BYTES: u64 = 4 << 20;
 
 impl Node {
     /// Writes the archive at the request's `location`, whole or not at all. Without CRIU on the node it is unsupported.
@@ -58,11 +58,8 @@ impl Node {
         };
         let folder = self.parts.layout.container(&id).join("checkpoint");
         let written = timeout(allowed, self.dump(&record, folder.clone(), location)).await;
-        let removed = self.blocking("removing a checkpoint's parts", move || {
-            fs::remove_dir_all(&folder).map_err(CallError::file("remove", folder))
-        });
         // What is left of them is removed with the container, or before its next checkpoint.
-        drop(removed.await);
+        drop(self.discard(folder, format!("{id}-checkpoint")).await);
         written.map_err(|_| CallError::TooSlow {
             command: "checkpoint".to_owned(),
             seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
@@ -76,9 +73,13 @@ impl Node {
         location: PathBuf,
     ) -> Result<(), CallError> {
         let images = folder.join("checkpoint");
-        let made = (folder.clone(), images.clone());
+        self.discard(folder.clone(), format!("{}-checkpoint", record.id))
+            .await?;
+        let made = images.clone();
         self.blocking("making a checkpoint's folder", move || {
-            make(&made.0, &made.1).map_err(CallError::file("make", made.1))
+            let mut private = DirBuilder::new();
+            let made_now = private.recursive(true).mode(0o700).create(&made);
+            made_now.map_err(CallError::file("make", made))
         })
         .await?;
         let sandbox = self.sandbox(&record.sandbox)?;
@@ -99,9 +100,13 @@ impl Node {
         })?;
         let parts = archive::Parts {
             config: self.config_dump(record, &sandbox.handler),
-            spec: self.parts.layout.bundle(&record.id).join("config.json"),
+            bundle: self.parts.layout.bundle(&record.id),
             upper: self.parts.layout.container(&record.id).join("upper"),
-            log: (!record.log.is_empty()).then(|| PathBuf::from(&record.log)),
+            log: (!record.log.is_empty()).then(|| {
+                let logs = &sandbox.config.0.log_directory;
+                let log = &record.config.0.log_path;
+                (PathBuf::from(logs), PathBuf::from(log))
+            }),
             folder,
         };
         self.blocking("writing a checkpoint's archive", move || {
@@ -133,7 +138,7 @@ impl Node {
 /// What CRIU's log has of errors, at most four lines; the log goes with the folder.
 fn last_errors(log: &Path) -> String {
     let mut text = Vec::new();
-    let read = File::open(log).and_then(|log| log.take(MAX_LOG).read_to_end(&mut text));
+    let read = File::open(log).and_then(|log| log.take(MAX_CRIU_LOG_BYTES).read_to_end(&mut text));
     // Without a log the OCI runtime's own words are all there is.
     drop(read);
     let text = String::from_utf8_lossy(&text);
@@ -153,13 +158,4 @@ fn is_installed(path: &str) -> bool {
         fs::metadata(Path::new(folder).join("criu"))
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     })
-}
-
-/// Makes the folders anew.
-fn make(folder: &Path, images: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    DirBuilder::new().recursive(true).mode(0o700).create(images)
 }

@@ -2,26 +2,34 @@
 //!
 //! The container runs on meanwhile and may change what is read: every entry is opened by descriptor beneath the folder and
 //! no link is followed, a file has the size that it had when it was looked at, and what is gone by then is left out.
-//! Sockets are no part of a layer. Of extended attributes only whiteouts' own are read.
+//! Sockets are no part of a layer. Of extended attributes only whiteouts' own are read. Holes of files are holes in the
+//! archive, in GNU tar's old form, which Go's and CRIU's readers know.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::iter::Peekable;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use blocking_pool::Cancel;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fgetxattr, fstat, major, minor,
-    openat2, readlinkat, statat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, fgetxattr, fstat,
+    major, minor, openat2, readlinkat, seek, statat,
 };
 use rustix::io::Errno;
-use tar::{Builder, EntryType, Header};
+use tar::{Builder, EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
-/// Entries of one layer: their names are held.
-const MAX_ENTRIES: usize = 1_000_000;
+/// The most entries of one layer.
+const MAX_LAYER_ENTRIES: usize = 1_000_000;
+/// The most bytes of the paths of folders and of files with several names: these are kept in memory.
+const MAX_LAYER_PATH_BYTES: usize = 64 << 20;
+/// The most pieces of data between the holes of one file.
+const MAX_FILE_PIECES: usize = 1 << 20;
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
@@ -38,6 +46,7 @@ pub(super) fn write(upper: &Path, to: impl Write) -> io::Result<()> {
         tar: Builder::new(to),
         linked: HashMap::new(),
         entries: 0,
+        path_bytes: 0,
     };
     let mut folders = vec![PathBuf::from(".")];
     let mut next = 0;
@@ -54,6 +63,7 @@ struct Layer<W: Write> {
     /// Files with several names, by device and inode: the first of them.
     linked: HashMap<(u64, u64), PathBuf>,
     entries: usize,
+    path_bytes: usize,
 }
 
 impl<W: Write> Layer<W> {
@@ -77,13 +87,9 @@ impl<W: Write> Layer<W> {
             if name == "." || name == ".." {
                 continue;
             }
-            self.entries += 1;
-            if self.entries > MAX_ENTRIES || Cancel::current().is_set() {
-                let why = format!("it has more than {MAX_ENTRIES} files, or takes too long");
-                return Err(io::Error::other(why));
-            }
+            self.count()?;
             match self.entry(&folder, path, name) {
-                Ok(Found::Folder) => folders.push(path.join(name)),
+                Ok(Found::Folder) => folders.push(self.keep(path.join(name))?),
                 Ok(Found::Other) => {}
                 Err(error) => {
                     if !error
@@ -97,6 +103,27 @@ impl<W: Write> Layer<W> {
             }
         }
         Ok(())
+    }
+
+    fn count(&mut self) -> io::Result<()> {
+        self.entries += 1;
+        if self.entries > MAX_LAYER_ENTRIES {
+            let why = format!("it has more than {MAX_LAYER_ENTRIES} files");
+            return Err(io::Error::other(why));
+        }
+        match Cancel::current().is_set() {
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => Ok(()),
+        }
+    }
+
+    fn keep(&mut self, path: PathBuf) -> io::Result<PathBuf> {
+        self.path_bytes += path.as_os_str().len();
+        if self.path_bytes > MAX_LAYER_PATH_BYTES {
+            let why = format!("its paths have more than {MAX_LAYER_PATH_BYTES} bytes");
+            return Err(io::Error::other(why));
+        }
+        Ok(path)
     }
 
     fn entry(&mut self, folder: &OwnedFd, path: &Path, name: &OsStr) -> io::Result<Found> {
@@ -137,15 +164,56 @@ impl<W: Write> Layer<W> {
             return Ok(());
         }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        let mut header = header(&stat, EntryType::Regular);
-        header.set_size(size);
-        // Longer or shorter by now: the header's word counts.
-        let content = file.chain(io::repeat(0)).take(size);
-        self.tar.append_data(&mut header, &at, content)?;
+        let pieces = pieces(&file, size)?;
+        let is_whole = matches!(&pieces[..], [piece] if *piece == (0..size));
+        if is_whole || size == 0 {
+            let mut header = header(&stat, EntryType::Regular);
+            header.set_size(size);
+            // Longer or shorter by now: the header's word counts.
+            let content = file.chain(io::repeat(0)).take(size);
+            self.tar.append_data(&mut header, &at, content)?;
+        } else {
+            self.sparse(&file, &stat, (&pieces, size), &at)?;
+        }
         if stat.st_nlink > 1 {
+            let at = self.keep(at)?;
             self.linked.insert((stat.st_dev, stat.st_ino), at);
         }
         Ok(())
+    }
+
+    /// Writes a file with holes: a header with the first pieces, blocks with the others, then the data of all of them.
+    fn sparse(
+        &mut self,
+        file: &File,
+        stat: &Stat,
+        (pieces, size): (&[Range<u64>], u64),
+        at: &Path,
+    ) -> io::Result<()> {
+        let mut header = header(stat, EntryType::GNUSparse);
+        header.set_size(pieces.iter().map(|piece| piece.end - piece.start).sum());
+        // Readers know the end of a file with a hole at its end by an empty piece there.
+        let end = size..size;
+        let mut listed = pieces.iter().chain([&end]).peekable();
+        if let Some(header) = header.as_gnu_mut() {
+            header.set_real_size(size);
+            fill(&mut header.sparse, &mut listed);
+            header.set_is_extended(listed.peek().is_some());
+        }
+        let mut more = Vec::new();
+        while listed.peek().is_some() {
+            let mut block = GnuExtSparseHeader::new();
+            fill(block.sparse_mut(), &mut listed);
+            block.set_is_extended(listed.peek().is_some());
+            more.extend_from_slice(block.as_bytes());
+        }
+        let data = Pieces {
+            file,
+            left: pieces.iter().cloned(),
+            piece: 0..0,
+        };
+        self.tar
+            .append_data(&mut header, at, more.as_slice().chain(data))
     }
 
     fn node(&mut self, stat: &Stat, kind: EntryType, at: &Path) -> io::Result<()> {
@@ -164,6 +232,81 @@ impl<W: Write> Layer<W> {
         header.set_size(0);
         let at = path.strip_prefix(".").unwrap_or(path);
         self.tar.append_data(&mut header, at, io::empty())
+    }
+}
+
+/// Finds where a file has data below `size`.
+fn pieces(file: &File, size: u64) -> io::Result<Vec<Range<u64>>> {
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => break,
+            // A file system without holes.
+            Err(Errno::INVAL) => at,
+            start => start?,
+        };
+        if start >= size {
+            break;
+        }
+        let end = match seek(file, SeekFrom::Hole(start)) {
+            Err(Errno::INVAL) => size,
+            end => end?.min(size),
+        };
+        // It is being changed: what the kernel says next would be no better.
+        if end <= start {
+            break;
+        }
+        if pieces.len() == MAX_FILE_PIECES {
+            let why = format!("a file has more than {MAX_FILE_PIECES} pieces between its holes");
+            return Err(io::Error::other(why));
+        }
+        pieces.push(start..end);
+        at = end;
+    }
+    seek(file, SeekFrom::Start(0))?;
+    Ok(pieces)
+}
+
+/// Lists pieces in a header's places, as far as these go.
+fn fill<'a>(
+    places: &mut [GnuSparseHeader],
+    pieces: &mut Peekable<impl Iterator<Item = &'a Range<u64>>>,
+) {
+    for place in places {
+        let Some(piece) = pieces.next() else { return };
+        place.set_offset(piece.start);
+        place.set_length(piece.end - piece.start);
+    }
+}
+
+/// The data of a file's pieces, one after the other; zeros where the file has become shorter.
+struct Pieces<'a, I> {
+    file: &'a File,
+    left: I,
+    piece: Range<u64>,
+}
+
+impl<I: Iterator<Item = Range<u64>>> Read for Pieces<'_, I> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.left.next() {
+                Some(piece) => self.piece = piece,
+                None => return Ok(0),
+            }
+        }
+        let left = usize::try_from(self.piece.end - self.piece.start).unwrap_or(usize::MAX);
+        let length = left.min(buffer.len());
+        let buffer = &mut buffer[..length];
+        let read = match self.file.read_at(buffer, self.piece.start)? {
+            0 => {
+                buffer.fill(0);
+                length
+            }
+            read => read,
+        };
+        self.piece.start += read as u64;
+        Ok(read)
     }
 }
 
@@ -263,5 +406,61 @@ mod tests {
             ("s", EntryType::Symlink, "/etc/shadow"),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_hole_of_8_gib_is_a_hole_in_the_archive() {
+        let home = tempfile::tempdir().unwrap();
+        let sparse = File::create(home.path().join("sparse")).unwrap();
+        // More pieces than a header and one block have places for.
+        let places: Vec<u64> = (0..40).map(|n| n << 20).chain([8 << 30]).collect();
+        for place in &places {
+            sparse.write_all_at(b"piece", *place).unwrap();
+        }
+        sparse.set_len(9 << 30).unwrap();
+        let hole = File::create(home.path().join("hole")).unwrap();
+        hole.set_len(8 << 30).unwrap();
+        let mut layer = Vec::new();
+        write(home.path(), &mut layer).unwrap();
+        assert!(layer.len() < 4 << 20, "{}", layer.len());
+        let mut found = BTreeMap::new();
+        for entry in tar::Archive::new(layer.as_slice()).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let (path, size) = (entry.path().unwrap().into_owned(), entry.size());
+            let mut begin = [0; 5];
+            entry.read_exact(&mut begin).unwrap();
+            found.insert(path.display().to_string(), (size, begin));
+        }
+        assert_eq!(found["sparse"], (9 << 30, *b"piece"));
+        assert_eq!(found["hole"], (8 << 30, [0; 5]));
+        // A second reader: it unpacks to the same pieces and holes.
+        let out = tempfile::tempdir().unwrap();
+        let mut tar = std::process::Command::new("tar");
+        let mut tar = tar
+            .args(["-xf", "-", "-C"])
+            .arg(out.path())
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        tar.stdin.take().unwrap().write_all(&layer).unwrap();
+        assert!(tar.wait().unwrap().success());
+        let unpacked = File::open(out.path().join("sparse")).unwrap();
+        assert_eq!(unpacked.metadata().unwrap().len(), 9 << 30);
+        for place in places {
+            let mut piece = [0; 5];
+            unpacked.read_exact_at(&mut piece, place).unwrap();
+            assert_eq!(&piece, b"piece", "{place}");
+        }
+        assert!(pieces(&unpacked, 9 << 30).unwrap().len() > 1);
+    }
+
+    #[test]
+    fn a_layer_is_not_written_on_when_it_is_to_end() {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("file"), "").unwrap();
+        let cancel = Cancel::default();
+        cancel.set();
+        let stopped = cancel.scope(|| write(home.path(), io::sink()));
+        assert_eq!(stopped.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -56,8 +56,8 @@ impl DeviceUse {
 
 impl Details {
     /// Reads the groups of a process. Blocks.
-    pub(super) fn of_process(pid: i32) -> Details {
-        let groups = Groups::of_process(pid);
+    pub(super) fn of_container(pid: i32, id: &str) -> Details {
+        let groups = Groups::of_container(pid, id);
         match groups.only_unified() {
             Some(folder) => unified(folder),
             None => split(&groups),

@@ -79,9 +79,9 @@ impl Facts {
     fn read(record: &ContainerRecord, pid: i32, (folder, written): (&Path, Option<u64>)) -> Facts {
         let seconds = |nanos: i64| u64::try_from(nanos / 1_000_000_000).unwrap_or(0);
         Facts {
-            usage: cgroup::of_process(pid),
-            details: Details::of_process(pid),
-            processes: Processes::of_process(pid),
+            usage: cgroup::of_container(pid, &record.id),
+            details: Details::of_container(pid, &record.id),
+            processes: Processes::of_container(pid, &record.id),
             disk: Disk::of_container(folder),
             written,
             limits: Limits::of(record),
@@ -244,7 +244,7 @@ mod tests {
 
     fn record() -> ContainerRecord {
         let record = serde_json::json!({
-            "id": "c", "sandbox": "s", "name": "n", "phase": "Made", "config": "", "image": "i", "image_ref": "",
+            "id": "f".repeat(64), "sandbox": "s", "name": "n", "phase": "Made", "config": "", "image": "i", "image_ref": "",
             "log": "", "created": 1, "boot": "b", "stop_signal": 15,
         });
         serde_json::from_value(record).unwrap()

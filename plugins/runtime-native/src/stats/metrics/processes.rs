@@ -20,8 +20,8 @@ pub(super) struct Processes {
 
 impl Processes {
     /// Counts what the processes in the group of this one hold. Blocks.
-    pub(super) fn of_process(pid: i32) -> Processes {
-        let groups = Groups::of_process(pid);
+    pub(super) fn of_container(pid: i32, id: &str) -> Processes {
+        let groups = Groups::of_container(pid, id);
         let list = groups.processes().map(|folder| folder.join("cgroup.procs"));
         let Some(Ok(listed)) = list.map(fs::read_to_string) else {
             return Processes::default();
