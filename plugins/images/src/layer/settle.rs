@@ -10,18 +10,20 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, RawDir, openat2, readlinkat, renameat, statat, unlinkat,
+    AtFlags, Dir, FileType, Mode, RawDir, Stat, openat2, readlinkat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::LayerError;
 use super::entry::{Inside, MAX_LINKS, refused, steps};
 use super::lower::{Finishing, Found, Seen, is_opaque, look_in};
-use super::tree::{BENEATH, FOLDER, HANDLE, Made, is_whiteout};
+use super::tree::{BENEATH, FOLDER, HANDLE, Made, is_whiteout, last};
 use super::unpack::{Moved, Unpacked, make_node};
 
 /// Bytes of paths of folders that were moved: they are part of the layer's record.
 const MAX_MOVED_BYTES: usize = 64 << 10;
+/// Why a layer that says two things of a place is refused.
+const FOLDER_AND_NONE: &str = "it is a folder and something else, by two paths of the layer";
 /// Bytes that the kernel tells of a folder's entries at a time.
 const LIST_BYTES: usize = 32 << 10;
 
@@ -33,6 +35,9 @@ impl Finishing<'_> {
         // A folder comes before those in it: where a path ends up is known before what is below it is looked at.
         while let Some(path) = pending.pop_first() {
             self.context.check_time()?;
+            if !unpacked.implied.contains(&path) {
+                continue;
+            }
             let Some(found) = self.below(unpacked, &path)? else {
                 continue;
             };
@@ -174,8 +179,13 @@ impl Finishing<'_> {
                 }
             }
         }
-        self.merge(&away, &moved)?;
-        if unpacked.opaque_folders.remove(&moved.from).is_some() {
+        self.merge(unpacked, &away, &moved)?;
+        let is_opaque = unpacked.opaque_folders.remove(&moved.from).is_some();
+        if is_opaque && moved.to.bytes().is_empty() {
+            // overlayfs does not look for the mark on the roots of layers.
+            unpacked.opaque = true;
+            self.stack.truncate(1);
+        } else if is_opaque {
             let folder = self.tree.open_folder(&moved.to)?;
             let is_marked = self
                 .tree
@@ -184,7 +194,19 @@ impl Finishing<'_> {
             unpacked.opaque_folders.insert(moved.to.clone(), is_marked);
         }
         unpacked.implied.remove(&moved.from);
+        let opaque: Vec<_> = unpacked
+            .opaque_folders
+            .range(moved.from.below())
+            .map(|(path, _)| path.clone())
+            .collect();
         unpacked.rename(&moved)?;
+        for path in opaque {
+            // One that was merged with another folder has lost its mark.
+            let path = renamed(&path, &moved)?;
+            let (parent, _) = path.split().unwrap_or_default();
+            let folder = self.tree.open_folder(&parent)?;
+            self.mark(unpacked, &folder, &path)?;
+        }
         let below: Vec<_> = pending.range(moved.from.below()).cloned().collect();
         for path in below {
             pending.remove(&path);
@@ -195,7 +217,12 @@ impl Finishing<'_> {
     }
 
     /// Moves all that is in the folder `away`, beside the root, into the folder `moved.to`, and removes it.
-    fn merge(&mut self, away: &str, moved: &Moved) -> Result<(), LayerError> {
+    fn merge(
+        &mut self,
+        unpacked: &mut Unpacked,
+        away: &str,
+        moved: &Moved,
+    ) -> Result<(), LayerError> {
         // Folders that both have, by their path from here; those in it are done before it is left.
         let mut folders = vec![Inside::default()];
         while let Some(below) = folders.last().cloned() {
@@ -214,7 +241,7 @@ impl Finishing<'_> {
                 BENEATH,
             )
             .map_err(|error| self.tree.failed("open", &moved.from, error))?;
-            match self.merge_one(&source, &to)? {
+            match self.merge_one(unpacked, &source, &to)? {
                 Some(name) => {
                     let next = below
                         .child(&name)
@@ -232,7 +259,12 @@ impl Finishing<'_> {
     }
 
     /// Moves what is in `source` to the folder at `to`, up to a folder that is there as well; returns its name.
-    fn merge_one(&mut self, source: &OwnedFd, to: &Inside) -> Result<Option<Vec<u8>>, LayerError> {
+    fn merge_one(
+        &mut self,
+        unpacked: &mut Unpacked,
+        source: &OwnedFd,
+        to: &Inside,
+    ) -> Result<Option<Vec<u8>>, LayerError> {
         let target = self.tree.open_folder(to)?;
         loop {
             let mut found = false;
@@ -249,12 +281,37 @@ impl Finishing<'_> {
                     .map_err(|reason| refused(to.bytes(), reason))?;
                 let failed = |error: Errno| self.tree.failed("move", &path, error);
                 if let Some(there) = self.tree.look(&target, &path)? {
-                    let kind = statat(source, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-                    let is_folder = |mode| FileType::from_raw_mode(mode) == FileType::Directory;
-                    if is_folder(kind.st_mode) && is_folder(there.st_mode) {
-                        return Ok(Some(name.to_bytes().to_vec()));
+                    let moving = statat(source, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+                    let is_folder =
+                        |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                    match (is_folder(&moving), is_folder(&there)) {
+                        (true, true) => return Ok(Some(name.to_bytes().to_vec())),
+                        // What the layer itself has of a name stays, as where it has it by one path.
+                        (false, hides) if is_whiteout(&moving) => {
+                            unlinkat(source, name, AtFlags::empty())
+                                .map_err(|error| self.tree.failed("move", &path, error))?;
+                            if hides {
+                                self.mark(unpacked, &target, &path)?;
+                                // What the layers below have there is removed: no link of theirs is followed.
+                                unpacked.implied.remove(&path);
+                            }
+                            continue;
+                        }
+                        (hides, false) if is_whiteout(&there) => {
+                            self.tree.clear(&target, &path, &there)?;
+                            renameat(source, name, &target, name)
+                                .map_err(|error| self.tree.failed("move", &path, error))?;
+                            if hides {
+                                self.mark(unpacked, &target, &path)?;
+                            }
+                            continue;
+                        }
+                        (false, false) => self.tree.clear(&target, &path, &there)?,
+                        // Which of both holds would depend on their order, which is no longer known.
+                        (true, false) | (false, true) => {
+                            return Err(refused(path.bytes(), FOLDER_AND_NONE));
+                        }
                     }
-                    self.tree.clear(&target, &path, &there)?;
                 }
                 renameat(source, name, &target, name)
                     .map_err(|error| self.tree.failed("move", &path, error))?;
@@ -264,6 +321,21 @@ impl Finishing<'_> {
                 return Ok(None);
             }
         }
+    }
+
+    /// Hides what the layers below have in the folder at `path`, the last name of which is in `folder`.
+    fn mark(
+        &self,
+        unpacked: &mut Unpacked,
+        folder: &OwnedFd,
+        path: &Inside,
+    ) -> Result<(), LayerError> {
+        let is_marked = self
+            .tree
+            .make_opaque(folder, last(path))
+            .map_err(|error| self.tree.failed("mark", path, error))?;
+        unpacked.opaque_folders.insert(path.clone(), is_marked);
+        Ok(())
     }
 
     /// Hides by whiteouts what opaque folders hide by a mark, where the file system keeps no marks. Returns how many.

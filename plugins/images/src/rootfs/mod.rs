@@ -313,4 +313,6 @@ const CREATING: &str = "create the file system";
 const OPTIONS: &[(&str, &str)] = &[("index", "off"), ("metacopy", "off")];
 
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 mod tests;

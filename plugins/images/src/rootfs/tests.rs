@@ -6,18 +6,25 @@ use super::*;
 use crate::Platform;
 use crate::testing::{ImageBuilder, Tar, docker_archive, file_layer, store};
 
-struct Mounted {
+pub(super) struct Mounted {
     home: tempfile::TempDir,
-    store: Store,
-    image: Image,
+    pub(super) store: Store,
+    pub(super) image: Image,
 }
 
 impl Mounted {
-    async fn import(layers: Vec<Vec<u8>>) -> Self {
+    pub(super) async fn import(layers: Vec<Vec<u8>>) -> Self {
         Self::import_at(tempfile::tempdir_in("/dev/shm").unwrap(), layers).await
     }
 
     async fn import_at(home: tempfile::TempDir, layers: Vec<Vec<u8>>) -> Self {
+        Self::try_import_at(home, layers).await.unwrap()
+    }
+
+    pub(super) async fn try_import_at(
+        home: tempfile::TempDir,
+        layers: Vec<Vec<u8>>,
+    ) -> Result<Self, crate::ArchiveError> {
         let archive = home.path().join("archive.tar");
         fs::write(
             &archive,
@@ -27,13 +34,12 @@ impl Mounted {
         let store = store(&home.path().join("store"));
         let image = store
             .import(&archive, None, &Platform::host())
-            .await
-            .unwrap()
+            .await?
             .remove(0);
         for folder in ["upper", "work", "target"] {
             fs::create_dir(home.path().join(folder)).unwrap();
         }
-        Self { home, store, image }
+        Ok(Self { home, store, image })
     }
 
     fn writable(&self) -> Writable {
@@ -43,7 +49,7 @@ impl Mounted {
         }
     }
 
-    fn target(&self) -> PathBuf {
+    pub(super) fn target(&self) -> PathBuf {
         self.home.path().join("target")
     }
 
