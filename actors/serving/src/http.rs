@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use accept::Acceptor;
 use futures_util::Stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -22,7 +23,6 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use percent_encoding::percent_decode_str;
-use rustix::io::Errno;
 use serde::Serialize;
 use tokio::task::{JoinError, JoinSet};
 
@@ -33,8 +33,6 @@ use crate::listen::Listen;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest head of a request: far more than the longest path and query that mean anything here.
 const HEAD_BYTES: usize = 16 * 1024;
-/// The wait before accepting again, when the system lacks what a connection needs.
-const SCARCE: Duration = Duration::from_millis(100);
 
 /// A response of a handler.
 pub type HandlerResponse = Response<HttpBody>;
@@ -118,23 +116,18 @@ where
     F: Future<Output = ()> + 'static,
 {
     let (mut connections, mut guests) = (JoinSet::new(), ConnectionLimiter::new(limits));
+    let mut acceptor = Acceptor::new("a server of the agent");
     loop {
         let room = guests.has_room();
         // All arms are cancel-safe: a connection that was not returned is accepted next time.
         tokio::select! {
-            accepted = listener.accept(), if room => match accepted {
+            accepted = acceptor.accept(|| listener.accept()), if room => match accepted {
                 Ok((stream, from)) => {
                     let guest = guests.welcome(from);
                     let task = connections.spawn_local(serve(stream, Arc::clone(&guest)));
                     guests.seat(guest, task);
                 }
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) if is_fatal(&error) => return error,
-                // What the system lacks comes back, and what is wrong with one connection (accept(2)) is not with the next.
-                Err(error) => {
-                    tracing::warn!("a connection waits: {error}");
-                    tokio::time::sleep(SCARCE).await;
-                }
+                Err(error) => return error,
             },
             Some(ended) = connections.join_next() => ended.unwrap_or_else(|error| broke(&error)),
             () = guests.freed(), if !room => {}
@@ -188,13 +181,6 @@ fn broke(error: &JoinError) {
 
 /// The system is short of something now, and may have it later.
 /// Whether the listener itself is no listener any more.
-fn is_fatal(error: &io::Error) -> bool {
-    let fatal = [Errno::BADF, Errno::FAULT, Errno::INVAL, Errno::NOTSOCK];
-    fatal
-        .iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
-
 /// A plain text response, as Go's servers send it.
 pub fn text(status: StatusCode, body: impl Into<Bytes>) -> HandlerResponse {
     let mut answer = whole(status, "text/plain; charset=utf-8", body.into());

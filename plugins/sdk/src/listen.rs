@@ -4,39 +4,38 @@ use std::io;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
+use accept::Acceptor;
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
-/// Accepting fails when descriptors run out; they come back when connections close.
-const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
-
 /// Yields every connection of a caller that may call: this user, or root.
 pub(crate) fn connections(
     listener: UnixListener,
     open: watch::Sender<usize>,
 ) -> impl Stream<Item = io::Result<Connection>> + Send {
-    futures_util::stream::unfold((listener, open), |(listener, open)| async move {
-        let connection = accept(&listener, &open).await;
-        Some((Ok(connection), (listener, open)))
-    })
-}
-
-async fn accept(listener: &UnixListener, open: &watch::Sender<usize>) -> Connection {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) if may_call(&stream) => return Connection::new(stream, open.clone()),
-            Ok(_) => tracing::warn!("closed a connection of another user"),
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+    let acceptor = Acceptor::new("the plugin");
+    futures_util::stream::unfold((listener, acceptor), move |(listener, mut acceptor)| {
+        let open = open.clone();
+        async move {
+            loop {
+                match acceptor.accept(|| listener.accept()).await {
+                    Ok((stream, _)) if may_call(&stream) => {
+                        let connection = Connection::new(stream, open);
+                        return Some((Ok(connection), (listener, acceptor)));
+                    }
+                    Ok(_) => tracing::warn!("closed a connection of another user"),
+                    Err(error) => {
+                        tracing::error!(%error, "the plugin's socket is gone");
+                        return None;
+                    }
+                }
             }
         }
-    }
+    })
 }
 
 fn may_call(stream: &UnixStream) -> bool {

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use accept::Acceptor;
 use futures_util::{Stream, stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
@@ -59,16 +60,20 @@ impl ConnectionSlots {
         listener: UnixListener,
     ) -> impl Stream<Item = io::Result<AnyAuthority<CountedConnection>>> + use<> {
         let places = self.0.clone();
-        stream::unfold((listener, places), |(listener, places)| async move {
-            let place = places.clone().acquire_owned().await.ok()?;
-            let accepted = listener.accept().await;
-            let connection = accepted.map(|(stream, _)| {
-                AnyAuthority::new(CountedConnection {
-                    stream,
-                    _place: place,
-                })
-            });
-            Some((connection, (listener, places)))
+        let acceptor = Acceptor::new("an API of the node's resources");
+        stream::unfold((listener, acceptor), move |(listener, mut acceptor)| {
+            let places = places.clone();
+            async move {
+                let place = places.acquire_owned().await.ok()?;
+                let accepted = acceptor.accept(|| listener.accept()).await;
+                let connection = accepted.map(|(stream, _)| {
+                    AnyAuthority::new(CountedConnection {
+                        stream,
+                        _place: place,
+                    })
+                });
+                Some((connection, (listener, acceptor)))
+            }
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use accept::Acceptor;
 use futures_util::stream;
 use kernel::{Addr, Context, Exit};
 use logic_placement::devices::Registration;
@@ -122,11 +123,15 @@ impl DeviceManager {
 fn incoming(
     listener: UnixListener,
 ) -> impl futures_util::Stream<Item = std::io::Result<AnyAuthority<UnixStream>>> {
-    stream::unfold(listener, |listener| async move {
-        let accepted = listener.accept().await;
-        let connection = accepted.map(|(stream, _)| AnyAuthority::new(stream));
-        Some((connection, listener))
-    })
+    let acceptor = Acceptor::new("the device manager");
+    stream::unfold(
+        (listener, acceptor),
+        |(listener, mut acceptor)| async move {
+            let accepted = acceptor.accept(|| listener.accept()).await;
+            let connection = accepted.map(|(stream, _)| AnyAuthority::new(stream));
+            Some((connection, (listener, acceptor)))
+        },
+    )
 }
 
 /// Counts a registration, be it one or not, as upstream.

@@ -29,6 +29,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use accept::Acceptor;
 pub use connection::{ClientGone, StreamReader, StreamWriter};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -180,20 +181,20 @@ async fn accept(
     backend: Arc<impl StreamingBackend>,
     waiting: PendingRequests,
 ) {
-    let mut connections = JoinSet::new();
+    let (mut connections, mut acceptor) = (JoinSet::new(), Acceptor::new("the streaming server"));
     loop {
         // A connection that has ended is forgotten; when there are too many, one must end first.
         while connections.try_join_next().is_some() {}
         if connections.len() >= MAX_CONNECTIONS {
             connections.join_next().await;
         }
-        match listener.accept().await {
+        match acceptor.accept(|| listener.accept()).await {
             Ok((stream, _)) => {
                 connections.spawn(serve(stream, backend.clone(), waiting.clone()));
             }
             Err(error) => {
-                tracing::warn!(%error, "the streaming server cannot take a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tracing::error!(%error, "the streaming server's socket is gone");
+                return;
             }
         }
     }
