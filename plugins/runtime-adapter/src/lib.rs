@@ -13,6 +13,7 @@ mod configuration;
 mod connection;
 mod creating;
 mod events;
+mod exec_output;
 mod grpc;
 mod left_tasks;
 mod passthrough;

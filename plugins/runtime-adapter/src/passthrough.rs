@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Collected, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Frame};
 use proto::cri::{RemoveContainerRequest, StopPodSandboxRequest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
@@ -17,10 +18,11 @@ use tower::Service;
 
 use crate::backend::{ConnectedBackend, RuntimeBackend};
 use crate::creating::CallKeeper;
+use crate::exec_output::EXEC_SYNC;
 use crate::left_tasks::REMOVE_CONTAINER;
 use crate::quirks::EventSource;
 use crate::relay::Relay;
-use crate::{creating, events, grpc, left_tasks};
+use crate::{creating, events, exec_output, grpc, left_tasks};
 
 /// Ten calls for each of a hundred pods at once; beyond that a caller is sent instead of queued.
 const MAX_IN_FLIGHT: usize = 1024;
@@ -75,6 +77,9 @@ impl Passthrough {
         if creating::is_creating(&request) {
             return creating::call(self.backend, self.keeper, request, permit).await;
         }
+        if request.uri().path() == EXEC_SYNC {
+            return self.exec_sync(connected, request).await;
+        }
         let forgives =
             connected.quirks.refuses_to_stop_the_absent && request.uri().path() == STOP_SANDBOX;
         let request = self.settled(request).await?;
@@ -90,6 +95,29 @@ impl Passthrough {
             return Ok(grpc::empty_answer());
         }
         Ok(answer.map(|body| Body::new(Relay::new(body, self.backend.place(), permit))))
+    }
+
+    /// Runs a command, and passes on as much of its outputs as the caller reads.
+    async fn exec_sync(
+        &self,
+        mut connected: ConnectedBackend,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Status> {
+        let wanted = exec_output::wanted(request.headers());
+        let lost = |error| self.backend.lost(error);
+        let answer = connected.connection.send(request).await.map_err(lost)?;
+        if grpc::ended(answer.headers()).is_some() {
+            return Ok(answer.map(Body::new));
+        }
+        let read = exec_output::read(answer, wanted).await;
+        let (response, trailers) = read.map_err(|error| error.status(lost))?;
+        let frames = match Status::from_header_map(&trailers) {
+            Some(status) if status.code() == Code::Ok => {
+                vec![Ok(grpc::message(&response)), Ok(Frame::trailers(trailers))]
+            }
+            Some(_) | None => vec![Ok(Frame::trailers(trailers))],
+        };
+        Ok(grpc::answer(stream::iter(frames).boxed()))
     }
 
     /// Removes a container; with the task that the runtime has left, where it refuses because of that.

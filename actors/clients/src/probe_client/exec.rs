@@ -42,7 +42,9 @@ pub async fn run(
     command: &[String],
     within: Duration,
 ) -> Result<ExecResult, ProbeExecError> {
-    let answer = runtime.exec_sync(id, command, within).await;
+    let answer = runtime
+        .exec_sync_bounded(id, command, within, MAX_BODY)
+        .await;
     let output = answer.map_err(|error| failed(&error, command, within))?;
     Ok(result(output.exit_code, &output.stdout, &output.stderr))
 }

@@ -12,9 +12,12 @@ use logic_pods::sandbox::SandboxResources;
 use logic_resources::resources::LinuxResources;
 use proto::cri;
 use tonic::Code;
+use tonic::metadata::MetadataValue;
 
 use super::{RuntimeClient, RuntimeError, convert, operations, runtime};
 
+/// The metadata of ExecSync by which runtime plugins know how much of each output is read (`sdk::MAX_OUTPUT_METADATA`).
+const MAX_OUTPUT_METADATA: &str = "oxlet-max-output-bytes";
 /// The runtime enforces a command's deadline; the client's own comes this much later.
 const EXEC_TIMEOUT_MARGIN: Duration = Duration::from_secs(2);
 
@@ -39,12 +42,39 @@ impl RuntimeClient {
         command: &[String],
         within: Duration,
     ) -> Result<ExecOutput, RuntimeError> {
+        self.run_command(id, command, within, None).await
+    }
+
+    /// The same, of whose outputs at most `max_output_bytes` each are read: runtime plugins cut the rest off.
+    pub async fn exec_sync_bounded(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        within: Duration,
+        max_output_bytes: usize,
+    ) -> Result<ExecOutput, RuntimeError> {
+        self.run_command(id, command, within, Some(max_output_bytes))
+            .await
+    }
+
+    async fn run_command(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        within: Duration,
+        max_output_bytes: Option<usize>,
+    ) -> Result<ExecOutput, RuntimeError> {
         let seconds = within.as_secs() + u64::from(within.subsec_nanos() > 0);
         let request = cri::ExecSyncRequest {
             container_id: id.as_str().to_owned(),
             cmd: command.to_vec(),
             timeout: i64::try_from(seconds).unwrap_or(i64::MAX),
         };
+        let mut request = tonic::Request::new(request);
+        if let Some(max) = max_output_bytes {
+            let max = MetadataValue::from(u64::try_from(max).unwrap_or(u64::MAX));
+            request.metadata_mut().insert(MAX_OUTPUT_METADATA, max);
+        }
         let deadline = match within.is_zero() {
             true => self.within,
             false => within + EXEC_TIMEOUT_MARGIN,

@@ -229,3 +229,40 @@ async fn stopping_a_sandbox_that_is_gone_succeeds_where_containerd_is_too_old_to
         );
     }
 }
+
+#[tokio::test]
+async fn of_a_commands_outputs_no_more_is_passed_on_than_the_caller_reads() {
+    let answer = cri::ExecSyncResponse {
+        stdout: vec![b'o'; 3 << 20],
+        stderr: b"err".to_vec(),
+        exit_code: 7,
+    };
+    let script = move |_: &_| message(&answer);
+    let (bench, _runtime) = AdapterRig::start(Flavour::Containerd, CONTAINERD, script).await;
+    let mut client = bench.client();
+    for (asked, expected) in [(Some(10_240_u64), 10_240), (None, 3 << 20)] {
+        let mut request = tonic::Request::new(cri::ExecSyncRequest::default());
+        if let Some(asked) = asked {
+            request
+                .metadata_mut()
+                .insert(sdk::MAX_OUTPUT_METADATA, asked.into());
+        }
+        let output = client.exec_sync(request).await.unwrap().into_inner();
+        assert_eq!(output.stdout.len(), expected, "{asked:?}");
+        assert_eq!((&*output.stderr, output.exit_code), (&b"err"[..], 7));
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_is_refused_or_late_is_told_in_the_runtimes_words() {
+    let (bench, _runtime) = AdapterRig::start(Flavour::Containerd, CONTAINERD, |_| {
+        refused(Code::DeadlineExceeded, "command timed out")
+    })
+    .await;
+    let request = cri::ExecSyncRequest::default();
+    let status = bench.client().exec_sync(request).await.unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::DeadlineExceeded, "command timed out")
+    );
+}

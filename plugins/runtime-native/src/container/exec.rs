@@ -28,10 +28,11 @@ pub(crate) struct Command<'a> {
 }
 
 impl Node {
-    /// Runs a command to its end, or to its timeout, at which it is killed.
+    /// Runs a command to its end, or to its timeout, at which it is killed; of each output `limit` bytes are answered at most.
     pub(crate) async fn exec_sync(
         self: &Arc<Node>,
         request: ExecSyncRequest,
+        limit: usize,
     ) -> Result<ExecSyncResponse, CallError> {
         let seconds = u64::try_from(request.timeout).unwrap_or(0);
         let command = Command {
@@ -42,7 +43,9 @@ impl Node {
             timeout_ms: (seconds > 0).then(|| seconds.saturating_mul(1000)),
         };
         let (monitor, exec) = self.command(command).await?;
-        let output = monitor.exec_sync(exec, MAX_EXEC_SYNC_BYTES).await?;
+        let output = monitor
+            .exec_sync(exec, limit.min(MAX_EXEC_SYNC_BYTES))
+            .await?;
         if output.end.timed_out {
             return Err(CallError::TooSlow {
                 command: request.cmd.join(" "),

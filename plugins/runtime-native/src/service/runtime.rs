@@ -293,7 +293,10 @@ impl RuntimeService for RuntimeCalls {
     }
 
     async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> RpcResult<ExecSyncResponse> {
-        let output = self.node.exec_sync(request.into_inner()).await?;
+        let asked = request.metadata().get(sdk::MAX_OUTPUT_METADATA);
+        let asked = asked.and_then(|value| value.to_str().ok()?.parse().ok());
+        let limit = asked.unwrap_or(monitor::MAX_EXEC_OUTPUT_BYTES);
+        let output = self.node.exec_sync(request.into_inner(), limit).await?;
         Ok(Response::new(output))
     }
 
