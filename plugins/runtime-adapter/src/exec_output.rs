@@ -150,7 +150,8 @@ impl OutputScan {
             (Part::Number { field }, _, _) => {
                 // An `int32` is ten bytes on the wire where it is negative.
                 if field == 3 {
-                    self.response.exit_code = value.cast_signed() as i32;
+                    let [a, b, c, d, ..] = value.to_le_bytes();
+                    self.response.exit_code = i32::from_le_bytes([a, b, c, d]);
                 }
                 Part::Tag
             }
