@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 /// How the errors begin.
-pub(crate) const PREFIX: &str = "exec: ";
+const PREFIX: &str = "exec: ";
 
 /// Returns where a program is: at its path, or by its name in one of the folders of `path`.
 pub(crate) fn look(program: &str, path: &str) -> Result<PathBuf, String> {
@@ -37,7 +37,7 @@ fn is_program(path: &Path) -> Result<(), String> {
 }
 
 /// The system's words for an error as Go has them: in lower case and without the number.
-fn words(error: &io::Error) -> String {
+pub(crate) fn words(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     text.to_lowercase()

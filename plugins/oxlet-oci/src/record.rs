@@ -1,4 +1,4 @@
-//! What is kept of a container beside libcontainer's state: the bundle it was made of, and who its init is.
+//! What is kept of a container beside its spec: the bundle it was made of, and who its init is.
 
 use std::fs;
 use std::io;
@@ -30,7 +30,8 @@ impl Record {
     }
 
     pub(crate) fn read(folder: &Path) -> io::Result<Record> {
-        Ok(serde_json::from_slice(&fs::read(folder.join(FILE))?)?)
+        let bytes = crate::bundle::read_bounded(&folder.join(FILE))?;
+        Ok(serde_json::from_slice(&bytes)?)
     }
 
     /// Opens its init; none when it is gone, also when another process has its number.

@@ -144,6 +144,10 @@ pub(crate) fn check_spec(spec: &Value, unified: bool) -> Result<(), FieldError> 
     }
     let linux = &spec["linux"];
     only(linux, "linux.", LINUX)?;
+    for (at, device) in list(&linux["devices"]) {
+        check_id(&device["uid"], &format!("linux.devices[{at}].uid"))?;
+        check_id(&device["gid"], &format!("linux.devices[{at}].gid"))?;
+    }
     check_users(linux)?;
     check_resources(&linux["resources"], unified)
 }
@@ -168,6 +172,7 @@ fn check_users(linux: &Value) -> Result<(), FieldError> {
 /// Checks a process, of a spec or one that is run in a container.
 pub(crate) fn check_process(process: &Value) -> Result<(), FieldError> {
     only(process, "process.", PROCESS)?;
+    check_ids(process)?;
     let cwd = process["cwd"].as_str().unwrap_or_default();
     if !cwd.starts_with('/') {
         return Err(FieldError::Wrong(
@@ -176,9 +181,38 @@ pub(crate) fn check_process(process: &Value) -> Result<(), FieldError> {
         ));
     }
     let profile = process["apparmorProfile"].as_str().unwrap_or_default();
-    if !profile.is_empty() && !libcontainer::apparmor::is_enabled().unwrap_or(false) {
+    if !profile.is_empty() && !has_apparmor() {
         let why = format!("{profile:?} cannot be applied, the kernel has no AppArmor");
         return Err(FieldError::Wrong("process.apparmorProfile".to_owned(), why));
+    }
+    Ok(())
+}
+
+/// Whether the kernel has AppArmor and it is on.
+fn has_apparmor() -> bool {
+    const ENABLED: &str = "/sys/module/apparmor/parameters/enabled";
+    std::fs::read_to_string(ENABLED).is_ok_and(|text| text.starts_with('Y'))
+}
+
+/// The id that no user and no group has: the kernel takes it for "unchanged".
+const NO_ID: u64 = 4_294_967_295;
+
+/// Checks that a number is a user's or a group's, if it is there.
+fn check_id(value: &Value, name: &str) -> Result<(), FieldError> {
+    let is_id = value.is_null() || value.as_u64().is_some_and(|id| id < NO_ID);
+    if is_id {
+        return Ok(());
+    }
+    let why = format!("{value} is no id, expected 0 to {}", NO_ID - 1);
+    Err(FieldError::Wrong(name.to_owned(), why))
+}
+
+fn check_ids(process: &Value) -> Result<(), FieldError> {
+    let user = &process["user"];
+    check_id(&user["uid"], "process.user.uid")?;
+    check_id(&user["gid"], "process.user.gid")?;
+    for (at, group) in list(&user["additionalGids"]) {
+        check_id(group, &format!("process.user.additionalGids[{at}]"))?;
     }
     Ok(())
 }
@@ -282,6 +316,36 @@ mod tests {
                 refused(change, false)
             );
         }
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused_wherever_it_stands() {
+        for wrong in [json!(4_294_967_295_u32), json!(-1), json!(1.5), json!("7")] {
+            type Change = fn(&mut Value, Value);
+            let changes: [(&str, Change); 4] = [
+                ("process.user.uid", |spec, id| {
+                    spec["process"]["user"]["uid"] = id
+                }),
+                ("process.user.gid", |spec, id| {
+                    spec["process"]["user"]["gid"] = id
+                }),
+                ("process.user.additionalGids[1]", |spec, id| {
+                    spec["process"]["user"]["additionalGids"] = json!([1, id])
+                }),
+                ("linux.devices[0].gid", |spec, id| {
+                    spec["linux"]["devices"] = json!([{ "gid": id }])
+                }),
+            ];
+            for (name, change) in changes {
+                let text = refused(|spec| change(spec, wrong.clone()), false);
+                assert!(
+                    text.starts_with(&format!("{name}: {wrong} is no id")),
+                    "{text}"
+                );
+            }
+        }
+        let largest = |spec: &mut Value| spec["process"]["user"]["uid"] = json!(4_294_967_294_u32);
+        assert_eq!(refused(largest, false), "nothing");
     }
 
     #[test]

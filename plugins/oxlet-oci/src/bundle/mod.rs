@@ -1,26 +1,26 @@
-//! A bundle is read, checked, and written anew for libcontainer: with an absolute root, without the capabilities that
-//! `payload.rs` sets, and with an OOM score only where it can be had.
+//! A bundle is read, checked, and kept in the form that later commands read: with an absolute root, and a cgroup.
 
 pub(crate) mod fields;
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use kernel_filters::{DeviceFilter, Filter, Profile, SeccompError};
-use libcontainer::oci_spec::runtime::{LinuxCapabilities, LinuxResources};
+use oci_spec::runtime::{Hook, LinuxResources, Process, Spec};
 use serde_json::Value;
 
 use self::fields::{FieldError, check_process, check_spec};
 use crate::cgroup::{self, is_unified};
 use crate::error::AnyError;
 use crate::hooks;
-use crate::mounts::propagation::{self, Wanted};
-use crate::payload::Payload;
-use crate::users::{JoinedUsers, UsersError};
+use crate::init::ProcessPlan;
+use crate::init::namespaces::NamespacesError;
 
 /// The largest spec that is read, in bytes.
 const MAX_BYTES: u64 = 8 << 20;
+/// The document that is kept.
+pub(crate) const FILE: &str = "config.json";
 
 /// Why a bundle is not run.
 #[derive(Debug, thiserror::Error)]
@@ -34,141 +34,123 @@ pub(crate) enum BundleError {
     #[error(transparent)]
     Field(#[from] FieldError),
     #[error(transparent)]
-    Users(#[from] UsersError),
+    Namespaces(#[from] NamespacesError),
     #[error(transparent)]
     Seccomp(#[from] SeccompError),
     #[error("linux.seccomp")]
     Profile(#[source] serde_json::Error),
-    #[error("process.capabilities")]
-    Capabilities(#[source] serde_json::Error),
     #[error("process.oomScoreAdj {0} cannot be set")]
     OomScore(i64, #[source] io::Error),
 }
 
-/// What a container is confined by beside what libcontainer does.
+/// What a container is made of.
+#[derive(Debug)]
 pub(crate) struct Prepared {
-    pub(crate) payload: Payload,
+    pub(crate) spec: Spec,
+    pub(crate) process: ProcessPlan,
     /// On cgroup v2.
     pub(crate) devices: Option<DeviceFilter>,
     /// With systemd: what is written to the group's files beside its properties.
     pub(crate) files: Option<LinuxResources>,
-    pub(crate) propagation: Vec<Wanted>,
 }
 
-/// Checks the bundle of a new container and writes what libcontainer shall read into `to`.
-pub(crate) fn prepare(bundle: &Path, to: &Path, systemd: bool) -> Result<Prepared, AnyError> {
-    let mut spec = read(&bundle.join("config.json"))?;
-    check_spec(&spec, is_unified())?;
+/// Checks the bundle of a new container of this id and keeps what later commands need in `to`.
+pub(crate) fn prepare(
+    bundle: &Path,
+    to: &Path,
+    (id, systemd): (&str, bool),
+) -> Result<Prepared, AnyError> {
+    let path = bundle.join(FILE);
+    let mut document = read(&path)?;
+    check_spec(&document, is_unified())?;
     cgroup::check_driver(systemd)?;
-    let profile = spec["linux"]["seccomp"].clone();
-    let payload = payload(&mut spec["process"], &profile)?;
+    let filter = filter(&document["linux"]["seccomp"])?;
+    set_oom_score(&document["process"])?;
     // Also where the spec has no rule: a group of version 2 without a program would have every device.
-    let rules = &spec["linux"]["resources"]["devices"];
+    let rules = &document["linux"]["resources"]["devices"];
     let none = Value::Array(Vec::new());
     let devices = cgroup::device_filter(if rules.is_null() { &none } else { rules })?;
-    let resources = &mut spec["linux"]["resources"];
+    cgroup::name_group(&mut document, id, systemd);
+    let resources = &mut document["linux"]["resources"];
     if is_unified() && !resources.is_null() {
         cgroup::complete(resources);
     }
     let files = cgroup::take_files(resources, systemd)?;
-    let root = bundle.join(spec["root"]["path"].as_str().unwrap_or_default());
-    spec["root"]["path"] = Value::String(root.to_string_lossy().into_owned());
-    name_propagation(&mut spec["linux"]);
+    let root = bundle.join(document["root"]["path"].as_str().unwrap_or_default());
+    document["root"]["path"] = Value::String(root.to_string_lossy().into_owned());
     if !is_unified() {
-        cgroup::mounts::write_out(&mut spec)?;
+        cgroup::mounts::write_out(&mut document)?;
     }
     fs::create_dir_all(to).map_err(|error| BundleError::Write(to.to_owned(), error))?;
-    hooks::keep_last(&mut spec, to).map_err(|error| BundleError::Write(to.to_owned(), error))?;
-    write(&to.join("config.json"), &spec)?;
+    hooks::keep_last(&mut document, to)
+        .map_err(|error| BundleError::Write(to.to_owned(), error))?;
+    write(&to.join(FILE), &document)?;
+    let spec: Spec =
+        serde_json::from_value(document).map_err(|error| BundleError::Format(path, error))?;
+    let mut process = ProcessPlan::of_spec(process_of(&spec)?, filter);
+    process.personality = spec
+        .linux()
+        .as_ref()
+        .and_then(|linux| linux.personality().as_ref())
+        .map(|personality| personality.domain());
     Ok(Prepared {
-        payload,
+        process,
         devices,
         files,
-        propagation: propagation::of_spec(&spec),
+        spec,
     })
 }
 
-/// Gives the root's propagation the name that libcontainer has for it. It knows the specification's words only and
-/// takes each for the whole tree of mounts; runc and containerd say that by an `r` in front.
-fn name_propagation(linux: &mut Value) {
-    let word = linux["rootfsPropagation"].as_str().unwrap_or_default();
-    let known = match word {
-        "rshared" => "shared",
-        "rslave" => "slave",
-        "rprivate" => "private",
-        "runbindable" => "unbindable",
-        _ => return,
-    };
-    linux["rootfsPropagation"] = Value::String(known.to_owned());
+/// The process of a spec.
+pub(crate) fn process_of(spec: &Spec) -> Result<&Process, FieldError> {
+    spec.process().as_ref().ok_or_else(|| {
+        let why = "expected a process to run".to_owned();
+        FieldError::Wrong("process".to_owned(), why)
+    })
 }
 
-/// Checks a process that shall be run in the container whose prepared bundle is `bundle`, and writes what libcontainer
-/// shall read into the file `to`.
+/// The hooks of a kind.
+pub(crate) fn hooks_of(
+    spec: &Spec,
+    kind: fn(&oci_spec::runtime::Hooks) -> &Option<Vec<Hook>>,
+) -> Vec<Hook> {
+    spec.hooks()
+        .as_ref()
+        .and_then(|hooks| kind(hooks).clone())
+        .unwrap_or_default()
+}
+
+/// Checks a process that shall be run in the container whose prepared bundle is `bundle`; returns it with its document.
 pub(crate) fn prepare_process(
     process: &Path,
     bundle: &Path,
-    to: &Path,
-) -> Result<Payload, BundleError> {
-    let spec = read(&bundle.join("config.json"))?;
-    let mut process = read(process)?;
-    check_process(&process)?;
-    let mut payload = payload(&mut process, &spec["linux"]["seccomp"])?;
-    payload.users = JoinedUsers::take(&spec["linux"], &mut process)?;
-    write(to, &process)?;
-    Ok(payload)
+) -> Result<(ProcessPlan, Process), BundleError> {
+    let spec = read(&bundle.join(FILE))?;
+    let document = read(process)?;
+    check_process(&document)?;
+    set_oom_score(&document)?;
+    let filter = filter(&spec["linux"]["seccomp"])?;
+    let process: Process = serde_json::from_value(document)
+        .map_err(|error| BundleError::Format(process.to_owned(), error))?;
+    let mut plan = ProcessPlan::of_spec(&process, filter);
+    plan.personality = serde_json::from_value(spec["linux"]["personality"]["domain"].clone()).ok();
+    Ok((plan, process))
 }
 
-fn payload(process: &mut Value, profile: &Value) -> Result<Payload, BundleError> {
-    set_oom_score(process)?;
-    let no_new_privileges = process["noNewPrivileges"].as_bool().unwrap_or(false);
-    let capabilities = process
-        .as_object_mut()
-        .and_then(|fields| fields.remove("capabilities"));
-    let mut capabilities: LinuxCapabilities = serde_json::from_value(
-        capabilities
-            .filter(|sets| !sets.is_null())
-            .unwrap_or_else(|| serde_json::json!({})),
-    )
-    .map_err(BundleError::Capabilities)?;
-    let set = |set: &Option<_>| set.clone().or_else(|| Some(Default::default()));
-    let (bounding, effective, permitted) = (
-        set(capabilities.bounding()),
-        set(capabilities.effective()),
-        set(capabilities.permitted()),
-    );
-    let (inheritable, ambient) = (set(capabilities.inheritable()), set(capabilities.ambient()));
-    capabilities
-        .set_bounding(bounding)
-        .set_effective(effective)
-        .set_permitted(permitted);
-    capabilities
-        .set_inheritable(inheritable)
-        .set_ambient(ambient);
-    let filter = if profile.is_null() {
-        None
-    } else {
-        let profile: Profile =
-            serde_json::from_value(profile.clone()).map_err(BundleError::Profile)?;
-        Some(Filter::compile(&profile)?)
-    };
-    Ok(Payload {
-        filter,
-        capabilities,
-        no_new_privileges,
-        users: None,
-    })
+fn filter(profile: &Value) -> Result<Option<Filter>, BundleError> {
+    if profile.is_null() {
+        return Ok(None);
+    }
+    let profile: Profile = serde_json::from_value(profile.clone()).map_err(BundleError::Profile)?;
+    Ok(Some(Filter::compile(&profile)?))
 }
 
 /// Sets the OOM score of this process, which the container's inherits. A score that is lower than this process may
 /// set is a warning: nothing of the confinement hangs on it.
-fn set_oom_score(process: &mut Value) -> Result<(), BundleError> {
-    let Some(score) = process
-        .as_object_mut()
-        .and_then(|fields| fields.remove("oomScoreAdj"))
-    else {
+fn set_oom_score(process: &Value) -> Result<(), BundleError> {
+    let Some(score) = process["oomScoreAdj"].as_i64() else {
         return Ok(());
     };
-    let score = score.as_i64().unwrap_or_default();
     match fs::write("/proc/self/oom_score_adj", score.to_string()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             use io::Write;
@@ -185,12 +167,20 @@ fn set_oom_score(process: &mut Value) -> Result<(), BundleError> {
 
 /// Reads JSON.
 pub(crate) fn read(path: &Path) -> Result<Value, BundleError> {
-    let told = |error| BundleError::Read(path.to_owned(), error);
-    if fs::metadata(path).map_err(told)?.len() > MAX_BYTES {
-        return Err(told(io::Error::other("it is longer than 8 MiB")));
-    }
-    let bytes = fs::read(path).map_err(told)?;
+    let bytes = read_bounded(path).map_err(|error| BundleError::Read(path.to_owned(), error))?;
     serde_json::from_slice(&bytes).map_err(|error| BundleError::Format(path.to_owned(), error))
+}
+
+/// Reads a file of at most 8 MiB.
+pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?
+        .take(MAX_BYTES + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other("it is longer than 8 MiB"));
+    }
+    Ok(bytes)
 }
 
 fn write(path: &Path, value: &Value) -> Result<(), BundleError> {

@@ -1,20 +1,22 @@
-//! What libcgroups leaves out on cgroup v2: device rules, a limit of no swap at all, and with systemd's driver the files
-//! that systemd has no property for.
+//! A container's cgroup. On version 1 it is made here; on version 2 by libcgroups, which leaves out device rules, a limit of
+//! no swap at all, and with systemd's driver the files that systemd has no property for.
 
 pub(crate) mod mounts;
 pub(crate) mod removal;
+mod v1;
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use kernel_filters::{DeviceFilter, DeviceRule};
 use libcgroups::common::{
-    AnyCgroupManager, AnyManagerError, CgroupManager, CgroupSetup, ControllerOpt,
-    DEFAULT_CGROUP_ROOT, get_cgroup_setup,
+    AnyCgroupManager, AnyManagerError, CgroupConfig, CgroupManager, ControllerOpt,
+    DEFAULT_CGROUP_ROOT, create_cgroup_manager,
 };
 use libcgroups::systemd::manager::SystemdManagerError;
 use libcgroups::v2::manager::Manager;
-use libcontainer::oci_spec::runtime::LinuxResources;
+use oci_spec::runtime::LinuxResources;
+use rustix::fs::statfs;
 use serde_json::{Value, json};
 
 use crate::error::AnyError;
@@ -22,6 +24,8 @@ use crate::record::Record;
 
 /// The swap that a group of version 2 may use, in bytes; memory is not in it.
 const SWAP_MAX: &str = "memory.swap.max";
+/// As in linux/magic.h.
+const CGROUP2_SUPER_MAGIC: i64 = 0x6367_7270;
 
 /// Why a spec's cgroup cannot be what it says.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +41,11 @@ pub(crate) enum CgroupError {
     )]
     Path(String),
     #[error("where cgroups are mounted cannot be read")]
-    MountPoints(#[source] AnyError),
+    MountPoints(#[source] io::Error),
+    #[error("cannot make cgroup {0}")]
+    Make(PathBuf, #[source] io::Error),
+    #[error("cannot move a process into cgroup {0}")]
+    Join(PathBuf, #[source] io::Error),
     #[error("cannot read /proc/self/cgroup")]
     Own(#[source] io::Error),
     #[error("--systemd-cgroup on cgroup v1 is not supported by this runtime")]
@@ -46,7 +54,121 @@ pub(crate) enum CgroupError {
 
 /// Whether this machine's cgroups are v2.
 pub(crate) fn is_unified() -> bool {
-    matches!(get_cgroup_setup(), Ok(CgroupSetup::Unified))
+    statfs(DEFAULT_CGROUP_ROOT).is_ok_and(|found| found.f_type == CGROUP2_SUPER_MAGIC)
+}
+
+/// Names a container's cgroup in its spec, where the spec doesn't: later commands look for it there. A relative path is below
+/// the root.
+pub(crate) fn name_group(spec: &mut Value, id: &str, systemd: bool) {
+    let path = &mut spec["linux"]["cgroupsPath"];
+    match (path.as_str().unwrap_or_default(), systemd) {
+        ("", true) => *path = json!(format!(":oxlet:{id}")),
+        ("", false) => *path = json!(format!("/{id}")),
+        (relative, false) if !relative.starts_with('/') => *path = json!(format!("/{relative}")),
+        _ => {}
+    }
+}
+
+/// A container's cgroup.
+pub(crate) enum Group {
+    V1(v1::Groups),
+    V2 {
+        manager: AnyCgroupManager,
+        /// Below the root; `None` with systemd, which decides.
+        path: Option<PathBuf>,
+    },
+}
+
+impl Group {
+    /// The group of a spec's `linux.cgroupsPath`.
+    pub(crate) fn new(path: &Path, id: &str, systemd: bool) -> Result<Group, AnyError> {
+        if !is_unified() {
+            let root = Path::new(DEFAULT_CGROUP_ROOT);
+            return Ok(Group::V1(v1::Groups::new(root, path)?));
+        }
+        let config = CgroupConfig {
+            cgroup_path: path.to_owned(),
+            systemd_cgroup: systemd,
+            container_name: id.to_owned(),
+        };
+        Ok(Group::V2 {
+            manager: create_cgroup_manager(config)?,
+            path: (!systemd).then(|| path.to_owned()),
+        })
+    }
+
+    /// Makes the group, with a process in it and limits.
+    pub(crate) fn make(&self, pid: i32, resources: &LinuxResources) -> Result<(), AnyError> {
+        match self {
+            Group::V1(groups) => {
+                groups.make()?;
+                // Before there is a process: what it uses from its first page on is within them.
+                groups.limit(resources)?;
+                Ok(groups.add(pid)?)
+            }
+            Group::V2 {
+                manager,
+                path: Some(path),
+            } => {
+                let own = folder(path);
+                fs::create_dir_all(&own).map_err(|error| CgroupError::Make(path.clone(), error))?;
+                enable_controllers(path);
+                manager.apply(&options(resources))?;
+                let placed = fs::write(own.join("cgroup.procs"), pid.to_string());
+                Ok(placed.map_err(|error| CgroupError::Join(path.clone(), error))?)
+            }
+            Group::V2 {
+                manager,
+                path: None,
+            } => {
+                manager.add_task(nix_of_libcgroups::unistd::Pid::from_raw(pid))?;
+                Ok(manager.apply(&options(resources))?)
+            }
+        }
+    }
+
+    /// Changes limits.
+    pub(crate) fn limit(&self, resources: &LinuxResources) -> Result<(), AnyError> {
+        match self {
+            Group::V1(groups) => Ok(groups.limit(resources)?),
+            Group::V2 { manager, .. } => Ok(manager.apply(&options(resources))?),
+        }
+    }
+
+    /// The processes of the group and of those below it.
+    pub(crate) fn processes(&self) -> Result<Vec<i32>, AnyError> {
+        match self {
+            Group::V1(groups) => Ok(groups
+                .folders()
+                .next()
+                .map_or(Ok(Vec::new()), removal::processes)?),
+            Group::V2 { manager, .. } => {
+                let pids = manager.get_all_pids()?;
+                Ok(pids.into_iter().map(|pid| pid.as_raw()).collect())
+            }
+        }
+    }
+}
+
+/// Moves a process that is run in a container, whose init is `init`, into the container's group.
+///
+/// On version 2 a group whose controllers are handed down to groups below takes no process (EBUSY), as after systemd or a
+/// container engine has begun in the container: then it is the group that the init has moved to, as with runc.
+pub(crate) fn join(group: &Group, record: &Record, pid: i32) -> Result<(), AnyError> {
+    let own = match group {
+        Group::V1(groups) => return Ok(groups.add(pid)?),
+        Group::V2 { .. } => own_group(record)?,
+    };
+    let place = |group: &Path| fs::write(folder(group).join("cgroup.procs"), pid.to_string());
+    let Err(error) = place(own) else {
+        return Ok(());
+    };
+    match of_process(record.pid) {
+        Some(of_init) if of_init.starts_with(own) && of_init != own => {
+            Ok(place(&of_init).map_err(|error| CgroupError::Join(of_init, error))?)
+        }
+        _ => Err(CgroupError::Join(own.to_owned(), error).into()),
+    }
 }
 
 /// Says as a file of v2 what libcgroups takes for nothing: as much swap with memory as memory alone is no swap.
@@ -156,8 +278,27 @@ fn own_group(record: &Record) -> Result<&Path, CgroupError> {
         .ok_or(CgroupError::Group(record.pid))
 }
 
+/// Ends what is in a container's group and takes it away. A group that is gone is no error.
+pub(crate) fn remove(path: &Path, id: &str, systemd: bool) -> Result<(), AnyError> {
+    if !systemd {
+        return Ok(removal::remove(Path::new(DEFAULT_CGROUP_ROOT), path)?);
+    }
+    let Group::V2 { manager, .. } = Group::new(path, id, true)? else {
+        return Err(CgroupError::Systemd.into());
+    };
+    if is_gone(&manager) {
+        return Ok(());
+    }
+    for pid in manager.get_all_pids()? {
+        // It may have ended by itself, which is what is wanted.
+        let pid = nix::unistd::Pid::from_raw(pid.as_raw());
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+    }
+    Ok(manager.remove()?)
+}
+
 /// Whether systemd has taken a group away, as it does with the last process of a scope.
-pub(crate) fn is_gone(manager: &AnyCgroupManager) -> bool {
+fn is_gone(manager: &AnyCgroupManager) -> bool {
     match manager.get_all_pids() {
         Err(AnyManagerError::Systemd(SystemdManagerError::WrappedIo(error))) => {
             error.inner().kind() == io::ErrorKind::NotFound
@@ -167,7 +308,7 @@ pub(crate) fn is_gone(manager: &AnyCgroupManager) -> bool {
 }
 
 /// What is applied to a group.
-pub(crate) fn options(resources: &LinuxResources) -> ControllerOpt<'_> {
+fn options(resources: &LinuxResources) -> ControllerOpt<'_> {
     ControllerOpt {
         resources,
         disable_oom_killer: false,
@@ -190,7 +331,8 @@ fn enable_controllers(group: &Path) {
     }
 }
 
-fn folder(path: &Path) -> PathBuf {
+/// The folder of a group of version 2.
+pub(crate) fn folder(path: &Path) -> PathBuf {
     Path::new(DEFAULT_CGROUP_ROOT).join(path.strip_prefix("/").unwrap_or(path))
 }
 

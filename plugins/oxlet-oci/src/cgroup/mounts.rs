@@ -1,9 +1,7 @@
 //! The mount `cgroup` of version 1, written out as the mounts that it stands for.
 //!
-//! libcontainer 0.7 makes them itself, but all of them writable, whatever the mount's options say: the container's root could
-//! change its own limits and allow itself every device. And where the container joins a PID namespace it looks for the
-//! process that has the container's number on the node, and fails where there is none. So its mount is replaced by a tmpfs
-//! with the container's own group of each hierarchy bound into it, with the mount's options, as runc does it.
+//! The mount is replaced by a tmpfs with the container's own group of each hierarchy bound into it, with the mount's options,
+//! as runc does it: where they are read-only, the container's root can neither change its own limits nor allow itself devices.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,23 +10,7 @@ use std::path::{Path, PathBuf};
 use libcgroups::common::DEFAULT_CGROUP_ROOT;
 use serde_json::{Value, json};
 
-use super::CgroupError;
-
-/// The controllers that libcgroups makes groups of.
-const MADE: [&str; 12] = [
-    "blkio",
-    "cpu",
-    "cpuacct",
-    "cpuset",
-    "devices",
-    "freezer",
-    "hugetlb",
-    "memory",
-    "net_cls",
-    "net_prio",
-    "perf_event",
-    "pids",
-];
+use super::{CgroupError, v1};
 
 /// Writes out a spec's cgroup mounts on a machine with version 1.
 pub(crate) fn write_out(spec: &mut Value) -> Result<(), CgroupError> {
@@ -44,31 +26,22 @@ pub(crate) fn write_out(spec: &mut Value) -> Result<(), CgroupError> {
         .strip_prefix("/")
         .map_err(|_| CgroupError::Path(group.to_owned()))?
         .to_owned();
-    let points = libcgroups::v1::util::list_subsystem_mount_points();
-    let points = points.map_err(|error| CgroupError::MountPoints(Box::new(error)))?;
+    let points = v1::mounts(Path::new(DEFAULT_CGROUP_ROOT)).map_err(CgroupError::MountPoints)?;
     let own = fs::read_to_string("/proc/self/cgroup").map_err(CgroupError::Own)?;
     let hierarchies = hierarchies(&points, &group, &own);
     let Some(mounts) = spec["mounts"].as_array_mut() else {
         return Ok(());
     };
-    let mut closed = Vec::new();
     *mounts = std::mem::take(mounts)
         .into_iter()
-        .flat_map(|mount| match is_cgroup(&mount) {
-            true => {
-                let (destination, made) = written_out(&mount, &hierarchies);
-                closed.extend(destination);
-                made
+        .flat_map(|mount| {
+            if is_cgroup(&mount) {
+                written_out(&mount, &hierarchies)
+            } else {
+                vec![mount]
             }
-            false => vec![mount],
         })
         .collect();
-    if !closed.is_empty() {
-        let paths = &mut spec["linux"]["readonlyPaths"];
-        let mut all = paths.as_array().cloned().unwrap_or_default();
-        all.extend(closed);
-        *paths = Value::Array(all);
-    }
     Ok(())
 }
 
@@ -80,7 +53,7 @@ struct Hierarchy {
 }
 
 /// Returns the hierarchies that are mounted at `points`; one of several controllers has their names too. In one without a
-/// controller that libcgroups knows the container stays in our own group. Each is there once, also where a table names
+/// controller that limits containers the container stays in our own group. Each is there once, also where a table names
 /// its mount twice, as that of a node within a container does, whose own mounts lie over others: of two mounts on top
 /// of each other the second one would be made on the node too, where mounts spread.
 fn hierarchies(points: &[PathBuf], group: &Path, own: &str) -> Vec<Hierarchy> {
@@ -92,7 +65,7 @@ fn hierarchies(points: &[PathBuf], group: &Path, own: &str) -> Vec<Hierarchy> {
         else {
             continue;
         };
-        let group = match name.split(',').any(|one| MADE.contains(&one)) {
+        let group = match name.split(',').any(|one| v1::CONTROLLERS.contains(&one)) {
             true => point.join(group),
             false => point.join(of_own(own, name)),
         };
@@ -121,20 +94,22 @@ fn of_own<'a>(own: &'a str, name: &str) -> &'a str {
     path.unwrap_or_default().trim_start_matches('/')
 }
 
-/// Returns the mounts in a cgroup mount's place, and its destination where it is closed to writers.
-fn written_out(mount: &Value, hierarchies: &[Hierarchy]) -> (Option<Value>, Vec<Value>) {
+/// Returns the mounts in a cgroup mount's place.
+fn written_out(mount: &Value, hierarchies: &[Hierarchy]) -> Vec<Value> {
     let destination = mount["destination"].as_str().unwrap_or_default();
     let asked = mount["options"].as_array().into_iter().flatten();
     let asked: Vec<&str> = asked.filter_map(Value::as_str).collect();
-    let closed = asked.contains(&"ro");
     let mut options = vec!["bind"];
     options.extend(asked.iter().filter(|option| **option != "rw"));
+    let mut above = vec!["nosuid", "noexec", "nodev", "mode=755"];
+    if asked.contains(&"ro") {
+        above.push("ro");
+    }
     let mut mounts = vec![json!({
         "destination": destination,
         "type": "tmpfs",
         "source": "tmpfs",
-        // Writable while there is something to be mounted in it.
-        "options": ["nosuid", "noexec", "nodev", "mode=755"],
+        "options": above,
     })];
     mounts.extend(hierarchies.iter().map(|one| {
         json!({
@@ -144,7 +119,7 @@ fn written_out(mount: &Value, hierarchies: &[Hierarchy]) -> (Option<Value>, Vec<
             "options": options,
         })
     }));
-    (closed.then(|| json!(destination)), mounts)
+    mounts
 }
 
 #[cfg(test)]
@@ -196,8 +171,9 @@ mod tests {
             (Value::Null, json!(["bind"]), false),
         ] {
             let mount = json!({"destination": "/c", "type": "cgroup", "options": options});
-            let (path, mounts) = written_out(&mount, &hierarchies);
-            assert_eq!(path, closed.then(|| json!("/c")));
+            let mounts = written_out(&mount, &hierarchies);
+            let options = mounts[0]["options"].as_array().unwrap();
+            assert_eq!(options.contains(&json!("ro")), closed);
             assert_eq!(
                 (&mounts[0]["type"], &mounts[0]["destination"]),
                 (&json!("tmpfs"), &json!("/c"))

@@ -3,23 +3,27 @@
 //! libcgroups reads the machine's mounts once for each of twelve controllers, three times over; a node of a hundred
 //! pods has six hundred mounts. The folders are where they always are.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, unlinkat};
+use rustix::io::Errno;
 
-use crate::mounts::table::points;
+use crate::mount_table::points;
 
 /// How long killed processes may take to leave.
 const LEAVING_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
-/// Deeper groups of a container are left to the error.
-const MAX_DEPTH: usize = 32;
 
 /// Kills what is in a container's groups and removes them, with the groups that the container made in them. `path` is
 /// below each hierarchy's root, `root` is `/sys/fs/cgroup`. Groups that are gone are no error.
@@ -65,7 +69,7 @@ fn remove_group(group: &Path) -> io::Result<()> {
     let deadline = Instant::now() + LEAVING_TIMEOUT;
     let mut pause = POLL_INTERVAL;
     loop {
-        let error = match remove_tree(group, 0) {
+        let error = match remove_tree(group) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
@@ -105,18 +109,36 @@ fn holders(group: &Path) -> String {
     }
 }
 
-fn remove_tree(group: &Path, depth: usize) -> io::Result<()> {
+/// Removes a group with all below it, whatever their number and depth: a container may make them as it likes. From group to
+/// group by descriptors, so neither the stack nor a path grows with the depth.
+fn remove_tree(group: &Path) -> io::Result<()> {
     match fs::remove_dir(group) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Ok(()) => return Ok(()),
-        Err(error) if depth >= MAX_DEPTH => return Err(error),
         Err(_) => {}
     }
-    kill_all(group)?;
-    for entry in fs::read_dir(group)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            remove_tree(&entry.path(), depth + 1)?;
+    let Some(top) = open_group(CWD, group.as_os_str())? else {
+        return Ok(());
+    };
+    kill_all(&top)?;
+    let mut names: Vec<OsString> = Vec::new();
+    let mut current = top;
+    loop {
+        match next_busy(&current)? {
+            Some((below, name)) => {
+                kill_all(&below)?;
+                names.push(name);
+                current = below;
+            }
+            // All below is gone: this one can go.
+            None => {
+                let Some(name) = names.pop() else { break };
+                let Some(above) = open_group(current.as_fd(), OsStr::new(".."))? else {
+                    break;
+                };
+                unlinkat(&above, name.as_os_str(), AtFlags::REMOVEDIR).or_else(absent)?;
+                current = above;
+            }
         }
     }
     match fs::remove_dir(group) {
@@ -125,17 +147,97 @@ fn remove_tree(group: &Path, depth: usize) -> io::Result<()> {
     }
 }
 
+fn absent(error: Errno) -> Result<(), Errno> {
+    if error == Errno::NOENT {
+        Ok(())
+    } else {
+        Err(error)
+    }
+}
+
+/// Opens a group; `None` if it is gone.
+fn open_group(above: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match openat(above, name, flags, Mode::empty()) {
+        Ok(group) => Ok(Some(group)),
+        Err(Errno::NOENT | Errno::NODEV) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes the groups directly in a group that can be removed, and returns the first one that can't for what is in it.
+fn next_busy(group: &OwnedFd) -> io::Result<Option<(OwnedFd, OsString)>> {
+    let mut entries = Dir::read_from(group)?;
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if entry.file_type() != FileType::Directory || name == "." || name == ".." {
+            continue;
+        }
+        if unlinkat(group, name, AtFlags::REMOVEDIR).is_ok() {
+            continue;
+        }
+        if let Some(below) = open_group(group.as_fd(), name)? {
+            // Groups in it, or processes: the first are found below, the second are killed and waited for.
+            if has_groups(&below)? {
+                return Ok(Some((below, name.to_owned())));
+            }
+            kill_all(&below)?;
+            unlinkat(group, name, AtFlags::REMOVEDIR).or_else(absent)?;
+        }
+    }
+    Ok(None)
+}
+
+fn has_groups(group: &OwnedFd) -> io::Result<bool> {
+    for entry in Dir::read_from(group)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if entry.file_type() == FileType::Directory && name != b"." && name != b".." {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The processes of a group and of all below it.
+pub(super) fn processes(group: &Path) -> io::Result<Vec<i32>> {
+    let mut pids = Vec::new();
+    let mut open: Vec<PathBuf> = vec![group.to_owned()];
+    while let Some(folder) = open.pop() {
+        let text = match fs::read_to_string(folder.join("cgroup.procs")) {
+            // A group that has gone while the list was made.
+            Err(error)
+                if folder != group
+                    && matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) =>
+            {
+                continue;
+            }
+            read => read?,
+        };
+        pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        open.extend(
+            entries
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                .map(|entry| entry.path()),
+        );
+    }
+    Ok(pids)
+}
+
 /// Kills a group's processes: all at once where the kernel can (v2 since 5.14), also frozen ones.
-fn kill_all(group: &Path) -> io::Result<()> {
-    let at_once = OpenOptions::new()
-        .write(true)
-        .open(group.join("cgroup.kill"));
-    if at_once.and_then(|mut file| file.write_all(b"1")).is_ok() {
+fn kill_all(group: &OwnedFd) -> io::Result<()> {
+    let open =
+        |name: &str, flags: OFlags| openat(group, name, flags | OFlags::CLOEXEC, Mode::empty());
+    let at_once = open("cgroup.kill", OFlags::WRONLY).map(File::from);
+    if at_once.is_ok_and(|mut file| file.write_all(b"1").is_ok()) {
         return Ok(());
     }
-    let processes = match fs::read_to_string(group.join("cgroup.procs")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        read => read?,
+    let mut processes = String::new();
+    match open("cgroup.procs", OFlags::RDONLY) {
+        Err(Errno::NOENT | Errno::NODEV) => return Ok(()),
+        opened => File::from(opened?).read_to_string(&mut processes)?,
     };
     for pid in processes.lines().filter_map(|line| line.parse().ok()) {
         // Zero is a process of another PID namespace; a signal to it would be one to our own group.
@@ -144,9 +246,8 @@ fn kill_all(group: &Path) -> io::Result<()> {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
-    let state = group.join("freezer.state");
-    if state.exists() {
-        fs::write(state, "THAWED")?;
+    if let Ok(state) = open("freezer.state", OFlags::WRONLY) {
+        File::from(state).write_all(b"THAWED")?;
     }
     Ok(())
 }
@@ -168,6 +269,23 @@ mod tests {
         assert!(!root.join("cpu/pod/a").exists() && !root.join("memory/pod/a").exists());
         assert!(root.join("cpu/pod").exists() && root.join("pids/other").exists());
         remove(root, Path::new("/pod/a")).unwrap();
+    }
+
+    #[test]
+    fn groups_are_removed_whatever_their_depth_and_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let group = root.join("memory/pod/a");
+        fs::create_dir_all(&group).unwrap();
+        // Deeper than a path can be.
+        let mut current = openat(CWD, &group, OFlags::RDONLY, Mode::empty()).unwrap();
+        for _ in 0..700 {
+            rustix::fs::mkdirat(&current, "nested", Mode::RWXU).unwrap();
+            rustix::fs::mkdirat(&current, "beside", Mode::RWXU).unwrap();
+            current = openat(&current, "nested", OFlags::RDONLY, Mode::empty()).unwrap();
+        }
+        remove(root, Path::new("/pod/a")).unwrap();
+        assert!(!group.exists() && root.join("memory/pod").exists());
     }
 
     #[test]

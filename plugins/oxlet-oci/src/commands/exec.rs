@@ -1,0 +1,83 @@
+//! `exec`: a process is run in a container, detached.
+
+use container_syscalls::Forked;
+
+use super::Paths;
+use super::create::{console, keyring, limit, own_streams, write_pid};
+use crate::arguments::Arguments;
+use crate::cgroup::{self, Group};
+use crate::error::{AnyError, CommandError};
+use crate::init::channel::{Channel, Told};
+use crate::init::namespaces::Namespaces;
+use crate::init::{self, Entered};
+use crate::record::Record;
+use crate::{bundle, sealed};
+
+pub(super) fn exec(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
+    let record = paths.record()?;
+    let gone = || CommandError::NotRunning(arguments.id.clone());
+    if !record.is_alive() {
+        return Err(gone().into());
+    }
+    sealed::become_sealed(&paths.bundle)?;
+    if !arguments.detach {
+        return Err(CommandError::Missing("exec", "--detach").into());
+    }
+    let asked = arguments
+        .process
+        .as_ref()
+        .ok_or(CommandError::Missing("exec", "--process"))?;
+    let (plan, process) = bundle::prepare_process(asked, &paths.bundle)?;
+    init::hide()?;
+    let namespaces = Namespaces::of_process(record.pid);
+    // Asked after they are open, so that they are the container's and not those of another process of the number.
+    if !record.is_alive() {
+        return Err(gone().into());
+    }
+    let (command, child) = Channel::pair()?;
+    let spec = paths.spec()?;
+    let user = plan.user;
+    let entered = Entered {
+        namespaces: namespaces?,
+        keyring: keyring(&arguments.id),
+        process: plan,
+        console: console(arguments, &process)?,
+    };
+    let group = paths.group(&spec, arguments.systemd_cgroup)?;
+    match entered.namespaces.fork(&command, &child)? {
+        Forked::Child => {
+            drop(command);
+            init::enter(&entered, child)
+        }
+        Forked::Parent(pid) => {
+            drop((child, entered));
+            let finish = || -> Result<(), AnyError> {
+                own_streams(spec.linux().as_ref(), user)?;
+                run(&command, (&group, &record), pid)?;
+                limit(pid, &process)?;
+                write_pid(arguments.pid_file.as_deref(), pid)?;
+                Ok(command.go()?)
+            };
+            let finished = finish();
+            if finished.is_err() {
+                // It may have ended by itself. That it is still this process is certain: nobody has waited for it.
+                let _ = nix::sys::signal::kill(
+                    nix::unistd::Pid::from_raw(pid),
+                    nix::sys::signal::Signal::SIGKILL,
+                );
+            }
+            finished
+        }
+    }
+}
+
+/// Has the new process go until it is about to run its program.
+fn run(command: &Channel, (group, record): (&Group, &Record), pid: i32) -> Result<(), AnyError> {
+    cgroup::join(group, record, pid)?;
+    command.go()?;
+    match command.next()? {
+        Told::Ready => Ok(()),
+        Told::Error(text) => Err(CommandError::Init(text).into()),
+        Told::Pid(_) | Told::Hooks | Told::End => Err(CommandError::Ended(pid).into()),
+    }
+}

@@ -1,0 +1,296 @@
+//! Namespaces of a container: those that it joins and those that are made for it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+
+use container_syscalls::{ChildFlags, Forked, fork};
+use nix::sched::{CloneFlags, setns, unshare};
+use oci_spec::runtime::{Linux, LinuxNamespaceType};
+use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use super::channel::{Channel, Told};
+use super::{InitError, cannot, hide};
+
+/// Why the namespaces of a spec cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NamespacesError {
+    #[error("cannot open namespace {0}")]
+    Open(PathBuf, #[source] io::Error),
+    #[error("linux.namespaces: {0} is there twice")]
+    Twice(LinuxNamespaceType),
+    #[error("linux.namespaces: expected a new mount namespace")]
+    Mount,
+}
+
+/// The namespaces of a container.
+#[derive(Debug)]
+pub(crate) struct Namespaces {
+    user: Option<File>,
+    /// Entered by the children of who joins it.
+    pid: Option<File>,
+    joined: Vec<(CloneFlags, File)>,
+    made: CloneFlags,
+    makes_pid: bool,
+    /// Lines of `/proc/PID/timens_offsets`, for a new time namespace.
+    time: Option<Vec<String>>,
+}
+
+/// The flag of a namespace's type, and its name in `/proc/PID/ns`.
+const FLAGS: [(LinuxNamespaceType, CloneFlags, &str); 8] = [
+    (LinuxNamespaceType::User, CloneFlags::CLONE_NEWUSER, "user"),
+    (LinuxNamespaceType::Pid, CloneFlags::CLONE_NEWPID, "pid"),
+    (LinuxNamespaceType::Ipc, CloneFlags::CLONE_NEWIPC, "ipc"),
+    (LinuxNamespaceType::Uts, CloneFlags::CLONE_NEWUTS, "uts"),
+    (LinuxNamespaceType::Network, CloneFlags::CLONE_NEWNET, "net"),
+    (
+        LinuxNamespaceType::Cgroup,
+        CloneFlags::CLONE_NEWCGROUP,
+        "cgroup",
+    ),
+    (LinuxNamespaceType::Time, NEWTIME, "time"),
+    // The last one: paths of the node lead nowhere from there on.
+    (LinuxNamespaceType::Mount, CloneFlags::CLONE_NEWNS, "mnt"),
+];
+/// As in linux/sched.h; nix has no name for it.
+const NEWTIME: CloneFlags = CloneFlags::from_bits_retain(0x80);
+
+impl Namespaces {
+    fn none() -> Namespaces {
+        Namespaces {
+            user: None,
+            pid: None,
+            joined: Vec::new(),
+            made: CloneFlags::empty(),
+            makes_pid: false,
+            time: None,
+        }
+    }
+
+    /// Opens what a spec joins.
+    pub(crate) fn of_spec(linux: &Linux) -> Result<Namespaces, NamespacesError> {
+        let mut all = Namespaces::none();
+        let asked = linux.namespaces().as_deref().unwrap_or_default();
+        for (kind, flag, _) in FLAGS {
+            let mut of_kind = asked.iter().filter(|one| one.typ() == kind);
+            let Some(namespace) = of_kind.next() else {
+                continue;
+            };
+            if of_kind.next().is_some() {
+                return Err(NamespacesError::Twice(kind));
+            }
+            let path = namespace
+                .path()
+                .as_ref()
+                .filter(|path| !path.as_os_str().is_empty());
+            match path {
+                Some(path) => {
+                    let file = File::open(path)
+                        .map_err(|error| NamespacesError::Open(path.clone(), error))?;
+                    all.join(flag, file);
+                }
+                None if kind == LinuxNamespaceType::Pid => all.makes_pid = true,
+                None if kind == LinuxNamespaceType::Time => all.time = Some(Vec::new()),
+                None => all.made |= flag,
+            }
+        }
+        if !all.made.contains(CloneFlags::CLONE_NEWNS) {
+            return Err(NamespacesError::Mount);
+        }
+        if let (Some(lines), Some(offsets)) = (&mut all.time, linux.time_offsets()) {
+            lines.extend(offsets.iter().map(|(clock, offset)| {
+                let secs = offset.secs().unwrap_or_default();
+                format!("{clock} {secs} {}\n", offset.nanosecs().unwrap_or_default())
+            }));
+        }
+        Ok(all)
+    }
+
+    /// Opens the namespaces of a process that are other ones than this process's.
+    pub(crate) fn of_process(pid: i32) -> io::Result<Namespaces> {
+        let mut all = Namespaces::none();
+        for (_, flag, name) in FLAGS {
+            let path = format!("/proc/{pid}/ns/{name}");
+            let theirs = match fs::read_link(&path) {
+                // A kernel without such namespaces.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && name == "time" => continue,
+                read => read?,
+            };
+            if fs::read_link(format!("/proc/self/ns/{name}"))? != theirs {
+                all.join(flag, File::open(path)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn join(&mut self, flag: CloneFlags, file: File) {
+        if flag == CloneFlags::CLONE_NEWUSER {
+            self.user = Some(file);
+        } else if flag == CloneFlags::CLONE_NEWPID {
+            self.pid = Some(file);
+        } else {
+            self.joined.push((flag, file));
+        }
+    }
+
+    pub(crate) fn has_own_users(&self) -> bool {
+        self.user.is_some()
+    }
+
+    /// Whether a container has a namespace of this kind that is not the node's.
+    pub(crate) fn has(&self, flag: CloneFlags) -> bool {
+        self.made.contains(flag) || self.joined.iter().any(|(one, _)| *one == flag)
+    }
+
+    /// Makes a child in the user, PID and time namespaces of the container; which of both this process is.
+    ///
+    /// What is made in a user namespace belongs to it only if who makes it is in it: a process between this one and the
+    /// child joins it and makes the child, which becomes a child of this process nevertheless.
+    pub(crate) fn fork(&self, command: &Channel, init: &Channel) -> Result<Forked, InitError> {
+        if self.user.is_none() && self.time.is_none() {
+            return self.fork_here(false);
+        }
+        match fork(ChildFlags::default()).map_err(cannot("make a process"))? {
+            Forked::Child => match self.between(init) {
+                Ok(Some(())) => std::process::exit(0),
+                Ok(None) => Ok(Forked::Child),
+                Err(error) => {
+                    init.tell_error(&crate::error::with_causes(&error));
+                    std::process::exit(1)
+                }
+            },
+            Forked::Parent(between) => {
+                let told = command.next().map_err(cannot("hear of the new process"))?;
+                let between = Pid::from_raw(between).ok_or(InitError::Abandoned)?;
+                // It has told all that it has to tell.
+                waitpid(Some(between), WaitOptions::empty())
+                    .map_err(cannot("wait for a process"))?;
+                match told {
+                    Told::Pid(pid) => Ok(Forked::Parent(pid)),
+                    Told::Error(text) => Err(InitError::Refused(text)),
+                    Told::Hooks | Told::Ready | Told::End => Err(InitError::Abandoned),
+                }
+            }
+        }
+    }
+
+    /// `None` in the child.
+    fn between(&self, init: &Channel) -> Result<Option<()>, InitError> {
+        if let Some(offsets) = &self.time {
+            unshare(NEWTIME).map_err(cannot("make a time namespace"))?;
+            if !offsets.is_empty() {
+                fs::write("/proc/self/timens_offsets", offsets.concat())
+                    .map_err(cannot("set the offsets of the clocks"))?;
+            }
+        }
+        self.become_root_of_users()?;
+        match self.fork_here(true)? {
+            Forked::Child => Ok(None),
+            Forked::Parent(pid) => init.tell_pid(pid).map(Some),
+        }
+    }
+
+    fn become_root_of_users(&self) -> Result<(), InitError> {
+        let Some(user) = &self.user else {
+            return Ok(());
+        };
+        setns(user, CloneFlags::CLONE_NEWUSER).map_err(cannot("join the user namespace"))?;
+        let (root, group) = (rustix::fs::Uid::ROOT, rustix::fs::Gid::ROOT);
+        set_thread_groups(&[]).map_err(cannot("leave the node's groups"))?;
+        set_thread_res_gid(group, group, group).map_err(cannot("become root of its users"))?;
+        set_thread_res_uid(root, root, root).map_err(cannot("become root of its users"))?;
+        // Other ids have made it dumpable, where the node's `fs.suid_dumpable` says so.
+        hide()
+    }
+
+    fn fork_here(&self, is_sibling: bool) -> Result<Forked, InitError> {
+        let own = match &self.pid {
+            None => None,
+            Some(pid) => {
+                let own = File::open("/proc/self/ns/pid")
+                    .map_err(cannot("open this process's PID namespace"))?;
+                setns(pid, CloneFlags::CLONE_NEWPID).map_err(cannot("join the PID namespace"))?;
+                Some(own)
+            }
+        };
+        let flags = ChildFlags {
+            new_pid_namespace: self.makes_pid,
+            is_sibling,
+            cgroup: None,
+        };
+        let forked = fork(flags).map_err(cannot("make the container's first process"))?;
+        if let (Forked::Parent(_), Some(own)) = (forked, own) {
+            // Hooks are processes of the node.
+            setns(own, CloneFlags::CLONE_NEWPID).map_err(cannot("return to the PID namespace"))?;
+        }
+        Ok(forked)
+    }
+
+    /// Joins and makes all others, in the child.
+    pub(crate) fn enter(&self) -> Result<(), InitError> {
+        for (flag, file) in &self.joined {
+            setns(file, *flag).map_err(cannot(format!("join the {} namespace", name(*flag))))?;
+        }
+        if self.made.is_empty() {
+            return Ok(());
+        }
+        unshare(self.made).map_err(cannot("make namespaces"))
+    }
+}
+
+fn name(flag: CloneFlags) -> &'static str {
+    FLAGS
+        .iter()
+        .find(|(_, one, _)| *one == flag)
+        .map_or("", |(_, _, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of(namespaces: Value) -> Result<Namespaces, NamespacesError> {
+        let offsets = json!({ "monotonic": { "secs": 7, "nanosecs": 8 } });
+        let linux = json!({ "namespaces": namespaces, "timeOffsets": offsets });
+        Namespaces::of_spec(&serde_json::from_value(linux).unwrap())
+    }
+
+    #[test]
+    fn namespaces_are_joined_by_their_paths_and_made_otherwise() {
+        let all = of(json!([
+            { "type": "mount" },
+            { "type": "network", "path": "/proc/self/ns/net" },
+            { "type": "pid" },
+            { "type": "time" },
+            { "type": "user", "path": "/proc/self/ns/user" },
+            { "type": "uts", "path": "" },
+        ]))
+        .unwrap();
+        assert!(all.has_own_users() && all.makes_pid && all.pid.is_none());
+        assert!(all.has(CloneFlags::CLONE_NEWNET) && !all.has(CloneFlags::CLONE_NEWIPC));
+        assert_eq!(all.made, CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS);
+        assert_eq!(all.time.unwrap(), ["monotonic 7 8\n"]);
+    }
+
+    #[test]
+    fn what_no_container_can_be_made_with_is_refused() {
+        let mount = json!({ "type": "mount" });
+        assert!(matches!(of(json!([])), Err(NamespacesError::Mount)));
+        let joined = json!([{ "type": "mount", "path": "/proc/self/ns/mnt" }]);
+        assert!(matches!(of(joined), Err(NamespacesError::Mount)));
+        let twice = json!([mount, { "type": "ipc" }, { "type": "ipc" }]);
+        assert!(matches!(of(twice), Err(NamespacesError::Twice(_))));
+        let absent = json!([mount, { "type": "ipc", "path": "/no/such" }]);
+        assert!(matches!(of(absent), Err(NamespacesError::Open(..))));
+    }
+
+    #[test]
+    fn of_a_process_only_other_namespaces_are_joined() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let own = Namespaces::of_process(pid).unwrap();
+        assert!(own.joined.is_empty() && own.user.is_none() && own.pid.is_none());
+    }
+}

@@ -1,4 +1,0 @@
-//! A container's mounts, beside what libcontainer makes of them.
-
-pub(crate) mod propagation;
-pub(crate) mod table;
