@@ -175,11 +175,23 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
 const LAST_SIGNAL: i32 = 64;
 
 /// Gives every signal its default action: what is ignored (SIGPIPE by a Rust program's start) stays so for the program that
-/// a process becomes. The C library keeps its own signals from being changed, and nothing ignores those.
+/// a process becomes. Also those that a C library keeps for itself, which a caller may have ignored.
 pub fn reset_signals() {
+    // `struct sigaction` of the kernel, at most four words everywhere: no handler (SIG_DFL), no flags, no mask.
+    let default_action = [0_u64; 4];
+    // SIGKILL and SIGSTOP are refused, which always have it.
     for signal in 1..=LAST_SIGNAL {
-        // SAFETY: the default action is no handler of ours, so nothing of this process is called by it.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        // SAFETY: the default action is no handler of ours, so nothing of this process is called by it; the kernel
+        // reads the structure, which lives over the call, and writes nowhere.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default_action.as_ptr(),
+                std::ptr::null_mut::<libc::c_void>(),
+                size_of::<u64>(),
+            )
+        };
     }
 }
 

@@ -167,8 +167,7 @@ fn open_group(above: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<OwnedFd>
 
 /// Removes the groups directly in a group that can be removed, and returns the first one that can't for what is in it.
 fn next_busy(group: &OwnedFd) -> io::Result<Option<(OwnedFd, OsString)>> {
-    let mut entries = Dir::read_from(group)?;
-    while let Some(entry) = entries.next() {
+    for entry in Dir::read_from(group)? {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         if entry.file_type() != FileType::Directory || name == "." || name == ".." {

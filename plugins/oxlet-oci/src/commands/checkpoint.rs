@@ -120,9 +120,12 @@ fn external(spec: &Spec, kind: LinuxNamespaceType) -> Result<Option<String>, Che
 
 fn folder(path: &Path) -> Result<File, CheckpointError> {
     let made = DirBuilder::new().mode(0o700).create(path);
-    made.or_else(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Ok(()),
-        _ => Err(error),
+    made.or_else(|error| {
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            Ok(())
+        } else {
+            Err(error)
+        }
     })
     .and_then(|()| File::open(path))
     .map_err(|error| CheckpointError::Folder(path.display().to_string(), error))

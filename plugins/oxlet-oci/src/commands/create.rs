@@ -18,7 +18,7 @@ use crate::cgroup;
 use crate::error::{AnyError, CommandError, with_causes};
 use crate::hooks::{Last, run_all};
 use crate::init::channel::{Channel, Told};
-use crate::init::namespaces::Namespaces;
+use crate::init::namespaces::{Namespaces, NamespacesError};
 use crate::init::{self, Setup};
 use crate::record::{Record, start_time};
 use crate::rootfs::mounting::OwnGroup;
@@ -229,13 +229,14 @@ fn setup(
     prepared: &Prepared,
 ) -> Result<Setup, AnyError> {
     let spec = &prepared.spec;
-    let linux = spec.linux().clone().unwrap_or_default();
+    // Its default in the library is a container's, with namespaces and masked paths.
+    let linux = spec.linux().as_ref().ok_or(NamespacesError::Mount)?;
     let root = spec.root().as_ref();
     let rootfs = root.map(|root| root.path().clone()).unwrap_or_default();
     let words = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
     let word = linux.rootfs_propagation().as_deref().unwrap_or_default();
     Ok(Setup {
-        namespaces: Namespaces::of_spec(&linux)?,
+        namespaces: Namespaces::of_spec(linux)?,
         keyring: keyring(&arguments.id),
         rootfs: rootfs.canonicalize()?,
         is_read_only: root.and_then(|root| root.readonly()).unwrap_or(false),

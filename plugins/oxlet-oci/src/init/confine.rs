@@ -40,11 +40,11 @@ pub(crate) fn become_program(
     };
     raise()?;
     if process.no_new_privileges {
-        drop_capabilities(&process.capabilities)?;
+        drop_capabilities(process.capabilities.as_ref())?;
         install(process)?;
     } else {
         install(process)?;
-        drop_capabilities(&process.capabilities)?;
+        drop_capabilities(process.capabilities.as_ref())?;
     }
     // Not by `execvp`, which would have a shell try what the kernel does not run.
     match nix::unistd::execve(&path, &args, &env) {
@@ -74,8 +74,11 @@ fn raise() -> Result<(), InitError> {
     set_capabilities(None, sets).map_err(cannot("raise capabilities"))
 }
 
-fn drop_capabilities(wanted: &LinuxCapabilities) -> Result<(), InitError> {
-    let bounding = set(wanted.bounding());
+fn drop_capabilities(wanted: Option<&LinuxCapabilities>) -> Result<(), InitError> {
+    let set = |of: fn(&LinuxCapabilities) -> &Option<Capabilities>| {
+        wanted.map_or_else(CapabilitySet::empty, |wanted| set(of(wanted)))
+    };
+    let bounding = set(LinuxCapabilities::bounding);
     for number in 0..MAX_CAPABILITIES {
         let one = CapabilitySet::from_bits_retain(1 << number);
         if bounding.contains(one) {
@@ -90,9 +93,9 @@ fn drop_capabilities(wanted: &LinuxCapabilities) -> Result<(), InitError> {
     }
     set_keep_capabilities(false).map_err(cannot("stop keeping capabilities"))?;
     let sets = CapabilitySets {
-        effective: set(wanted.effective()),
-        permitted: set(wanted.permitted()),
-        inheritable: set(wanted.inheritable()),
+        effective: set(LinuxCapabilities::effective),
+        permitted: set(LinuxCapabilities::permitted),
+        inheritable: set(LinuxCapabilities::inheritable),
     };
     set_capabilities(None, sets).map_err(cannot("set capabilities"))?;
     match clear_ambient_capability_set() {
@@ -100,7 +103,7 @@ fn drop_capabilities(wanted: &LinuxCapabilities) -> Result<(), InitError> {
         Ok(()) | Err(Errno::INVAL) => {}
         Err(error) => return Err(cannot("clear ambient capabilities")(error)),
     }
-    for one in set(wanted.ambient()).iter() {
+    for one in set(LinuxCapabilities::ambient).iter() {
         match configure_capability_in_ambient_set(one, true) {
             // One that this process does not have is left out, as by runc.
             Ok(()) | Err(Errno::PERM) => {}

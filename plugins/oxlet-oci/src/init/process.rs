@@ -46,7 +46,8 @@ pub(crate) struct ProcessPlan {
     pub(crate) group: u32,
     pub(crate) groups: Vec<u32>,
     pub(crate) umask: Option<u32>,
-    pub(crate) capabilities: LinuxCapabilities,
+    /// None at all if the spec has no word of them; the library's default are some.
+    pub(crate) capabilities: Option<LinuxCapabilities>,
     pub(crate) no_new_privileges: bool,
     pub(crate) filter: Option<Filter>,
     pub(crate) apparmor: String,
@@ -75,7 +76,7 @@ impl ProcessPlan {
             group: user.gid(),
             groups: user.additional_gids().clone().unwrap_or_default(),
             umask: user.umask(),
-            capabilities: process.capabilities().clone().unwrap_or_default(),
+            capabilities: process.capabilities().clone(),
             no_new_privileges: process.no_new_privileges().unwrap_or(false),
             filter,
             apparmor: process.apparmor_profile().clone().unwrap_or_default(),

@@ -133,9 +133,10 @@ fn node(device: &LinuxDevice) -> Result<Node, MountError> {
         LinuxDeviceType::A => return Err(wrong("its type is none of a device")),
     };
     let part = |number: i64| u32::try_from(number).map_err(|_| wrong("its number is negative"));
-    let number = match kind {
-        FileType::Fifo => 0,
-        _ => makedev(part(device.major())?, part(device.minor())?),
+    let number = if kind == FileType::Fifo {
+        0
+    } else {
+        makedev(part(device.major())?, part(device.minor())?)
     };
     Ok(Node {
         kind,

@@ -252,7 +252,7 @@ mod tests {
     fn a_file_system_is_told_what_no_attribute_says() {
         let of = |kind: &str, options: &[&str]| match planned(kind, options).source {
             Source::New { settings, .. } => settings,
-            other => panic!("{other:?}"),
+            other @ (Source::Bind { .. } | Source::Remount) => panic!("{other:?}"),
         };
         let value = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
         let word = |name: &str| (name.to_owned(), None);
