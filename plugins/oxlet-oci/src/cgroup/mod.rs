@@ -163,12 +163,15 @@ pub(crate) fn join(group: &Group, record: &Record, pid: i32) -> Result<(), AnyEr
     let Err(error) = place(own) else {
         return Ok(());
     };
-    match of_process(record.pid) {
-        Some(of_init) if of_init.starts_with(own) && of_init != own => {
-            Ok(place(&of_init).map_err(|error| CgroupError::Join(of_init, error))?)
-        }
-        _ => Err(CgroupError::Join(own.to_owned(), error).into()),
+    match instead(own, of_process(record.pid)) {
+        Some(group) => Ok(place(&group).map_err(|error| CgroupError::Join(group, error))?),
+        None => Err(CgroupError::Join(own.to_owned(), error).into()),
     }
+}
+
+/// Returns the group that is joined where a container's own takes no process: its init's, if that is below.
+fn instead(own: &Path, of_init: Option<PathBuf>) -> Option<PathBuf> {
+    of_init.filter(|group| group.starts_with(own) && group != own)
 }
 
 /// Says as a file of v2 what libcgroups takes for nothing: as much swap with memory as memory alone is no swap.
@@ -375,6 +378,18 @@ mod tests {
         let files = take_files(&mut resources, true).unwrap().unwrap();
         assert_eq!(files.unified().as_ref().unwrap().len(), 3);
         assert_eq!(resources["unified"], json!({"memory.high": "7"}));
+    }
+
+    #[test]
+    fn a_group_that_takes_no_process_is_replaced_by_the_inits_below_it() {
+        let of_init = |path: &str| instead(Path::new("/pods/a"), Some(path.into()));
+        let below = Path::new("/pods/a/init.scope");
+        assert_eq!(of_init("/pods/a/init.scope").as_deref(), Some(below));
+        // Not one of another container, and not the same again.
+        for other in ["/pods/a", "/pods/ab", "/pods", "/../pods/a/x"] {
+            assert_eq!(of_init(other), None, "{other}");
+        }
+        assert_eq!(instead(Path::new("/pods/a"), None), None);
     }
 
     #[test]

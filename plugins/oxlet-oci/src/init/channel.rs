@@ -47,10 +47,10 @@ impl Channel {
         Ok(())
     }
 
-    fn hear(&self) -> io::Result<Vec<u8>> {
+    fn hear(&self, flags: RecvFlags) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0_u8; MAX_MESSAGE];
         loop {
-            match recv(&self.0, buffer.as_mut_slice(), RecvFlags::empty()) {
+            match recv(&self.0, buffer.as_mut_slice(), flags) {
                 Ok((length, _)) => {
                     buffer.truncate(length);
                     return Ok(buffer);
@@ -70,7 +70,19 @@ impl Channel {
 
     /// The command's end: what the init tells next.
     pub(crate) fn next(&self) -> io::Result<Told> {
-        let message = self.hear()?;
+        self.read(RecvFlags::empty())
+    }
+
+    /// The command's end: what the init has told already; its end if that is nothing.
+    pub(crate) fn heard(&self) -> io::Result<Told> {
+        match self.read(RecvFlags::DONTWAIT) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Told::End),
+            read => read,
+        }
+    }
+
+    fn read(&self, flags: RecvFlags) -> io::Result<Told> {
+        let message = self.hear(flags)?;
         let text = |rest: &[u8]| String::from_utf8_lossy(rest).into_owned();
         Ok(match message.split_first() {
             None => Told::End,
@@ -83,7 +95,7 @@ impl Channel {
 
     /// The init's end: waits until it may go on.
     pub(crate) fn wait_go(&self) -> Result<(), InitError> {
-        match self.hear() {
+        match self.hear(RecvFlags::empty()) {
             Ok(message) if message == b"g" => Ok(()),
             Ok(_) => Err(InitError::Abandoned),
             Err(error) => Err(cannot("wait for the command")(error)),
@@ -120,6 +132,7 @@ mod tests {
     #[test]
     fn what_an_init_tells_is_heard_in_order_to_its_end() {
         let (command, init) = Channel::pair().unwrap();
+        assert_eq!(command.heard().unwrap(), Told::End);
         command.go().unwrap();
         init.wait_go().unwrap();
         init.tell_pid(7).unwrap();

@@ -44,7 +44,7 @@ fn become_program(
     entered.namespaces.enter()?;
     hide()?;
     process::join_keyring(&entered.keyring, entered.namespaces.has_own_users())?;
-    umask(Mode::from_raw_mode(0o022));
+    umask(Mode::from_raw_mode(process::DEFAULT_UMASK));
     if let Some(socket) = &entered.console {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open("/", flags, Mode::empty())

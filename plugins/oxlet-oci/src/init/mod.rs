@@ -139,6 +139,8 @@ fn become_program(setup: Setup, channel: &mut Option<Channel>) -> Result<Infalli
     sysctl::write(&setup.sysctls, &setup.namespaces)?;
     let apparmor = process::open_apparmor(&setup.process)?;
     let (root, mounts) = make_root(&setup)?;
+    // For hooks, and for what programs find of it.
+    umask(Mode::from_raw_mode(process::DEFAULT_UMASK));
     parent.ask_hooks()?;
     fchdir(&root).map_err(cannot("change to the container's root"))?;
     let state = setup.state.of_this_process("creating");

@@ -161,12 +161,12 @@ impl Namespaces {
                 }
             },
             Forked::Parent(between) => {
-                let told = command.next().map_err(cannot("hear of the new process"))?;
                 let between = Pid::from_raw(between).ok_or(InitError::Abandoned)?;
-                // It has told all that it has to tell.
                 waitpid(Some(between), WaitOptions::empty())
                     .map_err(cannot("wait for a process"))?;
-                match told {
+                // It has told what it had to tell, or died: this process has the other end too, so that nothing would end
+                // a wait.
+                match command.heard().map_err(cannot("hear of the new process"))? {
                     Told::Pid(pid) => Ok(Forked::Parent(pid)),
                     Told::Error(text) => Err(InitError::Refused(text)),
                     Told::Hooks | Told::Ready | Told::End => Err(InitError::Abandoned),

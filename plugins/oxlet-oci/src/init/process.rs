@@ -32,7 +32,7 @@ use crate::rootfs::Root;
 
 /// The first descriptor that is not one of the three streams.
 const AFTER_STREAMS: u32 = 3;
-const DEFAULT_UMASK: u32 = 0o022;
+pub(super) const DEFAULT_UMASK: u32 = 0o022;
 /// The link of a LSM's label for the next program (proc_pid_attr(5)), with AppArmor's own folder first.
 const LABELS: [&str; 2] = ["/proc/self/attr/apparmor/exec", "/proc/self/attr/exec"];
 

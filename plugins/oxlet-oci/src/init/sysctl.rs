@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use super::namespaces::Namespaces;
 use super::{InitError, cannot};
 
-/// Parameters of IPC namespaces (`isValidSysctl` of runc's `libcontainer/configs/validate`).
+/// Parameters of IPC namespaces (the `sysctl` check of runc's `configs/validate`).
 const OF_IPC: [&str; 8] = [
     "kernel/msgmax",
     "kernel/msgmnb",

@@ -355,10 +355,7 @@ fn made_new(
     let bits = u32::try_from(planned.attributes.set).unwrap_or_default();
     let attributes = MountAttrFlags::from_bits_retain(bits);
     // The name of the one hierarchy's file system; a spec calls both versions "cgroup".
-    let (name, settings) = match kind {
-        "cgroup" | "cgroup2" => ("cgroup2", &[][..]),
-        other => (other, settings),
-    };
+    let name = if kind == "cgroup" { "cgroup2" } else { kind };
     match make(name, source, settings, attributes) {
         // In a user namespace without a cgroup namespace of its own, and where the hierarchy is mounted with other
         // options: the container's own group is bound, as runc does it.

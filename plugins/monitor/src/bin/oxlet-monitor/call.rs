@@ -22,7 +22,7 @@ use crate::stdio::output_pipe;
 const MAX_TEXT: usize = 64 << 10;
 /// How long a killed call may take to die before it is given up.
 const DYING_MS: u64 = 5_000;
-/// As below every other parent of containers. libcontainer leaves it to the container's process, and folders that a
+/// As below every other parent of containers. A runtime may leave it to the container's process, and folders that a
 /// runtime makes (mount points, cgroups) are there for the container's users; the monitor's own files are not.
 const RUNTIME_UMASK: u32 = 0o022;
 
