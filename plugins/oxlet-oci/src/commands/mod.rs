@@ -8,8 +8,6 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::libc;
 use oci_spec::runtime::{LinuxResources, Spec};
@@ -30,9 +28,6 @@ const RTMIN: i32 = 34;
 const RTMAX: i32 = 64;
 /// What an init waits at for its start, in the container's state.
 const START_FIFO: &str = "exec.fifo";
-/// How long a killed init may take to die.
-const DYING_TIMEOUT: Duration = Duration::from_secs(10);
-const DYING_POLL: Duration = Duration::from_millis(1);
 
 /// Carries out a command.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), AnyError> {
@@ -186,24 +181,13 @@ fn start(paths: &Paths) -> Result<(), AnyError> {
     Ok(ran?)
 }
 
-/// Kills a container's init and waits until it is dead.
+/// Kills a container's init. Not waited for: an init of PIDs is not dead before whoever has run processes in the container has
+/// reaped them, and it leaves its cgroup before that.
 fn end(record: &Record) -> Result<(), AnyError> {
     if let Some(process) = record.open() {
         kernel_filters::send_signal(&process, KILL)?;
-        wait_dead(record);
     }
     Ok(())
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a program of one thread, whose time is no actor's"
-)]
-fn wait_dead(record: &Record) {
-    let deadline = Instant::now() + DYING_TIMEOUT;
-    while record.is_alive() && Instant::now() < deadline {
-        thread::sleep(DYING_POLL);
-    }
 }
 
 fn state(paths: &Paths) -> Result<(), AnyError> {
@@ -273,7 +257,7 @@ fn delete(arguments: &Arguments, paths: &Paths) -> Result<(), AnyError> {
         spec.as_ref().map_err(ToString::to_string)?;
     }
     if let Ok(record) = &record {
-        // Before its cgroup is looked for: one that never came to be in it is found by this alone.
+        // One that has left its cgroup is found by this alone.
         end(record)?;
     }
     if let Ok(spec) = &spec {
