@@ -7,7 +7,7 @@ use super::create::{console, keyring, limit, own_streams, write_pid};
 use crate::arguments::Arguments;
 use crate::cgroup::{self, Group};
 use crate::error::{AnyError, CommandError};
-use crate::init::channel::{Channel, Told};
+use crate::init::channel::{Channel, Message};
 use crate::init::namespaces::Namespaces;
 use crate::init::{self, Entered};
 use crate::record::Record;
@@ -76,8 +76,8 @@ fn run(command: &Channel, (group, record): (&Group, &Record), pid: i32) -> Resul
     cgroup::join(group, record, pid)?;
     command.go()?;
     match command.next()? {
-        Told::Ready => Ok(()),
-        Told::Error(text) => Err(CommandError::Init(text).into()),
-        Told::Pid(_) | Told::Hooks | Told::End => Err(CommandError::Ended(pid).into()),
+        Message::Ready => Ok(()),
+        Message::Error(text) => Err(CommandError::Init(text).into()),
+        Message::Pid(_) | Message::Hooks | Message::End => Err(CommandError::Ended(pid).into()),
     }
 }

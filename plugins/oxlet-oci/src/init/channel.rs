@@ -18,7 +18,7 @@ pub(crate) struct Channel(OwnedFd);
 
 /// What an init tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Message {
     /// The process id of the init, from the process between it and the command.
     Pid(i32),
     /// The namespaces and mounts are made: hooks of the node may run.
@@ -69,27 +69,27 @@ impl Channel {
     }
 
     /// The command's end: what the init tells next.
-    pub(crate) fn next(&self) -> io::Result<Told> {
+    pub(crate) fn next(&self) -> io::Result<Message> {
         self.read(RecvFlags::empty())
     }
 
     /// The command's end: what the init has told already; its end if that is nothing.
-    pub(crate) fn heard(&self) -> io::Result<Told> {
+    pub(crate) fn heard(&self) -> io::Result<Message> {
         match self.read(RecvFlags::DONTWAIT) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Told::End),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Message::End),
             read => read,
         }
     }
 
-    fn read(&self, flags: RecvFlags) -> io::Result<Told> {
+    fn read(&self, flags: RecvFlags) -> io::Result<Message> {
         let message = self.hear(flags)?;
         let text = |rest: &[u8]| String::from_utf8_lossy(rest).into_owned();
         Ok(match message.split_first() {
-            None => Told::End,
-            Some((b'p', rest)) => Told::Pid(text(rest).parse().map_err(io::Error::other)?),
-            Some((b'h', _)) => Told::Hooks,
-            Some((b'r', _)) => Told::Ready,
-            Some((_, rest)) => Told::Error(text(rest)),
+            None => Message::End,
+            Some((b'p', rest)) => Message::Pid(text(rest).parse().map_err(io::Error::other)?),
+            Some((b'h', _)) => Message::Hooks,
+            Some((b'r', _)) => Message::Ready,
+            Some((_, rest)) => Message::Error(text(rest)),
         })
     }
 
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn what_an_init_tells_is_heard_in_order_to_its_end() {
         let (command, init) = Channel::pair().unwrap();
-        assert_eq!(command.heard().unwrap(), Told::End);
+        assert_eq!(command.heard().unwrap(), Message::End);
         command.go().unwrap();
         init.wait_go().unwrap();
         init.tell_pid(7).unwrap();
@@ -142,11 +142,17 @@ mod tests {
         init.tell_ready().unwrap();
         init.tell_error(&"x".repeat(2 * MAX_MESSAGE));
         drop(init);
-        let told: Vec<Told> = std::iter::repeat_with(|| command.next().unwrap())
+        let told: Vec<Message> = std::iter::repeat_with(|| command.next().unwrap())
             .take(5)
             .collect();
-        let error = Told::Error("x".repeat(MAX_MESSAGE - 1));
-        let expected = [Told::Pid(7), Told::Hooks, Told::Ready, error, Told::End];
+        let error = Message::Error("x".repeat(MAX_MESSAGE - 1));
+        let expected = [
+            Message::Pid(7),
+            Message::Hooks,
+            Message::Ready,
+            error,
+            Message::End,
+        ];
         assert_eq!(told, expected);
     }
 

@@ -10,7 +10,7 @@ use oci_spec::runtime::{Linux, LinuxNamespaceType};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::channel::{Channel, Told};
+use super::channel::{Channel, Message};
 use super::{InitError, cannot, hide};
 
 /// Why the namespaces of a spec cannot be had.
@@ -167,9 +167,9 @@ impl Namespaces {
                 // It has told what it had to tell, or died: this process has the other end too, so that nothing would end
                 // a wait.
                 match command.heard().map_err(cannot("hear of the new process"))? {
-                    Told::Pid(pid) => Ok(Forked::Parent(pid)),
-                    Told::Error(text) => Err(InitError::Refused(text)),
-                    Told::Hooks | Told::Ready | Told::End => Err(InitError::Abandoned),
+                    Message::Pid(pid) => Ok(Forked::Parent(pid)),
+                    Message::Error(text) => Err(InitError::Refused(text)),
+                    Message::Hooks | Message::Ready | Message::End => Err(InitError::Abandoned),
                 }
             }
         }
@@ -220,7 +220,8 @@ impl Namespaces {
             cgroup: None,
         };
         let forked = fork(flags).map_err(cannot("make the container's first process"))?;
-        if let (Forked::Parent(_), Some(own)) = (forked, own) {
+        // A process between ends at once, and may not return from a user namespace.
+        if let (Forked::Parent(_), Some(own), false) = (forked, own, is_sibling) {
             // Hooks are processes of the node.
             setns(own, CloneFlags::CLONE_NEWPID).map_err(cannot("return to the PID namespace"))?;
         }
