@@ -104,7 +104,7 @@ async fn a_container_that_cannot_be_made_says_the_cause_of_all_causes() {
     let container = rig.create((&id, &pod), config).await.unwrap();
     let told = start(&rig, &container).await;
     for word in [
-        "unable to start container process: failed to prepare rootfs: ",
+        "unable to start container process: mount ",
         "/proc/made-up",
         "No such file or directory",
     ] {
