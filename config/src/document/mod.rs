@@ -3,6 +3,7 @@
 
 pub(crate) mod source;
 
+use logic_api::decode::yaml_numbers;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -51,13 +52,14 @@ pub(crate) fn parse(text: &str) -> Result<ParsedDocument, DocumentError> {
             .replace(", set DuplicateKeyPolicy in Options if acceptable", "");
         DocumentError::Duplicate(text)
     };
-    let (value, duplicate) = match read(Error) {
+    let (mut value, duplicate) = match read(Error) {
         Ok(value) => (value, None),
         Err(error) => {
             let value = read(LastWins).map_err(|_| DocumentError::Syntax(error.to_string()))?;
             (value, Some(duplicate(error)))
         }
     };
+    yaml_numbers::normalize(&mut value);
     let kind = name_of(&value);
     let Value::Object(fields) = value else {
         return Err(DocumentError::NotAMapping(kind));
@@ -281,6 +283,63 @@ mod tests {
         let yaml = parse_strictly("a: 1\nb: {c: [x, 0644]}\n").unwrap();
         let json = parse_strictly(r#"{"a": 1, "b": {"c": ["x", 420]}}"#).unwrap();
         assert_eq!(yaml, json);
+    }
+
+    /// The paths of all numbers.
+    fn numbers(value: &Value, path: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Number(_) => found.push(path.to_owned()),
+            Value::Array(items) => items.iter().for_each(|item| numbers(item, path, found)),
+            Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+                let dot = if path.is_empty() { "" } else { "." };
+                numbers(value, &format!("{path}{dot}{key}"), found);
+            }),
+            Value::Null | Value::Bool(_) | Value::String(_) => {}
+        }
+    }
+
+    #[test]
+    fn every_integer_of_a_kubelet_configuration_is_read_however_yaml_writes_it() {
+        use crate::kubelet_configuration::{KubeletConfiguration, specimen};
+
+        let specimen = specimen();
+        let mut paths = Vec::new();
+        numbers(&specimen, "", &mut paths);
+        assert!(paths.len() > 30, "{paths:?}");
+        let read = |path: &str, number: &str| {
+            let mut fields = specimen.as_object().unwrap().clone();
+            let (list, field) = path.rsplit_once('.').unwrap_or(("", path));
+            match (get(&fields, list), number) {
+                (Some(Value::Array(items)), number) => {
+                    let mut item = items[0].clone();
+                    item[field] = json!(format!("<{number}>"));
+                    put(&mut fields, list, json!([item]));
+                }
+                (_, number) => put(&mut fields, path, json!(format!("<{number}>"))),
+            }
+            let text = Value::Object(fields).to_string();
+            let text = text.replace("\"<", "").replace(">\"", "");
+            decode::<KubeletConfiguration>(parse_strictly(&text).unwrap())
+        };
+        for path in &paths {
+            let expected = read(path, "11").unwrap();
+            for number in ["1.1e+01", "11.0", "110e-1"] {
+                assert_eq!(
+                    read(path, number).as_ref(),
+                    Ok(&expected),
+                    "{path}: {number}"
+                );
+            }
+            if path != "memoryThrottlingFactor" {
+                let refused = read(path, "1.5").unwrap_err().to_string();
+                let name = path.rsplit('.').next().unwrap_or_default();
+                let names = refused
+                    .split(':')
+                    .next()
+                    .is_some_and(|field| field.ends_with(name));
+                assert!(names, "{path}: {refused}");
+            }
+        }
     }
 
     #[test]

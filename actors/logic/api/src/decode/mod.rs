@@ -4,3 +4,4 @@ pub mod absent_fields;
 pub mod strategic_patch;
 pub mod strict_decode;
 pub mod unsupported_fields;
+pub mod yaml_numbers;

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::{MAX_MANIFEST_BYTES, ManifestError, UnknownField, UnknownFields, dump};
 use crate::decode::strict_decode::decode;
+use crate::decode::yaml_numbers;
 
 const EXPECTED_KIND: &str = "a v1 Pod, PodList or List";
 
@@ -146,7 +147,9 @@ impl ManifestDocument {
         let mut kept = None;
         let outcome =
             serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| {
-                kept = Some(Value::deserialize(yaml)?);
+                let mut value = Value::deserialize(yaml)?;
+                yaml_numbers::normalize(&mut value);
+                kept = Some(value);
                 Ok(())
             });
         let document = |value, more_documents| ManifestDocument {

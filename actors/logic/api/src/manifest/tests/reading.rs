@@ -58,6 +58,85 @@ fn decode_pod_list_and_list_hold_several_pods() {
     );
 }
 
+/// The text of a value as YAML, each whole number written by `write`.
+fn with_numbers(value: &Value, write: fn(i64) -> String) -> String {
+    fn mark(value: &mut Value, write: fn(i64) -> String) {
+        match value {
+            Value::Number(number) => {
+                let number = number.as_i64().unwrap();
+                *value = Value::String(format!("<{}>", write(number)));
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| mark(item, write)),
+            Value::Object(fields) => fields.values_mut().for_each(|field| mark(field, write)),
+            Value::Null | Value::Bool(_) | Value::String(_) => {}
+        }
+    }
+    let mut value = value.clone();
+    mark(&mut value, write);
+    let text = value.to_string().replace("\"<", "").replace(">\"", "");
+    format!("# yaml\n{text}")
+}
+
+#[test]
+fn whole_numbers_are_read_however_yaml_writes_them() {
+    let writings: [fn(i64) -> String; 3] = [
+        |number| format!("{number}.0"),
+        |number| format!("{number}e+00"),
+        |number| format!("{number}00e-2"),
+    ];
+    for manifest in [RICH, CONTROL_PLANE] {
+        let expected = only(manifest).unwrap();
+        let value = serde_json::to_value(&expected).unwrap();
+        for write in writings {
+            let text = with_numbers(&value, write);
+            assert_eq!(only(&text).unwrap(), expected, "{}", write(7));
+        }
+    }
+}
+
+#[test]
+fn a_fraction_is_refused_with_its_path_where_the_field_is_an_integer() {
+    let cases = [
+        ("/spec/securityContext", "runAsUser", "1.00064e+09", Ok(())),
+        (
+            "/spec/securityContext",
+            "runAsUser",
+            "1.5",
+            Err("spec.securityContext.runAsUser: "),
+        ),
+        (
+            "/spec",
+            "activeDeadlineSeconds",
+            "1e+400",
+            Err("manifest: "),
+        ),
+        (
+            "/spec",
+            "activeDeadlineSeconds",
+            "1e+30",
+            Err("spec.activeDeadlineSeconds: "),
+        ),
+        ("/spec", "priority", "3e9", Err("spec.priority: ")),
+        ("/spec", "overhead", "{cpu: 0.5, memory: 1.1e+02}", Ok(())),
+    ];
+    for (parent, field, text, expected) in cases {
+        let mut pod = with("/spec/securityContext", json!({}));
+        pod.pointer_mut(parent).unwrap()[field] = json!("<>");
+        let read = only(&format!(
+            "# yaml\n{}",
+            pod.to_string().replace("\"<>\"", text)
+        ));
+        let refused = read.map(drop).map_err(|error| error.to_string());
+        match expected {
+            Ok(()) => assert_eq!(refused, Ok(()), "{text}"),
+            Err(start) => assert!(
+                refused.as_ref().is_err_and(|why| why.starts_with(start)),
+                "{text}: {refused:?}"
+            ),
+        }
+    }
+}
+
 #[test]
 fn one_bad_pod_of_a_list_does_not_hide_the_others() {
     let bad = [

@@ -14,6 +14,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::static_objects::{ObjectKey, StaticObjects, key};
+use crate::decode::yaml_numbers;
 
 /// The greatest file: as much as a pod's manifest may be.
 pub const MAX_FILE_BYTES: usize = 10 << 20;
@@ -71,8 +72,10 @@ fn documents(data: &[u8]) -> Result<Vec<Value>, ObjectError> {
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
-    serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| ObjectError::Syntax(error.to_string()))
+    let mut documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|error| ObjectError::Syntax(error.to_string()))?;
+    documents.iter_mut().for_each(yaml_numbers::normalize);
+    Ok(documents)
 }
 
 /// A document's number within its file, for errors.
