@@ -15,6 +15,9 @@ use super::{FilesBuilder, bits};
 
 pub(super) fn collect(builder: &mut FilesBuilder<'_>, items: &[DownwardAPIVolumeFile], mode: u32) {
     for item in items {
+        if builder.is_full() {
+            return;
+        }
         match content(builder.pod, item, builder.context.node) {
             Ok(text) => {
                 let file = FileProjection {

@@ -1,5 +1,7 @@
 //! Entries of a ConfigMap or Secret as files: all, or those that are named.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapProjection, ConfigMapVolumeSource, KeyToPath, Secret, SecretProjection,
     SecretVolumeSource,
@@ -72,8 +74,7 @@ pub(super) fn config_map(builder: &mut FilesBuilder<'_>, wanted: &KeySelection<'
     builder.uses("ConfigMap", namespace, wanted.name);
     match builder.context.objects.config_map(namespace, wanted.name) {
         Some(map) => {
-            let taken = taken("configmap", &of_map(&map), wanted, FilesProblem::ConfigKey);
-            builder.take(taken);
+            builder.take("configmap", &of_map(&map), wanted, FilesProblem::ConfigKey);
         }
         None => builder.miss("ConfigMap", "configmap", wanted),
     }
@@ -84,13 +85,8 @@ pub(super) fn secret(builder: &mut FilesBuilder<'_>, wanted: &KeySelection<'_>) 
     builder.uses("Secret", namespace, wanted.name);
     match builder.context.objects.secret(namespace, wanted.name) {
         Some(secret) => {
-            let taken = taken(
-                "secret",
-                &of_secret(&secret),
-                wanted,
-                FilesProblem::SecretKey,
-            );
-            builder.take(taken);
+            let entries = of_secret(&secret);
+            builder.take("secret", &entries, wanted, FilesProblem::SecretKey);
         }
         None => builder.miss("Secret", "secret", wanted),
     }
@@ -111,12 +107,15 @@ fn of_secret(secret: &Secret) -> KeyEntries<'_> {
         .collect()
 }
 
-fn taken(
+/// A file's path, mode and content.
+type SelectedKey<'a> = (&'a str, u32, &'a [u8]);
+
+fn selected<'a>(
     kind: &'static str,
-    entries: &KeyEntries<'_>,
-    wanted: &KeySelection<'_>,
+    entries: &KeyEntries<'a>,
+    wanted: &KeySelection<'a>,
     no_key: fn(String) -> FilesProblem,
-) -> Result<Vec<(String, FileProjection)>, FilesProblem> {
+) -> Result<Vec<SelectedKey<'a>>, FilesProblem> {
     let bytes = entries.iter().map(|(_, data)| data.len()).sum();
     if bytes > MAX_OBJECT_BYTES {
         return Err(FilesProblem::ObjectSize {
@@ -125,23 +124,20 @@ fn taken(
             bytes,
         });
     }
-    let file = |data: &[u8], mode| FileProjection {
-        data: data.to_vec(),
-        mode,
-        owner: None,
-    };
     let Some(items) = wanted.items.filter(|items| !items.is_empty()) else {
         let all = entries.iter();
-        return Ok(all
-            .map(|(key, data)| ((*key).to_owned(), file(data, wanted.mode)))
-            .collect());
+        return Ok(all.map(|(key, data)| (*key, wanted.mode, *data)).collect());
     };
+    let mut by_key: BTreeMap<&str, &[u8]> = BTreeMap::new();
+    for (key, data) in entries {
+        by_key.entry(key).or_insert(data);
+    }
     let mut files = Vec::new();
     for item in items {
-        match entries.iter().find(|(key, _)| *key == item.key) {
-            Some((_, data)) => {
+        match by_key.get(item.key.as_str()) {
+            Some(data) => {
                 let mode = item.mode.map_or(wanted.mode, |mode| bits(Some(mode)));
-                files.push((item.path.clone(), file(data, mode)));
+                files.push((item.path.as_str(), mode, *data));
             }
             None if wanted.optional => {}
             None => return Err(no_key(item.key.clone())),
@@ -151,10 +147,27 @@ fn taken(
 }
 
 impl FilesBuilder<'_> {
-    fn take(&mut self, taken: Result<Vec<(String, FileProjection)>, FilesProblem>) {
-        match taken {
-            Ok(files) => self.files.extend(files),
-            Err(problem) => self.problems.push(problem),
+    fn take(
+        &mut self,
+        kind: &'static str,
+        entries: &KeyEntries<'_>,
+        wanted: &KeySelection<'_>,
+        no_key: fn(String) -> FilesProblem,
+    ) {
+        let files = match selected(kind, entries, wanted, no_key) {
+            Ok(files) => files,
+            Err(problem) => return self.problems.push(problem),
+        };
+        for (path, mode, data) in files {
+            if self.is_full() {
+                return;
+            }
+            let file = FileProjection {
+                data: data.to_vec(),
+                mode,
+                owner: None,
+            };
+            self.put(path, file);
         }
     }
 

@@ -75,6 +75,7 @@ pub fn files(
         volume,
         context,
         files: BTreeMap::new(),
+        bytes: 0,
         uses: BTreeSet::new(),
         refresh_at: None,
         problems: Vec::new(),
@@ -113,14 +114,31 @@ struct FilesBuilder<'a> {
 
     /// By path as written; of two with one path the later stands.
     files: BTreeMap<String, FileProjection>,
+    /// The bytes of all files, and of the first one that was too much.
+    bytes: usize,
     uses: BTreeSet<Dependency>,
     refresh_at: Option<Timestamp>,
     problems: Vec<FilesProblem>,
 }
 
 impl FilesBuilder<'_> {
+    /// Adds a file. One key or field can be projected to thousands of paths, so the bound on all files is kept while
+    /// they are added: from the file that exceeds it on, none is taken.
     fn put(&mut self, path: &str, file: FileProjection) {
-        self.files.insert(path.to_owned(), file);
+        if self.is_full() {
+            return;
+        }
+        let replaced = self.files.get(path).map_or(0, |file| file.data.len());
+        self.bytes = self.bytes - replaced + file.data.len();
+        if self.is_full() {
+            self.problems.push(FilesProblem::VolumeSize(self.bytes));
+        } else {
+            self.files.insert(path.to_owned(), file);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes > MAX_VOLUME_BYTES
     }
 
     fn uses(&mut self, kind: &'static str, namespace: &str, name: &str) {

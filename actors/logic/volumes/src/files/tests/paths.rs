@@ -67,20 +67,45 @@ fn nothing_is_a_file_and_a_folder_at_once() {
     assert_eq!(several(&["a/b", "a//b"]).unwrap(), ["a/b"]);
 }
 
+/// What is beyond the bound is not even made: ten thousand paths of one key of a megabyte are ten gigabytes.
 #[test]
-fn a_volumes_files_are_bounded() {
-    let file = || FileProjection {
-        data: vec![0; MAX_VOLUME_BYTES / 2 + 1],
-        ..FileProjection::default()
+fn a_volumes_files_are_bounded_while_they_are_made() {
+    let big = "x".repeat(1_000_000);
+    let rig = rig(&[config_map("m", json!({"data": {"key": big}}))]);
+    let items = |many: u32| -> Value {
+        (0..many)
+            .map(|index| json!({"key": "key", "path": format!("{index}")}))
+            .collect()
     };
-    let one = BTreeMap::from([("a".to_owned(), file())]);
-    assert!(checked(one).is_ok());
-    let two = BTreeMap::from([("a".to_owned(), file()), ("b".to_owned(), file())]);
-    let refused = checked(two).unwrap_err().to_string();
-    assert_eq!(
-        refused,
-        "the volume's files have 33554434 bytes, expected at most 33554432"
-    );
+    let volumes = |items: Value| {
+        [
+            json!({"name": "v", "configMap": {"name": "m", "items": items}}),
+            json!({"name": "v", "projected": {"sources": [{"configMap": {"name": "m", "items": items}}]}}),
+        ]
+    };
+    for volume in volumes(items(33)) {
+        assert_eq!(rig.make(volume).unwrap().set.files.len(), 33);
+    }
+    let too_many = "the volume's files have 34000000 bytes, expected at most 33554432";
+    for volume in volumes(items(10_000)) {
+        let (message, until) = rig.refused(volume);
+        assert_eq!((message.as_str(), until), (too_many, RetryWhen::Changed));
+    }
+}
+
+#[test]
+fn facts_of_the_pod_are_bounded_as_other_files() {
+    let mut rig = rig(&[]);
+    let note = ("note".to_owned(), "\"".repeat(200_000));
+    rig.pod.metadata.annotations = Some([note].into());
+    let items: Value = (0..10_000)
+        .map(|index| {
+            json!({"path": format!("{index}"), "fieldRef": {"fieldPath": "metadata.annotations"}})
+        })
+        .collect();
+    let (message, _) = rig.refused(json!({"name": "v", "downwardAPI": {"items": items}}));
+    let expected = "the volume's files have 33600588 bytes, expected at most 33554432";
+    assert_eq!(message, expected);
 }
 
 /// A source of objects may give keys that the API server would not.
