@@ -54,8 +54,8 @@ impl Attempt {
         let within = ProbeTiming::of(probe).timeout;
         if let Some(exec) = &probe.exec {
             let command = exec.command.as_deref().unwrap_or_default();
-            self.exec(&target::command(command, container), within)
-                .await
+            let command = target::command(command, container).map_err(unknown)?;
+            self.exec(&command, within).await
         } else if let Some(get) = &probe.http_get {
             let target = HttpTarget::of(get, container, &self.address, RequestPurpose::Probe);
             self.http(&target.map_err(unknown)?, within).await

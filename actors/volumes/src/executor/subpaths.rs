@@ -96,8 +96,11 @@ impl VolumeManager {
         let storage = self.peers.storage.clone();
         ctx.run(async move {
             let (mut files, mut worn) = (EnvFiles::default(), Vec::new());
+            let mut left = env_file::MAX_FILES_BYTES;
             for (place, volume) in found {
-                let file = read(&storage, &place.1, &volume, &mut worn).await;
+                let max = env_file::MAX_BYTES.min(left);
+                let file = read(&storage, &place.1, &volume, max, &mut worn).await;
+                left -= file.text.as_ref().map_or(0, String::len).min(left);
                 files.files.insert(place, file);
             }
             reply.send(files);
@@ -144,15 +147,15 @@ async fn read(
     storage: &Storage,
     path: &str,
     volume: &MeasurableVolume,
+    max_bytes: usize,
     worn: &mut Vec<StuckProcess>,
 ) -> EnvFile {
-    let most = u32::try_from(env_file::MAX_BYTES).unwrap_or(u32::MAX);
     let file = VolumeFile {
         id: &volume.volume.id,
         kind: volume.place.kind.as_str(),
         root: &volume.path,
         path,
-        max_bytes: most,
+        max_bytes: u32::try_from(max_bytes).unwrap_or(u32::MAX),
     };
     let plugin = StoragePlugin::of(volume.place.kind);
     let data = storage.read_file(plugin, &file, SUBPATH_TIMEOUT).await;

@@ -12,6 +12,8 @@ use thiserror::Error;
 
 /// The greatest file that is read. Upstream reads any; its bound is the length of a line.
 pub const MAX_BYTES: usize = 1 << 20;
+/// Bytes of all files that one container's variables come from; those beyond are not read.
+pub const MAX_FILES_BYTES: usize = 4 << 20;
 /// The longest line that upstream's reader takes.
 const MAX_LINE: usize = (64 << 10) - 1;
 

@@ -33,7 +33,9 @@ pub use mounts::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::container::environment::{EnvironmentError, EnvironmentInput};
+use crate::container::environment::{
+    EnvironmentError, EnvironmentInput, Expander, ProgramStrings, TooLong, Variables,
+};
 use crate::runtime::runtime_class::HandlerFeatures;
 use crate::security::{
     ImageUser, Security, SecurityError, SecurityInput, container_security, verify_non_root,
@@ -87,6 +89,8 @@ pub enum ContainerConfigError {
         container: String,
         source: MountError,
     },
+    #[error("container {container}: command cannot be made")]
+    Command { container: String, source: TooLong },
     #[error("unable to find target container {target}")]
     Target { target: String },
 }
@@ -100,6 +104,7 @@ impl ContainerConfigError {
             Self::Environment { source, .. } => source.to_string(),
             Self::Security { source, .. } => source.to_string(),
             Self::Mounts { source, .. } => source.to_string(),
+            Self::Command { source, .. } => source.to_string(),
             Self::Target { .. } => self.to_string(),
         }
     }
@@ -108,7 +113,8 @@ impl ContainerConfigError {
     pub fn transient(&self) -> bool {
         match self {
             Self::Environment { source, .. } => source.transient(),
-            Self::Target { .. } => true,
+            // The values may come from a ConfigMap.
+            Self::Command { .. } | Self::Target { .. } => true,
             Self::Security { .. } | Self::Mounts { .. } => false,
         }
     }
@@ -175,17 +181,18 @@ pub fn container_config(
         container: name(),
         source,
     })?;
-    let expand = |words: &Option<Vec<String>>| -> Vec<String> {
-        let words = words.iter().flatten();
-        words.map(|word| environment::expand(word, &envs)).collect()
-    };
+    let (command, args) =
+        command(container, &envs).map_err(|source| ContainerConfigError::Command {
+            container: name(),
+            source,
+        })?;
     let config = ContainerConfig {
         name: name(),
         attempt: restart_count,
         image: input.image.to_owned(),
         image_user_spec: container.image.clone().unwrap_or_default(),
-        command: expand(&container.command),
-        args: expand(&container.args),
+        command,
+        args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         mounts,
         devices,
@@ -208,6 +215,33 @@ pub fn container_config(
         Some(devices) => device_options::with_devices(config, devices),
         None => config,
     })
+}
+
+/// The container's command and arguments, expanded: with its variables no more than a program can be started with.
+fn command(
+    container: &core::Container,
+    envs: &Variables,
+) -> Result<(Vec<String>, Vec<String>), TooLong> {
+    let mut strings = ProgramStrings::default();
+    for (name, value) in envs {
+        strings.add_variable(name, value)?;
+    }
+    let expander = Expander::of(envs);
+    let mut expand = |words: &Option<Vec<String>>, field: &str| {
+        let words = words.iter().flatten().enumerate();
+        words
+            .map(|(index, word)| {
+                let what = || format!("{field}[{index}]");
+                let word = expander.expand(word, what)?;
+                strings.add_argument(&word, what)?;
+                Ok(word)
+            })
+            .collect::<Result<Vec<_>, _>>()
+    };
+    Ok((
+        expand(&container.command, "command")?,
+        expand(&container.args, "args")?,
+    ))
 }
 
 /// The paths within the pod's volumes that must be prepared before the configuration can be made.

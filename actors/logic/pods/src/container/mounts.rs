@@ -13,11 +13,13 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{ContainerInput, pod_container_directory};
-use crate::container::environment::{self, Variables};
+use crate::container::environment::{Expander, NotExpanded, Variables};
 use crate::images::volumes as image_volumes;
 use crate::runtime::runtime_class::HandlerFeatures;
 
 const HOSTS: &str = "/etc/hosts";
+/// Bytes of a path within a volume: the kernel takes `PATH_MAX` with the NUL.
+pub const MAX_SUB_PATH_BYTES: usize = 4095;
 
 /// A file or directory of the node, or an image, inside the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +96,10 @@ pub enum MountError {
     Absolute(String),
     #[error("unable to provision SubPath `{0}`: must not contain '..'")]
     Backsteps(String),
+    #[error(
+        "subPathExpr of volumeMount {volume:?} is too long: reached {reached} bytes, at most {MAX_SUB_PATH_BYTES} are a path"
+    )]
+    TooLong { volume: String, reached: usize },
     #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
     Unprepared { volume: String, container: String },
     #[error("invalid MountPropagation mode: {0:?}")]
@@ -316,8 +322,15 @@ fn sub_path(mount: &VolumeMount, envs: &Variables) -> Result<String, MountError>
         .as_deref()
         .filter(|text| !text.is_empty());
     let path = match expression {
-        Some(text) => environment::expand_fully(text, envs)
-            .map_err(|names| MountError::NoValue(names.into_iter().collect()))?,
+        Some(text) => Expander::of(envs)
+            .expand_fully(text, MAX_SUB_PATH_BYTES)
+            .map_err(|error| match error {
+                NotExpanded::Missing(names) => MountError::NoValue(names.into_iter().collect()),
+                NotExpanded::Length(reached) => MountError::TooLong {
+                    volume: mount.name.clone(),
+                    reached,
+                },
+            })?,
         None => mount.sub_path.clone().unwrap_or_default(),
     };
     if path.starts_with('/') {

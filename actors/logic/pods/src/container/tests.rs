@@ -317,6 +317,67 @@ fn an_image_is_mounted_read_only_and_by_its_sub_path() {
     assert_eq!(config.mounts.len(), 3);
 }
 
+/// A variable of a hundred thousand bytes, and what each field makes of it.
+#[test]
+fn what_is_expanded_ends_at_the_kernels_bounds() {
+    let variable = |name: &str, value: String| EnvVar {
+        name: name.into(),
+        value: Some(value),
+        value_from: None,
+    };
+    let big = || variable("B", "b".repeat(100_000));
+    let thousand = || "$(B)".repeat(1_000);
+    type Change = fn(&mut core::Container, String);
+    let cases: [(Change, &str); 5] = [
+        (
+            |c, thousand| c.args = Some(vec![thousand; 50]),
+            "args[0] is too long: reached 200001 bytes, at most 131072 can be passed to a program",
+        ),
+        (
+            |c, thousand| c.command = Some(vec!["a".into(), thousand]),
+            "command[1] is too long: reached 200001 bytes, at most 131072 can be passed to a program",
+        ),
+        (
+            |c, _| c.args = Some(vec!["$(B)".into(); 50]),
+            "environment and arguments up to args[19] are too long: \
+             reached 2100191 bytes, at most 2097152 can be passed to a program",
+        ),
+        (
+            |c, _| c.args = Some(vec!["c".repeat(131_072)]),
+            "args[0] is too long: reached 131073 bytes, at most 131072 can be passed to a program",
+        ),
+        (
+            |c, thousand| {
+                c.volume_mounts = Some(vec![VolumeMount {
+                    sub_path_expr: Some(thousand),
+                    ..mount("data", "/d")
+                }]);
+            },
+            "subPathExpr of volumeMount \"data\" is too long: \
+             reached 100000 bytes, at most 4095 are a path",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut pod = mounting(Vec::new());
+        pod.spec.as_mut().unwrap().volumes = Some(vec![Volume {
+            name: "data".into(),
+            ..Volume::default()
+        }]);
+        let container = &mut pod.spec.as_mut().unwrap().containers[0];
+        container.env = Some(vec![big()]);
+        change(container, thousand());
+        let access = logic_volumes::VolumeAccess::ReadWrite;
+        let volumes = mounted("data", access, VolumeMode::FileSystem);
+        let given = Given {
+            volumes: Some(&volumes),
+            ..NOTHING
+        };
+        let refused = made_with(&pod, given).unwrap_err();
+        assert_eq!(refused.message(), expected);
+        assert!(refused.transient() || expected.starts_with("subPathExpr"));
+    }
+}
+
 /// Upstream's TestMakeMounts and TestExpandVolumeMountsWithSubpath: what is refused.
 #[test]
 fn a_mount_that_cannot_be_says_why() {

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use thiserror::Error;
 
-use crate::container::environment::expand;
+use crate::container::environment::{Expander, ProgramStrings, TooLong};
 
 /// Why there is no port to reach; in upstream's words.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -132,14 +132,23 @@ fn named_port(name: &str, container: &Container) -> Result<i64, PortError> {
 
 /// The command of an exec probe: `$(NAME)` is replaced by a value that the spec holds literally, and by nothing where
 /// the value comes from elsewhere.
-pub fn command(command: &[String], container: &Container) -> Vec<String> {
+///
+/// # Errors
+/// [`TooLong`] for a command that no program can be started with.
+pub fn command(command: &[String], container: &Container) -> Result<Vec<String>, TooLong> {
     let literal = container.env.iter().flatten();
-    let literal = literal.map(|env| (env.name.clone(), env.value.clone().unwrap_or_default()));
-    let variables: Vec<(String, String)> = literal.collect();
-    command
-        .iter()
-        .map(|word| expand(word, &variables))
-        .collect()
+    let expander = Expander::new(
+        literal.map(|env| (env.name.as_str(), env.value.as_deref().unwrap_or_default())),
+    );
+    let mut strings = ProgramStrings::default();
+    let mut words = Vec::with_capacity(command.len());
+    for (index, word) in command.iter().enumerate() {
+        let what = || format!("exec.command[{index}]");
+        let word = expander.expand(word, what)?;
+        strings.add_argument(&word, what)?;
+        words.push(word);
+    }
+    Ok(words)
 }
 
 /// Headers of HTTP's framing can't be set by the spec; the host has a field of its own.
@@ -496,7 +505,33 @@ mod tests {
             ..Container::default()
         };
         let given = ["$(A)$(B)$(C)".to_owned(), "$$(A)".to_owned()];
-        assert_eq!(command(&given, &container), ["1$(C)", "$(A)"]);
+        assert_eq!(command(&given, &container).unwrap(), ["1$(C)", "$(A)"]);
+    }
+
+    #[test]
+    fn a_command_is_no_longer_than_a_program_takes() {
+        let container = Container {
+            env: Some(vec![EnvVar {
+                name: "B".into(),
+                value: Some("b".repeat(100_000)),
+                value_from: None,
+            }]),
+            ..Container::default()
+        };
+        let cases = [
+            (
+                vec!["true".to_owned(), "$(B)".repeat(1_000)],
+                "exec.command[1] is too long: reached 200001 bytes, at most 131072 can be passed to a program",
+            ),
+            (
+                vec!["$(B)".to_owned(); 50],
+                "environment and arguments up to exec.command[20] are too long: reached 2100189 bytes, at most 2097152 can be passed to a program",
+            ),
+        ];
+        for (words, expected) in cases {
+            let refused = command(&words, &container).unwrap_err();
+            assert_eq!(refused.to_string(), expected);
+        }
     }
 
     proptest! {

@@ -7,13 +7,14 @@
 
 mod expansion;
 mod field;
+mod program_strings;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub use expansion::{expand, expand_fully};
+pub use expansion::{Expander, NotExpanded};
 use k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, Container, EnvFromSource, EnvVarSource, FileKeySelector, Pod,
     SecretKeySelector,
@@ -23,6 +24,7 @@ use logic_api::pod::PodView;
 use logic_api::text::env_file::{self, EnvFiles};
 use logic_resources::node::policy::NodePolicy;
 use logic_resources::resources::{self, ResourceFieldError};
+pub use program_strings::{MAX_ARG_BYTES, MAX_ARG_STRLEN, ProgramStrings, TooLong};
 use thiserror::Error;
 
 use crate::network::services;
@@ -76,6 +78,8 @@ pub enum EnvironmentError {
     FileKey { key: String, file: PathBuf },
     #[error(transparent)]
     Resource(#[from] ResourceFieldError),
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     /// A runtime is given text.
     #[error("key {key} of Secret {namespace}/{name} is not UTF-8")]
     NotText {
@@ -96,6 +100,7 @@ impl EnvironmentError {
             | Self::Volume(_)
             | Self::EnvFile
             | Self::FileKey { .. }
+            | Self::TooLong(_)
             | Self::NotText { .. } => true,
             Self::Field(_)
             | Self::FieldLabel(_)
@@ -107,11 +112,13 @@ impl EnvironmentError {
 }
 
 /// Makes the list that the container gets.
+///
+/// A program's bound holds for each step: no more than [`MAX_ARG_BYTES`] are ever computed.
 pub fn variables(input: &EnvironmentInput<'_>) -> Result<Variables, EnvironmentError> {
     let mut made = ResolvedVariables::default();
     for source in input.container.env_from.iter().flatten() {
         for (name, value) in input.all_of(source)? {
-            made.set(name, value);
+            made.set(name, value)?;
         }
     }
     let services = services::variables(input.pod, input.objects);
@@ -124,21 +131,36 @@ pub fn variables(input: &EnvironmentInput<'_>) -> Result<Variables, EnvironmentE
         let value = match (literal, &variable.value_from) {
             (Some(text), _) => {
                 let known = |name: &str| made.get(name).or_else(|| of_services.get(name).copied());
-                Some(expansion::expand_by(text, known))
+                Some(expand_value(&variable.name, text, known)?)
             }
             (None, Some(source)) => input.value(source)?,
             (None, None) => Some(String::new()),
         };
         if let Some(value) = value {
-            made.set(variable.name.clone(), value);
+            made.set(variable.name.clone(), value)?;
         }
     }
     for (name, value) in services {
         if made.get(&name).is_none() {
-            made.set(name, value);
+            made.set(name, value)?;
         }
     }
     Ok(made.list)
+}
+
+fn expand_value<'a>(
+    name: &str,
+    text: &str,
+    known: impl FnMut(&str) -> Option<&'a str>,
+) -> Result<String, TooLong> {
+    // The name, the equals sign and the NUL are of the same string.
+    let around = name.len() + 2;
+    let max = MAX_ARG_STRLEN.saturating_sub(around);
+    expansion::expand_by(text, max, known).map_err(|reached| TooLong {
+        what: format!("environment variable {name:?} is"),
+        reached: reached + around,
+        max: MAX_ARG_STRLEN,
+    })
 }
 
 /// The list, and where each name stands in it.
@@ -146,6 +168,7 @@ pub fn variables(input: &EnvironmentInput<'_>) -> Result<Variables, EnvironmentE
 struct ResolvedVariables {
     list: Variables,
     places: BTreeMap<String, usize>,
+    bytes: ProgramStrings,
 }
 
 impl ResolvedVariables {
@@ -155,14 +178,20 @@ impl ResolvedVariables {
             .map(|place| self.list[*place].1.as_str())
     }
 
-    fn set(&mut self, name: String, value: String) {
-        match self.places.get(&name) {
-            Some(place) => self.list[*place].1 = value,
+    fn set(&mut self, name: String, value: String) -> Result<(), TooLong> {
+        let place = self.places.get(&name).copied();
+        if let Some(place) = place {
+            self.bytes.remove_variable(&name, &self.list[place].1);
+        }
+        self.bytes.add_variable(&name, &value)?;
+        match place {
+            Some(place) => self.list[place].1 = value,
             None => {
                 self.places.insert(name.clone(), self.list.len());
                 self.list.push((name, value));
             }
         }
+        Ok(())
     }
 }
 
@@ -317,6 +346,7 @@ impl EnvironmentError {
             | Self::EnvFile
             | Self::Unknown(_)
             | Self::Resource(_)
+            | Self::TooLong(_)
             | Self::NotText { .. } => false,
         }
     }

@@ -518,3 +518,64 @@ fn a_resource_is_a_number_and_an_unknown_one_an_error() {
     let unknown = "unsupported container resource : limits.gpu".to_owned();
     assert_eq!(with("limits.gpu").made(), Err(unknown));
 }
+
+/// Ten references to the variable before, eight times: a kilobyte of a definition that would be a gigabyte.
+#[test]
+fn a_chain_of_variables_ends_at_the_kernels_bound() {
+    let mut env = vec![literal("V0", &"a".repeat(10))];
+    for n in 1..=8 {
+        let references = format!("$(V{})", n - 1).repeat(10);
+        env.push(literal(&format!("V{n}"), &references));
+    }
+    let refused = Case {
+        env,
+        ..Case::default()
+    };
+    assert_eq!(
+        refused.made().unwrap_err(),
+        "environment variable \"V5\" is too long: reached 200004 bytes, at most 131072 can be passed to a program"
+    );
+}
+
+/// Each source alone is small enough, and memory is never taken for all of them.
+#[test]
+fn all_variables_together_end_at_the_kernels_bound() {
+    let value = "x".repeat(100_000);
+    let stored = || stored(&[("a", &value)]);
+    let prefixes: Vec<String> = (0..20_000).map(|n| format!("p{n}_")).collect();
+    let of_maps = |prefix: &String| map_source(prefix, "test-map", None);
+    let of_secrets = |prefix: &String| secret_source(prefix, "test-secret", None);
+    let copies = (0..20_000).map(|n| from(&format!("p{n}_a"), map_key("test-map", "a", None)));
+    let cases = [
+        Case {
+            env_from: prefixes.iter().map(of_maps).collect(),
+            ..Case::default()
+        },
+        Case {
+            env_from: prefixes.iter().map(of_secrets).collect(),
+            ..Case::default()
+        },
+        Case {
+            env: copies.collect(),
+            ..Case::default()
+        },
+    ];
+    for case in cases {
+        let refused = Case {
+            objects: stored(),
+            ..case
+        };
+        assert_eq!(
+            refused.made().unwrap_err(),
+            "environment and arguments up to environment variable \"p20_a\" are too long: \
+             reached 2100305 bytes, at most 2097152 can be passed to a program"
+        );
+    }
+    // A name that is set again counts once.
+    let again = Case {
+        env_from: vec![map_source("", "test-map", None); 1_000],
+        objects: stored(),
+        ..Case::default()
+    };
+    assert_eq!(again.made().unwrap().len(), 1);
+}
