@@ -12,5 +12,7 @@ mod remove;
 pub mod walk;
 
 pub use copy::copy_sparse;
-pub use open::{open_in_root, open_regular, read_regular};
+pub use open::{
+    make_folder, open_folder, open_in_root, open_owned, open_owned_at, open_regular, read_regular,
+};
 pub use remove::{Removal, remove_tree, remove_tree_while};

@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2};
 use rustix::io::Errno;
 
 /// How often `openat2` is repeated after EAGAIN: the kernel gives up when anything is renamed while it follows "..".
@@ -40,26 +40,92 @@ pub fn open_in_root(
 /// [`ErrorKind::InvalidInput`] for an empty path, an absolute one or one with "..", and for what is not a regular
 /// file; `FilesystemLoop` or `NotADirectory` for a link; the kernel's for all else.
 pub fn open_regular(folder: &Path, relative: &Path) -> io::Result<File> {
+    let (parent, name) = open_parent(folder, relative)?;
+    open_regular_at(parent.as_fd(), name)
+}
+
+/// As [`open_regular`], and the file must belong to the user that this process runs as: whoever can write to the
+/// folder cannot have put a file of other users in its place.
+///
+/// # Errors
+/// Those of [`open_regular`]; [`ErrorKind::PermissionDenied`] for a file of another user.
+pub fn open_owned(folder: &Path, relative: &Path) -> io::Result<File> {
+    let (parent, name) = open_parent(folder, relative)?;
+    open_owned_at(parent.as_fd(), name)
+}
+
+/// As [`open_owned`], for an entry of an open folder.
+///
+/// # Errors
+/// Those of [`open_owned`].
+pub fn open_owned_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
+    let file = open_regular_at(folder, name)?;
+    let owner = fstat(&file)?.st_uid;
+    let own = rustix::process::geteuid().as_raw();
+    if owner != own {
+        let text = format!("{name:?} belongs to user {owner}, expected {own}");
+        return Err(io::Error::new(ErrorKind::PermissionDenied, text));
+    }
+    Ok(file)
+}
+
+/// Opens the folder `relative` below `folder`, no component of which may be a link.
+///
+/// # Errors
+/// Those of [`open_regular`].
+pub fn open_folder(folder: &Path, relative: &Path) -> io::Result<OwnedFd> {
+    let (parent, name) = open_parent(folder, relative)?;
+    Ok(openat(&parent, name, FOLDER, Mode::empty())?)
+}
+
+/// Opens the folder `relative` below `folder`, and makes those of its components that are missing, with `mode` and the
+/// umask. No component may be a link.
+///
+/// # Errors
+/// Those of [`open_regular`].
+pub fn make_folder(folder: &Path, relative: &Path, mode: Mode) -> io::Result<OwnedFd> {
+    let mut current = openat(CWD, folder, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+    for component in relative.components() {
+        let name = name(component)?;
+        match mkdirat(&current, name, mode) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        current = openat(&current, name, FOLDER, Mode::empty())?;
+    }
+    Ok(current)
+}
+
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// The folder that the last component of `relative` is in, and that component. One component at a time instead of
+/// openat2, so that this also works on kernels without it.
+fn open_parent<'p>(folder: &Path, relative: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut parent = openat(CWD, folder, directory, Mode::empty())?;
     let mut names = relative.components().map(name).peekable();
-    // One component at a time instead of openat2, so that this also works on kernels without it.
     while let Some(name) = names.next() {
         let name = name?;
-        if names.peek().is_some() {
-            parent = openat(&parent, name, directory | OFlags::NOFOLLOW, Mode::empty())?;
-            continue;
+        if names.peek().is_none() {
+            return Ok((parent, name));
         }
-        // O_NONBLOCK: opening a FIFO for reading would wait for a writer.
-        let flags =
-            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let opened = openat(&parent, name, flags, Mode::empty())?;
-        if FileType::from_raw_mode(fstat(&opened)?.st_mode) != FileType::RegularFile {
-            return Err(invalid(relative, "is not a regular file"));
-        }
-        return Ok(File::from(opened));
+        parent = openat(&parent, name, directory | OFlags::NOFOLLOW, Mode::empty())?;
     }
     Err(invalid(relative, "is empty"))
+}
+
+fn open_regular_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
+    // O_NONBLOCK: opening a FIFO for reading would wait for a writer.
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened = openat(folder, name, flags, Mode::empty())?;
+    if FileType::from_raw_mode(fstat(&opened)?.st_mode) != FileType::RegularFile {
+        return Err(invalid(Path::new(name), "is not a regular file"));
+    }
+    Ok(File::from(opened))
 }
 
 /// Reads the regular file `relative` below `folder`, opened as by [`open_regular`].
@@ -101,6 +167,40 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_file_of_another_user_is_not_our_own() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("log"), "text").unwrap();
+        let log = Path::new("log");
+        assert!(open_owned(folder.path(), log).is_ok());
+        std::os::unix::fs::chown(folder.path().join("log"), Some(4_711), None).unwrap();
+        let refused = open_owned(folder.path(), log).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+        assert!(
+            refused.to_string().contains("belongs to user 4711"),
+            "{refused}"
+        );
+        assert!(open_regular(folder.path(), log).is_ok());
+    }
+
+    #[test]
+    fn folders_are_made_and_opened_but_never_through_a_link() {
+        let top = tempfile::tempdir().unwrap();
+        let mode = Mode::from_raw_mode(0o750);
+        for _ in 0..2 {
+            make_folder(top.path(), Path::new("a/b/c"), mode).unwrap();
+        }
+        assert!(top.path().join("a/b/c").is_dir());
+        symlink(top.path().join("a"), top.path().join("link")).unwrap();
+        symlink(top.path().join("a/b"), top.path().join("a/link")).unwrap();
+        for path in ["link/d", "a/link", "a/link/d", "../x", "/x"] {
+            make_folder(top.path(), Path::new(path), mode).unwrap_err();
+            open_folder(top.path(), Path::new(path)).unwrap_err();
+        }
+        assert!(!top.path().join("a/d").exists() && !top.path().join("a/b/d").exists());
+        assert!(open_folder(top.path(), Path::new("a/b")).is_ok());
+    }
 
     #[test]
     fn a_regular_file_is_read_and_nothing_else_is() {

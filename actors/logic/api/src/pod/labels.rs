@@ -203,6 +203,14 @@ pub fn pod_uid_of_log_directory(name: &str) -> PodUid {
     uid.into()
 }
 
+/// The folder of all pods' logs and the path below it: `NAMESPACE_NAME_UID/NAME/ATTEMPT.log`.
+///
+/// A pod may be given the folder or one above it as a hostPath volume, so what is below is the pods' to change.
+pub fn split_log_path(path: &Path) -> Option<(&Path, &Path)> {
+    let root = path.ancestors().nth(3)?;
+    Some((root, path.strip_prefix(root).ok()?))
+}
+
 /// `NAME/ATTEMPT.log`, within the pod's log directory.
 pub fn container_log_path(name: &str, attempt: u32) -> PathBuf {
     Path::new(name).join(format!("{attempt}.log"))
