@@ -241,7 +241,7 @@ impl CheckpointFile {
         let aside = |n: u32| self.beside(&format!(".{word}-{n}"));
         for n in (1..KEPT_ASIDE).rev() {
             if aside(n).symlink_metadata().is_ok() {
-                drop(fs::remove_dir_all(aside(n + 1)));
+                drop(files::remove_tree(&aside(n + 1)));
                 fs::rename(aside(n), aside(n + 1))
                     .map_err(|error| self.failed("set aside", error))?;
             }

@@ -6,7 +6,6 @@
 
 use std::io;
 use std::path::Path;
-use std::{fs, io::ErrorKind};
 
 use super::{LaunchSpec, MountVisibility};
 use crate::process::socket::private_folder;
@@ -41,16 +40,15 @@ fn all_shared(mountinfo: &str) -> bool {
 /// Makes a folder for this plugin alone; empties it first where no other process of the plugin runs.
 pub(super) fn make_folder(folder: &Path, alone: bool) -> io::Result<()> {
     if alone {
-        match fs::remove_dir_all(folder) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        files::remove_tree(folder)?;
     }
     private_folder(folder)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use confine::SystemCalls;
     use serde_json::json;
 

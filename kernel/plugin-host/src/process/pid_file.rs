@@ -55,7 +55,9 @@ impl PidFile {
     }
 
     fn lines(&self) -> impl Iterator<Item = (u32, String)> {
-        let written = fs::read_to_string(&self.path).unwrap_or_default();
+        // Lossy: a damaged line must not hide the others.
+        let written = fs::read(&self.path).unwrap_or_default();
+        let written = String::from_utf8_lossy(&written);
         let lines: Vec<_> = written
             .split_inclusive('\n')
             .filter_map(|line| {
