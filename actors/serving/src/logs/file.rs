@@ -1,14 +1,18 @@
 //! A log's file: read in pieces beside the actors' thread.
+//!
+//! A pod with a hostPath volume at or above the folder of all logs can put links there, to any file of the node. So a
+//! log is opened beneath that folder without links, and must be a regular file of our own.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use logic_api::pod::labels;
 use logic_pods::logs;
-use rustix::fs::OFlags;
+use logic_pods::logs::container_logs::{LogTail, TailSearch};
 
 /// Bytes read at a time.
 pub(crate) const PIECE: usize = 16 * 1024;
@@ -44,17 +48,12 @@ impl LogFile {
     }
 
     fn open_now(path: &Path) -> io::Result<LogFile> {
-        let mut options = File::options();
-        // Opening a FIFO must not block.
-        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-        let file = options.read(true).custom_flags(flags).open(path)?;
+        let Some((root, log)) = labels::split_log_path(path) else {
+            let text = "not the path of a container's log";
+            return Err(io::Error::new(ErrorKind::InvalidInput, text));
+        };
+        let file = files::open_owned(root, log)?;
         let meta = file.metadata()?;
-        if !meta.is_file() {
-            return Err(io::Error::new(
-                ErrorKind::InvalidInput,
-                "not a regular file",
-            ));
-        }
         Ok(LogFile {
             file: Arc::new(file),
             identity: identity(&meta),
@@ -73,8 +72,8 @@ impl LogFile {
         .await
     }
 
-    /// Returns where the last `lines` lines begin. One without an end is not counted.
-    pub(super) async fn tail(&self, lines: u64) -> io::Result<u64> {
+    /// Finds the last `lines` lines.
+    pub(super) async fn tail(&self, lines: u64) -> io::Result<LogTail> {
         let file = Arc::clone(&self.file);
         beside(move || tail(&file, lines)).await
     }
@@ -83,13 +82,18 @@ impl LogFile {
     pub(super) async fn led_to_by(&self, path: PathBuf, read: u64) -> io::Result<Leads> {
         let ours = self.identity;
         beside(move || {
-            let leads = match std::fs::metadata(&path) {
-                Ok(meta) if identity(&meta) != ours => next_file(&path, &meta, ours),
-                Ok(meta) if meta.len() < read => Ok(Leads::HereEmptied),
-                Ok(_) => Ok(Leads::Here),
-                Err(error) => Err(error),
+            let now = || {
+                let live = LogFile::open_now(&path)?;
+                let meta = live.file.metadata()?;
+                if live.identity != ours {
+                    return next_file(&path, live, &meta, ours);
+                }
+                Ok(match meta.len() < read {
+                    true => Leads::HereEmptied,
+                    false => Leads::Here,
+                })
             };
-            match leads {
+            match now() {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(Leads::Nowhere),
                 leads => leads,
             }
@@ -100,11 +104,11 @@ impl LogFile {
 
 /// Opens the file that follows the one of this identity. A runtime opens the new file before it ends writing to the old one:
 /// only with its first line is the old one complete.
-fn next_file(path: &Path, live: &Metadata, ours: (u64, u64)) -> io::Result<Leads> {
+fn next_file(path: &Path, live: LogFile, meta: &Metadata, ours: (u64, u64)) -> io::Result<Leads> {
     match rotated_after(path, ours) {
         Some(path) => LogFile::open_now(&path).map(Leads::Elsewhere),
-        None if live.len() == 0 => Ok(Leads::Here),
-        None => LogFile::open_now(path).map(Leads::Elsewhere),
+        None if meta.len() == 0 => Ok(Leads::Here),
+        None => Ok(Leads::Elsewhere(live)),
     }
 }
 
@@ -118,17 +122,15 @@ fn rotated_after(path: &Path, ours: (u64, u64)) -> Option<PathBuf> {
     let mut rotated = files
         .filter(|name| name != log && !name.ends_with(logs::COMPRESSED))
         .map(|name| path.with_file_name(name));
-    rotated.find(|file| std::fs::metadata(file).is_ok_and(|meta| identity(&meta) == ours))?;
+    rotated.find(|file| {
+        file.symlink_metadata()
+            .is_ok_and(|meta| identity(&meta) == ours)
+    })?;
     rotated.next()
 }
 
 fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
-}
-
-/// Returns the path without links, as upstream watches it.
-pub(super) async fn resolved(path: PathBuf) -> io::Result<PathBuf> {
-    beside(move || path.canonicalize()).await
 }
 
 /// Returns the folder that a file is in.
@@ -147,37 +149,52 @@ async fn beside<T: Send + 'static>(
     }
 }
 
-fn tail(file: &File, lines: u64) -> io::Result<u64> {
+/// Reads backwards, one piece at a time, until enough lines have begun.
+fn tail(file: &File, lines: u64) -> io::Result<LogTail> {
+    let length = file.metadata()?.len();
+    let mut search = TailSearch::new(lines, length);
     let mut block = vec![0; PIECE];
-    let mut right = file.metadata()?.len();
-    // One line end more than lines: what comes before it is not sent.
-    let mut ends = 0;
+    let mut head = vec![0; TailSearch::HEAD_BYTES];
+    // The end of the written line that is being looked for: its own line end is just before.
+    let mut end = length;
+    let mut right = length;
+    let mut written = |start: u64, end: u64| {
+        let size = usize::try_from(end - start).unwrap_or(usize::MAX);
+        let head = &mut head[..size.min(TailSearch::HEAD_BYTES)];
+        file.read_exact_at(head, start)?;
+        Ok::<_, io::Error>(search.take(start, head))
+    };
     while right > 0 {
         let left = right.saturating_sub(PIECE as u64);
         let size = usize::try_from(right - left).unwrap_or(PIECE);
         file.read_exact_at(&mut block[..size], left)?;
         for (at, byte) in block[..size].iter().enumerate().rev() {
-            ends += u64::from(*byte == b'\n');
-            if ends > lines {
-                return Ok(left + at as u64 + 1);
+            let after = left + at as u64 + 1;
+            if *byte != b'\n' || after == length {
+                continue;
             }
+            if written(after, end)? {
+                return Ok(search.found());
+            }
+            end = after;
         }
         right = left;
     }
-    Ok(0)
+    if end > 0 {
+        written(0, end)?;
+    }
+    Ok(search.found())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     #[test]
     fn file_is_followed_by_the_next_one_once_that_is_written_to() {
         let run = kernel::system::run(async {
             let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("0.log");
+            let path = log_path(folder.path());
             let rotate = |stamp: &str| {
                 let rotated = path.with_file_name(format!("0.log.{stamp}"));
                 std::fs::rename(&path, rotated).unwrap();
@@ -210,32 +227,108 @@ mod tests {
         run.unwrap();
     }
 
+    fn log_path(folder: &Path) -> PathBuf {
+        let logs = folder.join("default_web_uid/main");
+        std::fs::create_dir_all(&logs).unwrap();
+        logs.join("0.log")
+    }
+
+    /// Each of these is another file of the node, or what only looks like a log of our own.
+    #[test]
+    fn a_log_is_opened_without_links_and_is_our_own_file() {
+        let run = kernel::system::run(async {
+            let folder = tempfile::tempdir().unwrap();
+            let secret = folder.path().join("secret");
+            std::fs::write(&secret, "secret\n").unwrap();
+            let path = log_path(folder.path());
+            let refused = async || LogFile::open(path.clone()).await.unwrap_err().to_string();
+
+            std::os::unix::fs::symlink(&secret, &path).unwrap();
+            refused().await;
+            std::fs::remove_file(&path).unwrap();
+            std::fs::write(&path, "mine\n").unwrap();
+            std::os::unix::fs::chown(&path, Some(1_000), None).unwrap();
+            assert!(refused().await.contains("belongs to user 1000"));
+            std::fs::remove_file(&path).unwrap();
+            std::fs::create_dir(&path).unwrap();
+            assert!(refused().await.contains("not a regular file"));
+            let logs = path.parent().unwrap();
+            let elsewhere = folder.path().join("elsewhere");
+            std::fs::rename(logs, &elsewhere).unwrap();
+            std::os::unix::fs::symlink(&elsewhere, logs).unwrap();
+            refused().await;
+        });
+        run.unwrap();
+    }
+
+    /// A link that takes the place of a log while it is followed.
+    #[test]
+    fn a_log_that_becomes_a_link_is_not_followed_there() {
+        let run = kernel::system::run(async {
+            let folder = tempfile::tempdir().unwrap();
+            let path = log_path(folder.path());
+            std::fs::write(&path, "first\n").unwrap();
+            let file = LogFile::open(path.clone()).await.unwrap();
+            let secret = folder.path().join("secret");
+            std::fs::write(&secret, "secret\n").unwrap();
+            std::fs::remove_file(&path).unwrap();
+            std::os::unix::fs::symlink(&secret, &path).unwrap();
+            file.led_to_by(path.clone(), 6).await.unwrap_err();
+        });
+        run.unwrap();
+    }
+
     /// Upstream's TestTailLines (tail_test.go).
     #[test]
     fn tail_is_found_wherever_blocks_end() {
         let run = kernel::system::run(async {
             let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("log");
-            let starts = BTreeMap::from([(0, 12_u64), (1, 9), (2, 6), (3, 3), (4, 0), (9, 0)]);
-            std::fs::write(&path, "a1\nb2\nc3\nd4\n").unwrap();
-            let file = LogFile::open(path.clone()).await.unwrap();
-            for (lines, start) in starts {
-                assert_eq!(file.tail(lines).await.unwrap(), start, "{lines}");
-            }
-            // One without an end is no line.
-            std::fs::write(&path, "a1\nb2\nc3").unwrap();
-            let file = LogFile::open(path.clone()).await.unwrap();
-            assert_eq!(file.tail(1).await.unwrap(), 3);
-            assert_eq!(file.tail(0).await.unwrap(), 6);
-            let line = |n: usize| format!("{}\n", "x".repeat(n % 700));
+            let path = log_path(folder.path());
+            let line =
+                |n: usize| format!("2016-10-06T00:17:09Z stdout F {}\n", "x".repeat(n % 700));
             let text: String = (0..500).map(line).collect();
             std::fs::write(&path, &text).unwrap();
-            let file = LogFile::open(path).await.unwrap();
-            for lines in [1, 37, 100, 499, 500, 501] {
-                let at = usize::try_from(file.tail(lines).await.unwrap()).unwrap();
+            let file = LogFile::open(path.clone()).await.unwrap();
+            for lines in [0, 1, 37, 100, 499, 500, 501] {
+                let at = usize::try_from(file.tail(lines).await.unwrap().start).unwrap();
                 let kept = text[at..].lines().count() as u64;
                 assert_eq!(kept, lines.min(500), "{lines}");
             }
+            // One that is still being written is a line as well.
+            std::fs::write(&path, &text[..text.len() - 1]).unwrap();
+            let file = LogFile::open(path.clone()).await.unwrap();
+            let at = usize::try_from(file.tail(1).await.unwrap().start).unwrap();
+            assert_eq!(text[at..].lines().count(), 1);
+            std::fs::write(&path, "").unwrap();
+            let file = LogFile::open(path).await.unwrap();
+            assert_eq!(file.tail(3).await.unwrap().start, 0);
+        });
+        run.unwrap();
+    }
+
+    /// Parts of 16 KiB, as runtimes write a long line, beside lines of the other stream.
+    #[test]
+    fn a_tail_has_all_parts_of_its_lines() {
+        let run = kernel::system::run(async {
+            let folder = tempfile::tempdir().unwrap();
+            let path = log_path(folder.path());
+            let part = |stream: &str, tag: &str, text: &str| {
+                format!("2016-10-06T00:17:09Z {stream} {tag} {text}\n")
+            };
+            let kib16 = "y".repeat(16 << 10);
+            let mut text = part("stdout", "F", "before");
+            for _ in 0..64 {
+                text += &part("stdout", "P", &kib16);
+                text += &part("stderr", "F", "between");
+            }
+            text += &part("stdout", "F", "end");
+            std::fs::write(&path, &text).unwrap();
+            let file = LogFile::open(path).await.unwrap();
+            let begin = part("stdout", "F", "before").len() as u64;
+            for lines in [1, 2, 64] {
+                assert_eq!(file.tail(lines).await.unwrap().start, begin, "{lines}");
+            }
+            assert_eq!(file.tail(66).await.unwrap().start, 0);
         });
         run.unwrap();
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::body::Bytes;
 use logic_api::types::ContainerId;
-use logic_pods::logs::container_logs::{ContainerLogOptions, LogFormatter, ReadProgress};
+use logic_pods::logs::container_logs::{ContainerLogOptions, LogFormatter, LogTail, ReadProgress};
 use tokio::sync::mpsc::Sender;
 
 use super::LogWatches;
@@ -30,8 +30,6 @@ pub(crate) struct LogRequest {
 /// Why the rest of a log cannot be sent. The text is sent in its place.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
-    #[error("failed to try resolving symlinks in path {path:?}: {source}")]
-    Resolve { path: PathBuf, source: io::Error },
     #[error("failed to open log file {path:?}: {source}")]
     Open { path: PathBuf, source: io::Error },
     #[error("failed to tail {lines} lines of log file {path:?}: {source}")]
@@ -105,16 +103,10 @@ struct LogFollower {
 
 impl LogFollower {
     async fn begin(log: LogRequest) -> Result<LogFollower, ReadError> {
-        let asked = log.path.clone();
-        let path = file::resolved(log.path)
-            .await
-            .map_err(|source| ReadError::Resolve {
-                path: asked,
-                source,
-            })?;
+        let path = log.path;
         let file = open(&path).await?;
-        let at = match log.options.tail {
-            None => 0,
+        let tail = match log.options.tail {
+            None => LogTail::default(),
             Some(lines) => file.tail(lines).await.map_err(|source| ReadError::Tail {
                 lines,
                 path: path.clone(),
@@ -125,8 +117,8 @@ impl LogFollower {
             path,
             container: log.container,
             file,
-            at,
-            show: LogFormatter::new(&log.options),
+            at: tail.start,
+            show: LogFormatter::of_tail(&log.options, tail),
         })
     }
 

@@ -182,11 +182,26 @@ fn missing_log_says_so_where_the_log_would_be() {
         fs::remove_file(path).unwrap();
         let told = rig.ask("GET /containerLogs/ns/p/c").await;
         assert!(
-            told.body
-                .starts_with("failed to try resolving symlinks in path"),
+            told.body.starts_with("failed to open log file"),
             "{}",
             told.body
         );
+    });
+}
+
+/// As a pod with the folder of all logs as a hostPath volume can make it.
+#[test]
+fn a_log_that_is_a_link_is_named_and_not_shown() {
+    run(open, async |rig: Rig| {
+        let path = log(&rig, "");
+        let secret = path.with_file_name("secret");
+        fs::write(&secret, "2016-10-06T00:17:09Z stdout F root:x:0\n").unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&secret, &path).unwrap();
+        let told = rig.ask("GET /containerLogs/ns/p/c").await;
+        let start = format!("failed to open log file {path:?}: ");
+        assert!(told.body.starts_with(&start), "{}", told.body);
+        assert!(!told.body.contains("root:x:0"), "{}", told.body);
     });
 }
 

@@ -2,6 +2,7 @@
 
 use super::line::{ContainerLogFormat, LogLine, LogLineStream, nine_digits};
 use super::options::{ContainerLogOptions, StreamSelection};
+use super::tail::LogTail;
 
 /// Cuts a log's bytes into lines and keeps what was asked for. What is unfinished waits, up to a bound.
 #[derive(Debug)]
@@ -15,14 +16,18 @@ pub struct LogFormatter {
     /// The next text begins a line.
     begins: bool,
     remaining: u64,
+    /// Lines that may still end.
     lines: Option<u64>,
+    tail: LogTail,
+    /// The offset in the file of the line that is read.
+    at: u64,
 }
 
-/// What is done with the rest of a long line.
+/// A line of which the beginning is shown already, or left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OverlongLine {
-    Shown { partial: bool },
-    Hidden,
+struct OverlongLine {
+    shown: bool,
+    partial: bool,
 }
 
 /// Runtimes break lines at 16 KiB; docker's JSON makes at most six bytes of one.
@@ -47,7 +52,18 @@ impl LogFormatter {
             begins: true,
             remaining: options.bytes.unwrap_or(u64::MAX),
             lines: options.tail.filter(|_| !options.follow),
+            tail: LogTail::default(),
+            at: 0,
             options: options.clone(),
+        }
+    }
+
+    /// Of the last lines of a log, read from [`LogTail::start`] on.
+    pub fn of_tail(options: &ContainerLogOptions, tail: LogTail) -> LogFormatter {
+        LogFormatter {
+            at: tail.start,
+            tail,
+            ..LogFormatter::new(options)
         }
     }
 
@@ -100,6 +116,8 @@ impl LogFormatter {
     pub fn another_file(&mut self) {
         self.pending = Vec::new();
         self.long = None;
+        self.tail = LogTail::default();
+        self.at = 0;
     }
 
     fn is_done(&self) -> bool {
@@ -111,15 +129,24 @@ impl LogFormatter {
             return ReadProgress::Strange;
         };
         self.format = Some(format);
-        if let Some(read) = format.read(line) {
-            self.lines = self.lines.map(|lines| lines.saturating_sub(1));
+        if let Some(read) = format.read(line)
+            && self.tail.shows(self.at, read.source, goes_on(&read))
+        {
             self.text(&read, out);
-            self.begins = read.text.last().is_none_or(|last| *last == b'\n');
+            self.begins = read.text.is_empty() || !goes_on(&read);
+            if !goes_on(&read) {
+                self.count_line();
+            }
         }
+        self.at += line.len() as u64;
         match self.remaining {
             0 => ReadProgress::Enough,
             _ => ReadProgress::More,
         }
+    }
+
+    fn count_line(&mut self) {
+        self.lines = self.lines.map(|lines| lines.saturating_sub(1));
     }
 
     fn text(&mut self, line: &LogLine<'_>, out: &mut Vec<u8>) -> bool {
@@ -159,16 +186,20 @@ impl LogFormatter {
             return ReadProgress::Strange;
         };
         self.format = Some(format);
-        self.long = Some(OverlongLine::Hidden);
-        if let Some(read) = format.read(&line) {
-            self.lines = self.lines.map(|lines| lines.saturating_sub(1));
-            if self.text(&read, out) {
-                self.long = Some(OverlongLine::Shown {
-                    partial: read.partial,
-                });
-            }
+        self.long = Some(OverlongLine {
+            shown: false,
+            partial: true,
+        });
+        if let Some(read) = format.read(&line)
+            && self.tail.shows(self.at, read.source, read.partial)
+        {
+            self.long = Some(OverlongLine {
+                shown: self.text(&read, out),
+                partial: read.partial,
+            });
             self.begins = false;
         }
+        self.at += line.len() as u64;
         match self.remaining {
             0 => ReadProgress::Enough,
             _ => ReadProgress::More,
@@ -184,18 +215,25 @@ impl LogFormatter {
     ) -> ReadProgress {
         if ends {
             self.long = None;
-            self.begins = !matches!(long, OverlongLine::Shown { partial: true });
-        }
-        match long {
-            OverlongLine::Shown { partial: true } => {
-                self.show(piece.strip_suffix(b"\n").unwrap_or(piece), out);
+            self.begins = !(long.shown && long.partial);
+            if !long.partial {
+                self.count_line();
             }
-            OverlongLine::Shown { partial: false } => self.show(piece, out),
-            OverlongLine::Hidden => {}
+        }
+        self.at += piece.len() as u64;
+        if long.shown && long.partial {
+            self.show(piece.strip_suffix(b"\n").unwrap_or(piece), out);
+        } else if long.shown {
+            self.show(piece, out);
         }
         match self.remaining {
             0 => ReadProgress::Enough,
             _ => ReadProgress::More,
         }
     }
+}
+
+/// Whether the line's text goes on in the next one of its stream: docker's JSON has the line's end in the text.
+fn goes_on(line: &LogLine<'_>) -> bool {
+    line.text.last().is_none_or(|last| *last != b'\n')
 }

@@ -8,9 +8,11 @@ mod formatter;
 pub mod instance;
 pub mod line;
 mod options;
+mod tail;
 #[cfg(test)]
 mod tests;
 
 pub use self::formatter::{LogFormatter, MAX_LINE_BYTES, ReadProgress};
 pub use self::instance::find_instance;
 pub use self::options::{ContainerLogOptions, LogOptionsError, LogQueryFields, StreamSelection};
+pub use self::tail::{LogTail, TailSearch};

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::line::{ContainerLogFormat, LogLineStream, nine_digits};
 use super::{
     ContainerLogOptions, LogFormatter, LogOptionsError, LogQueryFields, MAX_LINE_BYTES,
-    ReadProgress, StreamSelection,
+    ReadProgress, StreamSelection, TailSearch,
 };
 
 fn now() -> Timestamp {
@@ -236,7 +236,114 @@ fn endless_line_is_passed_on_in_bounded_memory() {
     assert!(text.ends_with("x\nnext\n"));
 }
 
+/// The last lines of a log, as a reader of the file finds and shows them.
+fn shown_tail(lines: u64, log: &[u8]) -> String {
+    let mut search = TailSearch::new(lines, log.len() as u64);
+    let mut end = log.len();
+    while end > 0 {
+        let start = log[..end - 1].iter().rposition(|byte| *byte == b'\n');
+        let start = start.map_or(0, |at| at + 1);
+        let head = &log[start..end.min(start + TailSearch::HEAD_BYTES)];
+        if search.take(start as u64, head) {
+            break;
+        }
+        end = start;
+    }
+    let tail = search.found();
+    let options = ContainerLogOptions {
+        tail: Some(lines),
+        ..all()
+    };
+    let mut show = LogFormatter::of_tail(&options, tail);
+    let mut out = Vec::new();
+    let from = usize::try_from(tail.start).unwrap();
+    let mut progress = ReadProgress::More;
+    for piece in log[from..].chunks(7_001) {
+        if progress == ReadProgress::More {
+            progress = show.take(piece, &mut out);
+        }
+    }
+    if progress == ReadProgress::More {
+        show.finish(&mut out);
+    }
+    String::from_utf8(out).unwrap()
+}
+
+/// Upstream counts each part of a long line as a line, and shows the last part alone.
+#[test]
+fn a_tail_has_whole_lines_however_they_are_written() {
+    let at = "2026-01-01T00:00:00Z";
+    let part = |stream: &str, tag: &str, text: &str| format!("{at} {stream} {tag} {text}\n");
+    let mib = "m".repeat(1 << 20);
+    let kib16 = "k".repeat(16 << 10);
+    let mut parts = part("stdout", "F", "first");
+    for _ in 0..64 {
+        parts += &part("stdout", "P", &kib16);
+    }
+    let json =
+        |text: &str| format!("{{\"log\":\"{text}\",\"stream\":\"stdout\",\"time\":\"{at}\"}}\n");
+    let whole = part("stdout", "F", "first") + &part("stdout", "F", &mib);
+    let in_json = json("first\\n") + &json("one ") + &json("two ") + &json("three\\n");
+    let joined = format!("{}\n", kib16.repeat(64));
+    let cases = [
+        (1, whole.clone(), format!("{mib}\n")),
+        (2, whole.clone(), format!("first\n{mib}\n")),
+        (0, whole, String::new()),
+        (1, parts.clone() + &part("stdout", "F", ""), joined.clone()),
+        // A line that is not finished yet.
+        (1, parts.clone(), kib16.repeat(64)),
+        (1, in_json.clone(), "one two three\n".to_owned()),
+        (2, in_json, "first\none two three\n".to_owned()),
+        (
+            2,
+            parts + &part("stderr", "F", "other") + &part("stdout", "F", ""),
+            // The order in which the parts were written.
+            format!("{}other\n\n", kib16.repeat(64)),
+        ),
+    ];
+    for (lines, log, expected) in cases {
+        let shown = shown_tail(lines, log.as_bytes());
+        assert!(
+            shown == expected,
+            "{lines}: {} bytes, expected {}",
+            shown.len(),
+            expected.len()
+        );
+    }
+}
+
 proptest! {
+    /// Against all entries of the last lines, in the order in which they were written.
+    #[test]
+    fn a_tail_is_every_part_of_its_lines_and_nothing_else(
+        parts in proptest::collection::vec(("[a-z]{1,9}", any::<bool>(), any::<bool>()), 0..30),
+        lines in 0_u64..12,
+    ) {
+        let mut log = String::new();
+        // The line of each part, by the place of its last part.
+        let mut ends: Vec<usize> = Vec::new();
+        for (index, (text, partial, stderr)) in parts.iter().enumerate() {
+            let (tag, stream) = (if *partial { "P" } else { "F" }, if *stderr { "stderr" } else { "stdout" });
+            log.push_str(&format!("2026-01-01T00:00:00Z {stream} {tag} {text}\n"));
+            let mut rest = parts[index..].iter().enumerate().filter(|(_, part)| part.2 == *stderr);
+            let end = rest.find(|(_, part)| !part.1).map(|(at, _)| at);
+            let last = parts[index..].iter().rposition(|part| part.2 == *stderr);
+            ends.push(index + end.or(last).unwrap_or_default());
+        }
+        let mut places: Vec<usize> = ends.clone();
+        places.sort_unstable();
+        places.dedup();
+        let first = places.len().saturating_sub(usize::try_from(lines).unwrap());
+        let chosen = &places[first..];
+        let expected: String = parts
+            .iter()
+            .zip(&ends)
+            .filter(|(_, end)| chosen.contains(end))
+            .map(|((text, partial, _), _)| format!("{text}{}", if *partial { "" } else { "\n" }))
+            .collect();
+        prop_assert_eq!(shown_tail(lines, log.as_bytes()), expected);
+    }
+
     #[test]
     fn cuts_change_nothing(
         lines in proptest::collection::vec(("[a-z ]{0,30}", any::<bool>(), any::<bool>()), 0..20),
