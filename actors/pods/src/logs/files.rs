@@ -1,17 +1,26 @@
 //! Operations on a log's files. Every function here blocks.
+//!
+//! A pod with a hostPath volume at or above the folder of all logs can put links there. So each operation opens the
+//! log's folder beneath that one without following links, and works on the entries of the open folder.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
+use logic_api::pod::labels;
 use logic_pods::logs::{self, LogFiles, LogRotationPolicy};
-use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
+use rustix::fs::{
+    AtFlags, Dir, Mode, OFlags, RenameFlags, fchmod, openat, renameat, renameat_with, statat,
+    unlinkat,
+};
 use rustix::io::Errno;
 
 /// A folder with more names than this is not the agent's; the rest is left alone.
@@ -21,16 +30,17 @@ const CHUNK_SIZE: usize = 64 * 1024;
 
 /// Renames a log before its rotation; returns its new name.
 pub(super) fn set_aside(path: &Path, now: Timestamp) -> io::Result<String> {
-    let (folder, log) = split(path)?;
-    let name = logs::rotated(log, &names(folder)?, now);
-    rename(path, &folder.join(&name))?;
+    let (folder, log) = LogFolder::of(path)?;
+    let name = logs::rotated(log, &folder.names()?, now);
+    folder.rename(log, &name)?;
     Ok(name)
 }
 
 /// Renames a log back; returns false if there is a new log already.
 pub(super) fn put_back(path: &Path, name: &str) -> io::Result<bool> {
-    match rename(&path.with_file_name(name), path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+    let (folder, log) = LogFolder::of(path)?;
+    match folder.rename(name, log) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         result => result.map(|()| true),
     }
 }
@@ -42,8 +52,8 @@ pub(super) fn clean_up(
     compressing: Option<&str>,
     policy: &LogRotationPolicy,
 ) -> io::Result<Vec<String>> {
-    let (folder, log) = split(path)?;
-    let names = names(folder)?;
+    let (folder, log) = LogFolder::of(path)?;
+    let names = folder.names()?;
     let files = LogFiles {
         log,
         names: &names,
@@ -52,90 +62,112 @@ pub(super) fn clean_up(
     };
     let clean_up = logs::tidy(&files, policy);
     for name in &clean_up.remove {
-        absent(fs::remove_file(folder.join(name)))?;
+        folder.remove(name)?;
     }
     Ok(clean_up.compress)
 }
 
 /// Compresses a rotated log, whose name and mode the result takes. A log that was removed
-/// meanwhile, or whose compression is called off, leaves nothing.
+/// meanwhile is no error, and neither is `off`, which ends the work early.
 pub(super) fn compress(source: &Path, off: &AtomicBool) -> io::Result<()> {
-    let (folder, name) = split(source)?;
-    let temporary = folder.join(logs::temporary(name));
-    let done = write_compressed(source, &temporary, off).and_then(|whole| {
-        // The source was removed as excess meanwhile, so its compressed copy must not stay.
-        if whole && fs::symlink_metadata(source).is_ok() {
-            fs::rename(&temporary, folder.join(logs::compressed(name)))?;
-            absent(fs::remove_file(source))?;
-        }
-        Ok(())
-    });
-    absent(fs::remove_file(&temporary))?;
+    let (folder, name) = LogFolder::of(source)?;
+    let temporary = logs::temporary(name);
+    let done = folder
+        .write_compressed(name, &temporary, off)
+        .and_then(|is_whole| {
+            // The source was removed as excess meanwhile, so its compressed copy must not stay.
+            if is_whole && folder.has(name) {
+                let (from, to) = (temporary.as_str(), logs::compressed(name));
+                renameat(&folder.folder, from, &folder.folder, to.as_str())?;
+                folder.remove(name)?;
+            }
+            Ok(())
+        });
+    folder.remove(&temporary)?;
     absent(done)
 }
 
-/// Returns false if it was called off.
-fn write_compressed(source: &Path, target: &Path, off: &AtomicBool) -> io::Result<bool> {
-    let no_surprises = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let mut from = OpenOptions::new()
-        .read(true)
-        .custom_flags(no_surprises)
-        .open(source)?;
-    let meta = from.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "not a regular file",
-        ));
+/// The open folder of a container's logs.
+struct LogFolder {
+    folder: OwnedFd,
+}
+
+impl LogFolder {
+    /// The folder of a log, and the log's name.
+    fn of(path: &Path) -> io::Result<(LogFolder, &str)> {
+        let invalid = || io::Error::new(ErrorKind::InvalidInput, "not the path of a log");
+        let (root, log) = labels::split_log_path(path).ok_or_else(invalid)?;
+        let name = log.file_name().and_then(OsStr::to_str);
+        let (name, folder) = name.zip(log.parent()).ok_or_else(invalid)?;
+        let folder = files::open_folder(root, folder)?;
+        Ok((LogFolder { folder }, name))
     }
-    absent(fs::remove_file(target))?;
-    let to = File::create_new(target)?;
-    to.set_permissions(fs::Permissions::from_mode(
-        meta.permissions().mode() & 0o777,
-    ))?;
-    let mut encoder = GzEncoder::new(to, Compression::default());
-    let mut chunk = vec![0; CHUNK_SIZE];
-    loop {
-        if off.load(Ordering::Relaxed) {
-            return Ok(false);
+
+    /// The names in the folder, those that are UTF-8.
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.folder)? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().to_str()
+                && ![".", ".."].contains(&name)
+            {
+                names.push(name.to_owned());
+            }
+            if names.len() == MAX_NAMES {
+                break;
+            }
         }
-        match from.read(&mut chunk)? {
-            0 => break,
-            length => encoder.write_all(&chunk[..length])?,
+        Ok(names)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        absent(unlinkat(&self.folder, name, AtFlags::empty()).map_err(io::Error::from))
+    }
+
+    /// Never replaces a file: the runtime may have begun a new log.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let folder = &self.folder;
+        match renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
+            // The file system does not support `RENAME_NOREPLACE`.
+            Err(Errno::INVAL | Errno::NOSYS) if self.has(to) => {
+                Err(ErrorKind::AlreadyExists.into())
+            }
+            Err(Errno::INVAL | Errno::NOSYS) => Ok(renameat(folder, from, folder, to)?),
+            result => result.map_err(io::Error::from),
         }
     }
-    encoder.finish()?;
-    Ok(true)
-}
 
-/// Never replaces an existing file.
-fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // The file system does not support `RENAME_NOREPLACE`.
-        Err(Errno::INVAL | Errno::NOSYS) => match to.symlink_metadata() {
-            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(_) => fs::rename(from, to),
-        },
-        result => result.map_err(io::Error::from),
+    /// False if it was called off.
+    fn write_compressed(&self, source: &str, target: &str, off: &AtomicBool) -> io::Result<bool> {
+        let mut from = files::open_owned_at(self.folder.as_fd(), OsStr::new(source))?;
+        let mode = Mode::from_raw_mode(from.metadata()?.mode() & 0o777);
+        self.remove(target)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let to = openat(&self.folder, target, flags, Mode::RUSR | Mode::WUSR)?;
+        fchmod(&to, mode)?;
+        let mut encoder = GzEncoder::new(File::from(to), Compression::default());
+        let mut chunk = vec![0; CHUNK_SIZE];
+        loop {
+            if off.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            match from.read(&mut chunk)? {
+                0 => break,
+                length => encoder.write_all(&chunk[..length])?,
+            }
+        }
+        encoder.finish()?;
+        Ok(true)
     }
-}
-
-fn split(path: &Path) -> io::Result<(&Path, &str)> {
-    let name = path.file_name().and_then(|name| name.to_str());
-    path.parent()
-        .zip(name)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the path of a log"))
-}
-
-fn names(folder: &Path) -> io::Result<Vec<String>> {
-    let entries = fs::read_dir(folder)?.take(MAX_NAMES);
-    let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok()));
-    names.filter_map(Result::transpose).collect()
 }
 
 fn absent(result: io::Result<()>) -> io::Result<()> {
     match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         result => result,
     }
 }

@@ -421,6 +421,31 @@ fn a_log_that_is_a_link_is_not_rotated() {
     });
 }
 
+/// A pod's log folder that leads elsewhere: nothing there is renamed, compressed or removed.
+#[test]
+fn a_folder_that_is_a_link_is_not_gone_into() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("etc");
+    let names = [
+        "0.log",
+        "0.log.20250101-000000",
+        "0.log.20250101-000000.tmp",
+    ];
+    fs::create_dir_all(target.join("main")).unwrap();
+    for name in names {
+        fs::write(target.join("main").join(name), "content").unwrap();
+    }
+    symlink(&target, folder.path().join("pod")).unwrap();
+    let log = folder.path().join("pod/main/0.log");
+    let source = log.with_file_name(names[1]);
+    files::set_aside(&log, jiff::Timestamp::UNIX_EPOCH).unwrap_err();
+    files::compress(&source, &AtomicBool::new(false)).unwrap_err();
+    let policy = LogRotationPolicy::default();
+    files::clean_up(&log, &BTreeSet::new(), None, &policy).unwrap_err();
+    let left = fs::read_dir(target.join("main")).unwrap().count();
+    assert_eq!(left, names.len());
+}
+
 #[test]
 fn without_a_limit_nothing_is_watched() {
     run_paused(|| async {

@@ -1,12 +1,12 @@
 //! Reads the termination message of an ended container: its message file, or the end of its log.
 //!
-//! A container controls what is at the path of its message file, as far as it may write there: only a
-//! regular file is read, without blocking, and no more of it than is used. Decisions:
+//! A pod with a hostPath volume may put links in the place of both: they are opened beneath their folder without
+//! following any. Only a regular file is read, without blocking, and no more of it than is used; a log must be the
+//! agent's own file, whereas the message file may have been given to the container's user. Decisions:
 //! `logic_pods::container::termination`.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +15,6 @@ use logic_api::pod::labels;
 use logic_api::types::RuntimeContainer;
 use logic_pods::container::termination::{self, LogTail, MAX_MESSAGE_BYTES};
 use logic_resources::node::policy::NodePolicy;
-use rustix::fs::OFlags;
 
 /// Bytes: room for eighty lines of usual length, and for one of sixteen times the length at which runtimes cut lines.
 const LOG_TAIL: u64 = 256 * 1024;
@@ -29,7 +28,9 @@ pub async fn last_words(pod: &Pod, container: &RuntimeContainer, node: &NodePoli
     let message = termination::has_message_file(&spec)
         .then(|| termination::message_file(pod, &container.name, container.attempt, node));
     let log = termination::falls_back_to_log(&spec, container).then(|| log(pod, container, node));
-    let read = kernel::spawn_blocking(move || read(message.as_deref(), log.as_deref())).await;
+    let root = node.root_dir.clone();
+    let work = move || read(&root, message.as_deref(), log.as_deref());
+    let read = kernel::spawn_blocking(work).await;
     read.unwrap_or_else(|error| termination::unreadable_log(&error.to_string()))
 }
 
@@ -47,10 +48,10 @@ fn log(pod: &Pod, container: &RuntimeContainer, node: &NodePolicy) -> PathBuf {
     }
 }
 
-fn read(message: Option<&Path>, log: Option<&Path>) -> String {
+/// `root` is the agent's folder, which the message file is in.
+fn read(root: &Path, message: Option<&Path>, log: Option<&Path>) -> String {
     let found = message.map_or(Ok(None), |path| {
-        let tail = tail(path, MAX_MESSAGE_BYTES as u64, OFlags::NOFOLLOW);
-        tail.map_err(|error| {
+        tail_of_message(root, path).map_err(|error| {
             termination::unreadable_file(&path.display().to_string(), &error.to_string())
         })
     });
@@ -58,50 +59,43 @@ fn read(message: Option<&Path>, log: Option<&Path>) -> String {
         (Err(unreadable), _) => unreadable,
         (Ok(Some(tail)), _) if !tail.bytes.is_empty() => termination::from_file(&tail),
         (Ok(_), None) => String::new(),
-        // Only the runtime writes there, and some runtimes make the log a link.
         (Ok(_), Some(path)) => match tail_of_log(path) {
             Ok(tail) => termination::from_log(&tail),
-            Err(error) => termination::unreadable_log(&error.to_string()),
+            Err(error) => {
+                let why = format!("{}: {error}", path.display());
+                termination::unreadable_log(&why)
+            }
         },
     }
 }
 
-fn tail_of_log(path: &Path) -> io::Result<LogTail> {
-    let tail = tail(path, LOG_TAIL, OFlags::empty())?;
-    tail.ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("no log {}", path.display()),
-        )
-    })
+/// None if the file does not exist.
+fn tail_of_message(root: &Path, path: &Path) -> io::Result<Option<LogTail>> {
+    let relative = path.strip_prefix(root).map_err(io::Error::other)?;
+    match files::open_regular(root, relative) {
+        Ok(file) => tail(file, MAX_MESSAGE_BYTES as u64).map(Some),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
-/// The end of a file; none if the file does not exist.
-fn tail(path: &Path, longest: u64, flags: OFlags) -> io::Result<Option<LogTail>> {
-    let flags = (flags | OFlags::NONBLOCK | OFlags::NOCTTY)
-        .bits()
-        .cast_signed();
-    let mut file: File = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "not a regular file",
-        ));
-    }
-    let start = meta.len().saturating_sub(longest);
+fn tail_of_log(path: &Path) -> io::Result<LogTail> {
+    let invalid = || io::Error::new(ErrorKind::InvalidInput, "not the path of a log");
+    let (root, log) = labels::split_log_path(path).ok_or_else(invalid)?;
+    tail(files::open_owned(root, log)?, LOG_TAIL)
+}
+
+/// The end of a file.
+fn tail(mut file: File, longest: u64) -> io::Result<LogTail> {
+    let start = file.metadata()?.len().saturating_sub(longest);
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
     // The file may grow while it is read.
     file.take(longest).read_to_end(&mut bytes)?;
-    Ok(Some(LogTail {
+    Ok(LogTail {
         bytes,
         cut: start > 0,
-    }))
+    })
 }
 
 #[cfg(test)]

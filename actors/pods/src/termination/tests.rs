@@ -83,7 +83,7 @@ fn the_message_file_speaks_before_the_log() {
     let mut rig = Rig::new();
     assert!(
         rig.words()
-            .starts_with("Error on reading termination message from logs: no log /")
+            .starts_with("Error on reading termination message from logs: /")
     );
     fs::write(rig.log(), format!("{AT} stderr F out of cheese\n")).unwrap();
     assert_eq!(rig.words(), "out of cheese\n");
@@ -101,12 +101,41 @@ fn the_message_file_speaks_before_the_log() {
 #[test]
 fn the_log_is_read_where_the_runtime_says() {
     let mut rig = Rig::new();
-    let elsewhere = rig.folder.path().join("docker-json.log");
+    let elsewhere = rig.log().with_file_name("docker-json.log");
     let line = format!("{{\"log\":\"from docker\\n\",\"stream\":\"stdout\",\"time\":\"{AT}\"}}\n");
     fs::write(&elsewhere, line).unwrap();
-    symlink(&elsewhere, rig.log()).unwrap();
-    rig.ended.log_path = rig.log().to_string_lossy().into_owned();
+    rig.ended.log_path = elsewhere.to_string_lossy().into_owned();
     assert_eq!(rig.words(), "from docker\n");
+}
+
+/// As a pod with the folder of all logs as a hostPath volume can make it.
+#[test]
+fn a_log_that_leads_elsewhere_is_named_and_not_read() {
+    let rig = Rig::new();
+    let secret = rig.folder.path().join("secret");
+    fs::write(&secret, format!("{AT} stderr F root:x:0\n")).unwrap();
+    let log = rig.log();
+    let refused = |kind: &str| {
+        let words = rig.words();
+        let expected = format!(
+            "Error on reading termination message from logs: {}: ",
+            log.display()
+        );
+        assert!(words.starts_with(&expected), "{kind}: {words}");
+        assert!(!words.contains("root:x:0"), "{kind}: {words}");
+    };
+    symlink(&secret, &log).unwrap();
+    refused("link");
+    fs::remove_file(&log).unwrap();
+    fs::rename(&secret, &log).unwrap();
+    std::os::unix::fs::chown(&log, Some(1_000), None).unwrap();
+    refused("another user's file");
+    std::os::unix::fs::chown(&log, Some(0), None).unwrap();
+    let folder = log.parent().unwrap();
+    let elsewhere = rig.folder.path().join("elsewhere");
+    fs::rename(folder, &elsewhere).unwrap();
+    symlink(&elsewhere, folder).unwrap();
+    refused("folder");
 }
 
 #[test]

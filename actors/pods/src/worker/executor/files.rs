@@ -5,9 +5,9 @@
 //! Every function works in the blocking pool. Failures are only logged: the runtime's own error follows.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use logic_api::pod::labels;
 use logic_api::types::{ContainerId, ContainerInstance};
 use logic_pods::container::{ContainerConfig, MountOrigin};
 use logic_resources::node::policy::NodePolicy;
+use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, openat};
 
 /// A log folder with more names than this is not the agent's.
 const MAX_LOG_NAMES: usize = 10_000;
@@ -50,7 +51,7 @@ fn log_files(folder: &Path) -> io::Result<Vec<String>> {
 /// Makes the pod's own folders and its log folder.
 pub(super) async fn make_pod_folders(pod: &Pod, node: &NodePolicy) {
     let root = pod_folder(node, pod);
-    let logs = log_folder(&node.pod_logs_dir, pod);
+    let (all_logs, logs) = (node.pod_logs_dir.clone(), log_folder(Path::new(""), pod));
     let made = blocking(move || {
         for folder in ["volumes", "plugins", "containers"] {
             DirBuilder::new()
@@ -58,42 +59,60 @@ pub(super) async fn make_pod_folders(pod: &Pod, node: &NodePolicy) {
                 .mode(0o750)
                 .create(root.join(folder))?;
         }
-        DirBuilder::new().recursive(true).mode(0o755).create(&logs)
+        make_log_folder(&all_logs, &logs)
     });
     log("cannot make the pod's folders", made.await);
 }
 
 /// Makes a container's log folder and the files that its mounts need.
 pub(super) async fn make_container_files(pod: &Pod, config: &ContainerConfig, node: &NodePolicy) {
-    let logs = log_folder(&node.pod_logs_dir, pod).join(&config.name);
+    let all_logs = node.pod_logs_dir.clone();
+    let logs = log_folder(Path::new(""), pod).join(&config.name);
     let files = config
         .mounts
         .iter()
         .filter(|mount| mount.origin == MountOrigin::TerminationMessage);
     let files: Vec<PathBuf> = files.map(|mount| mount.host_path.clone()).collect();
+    let root = node.root_dir.clone();
     let made = blocking(move || {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(&logs)?;
-        for file in files {
-            if let Some(folder) = file.parent() {
-                DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o750)
-                    .create(folder)?;
-            }
-            OpenOptions::new()
-                .create(true)
-                .append(true)
-                .mode(0o666)
-                .open(&file)?;
-            // The container's user, unknown here, must be able to write it; the umask clears bits of the mode.
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
-        }
-        Ok(())
+        make_log_folder(&all_logs, &logs)?;
+        files
+            .iter()
+            .try_for_each(|file| make_message_file(&root, file))
     });
     log("cannot make the container's files", made.await);
+}
+
+/// Makes a folder below that of all logs. A pod with a hostPath volume may have put links there.
+fn make_log_folder(all_logs: &Path, logs: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(all_logs)?;
+    files::make_folder(all_logs, logs, Mode::from_raw_mode(0o755)).map(drop)
+}
+
+/// Makes the file for a container's last words. Without following links below `root`: a pod with a hostPath volume
+/// could have the mode of another file changed.
+fn make_message_file(root: &Path, file: &Path) -> io::Result<()> {
+    let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "not below the root directory");
+    let relative = file.strip_prefix(root).map_err(|_| invalid())?;
+    let (folder, name) = relative
+        .parent()
+        .zip(relative.file_name())
+        .ok_or_else(invalid)?;
+    fs::create_dir_all(root)?;
+    let folder = files::make_folder(root, folder, Mode::from_raw_mode(0o750))?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mode = Mode::from_raw_mode(0o666);
+    let made = openat(&folder, name, flags | OFlags::CLOEXEC, mode)?;
+    let stat = fstat(&made)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink > 1 {
+        let text = format!("{} is not a file of one name", file.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    // The container's user, unknown here, must be able to write it; the umask clears bits of the mode.
+    Ok(fchmod(&made, mode)?)
 }
 
 /// Links a container's log where log collectors expect it.
@@ -143,7 +162,7 @@ pub(crate) async fn remove_log(pod: &Pod, instance: &ContainerInstance, node: &N
 pub(super) async fn remove_pod_folder(pod: &Pod, node: &NodePolicy) {
     let root = pod_folder(node, pod);
     let removed = blocking(move || {
-        absent(fs::remove_dir_all(root.join("containers")))?;
+        files::remove_tree(&root.join("containers"))?;
         for file in ["etc-hosts", "userns"] {
             absent(fs::remove_file(root.join(file)))?;
         }
@@ -162,7 +181,7 @@ pub(super) async fn remove_pod_folder(pod: &Pod, node: &NodePolicy) {
 /// Removes the folder of the pod's logs.
 pub(super) async fn remove_logs(pod: &Pod, node: &NodePolicy) {
     let logs = log_folder(&node.pod_logs_dir, pod);
-    let removed = blocking(move || absent(fs::remove_dir_all(&logs)));
+    let removed = blocking(move || files::remove_tree(&logs));
     log("cannot remove the pod's logs", removed.await);
 }
 
