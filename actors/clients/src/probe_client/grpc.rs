@@ -28,8 +28,10 @@ const PREFIX: usize = 5;
 const PATH: &str = "/grpc.health.v1.Health/Check";
 /// Bytes of a response: enough for a status and an unknown field or two.
 const MAX_RESPONSE: usize = 4 << 10;
-/// Bytes of the response's headers.
-const MAX_HEADERS: u32 = 16 << 10;
+/// Bytes of the response's headers, which are kept until it is read.
+const MAX_HEADERS: u32 = 256 << 10;
+/// Bytes that the server may send ahead, on a stream and on the connection: the protocol's own default.
+const WINDOW_BYTES: u32 = (64 << 10) - 1;
 /// Between attempts to connect; the first back-off of gRPC's own clients.
 const DIAL_RETRY_PERIOD: Duration = Duration::from_secs(1);
 
@@ -118,7 +120,10 @@ fn failed(status: &Status) -> ProbeOutcome {
 async fn check(stream: TcpStream, address: &str, service: &str) -> Result<i32, Status> {
     let request = request(address, service)?;
     let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder.max_header_list_size(MAX_HEADERS);
+    builder
+        .max_header_list_size(MAX_HEADERS)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES);
     let shaken = builder.handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = shaken.map_err(|error| unavailable(&error))?;
     let asked = async {

@@ -11,6 +11,7 @@
 
 pub mod exec;
 pub mod grpc;
+mod head_filter;
 pub mod http;
 mod lookup;
 #[cfg(any(test, feature = "testing"))]

@@ -271,6 +271,21 @@ fn of_a_body_only_the_beginning_is_read() {
     assert_eq!(body.len(), MAX_BODY - 1);
 }
 
+/// As Go's client, which takes 10 MiB in all.
+#[test]
+fn headers_are_taken_whatever_their_size_and_number() {
+    let one = format!("X-Long: {}\r\n", "x".repeat(200_000));
+    let many: String = (0..50_000).map(|n| format!("X-{n}: a\r\n")).collect();
+    for headers in [one, many] {
+        let reply = got(move |_| answer(200, &headers, "fine"), "/").unwrap();
+        assert_eq!((reply.status, reply.body.as_str()), (200, "fine"));
+    }
+    let endless = format!("X: {}\r\n", "x".repeat(1_000_000)).repeat(11);
+    let error = got(move |_| answer(200, &endless, "fine"), "/").unwrap_err();
+    let expected = "net/http: server response headers exceeded 10485760 bytes; aborted";
+    assert!(text(error).contains(expected));
+}
+
 #[test]
 fn who_floods_is_cut_off_at_the_limit() {
     let endless = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
