@@ -9,7 +9,10 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use files::walk::{Crossing, Go, Spot, Visitor};
 use logic_resources::cgroups::{CONTROLLERS, CgroupWrite, Hierarchy};
+use rustix::fs::{AtFlags, Mode, OFlags, open, openat, unlinkat};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use thiserror::Error;
 
@@ -26,8 +29,8 @@ pub enum Killed {
 
 /// Without these controllers a group limits nothing.
 const REQUIRED_CONTROLLERS: [&str; 2] = ["cpu", "memory"];
-/// Levels of groups below a pod's: a container may make some of its own.
-const MAX_DEPTH: u32 = 16;
+/// The file of a group that lists its processes.
+const PROCESSES: &str = "cgroup.procs";
 
 /// Why an operation on a group failed.
 #[derive(Debug, Error)]
@@ -192,7 +195,7 @@ impl CgroupFiles {
         for top in self.hierarchy.iter().flat_map(Hierarchy::tops) {
             for path in paths {
                 let group = below(top, path);
-                processes(&group, MAX_DEPTH, &mut found).map_err(failed(&group))?;
+                processes(&group, &mut found).map_err(failed(&group))?;
             }
         }
         Ok(found)
@@ -223,7 +226,7 @@ impl CgroupFiles {
         let mut result = Ok(());
         for top in tops {
             let group = below(top, path);
-            let removed = remove(&group, MAX_DEPTH).map_err(failed(&group));
+            let removed = remove(&group).map_err(failed(&group));
             result = result.and(removed);
         }
         result
@@ -320,44 +323,122 @@ fn is_monitors(path: &str) -> bool {
 }
 
 /// Adds the processes of a cgroup and of those below it.
-fn processes(group: &Path, deepest: u32, found: &mut BTreeSet<u32>) -> io::Result<()> {
-    let entries = match fs::read_dir(group) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        if deepest > 0 && entry.file_type()?.is_dir() {
-            processes(&entry.path(), deepest - 1, found)?;
-        }
-    }
+fn processes(group: &Path, found: &mut BTreeSet<u32>) -> io::Result<()> {
+    walk(group, &mut GroupProcesses { found })?;
     // A cgroup that is being removed has none.
     own_processes(group, found).or(Ok(()))
 }
 
+/// Goes through the groups below one, however deep: a container may nest as many as it likes.
+fn walk<V: Visitor<Error = io::Error>>(group: &Path, visitor: &mut V) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match open(group, flags, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(folder) => files::walk::walk(folder, group, Crossing::Refused, visitor),
+    }
+}
+
+struct GroupProcesses<'f> {
+    found: &'f mut BTreeSet<u32>,
+}
+
+impl Visitor for GroupProcesses<'_> {
+    type Error = io::Error;
+
+    fn check(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn thing(&mut self, _spot: &Spot<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn enter(&mut self, spot: &Spot<'_>) -> io::Result<Go> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let list = openat(spot.folder, spot.name, flags, Mode::empty()).and_then(|group| {
+            openat(
+                &group,
+                PROCESSES,
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+        });
+        // A cgroup that is being removed has none.
+        if let Ok(list) = list
+            && let Ok(list) = io::read_to_string(fs::File::from(list))
+        {
+            add_processes(&list, self.found);
+        }
+        Ok(Go::In)
+    }
+
+    fn leave(&mut self, _spot: &Spot<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn failed(&mut self, _path: &Path, error: Errno) -> io::Result<()> {
+        match error {
+            Errno::NOENT | Errno::NODEV => Ok(()),
+            error => Err(error.into()),
+        }
+    }
+
+    fn lost(&mut self, _path: &Path, error: Errno) -> io::Error {
+        error.into()
+    }
+}
+
 fn own_processes(group: &Path, found: &mut BTreeSet<u32>) -> io::Result<()> {
-    let list = fs::read_to_string(group.join("cgroup.procs"))?;
-    let pids = list.lines().filter_map(|line| line.parse::<u32>().ok());
-    // 0 is a process of another pid namespace.
-    found.extend(pids.filter(|pid| *pid != 0));
+    let list = fs::read_to_string(group.join(PROCESSES))?;
+    add_processes(&list, found);
     Ok(())
 }
 
+fn add_processes(list: &str, found: &mut BTreeSet<u32>) {
+    let pids = list.lines().filter_map(|line| line.parse::<u32>().ok());
+    // 0 is a process of another pid namespace.
+    found.extend(pids.filter(|pid| *pid != 0));
+}
+
 /// Removes a cgroup and those below it, the deepest first: only empty ones can be removed.
-fn remove(group: &Path, deepest: u32) -> io::Result<()> {
-    let entries = match fs::read_dir(group) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        if deepest > 0 && entry.file_type()?.is_dir() {
-            remove(&entry.path(), deepest - 1)?;
-        }
-    }
+fn remove(group: &Path) -> io::Result<()> {
+    walk(group, &mut GroupRemoval)?;
     match fs::remove_dir(group) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         removed => removed,
+    }
+}
+
+struct GroupRemoval;
+
+impl Visitor for GroupRemoval {
+    type Error = io::Error;
+
+    fn check(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn thing(&mut self, _spot: &Spot<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self, spot: &Spot<'_>) -> io::Result<()> {
+        match unlinkat(spot.folder, spot.name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn failed(&mut self, _path: &Path, error: Errno) -> io::Result<()> {
+        match error {
+            Errno::NOENT | Errno::NODEV => Ok(()),
+            error => Err(error.into()),
+        }
+    }
+
+    fn lost(&mut self, _path: &Path, error: Errno) -> io::Error {
+        error.into()
     }
 }
 

@@ -113,6 +113,32 @@ mod tests {
         assert_eq!(memory_group("nonsense"), "");
     }
 
+    /// A privileged container may nest its own as deep as it likes, beyond any path.
+    #[test]
+    fn nested_groups_are_searched_and_removed_however_deep() {
+        use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+
+        const LEVELS: usize = 3_000;
+        let folder = tempfile::tempdir().unwrap();
+        let files = CgroupFiles::new(Some(Hierarchy::V2(folder.path().to_owned())));
+        std::fs::create_dir(folder.path().join("pod")).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let mut group = open(folder.path().join("pod"), flags, Mode::empty()).unwrap();
+        for _ in 0..LEVELS {
+            mkdirat(&group, "g", Mode::RWXU).unwrap();
+            group = openat(&group, "g", flags, Mode::empty()).unwrap();
+        }
+        let create = OFlags::WRONLY | OFlags::CREATE;
+        let procs = openat(&group, "cgroup.procs", create, Mode::RWXU).unwrap();
+        rustix::io::write(&procs, b"0\n4194304\n").unwrap();
+        let found = files.processes(&["/pod".to_owned()]).unwrap();
+        assert_eq!(found, [4_194_304].into());
+        // Groups have files of the kernel's, which go with them; here there must be none.
+        rustix::fs::unlinkat(&group, "cgroup.procs", rustix::fs::AtFlags::empty()).unwrap();
+        files.remove("/pod").unwrap();
+        assert!(!folder.path().join("pod").exists());
+    }
+
     #[test]
     fn a_killed_pod_loses_its_processes_and_keeps_its_monitor() {
         let folder = tempfile::tempdir().unwrap();
