@@ -161,6 +161,7 @@ pub(super) fn policy(config: &NodeConfig, machine: &MachineFacts, facts: &NodeFa
         host_ips: host_ips(&config.node_ips),
         cluster_dns: kubelet.cluster_dns.clone(),
         cluster_domain: kubelet.cluster_domain.clone(),
+        is_standalone: config.flags.kubeconfig.is_empty(),
         resolver_config: PathBuf::from(&kubelet.resolver_config),
         root_dir: PathBuf::from(&config.flags.root_dir),
         pod_logs_dir: PathBuf::from(&kubelet.pod_logs_dir),

@@ -37,6 +37,8 @@ pub const MAILBOX: usize = 2048;
 /// The reason of the event about a field of a manifest or the configuration that is passed over. Upstream only logs it.
 pub const UNKNOWN_FIELDS: &str = "UnknownFields";
 
+const NODE_KIND: &str = "Node";
+
 /// The recorder answers from memory.
 const LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -101,7 +103,7 @@ impl InvolvedObject {
     /// as upstream's of 1.36 are, is found by none.
     pub fn node(name: &str) -> Self {
         InvolvedObject {
-            kind: "Node".to_owned(),
+            kind: NODE_KIND.to_owned(),
             name: name.to_owned(),
             uid: name.to_owned(),
             ..InvolvedObject::default()
@@ -229,9 +231,16 @@ impl EventBroadcaster {
     fn record(&mut self, event: Event, ctx: &mut Context<Msg>) {
         self.recorded += 1;
         let about = format!("{}/{}", event.object.key(), event.r#type.as_str());
+        // Upstream counts all of an object's events together. For the node, one reason that comes again and again would
+        // keep it from reporting any other; it has some dozens.
+        let budget = if event.object.kind == NODE_KIND {
+            format!("{about}/{}", event.reason)
+        } else {
+            about.clone()
+        };
         let fate = self
             .correlator
-            .admit(event.last_seen, &about, &event.reason, &event.message);
+            .admit(event.last_seen, &budget, &event.reason, &event.message);
         // A dropped event is counted all the same, and shows with the next one that is kept.
         let line = self.desk.is_open().then(|| {
             let key = log_line(&event, &about, &fate);

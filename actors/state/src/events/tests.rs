@@ -74,6 +74,23 @@ fn one_noisy_object_does_not_push_out_the_others() {
     assert!(kept.len() < 30, "{}", kept.len());
 }
 
+#[test]
+fn one_noisy_reason_does_not_keep_the_node_from_reporting_others() {
+    let node = |reason: &str, message: &str| {
+        let mut event = event(message);
+        event.object = InvolvedObject::node("node");
+        event.reason = reason.into();
+        event
+    };
+    let noise: Vec<_> = (0..RING)
+        .map(|n| node("MissingClusterDNS", &n.to_string()))
+        .collect();
+    let all = noise.into_iter().chain([node("InvalidManifest", "imge")]);
+    let kept = testing::run_paused(|| async move { kept(all).await });
+    assert_eq!(kept.last().unwrap().message, "imge");
+    assert!(kept.len() < 30, "{}", kept.len());
+}
+
 /// What was heard, and what the next requests get instead of their answer: a code, or nothing at all.
 #[derive(Clone, Default)]
 struct FakeEventApi(Arc<Mutex<FakeEventApiState>>);

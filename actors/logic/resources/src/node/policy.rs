@@ -20,6 +20,9 @@ pub struct NodePolicy {
     pub host_ips: Vec<String>,
     pub cluster_dns: Vec<String>,
     pub cluster_domain: String,
+    /// Whether there is no API server, and so no cluster whose names pods could look up.
+    #[serde(default)]
+    pub is_standalone: bool,
     /// The node's own resolver file; empty for none.
     pub resolver_config: PathBuf,
     /// Upstream's `/var/lib/kubelet`.
@@ -53,6 +56,7 @@ impl Default for NodePolicy {
             host_ips: Vec::new(),
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),
+            is_standalone: false,
             resolver_config: PathBuf::new(),
             root_dir: PathBuf::from("/var/lib/kubelet"),
             pod_logs_dir: PathBuf::from(labels::POD_LOGS_DIR),

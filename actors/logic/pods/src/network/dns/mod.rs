@@ -41,7 +41,9 @@ pub fn pod_dns(pod: &Pod, node: &NodePolicy, resolver: &ResolverConfig) -> PodDn
         DnsSource::Pod => ResolverConfig::default(),
         DnsSource::Cluster if !servers.is_empty() => cluster_dns(pod, node, servers, resolver),
         DnsSource::Cluster => {
-            made.tell_missing_cluster_dns(pod);
+            if !is_default(pod, node) {
+                made.tell_missing_cluster_dns(pod);
+            }
             node_dns(node, resolver)
         }
         DnsSource::Node => node_dns(node, resolver),
@@ -62,6 +64,14 @@ fn source(pod: &Pod) -> DnsSource {
         // ClusterFirst, ClusterFirstWithHostNet, and whatever the API should have refused.
         Some(_) | None => DnsSource::Cluster,
     }
+}
+
+/// Whether nobody asked for a cluster's names: the node has no cluster and no address of one's DNS, and the pod the policy
+/// that every pod has by default. Upstream warns at each start of such a pod.
+fn is_default(pod: &Pod, node: &NodePolicy) -> bool {
+    let policy = pod.spec().and_then(|spec| spec.dns_policy.as_deref());
+    let is_pods_default = policy.is_none_or(|policy| policy == "ClusterFirst");
+    node.is_standalone && node.cluster_dns.is_empty() && is_pods_default
 }
 
 fn cluster_servers(node: &NodePolicy) -> Vec<String> {

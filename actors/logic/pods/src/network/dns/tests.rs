@@ -162,6 +162,30 @@ fn a_cluster_without_dns_falls_back_to_the_nodes_and_says_so() {
     assert_eq!(texts(&made.why), [("MissingClusterDNS", of_pod.as_str())]);
 }
 
+/// A warning at each start of each pod would only use up what the node may report.
+#[test]
+fn a_default_on_a_node_without_a_cluster_is_no_warning() {
+    let cases: [(Option<&str>, &[&str], bool); 6] = [
+        (None, &[], false),
+        (Some("ClusterFirst"), &[], false),
+        (Some("ClusterFirstWithHostNet"), &[], true),
+        (Some("ClusterFirst"), &["no address"], true),
+        (Some("Default"), &[], false),
+        (Some("None"), &[], false),
+    ];
+    for (policy, servers, warns) in cases {
+        let alone = NodePolicy {
+            cluster_dns: list(servers),
+            is_standalone: true,
+            ..node()
+        };
+        let asking = pod("p").spec_with(|spec| spec.dns_policy = policy.map(str::to_owned));
+        let made = pod_dns(&asking, &alone, &own());
+        assert_eq!(made.why.is_empty(), !warns, "{policy:?} {servers:?}");
+        assert_eq!(made.node_why.is_empty(), !warns, "{policy:?} {servers:?}");
+    }
+}
+
 /// The second half of upstream's TestGetPodDNS: an empty resolver file.
 #[test]
 fn without_a_resolver_file_pods_ask_the_node_itself() {
