@@ -122,9 +122,7 @@ impl Actor for VolumeManager {
 
     /// A restarted manager begins empty: the plugins list their volumes, and the workers repeat their requests.
     async fn start(&mut self, ctx: &mut Context<Msg>) -> Result<(), Exit> {
-        for plugin in StoragePlugin::ALL {
-            self.ask_plugin(plugin, Duration::ZERO, ctx);
-        }
+        self.find_leftovers(ctx);
         self.follow(Duration::ZERO, ctx);
         self.look_for_folders(ctx);
         self.await_objects(ctx);
@@ -149,6 +147,7 @@ impl Actor for VolumeManager {
             } => self.bind(uid, container, subpaths, reply, ctx),
             Msg::Read { uid, files, reply } => self.read(uid, files, reply, ctx),
             Msg::Pods(known) => self.set_known_pods(known, ctx),
+            Msg::FindLeftovers => self.find_leftovers(ctx),
             Msg::Reported(volumes) => self.reporter.reported(volumes, &mut self.world),
             Msg::Resync => self.resync(),
             Msg::Query(VolumeQuery::View { reply }) => reply.send(self.view()),
@@ -177,6 +176,12 @@ impl Actor for VolumeManager {
 }
 
 impl VolumeManager {
+    fn find_leftovers(&self, ctx: &mut Context<Msg>) {
+        for plugin in StoragePlugin::ALL {
+            self.ask_plugin(plugin, Duration::ZERO, ctx);
+        }
+    }
+
     pub fn new(policy: Policy, peers: Peers) -> Self {
         VolumeManager {
             world: StateOfWorld::new(&peers.rules.node.node_name),

@@ -49,6 +49,8 @@ pub enum Msg {
     },
     /// Sets which pods there are: volumes of any other are left over and removed.
     Pods(BTreeSet<PodUid>),
+    /// Has the plugins list their volumes again: there is something on the node of a pod that is gone.
+    FindLeftovers,
     /// Mounts volumes that waited for it: the API server has these in the status as in use.
     Reported(BTreeSet<VolumeId>),
     /// Reports everything for the API server again: the actor that passes it on restarted.

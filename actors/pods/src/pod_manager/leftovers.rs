@@ -16,10 +16,10 @@ use logic_api::pod::labels;
 use logic_api::types::PodUid;
 use logic_resources::cgroups::CgroupName;
 
-use super::{Msg, PodManager};
+use super::{Msg, PodManager, pod_folders};
 
 /// Between two looks at the logs: upstream's period of container garbage collection.
-const SWEEP_PERIOD: Duration = Duration::from_secs(60);
+pub(super) const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
 /// Pods that end within this time have their logs removed together: the links are listed once for all.
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -28,13 +28,15 @@ const TOGETHER: Duration = Duration::from_secs(1);
 const VOLUMES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A folder that has more names than this is not the agent's.
-const MAX_NAMES: usize = 100_000;
+pub(super) const MAX_NAMES: usize = 100_000;
 
 /// What is on the machine of pods, whichever they are.
 #[derive(Debug, Default)]
 pub struct Leftovers {
     logs: ListedLogs,
     cgroups: BTreeMap<PodUid, CgroupName>,
+    /// Below `ROOT/pods`.
+    folders: BTreeSet<PodUid>,
     /// The pods of which volumes may be mounted; none where that is not known.
     mounted: Option<BTreeSet<PodUid>>,
 }
@@ -78,7 +80,7 @@ impl PodManager {
         drop(kernel::spawn_blocking(move || {
             let is_gone = |log: &ListedLog| gone.contains(&log.uid);
             for log in names(&folders).filter_map(folder).filter(is_gone) {
-                report(&log.path, fs::remove_dir_all(&log.path));
+                report(&log.path, files::remove_tree(&log.path));
             }
             for link in names(&links).filter_map(dead_link).filter(is_gone) {
                 report(&link.path, fs::remove_file(&link.path));
@@ -96,21 +98,23 @@ impl PodManager {
         self.unmanaged.listed_at = Some(now);
         let (folders, links) = self.workers.log_folders();
         let (cgroups, volumes) = (self.workers.cgroups(), self.workers.volumes());
+        let root = self.workers.root_dir();
         ctx.run(async move {
-            let logs = kernel::spawn_blocking(move || list(&folders, &links));
-            let logs = logs.await.unwrap_or_default();
+            let listed = move || (list(&folders, &links), pod_folders::list(&root));
+            let (logs, folders) = kernel::spawn_blocking(listed).await.unwrap_or_default();
             let cgroups = cgroups.list().await;
             let mounted = volumes.ask(VOLUMES_TIMEOUT, volumes::Msg::pods_with_mounts);
             Msg::LeftoversListed(Box::new(Leftovers {
                 logs,
                 cgroups,
+                folders,
                 mounted: mounted.await.unwrap_or_default(),
             }))
         });
     }
 
     /// Removes what is left of pods that are neither desired nor in the runtime.
-    pub(super) fn remove_leftovers(&self, found: Leftovers, ctx: &mut Context<Msg>) {
+    pub(super) fn remove_leftovers(&mut self, found: Leftovers, ctx: &mut Context<Msg>) {
         let Some(unmanaged) = &self.unmanaged.pods else {
             return;
         };
@@ -125,9 +129,15 @@ impl PodManager {
         let Leftovers {
             logs,
             mut cgroups,
+            mut folders,
             mounted,
         } = found;
         cgroups.retain(|uid, _| is_gone(uid));
+        // The volume manager removes the folders of volumes that it knows.
+        folders.retain(|uid| {
+            let has_volumes = mounted.as_ref().is_none_or(|all| all.contains(uid));
+            is_gone(uid) && !has_volumes
+        });
         if !cgroups.is_empty() {
             let manager = self.workers.cgroups();
             ctx.run(async move {
@@ -143,6 +153,7 @@ impl PodManager {
         let is_unknown =
             |log: &ListedLog| is_gone(&log.uid) && !self.unmanaged.keeps_logs(&log.uid);
         remove_logs(logs, is_unknown);
+        self.remove_pod_folders(folders, ctx);
     }
 }
 
@@ -159,7 +170,7 @@ fn remove_logs(listed: ListedLogs, is_unknown: impl Fn(&ListedLog) -> bool) {
     // What cannot be removed is found again by the next look.
     drop(kernel::spawn_blocking(move || {
         for log in folders {
-            report(&log.path, fs::remove_dir_all(&log.path));
+            report(&log.path, files::remove_tree(&log.path));
         }
         for link in dead_links {
             report(&link.path, fs::remove_file(&link.path));

@@ -25,9 +25,12 @@ impl PodManager {
         let workers = self.workers.pods().into_iter();
         let is_ending = |uid: &PodUid| self.workers.desired(uid).is_some_and(|goal| goal.is_end());
         let (ending, current): (Vec<_>, Vec<_>) = workers.partition(|(uid, _)| is_ending(uid));
+        // A static pod whose manifest is back waits for its own end, and is in the list as that.
+        let waiting = self.reservations.waiting();
+        let waiting = waiting.filter(|pod| self.workers.desired(&uid_of(pod)).is_none());
         // Of pods of one name the one that goes on comes first: who looks for a name finds it.
         let mut pods: Vec<Arc<Pod>> = current.into_iter().map(|(_, pod)| pod).collect();
-        pods.extend(self.reservations.waiting().cloned());
+        pods.extend(waiting.cloned());
         pods.extend(self.deferred.values().map(|deferred| deferred.pod.clone()));
         let ended = self
             .sources

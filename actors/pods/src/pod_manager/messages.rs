@@ -1,6 +1,6 @@
 //! The messages of the pod manager.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use logic_resources::container_gc::Standings;
 use logic_resources::thresholds::Signal;
 use serde::Serialize;
 
+use super::pod_folders::KeptFolders;
 use super::{Leftovers, PodLookup};
 use crate::runtime::pleg::RuntimeReport;
 use crate::worker::WorkerReport;
@@ -37,6 +38,11 @@ pub enum Msg {
         source: PodSource,
         pods: Vec<Arc<Pod>>,
     },
+    /// Replaces the refused manifests of this source.
+    SetRefused {
+        source: PodSource,
+        manifests: RefusedManifests,
+    },
     /// Runs these API pods from the offline checkpoint: the API has not answered yet, so no other pod is an orphan.
     Restored { pods: Vec<Arc<Pod>> },
     /// Takes what PLEG found in the runtime.
@@ -55,6 +61,8 @@ pub enum Msg {
     CleanUp,
     /// Removes those of the logs and cgroups found on this node that are of no pod.
     LeftoversListed(Box<Leftovers>),
+    /// Reports folders of no pod that could not be removed.
+    FoldersKept(KeptFolders),
     /// Has every worker send its pod's status again.
     Resync,
     /// Admits a pod again with what device plugins have answered about it.
@@ -62,6 +70,9 @@ pub enum Msg {
     /// Answers a question about the pods.
     Query(PodQuery),
 }
+
+/// Manifests that do not run, or not wholly, by path or URL, with what is wrong in each.
+pub type RefusedManifests = BTreeMap<String, Vec<String>>;
 
 /// What device plugins have answered, each with the question.
 pub(super) type PluginAnswers = Vec<(PreferenceQuestion, Result<BTreeSet<String>, String>)>;
@@ -109,6 +120,8 @@ pub enum PodQuery {
     Unended {
         asker: Recipient<Option<BTreeSet<PodUid>>>,
     },
+    /// The refused manifests of all sources.
+    Refused { reply: Reply<RefusedManifests> },
     /// The worker of the pod of this UID, name or namespace/name.
     Worker {
         pod: String,
@@ -130,6 +143,8 @@ impl Msg {
             Msg::Runtime(RuntimeReport::Observed(_))
             | Msg::CleanUp
             | Msg::LeftoversListed(_)
+            | Msg::FoldersKept(_)
+            | Msg::SetRefused { .. }
             | Msg::Resync
             | Msg::Query(_) => false,
         }
@@ -163,6 +178,11 @@ impl Msg {
     /// Asks how far each pod is.
     pub fn standings(reply: Reply<Option<Standings>>) -> Msg {
         Msg::Query(PodQuery::Standings { reply })
+    }
+
+    /// Asks for the refused manifests of all sources.
+    pub fn refused(reply: Reply<RefusedManifests>) -> Msg {
+        Msg::Query(PodQuery::Refused { reply })
     }
 
     /// Asks for the worker of the pod of this UID, name or namespace/name.

@@ -18,6 +18,7 @@ mod listing;
 mod messages;
 mod names;
 mod orphans;
+mod pod_folders;
 mod resize;
 mod sources;
 mod standing;
@@ -45,7 +46,7 @@ use state::checkpoints;
 use self::admit::DeferredPod;
 pub use self::leftovers::Leftovers;
 pub use self::listing::PodLookup;
-pub use self::messages::{Msg, NodeChange, PodQuery, PodSource};
+pub use self::messages::{Msg, NodeChange, PodQuery, PodSource, RefusedManifests};
 use self::names::{PodNameReservations, by_creation, full_name, uid_of};
 use self::orphans::UnmanagedPods;
 use self::resize::{PodResizes, RetryTrigger};
@@ -93,6 +94,7 @@ pub struct PodManager {
     node: NodeState,
 
     sources: SourcedPods,
+    refused: BTreeMap<PodSource, RefusedManifests>,
     reservations: PodNameReservations,
     unmanaged: UnmanagedPods,
     /// Deleted pods of which nothing is left on the node; their API objects still exist.
@@ -141,6 +143,7 @@ impl Actor for PodManager {
         let changes = msg.may_change_pods();
         match msg {
             Msg::SetPods { source, pods } => self.set(source, pods, ctx),
+            Msg::SetRefused { source, manifests } => drop(self.refused.insert(source, manifests)),
             Msg::Restored { pods } => self.restored(pods, ctx),
             Msg::Runtime(RuntimeReport::Observed(observed)) => self.observed(observed),
             Msg::Runtime(RuntimeReport::Relisted {
@@ -167,6 +170,7 @@ impl Actor for PodManager {
             } => self.fail(&uid, *failure, grace),
             Msg::CleanUp => self.clean_up(ctx),
             Msg::LeftoversListed(listed) => self.remove_leftovers(*listed, ctx),
+            Msg::FoldersKept(kept) => self.note_kept_folders(kept, ctx),
             Msg::Resync => self.resync(ctx),
             Msg::Preferred { uid, answers } => self.preferred(uid, answers),
             Msg::Query(query) => self.answer_query(query),
@@ -211,6 +215,7 @@ impl PodManager {
                 shutting_down: NodeShutdown::No,
             },
             sources: SourcedPods::new(sources),
+            refused: BTreeMap::new(),
             reservations: PodNameReservations::default(),
             unmanaged: UnmanagedPods::default(),
             ended: BTreeSet::new(),
@@ -327,6 +332,13 @@ impl PodManager {
                 if asker.tell(self.unended()).is_err() {
                     tracing::debug!("which pods have ended is told when it is asked again");
                 }
+            }
+            PodQuery::Refused { reply } => {
+                let all = self.refused.values().flatten();
+                reply.send(
+                    all.map(|(manifest, problems)| (manifest.clone(), problems.clone()))
+                        .collect(),
+                );
             }
             PodQuery::Worker { pod, reply } => reply.send(self.find(&pod)),
         }

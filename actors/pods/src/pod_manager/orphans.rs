@@ -14,6 +14,7 @@ use logic_api::types::{PodUid, RuntimePod};
 use logic_pods::status::terminal_on_arrival::{PodArrival, classify_arrival};
 
 use super::names::full_name;
+use super::pod_folders::KeptFolders;
 use super::{Msg, PodManager};
 use crate::worker::{self, PodGoal};
 
@@ -31,7 +32,9 @@ pub(super) struct UnmanagedPods {
     dead: BTreeMap<PodUid, (Arc<Pod>, Instant)>,
     /// Pods that are gone, and when their logs are removed.
     pub(super) kept_logs: BTreeMap<PodUid, Instant>,
-    /// When logs and cgroups were listed last, to find those of pods that are gone.
+    /// Folders of no pod that could not be removed, with what was reported of each; empty before the second round.
+    pub(super) kept_folders: KeptFolders,
+    /// When logs, cgroups and folders were listed last, to find those of pods that are gone.
     pub(super) listed_at: Option<Instant>,
 }
 

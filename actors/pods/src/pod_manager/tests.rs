@@ -116,6 +116,34 @@ fn logs_of_pods_that_are_gone_are_removed_once_every_source_has_spoken() {
     });
 }
 
+/// Upstream's TestCleanupOrphanedPodDirs, on a node that runs: those of a pod, and what is left of none.
+#[test]
+fn folders_of_no_pod_are_removed_while_the_node_runs() {
+    run_paused(|| async {
+        let node = TestNode::start().await;
+        node.desire(&[pod(WEB)]);
+        node.until("web", running).await;
+        pass(Duration::from_secs(200)).await;
+        let pods = node.rules.node.root_dir.join("pods");
+        for folder in [
+            "gone/volumes/kubernetes.io~csi/pvc/mount",
+            "kept/volumes/x/y",
+        ] {
+            fs::create_dir_all(pods.join(folder)).unwrap();
+        }
+        fs::write(pods.join("gone/etc-hosts"), "").unwrap();
+        fs::write(pods.join("kept/volumes/x/y/data"), "").unwrap();
+        fs::write(pods.join("file"), "").unwrap();
+        pass(Duration::from_secs(900)).await;
+        let mut left: Vec<_> = fs::read_dir(&pods)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["file", "kept", "web"]);
+    });
+}
+
 /// A pod of DEAF's name that another source or another manifest has.
 fn deaf(uid: &str, source: &str) -> Arc<Pod> {
     let mut changed = (*pod(DEAF)).clone();
@@ -334,6 +362,7 @@ fn a_static_pod_whose_manifest_comes_back_goes_on_with_its_restarts() {
         node.until("fixed", running).await;
         node.desire(&[]);
         node.desire(&[pod(FIXED)]);
+        assert_eq!(node.pods().await.len(), 1, "the same pod is listed once");
         let again = |status: &PodStatus| running(status) && restarts(status) == 1;
         node.until("fixed", again).await;
         // And once more, when nothing of it is desired for a while.
@@ -451,5 +480,74 @@ fn the_cgroup_of_a_pod_that_is_gone_stays_with_the_least_cpu_until_its_volumes_a
         node.storage.release();
         pass(Duration::from_secs(120)).await;
         assert!(!has("podold"));
+    });
+}
+
+/// Regular files below a folder, but for what is not the agent's own.
+fn own_files(top: &Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![top.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let kind = entry.file_type().unwrap();
+            // As with the kubelet, the assignments of CPUs and memory are refused by name.
+            let is_others = [
+                "fake",
+                "logs",
+                "links",
+                "cpu_manager_state",
+                "memory_manager_state",
+            ]
+            .contains(&entry.file_name().to_str().unwrap());
+            if kind.is_dir() && !is_others {
+                folders.push(entry.path());
+            } else if kind.is_file() && !is_others {
+                files.push(entry.path());
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Each file that the agent leaves, emptied, cut short, and with a tail: none costs a pod, or makes a second instance.
+#[test]
+fn a_damaged_file_of_the_agent_costs_no_container() {
+    run_paused(|| async {
+        let mut node = TestNode::start().await;
+        node.desire(&[pod(WEB)]);
+        node.until("web", running).await;
+        pass(Duration::from_secs(120)).await;
+        let container = async |node: &TestNode| {
+            let statuses = node.statuses().await;
+            let status = &statuses[&PodUid::from("web")];
+            status.container_statuses.as_ref().unwrap()[0]
+                .container_id
+                .clone()
+        };
+        let first = container(&node).await;
+        let files = own_files(&node.path(""));
+        let names = |name: &str| files.iter().any(|file| file.ends_with(name));
+        assert!(names("pods.checkpoint"), "{files:?}");
+        for file in files {
+            for damage in 0..3 {
+                let Ok(whole) = fs::read(&file) else {
+                    continue;
+                };
+                let damaged = match damage {
+                    0 => Vec::new(),
+                    1 => whole[..whole.len() / 2].to_vec(),
+                    _ => [&whole[..], b"tail"].concat(),
+                };
+                fs::write(&file, damaged).unwrap();
+                node = node.restart().await;
+                node.desire(&[pod(WEB)]);
+                node.until("web", running).await;
+                pass(Duration::from_secs(120)).await;
+                let now = container(&node).await;
+                assert_eq!(now, first, "{}: {damage}", file.display());
+            }
+        }
     });
 }

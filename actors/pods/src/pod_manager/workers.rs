@@ -290,6 +290,17 @@ impl PodWorkers {
         drop(self.peers.volumes.tell(volumes::Msg::Pods(pods)));
     }
 
+    /// Has the storage plugins list what is on the node of pods that are gone, so that it is unmounted and removed.
+    pub(super) fn find_volumes(&self) {
+        // Asked again for the next folder that is found.
+        drop(self.peers.volumes.tell(volumes::Msg::FindLeftovers));
+    }
+
+    /// Upstream's `/var/lib/kubelet`.
+    pub(super) fn root_dir(&self) -> PathBuf {
+        self.peers.rules.node.root_dir.clone()
+    }
+
     /// The folder of pods' logs, and that of the links to them.
     pub(super) fn log_folders(&self) -> (PathBuf, PathBuf) {
         let node = &self.peers.rules.node;

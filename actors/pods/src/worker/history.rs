@@ -41,6 +41,30 @@ impl Explanation {
             lines: Vec::new(),
         }
     }
+
+    /// The explanation of a manifest that does not run, or not wholly: nothing of it has a worker.
+    pub fn refused(manifest: String, problems: Vec<String>) -> Self {
+        let now = kernel::timestamp();
+        let lines = problems.into_iter().map(|message| HistoryLine {
+            first: now,
+            last: now,
+            count: 1,
+            why: HistoryEvent {
+                object: None,
+                weight: EventLevel::Warning,
+                reason: "InvalidManifest".to_owned(),
+                message,
+            },
+        });
+        Explanation {
+            pod: manifest,
+            stage: "Refused".to_owned(),
+            runtime: String::new(),
+            phase: String::new(),
+            containers: Vec::new(),
+            lines: lines.collect(),
+        }
+    }
 }
 
 /// One reason, with the first and last time that it held.

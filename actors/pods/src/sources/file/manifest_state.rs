@@ -63,7 +63,8 @@ impl ManifestState {
         let (version, settled) = (self.version(), self.settled);
         let problems = self.problems.iter().filter(move |_| settled);
         let refused = problems.map(move |problem| SourceProblem::Refused {
-            text: format!("{place}: {}", error_chain(problem)),
+            manifest: place.to_owned(),
+            why: error_chain(problem),
             version,
         });
         let doubtful = self

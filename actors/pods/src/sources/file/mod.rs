@@ -173,8 +173,13 @@ impl FileSource {
             watch: FolderWatch::new(path.clone(), WATCH_PACE),
             path,
             period: period.max(MIN_PERIOD),
+            source_problems: SourceProblems::new(
+                PodSource::File,
+                recorder,
+                pod_manager.clone(),
+                &context.node_name,
+            ),
             pod_manager,
-            source_problems: SourceProblems::new(recorder, &context.node_name),
             context,
             manifests: BTreeMap::new(),
             desired: None,
@@ -219,7 +224,7 @@ impl FileSource {
     fn scanned(&mut self, scan: Scan, ctx: &mut Context<Msg>) {
         let again = self.turns.ends();
         match scan {
-            Scan::Missing => self.missing(),
+            Scan::Missing => self.missing(ctx),
             Scan::Unreadable(why) => self.unreadable(&why, ctx),
             Scan::Found { watched, looks } => {
                 self.found(looks, ctx);
@@ -232,7 +237,7 @@ impl FileSource {
         }
     }
 
-    fn missing(&mut self) {
+    fn missing(&mut self, ctx: &Context<Msg>) {
         if self.desired.as_ref().is_none_or(|pods| !pods.is_empty()) {
             tracing::warn!(
                 "{} does not exist: no static pods from it",
@@ -240,16 +245,19 @@ impl FileSource {
             );
         }
         self.manifests.clear();
+        self.source_problems.tell(ctx.wall(), BTreeSet::new());
         self.desired = Some(Vec::new());
     }
 
     /// The last result stands; before the first one no set is sent.
     fn unreadable(&mut self, why: &SourceError, ctx: &Context<Msg>) {
-        let text = format!("{}: {}", self.path.display(), error_chain(why));
-        self.source_problems.tell(
-            ctx.wall(),
-            BTreeSet::from([SourceProblem::Refused { text, version: 0 }]),
-        );
+        let refused = SourceProblem::Refused {
+            manifest: self.path.display().to_string(),
+            why: error_chain(why),
+            version: 0,
+        };
+        self.source_problems
+            .tell(ctx.wall(), BTreeSet::from([refused]));
     }
 
     fn found(&mut self, mut looks: BTreeMap<String, ManifestRead>, ctx: &mut Context<Msg>) {
@@ -286,7 +294,8 @@ impl FileSource {
             duplicates
                 .iter()
                 .map(|(place, refused)| SourceProblem::Refused {
-                    text: format!("{place}: {}", error_chain(refused)),
+                    manifest: place.clone(),
+                    why: error_chain(refused),
                     version: self.manifests.get(place).map_or(0, ManifestState::version),
                 }),
         );

@@ -58,13 +58,23 @@ fn source(path: &str, period: Duration, prepare: impl FnOnce(&Path), test: impl 
 }
 
 impl Rig {
+    /// The sets that nobody has taken yet.
+    fn drained_sets(&mut self) -> Vec<pod_manager::Msg> {
+        let mut told = self.sets.drain();
+        told.retain(|msg| !matches!(msg, pod_manager::Msg::SetRefused { .. }));
+        told
+    }
+
     async fn pods(&mut self) -> Vec<Arc<Pod>> {
-        match self.sets.next(TEST_TIMEOUT).await {
-            Some(pod_manager::Msg::SetPods {
-                source: PodSource::File,
-                pods,
-            }) => pods,
-            other => panic!("expected a set of pods, got {other:?}"),
+        loop {
+            match self.sets.next(TEST_TIMEOUT).await {
+                Some(pod_manager::Msg::SetPods {
+                    source: PodSource::File,
+                    pods,
+                }) => return pods,
+                Some(pod_manager::Msg::SetRefused { .. }) => {}
+                other => panic!("expected a set of pods, got {other:?}"),
+            }
         }
     }
 
@@ -547,7 +557,7 @@ fn single_file_that_was_never_good_says_nothing_about_pods() {
         |folder| put(folder, "pod.yaml", "nonsense"),
         async |mut rig| {
             rig.complaint().await;
-            assert!(rig.sets.drain().is_empty());
+            assert!(rig.drained_sets().is_empty());
             rig.put("pod.yaml", &manifest("a"));
             assert_eq!(rig.names().await, ["a-node"]);
         },
@@ -634,4 +644,34 @@ fn full_directory_hears_the_set_when_it_has_room() {
         }
     });
     run.unwrap();
+}
+
+/// What `oxctl pods` and `oxctl why` show of a manifest that does not run, until it is corrected.
+#[test]
+fn the_pod_manager_is_told_which_manifests_are_refused() {
+    let prepare = |folder: &Path| put(folder, "b.yaml", &manifest("b").replace("image", "imge"));
+    source(".", MIN_PERIOD, prepare, async |mut rig| {
+        let place = rig.path("b.yaml").display().to_string();
+        let mut refused = async || loop {
+            match rig.sets.next(TEST_TIMEOUT).await {
+                Some(pod_manager::Msg::SetRefused { source, manifests }) => {
+                    assert_eq!(source, PodSource::File);
+                    return manifests;
+                }
+                Some(_) => {}
+                None => panic!("no message of refused manifests"),
+            }
+        };
+        let told = refused().await;
+        assert!(
+            told[&place][0].contains("image: Required value"),
+            "{told:?}"
+        );
+        put(
+            Path::new(&place).parent().unwrap(),
+            "b.yaml",
+            &manifest("b"),
+        );
+        while !refused().await.is_empty() {}
+    });
 }

@@ -151,7 +151,12 @@ impl UrlSource {
         UrlSource {
             client,
             period: period.max(MIN_PERIOD),
-            source_problems: SourceProblems::new(recorder, &context.node_name),
+            source_problems: SourceProblems::new(
+                PodSource::Http,
+                recorder,
+                pod_manager.clone(),
+                &context.node_name,
+            ),
             context,
             pod_manager,
             version: None,
@@ -261,7 +266,8 @@ impl UrlSource {
                 .iter()
                 .chain(&duplicates)
                 .map(|refused| SourceProblem::Refused {
-                    text: format!("{url}: {}", error_chain(refused)),
+                    manifest: url.clone(),
+                    why: error_chain(refused),
                     version,
                 });
         let doubtful = self.warnings.iter().map(|warning| SourceProblem::Doubtful {
