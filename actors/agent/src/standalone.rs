@@ -12,6 +12,8 @@ use config::{NodeConfig, Standalone};
 const NETWORK_FILE: &str = "10-oxlet.conflist";
 /// Ends a name that is no network's and nobody's choice.
 const DRAFT: &str = "draft";
+/// Follows the name of a file that was set aside; no network's file ends so.
+const DAMAGED: &str = ".damaged";
 
 /// A file that cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -47,16 +49,33 @@ pub(crate) fn keep(config: &NodeConfig) -> Result<(), StandaloneError> {
     Ok(())
 }
 
-/// Writes a file that is not there, whole or not at all.
+/// Writes a file that is not there, whole or not at all. One that was emptied, cut short or got a tail is set aside first;
+/// any other content is the operator's.
 fn write_once(path: &Path, text: &str) -> Result<(), StandaloneError> {
     let failed = |source| StandaloneError {
         path: path.to_owned(),
         source,
     };
-    match path.try_exists().map_err(failed)? {
-        true => Ok(()),
-        false => write(path, text).map_err(failed),
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+        Ok(found) if !is_damaged(&found, text.as_bytes()) => return Ok(()),
+        Ok(_) => {
+            let mut aside = path.to_owned().into_os_string();
+            aside.push(DAMAGED);
+            fs::rename(path, &aside).map_err(failed)?;
+            tracing::error!(
+                "{} is damaged and written anew; it is kept as {}",
+                path.display(),
+                Path::new(&aside).display()
+            );
+        }
     }
+    write(path, text).map_err(failed)
+}
+
+fn is_damaged(found: &[u8], written: &[u8]) -> bool {
+    found != written && (written.starts_with(found) || found.starts_with(written))
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {
@@ -106,6 +125,30 @@ mod tests {
         let named = format!("{line} --container-runtime-endpoint=unix:///run/crio/crio.sock");
         keep(&load(&named)).unwrap();
         assert!(!root.exists());
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_and_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        let line = format!("--alone --root-dir={}", root.display());
+        keep(&load(&line)).unwrap();
+        for name in ["runtime-choice", "net.d/10-oxlet.conflist"] {
+            let file = root.join("oxlet").join(name);
+            let whole = fs::read(&file).unwrap();
+            let damages = [
+                Vec::new(),
+                whole[..whole.len() / 2].to_vec(),
+                [&whole[..], b"xyz\xff"].concat(),
+            ];
+            for damage in damages {
+                fs::write(&file, &damage).unwrap();
+                keep(&load(&line)).unwrap();
+                assert_eq!(fs::read(&file).unwrap(), whole, "{name}");
+                let aside = root.join("oxlet").join(format!("{name}.damaged"));
+                assert_eq!(fs::read(aside).unwrap(), damage, "{name}");
+            }
+        }
     }
 
     #[test]

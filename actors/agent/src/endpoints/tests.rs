@@ -32,6 +32,9 @@ pub(super) fn directory_of(pods: Vec<Arc<Pod>>) -> Addr<pod_manager::Msg> {
             } else if let pod_manager::Msg::Query(pod_manager::PodQuery::Worker { reply, .. }) = msg
             {
                 reply.send(pod_manager::PodLookup::Nobody);
+            } else if let pod_manager::Msg::Query(pod_manager::PodQuery::Refused { reply }) = msg {
+                let problems = vec!["spec.imge: unknown field".to_owned()];
+                reply.send([("/m/bad.yaml".to_owned(), problems)].into());
             }
         }
     });

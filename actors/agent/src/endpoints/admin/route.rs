@@ -41,7 +41,7 @@ pub(super) enum View {
     Volumes,
     /// `/events`
     Events,
-    /// `/why/POD`, by UID, name or namespace/name
+    /// `/why/POD`, by UID, name or namespace/name; or a refused manifest by its path or its file's name
     Why { pod: String },
 }
 
@@ -148,6 +148,8 @@ pub(super) enum AdminError {
     NoSuchPlugin { name: String, expected: String },
     #[error("there is no pod {pod} on this node")]
     NoSuchPod { pod: String },
+    #[error("there is no pod {pod} on this node, and these manifests do not run: {manifests}")]
+    PerhapsRefused { pod: String, manifests: String },
     #[error(transparent)]
     NoSuchActor(#[from] NoSuchChild),
     #[error("faults are injected only into an agent that was started with {variable}=1")]
@@ -171,6 +173,7 @@ impl AdminError {
             AdminError::Path { .. }
             | AdminError::NoSuchPlugin { .. }
             | AdminError::NoSuchPod { .. }
+            | AdminError::PerhapsRefused { .. }
             | AdminError::NoSuchActor(_) => StatusCode::NOT_FOUND,
             AdminError::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             AdminError::Parameter { .. } => StatusCode::BAD_REQUEST,

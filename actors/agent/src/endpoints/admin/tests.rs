@@ -214,9 +214,38 @@ fn every_question_has_an_answer() {
             .iter()
             .map(|row| (row.name.as_str(), row.phase.as_str(), row.containers))
             .collect();
-        assert_eq!(shown, [("a", "Running", 1), ("b", "Pending", 1)]);
+        let expected = [
+            ("a", "Running", 1),
+            ("b", "Pending", 1),
+            ("/m/bad.yaml", "", 0),
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(pods[2].status, "InvalidManifest");
         let (_, events) = rig.ask("GET /events").await;
         assert_eq!(events[0]["message"], "one");
+    });
+}
+
+#[test]
+fn a_manifest_that_does_not_run_is_explained_by_its_path_or_its_name() {
+    rig(FaultInjection::Forbidden, async |rig| {
+        for name in ["%2Fm%2Fbad.yaml", "bad.yaml"] {
+            let (status, why) = rig.ask(&format!("GET /why/{name}")).await;
+            assert_eq!(
+                (status, &why["pod"]),
+                (200, &"/m/bad.yaml".into()),
+                "{name}"
+            );
+            let line = &why["lines"][0]["why"];
+            assert_eq!(line["reason"], "InvalidManifest");
+            assert_eq!(line["message"], "spec.imge: unknown field");
+        }
+        let (status, error) = rig.ask("GET /why/bad").await;
+        assert_eq!(status, 404);
+        assert!(
+            error.to_string().contains("do not run: /m/bad.yaml"),
+            "{error}"
+        );
     });
 }
 

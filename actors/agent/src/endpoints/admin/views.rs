@@ -1,6 +1,7 @@
 //! The views of the admin socket: plugins, pods, events.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,7 +152,30 @@ async fn pods(peers: &AdminPeers) -> Result<Vec<PodRow>, AdminError> {
             row(&pod, &status, stage.unwrap_or_else(|| "Unknown".to_owned()))
         }
     });
-    Ok(rows.buffered(MAX_WORKER_REQUESTS).collect().await)
+    let mut rows: Vec<PodRow> = rows.buffered(MAX_WORKER_REQUESTS).collect().await;
+    let refused = peers
+        .pod_manager
+        .ask(ASK_TIMEOUT, pod_manager::Msg::refused);
+    let refused = refused.await.map_err(silent)?;
+    rows.extend(refused.into_keys().map(refused_row));
+    Ok(rows)
+}
+
+/// The row of a manifest that does not run: its path stands for the pods that it may have.
+fn refused_row(manifest: String) -> PodRow {
+    PodRow {
+        namespace: String::new(),
+        name: manifest.clone(),
+        uid: manifest,
+        phase: String::new(),
+        status: "InvalidManifest".to_owned(),
+        ready: 0,
+        containers: 0,
+        restarts: 0,
+        started: None,
+        ip: String::new(),
+        stage: "Refused".to_owned(),
+    }
 }
 
 fn row(pod: &Pod, status: &PodStatus, stage: String) -> PodRow {
@@ -197,7 +221,27 @@ async fn why(pod_manager: &Addr<pod_manager::Msg>, pod: String) -> Result<Explan
     let found = explanation(pod_manager, pod.clone(), ASK_TIMEOUT)
         .await
         .map_err(silent)?;
-    found.ok_or(AdminError::NoSuchPod { pod })
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    let refused = pod_manager.ask(ASK_TIMEOUT, pod_manager::Msg::refused);
+    let mut refused = refused.await.map_err(silent)?;
+    let is_meant = |manifest: &String| {
+        let name = Path::new(manifest).file_name();
+        *manifest == pod || name.is_some_and(|name| name == pod.as_str())
+    };
+    let manifest = refused.keys().find(|manifest| is_meant(manifest)).cloned();
+    match manifest {
+        Some(manifest) => {
+            let problems = refused.remove(&manifest).unwrap_or_default();
+            Ok(Explanation::refused(manifest, problems))
+        }
+        None if refused.is_empty() => Err(AdminError::NoSuchPod { pod }),
+        None => Err(AdminError::PerhapsRefused {
+            pod,
+            manifests: Vec::from_iter(refused.into_keys()).join(", "),
+        }),
+    }
 }
 
 async fn explanation(

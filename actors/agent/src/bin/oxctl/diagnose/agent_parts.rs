@@ -122,7 +122,10 @@ pub(super) async fn add_whys(
     let asked = async {
         for pod in pods.iter().take(MAX_PODS) {
             let text = |key: &str| pod[key].as_str().unwrap_or_default();
-            let name = format!("why/{}_{}_{}", text("namespace"), text("name"), text("uid"));
+            // A refused manifest is named by its path.
+            let [namespace, pod, uid] =
+                ["namespace", "name", "uid"].map(|key| text(key).replace('/', "_"));
+            let name = format!("why/{namespace}_{pod}_{uid}");
             let path = format!("/why/{}", encoded(text("uid")));
             let answer = agent.ask_with_timeout(ANSWER_TIMEOUT, Method::GET, &path);
             let shown = answer.await.and_then(|answer| {
