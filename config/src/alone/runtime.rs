@@ -57,12 +57,13 @@ pub(super) fn choose(
     file: &Path,
     facts: &StandaloneFacts,
 ) -> Result<StandaloneRuntime, AloneError> {
-    let text = match std::fs::read_to_string(file) {
+    let first = || {
+        let first = facts.daemons.first().copied();
+        first.unwrap_or(StandaloneRuntime::Native)
+    };
+    let text = match std::fs::read(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let first = facts.daemons.first().copied();
-            return Ok(first.unwrap_or(StandaloneRuntime::Native));
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(first()),
         Err(source) => {
             return Err(AloneError::Choice {
                 path: file.to_owned(),
@@ -70,11 +71,36 @@ pub(super) fn choose(
             });
         }
     };
-    let word = text.trim();
-    let kept = StandaloneRuntime::ALL.into_iter();
-    let mut kept = kept.filter(|runtime| runtime.name() == word);
-    kept.next().ok_or_else(|| AloneError::UnknownChoice {
-        path: file.to_owned(),
-        found: word.chars().take(CHOICE_LIMIT).collect(),
-    })
+    let text = String::from_utf8_lossy(&text);
+    match read_choice(text.trim()) {
+        // The pods' own record says which runtime they are on, so another one than theirs takes over from it.
+        FoundChoice::Nothing => Ok(first()),
+        FoundChoice::Runtime(kept) => Ok(kept),
+        FoundChoice::Unknown => Err(AloneError::UnknownChoice {
+            path: file.to_owned(),
+            found: text.trim().chars().take(CHOICE_LIMIT).collect(),
+        }),
+    }
+}
+
+enum FoundChoice {
+    Runtime(StandaloneRuntime),
+    /// The file is empty.
+    Nothing,
+    Unknown,
+}
+
+/// A file that was cut short or has something behind its word still tells the runtime, where only one can be meant.
+fn read_choice(text: &str) -> FoundChoice {
+    if text.is_empty() {
+        return FoundChoice::Nothing;
+    }
+    let is_meant = |runtime: &StandaloneRuntime| {
+        runtime.name().starts_with(text) || text.starts_with(runtime.name())
+    };
+    let mut meant = StandaloneRuntime::ALL.into_iter().filter(is_meant);
+    match (meant.next(), meant.next()) {
+        (Some(runtime), None) => FoundChoice::Runtime(runtime),
+        (None | Some(_), _) => FoundChoice::Unknown,
+    }
 }

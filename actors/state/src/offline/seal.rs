@@ -14,6 +14,8 @@ use ring::{hkdf, hmac};
 
 const KEY_FILE: &str = "alone.key";
 const KEY_BYTES: usize = 32;
+/// The extension of a key that is none any more.
+const DAMAGED: &str = "key.damaged";
 /// What the key is derived for: another version of the content gets another key.
 const SALT: &[u8] = b"oxlet alone 1";
 
@@ -29,8 +31,6 @@ pub(super) enum SealError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("{} has {found} bytes, expected {KEY_BYTES}", path.display())]
-    KeySize { path: PathBuf, found: usize },
     #[error("the system has no random bytes")]
     Random,
     #[error("it was sealed with another key or on another machine, or it was changed")]
@@ -42,7 +42,7 @@ impl SealError {
     pub(super) fn transient(&self) -> bool {
         match self {
             SealError::Key { .. } | SealError::Random => true,
-            SealError::KeySize { .. } | SealError::Opening => false,
+            SealError::Opening => false,
         }
     }
 }
@@ -145,13 +145,22 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, SealError> {
     file.take(KEY_BYTES as u64 + 1)
         .read_to_end(&mut secret)
         .map_err(failed)?;
-    match secret.len() {
-        KEY_BYTES => Ok(Some(secret)),
-        found => Err(SealError::KeySize {
-            path: path.to_owned(),
-            found,
-        }),
+    if secret.len() == KEY_BYTES {
+        return Ok(Some(secret));
     }
+    // What it sealed is lost, and the next checkpoint needs a key that is one.
+    let aside = path.with_extension(DAMAGED);
+    fs::rename(path, &aside).map_err(|source| SealError::Key {
+        action: "set aside",
+        path: path.to_owned(),
+        source,
+    })?;
+    tracing::error!(
+        "{} is not a key of {KEY_BYTES} bytes; it is kept as {}",
+        path.display(),
+        aside.display()
+    );
+    Ok(None)
 }
 
 /// Written beside and linked into place, so that a power cut leaves no half of it.

@@ -107,6 +107,24 @@ fn a_node_keeps_its_first_runtime_whatever_daemons_come_and_go() {
             assert_eq!(node.plugins.runtime, kept.name(), "{daemons:?}");
         }
     }
+    let damaged = [
+        ("cont", "containerd"),
+        ("nat", "native"),
+        ("native\nxyz", "native"),
+        ("crio\n\0\0", "crio"),
+        ("", "crio"),
+    ];
+    for (text, expected) in damaged {
+        rig.file("root/oxlet/runtime-choice", text);
+        assert_eq!(
+            chosen(&mut rig, &[Crio]).plugins.runtime,
+            expected,
+            "{text:?}"
+        );
+    }
+    rig.file("root/oxlet/runtime-choice", "c");
+    let why = rig.refused(&format!("--alone --root-dir={}", rig.at("root")));
+    assert!(why.contains("\"c\""), "{why}");
     let file = rig.file("root/oxlet/runtime-choice", "docker\n");
     let why = rig.refused(&format!("--alone --root-dir={}", rig.at("root")));
     assert!(why.contains(&file) && why.contains("\"docker\""), "{why}");
