@@ -19,7 +19,7 @@ use crate::runtime::runtime_class::HandlerFeatures;
 
 const HOSTS: &str = "/etc/hosts";
 /// Bytes of a path within a volume: the kernel takes `PATH_MAX` with the NUL.
-pub const MAX_SUB_PATH_BYTES: usize = 4095;
+const MAX_SUB_PATH_BYTES: usize = 4095;
 
 /// A file or directory of the node, or an image, inside the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
