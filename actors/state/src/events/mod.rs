@@ -22,6 +22,7 @@ use kernel::{Actor, Addr, Context, Exit, Reply};
 use logic_api::events::{CorrelateResult, Correlator, PostedEvents};
 use logic_api::pod::PodView;
 use logic_api::types::{ContainerKind, EventLevel};
+use logic_pods::probes::messages;
 use posting::PostQueue;
 pub use posting::{EventSink, PostOutcome, QueuedEvent};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,8 @@ use tokio::sync::broadcast;
 
 /// Events kept: a few hours of a busy node, under 300 KiB.
 const RING: usize = 1024;
+/// Bytes of a message that are kept: many have texts of pods in them, and a command of a hook may have a megabyte.
+const MAX_MESSAGE_BYTES: usize = 8 << 10;
 /// Events a slow follower may lag before it loses some: a burst of one pod start each for 110 pods.
 const FOLLOWERS_LAG: usize = 512;
 /// Room for one event from each of 1,000 pods starting at once, twice.
@@ -383,7 +386,7 @@ impl Recorder {
             count: 1,
             r#type,
             reason: reason.to_owned(),
-            message,
+            message: messages::truncate(message, MAX_MESSAGE_BYTES),
             object,
             annotations: self.annotations.clone(),
         };

@@ -75,6 +75,20 @@ fn one_noisy_object_does_not_push_out_the_others() {
 }
 
 #[test]
+fn a_message_has_a_bound() {
+    testing::run_paused(|| async {
+        let (events, mut told) = testing::inbox(4);
+        let (now, node) = (Timestamp::UNIX_EPOCH, InvolvedObject::node("node"));
+        let message = "é".repeat(1 << 20);
+        Recorder::new(events).record(now, EventType::Warning, node, "Failed", message);
+        let Some(Msg::Record(event)) = told.next(Duration::from_secs(1)).await else {
+            panic!("no event")
+        };
+        assert_eq!(event.message.len(), MAX_MESSAGE_BYTES);
+    });
+}
+
+#[test]
 fn one_noisy_reason_does_not_keep_the_node_from_reporting_others() {
     let node = |reason: &str, message: &str| {
         let mut event = event(message);
