@@ -295,6 +295,7 @@ mod tests {
     use std::net::IpAddr;
 
     use kernel::testing::run_paused;
+    use rustix::io::Errno;
     use tokio::io::DuplexStream;
 
     use super::*;
