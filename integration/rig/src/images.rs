@@ -30,6 +30,9 @@ pub const PAUSE: &str = "localhost/oxlet/pause:1";
 /// The image that test pods run: a shell and its tools.
 pub const BUSYBOX_IMAGE: &str = "localhost/oxlet/busybox:1";
 
+const PASSWD: &[u8] = b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n";
+const GROUP: &[u8] = b"root:x:0:\nnogroup:x:65534:\n";
+
 /// Where an image has its shell and tools from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageTools {
@@ -52,8 +55,16 @@ pub struct Image {
     pub environment: Vec<String>,
     /// `uid`, `uid:gid` or a name of /etc/passwd; empty is root.
     pub user: String,
-    /// Further files, path without the leading slash and content.
+    /// Further files, path without the leading slash and content. One of these replaces the image's own.
     pub files: Vec<(String, Vec<u8>)>,
+    /// Symbolic links, path without the leading slash and target. One of these replaces the image's own entry.
+    pub links: Vec<(String, String)>,
+    /// Where a container begins; empty is `/`.
+    pub working_dir: String,
+    /// What the image declares as volumes.
+    pub volumes: Vec<String>,
+    /// A sparse file, path without the leading slash, and its size in bytes: a hole from its start to its end.
+    pub sparse: Option<(String, u64)>,
     pub tools: ImageTools,
 }
 
@@ -67,6 +78,10 @@ impl Image {
             environment: vec!["PATH=/bin".to_owned()],
             user: String::new(),
             files: Vec::new(),
+            links: Vec::new(),
+            working_dir: String::new(),
+            volumes: Vec::new(),
+            sparse: None,
             tools: ImageTools::Busybox,
         }
     }
@@ -95,6 +110,7 @@ impl Image {
             self.layer()
                 .with_context(|| format!("cannot build the layer of {}", self.name))?,
         );
+        let volumes = self.volumes.iter().map(|path| (path.clone(), json!({})));
         let config = Blob::new(serde_json::to_vec(&json!({
             "architecture": architecture(),
             "os": "linux",
@@ -104,6 +120,8 @@ impl Image {
                 "Cmd": self.arguments,
                 "Env": self.environment,
                 "User": self.user,
+                "WorkingDir": self.working_dir,
+                "Volumes": volumes.collect::<serde_json::Map<_, _>>(),
             },
             "rootfs": { "type": "layers", "diff_ids": [layer.digest] },
         }))?);
@@ -113,23 +131,35 @@ impl Image {
 
     fn layer(&self) -> Result<Vec<u8>> {
         let mut tar = LayerBuilder::new();
+        let is_replaced = |path: &str| {
+            let files = self.files.iter().map(|(path, _)| path);
+            let mut all = files.chain(self.links.iter().map(|(path, _)| path));
+            all.any(|replaced| replaced == path)
+        };
         for folder in ["bin", "etc", "root", "dev", "proc", "sys"] {
-            tar.folder(folder, 0o755)?;
+            if !is_replaced(folder) {
+                tar.folder(folder, 0o755)?;
+            }
         }
         tar.folder("tmp", 0o1777)?;
         match self.tools {
             ImageTools::Busybox => add_busybox(&mut tar)?,
             ImageTools::Machine => add_own_tools(&mut tar)?,
         }
-        tar.file(
-            "etc/passwd",
-            0o644,
-            b"root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n",
-        )?;
-        tar.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n")?;
+        for (path, content) in [("etc/passwd", PASSWD), ("etc/group", GROUP)] {
+            if !is_replaced(path) {
+                tar.file(path, 0o644, content)?;
+            }
+        }
         tar.file("etc/image", 0o644, self.name.as_bytes())?;
+        for (path, target) in &self.links {
+            tar.link(path, target)?;
+        }
         for (path, content) in &self.files {
             tar.file(path, 0o755, content)?;
+        }
+        if let Some((path, size)) = &self.sparse {
+            tar.hole(path, *size)?;
         }
         tar.finish()
     }
@@ -291,6 +321,24 @@ impl LayerBuilder {
     fn link(&mut self, path: &str, target: &str) -> Result<()> {
         let mut header = header(tar::EntryType::Symlink, 0o777, 0);
         Ok(self.0.append_link(&mut header, path, target)?)
+    }
+
+    /// A file that is one hole, in PAX's form 1.0 of sparse files: its map, with no data, is all of its content.
+    fn hole(&mut self, path: &str, size: u64) -> Result<()> {
+        const MAP: [u8; 512] = {
+            let mut map = [0; 512];
+            [map[0], map[1]] = *b"0\n";
+            map
+        };
+        let size = size.to_string();
+        self.0.append_pax_extensions([
+            ("GNU.sparse.major", &b"1"[..]),
+            ("GNU.sparse.minor", b"0"),
+            ("GNU.sparse.name", path.as_bytes()),
+            ("GNU.sparse.realsize", size.as_bytes()),
+        ])?;
+        let mut header = header(tar::EntryType::Regular, 0o644, 512);
+        Ok(self.0.append_data(&mut header, path, &MAP[..])?)
     }
 
     fn finish(self) -> Result<Vec<u8>> {

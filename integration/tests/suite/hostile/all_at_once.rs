@@ -67,7 +67,7 @@ fn lost(number: usize) -> Value {
 }
 
 /// Answers probes and notes when each came.
-async fn answer(listener: TcpListener, visits: Arc<Mutex<Vec<Instant>>>) {
+pub(super) async fn answer(listener: TcpListener, visits: Arc<Mutex<Vec<Instant>>>) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
         visits.lock().unwrap().push(Instant::now());
@@ -120,7 +120,7 @@ async fn start_time(cluster: &Cluster, name: &str) -> Duration {
     took[1]
 }
 
-fn longest_gap(times: &[Instant]) -> Duration {
+pub(super) fn longest_gap(times: &[Instant]) -> Duration {
     let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
     gaps.max().unwrap_or_default()
 }

@@ -6,4 +6,6 @@ mod device_plugins;
 mod dra_drivers;
 mod kills;
 mod left_tasks;
+mod odd_images;
+mod pods;
 mod serving;
