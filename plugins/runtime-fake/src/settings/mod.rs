@@ -196,7 +196,7 @@ impl<'de> Deserialize<'de> for FaultCode {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "ImageForm")]
 pub struct ImageSetting {
-    /// Its name; `:latest` is added where it has no tag.
+    /// Its name; `:latest` is added where it has no tag. One that begins with `sha256:` is no name: the image has none.
     pub name: String,
     /// Its size in bytes, or one made from its name.
     pub size: Option<u64>,

@@ -178,7 +178,11 @@ pub(crate) fn image(image: &ImageRecord) -> cri::Image {
             .cloned()
             .into_iter()
             .collect(),
-        repo_digests: vec![image.digest.clone()],
+        repo_digests: Some(&image.digest)
+            .filter(|digest| !digest.is_empty())
+            .cloned()
+            .into_iter()
+            .collect(),
         size: image.size,
         uid: image.uid.map(|value| cri::Int64Value { value }),
         username: image.username.clone(),

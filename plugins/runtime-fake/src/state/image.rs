@@ -47,6 +47,8 @@ impl ImageRecord {
         let name = with_tag(&setting.name);
         let hash = digest(&name);
         let (tag, digest) = match name.split_once('@') {
+            // Known by its id only: its tag has moved on.
+            None if name.starts_with("sha256:") => (String::new(), String::new()),
             Some((_, _)) => (String::new(), name.clone()),
             None => {
                 let repository = name

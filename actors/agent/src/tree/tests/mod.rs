@@ -11,6 +11,7 @@
 //!
 //! `OXLET_SEED` runs another seed, `OXLET_TRACE` names a file that gets each line as it comes.
 
+mod requests;
 mod schedule;
 mod simulated_cluster;
 mod trace;

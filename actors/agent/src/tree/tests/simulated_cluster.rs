@@ -42,17 +42,28 @@ pub(super) struct SimulatedCluster {
 impl SimulatedCluster {
     /// Starts a node in an empty folder.
     pub(super) async fn start(folder: &Path, seed: u64) -> SimulatedCluster {
-        let trace = Trace::begin(&folder.display().to_string());
-        let start = SystemTime::UNIX_EPOCH + SIMULATED_START;
         let options = ServerOptions {
             scheduler: true,
             service_accounts: false,
             ..ServerOptions::default()
         };
+        let runtime = br#"{"pull_time": "300ms"}"#;
+        SimulatedCluster::start_with(folder, seed, options, runtime).await
+    }
+
+    /// Starts a node with an API server and a runtime of these settings.
+    pub(super) async fn start_with(
+        folder: &Path,
+        seed: u64,
+        options: ServerOptions,
+        runtime: &[u8],
+    ) -> SimulatedCluster {
+        let trace = Trace::begin(&folder.display().to_string());
+        let start = SystemTime::UNIX_EPOCH + SIMULATED_START;
         let wall = jiff::Timestamp::try_from(start).unwrap();
         let api = Arc::new(Server::simulated(options, wall, seed).unwrap());
         api.observe(trace.of("api"));
-        let runtime = FakeSettings::from_json(br#"{"pull_time": "300ms"}"#).unwrap();
+        let runtime = FakeSettings::from_json(runtime).unwrap();
         let fake = Fake::open_at(folder.join("fake"), runtime, Clock::at(start)).unwrap();
         fake.observe(trace.of("cri"));
         let messages = trace.clone();
