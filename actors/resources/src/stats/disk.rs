@@ -1,4 +1,4 @@
-//! What pods take of the node's own disk beside their volumes: logs and managed hosts files.
+//! What pods take of the node's own disk beside their volumes: logs, managed hosts files, termination messages.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -29,16 +29,16 @@ impl DiskScan {
         let disk = |(uid, namespace, name): &(PodUid, String, String)| {
             let logs = pod_log_directory(&self.pod_logs_dir, namespace, name, uid);
             let folder = uid.as_str().replace('/', "_");
-            let hosts = self.root_dir.join("pods").join(folder).join("etc-hosts");
-            (uid.clone(), disk(&logs, &hosts))
+            let own = self.root_dir.join("pods").join(folder);
+            (uid.clone(), disk(&logs, &own))
         };
         self.pods.iter().map(disk).collect()
     }
 }
 
-fn disk(logs: &Path, hosts: &Path) -> PodDiskUsage {
+fn disk(logs: &Path, pod: &Path) -> PodDiskUsage {
     let mut disk = PodDiskUsage {
-        hosts: fs::metadata(hosts).ok().map(|hosts| taken(&hosts)),
+        mounted_files: mounted_files(pod),
         ..PodDiskUsage::default()
     };
     let mut own = DiskUsage::default();
@@ -60,7 +60,20 @@ fn disk(logs: &Path, hosts: &Path) -> PodDiskUsage {
     disk
 }
 
-fn entries(folder: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> {
+/// The files in a pod's folder that its containers have mounted and may write to: its hosts file, and the termination
+/// messages, in `containers/NAME`.
+fn mounted_files(pod: &Path) -> Option<DiskUsage> {
+    let hosts = fs::symlink_metadata(pod.join("etc-hosts")).ok();
+    let containers = entries(&pod.join("containers")).filter(|(_, there)| there.is_dir());
+    let messages = containers.flat_map(|(container, _)| entries(&container));
+    hosts
+        .into_iter()
+        .chain(messages.map(|(_, file)| file))
+        .map(|file| taken(&file))
+        .reduce(plus)
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = (PathBuf, Metadata)> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let known = entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)));
     known.take(MAX_FILES)
@@ -85,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_and_hosts_files_are_counted_and_what_is_missing_is_not() {
+    fn what_a_pod_writes_beside_its_volumes_is_counted() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         let logs = folder.path().join("logs");
@@ -96,6 +109,11 @@ mod tests {
         fs::write(own.join("app/1.log"), "").unwrap();
         fs::write(own.join("pod.log"), vec![b'x'; 10_000]).unwrap();
         fs::write(root.join("pods/u1/etc-hosts"), "127.0.0.1").unwrap();
+        fs::create_dir_all(root.join("pods/u1/containers/app")).unwrap();
+        fs::create_dir_all(root.join("pods/u1/volumes/app")).unwrap();
+        let message = vec![b'x'; 300_000];
+        fs::write(root.join("pods/u1/containers/app/00000000"), &message).unwrap();
+        fs::write(root.join("pods/u1/volumes/app/file"), &message).unwrap();
         let pod = |uid: &str, name: &str| (uid.into(), "default".to_owned(), name.to_owned());
         let look = DiskScan {
             root_dir: root,
@@ -106,7 +124,10 @@ mod tests {
         let disk = &seen[&PodUid::from("u1")];
         let app = disk.container_logs["app"];
         assert!(app.bytes >= 10_000 && app.inodes == 3, "{app:?}");
-        assert!(disk.logs.unwrap().bytes >= 10_000 && disk.hosts.is_some());
+        assert!(disk.logs.unwrap().bytes >= 10_000);
+        let mounted = disk.mounted_files.unwrap();
+        assert_eq!(mounted.inodes, 2);
+        assert!((300_000..400_000).contains(&mounted.bytes), "{mounted:?}");
         assert_eq!(seen[&PodUid::from("u2")], PodDiskUsage::default());
     }
 }

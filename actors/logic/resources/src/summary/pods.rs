@@ -76,8 +76,9 @@ pub struct PodDiskUsage {
     pub container_logs: BTreeMap<String, DiskUsage>,
     /// Logs of the pod itself.
     pub logs: Option<DiskUsage>,
-    /// Its managed hosts file.
-    pub hosts: Option<DiskUsage>,
+    /// Files of the agent that its containers have mounted and may write to: its hosts file and its termination messages.
+    /// Upstream counts the first alone.
+    pub mounted_files: Option<DiskUsage>,
 }
 
 /// Everything that is known.

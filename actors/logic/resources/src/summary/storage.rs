@@ -105,7 +105,7 @@ pub(super) fn ephemeral(
         let fs = &volume.fs;
         add(&mut sum, fs.used_bytes, fs.inodes_used, fs.time);
     }
-    for amount in [disk.logs, disk.hosts].into_iter().flatten() {
+    for amount in [disk.logs, disk.mounted_files].into_iter().flatten() {
         add(&mut sum, Some(amount.bytes), Some(amount.inodes), None);
     }
     sum

@@ -191,7 +191,7 @@ fn a_pod_takes_what_its_running_containers_take_where_nobody_measures_the_pod() 
     let disk = PodDiskUsage {
         container_logs: [("app".to_owned(), amount(50))].into(),
         logs: Some(amount(5)),
-        hosts: Some(amount(2)),
+        mounted_files: Some(amount(2)),
     };
     case.disks.insert("u0".into(), disk);
     let pods = case.everything();
@@ -221,7 +221,7 @@ fn a_pod_takes_what_its_running_containers_take_where_nobody_measures_the_pod() 
         (logs.used_bytes, logs.available_bytes),
         (Some(50), Some(600))
     );
-    // Two layers, one container's log, the pod's own log and its hosts file.
+    // Two layers, one container's log, the pod's own log and its mounted files.
     let storage = pod.ephemeral_storage.as_ref().unwrap();
     assert_eq!(
         (
