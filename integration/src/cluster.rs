@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::agent::{Builder, NODE_NAME, Node};
-use crate::wait_until;
+use crate::{patient, wait_until};
 
 /// Where kubectls of several versions may lie, besides the PATH.
 const KUBECTLS: &str = "OXLET_KUBECTLS";
@@ -158,7 +158,7 @@ impl Cluster {
         wanted: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
         let seen = |object: Option<&Value>| wanted(object.unwrap_or(&Value::Null));
-        let found = self.server.wait(path, within, seen).await;
+        let found = self.server.wait(path, patient(within), seen).await;
         let Some(found) = found else {
             let last = self.server.get(path).ok();
             bail!("{path} is not as wanted within {within:?}: {last:#?}");
@@ -206,7 +206,7 @@ impl Cluster {
                 }
             }
         };
-        let output = tokio::time::timeout(KUBECTL_TIMEOUT, whole).await;
+        let output = tokio::time::timeout(patient(KUBECTL_TIMEOUT), whole).await;
         output.with_context(|| format!("kubectl {arguments:?} hangs"))?
     }
 

@@ -8,4 +8,4 @@ pub mod fuzz;
 pub mod pods;
 pub mod tls;
 
-pub use rig::{agent, containerd, http, images, wait_for, wait_until};
+pub use rig::{agent, containerd, http, images, patient, wait_for, wait_until};

@@ -10,4 +10,4 @@ pub mod images;
 pub mod try_node;
 mod wait;
 
-pub use wait::{wait_for, wait_until};
+pub use wait::{patient, wait_for, wait_until};

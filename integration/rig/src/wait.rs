@@ -5,6 +5,16 @@ use std::time::Duration;
 use anyhow::{Error, Result, bail};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How many times as long every wait may take; 1 unless set. An emulated processor is some ten times slower.
+const PATIENCE: &str = "OXLET_PATIENCE";
+
+/// Returns the longest time of a wait on this machine.
+pub fn patient(within: Duration) -> Duration {
+    let times = std::env::var(PATIENCE)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    within * times.unwrap_or(1)
+}
 
 /// Waits until `holds` answers true; `what` says in words what did not come about in time.
 pub async fn wait_until(
@@ -12,6 +22,7 @@ pub async fn wait_until(
     what: &str,
     mut holds: impl AsyncFnMut() -> bool,
 ) -> Result<()> {
+    let within = patient(within);
     let deadline = tokio::time::Instant::now() + within;
     while !matches!(tokio::time::timeout_at(deadline, holds()).await, Ok(true)) {
         if tokio::time::Instant::now() >= deadline {

@@ -17,6 +17,8 @@ use tonic::transport::Channel;
 pub(crate) const IMAGE: &str = "localhost/busybox:latest";
 /// The longest that a real process may take to get where it is going, on a machine that others keep busy.
 const FACT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How many times as long such a wait may take, as for the tests of the node (`integration/rig/src/wait.rs`).
+const PATIENCE: &str = "OXLET_PATIENCE";
 /// Nothing tells a test of a process when it is to look again.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -434,9 +436,13 @@ pub(crate) async fn wait_for<T>(what: &str, mut asked: impl AsyncFnMut() -> Opti
             tokio::time::sleep(ASK_AGAIN).await;
         }
     };
-    match tokio::time::timeout(FACT_TIMEOUT, waiting).await {
+    let times = std::env::var(PATIENCE)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let within = FACT_TIMEOUT * times.unwrap_or(1);
+    match tokio::time::timeout(within, waiting).await {
         Ok(found) => found,
-        Err(_) => panic!("{what} did not come within {FACT_TIMEOUT:?}"),
+        Err(_) => panic!("{what} did not come within {within:?}"),
     }
 }
 
