@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::{Code, Request, Status};
 
-use crate::births::Births;
 use crate::configuration::AdapterConfiguration;
 use crate::connection::{ConnectError, RuntimeConnection};
-use crate::creating::ConnectionPool;
+use crate::connection_pool::ConnectionPool;
+use crate::creations::Creations;
 use crate::events::PendingExits;
 use crate::quirks::{EventSource, Quirks, quirks};
 
@@ -62,7 +62,7 @@ pub(crate) struct RuntimeBackend {
     state: watch::Receiver<BackendState>,
     health: Health,
     unsettled: PendingExits,
-    births: Births,
+    creations: Creations,
     pool: ConnectionPool,
 }
 
@@ -90,7 +90,7 @@ impl RuntimeBackend {
             state,
             health,
             unsettled: PendingExits::default(),
-            births: Births::default(),
+            creations: Creations::default(),
             pool: ConnectionPool::default(),
         }
     }
@@ -105,8 +105,8 @@ impl RuntimeBackend {
     }
 
     /// Returns what is being made through this adapter.
-    pub(crate) fn births(&self) -> &Births {
-        &self.births
+    pub(crate) fn creations(&self) -> &Creations {
+        &self.creations
     }
 
     /// Returns the connections of calls that create.

@@ -8,10 +8,11 @@
 //! `GetContainerEvents`, made from containerd's own event stream ([`events`]).
 
 mod backend;
-mod births;
 mod configuration;
 mod connection;
+mod connection_pool;
 mod creating;
+mod creations;
 mod events;
 mod exec_output;
 mod grpc;

@@ -9,7 +9,6 @@
 mod frames;
 mod keep;
 mod keeper;
-mod pool;
 
 use std::time::Duration;
 
@@ -23,9 +22,8 @@ use tonic::body::Body;
 pub use self::keep::{is_keeper, keep_calls};
 pub(crate) use self::keeper::CallKeeper;
 pub use self::keeper::KeeperProgram;
-pub(crate) use self::pool::ConnectionPool;
 use crate::backend::RuntimeBackend;
-use crate::births::Birth;
+use crate::creations::Creation;
 use crate::grpc;
 
 const RUN_SANDBOX: &str = "/runtime.v1.RuntimeService/RunPodSandbox";
@@ -117,7 +115,7 @@ async fn carry_out(
 /// What a call makes that containerd reports by an id before the call is answered.
 #[derive(Debug)]
 struct Making {
-    birth: Birth,
+    creation: Creation,
     /// The sandbox of a container; none for a sandbox itself.
     sandbox: Option<String>,
 }
@@ -132,21 +130,21 @@ impl Making {
             }
             _ => return None,
         };
-        let birth = backend.births().begin();
-        Some(Making { birth, sandbox })
+        let creation = backend.creations().begin();
+        Some(Making { creation, sandbox })
     }
 
     fn answered(self, body: &[u8]) {
         match self.sandbox {
             Some(sandbox) => {
                 if let Some(answer) = grpc::read::<CreateContainerResponse>(body) {
-                    self.birth.made(answer.container_id, sandbox);
+                    self.creation.made(answer.container_id, sandbox);
                 }
             }
             None => {
                 if let Some(answer) = grpc::read::<RunPodSandboxResponse>(body) {
                     let id = answer.pod_sandbox_id;
-                    self.birth.made(id.clone(), id);
+                    self.creation.made(id.clone(), id);
                 }
             }
         }

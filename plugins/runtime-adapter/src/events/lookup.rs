@@ -12,8 +12,8 @@ use tonic::{Code, Response, Status};
 use super::containerd_event::{ContainerdEvent, ContainerdEventKind};
 use super::pod::PodStatuses;
 use super::poll::{PollPace, Polls};
-use crate::births::Births;
 use crate::connection::RuntimeConnection;
+use crate::creations::Creations;
 
 /// Enough to keep containerd busy; more would only queue there, before the agent's own calls.
 const MAX_CONCURRENT_CALLS: usize = 16;
@@ -34,7 +34,7 @@ pub(crate) struct Lookup {
     client: RuntimeServiceClient<RuntimeConnection>,
     permits: Arc<Semaphore>,
     polls: Polls,
-    births: Births,
+    creations: Creations,
 }
 
 /// What a first look at a container that has just exited shows; it may still be shown as running.
@@ -69,20 +69,20 @@ impl From<Option<cri::PodSandboxStatus>> for Shown {
 }
 
 impl Lookup {
-    pub(crate) fn new(connection: RuntimeConnection, births: Births) -> Self {
+    pub(crate) fn new(connection: RuntimeConnection, creations: Creations) -> Self {
         let client =
             RuntimeServiceClient::new(connection).max_decoding_message_size(sdk::MESSAGE_LIMIT);
         Self {
             client,
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
             polls: Polls::default(),
-            births,
+            creations,
         }
     }
 
     /// Returns one with limits of its own.
     pub(crate) fn beside(&self, connection: RuntimeConnection) -> Self {
-        Self::new(connection, self.births.clone())
+        Self::new(connection, self.creations.clone())
     }
 
     /// Looks once at a container that has exited; what was sent of its pod stands in for answers that tarry.
@@ -281,7 +281,7 @@ impl Lookup {
     /// containerd makes a container before its CRI part lists it, a sandbox long before. What this adapter's own calls make
     /// is known by their answers; CRI is asked over and over only for what others have made.
     async fn appears(&self, id: &str) -> Result<Option<String>, Status> {
-        if let Some(sandbox) = self.births.sandbox_of(id).await {
+        if let Some(sandbox) = self.creations.sandbox_of(id).await {
             return Ok(Some(sandbox));
         }
         let timer = self.polls.begin(APPEARANCE_TIMEOUT);

@@ -25,7 +25,7 @@ pub(crate) async fn start(
 ) -> Result<mpsc::Receiver<EventResult>, Status> {
     let namespace = backend.configuration().namespace.clone();
     let connection = connected.connection;
-    let lookup = Lookup::new(connection.clone(), backend.births().clone());
+    let lookup = Lookup::new(connection.clone(), backend.creations().clone());
     let mut envelopes = subscribe(connection.clone(), &namespace);
     let mut early = Vec::new();
     let cache = {

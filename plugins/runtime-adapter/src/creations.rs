@@ -17,7 +17,7 @@ const MAX_REMEMBERED: usize = 1024;
 
 /// Sandboxes and containers in the making. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Births(Arc<Shared>);
+pub(crate) struct Creations(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -36,20 +36,20 @@ struct State {
 
 /// A call that makes something, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Birth {
-    births: Births,
+pub(crate) struct Creation {
+    creations: Creations,
     number: u64,
 }
 
-impl Births {
+impl Creations {
     /// Begins a call.
-    pub(crate) fn begin(&self) -> Birth {
+    pub(crate) fn begin(&self) -> Creation {
         let mut state = self.state();
         state.next += 1;
         let number = state.next;
         state.calls.insert(number);
-        Birth {
-            births: self.clone(),
+        Creation {
+            creations: self.clone(),
             number,
         }
     }
@@ -82,10 +82,10 @@ impl Births {
     }
 }
 
-impl Birth {
+impl Creation {
     /// Records what the call has made.
     pub(crate) fn made(self, id: String, sandbox: String) {
-        let mut state = self.births.state();
+        let mut state = self.creations.state();
         state.made.push_back((id, sandbox));
         if state.made.len() > MAX_REMEMBERED {
             state.made.pop_front();
@@ -93,10 +93,10 @@ impl Birth {
     }
 }
 
-impl Drop for Birth {
+impl Drop for Creation {
     fn drop(&mut self) {
-        self.births.state().calls.remove(&self.number);
-        self.births.0.changed.notify_waiters();
+        self.creations.state().calls.remove(&self.number);
+        self.creations.0.changed.notify_waiters();
     }
 }
 
@@ -106,44 +106,48 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_id_is_waited_for_as_long_as_a_call_may_make_it() {
-        let births = Births::default();
-        assert_eq!(births.sandbox_of("s").await, None, "nothing is being made");
+        let creations = Creations::default();
+        assert_eq!(
+            creations.sandbox_of("s").await,
+            None,
+            "nothing is being made"
+        );
 
-        let (first, second) = (births.begin(), births.begin());
+        let (first, second) = (creations.begin(), creations.begin());
         let waiting = tokio::spawn({
-            let births = births.clone();
-            async move { births.sandbox_of("s").await }
+            let creations = creations.clone();
+            async move { creations.sandbox_of("s").await }
         });
         tokio::task::yield_now().await;
         drop(first);
         // Whatever is begun later cannot be what was heard of.
-        let third = births.begin();
+        let third = creations.begin();
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         second.made("s".to_owned(), "s".to_owned());
         assert_eq!(waiting.await.unwrap().as_deref(), Some("s"));
-        assert_eq!(births.sandbox_of("s").await.as_deref(), Some("s"));
+        assert_eq!(creations.sandbox_of("s").await.as_deref(), Some("s"));
 
-        let fourth = births.begin();
+        let fourth = creations.begin();
         drop(third);
-        let (absent, ()) = tokio::join!(births.sandbox_of("other"), async { drop(fourth) });
+        let (absent, ()) = tokio::join!(creations.sandbox_of("other"), async { drop(fourth) });
         assert_eq!(absent, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_without_an_answer_is_not_waited_for_for_ever() {
-        let births = Births::default();
-        let _call = births.begin();
-        assert_eq!(births.sandbox_of("s").await, None);
+        let creations = Creations::default();
+        let _call = creations.begin();
+        assert_eq!(creations.sandbox_of("s").await, None);
     }
 
     #[tokio::test]
     async fn so_many_are_remembered_and_no_more() {
-        let births = Births::default();
+        let creations = Creations::default();
         for number in 0..=MAX_REMEMBERED {
-            births.begin().made(number.to_string(), "s".to_owned());
+            creations.begin().made(number.to_string(), "s".to_owned());
         }
-        assert_eq!(births.sandbox_of("0").await, None);
-        assert_eq!(births.sandbox_of("1").await.as_deref(), Some("s"));
+        assert_eq!(creations.sandbox_of("0").await, None);
+        assert_eq!(creations.sandbox_of("1").await.as_deref(), Some("s"));
     }
 }

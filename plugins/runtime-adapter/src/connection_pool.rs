@@ -32,8 +32,8 @@ struct IdleConnection {
 
 /// A connection that is used for one call.
 #[derive(Debug)]
-pub(super) struct PooledConnection {
-    pub(super) connection: RuntimeConnection,
+pub(crate) struct PooledConnection {
+    pub(crate) connection: RuntimeConnection,
     /// A copy of the socket, which is given to the keeper for each call.
     socket: OwnedFd,
     ended: JoinHandle<Result<(), hyper::Error>>,
@@ -56,7 +56,7 @@ impl PooledConnection {
         })
     }
 
-    pub(super) fn socket(&self) -> &OwnedFd {
+    pub(crate) fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
@@ -74,7 +74,7 @@ impl Drop for PooledConnection {
 
 impl ConnectionPool {
     /// Takes the connection that was used last, or opens one.
-    pub(super) async fn take(&self, socket: &Path) -> Result<PooledConnection, ConnectError> {
+    pub(crate) async fn take(&self, socket: &Path) -> Result<PooledConnection, ConnectError> {
         loop {
             let Some(idle) = self.idle().pop() else {
                 return PooledConnection::open(socket).await;
@@ -86,7 +86,7 @@ impl ConnectionPool {
     }
 
     /// Gives back a connection whose call is through.
-    pub(super) fn put(&self, connection: PooledConnection) {
+    pub(crate) fn put(&self, connection: PooledConnection) {
         if !connection.is_open() {
             return;
         }
