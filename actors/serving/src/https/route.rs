@@ -522,6 +522,24 @@ mod tests {
         }
     }
 
+    /// With a checkpoint at that port, anybody could fill the disk (CVE-2025-0426).
+    #[test]
+    fn nothing_at_the_read_only_port_runs_or_writes_anything() {
+        for path in [
+            "/run/ns/pod/c",
+            "/exec/ns/pod/c",
+            "/attach/ns/pod/c",
+            "/portForward/ns/pod",
+            "/checkpoint/ns/pod/c",
+            "/containerLogs/ns/pod/c",
+            "/logs/",
+        ] {
+            let found = find(path, &EndpointPolicy::default(), ServerPort::ReadOnly);
+            let is_closed = matches!(found, Ok(Route::Disabled(_)) | Err(RouteError::Nowhere));
+            assert!(is_closed, "{path}: {found:?}");
+        }
+    }
+
     #[test]
     fn what_is_switched_off_says_so() {
         let disabled = |path: &str, paths: &EndpointPolicy, door| match find(path, paths, door) {
