@@ -43,7 +43,7 @@ test-v2: ## what depends on cgroup v2, in an emulated machine (a few minutes; as
 	cargo build --workspace --bins
 	.ci/test-v2
 
-check: ## format, lints, the build without OpenTelemetry, arrows between crates, circles and retired names, paths in the docs
+check: ## format, lints, the build without OpenTelemetry, arrows between crates, what tidy proves of the source, paths in the docs
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo check --workspace --no-default-features --quiet

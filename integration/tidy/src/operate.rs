@@ -87,7 +87,7 @@ pub(crate) fn check(tree: &Tree, page: &str, upstream: &str) -> Vec<String> {
 /// Words that stand where reasons do, each with the first place of it.
 fn reasons(tree: &Tree) -> BTreeMap<&str, String> {
     let mut found = BTreeMap::new();
-    for (path, text) in sources(tree, |path| path.starts_with("actors")) {
+    for (path, text) in tree.without_tests(|path| path.starts_with("actors")) {
         let lines: Vec<&str> = text.lines().collect();
         let is_named_so = TELLING_FILES.iter().any(|name| path.ends_with(name));
         for (at, line) in lines.iter().enumerate() {
@@ -129,7 +129,7 @@ fn refusals(tree: &Tree) -> Vec<(String, String)> {
             .iter()
             .any(|start| path.to_string_lossy().starts_with(start))
     };
-    for (path, text) in sources(tree, is_start) {
+    for (path, text) in tree.without_tests(is_start) {
         for (at, marker) in TEXTS.iter().flat_map(|marker| text.match_indices(marker)) {
             let Some(literal) = literal(&text[at + marker.len()..]) else {
                 continue;
@@ -142,21 +142,6 @@ fn refusals(tree: &Tree) -> Vec<(String, String)> {
         }
     }
     found
-}
-
-/// The sources that are wanted, without tests.
-fn sources(tree: &Tree, is_wanted: impl Fn(&Path) -> bool) -> impl Iterator<Item = (&Path, &str)> {
-    let is_test = |path: &Path| {
-        path.iter().any(|part| {
-            part == "tests" || part == "testing" || part == "tests.rs" || part == "testing.rs"
-        })
-    };
-    let files = tree.sources.iter();
-    let wanted = files.filter(move |(path, _)| is_wanted(path) && !is_test(path));
-    wanted.map(|(path, text)| {
-        let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-        (path.as_path(), &text[..end])
-    })
 }
 
 fn is_comment(line: &str) -> bool {

@@ -4,6 +4,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+/// Folders of crates that ship.
+const SHIPPED: [&str; 4] = ["actors", "config", "kernel", "plugins"];
+/// Of these, what does not: suites and doubles, and the harness of fuzz targets.
+const NOT_SHIPPED: [&str; 4] = [
+    "plugins/conformance",
+    "plugins/images/src/fuzzing.rs",
+    "plugins/runtime-fake",
+    "plugins/sample-device",
+];
+
 /// What is read once and checked by every rule.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
@@ -22,6 +32,33 @@ impl Tree {
         let mut tree = Self::default();
         tree.folder(root, Path::new(""))?;
         Ok(tree)
+    }
+
+    /// Whether a folder or file is of a crate that ships.
+    pub(crate) fn ships(path: &Path) -> bool {
+        SHIPPED.iter().any(|folder| path.starts_with(folder))
+            && !NOT_SHIPPED.iter().any(|folder| path.starts_with(folder))
+    }
+
+    /// The sources whose paths are wanted, without tests.
+    pub(crate) fn without_tests(
+        &self,
+        is_wanted: impl Fn(&Path) -> bool,
+    ) -> impl Iterator<Item = (&Path, &str)> {
+        let is_test = |path: &Path| {
+            path.iter().any(|part| {
+                part == "tests"
+                    || part == "testing"
+                    || part == "testing.rs"
+                    || part.to_string_lossy().ends_with("tests.rs")
+            })
+        };
+        let files = self.sources.iter();
+        let wanted = files.filter(move |(path, _)| is_wanted(path) && !is_test(path));
+        wanted.map(|(path, text)| {
+            let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+            (path.as_path(), &text[..end])
+        })
     }
 
     fn folder(&mut self, root: &Path, folder: &Path) -> io::Result<()> {
