@@ -6,8 +6,11 @@ use crate::tree::Tree;
 
 /// Where they are made of the kernel's calls.
 const HOME: &str = "kernel/files";
-/// What recurses within a bound, into folders of the operator's.
-const BOUNDED: [&str; 1] = ["config/src/load/drop_in.rs"];
+/// What recurses within a bound of depth, into folders of the operator's and into the node's `/dev`.
+const BOUNDED: [&str; 2] = [
+    "config/src/load/drop_in.rs",
+    "plugins/runtime-native/src/container/devices.rs",
+];
 /// Calls that list a folder.
 const LISTS: [&str; 3] = ["read_dir", "RawDir", "read_from"];
 

@@ -155,7 +155,7 @@ impl Removals {
 }
 
 /// A tree that a thread is at.
-struct Turn {
+struct QueuedTree {
     tree: PathBuf,
     /// How many turns it had before.
     turns: u32,
@@ -185,21 +185,21 @@ impl Shared {
 
 impl State {
     /// Takes the next tree. A thread that gets none has counted itself off.
-    fn take(&mut self) -> Option<Turn> {
+    fn take(&mut self) -> Option<QueuedTree> {
         if let Some(tree) = self.new.pop_front() {
-            return Some(Turn { tree, turns: 0 });
+            return Some(QueuedTree { tree, turns: 0 });
         }
         if self.continuing < MAX_CONTINUING
             && let Some((tree, turns)) = self.continued.pop_front()
         {
             self.continuing += 1;
-            return Some(Turn { tree, turns });
+            return Some(QueuedTree { tree, turns });
         }
         self.threads -= 1;
         None
     }
 
-    fn ended(&mut self, turn: Turn, removed: io::Result<Removal>) {
+    fn ended(&mut self, turn: QueuedTree, removed: io::Result<Removal>) {
         if turn.turns > 0 {
             self.continuing -= 1;
         }

@@ -47,6 +47,15 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
     text
 }
 
+/// What is in a spec and is not enforced here.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FieldError {
+    #[error("{0} is not supported by this runtime")]
+    Unsupported(String),
+    #[error("{0}: {1}")]
+    Wrong(String, String),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

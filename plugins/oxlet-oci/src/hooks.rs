@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 
-use crate::bundle::fields::FieldError;
+use crate::error::FieldError;
 
 /// The hooks that are kept until the container is deleted, beside its prepared bundle's document.
 const FILE: &str = "poststop.json";
@@ -180,7 +180,7 @@ pub(crate) struct Last(Vec<Hook>);
 impl Last {
     /// Reads what was kept in a folder.
     pub(crate) fn read(folder: &Path) -> io::Result<Last> {
-        match crate::bundle::read_bounded(&folder.join(FILE)) {
+        match crate::document::read_bounded(&folder.join(FILE)) {
             Ok(bytes) => Ok(Last(serde_json::from_slice(&bytes)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Last::default()),
             Err(error) => Err(error),

@@ -8,6 +8,7 @@ mod arguments;
 mod bundle;
 mod cgroup;
 mod commands;
+mod document;
 mod error;
 mod hooks;
 mod init;

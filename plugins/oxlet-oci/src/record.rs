@@ -30,7 +30,7 @@ impl Record {
     }
 
     pub(crate) fn read(folder: &Path) -> io::Result<Record> {
-        let bytes = crate::bundle::read_bounded(&folder.join(FILE))?;
+        let bytes = crate::document::read_bounded(&folder.join(FILE))?;
         Ok(serde_json::from_slice(&bytes)?)
     }
 

@@ -3,16 +3,8 @@
 
 use serde_json::Value;
 
+use crate::error::FieldError;
 use crate::hooks;
-
-/// What is in a spec and is not enforced here.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FieldError {
-    #[error("{0} is not supported by this runtime")]
-    Unsupported(String),
-    #[error("{0}: {1}")]
-    Wrong(String, String),
-}
 
 const SPEC: &[&str] = &[
     "ociVersion",

@@ -3,22 +3,21 @@
 pub(crate) mod fields;
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use kernel_filters::{DeviceFilter, Filter, Profile, SeccompError};
 use oci_spec::runtime::{Hook, LinuxResources, Process, Spec};
 use serde_json::Value;
 
-use self::fields::{FieldError, check_process, check_spec};
+use self::fields::{check_process, check_spec};
 use crate::cgroup::{self, is_unified};
-use crate::error::AnyError;
+use crate::document::read_bounded;
+use crate::error::{AnyError, FieldError};
 use crate::hooks;
 use crate::init::ProcessPlan;
 use crate::init::namespaces::NamespacesError;
 
-/// The largest spec that is read, in bytes.
-const MAX_BYTES: u64 = 8 << 20;
 /// The document that is kept.
 pub(crate) const FILE: &str = "config.json";
 
@@ -169,18 +168,6 @@ fn set_oom_score(process: &Value) -> Result<(), BundleError> {
 pub(crate) fn read(path: &Path) -> Result<Value, BundleError> {
     let bytes = read_bounded(path).map_err(|error| BundleError::Read(path.to_owned(), error))?;
     serde_json::from_slice(&bytes).map_err(|error| BundleError::Format(path.to_owned(), error))
-}
-
-/// Reads a file of at most 8 MiB.
-pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    fs::File::open(path)?
-        .take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(io::Error::other("it is longer than 8 MiB"));
-    }
-    Ok(bytes)
 }
 
 fn write(path: &Path, value: &Value) -> Result<(), BundleError> {

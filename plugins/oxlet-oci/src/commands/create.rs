@@ -17,7 +17,7 @@ use crate::bundle::{self, Prepared, process_of};
 use crate::cgroup;
 use crate::error::{AnyError, CommandError, with_causes};
 use crate::hooks::{Last, run_all};
-use crate::init::channel::{Channel, Message};
+use crate::init::channel::{Channel, InitMessage};
 use crate::init::namespaces::{Namespaces, NamespacesError};
 use crate::init::{self, Setup};
 use crate::record::{Record, start_time};
@@ -106,13 +106,15 @@ impl Making<'_> {
         command.go()?;
         loop {
             match command.next()? {
-                Message::Hooks => {
+                InitMessage::Hooks => {
                     self.run_hooks()?;
                     command.go()?;
                 }
-                Message::Ready => break,
-                Message::Error(text) => return Err(CommandError::Init(text).into()),
-                Message::Pid(_) | Message::End => return Err(CommandError::Ended(self.pid).into()),
+                InitMessage::Ready => break,
+                InitMessage::Error(text) => return Err(CommandError::Init(text).into()),
+                InitMessage::Pid(_) | InitMessage::End => {
+                    return Err(CommandError::Ended(self.pid).into());
+                }
             }
         }
         limit(self.pid, process_of(spec)?)?;

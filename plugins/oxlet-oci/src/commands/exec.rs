@@ -7,7 +7,7 @@ use super::create::{console, keyring, limit, own_streams, write_pid};
 use crate::arguments::Arguments;
 use crate::cgroup::{self, Group};
 use crate::error::{AnyError, CommandError};
-use crate::init::channel::{Channel, Message};
+use crate::init::channel::{Channel, InitMessage};
 use crate::init::namespaces::Namespaces;
 use crate::init::{self, Entered};
 use crate::record::Record;
@@ -76,8 +76,10 @@ fn run(command: &Channel, (group, record): (&Group, &Record), pid: i32) -> Resul
     cgroup::join(group, record, pid)?;
     command.go()?;
     match command.next()? {
-        Message::Ready => Ok(()),
-        Message::Error(text) => Err(CommandError::Init(text).into()),
-        Message::Pid(_) | Message::Hooks | Message::End => Err(CommandError::Ended(pid).into()),
+        InitMessage::Ready => Ok(()),
+        InitMessage::Error(text) => Err(CommandError::Init(text).into()),
+        InitMessage::Pid(_) | InitMessage::Hooks | InitMessage::End => {
+            Err(CommandError::Ended(pid).into())
+        }
     }
 }

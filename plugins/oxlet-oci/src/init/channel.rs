@@ -18,7 +18,7 @@ pub(crate) struct Channel(OwnedFd);
 
 /// What an init tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Message {
+pub(crate) enum InitMessage {
     /// The process id of the init, from the process between it and the command.
     Pid(i32),
     /// The namespaces and mounts are made: hooks of the node may run.
@@ -69,27 +69,27 @@ impl Channel {
     }
 
     /// The command's end: what the init tells next.
-    pub(crate) fn next(&self) -> io::Result<Message> {
+    pub(crate) fn next(&self) -> io::Result<InitMessage> {
         self.read(RecvFlags::empty())
     }
 
     /// The command's end: what the init has told already; its end if that is nothing.
-    pub(crate) fn heard(&self) -> io::Result<Message> {
+    pub(crate) fn heard(&self) -> io::Result<InitMessage> {
         match self.read(RecvFlags::DONTWAIT) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Message::End),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(InitMessage::End),
             read => read,
         }
     }
 
-    fn read(&self, flags: RecvFlags) -> io::Result<Message> {
+    fn read(&self, flags: RecvFlags) -> io::Result<InitMessage> {
         let message = self.hear(flags)?;
         let text = |rest: &[u8]| String::from_utf8_lossy(rest).into_owned();
         Ok(match message.split_first() {
-            None => Message::End,
-            Some((b'p', rest)) => Message::Pid(text(rest).parse().map_err(io::Error::other)?),
-            Some((b'h', _)) => Message::Hooks,
-            Some((b'r', _)) => Message::Ready,
-            Some((_, rest)) => Message::Error(text(rest)),
+            None => InitMessage::End,
+            Some((b'p', rest)) => InitMessage::Pid(text(rest).parse().map_err(io::Error::other)?),
+            Some((b'h', _)) => InitMessage::Hooks,
+            Some((b'r', _)) => InitMessage::Ready,
+            Some((_, rest)) => InitMessage::Error(text(rest)),
         })
     }
 
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn what_an_init_tells_is_heard_in_order_to_its_end() {
         let (command, init) = Channel::pair().unwrap();
-        assert_eq!(command.heard().unwrap(), Message::End);
+        assert_eq!(command.heard().unwrap(), InitMessage::End);
         command.go().unwrap();
         init.wait_go().unwrap();
         init.tell_pid(7).unwrap();
@@ -142,16 +142,16 @@ mod tests {
         init.tell_ready().unwrap();
         init.tell_error(&"x".repeat(2 * MAX_MESSAGE));
         drop(init);
-        let told: Vec<Message> = std::iter::repeat_with(|| command.next().unwrap())
+        let told: Vec<InitMessage> = std::iter::repeat_with(|| command.next().unwrap())
             .take(5)
             .collect();
-        let error = Message::Error("x".repeat(MAX_MESSAGE - 1));
+        let error = InitMessage::Error("x".repeat(MAX_MESSAGE - 1));
         let expected = [
-            Message::Pid(7),
-            Message::Hooks,
-            Message::Ready,
+            InitMessage::Pid(7),
+            InitMessage::Hooks,
+            InitMessage::Ready,
             error,
-            Message::End,
+            InitMessage::End,
         ];
         assert_eq!(told, expected);
     }

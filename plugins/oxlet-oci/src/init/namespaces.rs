@@ -10,7 +10,7 @@ use oci_spec::runtime::{Linux, LinuxNamespaceType};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::channel::{Channel, Message};
+use super::channel::{Channel, InitMessage};
 use super::{InitError, cannot, hide};
 
 /// Why the namespaces of a spec cannot be had.
@@ -167,9 +167,11 @@ impl Namespaces {
                 // It has told what it had to tell, or died: this process has the other end too, so that nothing would end
                 // a wait.
                 match command.heard().map_err(cannot("hear of the new process"))? {
-                    Message::Pid(pid) => Ok(Forked::Parent(pid)),
-                    Message::Error(text) => Err(InitError::Refused(text)),
-                    Message::Hooks | Message::Ready | Message::End => Err(InitError::Abandoned),
+                    InitMessage::Pid(pid) => Ok(Forked::Parent(pid)),
+                    InitMessage::Error(text) => Err(InitError::Refused(text)),
+                    InitMessage::Hooks | InitMessage::Ready | InitMessage::End => {
+                        Err(InitError::Abandoned)
+                    }
                 }
             }
         }

@@ -28,7 +28,7 @@ fn damage(path: &Path, how: Damage) {
 
 /// What becomes of the subject.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
+enum Aftermath {
     /// It runs on.
     Kept,
     /// It is ended, and may be made again.
@@ -58,12 +58,12 @@ fn own_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn fate(path: &Path) -> Fate {
+fn fate(path: &Path) -> Aftermath {
     let is_in = |folder: &str| path.components().any(|part| part.as_os_str() == folder);
     match path.file_name().unwrap().to_str().unwrap() {
-        "record.json" if is_in("containers") => Fate::ContainerEnded,
-        "record.json" => Fate::PodEnded,
-        _ => Fate::Kept,
+        "record.json" if is_in("containers") => Aftermath::ContainerEnded,
+        "record.json" => Aftermath::PodEnded,
+        _ => Aftermath::Kept,
     }
 }
 
@@ -106,7 +106,7 @@ async fn check(rig: &mut Rig, pods: &Pods, (file, how): (&str, Damage)) {
     let shown = listed.iter().filter(|one| one.id == container).count();
     let is_alive = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
     match fate(&path) {
-        Fate::Kept => {
+        Aftermath::Kept => {
             assert_eq!(shown, 1, "{name}");
             assert_eq!(rig.processes_of(&container), processes, "{name}");
             assert_eq!(
@@ -114,7 +114,7 @@ async fn check(rig: &mut Rig, pods: &Pods, (file, how): (&str, Damage)) {
                 ContainerState::ContainerRunning
             );
         }
-        Fate::ContainerEnded | Fate::PodEnded => {
+        Aftermath::ContainerEnded | Aftermath::PodEnded => {
             assert_eq!(shown, 0, "{name}");
             wait_until(&name, || !processes.iter().any(is_alive)).await;
             let log = fs::read_to_string(rig.home.path().join("log")).unwrap();
@@ -126,9 +126,9 @@ async fn check(rig: &mut Rig, pods: &Pods, (file, how): (&str, Damage)) {
     }
     // The same container is made again, under its own name.
     let again = match fate(&path) {
-        Fate::Kept => None,
-        Fate::ContainerEnded => Some(id.clone()),
-        Fate::PodEnded => Some(rig.run_pod(&pods.damaged).await),
+        Aftermath::Kept => None,
+        Aftermath::ContainerEnded => Some(id.clone()),
+        Aftermath::PodEnded => Some(rig.run_pod(&pods.damaged).await),
     };
     if let Some(again) = &again {
         let made = rig
