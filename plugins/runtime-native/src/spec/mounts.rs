@@ -37,10 +37,15 @@ pub(super) fn section(
         let mut mounts = input.config.mounts.iter();
         mounts.any(|mount| normal(&mount.container_path) == path)
     };
+    // Who mounts `/dev` has all of it: only the sandbox's memory is mounted there, as with containerd.
+    let has_dev = own("/dev");
+    let is_replaced = |mount: &Value| {
+        let path = mount["destination"].as_str().unwrap_or_default();
+        own(path) || (has_dev && path.starts_with("/dev/"))
+    };
     let mut mounts: Vec<_> = defaults(input)
         .into_iter()
-        .chain(of_sandbox(input))
-        .filter(|mount| !mount["destination"].as_str().is_some_and(own))
+        .filter(|mount| !is_replaced(mount))
         .collect();
     let mut propagation = None;
     let mut asked = Vec::new();
@@ -54,7 +59,9 @@ pub(super) fn section(
     for (mount, source) in input.config.mounts.iter().zip(input.sources) {
         asked.push(bind(mount, source, input, &mut propagation)?);
     }
-    // A mount below another one comes after it.
+    let of_sandbox = of_sandbox(input).into_iter();
+    asked.extend(of_sandbox.filter(|mount| !mount["destination"].as_str().is_some_and(own)));
+    // A mount below another one comes after it: the sandbox's files are in a folder that the container mounts.
     asked.sort_by_key(|mount| {
         let path = mount["destination"].as_str().unwrap_or_default();
         path.split('/').filter(|part| !part.is_empty()).count()

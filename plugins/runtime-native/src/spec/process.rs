@@ -52,7 +52,8 @@ fn args(input: SpecInput<'_>) -> Result<Vec<String>, SpecError> {
     } else {
         args.extend(config.args.iter().cloned());
     }
-    if args.first().is_none_or(String::is_empty) {
+    // An empty word is a program that the OCI runtime does not find, as with containerd.
+    if args.is_empty() {
         return Err(SpecError::NoCommand);
     }
     Ok(args)

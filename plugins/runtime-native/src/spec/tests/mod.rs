@@ -167,6 +167,7 @@ fn command_and_arguments_replace_those_of_the_image() {
         (&["e"], &["c"], &["x"], &[], &["x"]),
         (&["e"], &["c"], &["x"], &["a"], &["x", "a"]),
         (&[], &["c"], &[], &[], &["c"]),
+        (&["e"], &[], &[""], &[], &[""]),
     ] {
         let mut case = case();
         case.image.entrypoint = words(entrypoint);
@@ -311,6 +312,22 @@ fn a_mount_below_another_one_comes_after_it() {
         .filter(|path| path.starts_with("/a"))
         .collect();
     assert_eq!(own, ["/a", "/a/b", "/a/b/c"]);
+}
+
+/// As containerd orders them: the pod's files stand in a folder that the container mounts, and `/dev` has what its mount has.
+#[test]
+fn the_pods_files_are_mounted_in_folders_of_the_container() {
+    let case = case()
+        .mount(at("/etc"), HostPropagation::Private)
+        .mount(at("/dev"), HostPropagation::Private);
+    let spec = case.make().unwrap();
+    let paths = destinations(&spec);
+    let place = |path: &str| paths.iter().position(|own| own == path);
+    assert!(place("/etc") < place("/etc/hosts"), "{paths:?}");
+    assert!(place("/dev") < place("/dev/shm"), "{paths:?}");
+    for path in ["/dev/pts", "/dev/mqueue"] {
+        assert_eq!(place(path), None, "{paths:?}");
+    }
 }
 
 #[test]
