@@ -11,7 +11,7 @@ export TARGET
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER ?= aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER ?= aarch64-linux-gnu-gcc
 
-.PHONY: help build run test test-v2 check bench fuzz deny install deb rpm
+.PHONY: help build run test test-v2 differential check bench fuzz deny install deb rpm
 help: ## what can be made
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
@@ -42,6 +42,11 @@ test-v2: ## what depends on cgroup v2, in an emulated machine (a few minutes; as
 	.ci/install test-v2
 	cargo build --workspace --bins
 	.ci/test-v2
+
+differential: ## what a program sees natively and on containerd, SEEDS pods (default 40) from FIRST on
+	.ci/install test
+	cargo build --package oxlet-plugins --package oxlet-oci --package monitor --bins
+	DIFFERENTIAL_SEEDS=$(or $(SEEDS),40) DIFFERENTIAL_FIRST=$(or $(FIRST),1) $(NEXTEST) --profile campaign --no-capture --package differential
 
 check: ## format, lints, the build without OpenTelemetry, arrows between crates, what tidy proves of the source, paths in the docs
 	cargo fmt --all --check
