@@ -11,9 +11,6 @@ use crate::error::CallError;
 use crate::layout::{BUNDLE_FILE, MAX_SPEC_BYTES};
 use crate::node::Node;
 
-/// How much of each stream of a command's output ExecSync returns, in bytes; the rest is read and dropped. The kubelet
-/// reads 10 KiB of a probe's; containerd cuts at 16 MiB, which a pod with many probes fills the node's memory with.
-const MAX_EXEC_SYNC_BYTES: usize = 64 << 10;
 /// CRI's code of a command of whose end nothing is known.
 const UNKNOWN_CODE: i32 = 255;
 
@@ -43,9 +40,7 @@ impl Node {
             timeout_ms: (seconds > 0).then(|| seconds.saturating_mul(1000)),
         };
         let (monitor, exec) = self.command(command).await?;
-        let output = monitor
-            .exec_sync(exec, limit.min(MAX_EXEC_SYNC_BYTES))
-            .await?;
+        let output = monitor.exec_sync(exec, limit).await?;
         if output.end.timed_out {
             return Err(CallError::TooSlow {
                 command: request.cmd.join(" "),
