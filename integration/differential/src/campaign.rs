@@ -20,7 +20,7 @@ use crate::generate;
 use crate::image;
 use crate::lane::Lane;
 use crate::native::{HANDLERS, Native, unmount_below};
-use crate::observation::Observation;
+use crate::observed::Observation;
 use crate::requests::PROFILES;
 
 /// Images are imported so many at a time.
@@ -153,7 +153,7 @@ impl Rigs {
     }
 
     /// The measure first.
-    fn lanes(&self) -> [Lane; 3] {
+    fn every_lane(&self) -> [Lane; 3] {
         let home = self.folder.path();
         let native = |handler| Lane {
             name: handler,
@@ -173,7 +173,7 @@ impl Rigs {
     }
 
     async fn observe(&self, cases: Vec<Case>) -> Result<Vec<(Case, [Observation; 3])>> {
-        let [measure, own, runc] = &self.lanes();
+        let [measure, own, runc] = &self.every_lane();
         let runs = cases.into_iter().map(|case| async move {
             let run = tokio::join!(measure.run(&case), own.run(&case), runc.run(&case));
             let seed = || format!("seed {}", case.seed);

@@ -20,7 +20,7 @@ use tonic::{Response, Status};
 
 use crate::case::{Case, End, Source};
 use crate::native::unmount_below;
-use crate::observation::{Names, Observation};
+use crate::observed::{Names, Observation};
 use crate::requests::{self, Places};
 
 /// The longest that one call may take on a busy machine.

@@ -8,7 +8,7 @@
 //! seed that reproduces it.
 //!
 //! Reading order: `case` and `generate` (what is run), `image` and `requests` (the same as an archive and as CRI's
-//! messages), `native` and `lane` (where and how), `observation` and `explained` (what is compared), `campaign`.
+//! messages), `native` and `lane` (where and how), `observed` and `explained` (what is compared), `campaign`.
 
 pub mod campaign;
 pub mod case;
@@ -17,7 +17,7 @@ pub mod generate;
 mod image;
 mod lane;
 mod native;
-mod observation;
+mod observed;
 pub mod probe;
 mod random;
 mod requests;

@@ -220,7 +220,7 @@ fn label_namespaces(values: &mut BTreeMap<String, String>) {
 mod tests {
     use super::*;
 
-    fn observation() -> Observation {
+    fn sample() -> Observation {
         Observation::new(Names {
             fixture: "/tmp/x/fixtures/1-a".to_owned(),
             cgroup: "/ox1/seed-1-a".to_owned(),
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn ids_paths_and_groups_have_names() {
-        let mut observation = observation();
+        let mut observation = sample();
         let id = "cafe".repeat(16);
         observation.put("main.cgroup.memory", format!("/ox1/seed-1-a/{id}"));
         observation.put("main.mounts./a.root", "/tmp/x/fixtures/1-a/folder");
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_refusal_stays_whatever_is_accepted_after_it() {
-        let mut observation = observation();
+        let mut observation = sample();
         assert!(
             observation
                 .accepted::<()>("removal", Err(Status::internal("words")))
