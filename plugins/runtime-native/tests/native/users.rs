@@ -22,7 +22,8 @@ fn archive(rig: &Rig, name: &str, user: &str) -> std::path::PathBuf {
 
 #[tokio::test]
 async fn a_number_is_never_the_name_of_somebody_else() {
-    let mut rig = Rig::start().await;
+    // runc 1.1 looks the numbers of groups up as names once more, in the image's group file.
+    let mut rig = Rig::start_own(json!({})).await;
     let users = ["", "1000", "1000:2000", "web"];
     let name = |user: &str| format!("localhost/u{}x:1", user.replace(':', "-"));
     let archives = users.map(|user| archive(&rig, &name(user), user));

@@ -322,7 +322,7 @@ fn the_pods_files_are_mounted_in_folders_of_the_container() {
         .mount(at("/dev"), HostPropagation::Private);
     let spec = case.make().unwrap();
     let paths = destinations(&spec);
-    let place = |path: &str| paths.iter().position(|own| own == path);
+    let place = |path: &str| paths.iter().position(|own| *own == path);
     assert!(place("/etc") < place("/etc/hosts"), "{paths:?}");
     assert!(place("/dev") < place("/dev/shm"), "{paths:?}");
     for path in ["/dev/pts", "/dev/mqueue"] {
