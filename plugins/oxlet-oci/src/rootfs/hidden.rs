@@ -57,7 +57,7 @@ pub(crate) fn mask<'a>(
         };
         let failed = || MountError::failed(Path::new(path), "mask it");
         if !is_folder(&target).map_err(failed())? {
-            attach(null().map_err(failed())?, &target).map_err(failed())?;
+            attach(null(root).map_err(failed())?, &target).map_err(failed())?;
             continue;
         }
         match &empty {
@@ -75,14 +75,21 @@ pub(crate) fn mask<'a>(
     Ok(())
 }
 
-/// The node's `/dev/null`, which must be the device.
-fn null() -> io::Result<OwnedFd> {
-    let null = copy(Path::new("/dev/null"), false)?;
-    if devices::is_null(&fstat(&null)?) {
-        Ok(null)
-    } else {
-        Err(io::Error::other("/dev/null of the node is another file"))
+/// The container's `/dev/null`, as with runc: of the node's, root in the container could change mode and owner. Where the
+/// container's is another file, the node's, read-only.
+fn null(root: &Root) -> io::Result<OwnedFd> {
+    let null = Path::new("/dev/null");
+    if let Ok(own) = root.open(null, OFlags::PATH | OFlags::NOFOLLOW)
+        && devices::is_null(&fstat(&own)?)
+    {
+        return copy_of(&own, false);
     }
+    let of_node = copy(null, false)?;
+    if !devices::is_null(&fstat(&of_node)?) {
+        return Err(io::Error::other("/dev/null of the node is another file"));
+    }
+    change(&of_node, read_only(), false)?;
+    Ok(of_node)
 }
 
 fn empty_folder() -> io::Result<OwnedFd> {

@@ -139,6 +139,16 @@ fn a_process_begins_as_the_kernel_has_it() {
     assert_eq!(masked.output(), "0027\n");
 }
 
+/// Mode and owner of the node's `/dev/null` would be root's in the container to change.
+#[test]
+fn a_masked_file_is_the_null_of_the_container_and_not_the_nodes() {
+    let text = Rig::new("grep ' /proc/kcore ' /proc/self/mountinfo").output();
+    assert!(
+        text.contains(" /null /proc/kcore ") && text.contains(" - tmpfs "),
+        "{text}"
+    );
+}
+
 #[test]
 fn limits_sysctls_and_names_are_the_specs() {
     let mut rig = Rig::new(
