@@ -112,7 +112,6 @@ fn status(report: &mut Report) {
     report.put("stat.leads_group", field(5) == pid);
     report.put("stat.leads_session", field(6) == pid);
     report.put("stat.has_terminal", field(7) != "0");
-    report.put("stat.nice", field(19));
     report.put("stat.policy", field(41));
     for (name, is_terminal) in [
         ("stdin", std::io::stdin().is_terminal()),
