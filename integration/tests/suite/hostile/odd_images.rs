@@ -112,7 +112,8 @@ fn users() -> Vec<OddPod> {
         )
         .file("etc/passwd", NUMBERS_AS_NAMES)
         .image_user("app"),
-        OddPod::new("name-and-group-number", "id -u; id -g", &["1001", "77"])
+        // As with containerd's CRI: of an image's user the part before the colon counts.
+        OddPod::new("name-and-group-number", "id -u; id -g", &["1001", "1002"])
             .file("etc/passwd", NUMBERS_AS_NAMES)
             .image_user("app:77"),
         OddPod::new("home-of-nobody-known", "echo home=$HOME", &["home=/"]).user(12345),
@@ -123,11 +124,11 @@ fn users() -> Vec<OddPod> {
 fn streams() -> Vec<OddPod> {
     const REOPEN: &str = "echo out > /dev/stdout; echo err > /proc/self/fd/2; echo end";
     vec![
-        OddPod::new("reopened-outputs", REOPEN, &["out", "err", "end"]).user(1000),
+        OddPod::new("reopened-outputs", REOPEN, &["out", "end", "err"]).user(1000),
         OddPod::new(
             "reopened-outputs-of-the-image",
             REOPEN,
-            &["out", "err", "end"],
+            &["out", "end", "err"],
         )
         .image_user("65534"),
         OddPod::new("link-to-its-output", "echo line >> /var.log", &["line"])
@@ -214,11 +215,24 @@ fn host() -> BTreeMap<String, String> {
     folders.into_iter().flat_map(listing).collect()
 }
 
+/// What a container has written: the lines of its standard output, then those of its standard error, since nothing
+/// orders the two.
 fn lines_of(node_rig: &NodeRig, pod: &Pod) -> Vec<String> {
     let log = node_rig.logs_of(pod).join("app/0.log");
     let text = fs::read_to_string(log).unwrap_or_default();
-    let said = |line: &str| line.splitn(4, ' ').nth(3).unwrap_or_default().to_owned();
-    text.lines().map(said).collect()
+    ["stdout", "stderr"]
+        .into_iter()
+        .flat_map(|stream| lines_of_stream(&text, stream))
+        .collect()
+}
+
+/// A line of the log is its time, its stream, whether it is whole, and the text.
+fn lines_of_stream(log: &str, stream: &str) -> Vec<String> {
+    log.lines()
+        .map(|line| line.splitn(4, ' ').collect::<Vec<_>>())
+        .filter(|fields| fields.get(1) == Some(&stream))
+        .map(|fields| fields.get(3).copied().unwrap_or_default().to_owned())
+        .collect()
 }
 
 impl NodeRig {
