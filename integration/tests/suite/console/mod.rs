@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use integration::agent::{self, Node};
 use integration::{images, wait_until};
@@ -93,13 +93,19 @@ impl ForwardedSocket {
         }
     }
 
-    /// What the browser has made of the page at a place of it.
-    async fn seen(&self, place: &str) -> String {
-        browse(
-            &format!("http://{}/console/#{place}", self.address),
-            PAGE_TIME,
-        )
-        .await
+    /// What the browser has made of the page at a place of it, as soon as that contains the words.
+    async fn until(&self, place: &str, words: &[&str]) -> String {
+        let address = format!("http://{}/console/#{place}", self.address);
+        let deadline = Instant::now() + CONVERGENCE_TIMEOUT;
+        loop {
+            let page = browse(&address, PAGE_TIME).await;
+            let missing = words.iter().find(|word| !page.contains(**word));
+            let Some(missing) = missing else { return page };
+            assert!(
+                Instant::now() < deadline,
+                "{place} without {missing}: {page}"
+            );
+        }
     }
 }
 
@@ -136,45 +142,34 @@ async fn page_shows_the_node_live_in_a_browser_and_runs_nobody_elses_script() {
     let mut node = node().await;
     let forwarded = ForwardedSocket::start(node.admin_socket()).await;
 
-    let pods = forwarded.seen("pods").await;
-    assert!(
-        pods.contains(">web-node</a>") && pods.contains(">Running<"),
-        "{pods}"
-    );
-    assert!(pods.contains("InvalidImageName"), "{pods}");
+    let pods = [">web-node</a>", ">Running<", "InvalidImageName"];
+    forwarded.until("pods", &pods).await;
     let looks = forwarded.asked_for_pods.load(Ordering::Relaxed);
     assert!(
         looks >= 3,
         "it looks every two seconds: {looks} times in seven"
     );
 
-    let evil = forwarded.seen("pod/default/evil-node").await;
-    assert!(
-        evil.contains("&lt;img src=x"),
-        "it is shown as text: {evil}"
-    );
+    let evil = forwarded
+        .until("pod/default/evil-node", &["&lt;img src=x"])
+        .await;
     assert!(
         evil.contains("<title>Oxlet</title>") && !evil.contains("<img"),
         "{evil}"
     );
 
-    let web = forwarded.seen("pod/default/web-node").await;
-    assert!(
-        web.contains(r##"href="#log/default/web-node/app""##),
-        "{web}"
-    );
-    let log = forwarded.seen("log/default/web-node/app").await;
-    assert!(log.contains("&lt;b&gt;said&lt;/b&gt;"), "{log}");
+    let to_the_log = r##"href="#log/default/web-node/app""##;
+    forwarded.until("pod/default/web-node", &[to_the_log]).await;
+    forwarded
+        .until("log/default/web-node/app", &["&lt;b&gt;said&lt;/b&gt;"])
+        .await;
 
-    let plugins = forwarded.seen("plugins").await;
-    assert!(
-        plugins.contains(">runtime<") && plugins.contains(">ready<"),
-        "{plugins}"
-    );
+    forwarded.until("plugins", &[">runtime<", ">ready<"]).await;
     node.oxctl(&["plugin", "restart", "runtime"]).await.unwrap();
-    let plugins = forwarded.seen("plugins").await;
     let generation = node.plugin().await.unwrap()["generation"].to_string();
-    assert!(plugins.contains(&format!(">{generation}<")), "{plugins}");
+    forwarded
+        .until("plugins", &[&format!(">{generation}<")])
+        .await;
 
     let image = format!("<td>{}</td>", images::BUSYBOX_IMAGE);
     let stalls = match has_stalls() {
@@ -188,18 +183,14 @@ async fn page_shows_the_node_live_in_a_browser_and_runs_nobody_elses_script() {
         ("pressure", ["Under pressure", stalls]),
         ("events", ["<td>Started</td>", "Pod/default/web-node"]),
     ] {
-        let page = forwarded.seen(place).await;
-        for word in words {
-            assert!(page.contains(word), "{place}, {word}: {page}");
-        }
-        assert!(
-            page.contains(r#"id="trouble" role="alert" hidden"#),
-            "{place}: {page}"
-        );
+        let no_trouble = r#"id="trouble" role="alert" hidden"#;
+        forwarded
+            .until(place, &[words[0], words[1], no_trouble])
+            .await;
     }
     node.kill9().unwrap();
     node.begin().await.unwrap();
-    assert!(forwarded.seen("pods").await.contains(">web-node</a>"));
+    forwarded.until("pods", &[">web-node</a>"]).await;
     assert!(node.terminate().await.unwrap().success());
 }
 
