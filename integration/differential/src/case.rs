@@ -9,7 +9,41 @@ pub struct Case {
     pub image: ImageCase,
     pub pod: PodCase,
     pub container: ContainerCase,
+    #[serde(skip_serializing_if = "is_default")]
+    pub newer: NewerCase,
     pub end: End,
+}
+
+/// What containerd 1.6 does not have. A case with any of it is compared with runc as the native runtime's handler.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NewerCase {
+    /// The node's id that the pod's 65,536 ids begin at.
+    #[serde(skip_serializing_if = "is_default")]
+    pub user_namespace: Option<u32>,
+    /// `supplementalGroupsPolicy: Strict`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub strict_groups: bool,
+    /// Read-only mounts are read-only with everything that is mounted in them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub recursive_readonly: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub image_volumes: Vec<ImageVolume>,
+}
+
+/// The case's own image as a volume.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ImageVolume {
+    pub at: String,
+    /// A path in the image; all of it if empty.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sub_path: String,
+}
+
+impl Case {
+    /// Whether containerd 1.6 can run it.
+    pub fn runs_on_containerd(&self) -> bool {
+        self.newer == NewerCase::default()
+    }
 }
 
 /// The image: its configuration, and the files of its second layer.
@@ -78,6 +112,9 @@ pub struct PodCase {
     /// A second container of the same image runs the probe after the first one has started.
     #[serde(skip_serializing_if = "is_default")]
     pub second_container: bool,
+    /// The second container joins the process namespace of the first one, as an ephemeral container does.
+    #[serde(skip_serializing_if = "is_default")]
+    pub second_joins_first: bool,
 }
 
 /// Whose processes the containers see.

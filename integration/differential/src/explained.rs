@@ -16,9 +16,9 @@ pub struct Explanation {
     /// Of the native runtime's value; any where there is none. What is absent is `absent`.
     #[serde(default = "anything")]
     pub native: String,
-    /// Of containerd's value.
+    /// Of the measure's value.
     #[serde(default = "anything")]
-    pub containerd: String,
+    pub expected: String,
     /// The handler that it is about; both where there is none.
     pub handler: Option<String>,
     /// Words that the case's text must have: `"privileged": true`.
@@ -46,7 +46,7 @@ impl Explanation {
             .is_none_or(|handler| *handler == difference.handler)
             && matches(&self.path, &difference.path)
             && matches(&self.native, &value(&difference.native))
-            && matches(&self.containerd, &value(&difference.containerd))
+            && matches(&self.expected, &value(&difference.expected))
             && self.when.iter().all(|words| case.contains(words.as_str()))
     }
 }

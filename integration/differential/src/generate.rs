@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::case::{
-    Case, ContainerCase, Content, DeviceCase, Dns, End, File, HiddenPaths, ImageCase, MountCase,
-    Pids, PodCase, Propagation, Resources, SeccompCase, Source,
+    Case, ContainerCase, Content, DeviceCase, Dns, End, File, HiddenPaths, ImageCase, ImageVolume,
+    MountCase, NewerCase, Pids, PodCase, Propagation, Resources, SeccompCase, Source,
 };
 use crate::random::Random;
 
@@ -174,6 +174,18 @@ const SOURCES: [Source; 10] = [
     Source::Null,
 ];
 
+/// Of the image that is a volume: all of it, folders, a file, links out of it, what is not there.
+const IMAGE_SUB_PATHS: [&str; 8] = [
+    "",
+    "app",
+    "app/dir",
+    "app/link-to-dir",
+    "app/up",
+    "app/up/etc",
+    "app/config",
+    "no/such",
+];
+
 const VOLUMES: [&str; 10] = [
     "/data",
     "/app/data",
@@ -230,12 +242,54 @@ pub fn case(seed: u64) -> Case {
         image: image(&mut random),
         pod: pod(&mut random),
         container: container(&mut random),
+        newer: NewerCase::default(),
         end: End::Stop(1),
     };
     start(&mut case, &mut random);
+    // Choices of their own: what a seed decided before stays.
+    let mut random = Random::new(seed ^ u64::MAX);
+    case.pod.second_joins_first = case.pod.second_container && random.one_in(3);
+    if random.one_in(4) {
+        newer(&mut case, &mut random);
+    }
     // A container can have no more than its sandbox.
     case.pod.privileged |= case.container.privileged;
     case
+}
+
+/// What containerd 1.6 does not have.
+fn newer(case: &mut Case, random: &mut Random) {
+    case.newer = NewerCase {
+        user_namespace: random
+            .one_in(2)
+            .then(|| 65_536 * *random.pick(&[1, 2, 500])),
+        strict_groups: random.one_in(3),
+        recursive_readonly: random.one_in(2),
+        image_volumes: Vec::new(),
+    };
+    let taken: Vec<&String> = case
+        .container
+        .mounts
+        .iter()
+        .map(|mount| &mount.at)
+        .collect();
+    if random.one_in(2) {
+        let volume = ImageVolume {
+            at: random.word(&MOUNT_POINTS),
+            sub_path: random.word(&IMAGE_SUB_PATHS),
+        };
+        if !taken.contains(&&volume.at) {
+            case.newer.image_volumes.push(volume);
+        }
+    }
+    if case.newer.user_namespace.is_some() {
+        // The API refuses these beside a user namespace.
+        (case.pod.node_network, case.pod.node_ipc) = (false, false);
+        (case.pod.privileged, case.container.privileged) = (false, false);
+        if case.pod.pids == Pids::Node {
+            case.pod.pids = Pids::Pod;
+        }
+    }
 }
 
 fn image(random: &mut Random) -> ImageCase {

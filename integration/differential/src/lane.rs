@@ -106,7 +106,8 @@ impl Lane {
         let config = requests::container(case, places);
         let main = self.begin("main", sandbox, config, observation).await;
         if case.pod.second_container {
-            let config = requests::second_container(case);
+            let first = main.as_ref().map_or("", |main| &main.id);
+            let config = requests::second_container(case, first);
             if let Some(second) = self.begin("second", sandbox, config, observation).await {
                 self.ended(&second, observation).await?;
                 second.read_log(observation)?;

@@ -4,13 +4,16 @@ use std::path::{Path, PathBuf};
 
 use proto::cri::security_profile::ProfileType;
 use proto::cri::{
-    Capability, ContainerConfig, ContainerMetadata, Device, DnsConfig, ImageSpec, Int64Value,
-    KeyValue, LinuxContainerConfig, LinuxContainerResources, LinuxContainerSecurityContext,
-    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, MountPropagation, NamespaceMode,
-    NamespaceOption, PodSandboxConfig, PodSandboxMetadata, SecurityProfile,
+    Capability, ContainerConfig, ContainerMetadata, Device, DnsConfig, IdMapping, ImageSpec,
+    Int64Value, KeyValue, LinuxContainerConfig, LinuxContainerResources,
+    LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount,
+    MountPropagation, NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata,
+    SecurityProfile, SupplementalGroupsPolicy, UserNamespace,
 };
 
-use crate::case::{Case, HiddenPaths, MountCase, Pids, PodCase, Propagation, SeccompCase, Source};
+use crate::case::{
+    Case, HiddenPaths, ImageVolume, MountCase, Pids, Propagation, SeccompCase, Source,
+};
 use crate::image;
 
 /// The kubelet's lists for `procMount: Default` (`pkg/securitycontext/util.go`).
@@ -97,10 +100,11 @@ pub(crate) fn sandbox(case: &Case, places: &Places) -> PodSandboxConfig {
             cgroup_parent: places.cgroup.clone(),
             sysctls: pod.sysctls.iter().cloned().collect(),
             security_context: Some(LinuxSandboxSecurityContext {
-                namespace_options: Some(namespaces(pod)),
+                namespace_options: Some(namespaces(case)),
                 privileged: pod.privileged,
                 run_as_user: pod.run_as_user.map(|value| Int64Value { value }),
                 supplemental_groups: pod.supplemental_groups.clone(),
+                supplemental_groups_policy: groups_policy(case).into(),
                 ..Default::default()
             }),
             ..Default::default()
@@ -109,7 +113,28 @@ pub(crate) fn sandbox(case: &Case, places: &Places) -> PodSandboxConfig {
     }
 }
 
-fn namespaces(pod: &PodCase) -> NamespaceOption {
+/// How many ids a pod with a user namespace has, as the kubelet gives them out.
+const POD_IDS: u32 = 65_536;
+
+fn id_mappings(case: &Case) -> Vec<IdMapping> {
+    let mapping = |host_id| IdMapping {
+        host_id,
+        container_id: 0,
+        length: POD_IDS,
+    };
+    case.newer.user_namespace.map(mapping).into_iter().collect()
+}
+
+fn groups_policy(case: &Case) -> SupplementalGroupsPolicy {
+    if case.newer.strict_groups {
+        SupplementalGroupsPolicy::Strict
+    } else {
+        SupplementalGroupsPolicy::Merge
+    }
+}
+
+fn namespaces(case: &Case) -> NamespaceOption {
+    let pod = &case.pod;
     let node_or_pod = |is_node| {
         if is_node {
             NamespaceMode::Node
@@ -126,6 +151,11 @@ fn namespaces(pod: &PodCase) -> NamespaceOption {
         network: node_or_pod(pod.node_network).into(),
         ipc: node_or_pod(pod.node_ipc).into(),
         pid: pid.into(),
+        userns_options: case.newer.user_namespace.map(|_| UserNamespace {
+            mode: NamespaceMode::Pod.into(),
+            uids: id_mappings(case),
+            gids: id_mappings(case),
+        }),
         ..NamespaceOption::default()
     }
 }
@@ -149,7 +179,13 @@ pub(crate) fn container(case: &Case, places: &Places) -> ContainerConfig {
         mounts: asked
             .mounts
             .iter()
-            .map(|asked| mount(asked, places))
+            .map(|asked| mount(case, asked, places))
+            .chain(
+                case.newer
+                    .image_volumes
+                    .iter()
+                    .map(|asked| image_volume(case, asked)),
+            )
             .collect(),
         devices: asked
             .devices
@@ -180,8 +216,13 @@ pub(crate) fn container(case: &Case, places: &Places) -> ContainerConfig {
 }
 
 /// Returns the configuration of the pod's other container, which has nothing but the pod's.
-pub(crate) fn second_container(case: &Case) -> ContainerConfig {
+pub(crate) fn second_container(case: &Case, first: &str) -> ContainerConfig {
     let (masked_paths, readonly_paths) = hidden(HiddenPaths::Default);
+    let mut namespaces = namespaces(case);
+    if case.pod.second_joins_first {
+        namespaces.pid = NamespaceMode::Target.into();
+        namespaces.target_id = first.to_owned();
+    }
     ContainerConfig {
         command: vec!["/bin/probe".to_owned(), "--exit=0".to_owned()],
         linux: Some(LinuxContainerConfig {
@@ -190,7 +231,7 @@ pub(crate) fn second_container(case: &Case) -> ContainerConfig {
                 ..Default::default()
             }),
             security_context: Some(LinuxContainerSecurityContext {
-                namespace_options: Some(namespaces(&case.pod)),
+                namespace_options: Some(namespaces),
                 masked_paths,
                 readonly_paths,
                 ..Default::default()
@@ -215,7 +256,7 @@ fn named(case: &Case, name: &str) -> ContainerConfig {
     }
 }
 
-fn mount(asked: &MountCase, places: &Places) -> Mount {
+fn mount(case: &Case, asked: &MountCase, places: &Places) -> Mount {
     let propagation = match asked.propagation {
         Propagation::Private => MountPropagation::PropagationPrivate,
         Propagation::FromNode => MountPropagation::PropagationHostToContainer,
@@ -226,6 +267,24 @@ fn mount(asked: &MountCase, places: &Places) -> Mount {
         host_path: text(&source(asked.source, &places.fixture)),
         readonly: asked.readonly,
         propagation: propagation.into(),
+        recursive_read_only: asked.readonly && case.newer.recursive_readonly,
+        uid_mappings: id_mappings(case),
+        gid_mappings: id_mappings(case),
+        ..Mount::default()
+    }
+}
+
+fn image_volume(case: &Case, asked: &ImageVolume) -> Mount {
+    Mount {
+        container_path: asked.at.clone(),
+        readonly: true,
+        image: Some(ImageSpec {
+            image: image::name(case),
+            ..Default::default()
+        }),
+        image_sub_path: asked.sub_path.clone(),
+        uid_mappings: id_mappings(case),
+        gid_mappings: id_mappings(case),
         ..Mount::default()
     }
 }
@@ -255,11 +314,12 @@ fn security(case: &Case, places: &Places) -> LinuxContainerSecurityContext {
             ..Capability::default()
         }),
         privileged: asked.privileged,
-        namespace_options: Some(namespaces(&case.pod)),
+        namespace_options: Some(namespaces(case)),
         run_as_user: asked.run_as_user.map(|value| Int64Value { value }),
         run_as_group: asked.run_as_group.map(|value| Int64Value { value }),
         run_as_username: asked.run_as_username.clone(),
         supplemental_groups: asked.supplemental_groups.clone(),
+        supplemental_groups_policy: groups_policy(case).into(),
         readonly_rootfs: asked.readonly_root,
         no_new_privs: asked.no_new_privs,
         masked_paths,

@@ -3,6 +3,7 @@
 
 mod all_at_once;
 mod device_plugins;
+mod disk;
 mod dra_drivers;
 mod kills;
 mod left_tasks;
