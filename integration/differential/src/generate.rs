@@ -248,7 +248,8 @@ pub fn case(seed: u64) -> Case {
     start(&mut case, &mut random);
     // Choices of their own: what a seed decided before stays.
     let mut random = Random::new(seed ^ u64::MAX);
-    case.pod.second_joins_first = case.pod.second_container && random.one_in(3);
+    let first_stays = case.pod.second_container && matches!(case.end, End::Stop(_));
+    case.pod.second_joins_first = first_stays && random.one_in(3);
     if random.one_in(4) {
         newer(&mut case, &mut random);
     }

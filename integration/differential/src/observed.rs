@@ -81,6 +81,8 @@ impl Observation {
             .iter()
             .map(|(key, value)| (self.names.replaced(key), self.names.replaced(value)))
             .collect();
+        // On the node's own /dev/shm others mount too.
+        values.retain(|key, _| !key.contains(".mounts./dev/shm/."));
         for prefix in ["main", "exec", "second"] {
             normalize_report(prefix, &mut values);
         }

@@ -13,6 +13,7 @@ pub(super) const PLUGINS: &str = include_str!("corpus/plugins.yaml");
 pub(super) const FLAGS: &str = include_str!("corpus/flags.txt");
 pub(super) const CONFLIST: &str = include_str!("corpus/network.conflist");
 pub(super) const CNI_RESULT: &str = include_str!("corpus/cni-result.json");
+pub(super) const CDI: &str = include_str!("corpus/cdi.yaml");
 
 /// The seeds of a target's inputs.
 #[derive(Clone, Debug, Default)]

@@ -33,7 +33,9 @@ use logic_volumes::MountedVolumes;
 use serde_json::Value;
 use state::checkpoints::PodRecord;
 
-use super::corpus::{CNI_RESULT, CONFIG, CONFLIST, DROP_IN, FLAGS, MANIFESTS, PLUGINS, SeedCorpus};
+use super::corpus::{
+    CDI, CNI_RESULT, CONFIG, CONFLIST, DROP_IN, FLAGS, MANIFESTS, PLUGINS, SeedCorpus,
+};
 
 const RECORDS: Schema = Schema {
     kind: 1,
@@ -132,6 +134,21 @@ pub fn all() -> Vec<FuzzTarget> {
             corpus: |_| Ok(text(HOSTS_TOML)),
             read: images::fuzzing::hosts,
         },
+        FuzzTarget {
+            name: "cdi",
+            corpus: |_| Ok(text(CDI)),
+            read: runtime_native::fuzzing::cdi,
+        },
+        FuzzTarget {
+            name: "monitor-frames",
+            corpus: |_| monitor_frames(),
+            read: |_, input| read_frames(input),
+        },
+        FuzzTarget {
+            name: "runtime-records",
+            corpus: |_| Ok(runtime_records()),
+            read: |_, input| runtime_native::fuzzing::records(input),
+        },
     ]
 }
 
@@ -204,6 +221,71 @@ fn registry_answers() -> SeedCorpus {
         trees: vec![
             serde_json::json!({"errors": [{"code": "TOOMANYREQUESTS", "message": "slow down", "detail": {"limit": 1}}]}),
             serde_json::json!({"error": "invalid_grant", "error_description": "no"}),
+        ],
+    }
+}
+
+/// A call of each shape, and answers.
+fn monitor_frames() -> Result<SeedCorpus> {
+    let handler = serde_json::json!({"program": "/bin/runc", "root": "/r"});
+    let call =
+        |request: Value| serde_json::json!({"version": monitor::VERSION, "request": request});
+    let trees = vec![
+        call(serde_json::json!("Status")),
+        call(
+            serde_json::json!({"Create": {"container": "c", "handler": handler, "bundle": "/b", "stdin": "Once"}}),
+        ),
+        call(
+            serde_json::json!({"Exec": {"container": "c", "process": {"args": ["sh"]}, "timeout_ms": 1}}),
+        ),
+        call(
+            serde_json::json!({"Update": {"container": "c", "resources": {"memory": {"limit": 1}}}}),
+        ),
+        serde_json::json!({"Pod": {"version": 1, "program": "0", "pid": 1, "containers": []}}),
+        serde_json::json!({"Refused": {"kind": "Full", "message": "m"}}),
+    ];
+    let mut wire = Vec::new();
+    for tree in &trees {
+        monitor::Frame::message(tree)?.encode(&mut wire);
+    }
+    monitor::Frame::Input(b"input".to_vec()).encode(&mut wire);
+    Ok(SeedCorpus {
+        texts: vec![wire],
+        trees,
+    })
+}
+
+/// What comes on a monitor's socket, from either side: frames are taken off as they were written.
+fn read_frames(input: &[u8]) {
+    let mut bytes = input.to_vec();
+    let mut written = Vec::new();
+    while let Ok(Some(frame)) = monitor::Frame::take(&mut bytes) {
+        frame.encode(&mut written);
+        read_message(&frame);
+    }
+    assert!(input.starts_with(&written));
+    // Without a frame around it, so that mutations of the text reach the message.
+    read_message(&monitor::Frame::Message(input.to_vec()));
+}
+
+fn read_message(frame: &monitor::Frame) {
+    if let Ok(call) = frame.read::<monitor::Call>() {
+        let again = monitor::Frame::message(&call).and_then(|frame| frame.read::<monitor::Call>());
+        assert!(again.is_ok(), "{again:?}");
+    }
+    drop(frame.read::<monitor::Reply>());
+    drop(frame.read::<monitor::StreamControl>());
+}
+
+fn runtime_records() -> SeedCorpus {
+    SeedCorpus {
+        texts: Vec::new(),
+        trees: vec![
+            serde_json::json!({"id": "a", "name": "n", "phase": "Ready", "config": "CgEA", "handler": "",
+                "created": 1, "boot": "b", "addresses": ["10.0.0.1"], "attached": true}),
+            serde_json::json!({"id": "a", "sandbox": "s", "name": "n", "config": "", "image": "i", "image_ref": "r",
+                "phase": {"Exited": {"code": 1, "reason": "Error", "message": "", "finished": 2}}, "log": "/l",
+                "created": 1, "boot": "b", "stop_signal": 15}),
         ],
     }
 }

@@ -22,6 +22,8 @@ mod cgroups;
 mod clock;
 mod container;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod image;
 mod layout;
 mod node;

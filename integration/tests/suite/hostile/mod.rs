@@ -5,6 +5,7 @@ mod all_at_once;
 mod device_plugins;
 mod disk;
 mod dra_drivers;
+mod host;
 mod kills;
 mod left_tasks;
 mod odd_images;

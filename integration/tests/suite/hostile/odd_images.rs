@@ -1,7 +1,6 @@
 //! Images as people really have them, and pods that ask odd things of them: what each container sees, as a table. The
 //! node's own files are the same afterwards.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -9,14 +8,12 @@ use integration::images::Image;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use super::host::{HostState, OUTSIDE};
 use crate::suite::node_rig::*;
 
 on_real_runtimes! {
     each_image_runs_as_it_says_and_the_node_stays_as_it_was,
 }
-
-/// A folder of the node that an image's links lead to.
-const OUTSIDE: &str = "/tmp/oxlet-outside";
 
 /// A pod of an odd image, and what its script prints.
 struct OddPod {
@@ -198,23 +195,6 @@ fn places() -> Vec<OddPod> {
     ]
 }
 
-/// Each name below a folder of the node, with its type.
-fn listing(folder: &str) -> BTreeMap<String, String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let described = entries.map(|entry| {
-        let kind = entry.file_type().map(|kind| format!("{kind:?}"));
-        let name = entry.path().display().to_string();
-        (name, kind.unwrap_or_default())
-    });
-    described.collect()
-}
-
-/// What a container of the node must not change. The names that other tests make at the same time are not in it.
-fn host() -> BTreeMap<String, String> {
-    let folders = ["/etc", "/dev", "/dev/pts", OUTSIDE, "/run/systemd", "/srv"];
-    folders.into_iter().flat_map(listing).collect()
-}
-
 /// What a container has written: the lines of its standard output, then those of its standard error, since nothing
 /// orders the two.
 fn lines_of(node_rig: &NodeRig, pod: &Pod) -> Vec<String> {
@@ -258,7 +238,7 @@ async fn each_image_runs_as_it_says_and_the_node_stays_as_it_was(on: TestRuntime
     };
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(OUTSIDE).unwrap();
-    let before = host();
+    let before = HostState::read(&node_rig);
     let mut pods: Vec<OddPod> = [users(), streams(), folders(), places()]
         .into_iter()
         .flatten()
@@ -293,6 +273,6 @@ async fn each_image_runs_as_it_says_and_the_node_stays_as_it_was(on: TestRuntime
     for pod in &pods {
         node_rig.until_gone(pod.name).await;
     }
-    assert_eq!(host(), before, "the node's own files");
+    before.until_restored(&node_rig).await;
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::all_at_once::{answer, longest_gap};
+use super::host::HostState;
 use crate::suite::node_rig::*;
 
 on_real_runtimes! {
@@ -143,17 +144,6 @@ fn anonymous_memory(rig: &NodeRig) -> u64 {
     number.parse::<u64>().unwrap() / 1024
 }
 
-/// Cgroups of the node's pods that are left, with what lies in them.
-fn left_groups(rig: &NodeRig) -> Vec<String> {
-    let output = std::process::Command::new("find")
-        .args(["/sys/fs/cgroup", "-type", "d", "-name", "pod*", "-path"])
-        .arg(format!("*{}*", rig.cgroup()))
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.lines().map(str::to_owned).collect()
-}
-
 async fn pods_that_attack_the_node_cost_only_themselves(on: TestRuntime) {
     let Some(rig) = on.start().await else {
         return;
@@ -188,6 +178,7 @@ async fn pods_that_attack_the_node_cost_only_themselves(on: TestRuntime) {
     };
     drop_pod(&pod("healthy", healthy, json!({})));
     let before = identities(&[rig.until_running("healthy").await]);
+    let node_before = HostState::read(&rig);
     visits.lock().unwrap().clear();
 
     let attacks = attacks(on, &rig.node.pod_logs(), &secret);
@@ -225,7 +216,5 @@ async fn pods_that_attack_the_node_cost_only_themselves(on: TestRuntime) {
     let healthy = rig.node.pod("healthy").await.unwrap().unwrap();
     assert_eq!(identities(&[healthy]), before, "the healthy pod");
     assert_eq!(rig.node.plugin().await.unwrap()["restarts"], 0);
-    rig.node.remove_manifest("healthy.json").unwrap();
-    rig.until_gone("healthy").await;
-    assert_eq!(left_groups(&rig), Vec::<String>::new());
+    node_before.until_restored(&rig).await;
 }

@@ -212,9 +212,8 @@ fn asked<'a>(
     let gid = context.run_as_group.as_ref().map(|id| id.value);
     let (user, group) = match (uid, context.run_as_username.as_str()) {
         (Some(uid), _) => (Named::Number(Uid::try_from(uid)?), None),
-        (None, "") if gid.is_some() && image_user.is_empty() => {
-            return Err(UserError::GroupAlone);
-        }
+        // CRI: the runtime must refuse a group without a user, whatever the image says.
+        (None, "") if gid.is_some() => return Err(UserError::GroupAlone),
         // Nobody is named: root, with the groups that list it.
         (None, "") if image_user.is_empty() => (
             Named::Number(Uid::default()),
@@ -281,7 +280,6 @@ mod tests {
             (Some(5), Some(6), "web", "web", "5:6 6"),
             (Some(33), None, "", "root", "33:34 34,50"),
             (None, None, "web", "root", "33:34 34,50"),
-            (None, Some(7), "", "web", "33:7 7,50"),
             // A passwd line of this name, and a group line, mean somebody else.
             (Some(1000), None, "", "", "1000:0 0"),
             (Some(1000), Some(2000), "", "", "1000:2000 2000"),
@@ -372,6 +370,13 @@ mod tests {
                 Some(3),
                 "",
                 "",
+                "run_as_group is set without run_as_user".to_owned(),
+            ),
+            (
+                None,
+                Some(3),
+                "",
+                "web",
                 "run_as_group is set without run_as_user".to_owned(),
             ),
             (Some(-1), None, "", "", not_id("-1")),

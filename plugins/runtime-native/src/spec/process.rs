@@ -83,13 +83,20 @@ fn env(input: SpecInput<'_>) -> Result<Vec<String>, SpecError> {
     Ok(env)
 }
 
+/// Sets a variable. As with containerd, an entry without `=` is no variable, and takes away a default of its name.
 fn replace(env: &mut Vec<String>, entry: String) {
-    let name = entry.split('=').next().unwrap_or_default();
-    let same = |old: &String| old.split('=').next() == Some(name);
-    match env.iter().position(same) {
+    let Some((name, _)) = entry.split_once('=') else {
+        env.retain(|old| name_of(old) != entry);
+        return;
+    };
+    match env.iter().position(|old| name_of(old) == name) {
         Some(place) => env[place] = entry,
         None => env.push(entry),
     }
+}
+
+fn name_of(entry: &str) -> &str {
+    entry.split('=').next().unwrap_or_default()
 }
 
 fn working_dir(input: SpecInput<'_>) -> Result<String, SpecError> {

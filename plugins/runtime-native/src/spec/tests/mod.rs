@@ -185,7 +185,7 @@ fn command_and_arguments_replace_those_of_the_image() {
 fn a_later_variable_replaces_an_earlier_one_of_its_name() {
     let mut case = case();
     case.config.tty = true;
-    case.image.env = words(&["PATH=/image", "A=1"]);
+    case.image.env = words(&["PATH=/image", "A=1", "NOVALUE"]);
     case.config.envs = vec![KeyValue {
         key: "A".to_owned(),
         value: b"2=3".to_vec(),
