@@ -105,7 +105,9 @@ impl Lane {
     ) -> Result<()> {
         let config = requests::container(case, places);
         let main = self.begin("main", sandbox, config, observation).await;
-        if case.pod.second_container {
+        // Nothing can join a container that was refused.
+        let can_begin = main.is_some() || !case.pod.second_joins_first;
+        if case.pod.second_container && can_begin {
             let first = main.as_ref().map_or("", |main| &main.id);
             let config = requests::second_container(case, first);
             if let Some(second) = self.begin("second", sandbox, config, observation).await {
