@@ -1,5 +1,7 @@
 //! Words with a fixed vocabulary, taints, and what depends on the host's cgroups.
 
+use logic_api::text::sysctls::SysctlAllowlist;
+
 use super::{CgroupVersion, FieldErrors};
 use crate::feature_gates::FeatureGates;
 use crate::kubelet_configuration::KubeletConfiguration;
@@ -14,6 +16,11 @@ pub(super) fn check(
     cgroup: CgroupVersion,
     checks: &mut FieldErrors,
 ) {
+    // Upstream's NewMainKubelet refuses them when it makes the list.
+    let sysctls = c.allowed_unsafe_sysctls.iter().map(String::as_str);
+    if let Err(error) = SysctlAllowlist::new(sysctls) {
+        checks.refuse("allowedUnsafeSysctls", format!("is wrong: {error}"));
+    }
     for (field, value, allowed) in [
         (
             "topologyManagerPolicy",

@@ -639,4 +639,14 @@ pub(super) const FAILURES: &[(&str, &str, &str)] = &[
         "{syncFrequency: 0s}",
         "syncFrequency (--sync-frequency) must be greater than zero",
     ),
+    (
+        "an unsafe sysctl of no namespace",
+        "{allowedUnsafeSysctls: [kernel.*]}",
+        "allowedUnsafeSysctls (--allowed-unsafe-sysctls) is wrong: the sysctls \"kernel.\" are not known to be namespaced",
+    ),
+    (
+        "an unsafe sysctl that is no pattern",
+        "{allowedUnsafeSysctls: ['net.*.x']}",
+        "allowedUnsafeSysctls (--allowed-unsafe-sysctls) is wrong: sysctl \"net.*.x\" must have at most",
+    ),
 ];

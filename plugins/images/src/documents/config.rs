@@ -118,11 +118,12 @@ impl ImageConfig {
         Ok(())
     }
 
-    /// Fails if the image says that it is for another platform.
+    /// Fails if the image says that it is for another system or architecture. A variant only orders an index's images:
+    /// containerd runs an image of another one, too.
     pub(crate) fn suits(&self, platform: &Platform) -> Result<(), DocumentError> {
         let own = Platform::new(&self.os, &self.architecture, &self.variant);
         let is_unknown = self.os.is_empty() || self.architecture.is_empty();
-        if !is_unknown && platform.rank(&own).is_none() {
+        if !is_unknown && !platform.is_same_architecture(&own) {
             return refused(WHAT, format!("it is for {own}, expected {platform}"));
         }
         Ok(())

@@ -44,16 +44,18 @@ impl Platform {
 
     /// Returns how well an image for `offered` runs here: 0 is best, none is not at all.
     pub(crate) fn rank(&self, offered: &Self) -> Option<u32> {
-        if offered.os != self.os {
-            return None;
-        }
         let offered = Self::new(&offered.os, &offered.architecture, &offered.variant);
-        if offered.architecture != self.architecture {
+        if !self.is_same_architecture(&offered) {
             return None;
         }
         let (have, want) = (self.level()?, offered.level()?);
         // A variant runs what was built for those before it.
         have.checked_sub(want)
+    }
+
+    /// Whether system and architecture are the same, whatever the variants.
+    pub(super) fn is_same_architecture(&self, other: &Self) -> bool {
+        self.os == other.os && self.architecture == other.architecture
     }
 
     /// Tells whether it says for what it is.

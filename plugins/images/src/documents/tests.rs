@@ -110,6 +110,11 @@ fn nulls_of_a_config_are_what_is_empty() {
     config.check(2, 500).unwrap();
     assert!(config.suits(&Platform::new("linux", "arm64", "")).is_err());
     config.suits(&Platform::new("linux", "amd64", "")).unwrap();
+    let newer = serde_json::json!({
+        "os": "linux", "architecture": "amd64", "variant": "v3", "rootfs": {"type": "layers", "diff_ids": []},
+    });
+    let newer = ImageConfig::parse(&serde_json::to_vec(&newer).unwrap()).unwrap();
+    newer.suits(&Platform::new("linux", "amd64", "")).unwrap();
 }
 
 fn config_for(architecture: &str) -> ImageConfig {

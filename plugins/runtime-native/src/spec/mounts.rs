@@ -70,11 +70,17 @@ pub(super) fn section(
     Ok((mounts, propagation))
 }
 
+/// The path without dots, as Go's `filepath.Clean` makes it below `/`: nothing is above the root.
 fn normal(path: &str) -> String {
-    let parts = path
-        .split('/')
-        .filter(|part| !part.is_empty() && *part != ".");
-    format!("/{}", parts.collect::<Vec<_>>().join("/"))
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 fn defaults(input: SpecInput<'_>) -> Vec<Value> {
@@ -151,11 +157,11 @@ fn bind(
 }
 
 fn refuse_unsupported(mount: &Mount, input: SpecInput<'_>) -> Result<(), SpecError> {
-    if !mount.container_path.starts_with('/') || mount.container_path.contains("/../") {
+    if !mount.container_path.starts_with('/') {
         return Err(SpecError::Invalid {
             field: "mount.container_path",
             found: mount.container_path.clone(),
-            expected: "an absolute path without ..",
+            expected: "an absolute path",
         });
     }
     let user = input.namespaces.user.as_ref();
