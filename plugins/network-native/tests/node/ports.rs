@@ -8,7 +8,7 @@ use serde_json::json;
 
 use conformance::network::node::{TestSandbox, ip};
 
-use super::rig::{Doer, Node, add_with, within};
+use super::rig::{Doer, Node, add_with, output, within};
 
 /// A packet that is lost is an answer as well.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -161,6 +161,68 @@ async fn ports_of_the_node_lead_to_the_pod_on_a_bridge() {
 #[tokio::test]
 async fn ports_of_the_node_lead_to_the_pod_on_a_point_to_point_link() {
     ports_lead_to_the_pod(json!({ "type": "ptp", "ipMasq": true })).await;
+}
+
+/// Whether a packet that a pod sends through its link to 127.0.0.1 reaches a service of the node there.
+fn reaches_the_node_s_loopback(node: &Node, pod: &TestSandbox) -> bool {
+    let service = within(&node.name, || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
+        socket
+    });
+    let service = service.join().unwrap();
+    let port = service.local_addr().unwrap().port();
+    within(&pod.name, move || {
+        let socket = UdpSocket::bind("10.78.0.2:0").unwrap();
+        socket.send_to(b"?", ("127.0.0.1", port)).unwrap();
+    })
+    .join()
+    .unwrap();
+    service.recv_from(&mut [0; 64]).is_ok()
+}
+
+async fn a_host_port_opens_nothing_else(first: serde_json::Value) {
+    let (node, _process, mut client, sandbox, _neighbour) = node_with_pod(first).await;
+    let second = node.sandbox("second");
+    client
+        .add(add_with(&second, &[(8090, 80, "TCP", "")]))
+        .await
+        .unwrap();
+    let guard = ["nft", "list", "table", "ip", "oxlet_localnet"];
+    let rules = node.output(&guard);
+    assert_eq!(rules.matches("iif != \"lo\"").count(), 1, "{rules}");
+    // The pod's root may do this, in its own network namespace.
+    output(
+        &sandbox.name,
+        &["ip", "-4", "route", "flush", "table", "local", "dev", "lo"],
+    );
+    output(
+        &sandbox.name,
+        &["ip", "route", "add", "127.0.0.1", "via", "10.78.0.1"],
+    );
+    assert!(!reaches_the_node_s_loopback(&node, &sandbox));
+    assert!(by_tcp(&node.name, "127.0.0.1", 8078).is_some());
+
+    client.check(sandbox.check()).await.unwrap();
+    client.delete(second.delete()).await.unwrap();
+    assert_eq!(node.output(&guard), rules, "the link of the first is open");
+    // It is the guard that keeps them out.
+    node.output(&["nft", "delete", "table", "ip", "oxlet_localnet"]);
+    assert!(reaches_the_node_s_loopback(&node, &sandbox));
+    client.delete(sandbox.delete()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_host_port_opens_nothing_else_of_127_0_0_1_to_a_pod_on_a_bridge() {
+    a_host_port_opens_nothing_else(
+        json!({ "type": "bridge", "bridge": "testbridge", "isGateway": true }),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_host_port_opens_nothing_else_of_127_0_0_1_to_a_pod_on_a_point_to_point_link() {
+    a_host_port_opens_nothing_else(json!({ "type": "ptp" })).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! rule a port, known by the container's id in its comment.
 
 mod conntrack;
+mod localnet;
 mod rules;
 
 use std::net::IpAddr;
@@ -12,9 +13,8 @@ use serde::Deserialize;
 use self::rules::{Forward, PortRules};
 use crate::address;
 use crate::conf::{self, NotBuiltIn};
-use crate::failure::{OrFail, fail};
-use crate::links::Links;
-use crate::{interface, sysctl};
+use crate::failure::fail;
+use crate::interface;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
@@ -118,7 +118,7 @@ impl Portmap {
                 tracing::warn!("connections to ports of {address} are not forgotten: {error}");
             }
             if self.snat && address.is_ipv4() {
-                let_loopback_through(address)?;
+                localnet::open_to(address)?;
             }
         }
         Ok(result.clone())
@@ -176,17 +176,4 @@ fn addresses(result: &CniResult, call: &Call) -> Result<Vec<IpAddr>, CniError> {
         .collect();
     let first = |v4: bool| inside.iter().find(move |one| one.is_ipv4() == v4).copied();
     Ok([first(true), first(false)].into_iter().flatten().collect())
-}
-
-/// Has packets from 127.0.0.1 pass to the pod: the kernel drops them otherwise.
-fn let_loopback_through(address: IpAddr) -> Result<(), CniError> {
-    let links = &mut Links::open().or_fail("failed to open a netlink socket")?;
-    let Some(index) = links.way_to(address) else {
-        return Ok(());
-    };
-    if let Some(link) = links.at(index).or_fail("failed to look at links")? {
-        let parameter = format!("net/ipv4/conf/{}/route_localnet", link.name);
-        sysctl::write(&parameter, "1").or_fail("unable to enable route_localnet")?;
-    }
-    Ok(())
 }
