@@ -269,10 +269,10 @@ fn token(at: DocumentNumber, document: &Value) -> ObjectResult {
             issued,
         },
     };
-    Ok(StaticObjects {
-        tokens: [(account, vec![token])].into(),
-        ..StaticObjects::default()
-    })
+    let (namespace, name) = account;
+    let mut objects = StaticObjects::default();
+    objects.put_token(namespace, name, token);
+    Ok(objects)
 }
 
 /// What is bound to a Secret or a Node is good for every pod.
