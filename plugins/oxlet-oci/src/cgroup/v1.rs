@@ -34,6 +34,7 @@ const NAMED: &str = "systemd";
 const UNIFIED: &str = "unified";
 /// As in linux/magic.h.
 const CGROUP_SUPER_MAGIC: i64 = 0x0027_e0eb;
+/// The greatest swappiness that the kernel takes.
 const MAX_SWAPPINESS: u64 = 100;
 
 /// Why a group is not what it shall be.
