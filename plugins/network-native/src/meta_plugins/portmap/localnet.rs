@@ -42,7 +42,7 @@ pub(super) fn open_to(address: IpAddr) -> Result<(), CniError> {
 
 /// Drops what other links send to 127.0.0.0/8. Answers of pods pass: the chain comes before the translation of
 /// addresses, where they are still for the address of the pod's gateway.
-fn guard() -> io::Result<()> {
+pub(super) fn guard() -> io::Result<()> {
     Tables::open()?.change(|_| {
         let mut batch = Batch::new(Family::V4, TABLE);
         batch.table(Some(TABLE_WORDS));

@@ -77,6 +77,15 @@ pub(crate) fn sweep(call: &Call) -> Result<bool, CniError> {
     PortRules::of(&call.container_id).clear()
 }
 
+/// Keeps packets of other links from 127.0.0.0/8 before a program opens the way. A machine without nf_tables, on which the
+/// program works by old iptables, has its ports all the same.
+pub(crate) fn guard() -> Result<(), CniError> {
+    if let Err(error) = localnet::guard() {
+        tracing::warn!("a host port opens 127.0.0.0/8 to the pods' link: no nf_tables: {error}");
+    }
+    Ok(())
+}
+
 impl Portmap {
     fn read(call: &Call) -> Result<Self, NotBuiltIn> {
         let conf: Conf = conf::read(call)?;
