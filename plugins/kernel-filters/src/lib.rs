@@ -13,4 +13,4 @@ pub use devices::rule::{DeviceRule, default_rules};
 pub use seccomp::install::install;
 pub use seccomp::profile::{Action, Argument, Operator, Profile, Rule};
 pub use seccomp::program::{Filter, SeccompError};
-pub use signal::{restore_sigpipe, send_signal};
+pub use signal::{RTMAX, RTMIN, restore_sigpipe, send_signal, signal_name, signal_number};
